@@ -70,11 +70,18 @@ def test_a_rows_values_depend_on_no_other_row_and_on_no_width(rows, dim):
     kernels.draw(KEY, torch.arange(1000), 0.5, whole)
     kernels.draw(KEY, torch.tensor(rows), 0.5, some)
     assert torch.equal(some, whole[rows, :dim])
+    for dtype in (torch.float32, torch.float64, torch.bfloat16):
+        beside = torch.empty(len(rows), dim, dtype=dtype)
+        apart = torch.empty(len(rows), 2 * dim, dtype=dtype)[:, ::2]
+        for out in (beside, apart):
+            kernels.draw(KEY, torch.tensor(rows), 0.5, out)
+        assert torch.equal(apart, beside)
+        torch.testing.assert_close(beside.to(some.dtype), some.to(dtype).to(some.dtype))
 
 
 @pytest.mark.parametrize("placement", ["replicated", "row_wise", "host_cached"])
-@pytest.mark.parametrize("num_ranks", [1, 2, 3, 5])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
+@pytest.mark.parametrize("num_ranks", [1, 3])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_values_do_not_depend_on_who_holds_them(monkeypatch, placement, num_ranks, dtype):
     alone = canonical_weights(tables(dtype=dtype))
     drawn = []
@@ -111,14 +118,6 @@ def test_tables_of_a_device_are_made_and_drawn_there():
     assert all(weight.is_cpu for weight in cached.weights)
 
 
-def test_tables_of_other_columns_change_nothing():
-    some = tables()
-    others = tables((TableColumn("z", 9, 4), *reversed(COLUMNS[:4])))
-    for column in COLUMNS[:4]:
-        assert torch.equal(some.table(column.name), others.table(column.name))
-    assert torch.equal(some.table("a"), some.table("e"))
-
-
 def test_seed_and_name_make_other_values():
     one, other = tables(), tables(generator=generator(4))
     assert not (one.table("c") == other.table("c")).any()
@@ -134,13 +133,12 @@ def test_a_table_in_bfloat16_begins_with_the_rounded_values():
 
 
 @pytest.mark.parametrize("in_c", [True, False])
-@pytest.mark.parametrize("seed", [0, 1, 2])
-def test_values_are_spread_evenly_between_the_bounds(monkeypatch, in_c, seed):
+def test_values_are_spread_evenly_between_the_bounds(monkeypatch, in_c):
     if not in_c:
         monkeypatch.setattr(kernels_cpu, "AVAILABLE", False)
     column = TableColumn("a", 10_000, 16)
     bound = column.cardinality**-0.5
-    values = tables([column], generator=generator(seed)).table("a").double().numpy() / bound
+    values = tables([column], generator=generator(0)).table("a").double().numpy() / bound
     assert -1 <= values.min() < -0.999
     assert 0.999 < values.max() <= 1
     # Five standard errors of what 160,000 independent values would have.

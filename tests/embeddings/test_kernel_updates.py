@@ -15,7 +15,6 @@ from distrain.embeddings.kernels import (
     on_torch as kernels_torch,
 )
 from distrain.embeddings.kernels.segments import RowRule
-from distrain.errors import InputError
 from distrain.optimizers import UPDATE_RULES
 
 NUM_TABLE_ROWS = 50
@@ -128,10 +127,3 @@ def test_float64_is_computed_in_float64() -> None:
     expected = weight - 0.1 * weight
     kernels.update(RowRule("sgd"), weight, (), torch.arange(4), weight.clone(), rate=0.1)
     torch.testing.assert_close(weight, expected, rtol=1e-15, atol=0)
-
-
-@BOTH
-def test_an_update_rule_without_a_formula_is_refused(impl: ModuleType) -> None:
-    weight = normal(0, 4, 3)
-    with pytest.raises(InputError, match="no update rule 'lion'"):
-        impl.update(RowRule("lion"), weight, (), torch.arange(4), weight.clone(), rate=0.1)

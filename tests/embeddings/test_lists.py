@@ -5,21 +5,13 @@ from itertools import pairwise
 import pytest
 import torch
 from hypothesis import given, settings, strategies as st
+from kernel_cases import by_column, take_step
 from ragged_rows import draw_rows_of_ids, ragged, rows_of
+from refusals import refuses
 from torch import nn
-from torch_checks import one_torch_thread
 
 from distrain.batch import Ragged
 from distrain.embeddings import EmbeddingCollection, SparseOptimizer, TableColumn
-from distrain.optimizers import UPDATE_RULES
-
-
-@pytest.fixture(autouse=True)
-def one_thread():
-    """Work this small costs more to share than to do."""
-    with one_torch_thread():
-        yield
-
 
 COLUMNS = [
     TableColumn("tags", 30, 4, "mean"),
@@ -33,12 +25,6 @@ FLAT = [column for column in COLUMNS if column.combiner is None]
 LISTS = [column for column in COLUMNS if column.combiner is not None]
 WIDTH = sum(column.dim for column in COLUMNS)
 LR = 0.1
-TORCH = {
-    "sgd": lambda p: torch.optim.SGD(p, lr=LR),
-    "adagrad": lambda p: torch.optim.Adagrad(p, lr=LR),
-    "adam": lambda p: torch.optim.SparseAdam(list(p), lr=LR),
-}
-KINDS = list(UPDATE_RULES)
 
 
 def draw_batch(num_rows, generator, most=4):
@@ -62,108 +48,30 @@ def new_tables(dtype=torch.float32, columns=COLUMNS):
     return EmbeddingCollection(columns, generator=torch.Generator().manual_seed(1), dtype=dtype)
 
 
-def by_column(tables, embedded):
-    """Each column's `[rows, dim]`, in the order of the columns."""
-    found = [None] * len(tables.columns)
-    for group, values in zip(tables.groups, embedded, strict=True):
-        for place, position in enumerate(group):
-            found[position] = values[:, place]
-    return found
-
-
 def loss_of(vectors, factors):
     joined = torch.cat(vectors, dim=1)
     return (joined * factors).sum() + (joined**2).sum()
 
 
 def one_step(tables, optimizer, ids, lists, factors):
-    route = tables.route(ids, lists)
-    embedded = tables.expand(route, tables.fetch(route))
-    loss_of(by_column(tables, embedded), factors).backward()
-    sums = tables.collect(route, [leaf.grad for leaf in embedded])
-    optimizer.apply(tables.exchange(route, sums), LR)
-
-
-class Plain(nn.Module):
-    """One nn.Embedding or nn.EmbeddingBag per column, with the tables' values."""
-
-    def __init__(self, tables, *, sparse=False):
-        super().__init__()
-        self.columns = tables.columns
-        self.layers = nn.ModuleList(
-            nn.Embedding(*weight.shape, _weight=weight, sparse=sparse)
-            if column.combiner is None
-            else nn.EmbeddingBag(
-                *weight.shape,
-                _weight=weight,
-                mode=column.combiner,
-                sparse=sparse,
-                include_last_offset=True,
-            )
-            for column in tables.columns
-            for weight in [tables.table(column.name).clone()]
-        )
-
-    def forward(self, ids, lists):
-        flat = iter(ids.T)
-        return [
-            layer(next(flat))
-            if column.combiner is None
-            else layer(lists[column.name].values, lists[column.name].offsets)
-            for column, layer in zip(self.columns, self.layers, strict=True)
-        ]
-
-    def distance(self, tables):
-        return max(
-            (tables.table(column.name) - layer.weight).abs().max().item()
-            for column, layer in zip(self.columns, self.layers, strict=True)
-        )
-
-
-def test_names_are_told_apart():
-    tables = new_tables()
-    assert tables.names == ("user", "shop")
-    assert tables.list_names == ("tags", "words", "only", "alone")
-    assert tables.groups == ((5,), (0, 1, 2), (3, 4))
+    take_step(tables, optimizer, lambda found: loss_of([*found.values()], factors), ids, lists)
 
 
 def test_lookup_equals_embedding_bags_bitwise():
     tables = new_tables()
-    plain = Plain(tables)
     for ids, lists, _ in batches(torch.float32):
+        flat = iter(ids.T)
         found = by_column(tables, tables(ids, lists))
-        for ours, expected in zip(found, plain(ids, lists), strict=True):
-            assert torch.equal(ours, expected)
-
-
-@pytest.mark.parametrize("kind", sorted(TORCH))
-def test_training_equals_torch_in_float64(kind):
-    tables = new_tables(torch.float64)
-    plain = Plain(tables, sparse=kind == "adam")
-    optimizer, theirs = SparseOptimizer(tables, kind), TORCH[kind](plain.parameters())
-    before = [weight.clone() for weight in tables.weights]
-    for ids, lists, factors in batches(torch.float64):
-        one_step(tables, optimizer, ids, lists, factors)
-        theirs.zero_grad()
-        loss_of(plain(ids, lists), factors).backward()
-        theirs.step()
-    assert plain.distance(tables) < 1e-9
-    assert all((a - b).abs().max() > 0.01 for a, b in zip(before, tables.weights, strict=True))
-
-
-def test_rowwise_adagrad_equals_the_formula_in_float64():
-    tables = new_tables(torch.float64)
-    optimizer, plain = SparseOptimizer(tables, "rowwise_adagrad"), Plain(tables)
-    squares = [torch.zeros(len(layer.weight), dtype=torch.float64) for layer in plain.layers]
-    for ids, lists, factors in batches(torch.float64):
-        one_step(tables, optimizer, ids, lists, factors)
-        plain.zero_grad()
-        loss_of(plain(ids, lists), factors).backward()
-        with torch.no_grad():
-            for layer, total in zip(plain.layers, squares, strict=True):
-                total += (layer.weight.grad**2).mean(1)
-                layer.weight -= LR * layer.weight.grad / (total.sqrt() + 1e-8)[:, None]
-    assert plain.distance(tables) < 1e-9
+        for column in COLUMNS:
+            weight = tables.table(column.name)
+            if column.combiner is None:
+                expected = weight[next(flat).long()]
+            else:
+                bag = nn.EmbeddingBag.from_pretrained(
+                    weight, mode=column.combiner, include_last_offset=True
+                )
+                expected = bag(lists[column.name].values, lists[column.name].offsets)
+            assert torch.equal(found[column.name], expected)
 
 
 def share_of_an_id(combiner, count):
@@ -187,78 +95,10 @@ def test_one_sgd_step_in_float32_has_the_bits_of_gradients_added_in_the_order_of
     assert torch.equal(tables.table("tags"), plain.weight)
 
 
-# nn.EmbeddingBag adds a row's gradients in an order of its own, and scales and adds at once where
-# it takes the mean. So its bits are ours only where there is one order and nothing to fuse.
-@pytest.mark.parametrize(("combiner", "same_up_to"), [("sum", 2), ("mean", 1)])
-def test_one_sgd_step_in_float32_against_embedding_bags(combiner, same_up_to):
-    tables = new_tables(columns=[TableColumn("tags", 300, 8, combiner)])
-    generator = torch.Generator().manual_seed(3)
-    tags = ragged(draw_rows_of_ids(250, 300, generator))
-    grad = torch.randn(250, 8, generator=generator)
-    plain = Plain(tables)
-    (found,) = plain(torch.zeros(250, 0), {"tags": tags})
-    found.backward(grad)
-    torch.optim.SGD(plain.parameters(), lr=LR).step()
-    sgd_step(tables, tags, grad)
-    times = torch.bincount(tags.values, minlength=300)
-    few = (times > 0) & (times <= same_up_to)
-    ours, theirs = tables.table("tags"), plain.layers[0].weight
-    assert few.sum() > 20
-    assert (times > 2).sum() > 20
-    assert torch.equal(ours[few], theirs[few])
-    torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-6)
-
-
 def sgd_step(tables, tags, grad):
     route = tables.route(torch.zeros(len(grad), 0, dtype=torch.int32), {"tags": tags})
     sums = tables.collect(route, [grad.unsqueeze(1)])
     SparseOptimizer(tables, "sgd").apply(tables.exchange(route, sums), LR)
-
-
-LIST_COLUMN = st.tuples(
-    st.integers(1, 9), st.integers(1, 3), st.sampled_from(["sum", "mean", "sqrtn"])
-)
-
-
-@settings(deadline=None, max_examples=20)
-@given(
-    sizes=st.lists(LIST_COLUMN, min_size=1, max_size=4),
-    flat=st.lists(st.tuples(st.integers(1, 9), st.integers(1, 3)), max_size=3),
-    num_rows=st.integers(0, 6),
-    most=st.integers(0, 5),
-    seed=st.integers(0, 99),
-)
-def test_values_and_sums_equal_naive_loops(sizes, flat, num_rows, most, seed):
-    lists = [TableColumn(f"l{i}", *size) for i, size in enumerate(sizes)]
-    columns = [*lists, *(TableColumn(f"f{i}", *size) for i, size in enumerate(flat))]
-    tables = new_tables(torch.float64, columns)
-    generator = torch.Generator().manual_seed(seed)
-    ids = torch.zeros(num_rows, len(flat), dtype=torch.int32)
-    for i, (cardinality, _) in enumerate(flat):
-        ids[:, i] = torch.randint(0, cardinality, (num_rows,), generator=generator)
-    rows = {c.name: draw_rows_of_ids(num_rows, c.cardinality, generator, most) for c in lists}
-    rows |= {f"f{i}": ids[:, i : i + 1].tolist() for i in range(len(flat))}
-    given_lists = {c.name: ragged(rows[c.name]) for c in lists}
-    route = tables.route(ids, given_lists)
-    found = by_column(tables, tables.expand(route, tables.fetch(route)))
-    grads = [torch.randn(*values.shape, dtype=torch.float64) for values in found]
-    sums = tables.collect(
-        route,
-        [torch.stack([grads[i] for i in group], dim=1) for group in tables.groups],
-    )
-    dense = [torch.zeros_like(weight) for weight in tables.weights]
-    for grad, touched in zip(dense, tables.exchange(route, sums), strict=True):
-        grad[touched.keys] = touched.grads
-    for column, values, grad in zip(columns, found, grads, strict=True):
-        table, expected = tables.table(column.name), torch.zeros_like(tables.table(column.name))
-        for number, items in enumerate(rows[column.name]):
-            share = share_of_an_id(column.combiner or "sum", len(items))
-            pooled = sum((share * table[item] for item in items), torch.zeros(column.dim))
-            torch.testing.assert_close(values[number], pooled.double())
-            for item in items:
-                expected[item] += share * grad[number]
-        store, keys = tables.keys_of_table(column.name)
-        torch.testing.assert_close(dense[store][keys], expected)
 
 
 @settings(deadline=None, max_examples=30)
@@ -281,33 +121,30 @@ def test_parts_of_a_batch_give_the_bits_of_the_whole(num_rows, cuts, seed):
     assert all(torch.equal(*pair) for pair in zip(sums, expected, strict=True))
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("num_rows", [0, 5])
-def test_empty_lists_move_nothing(kind, num_rows):
+def test_empty_lists_move_nothing():
     tables = new_tables(columns=LISTS)
-    optimizer = SparseOptimizer(tables, kind)
-    no_ids = torch.zeros(num_rows, 0, dtype=torch.int32)
+    optimizer = SparseOptimizer(tables, "adam")
     full = {c.name: ragged([[0]] * 5) for c in LISTS}
     factors = torch.ones(5, sum(c.dim for c in LISTS))
     one_step(tables, optimizer, torch.zeros(5, 0, dtype=torch.int32), full, factors)
     before = [weight.clone() for weight in tables.weights]
-    lists = {c.name: ragged([[]] * num_rows) for c in LISTS}
-    assert all((values == 0).all() for values in tables(no_ids, lists))
-    one_step(tables, optimizer, no_ids, lists, factors[:num_rows])
+    for num_rows in (0, 5):
+        no_ids = torch.zeros(num_rows, 0, dtype=torch.int32)
+        lists = {c.name: ragged([[]] * num_rows) for c in LISTS}
+        assert all((values == 0).all() for values in tables(no_ids, lists))
+        one_step(tables, optimizer, no_ids, lists, factors[:num_rows])
     assert all(torch.equal(*pair) for pair in zip(before, tables.weights, strict=True))
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_pooled_values_are_those_of_the_stored_rows(dtype):
-    tables = new_tables(dtype)
+def test_pooled_values_of_bfloat16_are_added_in_float32():
+    tables = new_tables(torch.bfloat16)
     ids, lists = draw_batch(20, torch.Generator().manual_seed(4))
     found = by_column(tables, tables(ids, lists))
-    for column, values in zip(COLUMNS, found, strict=True):
-        assert values.dtype == torch.float32
+    for column in LISTS[1:]:
+        table = tables.table(column.name).float()
+        sums = torch.stack([table[row].sum(0) for row in rows_of(lists[column.name])])
         if column.combiner == "sum":
-            table = tables.table(column.name).float()
-            expected = [table[row].sum(0) for row in rows_of(lists[column.name])]
-            torch.testing.assert_close(values, torch.stack(expected))
+            torch.testing.assert_close(found[column.name], sums)
 
 
 def test_types_and_lists_of_others_do_not_matter():
@@ -319,20 +156,15 @@ def test_types_and_lists_of_others_do_not_matter():
         assert torch.equal(ours, same)
 
 
-def test_lists_count_as_lookups():
-    lists = {"a": ragged([[3, 3, 1], [], [3]])}
-    tables = EmbeddingCollection([TableColumn("a", 5, 2, "sum")])
-    traffic = tables.route(torch.zeros(3, 0, dtype=torch.int32), lists).traffic
-    assert (traffic.lookups, traffic.distinct, traffic.updated) == (4, 2, 2)
-
-
-def test_lists_that_do_not_fit_the_batch():
+def test_lists_that_do_not_fit_the_batch_are_refused(wording):
     tables = EmbeddingCollection([TableColumn("a", 5, 2, "sum")])
     ids = torch.zeros(3, 0, dtype=torch.int32)
-    with pytest.raises(ValueError, match="'a' has lists for 1 rows, the batch has 3"):
-        tables.route(ids, {"a": ragged([[1]])})
-    with pytest.raises(ValueError, match="no lists for the column 'a'"):
-        tables.route(ids, {"b": ragged([[1]] * 3)})
+    refuses(
+        wording,
+        ValueError,
+        lambda: tables.route(ids, {"a": ragged([[1]])}),
+        lambda: tables.route(ids, {"b": ragged([[1]] * 3)}),
+    )
 
 
 EVENTS = [
@@ -356,13 +188,12 @@ def summed(tables, embedded, lists):
 
 
 @pytest.mark.parametrize("cuts", [1, 3])
-@pytest.mark.parametrize("kind", KINDS)
-def test_sequences_summed_by_hand_equal_pooled_lists_in_float64(kind, cuts):
+def test_sequences_summed_by_hand_equal_pooled_lists_in_float64(cuts):
     pooled = [
         TableColumn(c.name, c.cardinality, c.dim, c.combiner and "sum", c.table) for c in EVENTS
     ]
     ours, theirs = new_tables(torch.float64, EVENTS), new_tables(torch.float64, pooled)
-    optimizers = SparseOptimizer(ours, kind), SparseOptimizer(theirs, kind)
+    optimizers = SparseOptimizer(ours, "adam"), SparseOptimizer(theirs, "adam")
     generator = torch.Generator().manual_seed(5)
     for num_rows, most in ((30, 5), (0, 3), (20, 0), (1, 2), (25, 4)):
         ids = torch.randint(0, 20, (num_rows, 1), generator=generator, dtype=torch.int32)

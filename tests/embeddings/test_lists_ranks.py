@@ -34,7 +34,7 @@ def test_ranks_and_placements_agree_bitwise(ranks, case):
             assert torch.equal(table, expected[name]), name
 
 
-@pytest.mark.parametrize("kind", ["sgd", "adam"])
+@pytest.mark.parametrize("kind", rank_side.KINDS)
 def test_ranks_equal_one_process_in_float64(ranks, kind):
     alone = rank_side.train("fp64", kind, "replicated", 0, 1, together=len(ranks))
     for name, table in ranks[0][f"fp64-{kind}-row_wise"].items():

@@ -8,13 +8,9 @@ from distrain.embeddings import EmbeddingCollection, Peers, SparseOptimizer, Tab
 from distrain.embeddings.fixed import FixedTables
 from distrain.embeddings.fixed_stores import WholeStore
 from distrain.embeddings.padded import Rooms
-from distrain.embeddings.sharding import explain, plan_placements, table_sizes
+from distrain.embeddings.sharding import plan_placements, table_sizes
 from distrain.embeddings.sharding.costs import DEFAULT_COSTS
 from distrain.embeddings.sharding.table_bytes import TableSize
-from distrain.schema import CATEGORICAL, criteo_schema
-from distrain.spec import parse_spec
-from distrain.train.planning.memory import exchanged_bytes, route_bytes
-from distrain.train.planning.tables_plan import plan_tables
 
 LONG = [TableSize("a", 2_000_000, 16), TableSize("b", 300_000, 16)]
 
@@ -90,30 +86,3 @@ def test_auto_reckons_with_the_room_of_captured_steps():
     assert "in the room of a captured step: replicated" in found.tables[0].why
     by_hand = {p: plan(LONG, wanted=p, **costs).exchange_s for p in ("replicated", "row_wise")}
     assert found.exchange_s == min(by_hand.values())
-
-
-@pytest.mark.parametrize("placement", ["replicated", "row_wise"])
-def test_a_captured_job_holds_and_sends_more(placement):
-    found = {}
-    for captured in (False, True):
-        spec = parse_spec(
-            {
-                "data": {"train": "nowhere"},
-                "model": {"kind": "mlp", "embedding_dim": 8},
-                "train": {"global_batch_size": 4096, "lanes": 8, "cuda_graph": captured},
-                "embeddings": {"placement": placement},
-                "resources": {"num_ranks": 8, "device": "cuda"},
-            }
-        )
-        schema = criteo_schema(dict.fromkeys(CATEGORICAL, 1_000_000))
-        found[captured] = plan_tables(
-            spec, schema, num_ranks=8, device_type="cuda", budget_bytes=None
-        )
-    plain, graphed = found[False], found[True]
-    assert graphed.bytes_per_rank == plain.bytes_per_rank
-    assert [table.unique for table in graphed.tables] == [table.unique for table in plain.tables]
-    assert graphed.sent_per_step.total > 1.2 * plain.sent_per_step.total
-    assert exchanged_bytes(graphed) > 1.2 * exchanged_bytes(plain)
-    assert route_bytes(graphed, 26, 512) > route_bytes(plain, 26, 512)
-    assert "a captured step has room for" in "\n".join(explain(graphed))
-    assert "a captured step has room for" not in "\n".join(explain(plain))

@@ -4,14 +4,14 @@ import pytest
 import torch
 from host_work import PlayedDevice
 from hypothesis import given, settings, strategies as st
+from kernel_cases import take_step
+from refusals import refuses
 
 from distrain.embeddings import EmbeddingCollection, SparseOptimizer, TableColumn
 from distrain.embeddings.canonical import canonical_state
 from distrain.embeddings.row_cache import RowCache
 from distrain.errors import SpecError
-from distrain.optimizers import UPDATE_RULES
 
-KINDS = list(UPDATE_RULES)
 COLUMNS = [TableColumn("a", 400, 4), TableColumn("b", 5, 4), TableColumn("c", 300, 2)]
 
 
@@ -30,7 +30,7 @@ def test_cached_rows_are_the_tables_rows(num_rows, capacity, batches):
     for step, (wanted, writes) in enumerate(batches):
         rows = torch.tensor([row for row in wanted if row < num_rows], dtype=torch.int64)
         if len(rows) > cache.capacity:
-            with pytest.raises(SpecError, match="more rows of a host-cached table"):
+            with pytest.raises(SpecError):
                 cache.admit(rows)
             continue
         places = cache.admit(rows)
@@ -97,6 +97,10 @@ def test_only_changed_rows_go_back():
     assert cache.traffic.written_back == 3
 
 
+def squares(found):
+    return sum((values**2).sum() for values in found.values())
+
+
 def train(tables, kind, steps=12):
     optimizer = SparseOptimizer(tables, kind)
     generator = torch.Generator().manual_seed(2)
@@ -104,11 +108,7 @@ def train(tables, kind, steps=12):
         ids = torch.stack(
             [torch.randint(0, c.cardinality, (40,), generator=generator) for c in COLUMNS]
         )
-        route = tables.route(ids.int().T)
-        embedded = tables.expand(route, tables.fetch(route))
-        sum((values**2).sum() for values in embedded).backward()
-        sums = tables.collect(route, [leaf.grad for leaf in embedded])
-        optimizer.apply(tables.exchange(route, sums), 0.1)
+        take_step(tables, optimizer, squares, ids.int().T)
     return optimizer
 
 
@@ -120,8 +120,9 @@ def new_tables(placement, dtype=torch.float32, **options):
     )
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    ("kind", "dtype"), [("rowwise_adagrad", torch.float32), ("adam", torch.bfloat16)]
+)
 def test_training_through_a_cache_gives_the_same_bits(kind, dtype):
     plain, cached = (
         new_tables("replicated", dtype),
@@ -140,12 +141,10 @@ def test_training_through_a_cache_gives_the_same_bits(kind, dtype):
         assert torch.equal(tensor.read(every_row), remembered[name].read(every_row))
 
 
-def test_a_batch_that_does_not_fit_says_what_to_raise():
+def test_a_batch_that_does_not_fit_is_refused(wording):
     tables = new_tables("host_cached", cache_bytes=100)  # some places of each table
     ids = torch.stack([torch.arange(5) * 20, torch.arange(5), torch.arange(5) * 30]).int().T
-    with pytest.raises(SpecError, match="more rows") as caught:
-        tables.lookup(ids)
-    assert "embeddings.cache_gib" in caught.value.hint
+    refuses(wording, SpecError, lambda: tables.lookup(ids))
 
 
 def test_weights_stay_on_the_host_when_the_model_moves():

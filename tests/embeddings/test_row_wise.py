@@ -4,12 +4,12 @@ import threading
 
 import pytest
 import torch
+from waiting import DEADLINE_S
 
 from distrain.embeddings import row_wise
 from distrain.embeddings.dealing import num_rows_before
 from distrain.embeddings.kernels import dispatch as kernels
 
-LONG_S = 20.0
 STARTS = torch.tensor([0, 40])
 
 
@@ -23,9 +23,9 @@ class Threads:
 
     def everybodys(self, rank, own):
         self.given[rank] = own
-        self.barrier.wait(LONG_S)
+        self.barrier.wait(DEADLINE_S)
         given = list(self.given)
-        self.barrier.wait(LONG_S)
+        self.barrier.wait(DEADLINE_S)
         return given
 
 
@@ -75,7 +75,7 @@ def test_what_it_says_is_what_it_hands_over(num_ranks, dim):
     for thread in running:
         thread.start()
     for thread in running:
-        thread.join(LONG_S)
+        thread.join(DEADLINE_S)
     for said, handed in told:
         assert said == handed
         assert (said > 0) == (num_ranks > 1)

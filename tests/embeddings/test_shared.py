@@ -2,22 +2,19 @@
 
 from dataclasses import replace
 
-import pytest
 import torch
 from hypothesis import given, settings, strategies as st
+from kernel_cases import by_column
 from ragged_rows import draw_rows_of_ids, ragged
+from refusals import refuses
 from torch import nn
-from torch_checks import one_torch_thread
 
 from distrain.embeddings import EmbeddingCollection, SparseOptimizer, TableColumn
 from distrain.embeddings.canonical import canonical_state, canonical_weights
-from distrain.embeddings.fixed import FixedTables
 from distrain.embeddings.sharding.costs import DEFAULT_COSTS
-from distrain.embeddings.sharding.plan import explain
 from distrain.embeddings.sharding.planner import plan_placements
 from distrain.embeddings.sharding.table_bytes import TableSize, table_sizes
 from distrain.errors import InputError, SchemaError, SpecError
-from distrain.optimizers import UPDATE_RULES
 
 COLUMNS = [
     TableColumn("liked", 20, 4, "mean", table="item"),
@@ -27,22 +24,7 @@ COLUMNS = [
     TableColumn("last", 20, 4, table="item"),
     TableColumn("seen", 20, 4, "sqrtn", table="item"),
 ]
-FLAT = [column for column in COLUMNS if column.combiner is None]
-LISTS = [column for column in COLUMNS if column.combiner is not None]
 LR = 0.1
-TORCH = {
-    "sgd": lambda p: torch.optim.SGD(p, lr=LR),
-    "adagrad": lambda p: torch.optim.Adagrad(p, lr=LR),
-    "adam": lambda p: torch.optim.SparseAdam(list(p), lr=LR),
-}
-KINDS = list(UPDATE_RULES)
-
-
-@pytest.fixture(autouse=True)
-def one_thread():
-    """Work this small costs more to share than to do."""
-    with one_torch_thread():
-        yield
 
 
 def new_tables(columns, dtype=torch.float32, placements=None):
@@ -63,15 +45,6 @@ def as_batch(columns, rows, num_rows):
     flat = [torch.tensor(rows[c.name]).view(-1) for c in columns if c.combiner is None]
     ids = torch.stack(flat).int().T if flat else torch.zeros(num_rows, 0, dtype=torch.int32)
     return ids, {c.name: ragged(rows[c.name]) for c in columns if c.combiner is not None}
-
-
-def by_column(tables, embedded):
-    """Each column's `[rows, dim]`."""
-    return {
-        tables.columns[position].name: values[:, place]
-        for group, values in zip(tables.groups, embedded, strict=True)
-        for place, position in enumerate(group)
-    }
 
 
 def naive(columns, weights, rows, num_rows):
@@ -136,63 +109,6 @@ def test_gradients_equal_dense_autograd(drawn, num_rows, seed, cached):
         torch.testing.assert_close(tables.table(column.name), weight.detach() - LR * grad)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_training_equals_torch_in_float64(kind):
-    tables = new_tables(COLUMNS, torch.float64)
-    optimizer = SparseOptimizer(tables, kind)
-    plain = {c.table_name: nn.Parameter(tables.table(c.name).clone()) for c in tables.tables}
-    squares = {name: torch.zeros(len(p), dtype=torch.float64) for name, p in plain.items()}
-    theirs = TORCH[kind](plain.values()) if kind in TORCH else None
-    generator = torch.Generator().manual_seed(0)
-    for num_rows in (30, 0, 1, 25):
-        rows = draw_rows(COLUMNS, num_rows, generator)
-        route = tables.route(*as_batch(COLUMNS, rows, num_rows))
-        embedded = tables.expand(route, tables.fetch(route))
-        loss_of(by_column(tables, embedded), COLUMNS).backward()
-        sums = tables.collect(route, [leaf.grad for leaf in embedded])
-        optimizer.apply(tables.exchange(route, sums), LR)
-        for parameter in plain.values():
-            parameter.grad = torch.zeros_like(parameter)
-        if num_rows:
-            loss_of(naive(COLUMNS, plain, rows, num_rows), COLUMNS).backward()
-        if kind == "adam":
-            for parameter in plain.values():
-                parameter.grad = parameter.grad.to_sparse(1)
-        if theirs is not None:
-            theirs.step()
-            continue
-        with torch.no_grad():  # row-wise Adagrad, by its formula
-            for name, parameter in plain.items():
-                squares[name] += (parameter.grad**2).mean(1)
-                parameter -= LR * parameter.grad / (squares[name].sqrt() + 1e-8)[:, None]
-    for column in COLUMNS:
-        ours, expected = tables.table(column.name), plain[column.table_name]
-        torch.testing.assert_close(ours, expected.detach(), rtol=0, atol=1e-10)
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("kind", KINDS)
-def test_fixed_shapes_give_the_same_bits(kind, dtype, many_threads):
-    columns = [column for column in COLUMNS if column.combiner is None]
-    columns.append(TableColumn("first", 20, 4, table="item"))
-    tables, others = new_tables(columns, dtype), new_tables(columns, dtype)
-    optimizer, other = (SparseOptimizer(t, kind, seed=5) for t in (tables, others))
-    fixed = FixedTables(tables, optimizer, 40)
-    generator = torch.Generator().manual_seed(3)
-    for num_rows in (40, 3, 0, 40):
-        ids, _ = as_batch(columns, draw_rows(columns, num_rows, generator), num_rows)
-        grads = [torch.randn(num_rows, n, d, generator=generator) for n, d in ((1, 2), (4, 4))]
-        own = fixed.route(ids)
-        values = fixed.lookup(own)
-        fixed.update(own, grads, LR, 0.5)
-        route = others.route(ids)
-        expected = others.expand(route, others.fetch(route))
-        sums = others.collect(route, grads)
-        other.apply(others.exchange(route, sums), LR, scale=0.5)
-        assert all(torch.equal(*pair) for pair in zip(values, expected, strict=True))
-        assert all(torch.equal(*pair) for pair in zip(tables.weights, others.weights, strict=True))
-
-
 def test_threads_change_no_bits(many_threads):
     columns = [TableColumn(f"c{i}", 9, 4, table=f"t{i % 2}") for i in range(7)]
     generator = torch.Generator().manual_seed(3)
@@ -229,25 +145,19 @@ def test_tables_are_drawn_and_stored_once():
             assert torch.equal(ours[name].read(whole), tensor.read(whole))
 
 
-@pytest.mark.parametrize(
-    ("other", "words"),
-    [
-        (TableColumn("last", 21, 4, table="item"), ["20 rows", "21 rows"]),
-        (TableColumn("last", 20, 8, table="item"), ["width 4", "width 8"]),
-    ],
-)
-def test_columns_of_one_table_are_of_one_size(other, words):
-    with pytest.raises(SchemaError, match="columns 'item' and 'last' share the table") as caught:
-        new_tables([TableColumn("item", 20, 4), other])
-    assert all(word in str(caught.value) for word in words)
-
-
-def test_columns_of_one_table_have_one_placement():
+def test_columns_of_one_table_have_one_size_and_one_placement(wording):
+    item = TableColumn("item", 20, 4)
     words = ["row_wise" if column.name == "last" else "replicated" for column in COLUMNS]
-    with pytest.raises(
-        InputError, match=r"'liked' and 'last' share .* both replicated and row_wise"
-    ):
-        new_tables(COLUMNS, placements=words)
+    refuses(
+        wording,
+        SchemaError,
+        lambda: new_tables([item, TableColumn("last", 21, 4, table="item")]),
+        lambda: new_tables([item, TableColumn("last", 20, 8, table="item")]),
+    )
+    refuses(wording, InputError, lambda: new_tables(COLUMNS, placements=words))
+    twice = {"last": "row_wise", "item": "replicated"}
+    refuses(wording, SpecError, lambda: plan(COLUMNS, overrides=twice))
+    assert plan(COLUMNS, overrides={"last": "row_wise", "item": "row_wise"}).tables
 
 
 def plan(columns, **options):
@@ -269,12 +179,5 @@ def test_the_plan_counts_a_table_once():
     assert found.tables[0].weight_bytes == 10 * 4 * 4
     # Four columns of 8 rows look up its rows.
     assert found.tables[0].unique == TableSize("item", 20, 4).unique(4 * 8)
-    assert "item: one table for the columns liked, item, last, seen" in explain(found)
     apart = [replace(column, table=None) for column in COLUMNS]
     assert len(plan(apart).tables) == 6
-
-
-def test_a_table_placed_twice():
-    with pytest.raises(SpecError, match="places the table 'item' twice"):
-        plan(COLUMNS, overrides={"last": "row_wise", "item": "replicated"})
-    assert plan(COLUMNS, overrides={"last": "row_wise", "item": "row_wise"}).tables

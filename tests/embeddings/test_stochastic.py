@@ -32,13 +32,6 @@ def test_the_mean_is_the_value_and_no_result_is_further_than_a_step(value: float
     assert abs(float(results.mean()) - exact) <= slack
 
 
-def test_the_mean_over_steps_is_the_value_too() -> None:
-    values, keys = torch.full((1, 8), 0.3), torch.tensor([123])
-    results = torch.stack([round_to_bfloat16(values, seed, keys).float() for seed in range(2000)])
-    exact = float(torch.tensor(0.3))
-    assert abs(float(results.double().mean()) - exact) < 5 * 2**-10 / math.sqrt(4 * 16_000)
-
-
 @given(st.floats(width=16), st.integers(0, 2**64 - 1), st.integers(0, 2**62))
 @settings(max_examples=20, deadline=None)
 def test_what_bfloat16_holds_stays(value: float, seed: int, key: int) -> None:

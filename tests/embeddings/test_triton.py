@@ -28,6 +28,7 @@ def of(package):
     return tuple(int(part) for part in package.__version__.split(".")[:2])
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(
     of(triton) < (3, 7) and of(np) >= (2, 4), reason="this Triton's interpreter wants NumPy < 2.4"
 )

@@ -2,10 +2,9 @@
 
 import pytest
 import torch
-from click_models import model_over
+from click_models import batches_for, model_over
 from devices import no_waiting
 
-from distrain.batch import Batch
 from distrain.embeddings import EmbeddingCollection, TableColumn
 from distrain.models.blocks.mlp import MLPBlock
 from distrain.spec import TrainSpec
@@ -23,17 +22,8 @@ NUMBERS = ("x", "y")
 ROWS = 4096
 
 
-def batches(count, rows=ROWS):
-    generator = torch.Generator().manual_seed(2)
-    for _ in range(count):
-        ids = [torch.randint(0, c.cardinality, (rows,), generator=generator) for c in COLUMNS]
-        yield Batch(
-            torch.stack(ids).to(torch.int32).cuda().T,
-            torch.randn(2, rows, generator=generator).cuda().T,
-            torch.randint(0, 2, (rows,), generator=generator).float().cuda(),
-            tuple(column.name for column in COLUMNS),
-            NUMBERS,
-        )
+def batches(count):
+    return batches_for(COLUMNS, NUMBERS, ROWS, count, "cuda")
 
 
 class OneByOne:

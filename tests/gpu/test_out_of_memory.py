@@ -4,10 +4,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from devices import HAS_GPU, each_device
+from devices import HAS_GPU, on_gpu
 from rank_processes import HeldRank, assignment_of
 from small_jobs import make_spec, write_prepared
-from torch import distributed as dist
 
 from distrain.embeddings.kernels import on_torch as kernels_torch
 from distrain.train.rank.failures import explain_failure
@@ -20,7 +19,7 @@ torch.cuda.set_per_process_memory_fraction({LIMIT_BYTES} / total, 0)
 """
 
 
-@each_device
+@on_gpu
 def test_who_asked_for_too_much_is_named_and_what_to_do(device: str) -> None:
     weight = torch.zeros(2, 8, device=device)
     keys = torch.zeros(1, dtype=torch.int64, device=device).expand(2**45)
@@ -34,21 +33,6 @@ def test_who_asked_for_too_much_is_named_and_what_to_do(device: str) -> None:
     assert asker.startswith("  asked for by: distrain/embeddings/kernels/on_torch.py:")
     assert "in gather: rows = weight.index_select(0, keys)" in asker
     assert "train.micro_batches" in hint
-
-
-@pytest.mark.parametrize(
-    "error",
-    [
-        RuntimeError("CUDA error: out of memory"),
-        RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"),
-        dist.DistBackendError("NCCL error: Cuda failure 2 'out of memory'"),
-    ],
-    ids=["CUDA", "cuBLAS", "NCCL"],
-)
-def test_libraries_that_find_the_gpu_full_are_understood(error: Exception) -> None:
-    failure = explain_failure(error, rank=0)
-    assert failure.reason == "OutOfMemory"
-    assert "asked for by: nothing of distrain's" in failure.message
 
 
 @pytest.mark.gpu

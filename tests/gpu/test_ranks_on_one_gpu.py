@@ -1,40 +1,18 @@
-"""Two ranks that share a GPU through gloo, against one; and how a rank chooses its backend."""
+"""Two ranks that share a GPU through gloo, against one."""
 
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
-import torch
 from devices import on_gpu
 from rank_processes import LONG_S, HeldRank, assignment_of
 from small_jobs import make_spec, write_prepared
 from torch.distributed import TCPStore
 
-from distrain.errors import SpecError
 from distrain.metrics import BinaryMetrics
-from distrain.train.control.rank_setup import COLLECTIVES, choose_backend
+from distrain.train.control.rank_setup import COLLECTIVES
 
 STEPS = 20
-
-
-@pytest.mark.parametrize(
-    ("device", "asked", "backend"),
-    [("cuda:0", None, "nccl"), ("cuda:0", "auto", "nccl"), ("cuda:0", "gloo", "gloo"),
-     ("cpu", None, "gloo"), ("cpu", "gloo", "gloo")],
-)  # fmt: skip
-def test_what_ranks_talk_through(
-    device: str, asked: str | None, backend: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv(COLLECTIVES, raising=False)
-    if asked is not None:
-        monkeypatch.setenv(COLLECTIVES, asked)
-    assert choose_backend(torch.device(device)) == backend
-
-
-def test_a_backend_that_there_is_not_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(COLLECTIVES, "mpi")
-    with pytest.raises(SpecError, match="DISTRAIN_COLLECTIVES is 'mpi'; it may be auto or gloo"):
-        choose_backend(torch.device("cuda", 0))
 
 
 @pytest.fixture(scope="module")

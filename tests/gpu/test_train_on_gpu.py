@@ -36,21 +36,18 @@ def train_inline(prepared: Path, run_dir: Path, *overrides: str) -> tuple[JobVie
     return view, records
 
 
-@pytest.mark.parametrize("kind", ["mlp", "dlrm"])
-def test_gpu_follows_the_cpu(prepared: Path, tmp_path: Path, kind: str) -> None:
-    losses = {}
-    for device in ("cpu", "cuda"):
-        overrides = (
-            f"model={{kind: {kind}, embedding_dim: 4}}",
-            f"resources.device={device}",
-            "train.optimizer={kind: sgd, lr: 0.05}",
-        )
-        _, records = train_inline(prepared, tmp_path / device, *overrides)
-        losses[device] = [record.loss for record in records]
-    assert losses["cuda"] == pytest.approx(losses["cpu"], rel=1e-4)
-
-
 NAMED = "mlp tabular dlrm dcn dcn_v2 deepfm wide_deep gdcn masknet autoint xdeepfm finalmlp"
+
+
+def losses(prepared: Path, root: Path, *overrides: str) -> dict[str, list[float | None]]:
+    """The losses of the steps on each device."""
+    found = {}
+    for device in ("cpu", "cuda"):
+        words = ("train.max_steps=8", f"resources.device={device}", *overrides)
+        _, records = train_inline(prepared, root / device, *words)
+        found[device] = [record.loss for record in records]
+        assert (root / device / "model").is_dir()
+    return found
 
 
 @pytest.mark.parametrize("kind", NAMED.split())
@@ -59,33 +56,16 @@ def test_a_named_model_is_recorded_and_follows_the_cpu(kind, prepared, tmp_path,
     monkeypatch.setattr(
         CudaStepGraph, "record", lambda self, run: recorded.append(record(self, run))
     )
-    losses = {}
-    for device in ("cpu", "cuda"):
-        overrides = (
-            f"model={{kind: {kind}, embedding_dim: 4}}",
-            f"resources.device={device}",
-            "train.max_steps=8",
-            "train.optimizer={kind: sgd, lr: 0.05}",
-        )
-        _, records = train_inline(prepared, tmp_path / device, *overrides)
-        losses[device] = [record.loss for record in records]
-    assert losses["cuda"] == pytest.approx(losses["cpu"], rel=1e-3)
+    model = f"model={{kind: {kind}, embedding_dim: 4}}"
+    found = losses(prepared, tmp_path, model, "train.optimizer={kind: sgd, lr: 0.05}")
+    assert found["cuda"] == pytest.approx(found["cpu"], rel=1e-3)
     assert len(recorded) == 1
 
 
 def test_host_cached_tables_follow_those_on_the_cpu(prepared: Path, tmp_path: Path) -> None:
-    losses = {}
-    for device in ("cpu", "cuda"):
-        overrides = (
-            "model={kind: mlp, embedding_dim: 4}",
-            f"resources.device={device}",
-            "embeddings.placement=host_cached",
-            "train.optimizer={kind: adam, lr: 0.01}",
-        )
-        _, records = train_inline(prepared, tmp_path / device, *overrides)
-        losses[device] = [record.loss for record in records]
-        assert (tmp_path / device / "model").is_dir()
-    assert losses["cuda"] == pytest.approx(losses["cpu"], rel=1e-3)
+    words = ("model={kind: mlp, embedding_dim: 4}", "embeddings.placement=host_cached")
+    found = losses(prepared, tmp_path, *words, "train.optimizer={kind: adam, lr: 0.01}")
+    assert found["cuda"] == pytest.approx(found["cpu"], rel=1e-3)
 
 
 @pytest.mark.parametrize("optimizer", ["sgd", "adagrad", "adam"])

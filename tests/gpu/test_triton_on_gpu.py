@@ -2,7 +2,6 @@
 
 import pytest
 import torch
-from devices import no_waiting
 from triton_cases import (
     KINDS,
     check_interaction,
@@ -84,39 +83,6 @@ def batches(count):
     for _ in range(count):
         ids = [torch.randint(c.cardinality, (ROWS,), generator=generator) for c in COLUMNS]
         yield torch.stack(ids).int().cuda().T
-
-
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("uses_triton", [True, False])
-def test_the_host_never_waits(kind, uses_triton, monkeypatch):
-    monkeypatch.setenv("DISTRAIN_TRITON", str(int(uses_triton)))
-    _, step = new_step(kind, torch.bfloat16)
-    first, second = batches(2)
-    step(first)  # compiles
-    with no_waiting("cuda"):
-        step(second)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_graph_replays_what_steps_do(kind):
-    tables, step = new_step(kind, torch.float32)
-    others, other_step = new_step(kind, torch.float32)
-    every = list(batches(5))
-    ids = every[0].clone()
-    stream = torch.cuda.Stream()
-    stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(stream):
-        step(ids)
-    torch.cuda.current_stream().wait_stream(stream)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        step(ids)
-    other_step(every[0])
-    for batch in every[1:]:
-        ids.copy_(batch)
-        graph.replay()
-        other_step(batch)
-    assert all(torch.equal(a, b) for a, b in zip(tables.weights, others.weights, strict=True))
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+import torch_checks
 
 from distrain.batch import Batch
 from distrain.schema import ColumnSchema, Schema, Tags
@@ -43,3 +44,9 @@ def small_schema():
 def schema_and_batch():
     """Makes such a schema and a batch of random rows."""
     return _schema_and_batch
+
+
+@pytest.fixture(scope="session")
+def attached():
+    """Attaches a block or a task in float64; returns the shape it gives."""
+    return torch_checks.attached

@@ -2,13 +2,14 @@
 
 import pytest
 import torch
+from refusals import refuses
 
 from distrain.errors import ModelError, SchemaError
 from distrain.models import build_model, infer_embedding_dim
 from distrain.schema import ColumnSchema, Schema, Tags
 from distrain.spec import AutoIntSpec, DlrmSpec, MlpSpec
 
-SPECS = [MlpSpec(), DlrmSpec(), MlpSpec(embedding_dim=None, hidden=()), DlrmSpec(bottom=(), top=())]
+SPECS = [MlpSpec(embedding_dim=None, hidden=()), DlrmSpec()]
 
 
 @pytest.mark.parametrize("spec", SPECS, ids=str)
@@ -30,14 +31,6 @@ def test_global_random_state_is_neither_read_nor_changed(small_schema):
     assert torch.equal(one.task.logit.weight, two.task.logit.weight)
 
 
-def test_missing_cardinalities_are_listed(small_schema):
-    schema = small_schema().with_columns(
-        ColumnSchema("c1", tags=(Tags.CATEGORICAL,)), ColumnSchema("new", tags=(Tags.CATEGORICAL,))
-    )
-    with pytest.raises(SchemaError, match="no cardinality is known for: c1, new"):
-        build_model(schema, MlpSpec(), seed=0)
-
-
 def test_a_categorical_target_is_no_input(small_schema):
     label = ColumnSchema("clicked", "int32", (Tags.TARGET, Tags.CATEGORICAL))
     model = build_model(small_schema().with_columns(label), MlpSpec(), seed=0)
@@ -57,15 +50,23 @@ def test_widths_come_from_spec_then_schema_then_cardinality(small_schema):
     assert free.dense.body.layers[0].in_features == sum(expected) + 2
 
 
-def test_too_few_columns(small_schema):
-    with pytest.raises(SchemaError, match="no inputs for a model"):
-        build_model(Schema((small_schema()["clicked"],)), MlpSpec(), seed=0)
-    for schema in (small_schema(1, 0), small_schema(0, 2)):
-        with pytest.raises(ModelError, match="at least two vectors"):
-            build_model(schema, DlrmSpec(), seed=0)
-    with pytest.raises(ModelError, match="embeddings of one width") as caught:
-        build_model(small_schema(0, 2), AutoIntSpec(), seed=0)
-    assert "there must be a categorical one" in caught.value.hint
+def test_too_few_columns_are_refused(small_schema, wording):
+    unknown = small_schema().with_columns(
+        ColumnSchema("c1", tags=(Tags.CATEGORICAL,)), ColumnSchema("new", tags=(Tags.CATEGORICAL,))
+    )
+    refuses(
+        wording,
+        SchemaError,
+        lambda: build_model(unknown, MlpSpec(), seed=0),
+        lambda: build_model(Schema((small_schema()["clicked"],)), MlpSpec(), seed=0),
+    )
+    refuses(
+        wording,
+        ModelError,
+        lambda: build_model(small_schema(1, 0), DlrmSpec(), seed=0),
+        lambda: build_model(small_schema(0, 2), DlrmSpec(), seed=0),
+        lambda: build_model(small_schema(0, 2), AutoIntSpec(), seed=0),
+    )
 
 
 def test_dlrm_has_the_notebooks_layers(small_schema):

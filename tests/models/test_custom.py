@@ -3,6 +3,7 @@
 import sys
 
 import pytest
+from refusals import refuses
 
 from distrain.errors import ModelError, SpecError
 from distrain.models import build_model
@@ -55,40 +56,29 @@ def test_a_function_of_an_allowed_package_makes_the_model(small_schema, package)
     assert model.dense.body.widths == (3,)
 
 
-@pytest.mark.parametrize("allowed", ["", "our", "our_models.ctr", "others"])
-def test_other_packages_are_not_imported(small_schema, package, monkeypatch, allowed):
-    monkeypatch.setenv(PACKAGES_VARIABLE, allowed)
-    with pytest.raises(SpecError, match="may not be imported from the package 'our_models'"):
-        build_model(small_schema(), spec_of(package, "narrow"), seed=0)
-    assert "our_models" not in sys.modules
+def test_other_packages_are_not_imported(small_schema, package, monkeypatch, wording):
+    for allowed in ("", "our", "our_models.ctr", "others"):
+        monkeypatch.setenv(PACKAGES_VARIABLE, allowed)
+        build = lambda: build_model(small_schema(), spec_of(package, "narrow"), seed=0)  # noqa: E731
+        refuses(wording, SpecError, build)
+        assert "our_models" not in sys.modules
 
 
-@pytest.mark.parametrize(
-    ("function", "options", "message"),
-    [
-        ("missing", {}, "cannot be imported: module 'our_models.ctr' has no attribute 'missing'"),
-        ("number", {}, "model.function is a int"),
-        ("narrow", {"wide": 3}, "does not take these options: .*'wide'"),
-    ],
-)
-def test_what_cannot_be_called_is_told(small_schema, package, function, options, message):
-    with pytest.raises(SpecError, match=message):
-        build_model(small_schema(), spec_of(package, function, **options), seed=0)
+def test_what_makes_no_model_is_refused(small_schema, package, wording):
+    def building(function, package=package, **options):
+        return lambda: build_model(small_schema(), spec_of(package, function, **options), seed=0)
 
-
-def test_a_module_that_is_not_there_is_told(small_schema, package):
-    with pytest.raises(SpecError, match=r"No module named 'our_models\.none'"):
-        build_model(small_schema(), spec_of("our_models.none", "narrow"), seed=0)
-
-
-def test_it_must_return_a_blueprint(small_schema, package):
-    with pytest.raises(ModelError, match="returned a str, not a Blueprint"):
-        build_model(small_schema(), spec_of(package, "wrong"), seed=0)
-
-
-def test_an_error_inside_the_function_is_shown_as_it_is(small_schema, package):
-    with pytest.raises(TypeError, match="has no len"):
-        build_model(small_schema(), spec_of(package, "broken"), seed=0)
+    refuses(
+        wording,
+        SpecError,
+        building("missing"),
+        building("number"),
+        building("narrow", wide=3),
+        building("narrow", "our_models.none"),
+    )
+    refuses(wording, ModelError, building("wrong"))
+    with pytest.raises(TypeError):  # an error of the user's function is shown as it is
+        building("broken")()
 
 
 def test_a_function_that_was_handed_over_needs_no_permission(small_schema, package, monkeypatch):
@@ -103,5 +93,5 @@ def test_a_function_that_was_handed_over_needs_no_permission(small_schema, packa
     with handed_over(here):
         model = build_model(small_schema(), spec, seed=0)
     assert {column.dim for column in model.embeddings.columns} == {2}
-    with pytest.raises(SpecError, match="may not be imported"):
+    with pytest.raises(SpecError):
         build_model(small_schema(), spec, seed=0)

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from refusals import refuses
 
 from distrain.batch import Batch
 from distrain.errors import ModelError
@@ -37,6 +38,5 @@ def test_a_rows_items_follow_from_its_ids_and_the_key():
     assert draws.of(rows_of(50, key=None)).lengths.sum() == 0
 
 
-def test_one_item_is_nothing_to_draw_from():
-    with pytest.raises(ModelError, match="has 4 ids"):
-        ItemDraws("item", 4, 2)
+def test_one_item_is_nothing_to_draw_from(wording):
+    refuses(wording, ModelError, lambda: ItemDraws("item", 4, 2))

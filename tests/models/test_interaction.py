@@ -39,7 +39,3 @@ def test_interaction_works_under_autocast():
     pairs.float().sum().backward()
     others = vectors.detach().sum(dim=1, keepdim=True) - vectors.detach()
     torch.testing.assert_close(vectors.grad, others)
-
-
-def test_interaction_saves_nothing():
-    assert PairProducts(4).state_dict() == {}

@@ -6,6 +6,7 @@ import json
 import pytest
 import torch
 from ragged_rows import draw_rows_of_ids, ragged
+from refusals import refuses
 
 from distrain.batch import Batch
 from distrain.errors import DataError, SchemaError
@@ -73,11 +74,6 @@ def test_each_list_is_one_embedding_at_its_place_in_the_schema(spec, num_rows):
     torch.testing.assert_close(logits, model.dense(embedded, batch.continuous))
 
 
-def test_the_mean_is_taken_where_nothing_is_said():
-    model = build_model(SCHEMA, MlpSpec(), seed=0)
-    assert [c.combiner for c in model.embeddings.columns] == ["mean", None, "mean"]
-
-
 def test_lists_do_not_change_the_other_initial_values():
     flat = SCHEMA.with_columns(
         dataclasses.replace(SCHEMA["tags"], is_list=False, is_ragged=False),
@@ -89,13 +85,15 @@ def test_lists_do_not_change_the_other_initial_values():
     assert torch.equal(one.task.logit.weight, other.task.logit.weight)
 
 
-def test_what_cannot_be_an_input_is_refused():
+def test_what_cannot_be_an_input_is_refused(wording):
     numbers = ColumnSchema("numbers", "float32", (Tags.CONTINUOUS,), is_ragged=True)
-    with pytest.raises(SchemaError, match=r"continuous columns of lists .*: numbers"):
-        build_model(SCHEMA.with_columns(numbers), MlpSpec(), seed=0)
     combiners = {"tags": "sum", "user": "sum", "price": "sum", "nosuch": "sum"}
-    with pytest.raises(SchemaError, match="these are none: nosuch, price, user"):
-        build_model(SCHEMA, MlpSpec(), seed=0, combiners=combiners)
+    refuses(
+        wording,
+        SchemaError,
+        lambda: build_model(SCHEMA.with_columns(numbers), MlpSpec(), seed=0),
+        lambda: build_model(SCHEMA, MlpSpec(), seed=0, combiners=combiners),
+    )
 
 
 def test_a_batch_needs_the_models_lists_and_no_others():
@@ -106,15 +104,15 @@ def test_a_batch_needs_the_models_lists_and_no_others():
         ({"tags": batch.lists["tags"]}, "tags"),
         ({**batch.lists, "others": batch.lists["tags"]}, "others, tags, words"),
     ):
-        with pytest.raises(SchemaError, match="list columns are not the model's") as caught:
+        with pytest.raises(SchemaError) as caught:
             model(dataclasses.replace(batch, lists=lists))
         assert caught.value.where == {"batch": given, "model": "tags, words"}
     backwards = {name: batch.lists[name] for name in ("words", "tags")}
     assert torch.equal(model(dataclasses.replace(batch, lists=backwards)), model(batch))
 
 
-@pytest.mark.parametrize("spec", SPECS, ids=str)
-def test_a_saved_model_keeps_its_combiners(tmp_path, spec):
+def test_a_saved_model_keeps_its_combiners(tmp_path):
+    spec = DeepFmSpec(embedding_dim=4, hidden=(8,))  # two tables for each column
     model = build_model(SCHEMA, spec, seed=5, combiners=COMBINERS)
     save_model(tmp_path / "model", model, spec, SCHEMA)
     document = json.loads((tmp_path / "model" / "model.json").read_text())
@@ -128,14 +126,14 @@ def test_a_saved_model_keeps_its_combiners(tmp_path, spec):
     "combiners",
     [None, {}, {"tags": "mean"}, {"tags": "mean", "words": "max"}, {"tags": "mean", "words": []}],
 )
-def test_a_saved_model_with_lists_must_say_how_they_are_combined(tmp_path, combiners):
+def test_a_saved_model_with_lists_must_say_how_they_are_combined(tmp_path, combiners, wording):
     save_model(tmp_path / "model", build_model(SCHEMA, MlpSpec(), seed=0), MlpSpec(), SCHEMA)
     file = tmp_path / "model" / "model.json"
     document = json.loads(file.read_text())
     file.write_text(json.dumps({**document, "combiners": combiners}))
-    with pytest.raises(DataError, match="combiners are unusable") as caught:
+    with pytest.raises(DataError) as caught:
         load_model(tmp_path / "model")
-    assert "tags, words" in str(caught.value.hint)
+    wording(caught.value)
 
 
 def test_a_model_that_was_saved_before_there_were_lists_is_read(tmp_path, small_schema):
@@ -147,11 +145,3 @@ def test_a_model_that_was_saved_before_there_were_lists_is_read(tmp_path, small_
     file.write_text(json.dumps(document))
     loaded = load_model(tmp_path / "model").model
     assert loaded.embeddings.columns == model.embeddings.columns
-
-
-def test_every_part_of_a_model_is_saved_with_its_combiners(tmp_path):
-    spec = DeepFmSpec(embedding_dim=4, hidden=(8,))  # two tables for each column
-    model = build_model(SCHEMA, spec, seed=5, combiners=COMBINERS)
-    save_model(tmp_path / "model", model, spec, SCHEMA)
-    batch = batch_of(20)
-    assert torch.equal(load_model(tmp_path / "model").model(batch), model(batch))

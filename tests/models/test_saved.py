@@ -1,9 +1,11 @@
 """Saving and loading models."""
 
+import io
 import json
 
 import pytest
 import torch
+from refusals import refuses
 
 from distrain.errors import DataError, OutputError, SchemaError
 from distrain.models import build_model, load_model, save_model
@@ -55,75 +57,61 @@ def test_targets_of_models_without_named_tasks_are_binary_whatever_their_tag(
 def test_an_existing_model_is_replaced_only_on_request(saved, small_schema):
     schema, spec = small_schema(), MlpSpec()
     model = build_model(schema, spec, seed=2)
-    with pytest.raises(OutputError, match="exists already"):
+    with pytest.raises(OutputError):
         save_model(saved, model, spec, schema)
     save_model(saved, model, spec, schema, replace=True)
     assert load_model(saved).spec == spec
 
 
-def test_missing_folder_and_files(saved):
-    with pytest.raises(DataError, match="no such saved model"):
-        load_model(saved.with_name("nosuch"))
+def test_missing_folders_and_files_are_refused(saved, wording):
+    refuses(wording, DataError, lambda: load_model(saved.with_name("nosuch")))
     for name in ("weights.safetensors", "model.json"):
         (saved / name).rename(saved / "away")
-        with pytest.raises(DataError, match=f"lacks {name}"):
-            load_model(saved)
+        refuses(wording, DataError, lambda: load_model(saved))
         (saved / "away").rename(saved / name)
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("{", "cannot be read"),
-        ("[1]", "not the description of a saved model"),
-        ('{"format": 1, "model": {}}', "not the description of a saved model"),
-        ('{"format": 3, "model": {}, "schema": {}}', "saved in format 3"),
-        ('{"format": 2, "model": {}, "schema": {}}', "an ensemble of no models"),
-        ('{"format": 1, "model": {"kind": "x"}, "schema": {}}', "model section is unusable"),
-        ('{"format": 1, "model": {"kind": "mlp", "top": [1]}, "schema": {}}', "model.json"),
-    ],
-)
-def test_damaged_descriptions(saved, text, message):
-    (saved / "model.json").write_text(text)
-    with pytest.raises(DataError, match=r"model\.json") as caught:
-        load_model(saved)
-    assert message in str(caught.value)
+def test_damaged_descriptions_are_refused(saved, wording):
+    for text in (
+        "{",
+        "[1]",
+        '{"format": 1, "model": {}}',
+        '{"format": 3, "model": {}, "schema": {}}',
+        '{"format": 2, "model": {}, "schema": {}}',
+        '{"format": 1, "model": {"kind": "x"}, "schema": {}}',
+        '{"format": 1, "model": {"kind": "mlp", "top": [1]}, "schema": {}}',
+        '{"a":' * 200_000,
+        "[" * 200_000,
+    ):
+        (saved / "model.json").write_text(text)
+        refuses(wording, DataError, lambda: load_model(saved))
 
 
-def test_damaged_schema(saved):
-    edit(saved, schema={"columns": [{"name": "a", "colour": "red"}]})
-    with pytest.raises(SchemaError, match="colour"):
-        load_model(saved)
-
-
-@pytest.mark.parametrize("keep", [0, 5, 200, -1])
-def test_truncated_weights(saved, keep):
+def test_weights_that_are_cut_or_a_pickle_are_refused(saved):
     file = saved / "weights.safetensors"
-    file.write_bytes(file.read_bytes()[:keep])
-    with pytest.raises(DataError, match="damaged") as caught:
-        load_model(saved)
-    assert caught.value.where == {"file": str(file)}
+    content = file.read_bytes()
+    header = b'{"a":' * 200_000 + b"1" + b"}" * 200_000
+    pickle = io.BytesIO()
+    torch.save({"weights": torch.ones(3)}, pickle)
+    for damaged in (
+        *(content[:keep] for keep in (0, 5, 200, -1)),
+        len(header).to_bytes(8, "little") + header,
+        pickle.getvalue(),
+    ):
+        file.write_bytes(damaged)
+        with pytest.raises(DataError) as caught:
+            load_model(saved)
+        assert caught.value.where == {"file": str(file)}
 
 
-def test_pickles_are_not_read(saved):
-    torch.save({"weights": torch.ones(3)}, saved / "weights.safetensors")
-    with pytest.raises(DataError, match="damaged"):
-        load_model(saved)
-
-
-def test_weights_of_another_schema_name_both_shapes(saved, small_schema):
-    edit(saved, schema=small_schema(num_categorical=4).to_json())
-    with pytest.raises(DataError) as caught:
-        load_model(saved)
-    text = str(caught.value)
-    assert "embeddings.weights.0 is (36, 4), the schema and model section need (62, 4)" in text
-    name = "dense.body.top.layers.0.weight"
-    assert f"{name} is (5, 10), the schema and model section need (5, 14)" in text
-
-
-def test_weights_of_another_model_name_what_is_missing(saved):
-    edit(saved, model={"kind": "mlp", "embedding_dim": 4, "hidden": [3]})
-    with pytest.raises(DataError) as caught:
-        load_model(saved)
-    assert "dense.body.layers.0.weight is missing" in str(caught.value)
-    assert "need no such tensor" in str(caught.value)
+def test_weights_of_another_schema_or_model_are_refused(saved, small_schema, wording):
+    before = (saved / "model.json").read_text()
+    for changes in (
+        {"schema": small_schema(num_categorical=4).to_json()},
+        {"model": {"kind": "mlp", "embedding_dim": 4, "hidden": [3]}},
+    ):
+        (saved / "model.json").write_text(before)
+        edit(saved, **changes)
+        refuses(wording, DataError, lambda: load_model(saved))
+    edit(saved, schema={"columns": [{"name": "a", "colour": "red"}]})
+    refuses(wording, SchemaError, lambda: load_model(saved))

@@ -4,14 +4,13 @@ import contextlib
 import copy
 import json
 import random
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import hypothesis.strategies as st
 import pytest
 from hypothesis import HealthCheck, given, settings
+from wording import Wording
 
 from distrain.errors import DataError, DistrainError, InputError
 from distrain.models import build_model, load_model, save_model
@@ -57,78 +56,52 @@ def edit(folder: Path, *path: Any, value: object) -> None:
     file.write_text(json.dumps(document))
 
 
-@pytest.mark.parametrize(
-    ("path", "value", "culprits"),
-    [
-        (("model", "hidden"), [2**20, 2**20], ["(1048576, 1048576)"]),
-        (("model", "hidden"), [2**31 - 1] * 3, ["more values than any memory"]),
-        (("model", "hidden"), [1] * 100_000, ["model.hidden: has more than 1024 items"]),
-        (("model", "cross_depth"), 2_000_000_000, ["model.cross_depth", "1024"]),
-        (("model", "embedding_dim"), 10**6, ["embeddings.weights.0 is (44, 4)"]),
-        (("schema", "columns", 1, "cardinality"), 10**12, ["embeddings.weights.0 is (44, 4)"]),
-        (("schema", "columns", 1, "cardinality"), 10**400, ["cardinality", "column: 'C1'"]),
-        (("schema", "columns", 1, "cardinality"), 2.5, ["cardinality is 2.5", "column: 'C1'"]),
-        (("schema", "columns", 1, "cardinality"), True, ["cardinality is True", "column: 'C1'"]),
-        (("schema", "columns", 1, "properties"), [], ["properties is list, not a mapping"]),
-        (("schema", "columns", 1, "name"), ["C1"], ["name is list, not a text"]),
-        (("combiners",), {"seen": []}, ["combiners are unusable"]),
-    ],
-)  # fmt: skip
 def test_what_the_weights_do_not_hold_is_refused_before_it_is_built(
-    broken: Path, monkeypatch: pytest.MonkeyPatch, path: Any, value: object, culprits: list[str]
+    broken: Path, monkeypatch: pytest.MonkeyPatch, wording: Wording
 ) -> None:
     def refuse(*_: object, **__: object) -> None:
         raise AssertionError("a model was built")
 
     monkeypatch.setattr("distrain.models.saved.build_model", refuse)
-    edit(broken, *path, value=value)
-    with pytest.raises(InputError) as caught:
-        load_model(broken)
-    told = str(caught.value)
-    for culprit in [*culprits, str(broken)]:
-        assert culprit in told
-    assert len(told) < 4_000
+    before = (broken / "model.json").read_text()
+    column = ("schema", "columns", 1)
+    for path, value in (
+        (("model", "hidden"), [2**20, 2**20]),
+        (("model", "hidden"), [2**31 - 1] * 3),
+        (("model", "hidden"), [1] * 100_000),
+        (("model", "cross_depth"), 2_000_000_000),
+        (("model", "embedding_dim"), 10**6),
+        ((*column, "cardinality"), 10**12),
+        ((*column, "cardinality"), 10**400),
+        ((*column, "cardinality"), 2.5),
+        ((*column, "cardinality"), True),
+        ((*column, "properties"), []),
+        ((*column, "name"), ["C1"]),
+        (("combiners",), {"seen": []}),
+    ):
+        (broken / "model.json").write_text(before)
+        edit(broken, *path, value=value)
+        with pytest.raises(InputError) as caught:
+            load_model(broken)
+        assert len(str(caught.value)) < 4_000
+        wording(caught.value)
 
 
-@pytest.mark.parametrize("deep", ['{"a":' * 200_000, "[" * 200_000])
-def test_a_description_nested_without_end(broken: Path, deep: str) -> None:
-    (broken / "model.json").write_text(deep)
-    with pytest.raises(DataError, match=r"nested too deeply\n  file: .*model\.json"):
-        load_model(broken)
-
-
-def test_a_header_nested_without_end(broken: Path) -> None:
-    header = b'{"a":' * 200_000 + b"1" + b"}" * 200_000
-    (broken / "weights.safetensors").write_bytes(len(header).to_bytes(8, "little") + header)
-    with pytest.raises(DataError, match=r"damaged: .*\n  file: .*weights\.safetensors"):
-        load_model(broken)
-
-
-@pytest.mark.parametrize(
-    ("name", "dtype", "told"),
-    [
-        ("embeddings.weights.0", "I32", "embeddings.weights.0 holds torch.int32"),
-        ("embeddings.weights.0", "F8_E4M3", "unknown types F8_E4M3"),
-        ("dense.task.output.bias", "I32", "holds torch.int32"),
-    ],
-)
-def test_weights_of_other_types(broken: Path, name: str, dtype: str, told: str) -> None:
-    header, data = parts(broken)
-    key = name if name in header else next(k for k in header if k.endswith("bias"))
-    header[key]["dtype"] = dtype
-    write(broken, header, data)
-    with pytest.raises(DataError) as caught:
-        load_model(broken)
-    assert told in str(caught.value) or "damaged" in str(caught.value)
-
-
-def test_names_of_tensors_cannot_command_a_terminal(broken: Path) -> None:
-    header, data = parts(broken)
+def test_weights_of_other_types_or_names_are_refused(broken: Path, wording: Wording) -> None:
+    for name, dtype in (
+        ("embeddings.weights.0", "I32"),
+        ("embeddings.weights.0", "F8_E4M3"),
+        ("dense.task.logit.bias", "I32"),
+    ):
+        header, data = parts(broken)
+        header[name]["dtype"] = dtype
+        write(broken, header, data)
+        with pytest.raises(DataError):
+            load_model(broken)
     header["\x1b]0;owned\x07"] = header.pop("embeddings.weights.0")
     write(broken, header, data)
     with pytest.raises(DataError) as caught:
         load_model(broken)
-    assert "\\x1b]0;owned" in str(caught.value)
     assert all(line.isprintable() for line in str(caught.value).splitlines())
 
 
@@ -214,46 +187,3 @@ def test_a_changed_model_is_loaded_or_refused_and_nothing_else(
         (broken / name).write_bytes(content)
     with contextlib.suppress(DistrainError):
         load_model(broken)
-
-
-LIMITED = """
-import resource, sys
-from distrain.errors import DistrainError
-from distrain.models import load_model
-load_model(sys.argv[1])
-used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
-resource.setrlimit(resource.RLIMIT_AS, (used + (256 << 20),) * 2)
-for folder in sys.argv[2:]:
-    try:
-        load_model(folder)
-    except DistrainError as error:
-        print("refused:", str(error).splitlines()[0])
-    else:
-        sys.exit("loaded")
-"""
-
-
-def test_no_memory_is_taken_for_what_is_refused(saved: Path, tmp_path: Path) -> None:
-    folders = []
-    for number, (path, value) in enumerate(
-        [
-            (("model", "hidden"), [2**20, 2**20]),
-            (("schema", "columns", 1, "cardinality"), 10**9),
-            (("model", "embedding_dim"), 10**8),
-        ]
-    ):
-        folder = tmp_path / str(number)
-        folder.mkdir()
-        for file in saved.iterdir():
-            (folder / file.name).write_bytes(file.read_bytes())
-        edit(folder, *path, value=value)
-        folders.append(str(folder))
-    done = subprocess.run(
-        [sys.executable, "-c", LIMITED, str(saved), *folders],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.count("refused: the weights do not fit the model") == 3

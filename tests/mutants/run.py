@@ -77,8 +77,11 @@ CORE = {
     "tests/embeddings/test_stochastic.py tests/embeddings/test_collection.py",
     "distrain/embeddings/sharding/planner.py": "tests/embeddings/test_sharding.py",
     "distrain/embeddings/kernels/dispatch.py": "tests/embeddings/test_collection.py "
-    "tests/embeddings/test_kernels.py",
-    "distrain/embeddings/store.py": "tests/embeddings/test_collection.py",
+    "tests/embeddings/test_kernels.py tests/embeddings/test_initial.py "
+    "tests/embeddings/test_kernel_updates.py tests/embeddings/test_route_host_work.py",
+    "distrain/embeddings/store.py": "tests/embeddings/test_collection.py "
+    "tests/embeddings/test_initial.py tests/embeddings/test_shared.py "
+    "tests/embeddings/test_row_cache.py",
     "distrain/train/step/learning_rate.py": "tests/train/step/test_learning_rate.py",
     "distrain/jobs/assignment.py": "tests/jobs/test_assignment.py",
     "distrain/train/step/clipping.py": "tests/train/step/test_clipping.py",

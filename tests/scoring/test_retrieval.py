@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 from click.testing import CliRunner
+from refusals import refuses
 
 from distrain.cli.saved.evaluate import command as evaluate
 from distrain.cli.saved.export import command as export
@@ -146,32 +147,35 @@ def test_an_index_finds_the_items_that_products_find(shop, tmp_path, monkeypatch
     np.testing.assert_array_equal(found, table["item"].to_numpy()[best])
 
 
-def test_an_index_without_faiss_names_the_extra(shop, tmp_path, monkeypatch):
+def test_an_index_without_faiss_names_the_extra(shop, tmp_path, monkeypatch, wording):
     monkeypatch.setattr(retrieval, "find_spec", lambda _: None)
     words = [str(shop[0] / "model"), str(tmp_path / "out"), "--index", "flat"]
     done = CliRunner().invoke(export, [*words, "--items", str(shop[0] / "items")])
-    assert "needs Faiss, which is not installed" in str(done.exception)
-    assert ".[faiss]" in done.exception.hint
-    assert "--items names, which is missing" in str(CliRunner().invoke(export, words).exception)
+    wording(done.exception)
+    wording(CliRunner().invoke(export, words).exception)
 
 
-def test_what_cannot_be_ranked_is_refused(shop, tmp_path):
+def test_what_cannot_be_ranked_is_refused(shop, tmp_path, wording):
     root = shop[0]
     scorer = ScorerInProcess(load_model(root / "model"), Dataset(root / "rows", SCHEMA), 16)
     items = Dataset(root / "items", SCHEMA, need_label=False)
-    with pytest.raises(InputError, match="not columns of lists of items: user"):
-        evaluate_retrieval(scorer, items, K, ["user"])
     twice = Dataset([root / "items", root / "rows"], SCHEMA, need_label=False)
-    for ranked in (
-        evaluate_retrieval,
-        lambda *_: write_towers(tmp_path, scorer.saved, "torch", twice),
-    ):
-        with pytest.raises(DataError, match="an item has several rows"):
-            ranked(scorer, twice, K)
-    done = CliRunner().invoke(
-        evaluate, [str(root / "model"), str(root / "rows"), "--seen", "history"]
+    other = SCHEMA.with_columns(replace(SCHEMA["history"], cardinality=21))
+    of_others = ScorerInProcess(scorer.saved, Dataset(root / "rows", other), 16)
+    refuses(
+        wording,
+        InputError,
+        lambda: evaluate_retrieval(scorer, items, K, ["user"]),
+        lambda: evaluate_retrieval(of_others, items, K, ["history"]),
     )
-    assert "--seen is for --items" in done.output
+    refuses(
+        wording,
+        DataError,
+        lambda: evaluate_retrieval(scorer, twice, K),
+        lambda: write_towers(tmp_path, scorer.saved, "torch", twice),
+    )
+    words = [str(root / "model"), str(root / "rows"), "--seen", "history"]
+    assert CliRunner().invoke(evaluate, words).exit_code == 2
 
 
 def test_unknown_items_of_one_id_are_left_out(shop, tmp_path):
@@ -186,7 +190,7 @@ def test_unknown_items_of_one_id_are_left_out(shop, tmp_path):
     pq.write_table(unknown, tmp_path / "unknown.parquet")
     items = Dataset([root / "items", tmp_path / "unknown.parquet"], SCHEMA, need_label=False)
     saved = load_model(root / "model")
-    with pytest.raises(DataError, match="several rows in the table of items: the id 2"):
+    with pytest.raises(DataError):
         write_towers(tmp_path, saved, "torch", items)  # no workflow says that it is not an item
     words = pa.array([f"w{number}" for number in range(15)])
     (tmp_path / "categories").mkdir()
@@ -197,15 +201,3 @@ def test_unknown_items_of_one_id_are_left_out(shop, tmp_path):
         write_towers(tmp_path, saved, "torch", items)
         ids = pq.read_table(tmp_path / "items.parquet")["item"].to_pylist()
         assert ids == [item for item in known if item >= first]
-
-
-def test_a_list_of_other_things_hides_no_items(shop):
-    root = shop[0]
-    other = replace(SCHEMA["history"], cardinality=21)
-    scorer = ScorerInProcess(
-        load_model(root / "model"), Dataset(root / "rows", SCHEMA.with_columns(other)), 16
-    )
-    with pytest.raises(InputError, match="not columns of lists of items: history"):
-        evaluate_retrieval(
-            scorer, Dataset(root / "items", SCHEMA, need_label=False), K, ["history"]
-        )

@@ -2,16 +2,21 @@
 
 import json
 import shutil
+from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pyarrow.parquet as pq
 import pytest
 import torch
 from click.testing import CliRunner
 from object_stores import serving
+from refusals import refuses
 from small_jobs import CARDINALITIES, draw_rows
+from wording import Wording
 
 from distrain.cli.saved.predict import command
 from distrain.errors import DataError, InputError, OutputError
@@ -31,13 +36,17 @@ from distrain.scoring.prediction import check_request
 from distrain.spec import MlpSpec
 
 
-def test_a_model_written_anew_in_the_same_folder_is_used(tmp_path: Path) -> None:
+def save_small(folder: Path, seed: int = 0) -> None:
     schema, spec = criteo_schema(CARDINALITIES), MlpSpec(embedding_dim=2, hidden=(4,))
+    save_model(folder, build_model(schema, spec, seed=seed), spec, schema)
+
+
+def test_a_model_written_anew_in_the_same_folder_is_used(tmp_path: Path) -> None:
     source = tmp_path / "rows.parquet"
     pq.write_table(draw_rows(50, seed=1), source)
     models = [tmp_path / "first", tmp_path / "second"]
     for seed, folder in enumerate(models):
-        save_model(folder, build_model(schema, spec, seed=seed), spec, schema)
+        save_small(folder, seed=seed)
 
     def scores(folder: Path) -> list[float]:
         assert score_file(str(folder), str(source), str(tmp_path / "out"), (), 20) == 50
@@ -55,10 +64,9 @@ def test_a_model_written_anew_in_the_same_folder_is_used(tmp_path: Path) -> None
 def test_a_file_is_scored_on_the_device_that_is_asked_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    schema, spec = criteo_schema(CARDINALITIES), MlpSpec(embedding_dim=2, hidden=(4,))
     source, folder = tmp_path / "rows.parquet", tmp_path / "model"
     pq.write_table(draw_rows(20, seed=1), source)
-    save_model(folder, build_model(schema, spec, seed=0), spec, schema)
+    save_small(folder)
     # A worker of a local cluster without GPUs of its own, on a machine with one.
     monkeypatch.setattr("torch.cuda.is_available", lambda: True)
     assert score_file(str(folder), str(source), str(tmp_path / "out"), (), 20, "cpu") == 20
@@ -73,62 +81,31 @@ def test_a_gpu_gets_batches_where_it_is_from_more_threads(monkeypatch: pytest.Mo
     assert [options["decode_threads"] for options in made] == [1, files._GPU_THREADS]
 
 
-class _Client:
-    """Runs what is submitted at once, and counts what was not yet asked for."""
-
-    def __init__(self) -> None:
-        self.submitted = 0
-        self.most_ahead = 0
-        self.taken = 0
-        self.cancelled = 0
-
-    def nthreads(self) -> dict[str, int]:
-        return {"worker": 2}
-
-    def submit(self, function, *arguments, pure: bool):
-        assert not pure
-        self.submitted += 1
-        self.most_ahead = max(self.most_ahead, self.submitted - self.taken)
-        return function(*arguments)
-
-    def cancel(self, futures) -> None:
-        self.cancelled += len(futures)
-
-
 def test_few_files_are_at_the_scheduler_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    client = _Client()
+    """A client of two threads runs what is submitted at once."""
+    client, ahead = Mock(**{"nthreads.return_value": {"worker": 2}}), []
 
-    class Done:
-        def __init__(self, value: int) -> None:
-            self.value = value
-
-        def result(self) -> int:
-            client.taken += 1
-            return self.value
-
-    class Completed(list):
-        def __init__(self, futures) -> None:
-            super().__init__(futures)
-
-        def __iter__(self):
+    class Completed(list[Any]):
+        def __iter__(self) -> Iterator[Any]:
             while self:
+                ahead.append(client.submit.call_count - len(ahead))
                 yield self.pop()
 
         add = list.append
 
+    client.submit.side_effect = lambda function, *words, pure: function(*words)
     monkeypatch.setattr("distributed.as_completed", Completed)
-    found = pieces.results(client, Done, ((n,) for n in range(100, 200)))
+    done = lambda value: Mock(**{"result.return_value": value})  # noqa: E731
+    found = pieces.results(client, done, ((n,) for n in range(100, 200)))
     assert sorted(found) == list(enumerate(range(100, 200)))
-    assert client.submitted == 100
-    assert client.most_ahead == 6
-    assert client.cancelled == 0
+    assert max(ahead) == 6
+    assert not client.cancel.called
 
 
 def test_a_file_in_pieces_of_row_groups_has_the_scores_of_the_whole(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    schema, spec = criteo_schema(CARDINALITIES), MlpSpec(embedding_dim=2, hidden=(4,))
-    save_model(tmp_path / "model", build_model(schema, spec, seed=0), spec, schema)
+    save_small(tmp_path / "model")
     rows = draw_rows(95, seed=1)
     pq.write_table(rows, tmp_path / "long.parquet", row_group_size=10)
     pq.write_table(rows.slice(0, 12), tmp_path / "short.parquet")
@@ -158,30 +135,21 @@ def test_a_file_in_pieces_of_row_groups_has_the_scores_of_the_whole(
         assert found["pieces"][name].to_pylist() == pytest.approx(column.to_pylist(), abs=1e-6)
 
 
-def test_a_folder_that_holds_an_input_or_the_model_is_not_replaced(tmp_path: Path) -> None:
-    schema, spec = criteo_schema(CARDINALITIES), MlpSpec(embedding_dim=2, hidden=(4,))
-    (tmp_path / "data").mkdir()
-    pq.write_table(draw_rows(10, seed=1), tmp_path / "data" / "a.parquet")
-    save_model(tmp_path / "model", build_model(schema, spec, seed=0), spec, schema)
-    (tmp_path / "link").symlink_to(tmp_path / "data")
-    for out in ("data", "model", "link", "."):
-        request = PredictRequest(
-            tmp_path / "model", (str(tmp_path / "data"),), tmp_path / out, overwrite=True
-        )
-        with pytest.raises(OutputError, match="holds what it is made from"):
-            check_request(request)
-
-
-def test_an_input_without_rows_is_named_before_any_is_scored(tmp_path: Path) -> None:
-    schema, spec = criteo_schema(CARDINALITIES), MlpSpec(embedding_dim=2, hidden=(4,))
-    save_model(tmp_path / "model", build_model(schema, spec, seed=0), spec, schema)
+def test_requests_that_cannot_be_served_are_refused_before_any_row_is_scored(
+    tmp_path: Path, wording: Wording
+) -> None:
     rows = draw_rows(10, seed=1)
-    inputs = tuple(str(tmp_path / name) for name in ("a.parquet", "none.parquet"))
-    pq.write_table(rows, inputs[0])
-    pq.write_table(rows.slice(0, 0), inputs[1])
-    with pytest.raises(DataError, match="no rows") as caught:
-        check_request(PredictRequest(tmp_path / "model", inputs, tmp_path / "scores"))
-    assert caught.value.where["file"] == inputs[1]
+    (tmp_path / "data").mkdir()
+    pq.write_table(rows, tmp_path / "data" / "a.parquet")
+    pq.write_table(rows.slice(0, 0), tmp_path / "none.parquet")
+    save_small(tmp_path / "model")
+    (tmp_path / "link").symlink_to(tmp_path / "data")
+    model, data = tmp_path / "model", str(tmp_path / "data")
+    for out in ("data", "model", "link", "."):
+        request = PredictRequest(model, (data,), tmp_path / out, overwrite=True)
+        refuses(wording, OutputError, partial(check_request, request))
+    request = PredictRequest(model, (data, str(tmp_path / "none.parquet")), tmp_path / "scores")
+    refuses(wording, DataError, lambda: check_request(request))
 
 
 def test_joining_again_after_a_worker_was_lost_finds_what_is_whole(tmp_path: Path) -> None:
@@ -199,8 +167,7 @@ class _Killed(Exception):
 @pytest.fixture
 def rows_and_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """`long.parquet` of four pieces, `short.parquet` of one, and a model."""
-    schema, spec = criteo_schema(CARDINALITIES), MlpSpec(embedding_dim=2, hidden=(4,))
-    save_model(tmp_path / "model", build_model(schema, spec, seed=0), spec, schema)
+    save_small(tmp_path / "model")
     rows = draw_rows(95, seed=1)
     pq.write_table(rows, tmp_path / "long.parquet", row_group_size=10)
     pq.write_table(rows.slice(0, 12), tmp_path / "short.parquet")
@@ -278,13 +245,11 @@ def test_finished_scores_of_the_same_request_are_left_as_they_are(
     assert done.exit_code == 0, done.output
     answer = json.loads(done.stdout)
     assert (answer["rows"], answer["files"], answer["resumed_rows"]) == (107, 2, 107)
-    told = CliRunner().invoke(command, [*words, "--keep", "I1", "--resume"])
-    assert "nothing is left to do" in told.stdout
 
-    with pytest.raises(OutputError, match="not known to be of this model"):
+    with pytest.raises(OutputError):
         predict(replace(request, keep=()), None)
     (out / "short.parquet").write_bytes(b"PAR1")
-    with pytest.raises(OutputError, match="not known to be of this model"):
+    with pytest.raises(OutputError):
         predict(request, None)
     assert predict(replace(request, overwrite=True), None).rows == 107
 
@@ -305,9 +270,8 @@ def test_scores_of_other_work_are_not_used(
     elif change == "batch":
         request = replace(request, batch_rows=10)
     elif change == "model":
-        schema, spec = criteo_schema(CARDINALITIES), MlpSpec(embedding_dim=2, hidden=(4,))
         shutil.rmtree(rows_and_model / "model")
-        save_model(rows_and_model / "model", build_model(schema, spec, seed=1), spec, schema)
+        save_small(rows_and_model / "model", seed=1)
     elif change == "description":  # the weights stay as they are
         document = json.loads((rows_and_model / "model" / "model.json").read_text())
         document["about"] = {"edited": True}
@@ -341,7 +305,7 @@ def test_a_task_that_outlives_its_command_writes_no_scores_of_another(
     late = sent[1]
     with pytest.raises(_Killed):  # of another command with other settings, the first piece alone
         predict(replace(request, keep=("I1",)), None)
-    with pytest.raises(OutputError, match="No such file"):
+    with pytest.raises(OutputError):
         score_file(*late)
     _ran(monkeypatch)
     assert predict(replace(request, keep=("I1",)), None).resumed_rows == 30
@@ -350,6 +314,7 @@ def test_a_task_that_outlives_its_command_writes_no_scores_of_another(
     assert found.num_rows == 95
 
 
+@pytest.mark.slow
 def test_scores_in_an_object_store_appear_together(
     rows_and_model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -359,13 +324,13 @@ def test_scores_in_an_object_store_appear_together(
         _ran(monkeypatch, most=2)
         with pytest.raises(_Killed):
             predict(request, None)
-        with pytest.raises(InputError, match="cannot be resumed"):
+        with pytest.raises(InputError):
             check_request(replace(request, resume=True))
         store.invalidate_cache()
         assert not store.find("scores/out/long.parquet")
         _ran(monkeypatch)
         assert predict(request, None).rows == 107
-        with pytest.raises(OutputError, match="exists already"):
+        with pytest.raises(OutputError):
             predict(request, None)
         predict(replace(request, out=rows_and_model / "here"), None)
         store.invalidate_cache()

@@ -1,8 +1,11 @@
 """Models and networks of tests that make their tables themselves."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
-from distrain.embeddings import EmbeddingCollection
+import torch
+
+from distrain.batch import Batch
+from distrain.embeddings import EmbeddingCollection, TableColumn
 from distrain.models import ClickModel, Embeddings, InputBlock
 from distrain.models.blocks import Block
 from distrain.models.blocks.mlp import MLPBlock
@@ -45,3 +48,22 @@ def mlp_network(width: int, num_continuous: int, hidden: Sequence[int]) -> Netwo
     group = Group(1, tuple(Column(f"c{i}") for i in range(width)))
     numbers = tuple(Column(f"x{i}") for i in range(num_continuous))
     return network(Columns((group,), numbers), MLPBlock(hidden))
+
+
+def batches_for(
+    columns: Sequence[TableColumn],
+    continuous_names: Sequence[str],
+    rows: int,
+    count: int,
+    device: str = "cpu",
+    seed: int = 2,
+) -> Iterator[Batch]:
+    """Random batches, with labels of 0 and 1, laid out as the loader does."""
+    generator = torch.Generator().manual_seed(seed)
+    names = tuple(column.name for column in columns)
+    for _ in range(count):
+        ids = [torch.randint(0, c.cardinality, (rows,), generator=generator) for c in columns]
+        numbers = torch.randn(len(continuous_names), rows, generator=generator)
+        label = torch.randint(0, 2, (rows,), generator=generator).float().to(device)
+        there = torch.stack(ids).int().to(device).T
+        yield Batch(there, numbers.to(device).T, label, names, tuple(continuous_names))

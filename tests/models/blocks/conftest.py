@@ -46,12 +46,6 @@ def features():
     return _features
 
 
-@pytest.fixture(scope="session")
-def attached():
-    """Attaches a block in float64; returns the shape it gives."""
-    return torch_checks.attached
-
-
 def _check_gradients(block, *inputs, rebuild=lambda *tensors: tensors[0]):
     torch_checks.check_gradients(block, inputs, lambda call, *own: call(rebuild(*own)))
 
@@ -60,10 +54,3 @@ def _check_gradients(block, *inputs, rebuild=lambda *tensors: tensors[0]):
 def check_gradients():
     """Compares a block's gradients with finite differences."""
     return _check_gradients
-
-
-@pytest.fixture(autouse=True, scope="package")
-def _one_thread():
-    """Matrices are tiny here: threads that wait for each other take a hundred times as long."""
-    with torch_checks.one_torch_thread():
-        yield

@@ -94,6 +94,7 @@ def test_compiles_without_breaks(network, features):
     torch._dynamo.reset()
 
 
+@pytest.mark.slow
 def test_exports_for_any_number_of_rows(network, features):
     network.eval()
     rows = torch.export.Dim("rows", min=1)

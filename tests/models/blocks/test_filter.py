@@ -5,13 +5,13 @@ from statistics import NormalDist
 
 import pytest
 import torch
+from refusals import refuses
 
 from distrain.errors import ModelError
 from distrain.models import build_model
-from distrain.models.blocks import Chain
 from distrain.models.blocks.filter import ContinuousFeatures, Filter, PiecewiseLinear
 from distrain.models.blocks.layers import Dropout
-from distrain.models.shapes import Branches, Features, Flat, flat
+from distrain.models.shapes import Branches, Columns, Features, Flat, flat
 from distrain.spec import MlpSpec
 
 
@@ -69,25 +69,6 @@ def test_whole_groups_and_neighbours_are_not_copied(columns, features, attached)
         assert memory(found.continuous) == memory(value.continuous)
 
 
-def test_gradient_of_picked_columns(columns, features, attached, check_gradients):
-    block = Filter("C1", "C3", "age", part="")
-    attached(block, columns)
-    value = features(2)
-    chain = Chain([block])
-    check_gradients(
-        _Flat(chain), *value.embedded, value.continuous, rebuild=lambda *t: Features(t[:2], t[2])
-    )
-
-
-class _Flat(torch.nn.Module):
-    def __init__(self, block):
-        super().__init__()
-        self.block = block
-
-    def forward(self, value):
-        return flat(self.block(value))
-
-
 def test_filter_of_branches(attached):
     given = Branches({"wide": Flat(2), "deep": Flat(7), "items": Flat(1)})
     value = {name: torch.randn(3, shape.width) for name, shape in given.shapes.items()}
@@ -100,25 +81,21 @@ def test_filter_of_branches(attached):
     assert list(others(value)) == ["wide", "items"]
 
 
-def test_errors_list_what_there_is(columns):
-    with pytest.raises(ModelError, match="InputBlock gives no column 'C9'") as caught:
-        Filter("C9").attach(columns)
-    assert caught.value.where == {"there are": "wide/C1, wide/C2, C1, C2, C3, price, age, t"}
-    with pytest.raises(ModelError, match="picks none of the columns of InputBlock") as caught:
-        Filter(tags="session").attach(columns)
-    assert "C3 (categorical, user, user_id)" in caught.value.where["embedded"]
+def test_what_cannot_be_picked_is_refused(columns, wording):
     branches = Branches({"wide": Flat(2)}, "ParallelBlock(wide)")
-    with pytest.raises(ModelError, match=r"ParallelBlock\(wide\) gives no branch 'deep'") as caught:
-        Filter("deep").attach(branches)
-    assert caught.value.where == {"there are": "wide"}
-    with pytest.raises(ModelError, match="which have names only"):
-        Filter(tags="user").attach(branches)
-    with pytest.raises(ModelError, match="leaves nothing of wide"):
-        Filter("wide", exclude=True).attach(branches)
-    with pytest.raises(ModelError, match=r"MLPBlock gives \[rows, 3\], which has no names"):
-        Filter("C1").attach(Flat(3, "MLPBlock"))
-    with pytest.raises(ModelError, match="no kind 'ragged'"):
-        Filter(kind="ragged")
+    refuses(
+        wording,
+        ModelError,
+        lambda: Filter("C9").attach(columns),
+        lambda: Filter(tags="session").attach(columns),
+        lambda: Filter("deep").attach(branches),
+        lambda: Filter(tags="user").attach(branches),
+        lambda: Filter("wide", exclude=True).attach(branches),
+        lambda: Filter("C1").attach(Flat(3, "MLPBlock")),
+        lambda: Filter(kind="ragged"),
+        lambda: ContinuousFeatures().attach(Columns(columns.groups, (), "InputBlock")),
+        lambda: Dropout(1),
+    )
 
 
 def test_continuous_features(columns, features, attached):
@@ -142,13 +119,6 @@ def test_continuous_batch_norm(columns, features, attached, check_gradients):
     assert block(features(1)).isfinite().all()
 
 
-def test_no_continuous_columns(columns):
-    from distrain.models.shapes import Columns
-
-    with pytest.raises(ModelError, match="picks none of the columns"):
-        ContinuousFeatures().attach(Columns(columns.groups, (), "InputBlock"))
-
-
 def test_dropout_of_anything(columns, features, attached):
     value = features(400)
     block = Dropout(0.25)
@@ -164,8 +134,6 @@ def test_dropout_of_anything(columns, features, attached):
         assert abs(float((~is_kept).double().mean()) - 0.25) < 0.06
         torch.testing.assert_close(tensor[is_kept], kept[is_kept] / 0.75)
     assert torch.equal(block.eval()(value).embedded[0], value.embedded[0])
-    with pytest.raises(ModelError, match="at least 0 and below 1, not 1"):
-        Dropout(1)
 
 
 def test_numbers_beside_their_piecewise_linear_encoding(columns, features, attached):

@@ -1,7 +1,5 @@
 """The forms of dense layers for a GPU, on a CPU, against torch's own."""
 
-import copy
-
 import pytest
 import torch
 from torch import nn
@@ -106,28 +104,6 @@ def network_and_rows(name, rows=200):
 
 def of_features(network):
     return lambda leaves: network(Features((leaves[0],), leaves[1]))
-
-
-def errors(given, network, monkeypatch, *, on_gpu):
-    """Under bf16, of the output and each gradient: the root of the mean square off float64's."""
-    exact = copy.deepcopy(network).double()
-    doubled = [value.double() for value in given]
-    true_output, true_grads = run(of_features(exact), exact.parameters(), doubled)
-    with monkeypatch.context() as patch:
-        for module in (functional, cross):
-            patch.setattr(module, "is_eager_gpu", lambda value: on_gpu)
-        output, grads = run(of_features(network), network.parameters(), given, bf16=True)
-    pairs = zip([output.detach(), *grads], [true_output.detach(), *true_grads], strict=True)
-    return [float((ours - true).norm() / true.norm()) for ours, true in pairs]
-
-
-@pytest.mark.parametrize("name", NETWORKS)
-def test_bf16_with_padding_is_as_near_to_float64(name, monkeypatch):
-    network, given = network_and_rows(name)
-    plain = errors(given, network, monkeypatch, on_gpu=False)
-    found = errors(given, network, monkeypatch, on_gpu=True)
-    for ours, theirs in zip(found, plain, strict=True):
-        assert ours < theirs + torch.finfo(torch.bfloat16).eps
 
 
 @pytest.mark.parametrize("name", NETWORKS)

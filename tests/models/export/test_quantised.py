@@ -1,27 +1,26 @@
 """Exports whose tables are kept in fewer bits: what they cost, and that all forms agree."""
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-import pytest
 import torch
 from click.testing import CliRunner
 from hypothesis import given, strategies as st
-from ragged_rows import ragged
+from refusals import refuses
 from torch import Tensor
+from wording import Wording
 
 from distrain.batch import Batch
 from distrain.cli.saved.export import command
 from distrain.errors import ModelError
 from distrain.models import build_model, load_model, round_tables, save_model
-from distrain.models.export import ScoringModel, write_export
 from distrain.models.quantised import QuantisedTable
 from distrain.schema import ColumnSchema, Schema, Tags
-from distrain.spec import DeepFmSpec, MlpSpec
+from distrain.spec import MlpSpec
 
 FORMS = ("fp16", "int8", "int4")
 NAMES = tuple(f"c{n}" for n in range(6))
@@ -31,15 +30,6 @@ SCHEMA = Schema(
         ColumnSchema("label", "float32", (Tags.TARGET,)),
         *(ColumnSchema(n, "int32", (Tags.CATEGORICAL,), cardinality=CARDINALITY) for n in NAMES),
         ColumnSchema("x", "float32", (Tags.CONTINUOUS,)),
-    )
-)
-LISTS = Schema(
-    (
-        *SCHEMA.columns[:3],
-        ColumnSchema("x", "float32", (Tags.CONTINUOUS,)),
-        ColumnSchema(
-            "l", "int32", (Tags.CATEGORICAL,), cardinality=7, is_list=True, is_ragged=True
-        ),
     )
 )
 
@@ -68,10 +58,10 @@ def test_a_number_is_off_by_half_a_step_of_its_row_at_most(rows: list[list[float
         assert torch.equal(table(ids.flip(0)), found.flip(0))
 
 
-def test_numbers_that_a_form_cannot_keep_are_refused() -> None:
+def test_numbers_that_a_form_cannot_keep_are_refused(wording: Wording) -> None:
+    too_large = torch.tensor([[1.0, float("inf")]])
     for form in FORMS:
-        with pytest.raises(ModelError, match=f"a table holds numbers that {form} cannot keep"):
-            QuantisedTable(torch.tensor([[1.0, float("inf")]]), form)  # type: ignore[arg-type]
+        refuses(wording, ModelError, partial(QuantisedTable, too_large, form))
     assert QuantisedTable(torch.zeros(2, 5), "int4")(torch.tensor([1])).tolist() == [[0.0] * 5]
 
 
@@ -118,33 +108,3 @@ def test_metrics_of_planted_rows_are_measured_with_the_tables_that_are_written(
         with torch.no_grad():
             logits = program(batch.categorical.long(), batch.continuous)
             assert torch.equal(logits, rounded(batch))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("form", FORMS)
-def test_an_onnx_graph_has_the_logits_of_the_rounded_model(form: Any, tmp_path: Path) -> None:
-    onnxruntime = pytest.importorskip("onnxruntime")
-    spec = DeepFmSpec(embedding_dim=5, hidden=(8,))
-    save_model(tmp_path / "model", build_model(LISTS, spec, seed=3), spec, LISTS)
-    saved = load_model(tmp_path / "model")
-    write_export(tmp_path / "out", saved, "onnx", tables=form)
-    rounded = load_model(tmp_path / "model").model.eval()
-    round_tables(rounded, form)
-    lists = ragged([[1, 2, 6], [], [3], [0, 0]])
-    ids = torch.tensor([[0, 1], [499, 7], [3, 3], [250, 0]])
-    batch = Batch(ids.int(), torch.randn(4, 1), None, NAMES[:2], ("x",), lists={"l": lists})
-    session = onnxruntime.InferenceSession(
-        tmp_path / "out" / "model.onnx", providers=["CPUExecutionProvider"]
-    )
-    given_arrays = {
-        "categorical": ids.numpy(),
-        "continuous": batch.continuous.numpy(),
-        "l.values": lists.values.long().numpy(),
-        "l.lengths": lists.lengths.long().numpy(),
-    }
-    (logits,) = session.run(["logits"], given_arrays)
-    with torch.no_grad():
-        np.testing.assert_allclose(logits, rounded(batch).numpy(), rtol=1e-5, atol=1e-5)
-        scoring = ScoringModel(saved.model, form)
-        plain = scoring(ids, batch.continuous, lists.values.long(), lists.lengths.long())
-        assert torch.equal(plain, rounded(batch))

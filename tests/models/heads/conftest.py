@@ -29,12 +29,6 @@ def batch():
     return _batch
 
 
-@pytest.fixture(scope="session")
-def attached():
-    """Attaches a task in float64; returns the shape it gives."""
-    return torch_checks.attached
-
-
 def _check_gradients(task, batch, *inputs, rebuild=lambda x: x):
     def loss(call, *own):
         return task.loss(call(rebuild(*own)), batch)
@@ -46,10 +40,3 @@ def _check_gradients(task, batch, *inputs, rebuild=lambda x: x):
 def check_gradients():
     """Compares a loss's gradients with finite differences."""
     return _check_gradients
-
-
-@pytest.fixture(autouse=True, scope="package")
-def _one_thread():
-    """Matrices are tiny here: threads that wait for each other take a hundred times as long."""
-    with torch_checks.one_torch_thread():
-        yield

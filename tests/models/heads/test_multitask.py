@@ -3,6 +3,7 @@
 import pytest
 import torch
 from hypothesis import given, settings, strategies as st
+from refusals import refuses
 from torch.nn import functional
 
 from distrain.errors import ModelError
@@ -71,18 +72,15 @@ BLOCKS = {
 }
 
 
-@pytest.mark.parametrize("rows", [0, 1, 9])
 @pytest.mark.parametrize("name", BLOCKS)
-def test_blocks_equal_their_formulas(name, rows, attached):
+def test_blocks_equal_their_formulas(name, attached):
     make, naive = BLOCKS[name]
     block = make()
     given = attached(block, Flat(5)).shapes
     assert given == dict.fromkeys(NAMES, Flat(4))
-    x = torch.randn(rows, 5, dtype=torch.float64)
-    found, expected = block(x), naive(block, x)
-    assert list(found) == list(NAMES)
-    for task in NAMES:
-        torch.testing.assert_close(found[task], expected[task], rtol=1e-12, atol=1e-12)
+    for rows in (0, 1, 9):
+        x = torch.randn(rows, 5, dtype=torch.float64)
+        torch.testing.assert_close(block(x), naive(block, x), rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize("name", ["shared_bottom", *BLOCKS])
@@ -117,7 +115,7 @@ def test_tasks_take_their_branches_through_their_towers(name, batch, attached):
     assert [tuple(score.shape) for score in head.scores(head(x))] == [(9,), (9, 4), (9,)]
 
 
-@pytest.mark.parametrize("name", BLOCKS)
+@pytest.mark.parametrize("name", ["mmoe", "ple"])
 def test_gradients(name, batch, attached, check_gradients):
     # Each parameter is moved twice.
     sharing = PLEBlock(NAMES, 1, 1, 2, (2,)) if name == "ple" else BLOCKS[name][0]()
@@ -183,14 +181,13 @@ def test_losses_of_regressions(kind, batch, attached):
     assert torch.equal(task.scores(output)[0], score)
 
 
-def test_what_cannot_share():
-    with pytest.raises(ModelError, match="two binary tasks or more, and has price"):
-        ESMMTask({"clicked": BinaryClassificationTask(), "price": RegressionTask("price")})
-    with pytest.raises(ModelError, match="two binary tasks or more, and has clicked"):
-        ESMMTask({"clicked": BinaryClassificationTask()})
-    with pytest.raises(ModelError, match="towers for other, which are no tasks"):
-        MultiTask(tasks(), towers={"other": MLPBlock([2])})
-    with pytest.raises(ModelError, match="a MMoEBlock cannot have 0 experts"):
-        MMoEBlock(NAMES, 0)
-    with pytest.raises(ModelError, match="a PLEBlock cannot have 0 shared experts, 0 names"):
-        PLEBlock((), shared_experts=0)
+def test_what_cannot_share_is_refused(wording):
+    refuses(
+        wording,
+        ModelError,
+        lambda: ESMMTask({"clicked": BinaryClassificationTask(), "price": RegressionTask("price")}),
+        lambda: ESMMTask({"clicked": BinaryClassificationTask()}),
+        lambda: MultiTask(tasks(), towers={"other": MLPBlock([2])}),
+        lambda: MMoEBlock(NAMES, 0),
+        lambda: PLEBlock((), shared_experts=0),
+    )

@@ -5,6 +5,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from hypothesis import given, settings, strategies as st
+from refusals import refuses
 
 from distrain.errors import ModelError
 from distrain.models import build_model
@@ -16,9 +17,11 @@ from distrain.spec import (
     DcnV2Spec,
     DeepFmSpec,
     DlrmCrossSpec,
+    DlrmSpec,
     FinalMlpSpec,
     GdcnSpec,
     MaskNetSpec,
+    MlpSpec,
     TabularSpec,
     WideDeepSpec,
     XDeepFmSpec,
@@ -91,7 +94,7 @@ def naive_crosses(cross, x0):
     return x
 
 
-def naive_crosses_and_mlp(model, batch):
+def naive_crosses_and_mlp(model, batch, _):
     x, body, task = all_flat(model, batch), model.dense.body, model.task
     if hasattr(body, "branches"):
         both = [naive_crosses(body["cross"], x), mlp(body["deep"].layers, x)]
@@ -100,7 +103,7 @@ def naive_crosses_and_mlp(model, batch):
     return linear(task.logit, mlp(deep.layers, naive_crosses(cross, x)))[:, 0]
 
 
-def naive_deepfm(model, batch):
+def naive_deepfm(model, batch, _):
     body, names = model.dense.body, batch.categorical_names
     vectors = [embedding(model, batch, name) for name in names]
     pairs = sum((vectors[i] * vectors[j]).sum(1) for i in range(len(names)) for j in range(i))
@@ -111,17 +114,20 @@ def naive_deepfm(model, batch):
     return first + pairs + deep
 
 
-def naive_wide_deep(model, batch, crosses):
+def naive_wide_deep(model, batch, spec):
     body, names = model.dense.body, batch.categorical_names
     deep = mlp(body["deep"].blocks[1].layers, all_flat(model, batch), last_is_linear=True)[:, 0]
-    first = wide(model, batch, crosses, names)
+    first = wide(model, batch, spec.crosses, names)
     if batch.continuous_names:
         first = first + of_continuous(body["wide"], batch)
     return first + deep
 
 
-def naive_dlrm_cross(model, batch, crosses):
-    _, dlrm, logit = model.dense.body["deep"].blocks
+def naive_mlp(model, batch, _):
+    return linear(model.task.logit, mlp(model.dense.body.layers, all_flat(model, batch)))[:, 0]
+
+
+def dlrm_top(dlrm, model, batch):
     vectors = [embedding(model, batch, name) for name in batch.categorical_names]
     deep = []
     if batch.continuous_names:
@@ -129,8 +135,17 @@ def naive_dlrm_cross(model, batch, crosses):
         deep = [bottom if dlrm.projection is None else linear(dlrm.projection, bottom)]
     vectors = deep + vectors
     pairs = [(vectors[i] * vectors[j]).sum(1) for i in range(len(vectors)) for j in range(i)]
-    top = mlp(dlrm.top.layers, torch.cat([*deep, torch.stack(pairs, dim=1)], dim=1))
-    return linear(logit.layers[0], top)[:, 0] + wide(model, batch, crosses)
+    return mlp(dlrm.top.layers, torch.cat([*deep, torch.stack(pairs, dim=1)], dim=1))
+
+
+def naive_dlrm(model, batch, _):
+    return linear(model.task.logit, dlrm_top(model.dense.body, model, batch))[:, 0]
+
+
+def naive_dlrm_cross(model, batch, spec):
+    _, dlrm, logit = model.dense.body["deep"].blocks
+    top = linear(logit.layers[0], dlrm_top(dlrm, model, batch))[:, 0]
+    return top + wide(model, batch, spec.crosses)
 
 
 def normed(norm, x, training):
@@ -168,7 +183,7 @@ def mask(block, x):
     return linear(second, linear(first, x).clamp(min=0))
 
 
-def naive_masknet(model, batch):
+def naive_masknet(model, batch, _):
     masks, deep = model.dense.body
     every = all_flat(model, batch)
     columns = sorted(model.embeddings.columns, key=lambda c: c.dim)
@@ -195,7 +210,7 @@ def fields(block, model, batch):
     return [*vectors, *(batch.continuous[:, n, None] * block.of_numbers[n] for n in numbers)]
 
 
-def naive_autoint(model, batch):
+def naive_autoint(model, batch, _):
     body = model.dense.body
     both = hasattr(body, "branches")
     as_vectors, attention = body["attention"].blocks if both else body
@@ -220,7 +235,7 @@ def naive_autoint(model, batch):
     return linear(model.task.logit, torch.cat(parts, dim=1))[:, 0]
 
 
-def naive_xdeepfm(model, batch):
+def naive_xdeepfm(model, batch, _):
     body = model.dense.body
     _, as_vectors, cin, logit = body["cin"].blocks
     first = maps = fields(as_vectors, model, batch)
@@ -239,7 +254,7 @@ def naive_xdeepfm(model, batch):
     return wide_part + linear(logit.layers[0], torch.stack(sums, dim=1))[:, 0] + deep
 
 
-def naive_finalmlp(model, batch):
+def naive_finalmlp(model, batch, _):
     streams, fusion = model.dense.body
     x, vectors = all_flat(model, batch), []
     for name in ("first", "second"):
@@ -254,140 +269,78 @@ def naive_finalmlp(model, batch):
     return logit
 
 
-sizes = {
-    "num_categorical": st.integers(3, 5),
-    "num_continuous": st.integers(0, 3),
-    "hidden": st.lists(st.integers(1, 9), max_size=3).map(tuple),
-    "rows": st.integers(0, 6),
-}
-some_dim = st.one_of(st.none(), st.integers(1, 20))
-few = settings(deadline=None, max_examples=20)
+some_dim, width = st.none() | st.integers(1, 20), st.integers(1, 9)
+few_layers = st.integers(1, 3)
+widths = st.lists(width, max_size=3).map(tuple)
+structure = st.sampled_from(["stacked", "parallel"])
+crossing = {"embedding_dim": some_dim, "cross_depth": few_layers, "hidden": widths}
+FORMULAS = {
+    "mlp": (st.builds(MlpSpec, embedding_dim=some_dim, hidden=widths), naive_mlp),
+    "dlrm": (st.builds(DlrmSpec, embedding_dim=width, bottom=widths, top=widths), naive_dlrm),
+    "dlrm_cross": (
+        st.builds(DlrmCrossSpec, embedding_dim=width, bottom=widths, top=widths,
+                  crosses=st.just(CROSSES)),
+        naive_dlrm_cross,
+    ),
+    "dcn": (st.builds(DcnSpec, structure=structure, **crossing), naive_crosses_and_mlp),
+    "dcn_v2": (
+        st.builds(DcnV2Spec, structure=structure, low_rank=st.none() | st.integers(1, 4),
+                  **crossing),
+        naive_crosses_and_mlp,
+    ),
+    "gdcn": (st.builds(GdcnSpec, structure=structure, **crossing), naive_crosses_and_mlp),
+    "masknet": (
+        st.builds(MaskNetSpec, embedding_dim=some_dim, hidden=widths,
+                  masks=st.lists(width, min_size=1, max_size=3).map(tuple),
+                  reduction=st.sampled_from([0.4, 2.0]),
+                  structure=st.sampled_from(["serial", "parallel"])),
+        naive_masknet,
+    ),
+    "autoint": (
+        few_layers.flatmap(
+            lambda heads: st.builds(AutoIntSpec, embedding_dim=width, layers=few_layers,
+                                    heads=st.just(heads), width=st.just(4 * heads), hidden=widths)
+        ),
+        naive_autoint,
+    ),
+    "xdeepfm": (
+        st.builds(XDeepFmSpec, embedding_dim=width, hidden=widths,
+                  maps=st.lists(st.integers(1, 4), min_size=1, max_size=3).map(tuple)),
+        naive_xdeepfm,
+    ),
+    "finalmlp": (
+        few_layers.flatmap(
+            lambda heads: st.builds(FinalMlpSpec, embedding_dim=some_dim, heads=st.just(heads),
+                                    gates=st.lists(width, max_size=1).map(tuple),
+                                    first_context=st.sampled_from([(), ("c1",)]),
+                                    first=widths.map(lambda hidden: (*hidden, 2 * heads)),
+                                    second=st.just((3 * heads,)))
+        ),
+        naive_finalmlp,
+    ),
+    "deepfm": (st.builds(DeepFmSpec, embedding_dim=width, hidden=widths), naive_deepfm),
+    "wide_deep": (
+        st.builds(WideDeepSpec, embedding_dim=some_dim, hidden=widths,
+                  crosses=st.sampled_from([(), CROSSES[:1], CROSSES])),
+        naive_wide_deep,
+    ),
+}  # fmt: skip
 
 
-def check(schema, batch, spec, naive, **arguments):
+@pytest.mark.parametrize("name", FORMULAS)
+@settings(deadline=None, max_examples=20)
+@given(data=st.data(), columns=st.integers(3, 5), numbers=st.integers(0, 3), rows=st.integers(0, 6))
+def test_logits_equal_the_formula(schema_and_batch, name, data, columns, numbers, rows):
+    specs, naive = FORMULAS[name]
+    schema, batch = schema_and_batch(columns, numbers, rows)
+    spec = data.draw(specs)
     model = build_model(schema, spec, seed=1)
     with torch.no_grad():
         for parameter in model.dense.parameters():  # biases of 0 would hide much
             parameter.add_(torch.randn(parameter.shape) * 0.1)
         logits = model(batch)
         assert logits.shape == (batch.num_rows,)
-        torch.testing.assert_close(logits, naive(model, batch, **arguments))
-
-
-@few
-@given(dim=some_dim, depth=st.integers(1, 3), structure=st.sampled_from(["stacked", "parallel"]),
-       **sizes)  # fmt: skip
-def test_dcn(
-    schema_and_batch, dim, depth, structure, num_categorical, num_continuous, hidden, rows
-):
-    schema, batch = schema_and_batch(num_categorical, num_continuous, rows)
-    spec = DcnSpec(embedding_dim=dim, cross_depth=depth, hidden=hidden, structure=structure)
-    check(schema, batch, spec, naive_crosses_and_mlp)
-
-
-@few
-@given(dim=some_dim, depth=st.integers(1, 3), structure=st.sampled_from(["stacked", "parallel"]),
-       low_rank=st.one_of(st.none(), st.integers(1, 4)), **sizes)  # fmt: skip
-def test_dcn_v2(
-    schema_and_batch, dim, depth, structure, low_rank, num_categorical, num_continuous, hidden, rows
-):
-    schema, batch = schema_and_batch(num_categorical, num_continuous, rows)
-    spec = DcnV2Spec(
-        embedding_dim=dim, cross_depth=depth, low_rank=low_rank, hidden=hidden, structure=structure
-    )
-    check(schema, batch, spec, naive_crosses_and_mlp)
-
-
-@few
-@given(dim=some_dim, depth=st.integers(1, 3), structure=st.sampled_from(["stacked", "parallel"]),
-       **sizes)  # fmt: skip
-def test_gdcn(
-    schema_and_batch, dim, depth, structure, num_categorical, num_continuous, hidden, rows
-):
-    schema, batch = schema_and_batch(num_categorical, num_continuous, rows)
-    spec = GdcnSpec(embedding_dim=dim, cross_depth=depth, hidden=hidden, structure=structure)
-    check(schema, batch, spec, naive_crosses_and_mlp)
-
-
-@few
-@given(dim=some_dim, masks=st.lists(st.integers(1, 9), min_size=1, max_size=3).map(tuple),
-       reduction=st.sampled_from([0.4, 2.0]), structure=st.sampled_from(["serial", "parallel"]),
-       **sizes)  # fmt: skip
-def test_masknet(
-    schema_and_batch, dim, masks, reduction, structure, num_categorical, num_continuous, hidden,
-    rows
-):  # fmt: skip
-    schema, batch = schema_and_batch(num_categorical, num_continuous, rows)
-    spec = MaskNetSpec(
-        embedding_dim=dim, masks=masks, reduction=reduction, structure=structure, hidden=hidden
-    )
-    check(schema, batch, spec, naive_masknet)
-
-
-@few
-@given(dim=st.integers(1, 9), layers=st.integers(1, 3), heads=st.integers(1, 3), **sizes)
-def test_autoint(
-    schema_and_batch, dim, layers, heads, num_categorical, num_continuous, hidden, rows
-):
-    schema, batch = schema_and_batch(num_categorical, num_continuous, rows)
-    spec = AutoIntSpec(
-        embedding_dim=dim, layers=layers, heads=heads, width=4 * heads, hidden=hidden
-    )
-    check(schema, batch, spec, naive_autoint)
-
-
-@few
-@given(dim=st.integers(1, 9), maps=st.lists(st.integers(1, 4), min_size=1, max_size=3).map(tuple),
-       **sizes)  # fmt: skip
-def test_xdeepfm(schema_and_batch, dim, maps, num_categorical, num_continuous, hidden, rows):
-    schema, batch = schema_and_batch(num_categorical, num_continuous, rows)
-    spec = XDeepFmSpec(embedding_dim=dim, maps=maps, hidden=hidden)
-    check(schema, batch, spec, naive_xdeepfm)
-
-
-@few
-@given(dim=some_dim, context=st.sampled_from([(), ("c1",)]), heads=st.integers(1, 3), **sizes)
-def test_finalmlp(
-    schema_and_batch, dim, context, heads, num_categorical, num_continuous, hidden, rows
-):
-    schema, batch = schema_and_batch(num_categorical, num_continuous, rows)
-    spec = FinalMlpSpec(
-        embedding_dim=dim,
-        gates=hidden[:1],
-        first_context=context,
-        first=(*hidden, 2 * heads),
-        second=(3 * heads,),
-        heads=heads,
-    )
-    check(schema, batch, spec, naive_finalmlp)
-
-
-def test_streams_whose_widths_the_heads_do_not_divide_are_refused(small_schema):
-    with pytest.raises(ModelError, match="two branches whose widths 3 heads divide"):
-        build_model(small_schema(3, 1), FinalMlpSpec(heads=3), seed=0)
-
-
-@few
-@given(dim=st.integers(1, 20), **sizes)
-def test_deepfm(schema_and_batch, dim, num_categorical, num_continuous, hidden, rows):
-    schema, batch = schema_and_batch(num_categorical, num_continuous, rows)
-    check(schema, batch, DeepFmSpec(embedding_dim=dim, hidden=hidden), naive_deepfm)
-
-
-@few
-@given(dim=some_dim, crosses=st.sampled_from([(), CROSSES[:1], CROSSES]), **sizes)
-def test_wide_deep(schema_and_batch, dim, crosses, num_categorical, num_continuous, hidden, rows):
-    schema, batch = schema_and_batch(num_categorical, num_continuous, rows)
-    spec = WideDeepSpec(embedding_dim=dim, hidden=hidden, crosses=crosses)
-    check(schema, batch, spec, naive_wide_deep, crosses=crosses)
-
-
-@few
-@given(dim=st.integers(1, 20), bottom=st.lists(st.integers(1, 9), max_size=2).map(tuple), **sizes)
-def test_dlrm_cross(schema_and_batch, dim, bottom, num_categorical, num_continuous, hidden, rows):
-    schema, batch = schema_and_batch(num_categorical, num_continuous, rows)
-    spec = DlrmCrossSpec(embedding_dim=dim, bottom=bottom, top=hidden, crosses=CROSSES)
-    check(schema, batch, spec, naive_dlrm_cross, crosses=CROSSES)
+        torch.testing.assert_close(logits, naive(model, batch, spec))
 
 
 @pytest.mark.parametrize("training", [True, False])
@@ -424,7 +377,11 @@ def test_tables_of_the_wide_part_have_width_1_and_names_of_their_own(small_schem
     }  # fmt: skip
 
 
-def test_two_crosses_of_the_same_columns_are_refused(small_schema):
-    spec = WideDeepSpec(crosses=(CROSSES[0], CrossSpec(columns=("c1", "c0"), num_bins=9)))
-    with pytest.raises(ModelError, match="two crosses of the same columns: c1_X_c0"):
-        build_model(small_schema(3, 1), spec, seed=0)
+def test_models_that_do_not_fit_together_are_refused(small_schema, wording):
+    same = (CROSSES[0], CrossSpec(columns=("c1", "c0"), num_bins=9))
+    refuses(
+        wording,
+        ModelError,
+        lambda: build_model(small_schema(3, 1), WideDeepSpec(crosses=same), seed=0),
+        lambda: build_model(small_schema(3, 1), FinalMlpSpec(heads=3), seed=0),
+    )

@@ -5,6 +5,7 @@ from itertools import cycle
 
 import pytest
 import torch
+from refusals import refuses
 
 from distrain.batch import Batch
 from distrain.errors import ModelError, SpecError
@@ -125,7 +126,7 @@ def test_a_tasks_weight_may_be_that_of_all():
     assert float(TrainStep(model, TrainSpec(), 1)(weighted, 12, 0.01, PhaseClock())[1]) > 0
 
 
-@pytest.mark.parametrize("kind", MODELS)
+@pytest.mark.parametrize("kind", ["mlp", "wide_deep", "ncf"])
 def test_one_binary_task_is_the_model_as_it_was(kind):
     plain, schema = build(spec_of(kind))
     named, _ = build(spec_of(kind, {"click": {"target": "clicked"}}))
@@ -152,30 +153,33 @@ def test_kinds_follow_the_tags_of_the_targets():
     assert both.task.names == ("clicked", "seconds", "genre")
 
 
-def test_what_cannot_be_built_is_refused():
-    with pytest.raises(ModelError, match="nothing to share with one task"):
-        build(spec_of("mlp", sharing="mmoe"))
+def test_what_cannot_be_built_is_refused(wording):
     two = {"click": {"target": "clicked"}, "genre": TASKS["genre"]}
-    with pytest.raises(ModelError, match="esmm takes two binary tasks or more, and has genre"):
-        build(spec_of("mlp", two, sharing="esmm"))
     order = {"kind": "esmm", "order": ["click"]}
-    with pytest.raises(ModelError, match="order is click, and the tasks are buy, click"):
-        build(spec_of("mlp", {"buy": {}, "click": {"target": "clicked"}}, sharing=order))
+    both = {"buy": {}, "click": {"target": "clicked"}}
+    refuses(
+        wording,
+        ModelError,
+        lambda: build(spec_of("mlp", sharing="mmoe")),
+        lambda: build(spec_of("mlp", two, sharing="esmm")),
+        lambda: build(spec_of("mlp", both, sharing=order)),
+    )
 
 
-def test_weights_by_class_are_for_tasks_and_targets():
+def test_weights_by_class_are_for_tasks_and_targets(wording):
     model, schema = build(spec_of("mlp", TASKS))
     weigh(model.task, schema, {"clicked": {1: 3.0}, "genre": {0: 0.0, 2: 2.0}})
     click, genre, _ = model.task.tasks
     assert click.class_weight.tolist() == [1, 3]
     assert genre.class_weight.tolist() == [0, 1, 2]
     assert "class_weight" not in "".join(model.state_dict())
-    with pytest.raises(SpecError, match="'nosuch', which is no task and no target"):
-        weigh(model.task, schema, {"nosuch": {1: 3.0}})
-    with pytest.raises(ModelError, match="'click' has no class 2"):
-        weigh(model.task, schema, {"click": {2: 3.0}})
-    with pytest.raises(ModelError, match="'seconds' has no class 1"):
-        weigh(model.task, schema, {"seconds": {1: 3.0}})
+    refuses(wording, SpecError, lambda: weigh(model.task, schema, {"nosuch": {1: 3.0}}))
+    refuses(
+        wording,
+        ModelError,
+        lambda: weigh(model.task, schema, {"click": {2: 3.0}}),
+        lambda: weigh(model.task, schema, {"seconds": {1: 3.0}}),
+    )
 
 
 def test_the_order_of_esmm_can_be_named():

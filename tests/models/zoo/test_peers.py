@@ -14,12 +14,13 @@ import pytest
 import torch
 
 from distrain.models import build_model
-from distrain.spec import DcnSpec, DcnV2Spec, DeepFmSpec, DlrmSpec, TabularSpec, WideDeepSpec
+from distrain.spec import DcnV2Spec, DlrmSpec, TabularSpec
 
 PEERS, FASTAI = Path(sys.prefix) / "peers", Path(sys.prefix) / "fastai"
 ROWS, DIM, HIDDEN = 30, 4, (7, 5)
 
-pytestmark = pytest.mark.slow  # Keras takes seconds to load
+# The formulas that `test_formulas.py` writes out are theirs.
+pytestmark = [pytest.mark.slow, pytest.mark.release]
 
 
 @pytest.fixture
@@ -58,68 +59,8 @@ def linears(module):
     return [layer for layer in module.modules() if isinstance(layer, torch.nn.Linear)]
 
 
-def tables(model, prefix=""):
-    """The tables of a part as one, in the order of the columns."""
-    names = [c.name for c in model.embeddings.columns if c.name.startswith("wide/") == bool(prefix)]
-    return torch.cat([model.embeddings.table(name) for name in names])
-
-
-@torch.no_grad()
-def copy_layers(ours, theirs):
-    """The weights of linear layers, into a peer's MLP, whose batch norms are made to do nothing."""
-    for mine, other in zip(ours, linears(theirs), strict=True):
-        other.load_state_dict(mine.state_dict())
-    for norm in theirs.modules():
-        if isinstance(norm, torch.nn.BatchNorm1d):
-            norm.eps = 0.0
-
-
 def sizes_of(model, batch):
     return [model.embeddings.table(name).shape[0] for name in batch.categorical_names]
-
-
-@torch.no_grad()
-def check(model, batch, theirs):
-    """The peers of torchfm end in a sigmoid."""
-    torch.testing.assert_close(model(batch).sigmoid(), theirs.eval()(batch.categorical.long()))
-
-
-@torch.no_grad()
-def test_deepfm_is_torchfms(built, peer):
-    model, batch = built(DeepFmSpec(embedding_dim=DIM, hidden=HIDDEN))
-    make = peer("torchfm.model.dfm").DeepFactorizationMachineModel
-    theirs = make(sizes_of(model, batch), DIM, HIDDEN, 0.2)
-    theirs.embedding.embedding.weight.copy_(tables(model))
-    theirs.linear.fc.weight.copy_(tables(model, "wide"))
-    copy_layers(linears(model.dense.body["deep"]), theirs.mlp)
-    check(model, batch, theirs)
-
-
-@torch.no_grad()
-def test_wide_and_deep_is_torchfms(built, peer):
-    model, batch = built(WideDeepSpec(embedding_dim=DIM, hidden=HIDDEN))
-    make = peer("torchfm.model.wd").WideAndDeepModel
-    theirs = make(sizes_of(model, batch), DIM, HIDDEN, 0.2)
-    theirs.embedding.embedding.weight.copy_(tables(model))
-    theirs.linear.fc.weight.copy_(tables(model, "wide"))
-    copy_layers(linears(model.dense.body["deep"]), theirs.mlp)
-    check(model, batch, theirs)
-
-
-@torch.no_grad()
-def test_dcn_is_torchfms(built, peer):
-    model, batch = built(DcnSpec(embedding_dim=DIM, hidden=HIDDEN, structure="parallel"))
-    make = peer("torchfm.model.dcn").DeepCrossNetworkModel
-    theirs = make(sizes_of(model, batch), DIM, 3, HIDDEN, 0.2)
-    theirs.embedding.embedding.weight.copy_(tables(model))
-    for layer, weight, bias in zip(
-        model.dense.body["cross"].layers, theirs.cn.w, theirs.cn.b, strict=True
-    ):
-        weight.weight.copy_(layer.weight.weight)
-        bias.copy_(layer.bias)
-    copy_layers(linears(model.dense.body["deep"]), theirs.mlp)
-    theirs.linear.load_state_dict(model.task.logit.state_dict())
-    check(model, batch, theirs)
 
 
 def keras_dense(keras, layers, x, activation="relu"):

@@ -2,7 +2,6 @@
 
 import pytest
 import torch
-from torch_checks import one_torch_thread
 
 from distrain.models import build_model, load_model, save_model
 from distrain.spec import (
@@ -12,9 +11,11 @@ from distrain.spec import (
     DcnV2Spec,
     DeepFmSpec,
     DlrmCrossSpec,
+    DlrmSpec,
     FinalMlpSpec,
     GdcnSpec,
     MaskNetSpec,
+    MlpSpec,
     TabularSpec,
     TrainSpec,
     WideDeepSpec,
@@ -29,21 +30,16 @@ SPECS = [
     DcnSpec(embedding_dim=None, hidden=(16,)),
     DcnV2Spec(embedding_dim=4, hidden=(16,), low_rank=3),
     DeepFmSpec(embedding_dim=4, hidden=(16,), dropout=0.1),
+    DlrmSpec(embedding_dim=4, bottom=(8,), top=(16,)),
     DlrmCrossSpec(embedding_dim=4, bottom=(8,), top=(16,), crosses=CROSSES),
     FinalMlpSpec(embedding_dim=4, gates=(8,), first=(16,), second=(16,), dropout=0.1),
     GdcnSpec(embedding_dim=None, hidden=(16,)),
+    MlpSpec(embedding_dim=None, hidden=(16,)),
     MaskNetSpec(embedding_dim=4, masks=(16, 8), hidden=(16,), dropout=0.1),
     TabularSpec(hidden=(16, 8), dropout=0.1, embedding_dropout=0.1),
     WideDeepSpec(embedding_dim=4, hidden=(16,), crosses=CROSSES),
     XDeepFmSpec(embedding_dim=4, maps=(8, 4), hidden=(16,), dropout=0.1),
 ]
-
-
-@pytest.fixture(autouse=True)
-def one_thread():
-    """These models are small: threads would wait for each other."""
-    with one_torch_thread():
-        yield
 
 
 @pytest.mark.parametrize("spec", SPECS, ids=lambda spec: spec.kind)

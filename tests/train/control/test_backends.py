@@ -1,0 +1,19 @@
+"""What ranks talk through: NCCL between GPUs, gloo elsewhere or where it is asked for."""
+
+import pytest
+import torch
+
+from distrain.errors import SpecError
+from distrain.train.control.rank_setup import COLLECTIVES, choose_backend
+
+
+def test_what_ranks_talk_through(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(COLLECTIVES, raising=False)
+    gpu, cpu = torch.device("cuda", 0), torch.device("cpu")
+    assert (choose_backend(gpu), choose_backend(cpu)) == ("nccl", "gloo")
+    for asked, of_gpu in (("auto", "nccl"), ("gloo", "gloo")):
+        monkeypatch.setenv(COLLECTIVES, asked)
+        assert (choose_backend(gpu), choose_backend(cpu)) == (of_gpu, "gloo")
+    monkeypatch.setenv(COLLECTIVES, "mpi")
+    with pytest.raises(SpecError, match="mpi"):
+        choose_backend(gpu)
