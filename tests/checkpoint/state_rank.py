@@ -19,7 +19,6 @@ from typing import NamedTuple
 import torch
 from checkpoint_states import MIXED, SCHEMA, SPEC, new_state
 from file_store import FileRankStore
-from gloo_ranks import check_origin
 from torch import distributed as dist
 
 from distrain.checkpoint import (
@@ -232,5 +231,4 @@ def main(folder):
 
 
 if __name__ == "__main__":
-    check_origin()
     main(Path(sys.argv[1]))

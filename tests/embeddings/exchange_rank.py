@@ -1,11 +1,8 @@
-"""The real gloo ranks of `test_exchange.py`, run as a script: FOLDER."""
+"""The real gloo ranks of `test_exchange.py`."""
 
-import sys
 from itertools import product
-from pathlib import Path
 
 import torch
-from gloo_ranks import run_gangs
 from torch import distributed as dist, nn
 
 from distrain.embeddings import EmbeddingCollection, Peers, SparseOptimizer, TableColumn
@@ -147,7 +144,3 @@ def results(rank, num_ranks):
     return {
         name_of(*case): train(*case, rank=rank, num_ranks=num_ranks) for case in cases(num_ranks)
     }
-
-
-if __name__ == "__main__":
-    run_gangs(Path(sys.argv[1]), SHARES, results)

@@ -5,26 +5,27 @@ from typing import Any
 
 import pytest
 import torch
-from gloo_ranks import Gangs, load_script, ran
+from gloo_ranks import on_ranks
+from loaded_scripts import load_script
 from small_jobs import write_prepared
 
-SCRIPT = Path(__file__).with_name("ahead_rank.py")
 COLUMNS = 26
-rank_side = load_script(SCRIPT)
+rank_side = load_script(Path(__file__).with_name("ahead_rank.py"))
 VARIANTS = rank_side.VARIANTS
 
 
 @pytest.fixture(scope="module")
-def gangs(tmp_path_factory: pytest.TempPathFactory) -> Gangs:
-    """What all gangs did."""
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with prepared rows."""
     folder = tmp_path_factory.mktemp("ranks")
-    return ran(SCRIPT, folder, write_prepared(folder / "prepared"))
+    write_prepared(folder / "prepared")
+    return folder
 
 
 @pytest.fixture(scope="module", params=rank_side.NUM_RANKS)
-def gang(request: pytest.FixtureRequest, gangs: Gangs) -> Any:
+def gang(request: pytest.FixtureRequest, folder: Path) -> Any:
     """For each rank, for each variant: its weights and its events."""
-    return gangs.of(request.param)
+    return on_ranks(request.param, rank_side.results, folder / "prepared", folder)
 
 
 def of_kind(events: list[dict[str, Any]], kind: str) -> list[dict[str, Any]]:

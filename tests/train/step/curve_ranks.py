@@ -1,4 +1,4 @@
-"""The real gloo ranks of `test_curve_ranks.py`, run as a script: FOLDER PREPARED.
+"""The real gloo ranks of `test_curve_ranks.py`.
 
 They train the models of the zoo at their usual widths on the batches of a job, but in arithmetic
 that shows what a sum in another order changes and nothing else:
@@ -7,13 +7,11 @@ that shows what a sum in another order changes and nothing else:
 - `smooth`: in float32, with GELU instead of ReLU, so that rounding is not made larger.
 """
 
-import sys
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 
 import torch
-from gloo_ranks import run_gangs
 from small_jobs import make_spec
 from torch import distributed as dist, nn
 
@@ -101,12 +99,7 @@ def losses(prepared, case, rank, num_ranks):
     return torch.stack(told)
 
 
-if __name__ == "__main__":
-    data = Path(sys.argv[2])
-    run_gangs(
-        Path(sys.argv[1]),
-        NUM_RANKS,
-        lambda rank, num_ranks: {
-            " ".join(case): losses(data, case, rank, num_ranks) for case in CASES
-        },
-    )
+def results(rank, num_ranks, prepared):
+    """The losses of each case."""
+    data = Path(prepared)
+    return {" ".join(case): losses(data, case, rank, num_ranks) for case in CASES}

@@ -1,12 +1,9 @@
-"""The real gloo ranks of `test_graphed_step.py`, run as a script: FOLDER."""
+"""The real gloo ranks of `test_graphed_step.py`."""
 
-import sys
 from dataclasses import replace
-from pathlib import Path
 
 import torch
 from click_models import model_over
-from gloo_ranks import run_gangs
 from played_graph import PlayedGraph
 from torch import distributed as dist
 
@@ -105,7 +102,3 @@ def results(rank, num_ranks):
             "replays": [graph.replays for graph in graphs],
         }
     return told
-
-
-if __name__ == "__main__":
-    run_gangs(Path(sys.argv[1]), GANGS, results)

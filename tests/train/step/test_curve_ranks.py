@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 import torch
-from gloo_ranks import load_script, ran
+from gloo_ranks import on_ranks
+from loaded_scripts import load_script
 from small_jobs import write_prepared
 
-SCRIPT = Path(__file__).with_name("curve_ranks.py")
-rank_side = load_script(SCRIPT)
+rank_side = load_script(Path(__file__).with_name("curve_ranks.py"))
 pytestmark = pytest.mark.slow
 # What was measured: 9e-16; 1.2e-7 to 1.9e-6 over six seeds of Adam, which divides by the roots of
 # squares that are small in the first steps.
@@ -24,18 +24,18 @@ MOST_PARTED = {"double": 1e-13, "smooth": 5e-6}
 @pytest.fixture(scope="module")
 def gangs(tmp_path_factory):
     """The curves of all gangs."""
-    folder = tmp_path_factory.mktemp("curves")
-    return ran(SCRIPT, folder, write_prepared(folder / "prepared"))
+    prepared = write_prepared(tmp_path_factory.mktemp("curves"))
+    return {n: on_ranks(n, rank_side.results, prepared) for n in rank_side.NUM_RANKS}
 
 
 @pytest.mark.parametrize("case", rank_side.CASES, ids=" ".join)
 def test_all_numbers_of_ranks_follow_one_curve(gangs, case):
-    (alone,) = gangs.of(1)
+    (alone,) = gangs[1]
     expected = alone[" ".join(case)]
     assert len(expected) == rank_side.STEPS
     assert expected[-5:].mean() < 0.99 * expected[:5].mean()
     for num_ranks in rank_side.NUM_RANKS[1:]:
-        for told in gangs.of(num_ranks):
+        for told in gangs[num_ranks]:
             torch.testing.assert_close(
                 told[" ".join(case)], expected, rtol=MOST_PARTED[case[-1]], atol=0
             )

@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 import torch
 from click_models import model_over
-from gloo_ranks import load_script, ran
+from gloo_ranks import on_ranks
 from host_work import HostWork
+from loaded_scripts import load_script
 from played_graph import PlayedGraph
 
 from distrain.batch import Batch
@@ -42,8 +43,7 @@ CARDINALITIES, DIM = (5, 40, 300), 4
 NAMES, NUMBERS = ("a", "b", "c"), ("x", "y")
 KINDS = ["sgd", "adagrad", "rowwise_adagrad", "adam"]
 MOST_ROWS = 30
-SCRIPT = Path(__file__).with_name("graphed_rank.py")
-rank_side = load_script(SCRIPT)
+rank_side = load_script(Path(__file__).with_name("graphed_rank.py"))
 
 
 def make_model(kind, combiner=None, placement="replicated"):
@@ -267,25 +267,25 @@ def test_a_cpu_has_no_graphs():
         GraphedStep(make_model("mlp"), TrainSpec(), 1, MOST_ROWS)
 
 
-@pytest.fixture(scope="module")
-def gangs(tmp_path_factory):
+@cache
+def gang(num_ranks):
     """What each rank of a gang ended with."""
-    return cache(ran(SCRIPT, tmp_path_factory.mktemp("graphed")).of)
+    return on_ranks(num_ranks, rank_side.results)
 
 
 @pytest.mark.parametrize(
     ("num_ranks", "name"), [(n, name) for n, names in rank_side.GANGS.items() for name in names]
 )
-def test_played_graphs_of_ranks_give_the_bits_of_plain_steps(gangs, num_ranks, name):
-    for rank in gangs(num_ranks):
+def test_played_graphs_of_ranks_give_the_bits_of_plain_steps(num_ranks, name):
+    for rank in gang(num_ranks):
         eager, graphed = rank[name]["eager"], rank[name]["graphed"]
         assert len(eager) == len(graphed) > 2 * len(rank_side.SIZES)
         assert all(torch.equal(a, b) for a, b in zip(eager, graphed, strict=True))
 
 
 @pytest.mark.parametrize("num_ranks", rank_side.GANGS)
-def test_a_batch_that_finds_no_room_makes_graphs_begin_anew(gangs, num_ranks):
-    for number, rank in enumerate(gangs(num_ranks)):
+def test_a_batch_that_finds_no_room_makes_graphs_begin_anew(num_ranks):
+    for number, rank in enumerate(gang(num_ranks)):
         sizes = [of_rank[number] for of_rank in rank_side.SIZES]
         replays = 0
         for part in (sizes[: rank_side.SKEWED], sizes[rank_side.SKEWED :]):
