@@ -12,6 +12,7 @@ from small_jobs import run_distrain, write_prepared
 from yaml import safe_dump
 
 WEIGHTS = Path("model") / "weights.safetensors"
+pytestmark = [pytest.mark.release, pytest.mark.timeout(3000)]
 
 
 @pytest.fixture(scope="module")
@@ -121,14 +122,6 @@ def shot_at(prepared: Path, root: Path, seed: int, victims: list[str], max_steps
     assert audit.returncode == 0, audit.stdout + audit.stderr
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(280)
-def test_a_few_shots_leave_no_trace(prepared: Path, tmp_path: Path) -> None:
-    shot_at(prepared, tmp_path, 1, ["rank", "scheduler", "worker"], max_steps=250)
-
-
-@pytest.mark.release
-@pytest.mark.timeout(3000)
 @pytest.mark.parametrize("seed", [1, 2])
 def test_many_shots_leave_no_trace(prepared: Path, tmp_path: Path, seed: int) -> None:
     rng = random.Random(seed)

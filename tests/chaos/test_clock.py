@@ -22,10 +22,9 @@ def _jumped():
 time.time = _jumped
 """
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.release
 
 
-@pytest.mark.release
 def test_a_clock_that_jumps_changes_nothing(tmp_path: Path) -> None:
     prepared = write_prepared(tmp_path / "prepared")
     document = small_document(prepared)

@@ -11,7 +11,7 @@ from dask_world import DaskWorld, TrainCommand, records, wait_for, what_counts
 from small_jobs import run_distrain, small_document, write_prepared
 from yaml import safe_dump
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.release, pytest.mark.timeout(600)]
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +52,6 @@ def check_audit(run_dir: Path) -> None:
     assert audit.returncode == 0, audit.stdout + audit.stderr
 
 
-@pytest.mark.release
 def test_a_run_on_4_then_2_then_4_ranks_follows_the_same_curve(
     prepared: Path, tmp_path: Path
 ) -> None:
@@ -104,7 +103,6 @@ def test_a_job_shrinks_when_a_worker_goes_and_grows_when_one_comes(
     check_audit(run_dir)
 
 
-@pytest.mark.release
 def test_a_job_of_higher_priority_goes_first_and_the_other_goes_on_afterwards(
     prepared: Path, tmp_path: Path
 ) -> None:
@@ -128,7 +126,6 @@ def test_a_job_of_higher_priority_goes_first_and_the_other_goes_on_afterwards(
     assert what_counts(run_dir) == what_counts(peace)
 
 
-@pytest.mark.release
 def test_a_stopped_rank_is_found_named_and_replaced(prepared: Path, tmp_path: Path) -> None:
     spec = write_job(prepared, tmp_path / "job.yaml", 1_500, deadlines={"progress_s": 4.0})
     run_dir, log = tmp_path / "run", tmp_path / "log"

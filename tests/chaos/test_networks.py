@@ -14,7 +14,7 @@ WEIGHTS = Path("model") / "weights.safetensors"
 WHY_NOT = networks.why_not()
 
 pytestmark = [
-    pytest.mark.slow,
+    pytest.mark.release,
     pytest.mark.timeout(600),
     pytest.mark.skipif(WHY_NOT is not None, reason=WHY_NOT or ""),
 ]
@@ -43,9 +43,7 @@ def write_job(prepared: Path, path: Path) -> Path:
     return path
 
 
-@pytest.mark.parametrize(
-    "cable", ["between ranks", pytest.param("of a worker", marks=pytest.mark.release)]
-)
+@pytest.mark.parametrize("cable", ["between ranks", "of a worker"])
 def test_a_cut_cable_costs_time_and_nothing_else(
     prepared: Path, tmp_path: Path, hosts: Hosts, cable: str
 ) -> None:

@@ -26,9 +26,7 @@ def job_file(prepared: Path, tmp_path: Path) -> Path:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "preload", [False, pytest.param(True, marks=pytest.mark.release)], ids=["bare", "preload"]
-)
+@pytest.mark.parametrize("preload", [False, True], ids=["bare", "preload"])
 def test_train_on_a_scheduler_with_and_without_the_preload(
     job_file: Path, tmp_path: Path, preload: bool
 ) -> None:

@@ -34,7 +34,7 @@ LONG = (
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "told",
-    ["nanny", *(pytest.param(who, marks=pytest.mark.release) for who in ("worker", "no nanny"))],
+    ["nanny", "worker", "no nanny"],
 )
 def test_a_worker_that_is_told_to_go_lets_its_rank_save(
     prepared: Path, tmp_path: Path, told: str
@@ -123,34 +123,6 @@ def test_a_killed_scheduler_leaves_no_ranks_and_the_run_goes_on_elsewhere(
     again = run_distrain("train", "--resume", root)
     assert again.returncode == 1
     assert "the run has succeeded" in again.stderr
-
-
-@pytest.mark.release
-@pytest.mark.slow
-def test_the_command_tells_of_a_lost_scheduler_and_how_to_go_on(
-    prepared: Path, tmp_path: Path
-) -> None:
-    job, root = tmp_path / "job.yaml", tmp_path / "run"
-    job.write_text(safe_dump(small_document(prepared)))
-    with DaskWorld(tmp_path, 2) as world:
-        address = world.address
-        overrides = ["--set", "checkpoint.every_steps=25", *settings(*LONG)]
-        command = distrain_command("train", job, *overrides, "--run-dir", root)
-        with subprocess.Popen(
-            [*command, "--scheduler", address],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        ) as running:
-            while not list((root / "checkpoints").glob("*/manifest.json")):
-                assert running.poll() is None
-                time.sleep(0.05)
-            world.kill_scheduler()
-            output, _ = running.communicate(timeout=120)
-    assert running.returncode == 100, output
-    assert "reason: CoordinatorLost" in output
-    assert f"distrain train --resume {root} --scheduler {address}" in output
-    assert "Traceback" not in output
 
 
 @pytest.mark.release

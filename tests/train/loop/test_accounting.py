@@ -98,12 +98,6 @@ def test_every_step_is_counted_by_its_own_time(told: list[Event]) -> None:
         assert least_s <= sum(report.seconds.values())
 
 
-def test_the_phases_of_a_run_sum_to_its_time(told: list[Event]) -> None:
-    (finished,) = of_kind(told, RankFinished)
-    assert sum(finished.seconds.values()) == pytest.approx(finished.elapsed_s, abs=1e-6)
-    assert finished.setup_s > 0
-
-
 def test_the_windows_of_the_loader_sum_to_its_totals(told: list[Event]) -> None:
     events = told
     (finished,) = of_kind(events, RankFinished)

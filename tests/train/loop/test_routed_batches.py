@@ -139,18 +139,6 @@ def test_an_error_comes_as_it_is_after_the_batches_before_it(error):
         assert route_threads() == []
 
 
-def test_an_error_of_the_route_itself_comes_too():
-    source = Source(1)
-    model = make_model()
-    columns = [TableColumn("a", 50, 4)]
-    model.embeddings = EmbeddingCollection(columns)
-    with (
-        RoutesAhead(source, model, CPU, 1) as routes,
-        pytest.raises(ValueError, match="2 columns of ids for 1 tables"),
-    ):
-        routes.take(PhaseClock())
-
-
 def test_waiting_for_a_pair_is_waiting_for_data():
     clock = PhaseClock()
     with RoutesAhead(Source(3), make_model(), CPU, 1) as routes:
@@ -188,20 +176,6 @@ def test_dropping_ends_the_thread_too():
     gc.collect()
     wait_until(lambda: not route_threads())
     assert source.closed.is_set()
-
-
-def test_many_jobs_leave_nothing():
-    model = make_model()
-    refs = []
-    for number in range(20):
-        source = Source(3)
-        with RoutesAhead(source, model, CPU, 2) as routes:
-            for _ in range(number % 4):
-                routes.take(PhaseClock())
-        refs += source.refs
-    del routes, source
-    assert route_threads() == []
-    assert [ref for ref in refs if ref() is not None] == []
 
 
 def test_a_thread_in_a_collective_operation_is_left_behind(monkeypatch):

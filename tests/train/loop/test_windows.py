@@ -181,20 +181,6 @@ def audited(root: Path) -> tuple[int, str]:
     return result.exit_code, result.output
 
 
-def test_the_audit_proves_the_order_of_windows_after_a_kill_too(
-    whole: tuple[Trainer, Any, Path], prepared: Path, tmp_path: Path
-) -> None:
-    code, told = audited(written(whole[2], prepared))
-    assert code == 0, told
-    for number in range(3):
-        assert f"epoch 0, window part-{number}.parquet: 3,500 rows trained, each once" in told
-    train(prepared, tmp_path, 1, "train.max_steps=8", "checkpoint.at_end=false")
-    train(prepared, tmp_path, 2)  # from the border at 5 on
-    code, told = audited(written(tmp_path, prepared))
-    assert code == 0, told
-    assert "in 2 attempts" in told
-
-
 def test_a_row_that_came_before_its_window_is_named(
     whole: tuple[Trainer, Any, Path], prepared: Path, tmp_path: Path
 ) -> None:

@@ -105,13 +105,6 @@ def test_ranks_that_share_cores_slow_each_other_down() -> None:
     assert predict(work(4), apart).parts_s["compute"] == pytest.approx(alone)
 
 
-@pytest.mark.parametrize("placement", sorted(PLACEMENTS))
-def test_nodes_of_one_rank_send_all_of_it_over_the_network(placement: str) -> None:
-    scale = predict(replace(work(4, placement), dense_bytes=0.0), HOST)
-    assert scale.link_bytes == 0
-    assert scale.network_bytes == pytest.approx(work(4, placement).stores[0].sent_bytes)
-
-
 def test_each_kind_of_collective_has_its_rate() -> None:
     half = replace(HOST, network_all_reduce_bytes_per_s=5e9, network_latency_s=0.0)
     whole = replace(half, network_all_reduce_bytes_per_s=1e10)
@@ -133,16 +126,6 @@ def test_half_the_link_doubles_the_exchange_on_a_node(ranks: int) -> None:
     assert after["compute"] == before["compute"]
 
 
-@pytest.mark.parametrize("placement", sorted(PLACEMENTS))
-def test_half_the_network_doubles_the_exchange_among_nodes(placement: str) -> None:
-    slow = replace(H100, network_latency_s=0.0, network_bytes_per_s=1e9)
-    half = replace(slow, network_bytes_per_s=5e8)
-    asked = work(32, placement)
-    before, after = predict(asked, slow), predict(asked, half)
-    assert after.parts_s["exchange"] == pytest.approx(2 * before.parts_s["exchange"])
-    assert after.network_bytes == before.network_bytes
-
-
 def test_one_rank_exchanges_nothing_and_is_wholly_efficient() -> None:
     alone = predict(work(1), H100)
     assert (alone.parts_s["exchange"], alone.parts_s["all_reduce"]) == (0.0, 0.0)
@@ -158,15 +141,6 @@ def test_an_all_to_all_sends_each_byte_over_one_link(placement: str) -> None:
     else:
         assert scale.link_bytes + scale.network_bytes == pytest.approx(sent)
         assert scale.link_bytes == pytest.approx(sent * 7 / 31)
-
-
-def test_row_wise_scales_and_replicated_does_not() -> None:
-    def grows(placement: str) -> float:
-        few, many = (predict(work(n, placement, dim=128), H100).step_s for n in (32, 128))
-        return many / few
-
-    assert grows("row_wise") < 1.2
-    assert grows("replicated") > 2
 
 
 def test_what_is_busy_longest_binds_first() -> None:

@@ -4,17 +4,13 @@ import json
 import tarfile
 from pathlib import Path
 
-import pyarrow.parquet as pq
 import pytest
 import torch
 
-from distrain.etl import Workflow
 from distrain.loader import Dataset, Loader
 from distrain.models import SavedModel, load_model
 from distrain.run_paths import RunPaths
 from distrain.running import LoggedProgress, RunRequest, find_run, train
-from distrain.runs import find_logs, read_records, read_run_and_spec, read_run_data, read_summary
-from distrain.schema import Schema
 from distrain.train.saving import open_model
 
 pytestmark = pytest.mark.usefixtures("undrawn")
@@ -34,14 +30,6 @@ def data_of(old: Path) -> tuple[str, ...]:
     return (f"data.train={old}/data/part-0.parquet", f"data.schema={old}/data/schema.pbtxt")
 
 
-def test_the_workflow_makes_the_same_rows(old: Path) -> None:
-    workflow = Workflow.load(old / "data" / "workflow")
-    made = workflow.transform(pq.read_table(old / "data" / "raw.parquet"))
-    assert made.equals(pq.read_table(old / "data" / "part-0.parquet"))
-    schema = Schema.load(old / "data" / "schema.pbtxt")
-    assert workflow.cardinalities == {name: schema[name].cardinality for name in ("C1", "C2")}
-
-
 def test_the_model_and_the_checkpoint_give_the_same_logits(old: Path) -> None:
     logits = torch.tensor(json.loads((old / "logits.json").read_text()))
     rows = Dataset(old / "data" / "part-0.parquet", old / "data" / "schema.pbtxt")
@@ -57,28 +45,8 @@ def test_the_model_and_the_checkpoint_give_the_same_logits(old: Path) -> None:
         torch.testing.assert_close(gives(saved), logits, rtol=1e-6, atol=1e-7)
 
 
-def test_the_run_directory_is_read(old: Path) -> None:
-    paths = RunPaths(old / "run")
-    run, spec = read_run_and_spec(paths.root)
-    assert (run.job_id, spec.name, spec.resources.num_ranks) == ("old-run", "old", 2)
-    summary = read_summary(paths)
-    assert summary is not None
-    assert (summary["state"], summary["steps"], summary["rows"]) == ("succeeded", 6, 72)
-    assert [record.step for record in read_records(paths)] == [3, 6]
-    assert [log.rank for log in find_logs(paths)] == [0, 1]
-    assert [record.step for record in read_run_data(paths.root).records] == [3, 6]
-
-
 def test_the_run_goes_on_with_another_number_of_ranks(old: Path) -> None:
     job_id, spec, resumed = find_run(old / "run", ("train.max_steps=8", ONE_RANK, *data_of(old)))
     summary = train(RunRequest(spec, old / "run", job_id, resumed=resumed), LoggedProgress())
     assert resumed is not None
     assert (resumed.step, summary.steps, summary.rows) == (6, 8, 96)
-
-
-@pytest.mark.parametrize("source", ["run", "run/model", "run/checkpoints"])
-def test_a_new_run_begins_with_its_weights(old: Path, source: str) -> None:
-    _, spec = read_run_and_spec(
-        old / "run", (f"train.init_from={old / source}", ONE_RANK, *data_of(old))
-    )
-    assert train(RunRequest(spec, old / "new", "new"), LoggedProgress()).steps == 6

@@ -101,11 +101,6 @@ def test_another_metric_begins_a_new_record_at_the_rate_that_was_reached():
     assert Validations.resume(spec, saved) == Validations("log_loss", reduction=0.01)
 
 
-def test_of_equal_ones_the_first_is_the_best():
-    told = Validations("auc").after(1, 0.7).after(2, 0.8).after(3, 0.8).after(4, 0.7)
-    assert (told.best_step, told.waited) == (2, 2)
-
-
 def test_patience_runs_out_and_a_small_gain_is_none():
     stopping = EarlyStoppingSpec(patience=2, min_delta=0.1)
     told = Validations("log_loss").after(1, 0.5, 0.1).after(2, 0.45, 0.1)

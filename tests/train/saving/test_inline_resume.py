@@ -7,7 +7,7 @@ import torch
 from small_jobs import make_spec, write_prepared
 
 from distrain.checkpoint import CheckpointDir
-from distrain.errors import DataError, SpecError
+from distrain.errors import SpecError
 from distrain.events import (
     CheckpointSaved,
     CheckpointTrouble,
@@ -150,15 +150,6 @@ def test_a_window_that_was_open_is_reported_by_a_job_that_became_shorter(
     assert BinaryMetrics.from_json(dict(report.metrics)).rows == 2 * 700
 
 
-def test_another_training_is_refused(prepared: Path, tmp_path: Path) -> None:
-    train(prepared, tmp_path, 1, "train.max_steps=3")
-    with pytest.raises(SpecError, match=r"optimizer\.lr was 0\.01 and is 0\.5"):
-        train(prepared, tmp_path, 2, "train.optimizer.lr=0.5")
-    other = str(prepared / "train" / "part-0.parquet")
-    with pytest.raises(DataError, match=r"files of data\.train are not those"):
-        train(prepared, tmp_path, 2, f"data.train={other}")
-
-
 def test_its_own_clock_tells_when_to_save(
     prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -173,31 +164,6 @@ def test_its_own_clock_tells_when_to_save(
     train(prepared, tmp_path, 1, "checkpoint={every_steps: null, every_s: 5.0, at_end: false}")
     # Each look at the clock takes a second, and each checkpoint begins the count anew.
     assert checkpoints(tmp_path) == [5, 10]
-
-
-def test_the_place_may_be_named_after_the_job(prepared: Path, tmp_path: Path) -> None:
-    place = f"checkpoint.dir={tmp_path}/all/{{run_id}}/states"
-    train(prepared, tmp_path / "run", 1, "train.max_steps=3", place)
-    assert CheckpointDir(f"{tmp_path}/all/the-job/states").list()[0].step == 3
-    assert not (tmp_path / "run" / "checkpoints").exists()
-
-
-def test_the_best_is_kept_by_the_auc_of_all_rows(prepared: Path, tmp_path: Path) -> None:
-    _, events = train(
-        prepared,
-        tmp_path,
-        1,
-        "evaluate.every_steps=4",
-        "checkpoint={every_steps: null, every_s: null, keep: 9, keep_best: auc}",
-    )
-    told = {
-        event.step: BinaryMetrics.from_json(dict(event.metrics)).compute().auc
-        for event in events
-        if event.kind == "evaluation_done"
-    }
-    saved = {event.step: event.auc for event in events if isinstance(event, CheckpointSaved)}
-    assert saved == told
-    assert sorted(saved) == [4, 8, 12]
 
 
 def test_a_job_goes_on_without_the_validation_that_was_interrupted(

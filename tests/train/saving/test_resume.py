@@ -268,29 +268,12 @@ def test_ranks_load_no_part_of_torchs_compiler(folder: Path) -> None:
     assert not any(loaded.values()), loaded
 
 
-def test_what_was_open_is_told(folder: Path) -> None:
-    name = "in a window, a validation, at the end of an epoch"
-    told = [start_of(folder, name, attempt)["open_rows"] for attempt in (2, 3, 4)]
-    assert told == [2 * 700, 0, 3 * 700]
-
-
 @pytest.mark.parametrize("name", [*NAMES, "two, one, two"])
 def test_every_row_was_trained_once(folder: Path, name: str) -> None:
     found = audit_run(folder / name)
     assert found.proved, found
     assert (found.steps, found.num_steps) == (NUM_STEPS, NUM_STEPS)
     assert [(epoch.rows, epoch.whole) for epoch in found.epochs] == [(10_500, True), (2_800, False)]
-
-
-def test_ranks_end_with_the_same_statistics_of_batch_norms(folder: Path) -> None:
-    one, other = (
-        torch.load(folder / f"two, dropout and norms.1.{rank}.pt", weights_only=True)
-        for rank in range(2)
-    )
-    buffers = [name for name in one if "running_" in name or "num_batches" in name]
-    assert len(buffers) == 6  # of the continuous columns and of the layer
-    for name in buffers:
-        assert torch.equal(one[name], other[name]), name
 
 
 def test_the_auc_of_a_checkpoint_is_that_of_all_ranks_rows(folder: Path) -> None:

@@ -9,11 +9,11 @@ import torch
 from click_models import mlp_network
 from hypothesis import given, settings, strategies as st
 from torch import nn
-from torch.optim import SGD, Adagrad, Adam, AdamW, RMSprop
+from torch.optim import SGD, Adagrad, Adam, AdamW
 from torch_checks import one_torch_thread
 
 from distrain.errors import ModelError, SpecError
-from distrain.optimizers import OPTIMIZERS, OptimizerFacts
+from distrain.optimizers import OPTIMIZERS
 from distrain.spec import OptimizerSpec, TrainSpec
 from distrain.train.control.rank_setup import seed_everything
 from distrain.train.step.clipping import total_sq_norm
@@ -92,14 +92,6 @@ def test_a_flat_update_is_that_of_torchs_optimizer_on_each_parameter(shapes, kin
         torch.testing.assert_close(mine, other, rtol=1e-13, atol=1e-13)
 
 
-def test_an_optimizer_of_torch_without_fused_kernels_can_be_an_entry(monkeypatch):
-    monkeypatch.setitem(OPTIMIZERS, "sgd", OptimizerFacts("sgd", "RMSprop", {"eps": 1e-8}, 1))
-    monkeypatch.setitem(TORCH, "sgd", lambda p, **o: RMSprop(p, lr=1.0, eps=EPS, **o))
-    ours, theirs = updated("sgd", [(4, 3), (2,)], torch.float64, foreach=False)
-    for mine, other in zip(ours, theirs, strict=True):
-        torch.testing.assert_close(mine, other, rtol=1e-13, atol=1e-13)
-
-
 def test_adamw_is_algorithm_2_of_its_paper():
     """Loshchilov and Hutter 2019, with the learning rate as the schedule's multiplier."""
     module = Bag([(4, 3)], torch.float64)
@@ -161,12 +153,6 @@ def test_frozen_parameters_beside_others_stay():
     dense.step(0.1)
     changed = [not torch.equal(p, b) for p, b in zip(module.parameters(), before, strict=True)]
     assert changed == [False, False, True, True]
-
-
-def test_flat_parameters_are_of_one_dtype():
-    module = nn.ModuleList([nn.Linear(2, 2), nn.Linear(2, 2).double()])
-    with pytest.raises(ValueError, match="one device and dtype"):
-        FlatParameters(module)
 
 
 def test_a_scale_multiplies_the_gradients():

@@ -172,19 +172,6 @@ def test_what_cannot_be_recorded_runs_one_by_one(caplog):
         train(step)
 
 
-def test_a_size_is_recorded_after_its_warm_up():
-    spec = TrainSpec.model_validate({"optimizer": {"kind": "sgd"}})
-    made = []
-
-    def make_graph():
-        made.append(PlayedGraph())
-        return made[-1]
-
-    train(GraphedStep(make_model("mlp"), spec, 1, MOST_ROWS, make_graph))
-    (graph,) = made
-    assert graph.replays == 8 - WARM_UP_STEPS
-
-
 def test_graphs_share_a_pool_of_memory_until_they_begin_anew(monkeypatch):
     pools, handles = [], iter(range(9))
     monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: (0, next(handles)))

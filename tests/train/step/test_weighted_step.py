@@ -87,15 +87,6 @@ def test_no_row_that_counts_is_no_update():
         assert torch.equal(found, was)
 
 
-def test_weights_of_one_change_nothing():
-    plain = rank_side.rows_of(7)
-    ones = rank_side.weighted(plain, torch.ones(7), None)
-    for found, expected in zip(
-        trained(ones, tasks=("clicked",)), trained(plain, tasks=("clicked",)), strict=True
-    ):
-        torch.testing.assert_close(found, expected, **NEAR)
-
-
 def test_a_played_graph_weighs_as_plain_steps():
     plain = TrainStep(rank_side.make_model(), rank_side.SGD, 1)
     graphed = GraphedStep(rank_side.make_model(), rank_side.SGD, 1, 9, PlayedGraph)

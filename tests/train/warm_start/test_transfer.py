@@ -119,10 +119,6 @@ def test_equal_ids_reach_every_placement(sources, content, which, to):
         }
 
 
-def test_a_place_of_checkpoints_means_its_newest(sources):
-    assert open_source(str(sources / "one")).path.endswith(name_of(7, 1))
-
-
 def test_all_ranks_take_the_checkpoint_that_rank_0_found(tmp_path, content, monkeypatch):
     (state,) = states_of("one")
     fill(state, content)
