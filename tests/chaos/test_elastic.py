@@ -7,8 +7,9 @@ from typing import Any
 
 import psutil
 import pytest
-from dask_world import DaskWorld, TrainCommand, records, wait_for, what_counts
+from dask_world import DaskWorld, TrainCommand, records, what_counts
 from small_jobs import run_distrain, small_document, write_prepared
+from waiting import until
 from yaml import safe_dump
 
 pytestmark = [pytest.mark.release, pytest.mark.timeout(600)]
@@ -66,7 +67,7 @@ def test_a_run_on_4_then_2_then_4_ranks_follows_the_same_curve(
         command = TrainCommand(*words, log=log)
         try:
             if number < 2:
-                wait_for(lambda n=seen: len(records(run_dir)) > n, "some steps", 120)
+                until(lambda n=seen: len(records(run_dir)) > n, "some steps")
                 command.interrupt()
                 assert command.wait() == 103, log.read_text()
             else:
@@ -88,12 +89,12 @@ def test_a_job_shrinks_when_a_worker_goes_and_grows_when_one_comes(
     with DaskWorld(tmp_path, 2) as world:
         command = TrainCommand(spec, "--scheduler", world.address, "--run-dir", run_dir, log=log)
         try:
-            wait_for(lambda: records(run_dir), "some steps", 180)
+            until(lambda: records(run_dir), "some steps", 180)
             world.nannies[1].kill()  # its worker ends with it
             world.nannies.pop(1).wait()
-            wait_for(lambda: "trains on 1 rank" in log.read_text(), "fewer ranks", 180)
+            until(lambda: "trains on 1 rank" in log.read_text(), "fewer ranks", 180)
             world.nannies.append(world.start_worker("w2"))
-            wait_for(lambda: "trains on 2 ranks from" in log.read_text(), "more ranks", 120)
+            until(lambda: "trains on 2 ranks from" in log.read_text(), "more ranks")
             command.interrupt()
             assert command.wait() == 103, log.read_text()
         finally:
@@ -114,7 +115,7 @@ def test_a_job_of_higher_priority_goes_first_and_the_other_goes_on_afterwards(
         at = ("--scheduler", world.address)
         command = TrainCommand(low, *at, "--run-dir", run_dir, log=log)
         try:
-            wait_for(lambda: records(run_dir), "some steps", 180)
+            until(lambda: records(run_dir), "some steps", 180)
             done = run_distrain("train", high, *at, "--run-dir", tmp_path / "high")
             assert done.returncode == 0, done.stderr
             assert command.wait(120) == 0, log.read_text()
@@ -132,10 +133,10 @@ def test_a_stopped_rank_is_found_named_and_replaced(prepared: Path, tmp_path: Pa
     with DaskWorld(tmp_path, 2) as world:
         command = TrainCommand(spec, "--scheduler", world.address, "--run-dir", run_dir, log=log)
         try:
-            wait_for(lambda: records(run_dir), "some steps", 180)
+            until(lambda: records(run_dir), "some steps", 180)
             victim = world.ranks()[1]
             victim.send_signal(signal.SIGSTOP)
-            wait_for(lambda: not psutil.pid_exists(victim.pid), "its end", 120)
+            until(lambda: not psutil.pid_exists(victim.pid), "its end")
             assert command.wait(120) == 0, log.read_text()
         finally:
             command.kill()

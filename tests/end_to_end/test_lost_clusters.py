@@ -4,13 +4,13 @@ import json
 import re
 import signal
 import subprocess
-import time
 from pathlib import Path
 
 import psutil
 import pytest
 from dask_world import DaskWorld
 from small_jobs import distrain_command, make_spec, run_distrain, small_document
+from waiting import until
 from yaml import safe_dump
 
 from distrain.cluster import connect
@@ -137,9 +137,8 @@ def test_a_command_that_was_killed_finds_its_job_again(prepared: Path, tmp_path:
         with subprocess.Popen(
             [*command, "--scheduler", world.address], stdout=subprocess.DEVNULL
         ) as running:
-            while not RunPaths(root).metrics.exists():
-                assert running.poll() is None
-                time.sleep(0.05)
+            until(lambda: running.poll() is not None or RunPaths(root).metrics.exists())
+            assert running.poll() is None
             running.kill()
         done = run_distrain("train", "--resume", root, "--scheduler", world.address)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import psutil
 import pytest
-from dask_world import DaskWorld, TrainCommand, records, wait_for
+from dask_world import DaskWorld, TrainCommand, records
 from small_jobs import run_distrain, small_document
+from waiting import until
 from yaml import safe_dump
 
 
@@ -42,7 +43,7 @@ def test_two_ranks_train_over_ipv6(prepared: Path, tmp_path: Path) -> None:
             spec, "--scheduler", world.address, "--run-dir", run_dir, *endless, log=tmp_path / "log"
         )
         try:
-            wait_for(lambda: command.ended or records(run_dir), "the first record", 240)
+            until(lambda: command.ended or records(run_dir), "the first record", 240)
             assert not command.ended, command.log.read_text()
             ranks = world.ranks()
             assert len(ranks) == 2
@@ -82,7 +83,7 @@ def test_a_scheduler_with_a_bad_range_says_so_at_its_start(tmp_path: Path) -> No
             env={**os.environ, "DISTRAIN_RENDEZVOUS_PORTS": "29400"},
         )  # fmt: skip
     try:
-        wait_for(lambda: "DISTRAIN_RENDEZVOUS_PORTS is '29400'" in log.read_text(), "the refusal")
+        until(lambda: "DISTRAIN_RENDEZVOUS_PORTS is '29400'" in log.read_text(), "the refusal")
     finally:
         scheduler.kill()
         scheduler.wait()

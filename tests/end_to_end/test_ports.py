@@ -7,8 +7,9 @@ from pathlib import Path
 
 import psutil
 import pytest
-from dask_world import DaskWorld, TrainCommand, records, wait_for
+from dask_world import DaskWorld, TrainCommand, records
 from small_jobs import small_document
+from waiting import until
 from yaml import safe_dump
 
 from distrain.cluster import connect
@@ -72,7 +73,7 @@ def test_nothing_listens_but_what_the_manual_names(job_file: Path, tmp_path: Pat
             log=tmp_path / "train.log",
         )  # fmt: skip
         try:
-            wait_for(lambda: command.ended or records(run_dir), "the first record")
+            until(lambda: command.ended or records(run_dir), "the first record")
             assert not command.ended, command.log.read_text()
             ranks = {process.pid for process in world.ranks()}
             workers = {process.pid for process in world.workers()}

@@ -6,7 +6,7 @@ import pytest
 from distributed import Client
 from small_jobs import make_spec
 
-from distrain.jobs.view import Record
+from distrain.jobs.view import JobView, Record
 from distrain.run_paths import new_job_id
 from distrain.submission.handle import JobHandle, raise_for_state
 from distrain.submission.inline import run_inline
@@ -42,13 +42,11 @@ def test_one_two_and_four_ranks_and_inline_follow_the_same_loss_curve(
         raise_for_state(job.watch(lambda view, records=records: records.extend(view.records)))
         curves[ranks] = records
         if ranks == 1:
-            inline: list[Record] = []
-            run_inline(spec, tmp_path / "inline", "job", lambda view: inline.extend(view.records))
-            told, told_inline = (
-                [(r.split, r.step, r.rows, r.loss, r.auc) for r in each]
-                for each in (records, inline)
-            )
-            assert told_inline == told
+            views: list[JobView] = []
+            run_inline(spec, tmp_path / "inline", "job", views.append)
+            inline = [record for view in views for record in view.records]
+            scores = [(r.split, r.step, r.rows, r.loss, r.auc) for r in inline]
+            assert scores == [(r.split, r.step, r.rows, r.loss, r.auc) for r in records]
     alone, *others = (
         [(r.step, r.rows, r.loss) for r in records if r.split == "train"]
         for records in curves.values()

@@ -6,6 +6,7 @@ from datetime import timedelta
 
 import pytest
 from torch.distributed import TCPStore
+from waiting import until
 
 from distrain.checkpoint import RankStore
 from distrain.jobs.assignment import Rendezvous
@@ -53,9 +54,7 @@ def test_who_waits_for_a_text_is_seen_to_wait_for_its_peers(server):
     reading, posting = (join_store(meeting, 20.0) for _ in range(2))
     reader = threading.Thread(target=reading.read, args=("late", 20.0))
     reader.start()
-    deadline_s = time.monotonic() + 20.0
-    while wait_of(reader.ident) != PEERS:
-        assert time.monotonic() < deadline_s
+    until(lambda: wait_of(reader.ident) == PEERS)
     posting.post("late", "here")
     reader.join(20.0)
     assert wait_of(reader.ident) == ""
