@@ -32,7 +32,7 @@ from distrain.embeddings.canonical import canonical_weights
 from distrain.errors import OutputError
 from distrain.models import load_model, save_model, tensor_file
 
-KINDS = ("sgd", "rowwise_adagrad", "adam")
+KINDS = ("sgd", "adam")
 # Several slabs per table, whose ends fall on no column's.
 SLAB_BYTES = 170
 

@@ -25,7 +25,7 @@ def assert_same_bits(one, other):
 CASES = [
     (num_ranks, *case) for num_ranks in rank_side.SHARES for case in rank_side.cases(num_ranks)
 ]
-KINDS = [(num_ranks, kind) for num_ranks in rank_side.SHARES for kind in rank_side.kinds(num_ranks)]
+KINDS = [(num_ranks, kind) for num_ranks in rank_side.SHARES for kind in rank_side.KINDS]
 
 
 @pytest.mark.parametrize(("num_ranks", "dtype", "kind", "placement"), CASES)

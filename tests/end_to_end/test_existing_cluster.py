@@ -89,5 +89,4 @@ def test_no_scheduler_there_is_told_at_once(job_file: Path, tmp_path: Path) -> N
         "train", job_file, "--scheduler", "tcp://127.0.0.1:9", "--run-dir", tmp_path / "run"
     )
     assert done.returncode == 69
-    assert "cannot reach the Dask scheduler" in done.stderr
     assert "Traceback" not in done.stderr

@@ -18,6 +18,7 @@ from small_jobs import (
     draw_rows,
     small_document,
 )
+from wording import Wording
 from yaml import safe_dump
 
 from distrain.batch import Batch
@@ -184,12 +185,16 @@ def test_predict_leaves_nothing_when_one_file_is_bad(
     assert sorted(p.name for p in tmp_path.iterdir()) == ["bad.parquet", "good.parquet"]
 
 
-def test_predict_asks_before_it_scores(trained: Path, prepared: Path, tmp_path: Path) -> None:
-    inputs = (str(prepared / "valid"),)
-    with pytest.raises(DataError, match="--keep clicks: the rows have no such column"):
-        predict(PredictRequest(trained / "model", inputs, tmp_path / "out", ("clicks",)), None)
-    with pytest.raises(DataError, match="no such saved model"):
-        predict(PredictRequest(tmp_path / "nothing", inputs, tmp_path / "out"), None)
+def test_predict_asks_before_it_scores(
+    trained: Path, prepared: Path, tmp_path: Path, wording: Wording
+) -> None:
     (tmp_path / "full").mkdir()
-    with pytest.raises(OutputError, match="exists already"):
-        predict(PredictRequest(trained / "model", inputs, tmp_path / "full"), None)
+    for error, model, out, keep in (
+        (DataError, trained / "model", "out", ("clicks",)),
+        (DataError, tmp_path / "nothing", "out", ()),
+        (OutputError, trained / "model", "full", ()),
+    ):
+        request = PredictRequest(model, (str(prepared / "valid"),), tmp_path / out, keep)
+        with pytest.raises(error) as caught:
+            predict(request, None)
+        wording(caught.value)

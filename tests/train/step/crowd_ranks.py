@@ -13,7 +13,7 @@ from distrain.train.step import buckets
 from distrain.train.step.step import TrainStep
 from distrain.train.timing.phases import PhaseClock
 
-NUM_RANKS = (6, 8)
+NUM_RANKS = (6,)
 # Fewer rows than ranks in "few" and "one", which has a store of its own where it is row-wise.
 COLUMNS = [
     TableColumn("user", 101, 4),

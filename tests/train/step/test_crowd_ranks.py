@@ -1,4 +1,4 @@
-"""Steps of six and eight real gloo ranks: one process's curve, and the same bits again.
+"""Steps of six real gloo ranks: one process's curve, and the same bits again.
 
 There are more ranks than cores, than rows of some tables, and than rows of some batches. Row counts
 are odd, lists may be empty, and one batch has the same ids everywhere.

@@ -130,19 +130,12 @@ def test_flat_parameters_keep_their_values_and_cover_the_vector(shapes):
     assert float(total_sq_norm([flat.grads])) == pytest.approx(16.0 * count)
 
 
-@pytest.mark.parametrize(
-    ("module", "message"),
-    [
-        (nn.Linear(2, 1).requires_grad_(False), "no parameter to train"),
-        (nn.Identity(), "no parameter to train"),
-        (nn.ModuleList([nn.Linear(2, 2), nn.Linear(2, 2).double()]), "different types"),
-    ],
-    ids=["frozen", "without any", "two types"],
-)
-def test_a_module_that_cannot_be_trained_is_refused(module, message):
-    with pytest.raises(ModelError, match=message) as refused:
-        DenseTraining(module, TrainSpec())
-    assert refused.value.hint
+def test_a_module_that_cannot_be_trained_is_refused(wording):
+    two_types = nn.ModuleList([nn.Linear(2, 2), nn.Linear(2, 2).double()])
+    for module in (nn.Linear(2, 1).requires_grad_(False), nn.Identity(), two_types):
+        with pytest.raises(ModelError) as refused:
+            DenseTraining(module, TrainSpec())
+        wording(refused.value)
 
 
 def test_frozen_parameters_beside_others_stay():
@@ -194,10 +187,10 @@ def test_bf16_is_close_to_fp32_and_keeps_parameters_and_loss_in_fp32():
         assert (single - half).norm() < 0.1 * single.norm()
 
 
-def test_tf32_is_refused_without_a_gpu():
-    with pytest.raises(SpecError, match="tf32, but this rank trains on cpu") as caught:
+def test_tf32_is_refused_without_a_gpu(wording):
+    with pytest.raises(SpecError) as caught:
         small_dense(TrainSpec(precision="tf32"))
-    assert "fp32" in caught.value.hint
+    wording(caught.value)
     for fine in ("fp32", "bf16"):
         check_precision(fine, torch.device("cpu"))
 
@@ -285,7 +278,7 @@ def test_no_more_than_a_few_sizes_are_compiled(monkeypatch):
     assert set(fake.rows) == {2, 3, 4, 5}
 
 
-def test_what_stops_the_compiler_is_told_in_words(monkeypatch):
+def test_what_stops_the_compiler_is_told_in_words(monkeypatch, wording):
     from torch._dynamo.exc import BackendCompilerFailed
 
     def broken(module, dynamic):
@@ -297,10 +290,9 @@ def test_what_stops_the_compiler_is_told_in_words(monkeypatch):
     monkeypatch.setattr(torch, "compile", broken)
     dense, embedded, continuous = small_dense(TrainSpec(compile=True))
     dense.forward(embedded, continuous)  # the first batch of a size runs eagerly
-    with pytest.raises(ModelError, match="could not compile the dense part") as caught:
+    with pytest.raises(ModelError) as caught:
         dense.forward(embedded, continuous)
-    assert "no g++ here" in str(caught.value)
-    assert "train.compile to false" in caught.value.hint
+    wording(caught.value)
 
 
 @pytest.mark.slow

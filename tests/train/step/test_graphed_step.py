@@ -41,7 +41,7 @@ from distrain.train.timing.phases import PhaseClock
 
 CARDINALITIES, DIM = (5, 40, 300), 4
 NAMES, NUMBERS = ("a", "b", "c"), ("x", "y")
-KINDS = ["sgd", "adagrad", "rowwise_adagrad", "adam"]
+KINDS = ["sgd", "adam"]
 MOST_ROWS = 30
 rank_side = load_script(Path(__file__).with_name("graphed_rank.py"))
 
@@ -135,7 +135,7 @@ def test_a_graph_counts_its_rows_and_nobody_counts_them_again(monkeypatch):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("after", [0, 2, 8])
+@pytest.mark.parametrize("after", [2, 8])
 def test_a_recorded_training_goes_on_from_a_checkpoint(kind, after, tmp_path):
     spec = TrainSpec.model_validate({"optimizer": {"kind": kind}})
     undisturbed = train(GraphedStep(make_model("mlp"), spec, 1, MOST_ROWS, PlayedGraph))
@@ -188,20 +188,17 @@ def test_graphs_share_a_pool_of_memory_until_they_begin_anew(monkeypatch):
     assert pools == [(0, 0), (0, 0), (0, 1), (0, 1)]
 
 
-@pytest.mark.parametrize(
-    ("train_section", "model", "problem"),
-    [
-        ({"micro_batches": 2}, {}, "train.micro_batches must be 1"),
-        ({"compile": True}, {}, "train.compile must be false"),
-        ({}, {"combiner": "sum"}, "columns of lists have no fixed size: a, b, c"),
-        ({}, {"placement": "host_cached"}, "embeddings.placement must not be host_cached"),
-    ],
-)
-def test_what_a_graph_cannot_hold_is_refused(train_section, model, problem):
-    spec = TrainSpec.model_validate(train_section)
-    with pytest.raises(SpecError, match=problem) as caught:
-        GraphedStep(make_model("mlp", **model), spec, 1, MOST_ROWS, PlayedGraph)
-    assert "train.cuda_graph" in caught.value.hint
+def test_what_a_graph_cannot_hold_is_refused(wording):
+    for section, model in (
+        ({"micro_batches": 2}, {}),
+        ({"compile": True}, {}),
+        ({}, {"combiner": "sum"}),
+        ({}, {"placement": "host_cached"}),
+    ):
+        spec = TrainSpec.model_validate(section)
+        with pytest.raises(SpecError) as caught:
+            GraphedStep(make_model("mlp", **model), spec, 1, MOST_ROWS, PlayedGraph)
+        wording(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -243,15 +240,17 @@ class GlooPeers(Peers):
     device = torch.device("cpu")
 
 
-def test_a_graph_cannot_hold_what_goes_through_gloo():
+def test_a_graph_cannot_hold_what_goes_through_gloo(wording):
     tables = EmbeddingCollection([TableColumn("a", 9, 2)], peers=GlooPeers(0, 2))
-    with pytest.raises(SpecError, match="ranks meet through gloo"):
+    with pytest.raises(SpecError) as caught:
         check_graph(TrainSpec(), torch.device("cuda"), tables)
+    wording(caught.value)
 
 
-def test_a_cpu_has_no_graphs():
-    with pytest.raises(SpecError, match="graphs need an NVIDIA GPU"):
+def test_a_cpu_has_no_graphs(wording):
+    with pytest.raises(SpecError) as caught:
         GraphedStep(make_model("mlp"), TrainSpec(), 1, MOST_ROWS)
+    wording(caught.value)
 
 
 @cache

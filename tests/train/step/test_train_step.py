@@ -84,8 +84,8 @@ def test_a_clipped_step_is_that_of_torchs_clipping_on_a_plain_model(max_norm):
         torch.testing.assert_close(mine, other, **PRECISE)
 
 
-@pytest.mark.parametrize("kind", ["sgd", "adagrad", "rowwise_adagrad", "adam"])
-@pytest.mark.parametrize("slices", [2, 7, 40])
+@pytest.mark.parametrize("kind", ["sgd", "adam"])
+@pytest.mark.parametrize("slices", [2, 40])
 def test_slices_give_what_the_whole_batch_gives(slices, kind):
     # 40 slices of 30 rows: some are empty
     options = {"optimizer": {"kind": kind}, "clip_grad_norm": 0.1}

@@ -90,12 +90,13 @@ def test_a_run_begins_with_what_another_ended_with(today, model_run, tmp_path, s
     assert document["warm_start"]["path"].startswith(str(model_run))
 
 
-def test_another_share_of_negatives_is_a_problem(today, tmp_path):
+def test_another_share_of_negatives_is_a_problem(today, tmp_path, wording):
     some, path = "data.negatives=0.5", tmp_path / "some" / "checkpoints"
     spec = parse_spec(small_document(today), [INLINE, SHORT, some, "checkpoint.at_end=true"])
     distrain.fit(spec, run_dir=tmp_path / "some")
-    with pytest.raises(SpecError, match=r"data\.negatives was 0\.5 and is 1"):
+    with pytest.raises(SpecError) as caught:
         begin(today, tmp_path / "all", path)
+    wording(caught.value)
     summary = begin(today, tmp_path / "lax", path, "train.init_strict=false")
     assert [text.partition(":")[0] for text in summary.warm_start["left"]] == [
         "data.negatives was 0.5 and is 1"
@@ -168,20 +169,18 @@ def test_not_strict_takes_what_fits(today, model_run, tmp_path):
     assert all(torch.equal(tables[name], wanted[name]) for name in CATEGORICAL)
 
 
-@pytest.mark.parametrize(
-    ("path", "told"),
-    [("nowhere", "no such folder"), ("data", "neither model.json nor a whole checkpoint")],
-)
-def test_what_is_no_weights_is_told_by_the_preflight(today, tmp_path, path, told):
-    source = today if path == "data" else tmp_path / path
-    spec = make_spec(today, f"train.init_from={source}")
-    with pytest.raises(DistrainError, match=told):
-        JobChecks(spec).run()
+def test_what_is_no_weights_is_told_by_the_preflight(today, tmp_path, wording):
+    for source in (tmp_path / "nowhere", today):
+        spec = make_spec(today, f"train.init_from={source}")
+        with pytest.raises(DistrainError) as caught:
+            JobChecks(spec).run()
+        wording(caught.value)
 
 
-def test_a_run_without_a_model_names_its_checkpoints(today, model_run, tmp_path):
+def test_a_run_without_a_model_names_its_checkpoints(today, model_run, tmp_path, wording):
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "spec.yaml").write_text((model_run / "spec.yaml").read_text())
-    with pytest.raises(SpecError, match="has no model yet") as caught:
+    with pytest.raises(SpecError) as caught:
         JobChecks(make_spec(today, f"train.init_from={tmp_path / 'run'}")).run()
+    wording(caught.value)
     assert str(tmp_path / "run" / "checkpoints") in caught.value.hint
