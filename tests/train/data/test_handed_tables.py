@@ -19,11 +19,6 @@ from distrain.train.data.loaders import job_loader
 pytestmark = pytest.mark.usefixtures("undrawn")
 
 
-@pytest.fixture(scope="module")
-def prepared(tmp_path_factory):
-    return write_prepared(tmp_path_factory.mktemp("prepared"))
-
-
 @pytest.fixture
 def handed(prepared, tmp_path):
     """A file of the tables of a spec, and the spec."""

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from small_jobs import make_spec, write_prepared
+from small_jobs import make_spec
 
 from distrain.errors import DataError
 from distrain.events import STEP_BOUNDS_S, Event, RankFinished, StepsDone, TrainingStarted
@@ -24,11 +24,6 @@ from distrain.train.loop.trainer import Trainer
 
 INLINE = "resources={backend: inline, num_ranks: 1}"
 TRAINED = 10_500  # rows of an epoch
-
-
-@pytest.fixture(scope="module")
-def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_prepared(tmp_path_factory.mktemp("prepared"))
 
 
 def trainer_of(prepared: Path, root: Path, events: list[Event], *overrides: str) -> Trainer:

@@ -8,7 +8,7 @@ import pytest
 from gloo_ranks import on_ranks
 from loaded_scripts import load_script
 from sklearn.metrics import roc_auc_score
-from small_jobs import make_spec, write_prepared
+from small_jobs import make_spec
 
 from distrain.jobs.view import JobView, Notice, Record
 from distrain.metrics import STATES
@@ -41,11 +41,6 @@ def test_ranks_agree_on_the_auc_that_one_would_compute() -> None:
             value, bound = auc
             assert (bound > 0) == (case == "too many")
             assert abs(value - roc_auc_score(labels, scores)) <= bound + 1e-12
-
-
-@pytest.fixture(scope="module")
-def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_prepared(tmp_path_factory.mktemp("prepared"))
 
 
 def test_a_validation_falls_back_to_the_scores_and_says_so_once(

@@ -2,9 +2,8 @@
 
 from pathlib import Path
 
-import pytest
 import torch
-from small_jobs import make_spec, write_prepared
+from small_jobs import make_spec
 
 from distrain.jobs import World
 from distrain.run_paths import RunPaths
@@ -13,11 +12,6 @@ from distrain.train.data.inputs import check_inputs
 from distrain.train.loop.trainer import Trainer
 
 INLINE = "resources={backend: inline, num_ranks: 1}"
-
-
-@pytest.fixture(scope="module")
-def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_prepared(tmp_path_factory.mktemp("prepared"))
 
 
 def test_a_validation_knows_how_many_rows_were_trained_before_it(

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from click.testing import CliRunner
-from small_jobs import make_spec, write_prepared
+from small_jobs import make_spec
 from wording import Wording
 
 from distrain.checkpoint import CheckpointDir
@@ -37,11 +37,6 @@ JOB = (
 )
 BORDERS = [5, 10]  # 3,500 rows a window: four whole steps and one of 300
 NAMES = ["part-1.parquet", "part-2.parquet"]
-
-
-@pytest.fixture(scope="module")
-def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_prepared(tmp_path_factory.mktemp("prepared"))
 
 
 def trainer_of(prepared: Path, root: Path, attempt: int, *overrides: str) -> tuple[Trainer, Any]:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from rank_processes import LONG_S, HeldRank, assignment_of
-from small_jobs import make_spec, write_prepared
+from small_jobs import make_spec
 from torch.distributed import TCPStore
 from waiting import until
 
@@ -26,11 +26,6 @@ def stuck(*args):
     return load(*args)
 CpuBackend.load = stuck
 """
-
-
-@pytest.fixture(scope="module")
-def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_prepared(tmp_path_factory.mktemp("prepared"))
 
 
 @pytest.fixture

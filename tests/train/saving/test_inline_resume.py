@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from small_jobs import make_spec, write_prepared
+from small_jobs import make_spec
 from wording import Wording
 
 from distrain.checkpoint import CheckpointDir
@@ -35,11 +35,6 @@ JOB = (
     "train={global_batch_size: 700, max_steps: 12, log_every_steps: 4}",
     "checkpoint={every_steps: 3, every_s: null, keep: 9}",
 )
-
-
-@pytest.fixture(scope="module")
-def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_prepared(tmp_path_factory.mktemp("prepared"))
 
 
 def train(prepared: Path, root: Path, attempt: int, *overrides: str) -> tuple[Trainer, list[Event]]:

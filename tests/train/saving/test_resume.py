@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 import torch
 from loaded_scripts import run_script
-from small_jobs import write_prepared
 
 from distrain.metrics import BinaryMetrics
 from distrain.train.audit.audit import audit_run
@@ -128,11 +127,6 @@ def stories() -> dict[str, Any]:
     }
     told["two all the time"] = told["two, one, two"] | {"attempts": [{}]}
     return told
-
-
-@pytest.fixture(scope="module")
-def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_prepared(tmp_path_factory.mktemp("prepared"))
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 from loaded_scripts import run_script
-from small_jobs import make_spec, write_prepared
+from small_jobs import make_spec
 
 from distrain.checkpoint import CheckpointDir
 from distrain.errors import SpecError
@@ -32,11 +32,6 @@ JOB = (
     "evaluate={next_window: true, at_end: false}",
     "checkpoint={every_s: null, keep: 9}",
 )
-
-
-@pytest.fixture(scope="module")
-def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_prepared(tmp_path_factory.mktemp("prepared"))
 
 
 def train(
