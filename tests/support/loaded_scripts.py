@@ -275,6 +275,7 @@ def _be_rank(pipe: Any, store: int, rank: int, num_ranks: int) -> None:
     import torch
     from torch import distributed as dist
 
+    os.dup2(2, 1)  # the server's stdout is for its answers
     torch.set_num_threads(1)
     group = f"/proc/self/fd/{store}"
     dist.init_process_group(

@@ -82,6 +82,7 @@ def test_a_gang_whose_reader_is_stuck(
     assert not list((tmp_path / "checkpoints").glob("step-*"))
 
 
+@pytest.mark.slow
 def test_a_rank_saves_and_stops_as_told_and_goes_on(
     prepared: Path, tmp_path: Path, ranks: list[HeldRank]
 ) -> None:

@@ -90,6 +90,7 @@ def test_evaluate_takes_a_step_the_best_and_the_newest(run, valid):
     assert evaluated(folder, valid) == evaluated(run, valid, "--checkpoint", 2)
 
 
+@pytest.mark.slow
 def test_export_takes_one_too(run, tmp_path):
     assert invoke("export", run, tmp_path / "out", "--checkpoint", 2).exit_code == 0
     program = torch.export.load(tmp_path / "out" / "model.pt2")
