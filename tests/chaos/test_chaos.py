@@ -7,11 +7,13 @@ from typing import Any
 
 import psutil
 import pytest
-from dask_world import DaskWorld, TrainCommand, records, wait_for, what_counts
+from dask_world import DaskWorld, TrainCommand, records, what_counts
 from small_jobs import run_distrain, write_prepared
+from waiting import until
 from yaml import safe_dump
 
 WEIGHTS = Path("model") / "weights.safetensors"
+pytestmark = [pytest.mark.release, pytest.mark.timeout(3000)]
 
 
 @pytest.fixture(scope="module")
@@ -69,9 +71,9 @@ class Shots:
 
     def wait_for_a_moment(self) -> None:
         """Some while after the ranks have started: at once, or some steps later."""
-        wait_for(lambda: self.command.ended or len(self.world.ranks()) == 2, "two ranks", 90)
+        until(lambda: self.command.ended or len(self.world.ranks()) == 2, "two ranks")
         goal = last_step(self.run_dir) + self.rng.choice([0, 0, 7, 14, 40])
-        wait_for(
+        until(
             lambda: self.command.ended or last_step(self.run_dir) >= goal,
             f"step {goal}\n{self.log.read_text()[-3000:]}",
             90,
@@ -121,14 +123,6 @@ def shot_at(prepared: Path, root: Path, seed: int, victims: list[str], max_steps
     assert audit.returncode == 0, audit.stdout + audit.stderr
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(280)
-def test_a_few_shots_leave_no_trace(prepared: Path, tmp_path: Path) -> None:
-    shot_at(prepared, tmp_path, 1, ["rank", "scheduler", "worker"], max_steps=250)
-
-
-@pytest.mark.release
-@pytest.mark.timeout(3000)
 @pytest.mark.parametrize("seed", [1, 2])
 def test_many_shots_leave_no_trace(prepared: Path, tmp_path: Path, seed: int) -> None:
     rng = random.Random(seed)

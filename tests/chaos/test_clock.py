@@ -3,8 +3,9 @@
 from pathlib import Path
 
 import pytest
-from dask_world import DaskWorld, TrainCommand, records, wait_for, what_counts
+from dask_world import DaskWorld, TrainCommand, records, what_counts
 from small_jobs import run_distrain, small_document, write_prepared
+from waiting import until
 from yaml import safe_dump
 
 WEIGHTS = Path("model") / "weights.safetensors"
@@ -22,10 +23,9 @@ def _jumped():
 time.time = _jumped
 """
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.release
 
 
-@pytest.mark.release
 def test_a_clock_that_jumps_changes_nothing(tmp_path: Path) -> None:
     prepared = write_prepared(tmp_path / "prepared")
     document = small_document(prepared)
@@ -49,7 +49,7 @@ def test_a_clock_that_jumps_changes_nothing(tmp_path: Path) -> None:
         try:
             for jump_s in (86_400, -86_400, 0):
                 steps = len(records(run_dir))
-                wait_for(lambda n=steps: command.ended or len(records(run_dir)) > n, "steps", 90)
+                until(lambda n=steps: command.ended or len(records(run_dir)) > n, "steps")
                 assert not command.ended, log.read_text()
                 clock.write_text(str(jump_s))
             assert command.wait(120) == 0, log.read_text()

@@ -5,16 +5,17 @@ from pathlib import Path
 
 import networks
 import pytest
-from dask_world import DaskWorld, TrainCommand, records, wait_for, what_counts
+from dask_world import DaskWorld, TrainCommand, records, what_counts
 from networks import Hosts
 from small_jobs import run_distrain, small_document, write_prepared
+from waiting import until
 from yaml import safe_dump
 
 WEIGHTS = Path("model") / "weights.safetensors"
 WHY_NOT = networks.why_not()
 
 pytestmark = [
-    pytest.mark.slow,
+    pytest.mark.release,
     pytest.mark.timeout(600),
     pytest.mark.skipif(WHY_NOT is not None, reason=WHY_NOT or ""),
 ]
@@ -43,9 +44,7 @@ def write_job(prepared: Path, path: Path) -> Path:
     return path
 
 
-@pytest.mark.parametrize(
-    "cable", ["between ranks", pytest.param("of a worker", marks=pytest.mark.release)]
-)
+@pytest.mark.parametrize("cable", ["between ranks", "of a worker"])
 def test_a_cut_cable_costs_time_and_nothing_else(
     prepared: Path, tmp_path: Path, hosts: Hosts, cable: str
 ) -> None:
@@ -59,13 +58,13 @@ def test_a_cut_cable_costs_time_and_nothing_else(
     with DaskWorld(tmp_path, 2, hosts.here, hosts.wrappers) as world:
         command = TrainCommand(spec, "--scheduler", world.address, "--run-dir", run_dir, log=log)
         try:
-            wait_for(lambda: command.ended or len(records(run_dir)) >= 2, "some steps", 90)
+            until(lambda: command.ended or len(records(run_dir)) >= 2, "some steps")
             assert not command.ended, log.read_text()
             if cable == "between ranks":
                 hosts.part()
             else:
                 hosts.cut_off(1)
-            wait_for(lambda: "restart" in log.read_text(), "the watchdog to notice", 60)
+            until(lambda: "restart" in log.read_text(), "the watchdog to notice")
             if cable == "between ranks":
                 hosts.join()
             else:

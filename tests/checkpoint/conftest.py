@@ -1,16 +1,11 @@
-"""Folders for tests that write often, and do not ask what survives a loss of power."""
+"""A folder for tests that write often, and do not ask what survives a loss of power."""
 
-import os
-import tempfile
 from pathlib import Path
 
 import pytest
 
 
 @pytest.fixture(scope="module")
-def memory_folder():
-    """A folder in memory where there is such a thing: syncing a file costs nothing there."""
-    shared = "/dev/shm"
-    where = shared if os.access(shared, os.W_OK) else None
-    with tempfile.TemporaryDirectory(dir=where) as name:
-        yield Path(name)
+def memory_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of pytest's own, which lies in memory where it can: syncing a file costs nothing."""
+    return tmp_path_factory.mktemp("memory")

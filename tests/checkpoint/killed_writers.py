@@ -16,7 +16,6 @@ from pathlib import Path
 
 import torch
 from checkpoint_states import MIXED, fill, new_state, same_values
-from gloo_ranks import check_origin
 
 from distrain.checkpoint import (
     CheckpointDir,
@@ -97,5 +96,4 @@ def main(folder):
 
 
 if __name__ == "__main__":
-    check_origin()
     main(sys.argv[1])

@@ -1,25 +1,20 @@
-"""The gangs of `test_any_ranks.py`, run as a script: FOLDER. 4 ranks on gloo, 2, 1, then 3.
-
-The ranks are forks of the script, which is spared importing torch many times.
+"""The real gloo ranks of `test_any_ranks.py`: gangs of 4, 2, 1, then 3.
 
 What a training comes to must not depend on who adds its gradients, so they are multiples of 1/64,
 whose sums are exact in any order, and depend on the step and the id alone.
 """
 
-import os
+import contextlib
 import resource
 import signal
-import sys
-from datetime import timedelta
 from functools import partial
-from multiprocessing import get_context
 from pathlib import Path
 from typing import NamedTuple
+from unittest import mock
 
 import torch
 from checkpoint_states import MIXED, SCHEMA, SPEC, new_state
 from file_store import FileRankStore
-from gloo_ranks import check_origin
 from torch import distributed as dist
 
 from distrain.checkpoint import (
@@ -37,7 +32,7 @@ from distrain.embeddings.canonical import canonical_weights
 from distrain.errors import OutputError
 from distrain.models import load_model, save_model, tensor_file
 
-KINDS = ("sgd", "rowwise_adagrad", "adam")
+KINDS = ("sgd", "adam")
 # Several slabs per table, whose ends fall on no column's.
 SLAB_BYTES = 170
 
@@ -188,49 +183,25 @@ def models(stage, peers, folder):
     return results
 
 
-def run_rank(stage, rank, folder):
-    num_ranks = GANGS[stage].num_ranks
-    store = dist.FileStore(str(folder / f"store{stage}"), num_ranks)
-    dist.init_process_group(
-        "gloo", store=store, rank=rank, world_size=num_ranks, timeout=timedelta(seconds=120)
-    )
-    peers = Peers(rank, num_ranks)
-    results = go_on(stage, peers, folder)
-    if num_ranks > 1:
-        results["damage"] = find_damage(stage, peers, folder)
-    results |= models(stage, peers, folder)
-    results["sum"] = peers.add_up(torch.tensor([rank + 1]))  # they are still in step
-    if num_ranks == 3:
-        results["lost"] = lose_a_peer(peers, folder)
-    torch.save(results, folder / f"{stage}-{rank}.part")
-    (folder / f"{stage}-{rank}.part").rename(folder / f"{stage}-{rank}.pt")
-    if num_ranks != 3:
-        dist.destroy_process_group()
-    # gloo sometimes aborts at interpreter exit, after all work is done.
-    os._exit(0)
+@contextlib.contextmanager
+def small_slabs():
+    """Have tables of some hundred bytes travel in several pieces."""
+    with contextlib.ExitStack() as stack:
+        for module in (tensor_file, shard, shard_reading):
+            stack.enter_context(mock.patch.object(module, "SLAB_BYTES", SLAB_BYTES))
+        stack.enter_context(mock.patch.object(local_rows, "SMALL_BYTES", 300))
+        yield
 
 
-def main(folder):
-    torch.set_num_threads(1)
-    for module in (tensor_file, shard, shard_reading):
-        vars(module)["SLAB_BYTES"] = SLAB_BYTES
-    local_rows.SMALL_BYTES = 300
-    for kind in KINDS:
-        place = CheckpointDir(str(folder / kind))
-        writer = CheckpointWriter(place, new_state(kind), Peers(), RankStore(), keep=10)
-        writer.save(0, 0, {}, {}, wait=True)
-    context = get_context("fork")
-    for stage, gang in enumerate(GANGS):
-        ranks = [
-            context.Process(target=run_rank, args=(stage, rank, folder))
-            for rank in range(gang.num_ranks)
-        ]
-        for process in ranks:
-            process.start()
-        for process in ranks:
-            process.join()
-
-
-if __name__ == "__main__":
-    check_origin()
-    main(Path(sys.argv[1]))
+def run_stage(rank, num_ranks, stage, folder):
+    """All that a rank of a gang finds."""
+    folder, peers = Path(folder), Peers(rank, num_ranks)
+    with small_slabs():
+        results = go_on(stage, peers, folder)
+        if num_ranks > 1:
+            results["damage"] = find_damage(stage, peers, folder)
+        results |= models(stage, peers, folder)
+        results["sum"] = peers.add_up(torch.tensor([rank + 1]))  # they are still in step
+        if num_ranks == 3:
+            results["lost"] = lose_a_peer(peers, folder)
+    return results

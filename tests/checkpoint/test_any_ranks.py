@@ -5,17 +5,15 @@ from pathlib import Path
 import pytest
 import torch
 from checkpoint_states import SCHEMA, SPEC, new_state, read_all, same_values
-from gloo_ranks import load_script
-from loaded_scripts import run_script
+from gloo_ranks import on_ranks
+from loaded_scripts import load_script
 
-from distrain.checkpoint import CheckpointDir
+from distrain.checkpoint import CheckpointDir, CheckpointWriter, RankStore
 from distrain.checkpoint.checkpoint_dir import name_of
+from distrain.embeddings import Peers
 from distrain.models import load_model, save_model
 
-SCRIPT = Path(__file__).with_name("state_rank.py")
-
-
-rank_side = load_script(SCRIPT)
+rank_side = load_script(Path(__file__).with_name("state_rank.py"))
 STAGES = range(len(rank_side.GANGS))
 SHARED = [stage for stage in STAGES if rank_side.GANGS[stage].num_ranks > 1]
 
@@ -23,14 +21,16 @@ SHARED = [stage for stage in STAGES if rank_side.GANGS[stage].num_ranks > 1]
 @pytest.fixture(scope="module")
 def journey(memory_folder):
     """A folder of all that was saved on the way, and what the ranks of each gang said."""
-    folder = memory_folder
-    ran = run_script(SCRIPT, folder)
-    told = []
-    for stage, gang in enumerate(rank_side.GANGS):
-        files = [folder / f"{stage}-{rank}.pt" for rank in range(gang.num_ranks)]
-        assert all(file.exists() for file in files), ran.stderr
-        told.append([torch.load(file, weights_only=True) for file in files])
-    return folder, told
+    with rank_side.small_slabs():
+        for kind in rank_side.KINDS:
+            place = CheckpointDir(str(memory_folder / kind))
+            writer = CheckpointWriter(place, new_state(kind), Peers(), RankStore(), keep=10)
+            writer.save(0, 0, {}, {}, wait=True)
+    told = [
+        on_ranks(gang.num_ranks, rank_side.run_stage, stage, memory_folder)
+        for stage, gang in enumerate(rank_side.GANGS)
+    ]
+    return memory_folder, told
 
 
 @pytest.mark.parametrize("kind", rank_side.KINDS)

@@ -65,13 +65,6 @@ def flip(file, offset):
     file.write_bytes(content)
 
 
-def test_the_newest_is_loaded(place, two_checkpoints):
-    loaded, state, told = load(place)
-    assert (loaded.entry.name, loaded.entry.step, told) == (NEW, 2, [])
-    assert holds(state, two_checkpoints[1][1])
-    assert [own["rng"].tolist() for own in loaded.rank_tensors.values()] == [[2, 0], [2, 1]]
-
-
 @pytest.mark.parametrize("file", [MANIFEST_FILE, SHARD, "rank-0-of-2.safetensors"])
 def test_any_flipped_byte_is_noticed(place, two_checkpoints, file):
     folder, contents = two_checkpoints
@@ -99,20 +92,35 @@ def test_any_flipped_byte_is_noticed(place, two_checkpoints, file):
             aside.rename(spoiled.with_name(MANIFEST_FILE))
 
 
-@pytest.mark.parametrize("how", ["missing", "shorter", "longer", "empty"])
+@pytest.mark.parametrize("how", ["missing", "shorter", "longer", "empty", "another checkpoint's"])
 def test_files_that_are_not_whole(place, two_checkpoints, how):
+    loaded, state, told = load(place)
+    assert (loaded.entry.name, loaded.entry.step, told) == (NEW, 2, [])
+    assert holds(state, two_checkpoints[1][1])
+    assert [own["rng"].tolist() for own in loaded.rank_tensors.values()] == [[2, 0], [2, 1]]
     file = Path(place.url, NEW) / SHARD
-    whole = file.read_bytes()
-    spoiled = {"shorter": whole[:-1], "longer": whole + b"x", "empty": b""}
+    whole, older = file.read_bytes(), (Path(place.url, OLD) / SHARD).read_bytes()
+    spoilt = {"shorter": whole[:-1], "longer": whole + b"x", "empty": b""}
     if how == "missing":
         file.unlink()
     else:
-        file.write_bytes(spoiled[how])
+        file.write_bytes(spoilt.get(how, older))
     loaded, state, told = load(place)
     assert loaded.entry.name == OLD
     assert holds(state, two_checkpoints[1][0])
     assert len(told) == 1
     assert SHARD in told[0].message
+
+
+@pytest.mark.parametrize("places", [(3,), (-1, -1)], ids=["header", "data"])
+def test_without_a_usable_one_it_is_told_whether_the_state_was_overwritten(place, places):
+    """Damage of a header is noticed before anything is read."""
+    for name, offset in zip((NEW, OLD), places, strict=False):
+        flip(Path(place.url, name) / SHARD, offset)
+    if len(places) == 1:
+        shutil.rmtree(Path(place.url, OLD))
+    loaded, _, told = load(place)
+    assert (loaded.entry, loaded.touched, len(told)) == (None, len(places) > 1, len(places))
 
 
 def test_what_was_found_damaged_is_never_tried_again(place):
@@ -128,20 +136,6 @@ def test_what_was_found_damaged_is_never_tried_again(place):
     assert [entry.step for entry in place.list()] == [3, 1]
 
 
-def test_without_any_usable_one_it_is_said_whether_the_state_was_overwritten(place):
-    flip(Path(place.url, NEW) / SHARD, 3)  # its header: noticed before anything is read
-    shutil.rmtree(Path(place.url, OLD))
-    loaded, _, told = load(place)
-    assert (loaded.entry, loaded.touched, len(told)) == (None, False, 1)
-
-
-def test_a_state_that_was_overwritten_by_damaged_bytes(place):
-    flip(Path(place.url, NEW) / SHARD, -1)
-    flip(Path(place.url, OLD) / SHARD, -1)
-    loaded, _, told = load(place)
-    assert (loaded.entry, loaded.touched, len(told)) == (None, True, 2)
-
-
 def test_a_folder_without_a_manifest_is_no_checkpoint(place):
     (Path(place.url, NEW) / MANIFEST_FILE).unlink()
     assert [entry.name for entry in place.list()] == [OLD]
@@ -149,13 +143,6 @@ def test_a_folder_without_a_manifest_is_no_checkpoint(place):
     loaded, _, told = load(place)
     assert loaded.entry.name == OLD
     assert [trouble.message for trouble in told] == place.damaged
-
-
-def test_other_folders_and_files_are_passed_over(place):
-    Path(place.url, "model").mkdir()
-    Path(place.url, "notes.txt").write_text("x")
-    assert [entry.name for entry in place.list()] == [NEW, OLD]
-    assert place.damaged == []
 
 
 def test_a_manifest_of_another_checkpoint_or_version(place):
@@ -173,23 +160,20 @@ def test_a_manifest_of_another_checkpoint_or_version(place):
     assert "not the manifest of a checkpoint" in place.damaged[0]
 
 
-def test_files_of_two_checkpoints_do_not_fit(place):
-    shutil.copy(Path(place.url, OLD) / SHARD, Path(place.url, NEW) / SHARD)
-    assert load(place)[0].entry.name == OLD
-
-
 def test_a_later_attempt_is_the_history_that_counts(place):
     save_together(place, [new_state("adagrad")], step=1, attempt=2)
     assert [(entry.attempt, entry.step) for entry in place.list()] == [(2, 1), (1, 2), (1, 1)]
 
 
-def test_a_place_that_cannot_be_looked_at_is_not_an_empty_one(tmp_path):
+def test_a_place_that_cannot_be_looked_at_is_not_an_empty_one(tmp_path, wording):
     (tmp_path / "file").write_text("x")
     for url in (str(tmp_path / "file"), "nosuch://bucket/run"):
-        with pytest.raises(Unavailable, match="could not be listed"):
+        with pytest.raises(Unavailable) as caught:
             CheckpointDir(url).list()
-        with pytest.raises(Unavailable, match="could not be listed"):
+        wording(caught.value)
+        with pytest.raises(Unavailable) as caught:
             load(CheckpointDir(url))
+        wording(caught.value)
     assert CheckpointDir(str(tmp_path / "missing")).list() == []
 
 
@@ -213,10 +197,11 @@ def test_a_disk_that_lost_a_sector_is_damage(place, two_checkpoints, monkeypatch
     assert "Input/output error" in told[0].message
 
 
-def test_what_may_pass_is_no_damage(place, monkeypatch):
+def test_what_may_pass_is_no_damage(place, monkeypatch, wording):
     failing_reads(monkeypatch, OSError(errno.ESTALE, "Stale file handle"))
-    with pytest.raises(Unavailable, match="Stale file handle"):
+    with pytest.raises(Unavailable) as caught:
         load(place)
+    wording(caught.value)
     assert [entry.name for entry in place.list()] == [NEW, OLD]
 
 

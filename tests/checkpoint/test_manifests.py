@@ -206,10 +206,10 @@ def test_a_manifest_nested_deeper_than_the_stack(saved, tmp_path):
     assert "damaged: " in spoilt.damaged[0]
 
 
-def test_it_says_which_file_and_why(saved):
+def test_it_says_which_file_and_why(saved, wording):
     _, document = saved
     changed = json.loads(json.dumps(document))
     changed["files"][1]["file"] = "../../../outside.safetensors"
-    with pytest.raises(Damaged, match=r"the file of rank 1 is called '\.\./\.\./\.\./outside") as e:
+    with pytest.raises(Damaged) as e:
         from_document(changed, "/runs/c/step-1")
-    assert "/runs/c/step-1/manifest.json" in str(e.value)
+    wording(e.value)

@@ -2,7 +2,6 @@
 
 import errno
 import os
-import re
 import resource
 import shutil
 import subprocess
@@ -47,7 +46,7 @@ class Slow:
 
         def write_shard(*arguments):
             self.reached.set()
-            assert self.go_on.wait(20)
+            assert self.go_on.wait(120)
             return original(*arguments)
 
         monkeypatch.setattr("distrain.checkpoint.checkpoint_write.write_shard", write_shard)
@@ -115,13 +114,13 @@ def test_no_checkpoint_is_completed_before_the_reports_of_its_steps_are_kept(
 
     def before_told():
         asked.set()
-        assert kept.wait(20)
+        assert kept.wait(120)
         if troubles:
             raise troubles.pop()
 
     writer = make_writer(filled_state(1)[0], before_told=before_told)
     writer.save(1, 1, {}, {})
-    assert asked.wait(20)
+    assert asked.wait(120)
     assert place.list() == []
     kept.set()
     assert writer.wait() is True
@@ -143,7 +142,7 @@ def test_tensors_may_change_as_soon_as_save_returns(place, make_writer, monkeypa
     state.sparse_optimizer.num_steps = 99
     values["list"].append(2)
     own["rng"].zero_()
-    assert slow.reached.wait(20)
+    assert slow.reached.wait(120)
     assert writer.wait(0.0) is None
     assert place.list() == []
     slow.go_on.set()
@@ -162,7 +161,7 @@ def test_the_second_waits_for_the_first(place, make_writer, monkeypatch):
     writer.save(1, 1, {}, {})
     content = some_content(state, 2)
     fill(state, content)
-    threading.Timer(0.2, slow.go_on.set).start()
+    threading.Timer(0.2, slow.go_on.set).start()  # however late: the writer waits for it
     second = writer.save(2, 1, {}, {})
     assert second.stood_still_s > 0.15, "waiting counts as standing still"
     assert writer.wait() is True
@@ -268,13 +267,6 @@ def test_a_full_disk_is_told_and_training_goes_on(small_disk, reports, wait):
     writer.close()
 
 
-def test_a_folder_that_cannot_be_made(tmp_path, make_writer, place, reports):
-    (tmp_path / "deep").write_text("a file where a folder should be")
-    writer = make_writer(filled_state(1)[0])
-    assert writer.save(1, 1, {}, {}, wait=True).whole is False
-    assert "Not a directory" in trouble_of(reports) or "File exists" in trouble_of(reports)
-
-
 def test_a_folder_without_permission(make_writer, reports):
     with unprivileged() as folder:
         (folder / "deep").mkdir(mode=0o500)
@@ -282,20 +274,6 @@ def test_a_folder_without_permission(make_writer, reports):
         told, reports = save_together(place, [filled_state(1)[0]])
     assert told == [False]
     assert "Permission denied" in trouble_of(reports)
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount")
-def test_a_read_only_filesystem(tmp_path, reports):
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=64k,ro", "tmpfs", folder]
-    if subprocess.run(mount, capture_output=True, check=False).returncode:
-        pytest.skip("this root may not mount")
-    try:
-        save_together(CheckpointDir(str(folder / "c")), [filled_state(1)[0]], report=reports.append)
-    finally:
-        subprocess.run(["umount", folder], check=True)
-    assert "Read-only file system" in trouble_of(reports)
 
 
 def test_a_folder_that_is_removed_while_it_is_written(place, make_writer, monkeypatch, reports):
@@ -321,37 +299,68 @@ def two_ranks(kind="adagrad"):
     return [new_state(kind, MIXED, Peers(rank, 2)) for rank in (0, 1)]
 
 
-def test_one_rank_that_cannot_write_fails_it_for_all(place, monkeypatch):
-    original = shard_module.write_shard
-
-    def write_shard(folder, file, content, after_slab):
-        if "rank-1" in file:
-            original(folder, file, content, after_slab)
-            raise OSError(5, "Input/output error")
-        return original(folder, file, content, after_slab)
-
-    monkeypatch.setattr("distrain.checkpoint.checkpoint_write.write_shard", write_shard)
-    told, reports = save_together(place, two_ranks())
-    assert told == [False, False]
-    assert "rank 1: [Errno 5] Input/output error" in trouble_of(reports)
-    assert nothing_is_left(place)
+def failed(path, written):
+    raise OSError(5, "Input/output error")
 
 
-def test_ranks_that_do_not_share_the_folder(place, monkeypatch):
+def elsewhere(path, written):
+    path.unlink()
+
+
+def cut(path, written):
+    os.truncate(path, written.size_bytes - 1)
+
+
+@pytest.mark.parametrize("spoil", [failed, elsewhere, cut])
+def test_a_rank_whose_file_is_not_whole_fails_it_for_all(place, monkeypatch, wording, spoil):
     monkeypatch.setattr("distrain.checkpoint.checkpoint_write._SEEN_WITHIN_S", 0.1)
     original = shard_module.write_shard
 
     def write_shard(folder, file, content, after_slab):
         written = original(folder, file, content, after_slab)
         if "rank-1" in file:
-            (Path(folder.url) / file).unlink()
+            spoil(Path(folder.url) / file, written)
         return written
 
     monkeypatch.setattr("distrain.checkpoint.checkpoint_write.write_shard", write_shard)
     told, reports = save_together(place, two_ranks())
     assert told == [False, False]
-    assert "rank 0 does not see it" in trouble_of(reports)
+    assert reports[0].step == 1, "it counts as one that was lost"
+    wording(trouble_of(reports))
     assert nothing_is_left(place)
+
+
+class GoneBoard(RankStore):
+    def read(self, key, timeout_s, given_up=None):
+        raise RuntimeError("Connection reset by peer")
+
+
+def no_memory(*_):
+    raise MemoryError("no host memory")
+
+
+def no_rows(*whose):
+    return share_of(*whose)[1:]
+
+
+@pytest.mark.parametrize("what", ["file for a folder", "board", "rows", "memory"])
+def test_what_keeps_a_checkpoint_from_being_whole_is_told(
+    tmp_path, place, make_writer, reports, monkeypatch, wording, what
+):
+    state, board, peers = new_state("adagrad"), None, None
+    if what == "file for a folder":
+        (tmp_path / "deep").write_text("")
+    elif what == "board":
+        state, board, peers = two_ranks()[0], GoneBoard(), Peers(0, 2)
+    elif what == "rows":
+        monkeypatch.setattr(writer_module, "share_of", no_rows)
+    else:
+        monkeypatch.setattr(writer_module, "copied", no_memory)
+    writer = make_writer(state, board, peers)
+    writer.save(1, 1, {}, {})
+    assert writer.wait(120.0) is False
+    wording(trouble_of(reports))
+    assert what == "file for a folder" or nothing_is_left(place)
 
 
 def test_a_file_that_rank_0_sees_late(place, monkeypatch):
@@ -373,7 +382,7 @@ def test_a_peer_that_never_comes_is_not_waited_for_for_ever(place, make_writer, 
     first = two_ranks()[0]
     writer = make_writer(first, peers=Peers(0, 2), patience_s=0.3)
     assert writer.save(1, 1, {}, {}).whole is None
-    assert writer.wait(20.0) is False
+    assert writer.wait(120.0) is False
     assert "rank 1: not heard of" in trouble_of(reports)
     assert nothing_is_left(place)
 
@@ -391,21 +400,11 @@ def test_close_does_not_wait_for_a_disk_that_hangs(make_writer, monkeypatch):
     slow = Slow(monkeypatch)
     writer = make_writer(filled_state(1)[0])
     writer.save(1, 1, {}, {})
-    assert slow.reached.wait(20)
+    assert slow.reached.wait(120)
     writer.close(0.01)
     assert writer.wait(0.0) is None, "it hangs still"
     slow.go_on.set()
     assert writer.wait() is True
-
-
-def test_a_board_that_is_gone(place, make_writer, reports):
-    class Gone(RankStore):
-        def read(self, key, timeout_s, given_up=None):
-            raise RuntimeError("Connection reset by peer")
-
-    writer = make_writer(two_ranks()[0], Gone(), Peers(0, 2))
-    assert writer.save(1, 1, {}, {}, wait=True).whole is False
-    assert "Connection reset" in trouble_of(reports)
 
 
 def test_the_board_is_cleared(place):
@@ -450,47 +449,11 @@ def test_what_goes_through_the_page_cache_is_synced_while_it_is_written(tmp_path
     assert synced == [1200, 2000]
 
 
-def test_a_peer_whose_file_is_short_is_not_believed(place, monkeypatch):
-    original = shard_module.write_shard
-
-    def write_shard(folder, file, content, after_slab):
-        written = original(folder, file, content, after_slab)
-        if "rank-1" in file:
-            os.truncate(Path(folder.url) / file, written.size_bytes - 1)
-        return written
-
-    monkeypatch.setattr("distrain.checkpoint.checkpoint_write.write_shard", write_shard)
-    told, reports = save_together(place, two_ranks())
-    assert told == [False, False]
-    assert re.search(r"rank-1-of-2.safetensors has [0-9,]+ bytes, not [0-9,]+", trouble_of(reports))
-    assert reports[0].step == 1, "it counts as one that was lost"
-    assert nothing_is_left(place)
-
-
-def test_rows_that_nobody_wrote_make_it_none(place, make_writer, reports, monkeypatch):
-    original = share_of
-    monkeypatch.setattr(writer_module, "share_of", lambda *whose: original(*whose)[1:])
-    assert make_writer(filled_state(1)[0]).save(1, 1, {}, {}, wait=True).whole is False
-    assert re.search(r"no rank wrote all of \S+: 0 of \d+ rows", trouble_of(reports))
-    assert nothing_is_left(place)
-
-
-def test_memory_that_does_not_suffice_for_a_copy(place, make_writer, reports, monkeypatch):
-    def copied(*arguments):
-        raise MemoryError("no host memory")
-
-    monkeypatch.setattr(writer_module, "copied", copied)
-    writer = make_writer(filled_state(1)[0])
-    writer.save(1, 1, {}, {})
-    assert writer.wait() is False
-    assert "rank 0: MemoryError: no host memory" in trouble_of(reports)
-
-
 def test_one_that_hangs_is_not_waited_for_for_ever(place, make_writer, reports, monkeypatch):
     slow = Slow(monkeypatch)
     writer = make_writer(filled_state(1)[0], patience_s=0.05)
     writer.save(1, 1, {}, {})
-    assert slow.reached.wait(20)
+    assert slow.reached.wait(120)
     assert writer.save(2, 1, {}, {}).whole is False
     assert "step-0000000002-a1 was not written: rank 0: the one before was still" in trouble_of(
         reports

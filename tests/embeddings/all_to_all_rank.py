@@ -1,10 +1,6 @@
-"""The real gloo ranks of `test_all_to_all.py`, run as a script: FOLDER."""
-
-import sys
-from pathlib import Path
+"""The real gloo ranks of `test_all_to_all.py`."""
 
 import torch
-from gloo_ranks import run_gangs
 
 from distrain.embeddings import Peers
 
@@ -53,7 +49,3 @@ def compute(rank: int, num_ranks: int) -> dict[str, torch.Tensor]:
 def gathered_rows(rank: int, length: int, dtype: torch.dtype) -> torch.Tensor:
     """What a rank gives to all; each rank another number of rows."""
     return rows_of(rank, rank, max(0, length - rank), dtype)
-
-
-if __name__ == "__main__":
-    run_gangs(Path(sys.argv[1]), NUM_RANKS, compute)

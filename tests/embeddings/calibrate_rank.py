@@ -1,12 +1,9 @@
-"""The two real gloo ranks of `test_calibration.py`, run as a script: FOLDER."""
+"""The two real gloo ranks of `test_calibration.py`."""
 
-import sys
 import time
 from dataclasses import asdict
-from pathlib import Path
 
 import torch
-from gloo_ranks import run_gangs
 from torch import distributed as dist
 
 from distrain.embeddings.sharding.calibration import calibrate, least_over_ranks
@@ -22,7 +19,3 @@ def measured(rank, num_ranks):
         "took_s": time.perf_counter() - began_s,
         "least": least_over_ranks(2**40 + (7 - rank), None, cpu),
     }
-
-
-if __name__ == "__main__":
-    run_gangs(Path(sys.argv[1]), [2], measured)

@@ -1,16 +1,12 @@
-"""The real gloo ranks of `test_exchange.py`, run as a script: FOLDER."""
+"""The real gloo ranks of `test_exchange.py`."""
 
-import sys
 from itertools import product
-from pathlib import Path
 
 import torch
-from gloo_ranks import run_gangs
 from torch import distributed as dist, nn
 
 from distrain.embeddings import EmbeddingCollection, Peers, SparseOptimizer, TableColumn
 from distrain.embeddings.dealing import place_of
-from distrain.optimizers import UPDATE_RULES
 
 COLUMNS = [
     TableColumn("a", 50, 4),
@@ -20,7 +16,7 @@ COLUMNS = [
     TableColumn("e", 200, 16),
 ]
 WIDTH = sum(column.dim for column in COLUMNS)
-KINDS = tuple(UPDATE_RULES)
+KINDS = ("sgd", "adam")  # `test_kernel_updates.py` and `test_sparse_optimizer.py` have all
 PLACEMENTS = {
     "replicated": ["replicated"] * 5,
     "row_wise": ["row_wise"] * 5,
@@ -34,15 +30,10 @@ SHARES[4] = [(3, 3, 3, 3), (5, 0, 6, 1), (0, 12, 0, 0), (1, 1, 9, 1), (0, 0, 0, 
 LR = 0.1
 
 
-def kinds(num_ranks):
-    """The optimizers of a gang: two ranks show all, the others that their number is no matter."""
-    return KINDS if num_ranks == 2 else ("sgd", "adam")
-
-
 def cases(num_ranks):
     """What a gang trains: dtype, optimizer and placement."""
-    yield from product(["fp32"], kinds(num_ranks), PLACEMENTS)
-    yield from product(["fp64"], kinds(num_ranks), ["row_wise"])
+    yield from product(["fp32"], KINDS, PLACEMENTS)
+    yield from product(["fp64"], KINDS, ["row_wise"])
     if num_ranks == 2:
         yield from product(["bf16"], ["sgd", "adam"], ["replicated", "row_wise"])
     if num_ranks == 4:
@@ -147,7 +138,3 @@ def results(rank, num_ranks):
     return {
         name_of(*case): train(*case, rank=rank, num_ranks=num_ranks) for case in cases(num_ranks)
     }
-
-
-if __name__ == "__main__":
-    run_gangs(Path(sys.argv[1]), SHARES, results)

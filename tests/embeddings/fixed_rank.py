@@ -1,10 +1,6 @@
-"""The real gloo ranks of `test_fixed.py`, run as a script: FOLDER."""
-
-import sys
-from pathlib import Path
+"""The real gloo ranks of `test_fixed.py`."""
 
 import torch
-from gloo_ranks import run_gangs
 
 from distrain.embeddings import EmbeddingCollection, Peers, SparseOptimizer, TableColumn
 from distrain.embeddings.dealing import key_at
@@ -81,7 +77,3 @@ def results(rank, num_ranks):
         for kind in KINDS
         for way in ("fixed", "dynamic")
     }
-
-
-if __name__ == "__main__":
-    run_gangs(Path(sys.argv[1]), GANGS, results)

@@ -1,11 +1,8 @@
-"""The real gloo ranks of `test_lists_ranks.py`, run as a script: FOLDER."""
+"""The real gloo ranks of `test_lists_ranks.py`."""
 
-import sys
 from itertools import product
-from pathlib import Path
 
 import torch
-from gloo_ranks import run_gangs
 from torch import distributed as dist
 
 from distrain.batch import Ragged
@@ -123,7 +120,3 @@ def whole_table(tables, name, num_ranks):
 def results(rank, num_ranks):
     """The tables that a rank of a gang ends with, for each case."""
     return {"-".join(case): train(*case, rank=rank, num_ranks=num_ranks) for case in cases()}
-
-
-if __name__ == "__main__":
-    run_gangs(Path(sys.argv[1]), NUM_RANKS, results)

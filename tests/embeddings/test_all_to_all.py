@@ -4,24 +4,25 @@ from pathlib import Path
 
 import pytest
 import torch
-from gloo_ranks import Gangs, load_script, ran
+from gloo_ranks import on_ranks
+from loaded_scripts import load_script
 from torch import distributed as dist
 
 from distrain.bench.measuring.rank import Measuring
 from distrain.embeddings import Peers, all_to_all
 
-SCRIPT = Path(__file__).with_name("all_to_all_rank.py")
-rank_side = load_script(SCRIPT)
+rank_side = load_script(Path(__file__).with_name("all_to_all_rank.py"))
 
 
-@pytest.fixture(scope="module")
-def gangs(tmp_path_factory: pytest.TempPathFactory) -> Gangs:
-    return ran(SCRIPT, tmp_path_factory.mktemp("ranks"))
+@pytest.fixture(scope="module", params=rank_side.NUM_RANKS)
+def gang(request: pytest.FixtureRequest) -> list[dict[str, torch.Tensor]]:
+    """What each rank got."""
+    return on_ranks(request.param, rank_side.compute)
 
 
-@pytest.mark.parametrize("num_ranks", rank_side.NUM_RANKS)
-def test_every_rank_gets_its_rows_in_rank_order(gangs: Gangs, num_ranks: int) -> None:
-    for rank, found in enumerate(gangs.of(num_ranks)):
+def test_every_rank_gets_its_rows_in_rank_order(gang: list[dict[str, torch.Tensor]]) -> None:
+    num_ranks = len(gang)
+    for rank, found in enumerate(gang):
         for case, dtype in enumerate(rank_side.DTYPES):
             rows = [
                 rank_side.rows_of(source, rank, of[rank], dtype)
@@ -30,9 +31,11 @@ def test_every_rank_gets_its_rows_in_rank_order(gangs: Gangs, num_ranks: int) ->
             assert torch.equal(found[str(case)], torch.cat(rows))
 
 
-@pytest.mark.parametrize("num_ranks", rank_side.NUM_RANKS)
-def test_every_rank_gets_all_rows_filled_up_to_the_most(gangs: Gangs, num_ranks: int) -> None:
-    for found in gangs.of(num_ranks):
+def test_every_rank_gets_all_rows_filled_up_to_the_most(
+    gang: list[dict[str, torch.Tensor]],
+) -> None:
+    num_ranks = len(gang)
+    for found in gang:
         for n in (0, 3):
             expected = torch.arange(num_ranks).unsqueeze(1).expand(num_ranks, n)
             assert torch.equal(found[f"gathered at once, {n}"], expected)

@@ -4,18 +4,19 @@ from pathlib import Path
 
 import pytest
 import torch
-from gloo_ranks import ran
+from gloo_ranks import on_ranks
+from loaded_scripts import load_script
 
 from distrain.embeddings.sharding import calibration
 from distrain.embeddings.sharding.costs import Costs
 
-SCRIPT = Path(__file__).with_name("calibrate_rank.py")
+rank_side = load_script(Path(__file__).with_name("calibrate_rank.py"))
 
 
 @pytest.fixture(scope="module")
-def found(tmp_path_factory):
+def found():
     """What each rank measured."""
-    return ran(SCRIPT, tmp_path_factory.mktemp("calibrate")).of(2)
+    return on_ranks(2, rank_side.measured)
 
 
 def test_all_ranks_get_the_same_numbers(found):

@@ -5,24 +5,16 @@ from pathlib import Path
 
 import pytest
 import torch
-from gloo_ranks import load_script, ran
+from gloo_ranks import on_ranks
+from loaded_scripts import load_script
 
-SCRIPT = Path(__file__).with_name("exchange_rank.py")
-
-
-rank_side = load_script(SCRIPT)
+rank_side = load_script(Path(__file__).with_name("exchange_rank.py"))
 
 
-@pytest.fixture(scope="module")
-def gangs(tmp_path_factory):
-    """What the ranks of all gangs ended with."""
-    return ran(SCRIPT, tmp_path_factory.mktemp("ranks"))
-
-
-@pytest.fixture(scope="module")
-def ranks_of(gangs):
-    """From a number of ranks to what each rank of that gang ended with."""
-    return cache(gangs.of)
+@cache
+def ranks_of(num_ranks):
+    """What each rank of a gang ended with."""
+    return on_ranks(num_ranks, rank_side.results)
 
 
 def assert_same_bits(one, other):
@@ -33,11 +25,11 @@ def assert_same_bits(one, other):
 CASES = [
     (num_ranks, *case) for num_ranks in rank_side.SHARES for case in rank_side.cases(num_ranks)
 ]
-KINDS = [(num_ranks, kind) for num_ranks in rank_side.SHARES for kind in rank_side.kinds(num_ranks)]
+KINDS = [(num_ranks, kind) for num_ranks in rank_side.SHARES for kind in rank_side.KINDS]
 
 
 @pytest.mark.parametrize(("num_ranks", "dtype", "kind", "placement"), CASES)
-def test_ranks_agree_bitwise(ranks_of, num_ranks, dtype, kind, placement):
+def test_ranks_agree_bitwise(num_ranks, dtype, kind, placement):
     first, *others = ranks_of(num_ranks)
     name = rank_side.name_of(dtype, kind, placement)
     for other in others:
@@ -49,14 +41,14 @@ def test_ranks_agree_bitwise(ranks_of, num_ranks, dtype, kind, placement):
     ("num_ranks", "dtype", "kind", "other"),
     [case for case in CASES if case[3] != "replicated" and (*case[:3], "replicated") in CASES],
 )
-def test_placements_agree_bitwise(ranks_of, num_ranks, dtype, kind, other):
+def test_placements_agree_bitwise(num_ranks, dtype, kind, other):
     first, *_ = ranks_of(num_ranks)
     replicated = first[rank_side.name_of(dtype, kind, "replicated")]
     assert_same_bits(replicated, first[rank_side.name_of(dtype, kind, other)])
 
 
 @pytest.mark.parametrize(("num_ranks", "kind"), KINDS)
-def test_ranks_equal_one_process_in_float64(ranks_of, num_ranks, kind):
+def test_ranks_equal_one_process_in_float64(num_ranks, kind):
     first, *_ = ranks_of(num_ranks)
     alone = rank_side.train("fp64", kind, "replicated", 0, 1, split=num_ranks)
     for name, ours in first[rank_side.name_of("fp64", kind, "row_wise")].items():
@@ -67,9 +59,7 @@ def test_ranks_equal_one_process_in_float64(ranks_of, num_ranks, kind):
     ("num_ranks", "dtype", "kind"),
     [case[:3] for case in CASES if case[1] != "fp64" and case[3] == "replicated"],
 )
-def test_ranks_equal_one_process_with_as_many_micro_batches_bitwise(
-    ranks_of, num_ranks, dtype, kind
-):
+def test_ranks_equal_one_process_with_as_many_micro_batches_bitwise(num_ranks, dtype, kind):
     # A mean over ranks that somebody forgot to take, or took twice, would show here.
     first, *_ = ranks_of(num_ranks)
     alone = rank_side.train(dtype, kind, "replicated", 0, 1, split=num_ranks)

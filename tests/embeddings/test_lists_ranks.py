@@ -4,25 +4,17 @@ from pathlib import Path
 
 import pytest
 import torch
-from gloo_ranks import load_script, ran
+from gloo_ranks import on_ranks
+from loaded_scripts import load_script
 
-SCRIPT = Path(__file__).with_name("lists_rank.py")
-
-
-rank_side = load_script(SCRIPT)
+rank_side = load_script(Path(__file__).with_name("lists_rank.py"))
 CASES = ["-".join(case) for case in rank_side.cases()]
 
 
-@pytest.fixture(scope="module")
-def gangs(tmp_path_factory):
-    """What the ranks of all gangs ended with."""
-    return ran(SCRIPT, tmp_path_factory.mktemp("ranks"))
-
-
 @pytest.fixture(scope="module", params=rank_side.NUM_RANKS)
-def ranks(request, gangs):
+def ranks(request):
     """What each rank of a gang ended with."""
-    return gangs.of(request.param)
+    return on_ranks(request.param, rank_side.results)
 
 
 @pytest.mark.parametrize("case", CASES)

@@ -5,9 +5,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from dask_world import DaskWorld, TrainCommand, records, wait_for, what_counts
+from dask_world import DaskWorld, TrainCommand, records
 from distributed import Client
 from small_jobs import run_distrain, small_document
+from waiting import until
 from yaml import safe_dump
 
 from distrain.cli.interrupts import INTERRUPTED
@@ -46,30 +47,6 @@ def state(client: Client, job_id: str) -> str:
     return next(job.state for job in list_jobs(client) if job.job_id == job_id)
 
 
-@pytest.mark.release
-def test_a_job_that_ended_alone_leaves_the_directory_of_one_that_was_followed(
-    prepared: Path, world: DaskWorld, client: Client, tmp_path: Path
-) -> None:
-    job_id = submit(prepared, world, tmp_path / "alone")
-    wait_for(lambda: state(client, job_id) == "succeeded", "the job ends alone", 120)
-    assert records(tmp_path / "alone") == []
-    attached = run_distrain("attach", job_id, "--json", "--scheduler", world.address)
-    assert attached.returncode == 0, attached.stderr
-    assert json.loads(attached.stdout)["state"] == "succeeded"
-    followed = run_distrain(
-        "train", tmp_path / "job.yaml", "--scheduler", world.address,
-        "--run-dir", tmp_path / "followed",
-    )  # fmt: skip
-    assert followed.returncode == 0, followed.stderr
-    assert what_counts(tmp_path / "alone") == what_counts(tmp_path / "followed") != []
-
-    def names(run: Path) -> set[str]:
-        job = json.loads((run / "run.json").read_text())["job_id"]
-        return {str(path.relative_to(run)).replace(job, "JOB") for path in run.rglob("*")}
-
-    assert names(tmp_path / "alone") == names(tmp_path / "followed")
-
-
 def test_viewers_come_and_go_and_the_job_goes_on_until_somebody_cancels_it(
     prepared: Path, world: DaskWorld, client: Client, tmp_path: Path
 ) -> None:
@@ -82,9 +59,9 @@ def test_viewers_come_and_go_and_the_job_goes_on_until_somebody_cancels_it(
 
     viewers = [first := viewer("first")]
     try:
-        wait_for(lambda: records(run), "the first viewer writes records", 120)
+        until(lambda: records(run), "the first viewer writes records")
         viewers.append(second := viewer("second"))
-        wait_for(lambda: "\nstep " in second.log.read_text(), "the second sees steps")
+        until(lambda: "\nstep " in second.log.read_text(), "the second sees steps")
         assert "another command keeps the run directory" in second.log.read_text()
         first.interrupt()
         assert first.wait() == INTERRUPTED
@@ -92,7 +69,7 @@ def test_viewers_come_and_go_and_the_job_goes_on_until_somebody_cancels_it(
         assert state(client, job_id) == "running"
         before = len(records(run))
         viewers.append(third := viewer("third"))
-        wait_for(lambda: len(records(run)) > before, "the third goes on writing")
+        until(lambda: len(records(run)) > before, "the third goes on writing")
         assert run_distrain("cancel", *words).returncode == 0
         assert third.wait() == second.wait() == 103
     finally:

@@ -26,9 +26,7 @@ def job_file(prepared: Path, tmp_path: Path) -> Path:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "preload", [False, pytest.param(True, marks=pytest.mark.release)], ids=["bare", "preload"]
-)
+@pytest.mark.parametrize("preload", [False, True], ids=["bare", "preload"])
 def test_train_on_a_scheduler_with_and_without_the_preload(
     job_file: Path, tmp_path: Path, preload: bool
 ) -> None:
@@ -91,5 +89,4 @@ def test_no_scheduler_there_is_told_at_once(job_file: Path, tmp_path: Path) -> N
         "train", job_file, "--scheduler", "tcp://127.0.0.1:9", "--run-dir", tmp_path / "run"
     )
     assert done.returncode == 69
-    assert "cannot reach the Dask scheduler" in done.stderr
     assert "Traceback" not in done.stderr

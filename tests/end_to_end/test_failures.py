@@ -11,12 +11,11 @@ from pathlib import Path
 import psutil
 import pytest
 from damaged import tell
-from distributed import Client, LocalCluster
-from small_jobs import distrain_command, is_running, make_spec, small_document
+from distributed import Client
+from small_jobs import distrain_command, make_spec, small_document
 from yaml import safe_dump
 
 from distrain.jobs.states import JobState
-from distrain.jobs.view import JobView
 from distrain.run_paths import new_job_id
 from distrain.spec import JobSpec
 from distrain.submission.handle import JobHandle
@@ -36,23 +35,7 @@ def submit(client: Client, spec: JobSpec, run_dir: Path) -> JobHandle:
     return job
 
 
-def run_until_training(job: JobHandle) -> JobView:
-    """The first view in which every rank has taken steps."""
-    seen: list[JobView] = []
-
-    class Training(Exception):
-        pass
-
-    def on_view(view: JobView) -> None:
-        if view.records:
-            seen.append(view)
-            raise Training
-
-    with pytest.raises(Training):
-        job.watch(on_view)
-    return seen[0]
-
-
+@pytest.mark.slow
 def test_kill_9_on_one_rank_ends_the_command_and_names_it(prepared: Path, tmp_path: Path) -> None:
     spec = tmp_path / "job.yaml"
     spec.write_text(safe_dump(small_document(prepared)))
@@ -100,115 +83,7 @@ def test_kill_9_on_one_rank_ends_the_command_and_names_it(prepared: Path, tmp_pa
 
 
 @pytest.mark.slow
-@pytest.mark.release
-@pytest.mark.parametrize("sign", [signal.SIGKILL, signal.SIGABRT])
-def test_a_dead_rank_is_the_culprit_and_not_its_peers(
-    cluster: Client, prepared: Path, tmp_path: Path, sign: signal.Signals
-) -> None:
-    spec = make_spec(prepared, *ENDLESS, "resources.num_ranks=3")
-    job = submit(cluster, spec, tmp_path)
-    pids = run_until_training(job).pids
-    assert len(set(pids)) == 3
-    assert pids[1] is not None
-    psutil.Process(pids[1]).send_signal(sign)
-    view = job.watch(lambda _: None)
-    assert view.state is JobState.FAILED
-    assert view.reason == "RankDied"
-    assert view.message is not None
-    assert f"rank 1 (pid {pids[1]} on " in view.message
-    assert sign.name in view.message
-    assert not any(is_running(pid) for pid in pids if pid)
-
-
-@pytest.mark.slow
-@pytest.mark.release
-def test_a_non_finite_loss_names_step_and_rank(
-    cluster: Client, prepared: Path, tmp_path: Path
-) -> None:
-    spec = make_spec(prepared, "train.optimizer={kind: sgd, lr: 1.0e+30}")
-    view = submit(cluster, spec, tmp_path).watch(lambda _: None)
-    assert view.state is JobState.FAILED
-    assert view.reason == "NonFiniteLoss"
-    assert view.message is not None
-    assert re.search(r"rank \d: the loss became (nan|inf) at step [2-5] on rank \d", view.message)
-    assert "lr" in view.message
-    assert not (tmp_path / "model").exists()
-
-
-@pytest.mark.slow
-@pytest.mark.release
-def test_cancelling_stops_the_ranks(cluster: Client, prepared: Path, tmp_path: Path) -> None:
-    job = submit(cluster, make_spec(prepared, *ENDLESS), tmp_path)
-    pids = run_until_training(job).pids
-    job.cancel()
-    view = job.watch(lambda _: None)
-    assert view.state is JobState.CANCELLED
-    assert not any(is_running(pid) for pid in pids if pid)
-
-
-@pytest.mark.slow
-def test_a_job_cancelled_while_it_starts_leaves_nothing_and_blocks_nobody(
-    cluster: Client, prepared: Path, tmp_path: Path
-) -> None:
-    for number in range(4):
-        job = submit(cluster, make_spec(prepared, *ENDLESS), tmp_path / str(number))
-        for _ in range(number):  # let it come a little further each time
-            job.view()
-        job.cancel()
-        assert job.watch(lambda _: None).state is JobState.CANCELLED
-    spec = make_spec(prepared, "resources.num_ranks=4")  # needs every worker
-    view = submit(cluster, spec, tmp_path / "next").watch(lambda _: None)
-    assert view.state is JobState.SUCCEEDED
-    workers = [psutil.Process(pid) for pid in cluster.run(os.getpid).values()]
-    ranks = [child for worker in workers for child in worker.children(recursive=True)]
-    assert not [child for child in ranks if "distrain.train.rank" in " ".join(child.cmdline())]
-
-
-def test_a_gang_larger_than_the_cluster_says_what_it_waits_for(
-    prepared: Path, tmp_path: Path
-) -> None:
-    spec = make_spec(prepared, "resources.num_ranks=6", "deadlines.queue_s=0.5")
-    seen: list[str] = []
-    options = {"n_workers": 1, "processes": False, "protocol": "tcp://", "host": "127.0.0.1"}
-    with LocalCluster(dashboard_address=":0", **options) as cluster, Client(cluster) as client:
-        view = submit(client, spec, tmp_path).watch(lambda view: seen.append(view.why_pending))
-    assert "needs 6 workers, the cluster has 1" in seen
-    assert view.reason == "QueueDeadlineExceeded"
-    assert "needs 6 workers, the cluster has 1" in (view.message or "")
-
-
-@pytest.mark.slow
-def test_gangs_submitted_at_once_run_one_after_the_other(
-    cluster: Client, prepared: Path, tmp_path: Path
-) -> None:
-    spec = make_spec(prepared, "resources.num_ranks=3")
-    jobs = [submit(cluster, spec, tmp_path / str(number)) for number in range(2)]
-    views = [job.watch(lambda _: None) for job in jobs]
-    assert [view.state for view in views] == [JobState.SUCCEEDED] * 2
-    weights = {(Path(v.model_path or "") / "weights.safetensors").read_bytes() for v in views}
-    assert len(weights) == 1
-
-
-@pytest.mark.slow
-@pytest.mark.release
-def test_a_data_error_in_a_rank_is_told_without_a_traceback(
-    cluster: Client, prepared: Path, tmp_path: Path
-) -> None:
-    """A file that vanishes between the check and the ranks' start is named."""
-    spec = make_spec(prepared, f"data.train={tmp_path / 'gone.parquet'}", f"data.schema={prepared}")
-    view = submit(cluster, spec, tmp_path).watch(lambda _: None)
-    assert view.reason == "DataError"
-    assert "gone.parquet" in (view.message or "")
-    assert "Traceback" not in (view.message or "")
-
-
-@pytest.mark.parametrize(
-    "to_all",
-    [pytest.param(False, marks=pytest.mark.release), True],
-    ids=["command", "terminal"],
-)
-@pytest.mark.slow
-def test_an_interrupt_cancels_the_job(prepared: Path, tmp_path: Path, to_all: bool) -> None:
+def test_an_interrupt_cancels_the_job(prepared: Path, tmp_path: Path) -> None:
     """In a terminal, Ctrl-C reaches workers and ranks as well; the command decides all the same."""
     spec = tmp_path / "job.yaml"
     spec.write_text(safe_dump(small_document(prepared)))
@@ -223,8 +98,8 @@ def test_an_interrupt_cancels_the_job(prepared: Path, tmp_path: Path, to_all: bo
                 if re.search(r"step \d+", line):
                     break
             family = psutil.Process(process.pid).children(recursive=True)
-            (os.killpg if to_all else os.kill)(process.pid, signal.SIGINT)
-            output, _ = process.communicate(timeout=60)
+            os.killpg(process.pid, signal.SIGINT)
+            output, _ = process.communicate(timeout=120)
         except BaseException:  # it would train on beside all other tests
             os.killpg(process.pid, signal.SIGKILL)
             raise

@@ -108,32 +108,6 @@ def test_the_signal_is_in_the_lists(
     assert inline[1] > 0.8
 
 
-@pytest.mark.parametrize(
-    "placement", [pytest.param("replicated", marks=pytest.mark.release), "row_wise"]
-)
-@pytest.mark.slow
-def test_two_ranks_reach_the_same(
-    clicks: Path, tmp_path: Path, inline: tuple[Path, float], cluster: Client, placement: str
-) -> None:
-    two = "resources={backend: dask, num_ranks: 2, device: cpu}"
-    spec = spec_for(clicks, two, f"embeddings.placement={placement}")
-    assert train(spec, tmp_path / "run", cluster) == pytest.approx(inline[1], abs=1e-3)
-
-
-@pytest.mark.parametrize("kind", ["mlp", "dlrm"])
-def test_other_combiners_learn_too_and_are_kept(clicks: Path, tmp_path: Path, kind: str) -> None:
-    # In so few steps a small DLRM finds the signal from two initial values in three.
-    spec = spec_for(
-        clicks,
-        f"model={{kind: {kind}, embedding_dim: 4}}",
-        "embeddings.combiners={tags: sum}",
-        "train.seed=12",
-    )
-    assert train(spec, tmp_path / "run") > 0.75
-    columns = load_model(tmp_path / "run" / "model").model.embeddings.columns
-    assert [(c.name, c.combiner) for c in columns] == [("user", None), ("tags", "sum")]
-
-
 def test_predict_gives_the_models_scores(
     clicks: Path, tmp_path: Path, inline: tuple[Path, float]
 ) -> None:

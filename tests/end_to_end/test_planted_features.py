@@ -1,6 +1,6 @@
 """Clicks that buckets and pairs decide: a model reaches them with their operators alone."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -31,13 +31,6 @@ MADE: dict[str, dict[str, Any]] = {
     },
 }
 MLP: dict[str, Any] = {"kind": "mlp", "hidden": [32], "embedding_dim": 8}
-OF_PRODUCTS: dict[str, dict[str, Any]] = {
-    "autoint": {"hidden": [32]},
-    "finalmlp": {"gates": [32], "first": [32], "second": [32]},
-    "gdcn": {"hidden": [32]},
-    "masknet": {},
-    "xdeepfm": {"hidden": [32]},
-}
 
 
 def auc(scores: np.ndarray[Any, Any], labels: np.ndarray[Any, Any]) -> float:
@@ -107,49 +100,3 @@ def test_each_operator_is_needed_for_what_can_be_reached(
         shares[left_out] = (found - 0.5) / (best - 0.5)
     assert shares.pop(None) >= 0.9
     assert all(share < 0.9 for share in shares.values())
-
-
-def test_a_linear_model_reaches_what_pairs_decide_with_their_cross(
-    world: tuple[Path, float], client: Client, tmp_path: Path
-) -> None:
-    file, best = world
-    plain = PLAIN | {"x_bucket": MADE["x_bucket"]}
-    crossed = plain | {"pair": {"cross": ["a", "b"], "kind": "categorical"}}
-    without, found = (
-        reached(file, columns, tmp_path / name, client, **MLP | {"hidden": []})
-        for name, columns in (("plain", plain), ("crossed", crossed))
-    )
-    assert (without - 0.5) / (best - 0.5) < 0.9 <= (found - 0.5) / (best - 0.5)
-
-
-@pytest.fixture(scope="module")
-def of_pairs(
-    world: tuple[Path, float], client: Client, tmp_path_factory: pytest.TempPathFactory
-) -> Callable[..., float]:
-    """The share of what can be reached that a model reaches without an operator for pairs."""
-    file, best = world
-    columns = PLAIN | {"x_bucket": MADE["x_bucket"]}
-
-    def share(kind: str, **own: Any) -> float:
-        place = tmp_path_factory.mktemp(kind)
-        found = reached(file, columns, place, client, epochs=7, kind=kind, embedding_dim=32, **own)
-        return (found - 0.5) / (best - 0.5)
-
-    return share
-
-
-def test_layers_without_products_do_not_reach_what_pairs_decide(of_pairs: Any) -> None:
-    assert of_pairs("mlp", hidden=[32]) < 0.9
-
-
-@pytest.mark.parametrize(
-    ("kind", "own"),
-    [
-        ("dcn_v2", {"structure": "parallel", "hidden": [32]}),
-        *(pytest.param(*own, marks=pytest.mark.release) for own in OF_PRODUCTS.items()),
-    ],
-)
-def test_models_of_products_reach_what_pairs_decide(
-    of_pairs: Any, kind: str, own: dict[str, Any]
-) -> None:
-    assert of_pairs(kind, **own) >= 0.9

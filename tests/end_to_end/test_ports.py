@@ -1,7 +1,5 @@
 """What listens where, and a cluster whose processes talk TLS with `dask`'s own options."""
 
-import json
-import os
 import re
 import subprocess
 from collections.abc import Iterator
@@ -9,8 +7,9 @@ from pathlib import Path
 
 import psutil
 import pytest
-from dask_world import DaskWorld, TrainCommand, records, wait_for
-from small_jobs import run_distrain, small_document
+from dask_world import DaskWorld, TrainCommand, records
+from small_jobs import small_document
+from waiting import until
 from yaml import safe_dump
 
 from distrain.cluster import connect
@@ -74,7 +73,7 @@ def test_nothing_listens_but_what_the_manual_names(job_file: Path, tmp_path: Pat
             log=tmp_path / "train.log",
         )  # fmt: skip
         try:
-            wait_for(lambda: command.ended or records(run_dir), "the first record")
+            until(lambda: command.ended or records(run_dir), "the first record")
             assert not command.ended, command.log.read_text()
             ranks = {process.pid for process in world.ranks()}
             workers = {process.pid for process in world.workers()}
@@ -97,41 +96,3 @@ def test_nothing_listens_but_what_the_manual_names(job_file: Path, tmp_path: Pat
             assert found == documented()
         finally:
             command.kill()
-
-
-@pytest.mark.release
-@pytest.mark.slow
-def test_a_cluster_that_got_its_certificates_by_options_trains(
-    job_file: Path, tmp_path: Path, certificate: tuple[object, ...]
-) -> None:
-    assert not [name for name in os.environ if name.startswith("DASK_DISTRIBUTED__COMM__TLS")]
-    with DaskWorld(tmp_path, 2, tls=certificate) as world:
-        at = ("--scheduler", world.address)
-        without = run_distrain("train", job_file, *at, "--run-dir", tmp_path / "refused")
-        assert without.returncode == 69, without.stderr
-        assert "--tls-ca-file, --tls-cert and --tls-key" in without.stderr
-        assert not (tmp_path / "refused" / "logs").exists()
-        done = run_distrain("train", job_file, *at, *certificate, "--run-dir", tmp_path / "run")
-        assert done.returncode == 0, done.stdout + done.stderr
-        assert json.loads((tmp_path / "run" / "summary.json").read_text())["state"] == "succeeded"
-        doctor = run_distrain("doctor", *at, *certificate, "--run-dir", tmp_path / "runs", "--json")
-        checks = {check["name"]: check["verdict"] for check in json.loads(doctor.stdout)}
-        assert checks["scheduler"] == checks["same versions"] == "ok"
-
-        cluster = ("doctor", "--cluster", *at, *certificate, "--device", "cpu", "--json")
-        examined = run_distrain(*cluster, "--run-root", tmp_path)
-        report = json.loads(examined.stdout)
-        assert (examined.returncode, report["mistakes"]) == (0, 0), examined.stdout
-        assert len(report["processes"]) == 4
-        stopped = world.workers()[0]
-        stopped.suspend()
-        try:
-            examined = run_distrain(*cluster, "--timeout", 3)
-        finally:
-            stopped.resume()
-        (finding,) = [
-            f for f in json.loads(examined.stdout)["findings"] if f["severity"] == "mistake"
-        ]
-        assert (examined.returncode, finding["check"]) == (1, "no answer")
-        assert finding["fact"] == "no answer within 3 s"
-        assert finding["places"][0]["role"] == "worker"

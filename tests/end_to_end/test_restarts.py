@@ -2,9 +2,7 @@
 
 import json
 import os
-import re
 import signal
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -68,15 +66,6 @@ def kill_rank(number: int) -> Callable[[JobView], None]:
         pid = view.pids[number]
         assert pid is not None
         os.kill(pid, signal.SIGKILL)
-
-    return kill
-
-
-def kill_worker(number: int) -> Callable[[JobView], None]:
-    def kill(view: JobView) -> None:
-        worker = psutil.Process(view.pids[number]).parent()
-        assert worker is not None
-        worker.kill()
 
     return kill
 
@@ -152,24 +141,6 @@ def test_a_killed_rank_is_restarted_from_its_checkpoint_and_nothing_shows(
 
 @pytest.mark.release
 @pytest.mark.slow
-def test_a_killed_worker_returns_and_the_job_goes_on(
-    cluster: Client,
-    prepared: Path,
-    tmp_path: Path,
-    undisturbed: tuple[list[Record], dict[str, bytes]],
-) -> None:
-    root = tmp_path / "run"
-    shot = Shot(40, kill_worker(0))
-    view, recorder = run_job(cluster, make_spec(prepared, *SOME_STEPS), root, shot)
-    assert view.state is JobState.SUCCEEDED, view.message
-    (restart,) = view.restarts
-    assert restart.reason in ("WorkerLost", "RankDied")
-    check_same(root, recorder, undisturbed)
-    cluster.wait_for_workers(4, timeout=60)
-
-
-@pytest.mark.release
-@pytest.mark.slow
 def test_a_rank_that_gets_sigterm_saves_and_the_job_goes_on(
     cluster: Client, prepared: Path, tmp_path: Path
 ) -> None:
@@ -190,65 +161,30 @@ def test_a_rank_that_gets_sigterm_saves_and_the_job_goes_on(
 
 
 @pytest.mark.slow
-def test_a_job_whose_restarts_are_used_up_fails_and_says_so(
-    cluster: Client, prepared: Path, tmp_path: Path
-) -> None:
-    killed: set[int] = set()
-
-    def kill_each_attempt(view: JobView) -> None:
-        if view.state is JobState.RUNNING and view.attempt not in killed and view.pids[1]:
-            killed.add(view.attempt)
-            os.kill(view.pids[1], signal.SIGKILL)
-
-    endless = ("train.max_steps=1000000", "train.epochs=1000000", "train.log_every_steps=5")
-    spec = make_spec(prepared, *endless, "restart={max_rank_failures: 1, backoff_s: 0}")
-    view, _ = run_job(cluster, spec, tmp_path / "run", kill_each_attempt)
-    assert (view.state, view.reason, view.attempt) == (JobState.FAILED, "RankDied", 2)
-    assert [restart.attempt for restart in view.restarts] == [1]
-    assert re.search(r"rank 1 \(pid \d+ on \S+\) was killed by SIGKILL", view.message or "")
-    assert "no restart is left" in (view.message or "")
-
-
-@pytest.mark.slow
 def test_a_stopped_rank_does_not_hold_up_the_end_of_its_job(
     cluster: Client, prepared: Path, tmp_path: Path
 ) -> None:
     endless = ("train.max_steps=1000000", "train.epochs=1000000", "train.log_every_steps=5")
     job = JobHandle(cluster, new_job_id("stopped"))
     job.submit(make_spec(prepared, *endless), tmp_path)
-    begun_s: list[float] = []
     pids: list[int] = []
 
     def stop_one(view: JobView) -> None:
-        if view.records and not begun_s:
+        if view.records and not pids:
             pids.extend(pid for pid in view.pids if pid)
             os.kill(pids[0], signal.SIGSTOP)
             job.cancel()
-            begun_s.append(time.monotonic())
-        # The stopped rank would hold it up for ever; how long it takes is the machine's affair.
-        assert not begun_s or time.monotonic() - begun_s[0] < 60.0, "the job does not end"
 
     view = job.watch(stop_one)
     assert view.state is JobState.CANCELLED
-    assert begun_s
+    assert pids
     assert not any(is_running(pid) for pid in pids)
 
 
-@pytest.mark.release
 @pytest.mark.slow
-def test_many_submits_and_cancels_leave_nothing_behind(
-    cluster: Client, prepared: Path, tmp_path: Path
-) -> None:
-    submit_and_cancel(cluster, prepared, tmp_path, 48)
-
-
 def test_some_submits_and_cancels_leave_nothing_behind(
     cluster: Client, prepared: Path, tmp_path: Path
 ) -> None:
-    submit_and_cancel(cluster, prepared, tmp_path, 6)
-
-
-def submit_and_cancel(cluster: Client, prepared: Path, root: Path, times: int) -> None:
     """Jobs that end at any moment of their start, and what they leave in every process."""
     here = psutil.Process()
     workers = [psutil.Process(pid) for pid in cluster.run(os.getpid).values()]
@@ -259,7 +195,7 @@ def submit_and_cancel(cluster: Client, prepared: Path, root: Path, times: int) -
     def once(number: int) -> None:
         spec = make_spec(prepared, "train.max_steps=1000000", "train.epochs=1000000")
         job = JobHandle(cluster, new_job_id("cancelled"))
-        job.submit(spec, root / str(number))
+        job.submit(spec, tmp_path / str(number))
         for _ in range(number % 6):  # let it come a little further each time
             job.view()
         job.cancel()
@@ -268,7 +204,7 @@ def submit_and_cancel(cluster: Client, prepared: Path, root: Path, times: int) -
     for number in range(6):
         once(number)
     before = held()
-    for number in range(times):
+    for number in range(6):
         once(6 + number)
 
     def tell(dask_scheduler: object) -> tuple[int, int]:

@@ -16,9 +16,9 @@ from small_jobs import (
     ROWS_PER_FILE,
     TRAIN_FILES,
     draw_rows,
-    make_spec,
     small_document,
 )
+from wording import Wording
 from yaml import safe_dump
 
 from distrain.batch import Batch
@@ -28,7 +28,6 @@ from distrain.errors import DataError, OutputError
 from distrain.models import load_model
 from distrain.schema import CATEGORICAL, CONTINUOUS
 from distrain.scoring import PredictRequest, pieces, predict
-from distrain.submission.inline import run_inline
 
 
 def run_distrain(*words: object) -> Result:
@@ -90,16 +89,6 @@ def test_a_run_directory_holds_all_that_it_should(trained: Path) -> None:
     assert model_files == {"weights.safetensors", "model.json", "schema.pbtxt"}
 
 
-def test_the_resolved_spec_runs_again(trained: Path, tmp_path: Path) -> None:
-    done = run_distrain("train", trained / "spec.yaml", "--run-dir", tmp_path / "again")
-    assert done.exit_code == 0, done.output
-    first, again = (
-        (run / "model" / "weights.safetensors").read_bytes()
-        for run in (trained, tmp_path / "again")
-    )
-    assert first == again
-
-
 def test_evaluate_finds_the_metrics_of_the_last_validation(trained: Path, prepared: Path) -> None:
     done = run_distrain("evaluate", trained, prepared / "valid", "--json")
     assert done.exit_code == 0, done.output
@@ -110,6 +99,7 @@ def test_evaluate_finds_the_metrics_of_the_last_validation(trained: Path, prepar
     assert report["auc"] == pytest.approx(summary["auc"], abs=1e-6)
 
 
+@pytest.mark.slow
 def test_predict_scores_every_row_in_its_place(
     trained: Path, prepared: Path, tmp_path: Path, cluster: Client
 ) -> None:
@@ -132,6 +122,7 @@ def test_predict_scores_every_row_in_its_place(
         np.testing.assert_allclose(scores["probability"].to_numpy(), expected, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_predict_needs_no_labels_and_keeps_other_columns(
     trained: Path, tmp_path: Path, cluster: Client
 ) -> None:
@@ -157,6 +148,7 @@ def test_predict_needs_no_labels_and_keeps_other_columns(
         assert pc.min(scores["probability"]).as_py() > 0
 
 
+@pytest.mark.slow
 def test_workers_elsewhere_find_the_metrics_of_one_process_and_keep_scores(
     trained: Path, prepared: Path, tmp_path: Path, cluster: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -173,6 +165,7 @@ def test_workers_elsewhere_find_the_metrics_of_one_process_and_keep_scores(
     assert list(tmp_path.iterdir()) == [kept]
 
 
+@pytest.mark.slow
 def test_predict_leaves_nothing_when_one_file_is_bad(
     trained: Path, tmp_path: Path, cluster: Client
 ) -> None:
@@ -192,22 +185,16 @@ def test_predict_leaves_nothing_when_one_file_is_bad(
     assert sorted(p.name for p in tmp_path.iterdir()) == ["bad.parquet", "good.parquet"]
 
 
-def test_predict_asks_before_it_scores(trained: Path, prepared: Path, tmp_path: Path) -> None:
-    inputs = (str(prepared / "valid"),)
-    with pytest.raises(DataError, match="--keep clicks: the rows have no such column"):
-        predict(PredictRequest(trained / "model", inputs, tmp_path / "out", ("clicks",)), None)
-    with pytest.raises(DataError, match="no such saved model"):
-        predict(PredictRequest(tmp_path / "nothing", inputs, tmp_path / "out"), None)
+def test_predict_asks_before_it_scores(
+    trained: Path, prepared: Path, tmp_path: Path, wording: Wording
+) -> None:
     (tmp_path / "full").mkdir()
-    with pytest.raises(OutputError, match="exists already"):
-        predict(PredictRequest(trained / "model", inputs, tmp_path / "full"), None)
-
-
-def test_a_saved_model_loads_without_the_run(prepared: Path, tmp_path: Path) -> None:
-    spec = make_spec(prepared, "resources={backend: inline, num_ranks: 1}", "model={kind: dlrm}")
-    view = run_inline(spec, tmp_path / "run", "job", lambda _: None)
-    assert view.model_path is not None
-    moved = (tmp_path / "run" / "model").rename(tmp_path / "elsewhere")
-    probabilities = naive_probabilities(moved, draw_rows(50, seed=1))
-    assert probabilities.shape == (50,)
-    assert ((probabilities > 0) & (probabilities < 1)).all()
+    for error, model, out, keep in (
+        (DataError, trained / "model", "out", ("clicks",)),
+        (DataError, tmp_path / "nothing", "out", ()),
+        (OutputError, trained / "model", "full", ()),
+    ):
+        request = PredictRequest(model, (str(prepared / "valid"),), tmp_path / out, keep)
+        with pytest.raises(error) as caught:
+            predict(request, None)
+        wording(caught.value)

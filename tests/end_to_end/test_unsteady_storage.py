@@ -20,7 +20,7 @@ from distrain.run_paths import RunPaths, new_job_id
 from distrain.runs import open_run
 from distrain.submission.handle import JobHandle
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.release  # `tests/loader/test_waiting_for_storage.py` holds the laws
 
 AWAY_S = float(os.environ.get("DISTRAIN_TEST_OUTAGE_S", "6"))
 """How long the storage is away; a minute shows more and takes a minute more."""

@@ -6,28 +6,17 @@ import signal
 import socket
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 
 import psutil
 from small_jobs import distrain_command, is_running
+from waiting import until
 
 DASK = (sys.executable, "-m", "dask")
 RANK = "distrain.train.rank"
-
-
-def wait_for(condition: Callable[[], object], what: str, timeout_s: float = 120.0) -> None:
-    """Return once a condition holds.
-
-    Raises:
-        AssertionError: It did not within the time.
-    """
-    deadline_s = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline_s, f"not within {timeout_s:g} s: {what}"
-        time.sleep(0.02)
+wait_for = until  # for tests that still import it from here
 
 
 class DaskWorld:
@@ -92,7 +81,7 @@ class DaskWorld:
         )  # fmt: skip
         if not self.scheduler_wrapper:  # one in a namespace cannot be reached from here
             # A client waits 15 s for it, which is too short where many processes start at once.
-            wait_for(self._listens, "the scheduler listens", 120)
+            until(self._listens, "the scheduler listens")
         self.nannies = [
             self.start_worker(f"w{number}", self.wrappers[number])
             for number in range(self.num_workers)

@@ -59,6 +59,14 @@ class Postgres:
         self.folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=place))
         self._owned = (self.folder / OWNED).open("w")
         fcntl.flock(self._owned, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        # Removes the folder once its stdin is closed, also by the end of this process.
+        self._remover = subprocess.Popen(
+            ["sh", "-c", 'cat; until rm -rf "$1"; do sleep 0.1; done', "sh", str(self.folder)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,  # a Ctrl-C is for the tests
+        )
         self.port = _free_port()
         self._password = secrets.token_hex(16)
         self._process: subprocess.Popen[bytes] | None = None
@@ -179,7 +187,7 @@ class Postgres:
     def _remove(self) -> None:
         self._end(signal.SIGQUIT)
         self._owned.close()
-        shutil.rmtree(self.folder, ignore_errors=True)
+        self._remover.communicate()
 
 
 def remove_left(place: Path, older_than_s: float = 60) -> None:

@@ -10,6 +10,7 @@ import pytest
 import torch
 from click.testing import CliRunner
 from small_jobs import make_spec, write_prepared
+from wording import Wording
 
 from distrain.batch import Batch
 from distrain.cli.main import cli
@@ -164,13 +165,17 @@ def test_a_later_attempt_replaces_what_earlier_ones_did_from_its_start_on(run: P
     assert problems(run)[0][:2] == ("step 9 has 0 rows, not 700", "step 10 has 0 rows, not 700")
 
 
-def test_a_run_without_hashes_and_files_of_another_kind_are_refused(run: Path) -> None:
+def test_a_run_without_hashes_and_files_of_another_kind_are_refused(
+    run: Path, wording: Wording
+) -> None:
     file_of(run).write_bytes(b"something else")
-    with pytest.raises(DataError, match="not a file of row hashes"):
+    with pytest.raises(DataError) as caught:
         audit_run(run)
+    wording(caught.value)
     shutil.rmtree(RunPaths(run).audits)
-    with pytest.raises(DataError, match="left no row hashes"):
+    with pytest.raises(DataError) as caught:
         audit_run(run)
+    wording(caught.value)
 
 
 def test_the_command_tells_and_its_exit_code_too(run: Path) -> None:

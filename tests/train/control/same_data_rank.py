@@ -1,9 +1,4 @@
-"""The two real gloo ranks of `test_same_data.py`, run as a script: FOLDER."""
-
-import sys
-from pathlib import Path
-
-from gloo_ranks import run_gangs
+"""The two real gloo ranks of `test_same_data.py`."""
 
 from distrain.errors import DataError
 from distrain.train.control.rank_setup import check_same_data
@@ -22,7 +17,3 @@ def compare(rank, num_ranks):
         except DataError as error:
             told.append(str(error))
     return told
-
-
-if __name__ == "__main__":
-    run_gangs(Path(sys.argv[1]), [2], compare)

@@ -3,16 +3,17 @@
 from pathlib import Path
 
 import pytest
-from gloo_ranks import ran
+from gloo_ranks import on_ranks
+from loaded_scripts import load_script
 from torch import distributed as dist
 
 from distrain.train.control.rank_setup import check_same_data
 
-SCRIPT = Path(__file__).with_name("same_data_rank.py")
+rank_side = load_script(Path(__file__).with_name("same_data_rank.py"))
 
 
-def test_ranks_compare_fingerprints(tmp_path: Path) -> None:
-    for rank, (of_same, of_different) in enumerate(ran(SCRIPT, tmp_path).of(2)):
+def test_ranks_compare_fingerprints() -> None:
+    for rank, (of_same, of_different) in enumerate(on_ranks(2, rank_side.compare)):
         assert of_same == "the same"
         assert "ranks [1] see other files than rank 0" in of_different
         assert f"rank: {rank}" in of_different

@@ -5,7 +5,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 import torch
-from small_jobs import make_spec, write_prepared
+from small_jobs import make_spec
 
 from distrain.errors import SpecError
 from distrain.events import EvaluationDone, Event, StepsDone
@@ -21,11 +21,6 @@ JOB = (
     "train={global_batch_size: 500, max_steps: 10, log_every_steps: 5}",
     "evaluate.every_steps=5",
 )
-
-
-@pytest.fixture(scope="module")
-def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_prepared(tmp_path_factory.mktemp("prepared"))
 
 
 @pytest.fixture(scope="module")

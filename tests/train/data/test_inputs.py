@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from small_jobs import make_spec, write_prepared
+from wording import Wording
 
 from distrain.errors import DataError, SchemaError, SpecError
 from distrain.schema import ColumnSchema, Schema
@@ -30,36 +31,33 @@ def test_brackets_in_a_folder_that_exists_are_no_pattern(prepared: Path) -> None
     assert check_inputs(make_spec(prepared)).train.num_rows == 10_500
 
 
-def test_a_missing_file_is_told_before_a_missing_schema(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="no such file"):
+def test_a_missing_file_is_told_before_a_missing_schema(tmp_path: Path, wording: Wording) -> None:
+    with pytest.raises(DataError) as caught:
         check_inputs(make_spec(tmp_path / "nowhere"))
+    wording(caught.value)
 
 
-def test_a_schema_that_is_nowhere_is_asked_for(prepared: Path) -> None:
+def test_a_schema_that_is_nowhere_is_asked_for(prepared: Path, wording: Wording) -> None:
     (prepared / "schema.pbtxt").unlink()
-    with pytest.raises(SchemaError, match="found no schema beside the training data"):
+    with pytest.raises(SchemaError) as caught:
         check_inputs(make_spec(prepared))
+    wording(caught.value)
 
 
-def test_validating_on_training_rows_is_refused(prepared: Path) -> None:
+def test_validating_on_training_rows_is_refused(prepared: Path, wording: Wording) -> None:
     valid = prepared / "train" / "part-1.parquet"
-    with pytest.raises(SpecError, match="name the same file"):
+    with pytest.raises(SpecError) as caught:
         check_inputs(make_spec(prepared, f"data.valid='{valid}'"))
+    wording(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"tags": ("continuous",), "is_list": True}, "lists of ids, but not of numbers: I1"),
-    ],
-)
-def test_columns_that_no_model_takes_are_refused(
-    prepared: Path, changes: dict[str, Any], message: str
-) -> None:
+def test_lists_of_numbers_are_refused(prepared: Path, wording: Wording) -> None:
     file = prepared / "schema.pbtxt"
-    Schema.load(file).with_columns(ColumnSchema("I1", "float32", **changes)).save(file)
-    with pytest.raises(SchemaError, match=message):
+    column = ColumnSchema("I1", "float32", ("continuous",), is_list=True)
+    Schema.load(file).with_columns(column).save(file)
+    with pytest.raises(SchemaError) as caught:
         check_inputs(make_spec(prepared))
+    wording(caught.value)
 
 
 def test_lists_of_ids_are_taken_where_the_files_hold_such(prepared: Path) -> None:
@@ -75,11 +73,11 @@ def test_lists_of_ids_are_taken_where_the_files_hold_such(prepared: Path) -> Non
     assert "tags" in check_inputs(make_spec(prepared, "data.cache_dir=cache")).schema
 
 
-def test_combiners_are_for_lists(prepared: Path) -> None:
+def test_combiners_are_for_lists(prepared: Path, wording: Wording) -> None:
     spec = make_spec(prepared, "embeddings.combiners={C1: sum, nosuch: mean}")
-    with pytest.raises(SpecError, match="not categorical columns of lists: C1, nosuch") as caught:
+    with pytest.raises(SpecError) as caught:
         check_inputs(spec)
-    assert "none" in str(caught.value.hint)
+    wording(caught.value)
 
 
 def test_a_combiner_for_all_and_for_one() -> None:
@@ -99,7 +97,7 @@ def test_a_combiner_for_all_and_for_one() -> None:
     assert caught.value.hint == "Columns of lists: a, b."
 
 
-def test_limits_of_lists_are_in_the_schema_that_is_saved(tmp_path: Path) -> None:
+def test_limits_of_lists_are_in_the_schema_that_is_saved(tmp_path: Path, wording: Wording) -> None:
     (tmp_path / "train").mkdir()
     kind: dict[str, Any] = {"tags": ("categorical",), "cardinality": 9}
     tag = ColumnSchema("tag", "int32", **kind)
@@ -114,8 +112,10 @@ def test_limits_of_lists_are_in_the_schema_that_is_saved(tmp_path: Path) -> None
     spec = make_spec(
         tmp_path, "data.valid=[]", "data.max_list_length={tags: 1}", "model={kind: din}"
     )
-    with pytest.raises(SpecError, match="keeps a row's oldest events"):
+    with pytest.raises(SpecError) as caught:
         check_inputs(spec)
+    wording(caught.value)
     spec = make_spec(tmp_path, "data.valid=[]", "data.max_list_length={label: 1}")
-    with pytest.raises(SpecError, match=r"data\.max_list_length: not columns of lists: label"):
+    with pytest.raises(SpecError) as caught:
         check_inputs(spec)
+    wording(caught.value)

@@ -1,13 +1,11 @@
-"""The real gloo ranks of `test_routes_ahead.py`, run as a script: FOLDER PREPARED.
+"""The real gloo ranks of `test_routes_ahead.py`.
 
 They train the same job several times, with routes made in turn and ahead.
 """
 
-import sys
 from pathlib import Path
 
 import torch
-from gloo_ranks import run_gangs
 from small_jobs import make_spec
 
 from distrain.events import to_json
@@ -47,13 +45,9 @@ def train(rank, num_ranks, prepared, run_dir, placement, route_ahead):
     return {name: value.clone() for name, value in trainer.model.state_dict().items()}, events
 
 
-if __name__ == "__main__":
-    target, data = Path(sys.argv[1]), Path(sys.argv[2])
-    run_gangs(
-        target,
-        NUM_RANKS,
-        lambda rank, num_ranks: [
-            train(rank, num_ranks, data, target / f"run-{num_ranks}-{number}", *variant)
-            for number, variant in enumerate(VARIANTS)
-        ],
-    )
+def results(rank, num_ranks, prepared, folder):
+    """What each variant came to."""
+    return [
+        train(rank, num_ranks, Path(prepared), Path(folder, f"{num_ranks}-{number}"), *variant)
+        for number, variant in enumerate(VARIANTS)
+    ]

@@ -1,12 +1,9 @@
-"""The real gloo ranks of `test_exact_auc.py`, run as a script: FOLDER."""
+"""The real gloo ranks of `test_exact_auc.py`."""
 
-import sys
 from itertools import product
-from pathlib import Path
 
 import numpy as np
 import torch
-from gloo_ranks import run_gangs
 
 from distrain.embeddings import Peers
 from distrain.metrics import STATES, Metric
@@ -81,7 +78,3 @@ def all_aucs(rank, num_ranks):
         auc = auc_over_ranks(scores, peers, CPU)
         found[case] = None if auc is None else tuple(auc)
     return found
-
-
-if __name__ == "__main__":
-    run_gangs(Path(sys.argv[1]), SIZES, all_aucs)

@@ -27,9 +27,6 @@ JOB = [
     "evaluate.at_end=true",
 ]
 EVENLY = "train.balance_lengths=true"
-MODEL = "embedding_dim: 4, max_length: 5, hidden: [8]"
-LONG = ("din", "sasrec", "hstu")
-KINDS = ["bst", *(pytest.param(kind, marks=pytest.mark.release) for kind in LONG)]
 
 
 def table_of(rows: int, seed: int) -> pa.Table:
@@ -42,8 +39,8 @@ def table_of(rows: int, seed: int) -> pa.Table:
     return pa.table(columns)
 
 
-@pytest.fixture(scope="module", params=KINDS)
-def folder(request, tmp_path_factory):
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
     """Where all trainings of a model left their results."""
     root = tmp_path_factory.mktemp("runs")
     for split, rows, seed in (("train", ROWS, 1), ("valid", 300, 2)):
@@ -51,14 +48,13 @@ def folder(request, tmp_path_factory):
         path = root / "data" / split / "a.parquet"
         pq.write_table(table_of(rows, seed), path, row_group_size=150)
     SCHEMA.save(root / "data" / "schema.json")
-    spec = [*JOB, f"model={{kind: {request.param}, {MODEL}}}"]
-    ends = {"killed": [{"kill": 13}, {"kill": 9}, {}], "stopped": [{"stop": 13}, {}]}
+    spec = [*JOB, "model={kind: bst, embedding_dim: 4, max_length: 5, hidden: [8]}"]
+    ends = {"killed": [{"kill": 13}, {}], "stopped": [{"stop": 13}, {}]}
     told = {
         f"{ranks}": {"spec": [*spec, f"resources.num_ranks={ranks}"], "attempts": [{}]}
-        for ranks in (1, 2, 4)
+        for ranks in (1, 2)
     }
     told["even"] = {"spec": [*spec, "resources.num_ranks=2", EVENLY], "attempts": [{}]}
-    told["in turn"] = {"spec": [*told["even"]["spec"], "train.route_ahead=0"], "attempts": [{}]}
     for name, of_attempts in ends.items():
         attempts = [{"end": end} for end in of_attempts]
         told[name] = {"spec": told["even"]["spec"], "attempts": attempts}
@@ -82,8 +78,7 @@ def same(some, others) -> bool:
 
 def test_ranks_with_even_lists_end_with_the_same_bits_however_often_killed(folder):
     quiet = states(folder, "even", 1)
-    assert same(states(folder, "in turn", 1), quiet)
-    assert same(states(folder, "killed", 3), quiet)
+    assert same(states(folder, "killed", 2), quiet)
     assert same(states(folder, "stopped", 2), quiet)
     assert not same(states(folder, "2", 1), quiet)  # sums run in another order
 
@@ -99,12 +94,10 @@ def losses(folder: Path, name: str, ranks: int):
     return loss / rows
 
 
-def test_one_two_and_four_ranks_and_even_ones_follow_one_curve(folder, request):
+def test_one_and_two_ranks_and_even_ones_follow_one_curve(folder):
     alone = losses(folder, "1", 1)
-    # Dice normalises by a rank's own rows.
-    atol = 0.02 if "din" in request.node.callspec.id else 1e-4
-    for name, ranks in (("2", 2), ("4", 4), ("even", 2)):
-        np.testing.assert_allclose(losses(folder, name, ranks), alone, atol=atol)
+    for name, ranks in (("2", 2), ("even", 2)):
+        np.testing.assert_allclose(losses(folder, name, ranks), alone, atol=1e-4)
 
 
 @pytest.mark.parametrize("name", ["2", "even", "killed", "stopped"])

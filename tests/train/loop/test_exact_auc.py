@@ -5,22 +5,21 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from gloo_ranks import load_script, ran
+from gloo_ranks import on_ranks
+from loaded_scripts import load_script
 from sklearn.metrics import roc_auc_score
-from small_jobs import make_spec, write_prepared
+from small_jobs import make_spec
 
 from distrain.jobs.view import JobView, Notice, Record
 from distrain.metrics import STATES
 from distrain.submission.inline import run_inline
 
-SCRIPT = Path(__file__).with_name("exact_auc_ranks.py")
+script = load_script(Path(__file__).with_name("exact_auc_ranks.py"))
 
 
-def test_ranks_agree_on_the_auc_that_one_would_compute(tmp_path: Path) -> None:
-    script = load_script(SCRIPT)
-    gangs = ran(SCRIPT, tmp_path)
+def test_ranks_agree_on_the_auc_that_one_would_compute() -> None:
     for num_ranks in script.SIZES:
-        found = gangs.of(num_ranks)
+        found = on_ranks(num_ranks, script.all_aucs)
         assert all(of_rank == found[0] for of_rank in found)
         labels = [script.rows_of("far", rank, num_ranks)[1] for rank in range(num_ranks)]
         assert found[0].pop("own") == np.concatenate(labels).mean()
@@ -42,11 +41,6 @@ def test_ranks_agree_on_the_auc_that_one_would_compute(tmp_path: Path) -> None:
             value, bound = auc
             assert (bound > 0) == (case == "too many")
             assert abs(value - roc_auc_score(labels, scores)) <= bound + 1e-12
-
-
-@pytest.fixture(scope="module")
-def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_prepared(tmp_path_factory.mktemp("prepared"))
 
 
 def test_a_validation_falls_back_to_the_scores_and_says_so_once(

@@ -2,30 +2,16 @@
 
 from pathlib import Path
 
-import pytest
 import torch
-from click_models import model_over
-from small_jobs import make_spec, write_prepared
+from small_jobs import make_spec
 
-from distrain.batch import Batch
-from distrain.embeddings import EmbeddingCollection, TableColumn
-from distrain.errors import SchemaError
 from distrain.jobs import World
-from distrain.models.blocks.mlp import MLPBlock
 from distrain.run_paths import RunPaths
-from distrain.spec import TrainSpec
 from distrain.submission.inline import run_inline
 from distrain.train.data.inputs import check_inputs
 from distrain.train.loop.trainer import Trainer
-from distrain.train.step.step import TrainStep
-from distrain.train.timing.phases import PhaseClock
 
 INLINE = "resources={backend: inline, num_ranks: 1}"
-
-
-@pytest.fixture(scope="module")
-def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_prepared(tmp_path_factory.mktemp("prepared"))
 
 
 def test_a_validation_knows_how_many_rows_were_trained_before_it(
@@ -49,22 +35,6 @@ def test_a_validation_knows_how_many_rows_were_trained_before_it(
     assert [r.rows for r in records if r.split == "train"] == [600, 400, 200, 200]
 
 
-def test_a_non_finite_loss_before_a_validation_is_told_with_its_own_step(
-    prepared: Path, tmp_path: Path
-) -> None:
-    spec = make_spec(
-        prepared,
-        INLINE,
-        "train.max_steps=8",
-        "train.log_every_steps=8",
-        "evaluate.every_steps=4",
-        "train.optimizer={kind: sgd, lr: 1.0e+38}",
-    )
-    view = run_inline(spec, tmp_path, "job", lambda _: None)
-    assert view.reason == "NonFiniteLoss"
-    assert "at step 2 on rank 0" in (view.message or "")
-
-
 def test_no_epoch_is_begun_that_is_not_trained_on(prepared: Path, tmp_path: Path) -> None:
     spec = make_spec(
         prepared,
@@ -81,12 +51,3 @@ def test_no_epoch_is_begun_that_is_not_trained_on(prepared: Path, tmp_path: Path
     assert (
         len(trainer.open_report.tensors()["losses"]) == 6
     )  # not one place for each of two billion steps
-
-
-def test_a_step_refuses_columns_in_another_order() -> None:
-    tables = EmbeddingCollection([TableColumn("a", 3, 2)])
-    step = TrainStep(model_over(tables, MLPBlock([3]), ("x", "y")), TrainSpec(), 1)
-    ids, values = torch.zeros(4, 1, dtype=torch.int32), torch.zeros(4, 2)
-    batch = Batch(ids, values, torch.zeros(4), ("a",), ("y", "x"))
-    with pytest.raises(SchemaError, match="continuous columns are not the model's"):
-        step(batch, 4, 0.1, PhaseClock())

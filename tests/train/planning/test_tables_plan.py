@@ -58,9 +58,10 @@ def test_the_spec_counts():
     assert plan.costs == measured
 
 
-def test_a_schema_without_cardinalities_is_refused():
-    with pytest.raises(SchemaError, match="no cardinality is known for: C1"):
+def test_a_schema_without_cardinalities_is_refused(wording):
+    with pytest.raises(SchemaError) as caught:
         plan_tables(job(), criteo_schema(), num_ranks=1, device_type="cpu", budget_bytes=None)
+    wording(caught.value)
 
 
 def test_a_budget_that_the_spec_names_is_taken_as_it_is():
@@ -78,8 +79,8 @@ def test_ranks_share_what_the_host_has_to_give(limit, has, tmp_path, monkeypatch
     assert tables_budget_bytes(EmbeddingsSpec(), CPU, 2) == int(0.75 * (has // 2))
 
 
-def test_a_target_with_the_name_of_an_input_is_refused():
-    with pytest.raises(ModelError, match="an input of exported models: continuous") as caught:
+def test_a_target_with_the_name_of_an_input_is_refused(wording):
+    with pytest.raises(ModelError) as caught:
         check_metric(job(), RegressionTask("continuous"))
-    assert "model.tasks" in caught.value.hint
+    wording(caught.value)
     check_metric(job(), BinaryClassificationTask("continuous"))  # exported as "logits"

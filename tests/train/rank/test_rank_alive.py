@@ -2,7 +2,6 @@
 
 import os
 import signal
-import time
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -10,8 +9,9 @@ from typing import Any
 
 import pytest
 from rank_processes import LONG_S, HeldRank, assignment_of
-from small_jobs import make_spec, write_prepared
+from small_jobs import make_spec
 from torch.distributed import TCPStore
+from waiting import until
 
 LONG_JOB = "train={global_batch_size: 200, epochs: 100000, log_every_steps: 1000}"
 # A filesystem that stops to answer after a while.
@@ -26,11 +26,6 @@ def stuck(*args):
     return load(*args)
 CpuBackend.load = stuck
 """
-
-
-@pytest.fixture(scope="module")
-def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_prepared(tmp_path_factory.mktemp("prepared"))
 
 
 @pytest.fixture
@@ -69,9 +64,7 @@ def test_a_gang_whose_reader_is_stuck(
     # Stacks are written while the threads are stuck outside Python.
     os.kill(first.process.pid, signal.SIGUSR2)
     stacks = assignment_of(spec, tmp_path).paths.stacks(rank=0, attempt=1)
-    deadline_s = time.monotonic() + LONG_S
-    while "trainer.py" not in stacks.read_text():
-        assert time.monotonic() < deadline_s
+    until(lambda: "trainer.py" in stacks.read_text())
     assert "peers.py" in stacks.read_text()
 
     # A signal is noticed although the training thread hangs.
@@ -89,6 +82,7 @@ def test_a_gang_whose_reader_is_stuck(
     assert not list((tmp_path / "checkpoints").glob("step-*"))
 
 
+@pytest.mark.slow
 def test_a_rank_saves_and_stops_as_told_and_goes_on(
     prepared: Path, tmp_path: Path, ranks: list[HeldRank]
 ) -> None:

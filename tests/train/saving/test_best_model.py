@@ -125,29 +125,6 @@ def test_more_patience_takes_a_run_that_stopped_further(prepared: Path, tmp_path
     assert same(tmp_path / "run" / "model", tmp_path / "whole" / "model")
 
 
-def test_an_interrupted_run_stops_where_another_does(
-    prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    whole = train(prepared, tmp_path / "whole", 1, STOPPING)
-    one_step, often = loop.Trainer._one_step, "checkpoint.every_steps=1"
-    for attempt, dies_at in enumerate([3, 7, 8], 1):
-        spec = make_spec(prepared, *JOB, STOPPING, often)
-
-        def dies(trainer: loop.Trainer, step: int, last: int = dies_at) -> None:
-            if step == last:
-                raise KeyboardInterrupt
-            one_step(trainer, step)
-
-        monkeypatch.setattr(loop.Trainer, "_one_step", dies)
-        with pytest.raises(KeyboardInterrupt):
-            run_inline(spec, tmp_path / "run", "the-job", lambda view: None, attempt)
-    monkeypatch.setattr(loop.Trainer, "_one_step", one_step)
-    view = train(prepared, tmp_path / "run", 4, STOPPING, often)
-    assert view.stopped_early == whole.stopped_early
-    assert view.model_step == whole.model_step == 6
-    assert same(tmp_path / "run" / "model", tmp_path / "whole" / "model")
-
-
 def test_keep_best_alone_takes_all_steps(prepared: Path, tmp_path: Path) -> None:
     best = "checkpoint={every_s: null, keep: 1, keep_best: auc, at_end: false}"
     view = train(prepared, tmp_path / "run", 1, best)

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 import torch
 from loaded_scripts import run_script
-from small_jobs import write_prepared
 
 from distrain.metrics import BinaryMetrics
 from distrain.train.audit.audit import audit_run
@@ -79,15 +78,6 @@ CASES: dict[str, tuple[int, list[str]]] = {
             "train.reduce_on_plateau={patience: 0, threshold: 0.5, min_lr: 0.001}",
         ],
     ),
-    "two, sgd": (
-        2,
-        [
-            "train.optimizer={kind: sgd, lr: 0.1}",
-            "train.route_ahead=0",
-            "train.table_weight_decay=0.1",
-            "embeddings.placement=host_cached",
-        ],
-    ),
     "two, dropout and norms": (
         2,
         ["train.optimizer={kind: adagrad, lr: 0.02}", f"model={TABULAR}"],
@@ -96,70 +86,33 @@ CASES: dict[str, tuple[int, list[str]]] = {
 # Name: the case, how its attempts end before the last, and steps and validations that are expected
 # to be done where each begins.
 INTERRUPTED: dict[str, tuple[str, list[dict[str, int]], list[int]]] = {
-    "before the first step": ("adagrad", [{"stop": 0}], [0]),
     # The second attempt begins with step 3, the third with the validation that was broken off.
     "in a window, a validation, at the end of an epoch": (
         "adagrad",
         [{"stop": 2}, {"stop": 6}, {"stop": 19}],
         [2, 6, 15],
     ),
-    "in a validation": ("adagrad", [{"stop": 19}], [12]),
     "before a validation": ("adam, bf16", [{"stop": 6}], [6]),
     "with weight decay": ("adamw", [{"stop": 6}], [6]),
-    "at the end of an epoch": ("adam, bf16", [{"stop": 25}], [15]),
-    "in the last validation": ("rowwise, cached", [{"stop": 36}], [19]),
-    "killed": ("adagrad", [{"kill": 14}], [5]),
     "killed in the second epoch": ("rowwise, cached", [{"kill": 33}], [15]),
-    "killed before any checkpoint": ("sgd, decay", [{"kill": 4}], [0]),
-    "killed at the very end": ("adam, bf16", [{"kill": 39}], [15]),
-    "again and again": (
-        "adagrad",
-        [{"stop": 3}, {"kill": 9}, {"stop": 8}, {"kill": 12}],
-        [3, 5, 8, 15],
-    ),
     "asked for one and killed, after all steps": (
         "sgd, decay",
         [{"checkpoint": 13, "kill": 14}, {"stop": 26}],
         [8, 19],
     ),
-    "two, stopped": ("two, adagrad", [{"stop": 9}], [-1]),
     "two, by the other": ("two, adam, row-wise", [{"stop": 24, "by": 1}], [-1]),
-    "two, killed": ("two, adam, row-wise", [{"kill": 25}], [15]),
     "two, killed later": ("two, rowwise, bf16", [{"kill": 33}], [18]),
-    "two, twice": ("two, sgd", [{"stop": 5}, {"kill": 14}], [-1, -1]),
     "two, drawing on": ("two, dropout and norms", [{"stop": 9}, {"kill": 25}], [-1, 15]),
 }
 
 
-# One more place at which a case ends that the others have, too.
-LONG = {
-    "before the first step",
-    "in a validation",
-    "at the end of an epoch",
-    "with weight decay",
-    "in the last validation",
-    "killed",
-    "killed before any checkpoint",
-    "killed at the very end",
-    "again and again",
-    "two, stopped",
-    "two, twice",
-    "two, killed",
-}
-NAMES = [
-    pytest.param(name, marks=(pytest.mark.slow, pytest.mark.release) if name in LONG else ())
-    for name in INTERRUPTED
-]
-
-
-def stories(names: set[str]) -> dict[str, Any]:
+def stories() -> dict[str, Any]:
     told: dict[str, Any] = {}
     specs = {
         name: [*JOB, *overrides, f"resources.num_ranks={num_ranks}"]
         for name, (num_ranks, overrides) in CASES.items()
     }
-    for name in names:
-        case, ends, _ = INTERRUPTED[name]
+    for name, (case, ends, _) in INTERRUPTED.items():
         told[case] = {"spec": specs[case], "attempts": [{}]}
         attempts = [{"end": end} for end in [*ends, {}]]
         told[name] = {"spec": specs[case], "attempts": attempts}
@@ -177,20 +130,10 @@ def stories(names: set[str]) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_prepared(tmp_path_factory.mktemp("prepared"))
-
-
-@pytest.fixture(scope="module")
-def folder(
-    prepared: Path, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
-) -> Path:
-    """Where all stories left their results, but for the long ones that no test asks for."""
-    items = [item for item in request.session.items if isinstance(item, pytest.Function)]
-    asked = {item.callspec.params.get("name") for item in items if hasattr(item, "callspec")}
-    names = {name for name in INTERRUPTED if name in asked or name not in LONG}
+def folder(prepared: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where all stories left their results."""
     root = tmp_path_factory.mktemp("runs")
-    (root / "stories.json").write_text(json.dumps(stories(names)))
+    (root / "stories.json").write_text(json.dumps(stories()))
     process = run_script(SCRIPT, root, prepared, root / "stories.json", timeout_s=580.0)
     assert (root / "done").exists(), process.stderr[-5000:]
     return root
@@ -226,7 +169,7 @@ def start_of(folder: Path, name: str, attempt: int) -> dict[str, Any]:
     return started
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", INTERRUPTED)
 def test_weights_and_reports_are_those_of_the_undisturbed_training(folder: Path, name: str) -> None:
     case, ends, _ = INTERRUPTED[name]
     attempts = len(ends) + 1
@@ -242,7 +185,7 @@ def test_weights_and_reports_are_those_of_the_undisturbed_training(folder: Path,
         assert told == undisturbed
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", INTERRUPTED)
 def test_they_went_on_where_they_had_stopped(folder: Path, name: str) -> None:
     case, ends, steps = INTERRUPTED[name]
     for attempt, (end, step) in enumerate(zip(ends, steps, strict=True), 1):
@@ -264,33 +207,16 @@ def test_they_went_on_where_they_had_stopped(folder: Path, name: str) -> None:
 
 def test_ranks_load_no_part_of_torchs_compiler(folder: Path) -> None:
     loaded = {path.name: path.read_text() for path in folder.glob("*.loaded")}
-    assert len(loaded) > len(NAMES)
+    assert len(loaded) > len(INTERRUPTED)
     assert not any(loaded.values()), loaded
 
 
-def test_what_was_open_is_told(folder: Path) -> None:
-    name = "in a window, a validation, at the end of an epoch"
-    told = [start_of(folder, name, attempt)["open_rows"] for attempt in (2, 3, 4)]
-    assert told == [2 * 700, 0, 3 * 700]
-
-
-@pytest.mark.parametrize("name", [*NAMES, "two, one, two"])
+@pytest.mark.parametrize("name", [*INTERRUPTED, "two, one, two"])
 def test_every_row_was_trained_once(folder: Path, name: str) -> None:
     found = audit_run(folder / name)
     assert found.proved, found
     assert (found.steps, found.num_steps) == (NUM_STEPS, NUM_STEPS)
     assert [(epoch.rows, epoch.whole) for epoch in found.epochs] == [(10_500, True), (2_800, False)]
-
-
-def test_ranks_end_with_the_same_statistics_of_batch_norms(folder: Path) -> None:
-    one, other = (
-        torch.load(folder / f"two, dropout and norms.1.{rank}.pt", weights_only=True)
-        for rank in range(2)
-    )
-    buffers = [name for name in one if "running_" in name or "num_batches" in name]
-    assert len(buffers) == 6  # of the continuous columns and of the layer
-    for name in buffers:
-        assert torch.equal(one[name], other[name]), name
 
 
 def test_the_auc_of_a_checkpoint_is_that_of_all_ranks_rows(folder: Path) -> None:

@@ -29,46 +29,47 @@ def saved(*overrides):
     return progress_values(spec_of(*overrides), INPUTS)
 
 
-@pytest.mark.parametrize(
-    "override",
-    [
-        "name=other",
-        "tags={team: ads}",
-        "resources.num_ranks=2",
-        "deadlines.progress_s=5",
-        "restart.max_rank_failures=0",
-        "queue.priority=3",
-        "checkpoint.every_steps=7",
-        "evaluate.every_steps=9",
-        "embeddings.placement=row_wise",
-        "embeddings.tables={C1: row_wise}",
-        "data.train=moved",
-        "data.schema=elsewhere",
-        "data.reader=arrow",
-        "train.log_every_steps=3",
-        "train.epochs=5",
-        "train.max_steps=5",
-    ],
-)
-def test_what_neither_rows_nor_arithmetic_depend_on_may_differ(override):
-    changed, values = spec_of(override), saved()
-    assert changed != spec_of()
-    assert different_fields(values["spec"], changed, 5) == []
-    check_resumable(values, changed, INPUTS, "step-5")
-    values["spec"]["train"]["seed"] = 4  # it is looked at all the same
-    with pytest.raises(SpecError, match=r"train\.seed was 4 and is 0"):
+MAY_CHANGE = [
+    "name=other",
+    "tags={team: ads}",
+    "resources.num_ranks=2",
+    "deadlines.progress_s=5",
+    "restart.max_rank_failures=0",
+    "queue.priority=3",
+    "checkpoint.every_steps=7",
+    "evaluate.every_steps=9",
+    "embeddings.placement=row_wise",
+    "embeddings.tables={C1: row_wise}",
+    "data.train=moved",
+    "data.schema=elsewhere",
+    "data.reader=arrow",
+    "train.log_every_steps=3",
+    "train.epochs=5",
+    "train.max_steps=5",
+]
+
+
+def test_what_neither_rows_nor_arithmetic_depend_on_may_differ():
+    for override in MAY_CHANGE:
+        changed, values = spec_of(override), saved()
+        assert changed != spec_of()
+        assert different_fields(values["spec"], changed, 5) == [], override
         check_resumable(values, changed, INPUTS, "step-5")
+        values["spec"]["train"]["seed"] = 4  # it is looked at all the same
+        with pytest.raises(SpecError, match=r"train\.seed"):
+            check_resumable(values, changed, INPUTS, "step-5")
 
 
-def test_tasks_in_another_order_are_named_before_the_files_are():
+def test_tasks_in_another_order_are_named_before_the_files_are(wording):
     one, other = ("model.tasks={a: {}, b: {}}", "model.tasks={b: {}, a: {}}")
     values, others = saved(one), replace(INPUTS, train=Table((), "dd" * 32))
-    with pytest.raises(SpecError, match=r"order of model.tasks was \['a', 'b'\] and is \['b', 'a'"):
+    with pytest.raises(SpecError) as caught:
         check_resumable(values, spec_of(other), others, "step-5")
+    wording(caught.value)
     assert different_fields(values["spec"], spec_of(one)) == []
 
 
-def test_every_difference_is_named_with_both_values():
+def test_every_difference_is_named_with_both_values(wording):
     changed = spec_of(
         "train.seed=4",
         "train.optimizer.kind=adam",
@@ -79,8 +80,9 @@ def test_every_difference_is_named_with_both_values():
         "train.lanes=12",
         "name=other",
     )
-    with pytest.raises(SpecError, match="not the one that the checkpoint is of") as caught:
+    with pytest.raises(SpecError) as caught:
         check_resumable(saved(), changed, INPUTS, "step-5")
+    wording(caught.value)
     text = str(caught.value)
     for line in (
         "train.seed was 0 and is 4",
@@ -106,23 +108,22 @@ def test_a_decaying_learning_rate_fixes_the_length(field):
 
 
 @pytest.mark.parametrize(("step", "allowed"), [(7, True), (8, False)])
-def test_the_length_is_free_until_the_decay_begins(step, allowed):
+def test_the_length_is_free_until_the_decay_begins(step, allowed, wording):
     schedule = "train.schedule={warmup_steps: 2, decay: cosine, decay_start_step: 6}"
     values = saved(schedule) | {"step": step}
     if allowed:
         check_resumable(values, spec_of(schedule, "train.epochs=3"), INPUTS, "a checkpoint")
         return
-    with pytest.raises(SpecError, match="epochs was 1 and is 3") as caught:
+    with pytest.raises(SpecError) as caught:
         check_resumable(values, spec_of(schedule, "train.epochs=3"), INPUTS, "a checkpoint")
-    assert "its learning rate falls until the last step" in caught.value.hint
-    assert "train.schedule.decay is cosine" in caught.value.hint
+    wording(caught.value)
 
 
-def test_a_decay_of_embeddings_alone_is_named():
+def test_a_decay_of_embeddings_alone_is_named(wording):
     course = "train.table_schedule={decay: linear}"
-    with pytest.raises(SpecError, match="epochs was 1 and is 3") as caught:
+    with pytest.raises(SpecError) as caught:
         check_resumable(saved(course), spec_of(course, "train.epochs=3"), INPUTS, "a checkpoint")
-    assert "train.table_schedule.decay is linear" in caught.value.hint
+    wording(caught.value)
 
 
 def test_every_field_of_the_table_is_one():
@@ -137,24 +138,27 @@ def test_every_field_of_the_table_is_one():
     assert set(MAY_DIFFER) | set(MAY_DIFFER_WITHOUT_DECAY) <= known
 
 
-def test_fields_that_are_newer_than_the_checkpoint_have_their_defaults():
+def test_fields_that_are_newer_than_the_checkpoint_have_their_defaults(wording):
     values = saved()
     del values["spec"]["train"]["audit"]
     del values["spec"]["train"]["lanes"]
     check_resumable(values, spec_of(), INPUTS, "step-5")
-    with pytest.raises(SpecError, match="lanes was 24 and is 48"):
+    with pytest.raises(SpecError) as caught:
         check_resumable(values, spec_of("train.lanes=48"), INPUTS, "step-5")
+    wording(caught.value)
 
 
-def test_other_data_is_refused_and_a_missing_validation_is_not():
+def test_other_data_is_refused_and_a_missing_validation_is_not(wording):
     check_resumable(saved(), spec_of(), replace(INPUTS, valid=None), "step-5")
     for split in ("train", "valid"):
         other = replace(INPUTS, **{split: Table((), "cc" * 32)})
-        with pytest.raises(DataError, match=rf"files of data\.{split} are not those") as caught:
+        with pytest.raises(DataError) as caught:
             check_resumable(saved(), spec_of(), other, "step-5")
+        wording(caught.value)
         assert caught.value.where["now"] == "cc" * 32
 
 
-def test_a_state_of_something_else_is_refused():
-    with pytest.raises(SpecError, match="not a checkpoint of a training job"):
+def test_a_state_of_something_else_is_refused(wording):
+    with pytest.raises(SpecError) as caught:
         check_resumable({"step": 3}, spec_of(), INPUTS, "step-3")
+    wording(caught.value)

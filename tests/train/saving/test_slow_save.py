@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 from job_story import Story
-from small_jobs import make_spec, write_prepared
+from small_jobs import make_spec
 
 from distrain.checkpoint import RankStore
 from distrain.errors import ModelError
@@ -65,11 +65,6 @@ def trainer(prepared: Path, run_dir: Path, control: Control, *overrides: str) ->
         lambda _: None,
         control=control,
     )
-
-
-@pytest.fixture(scope="module")
-def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_prepared(tmp_path_factory.mktemp("prepared"))
 
 
 @pytest.fixture(scope="module")

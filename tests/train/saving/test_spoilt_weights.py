@@ -5,15 +5,10 @@ from pathlib import Path
 import pytest
 import torch
 from damaged import tell
-from small_jobs import make_spec, write_prepared
+from small_jobs import make_spec
 
 from distrain.models import load_model, save_model
 from distrain.submission.inline import run_inline
-
-
-@pytest.fixture(scope="module")
-def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_prepared(tmp_path_factory.mktemp("prepared"))
 
 
 def test_validation_after_the_last_step_tells_a_non_finite_loss(

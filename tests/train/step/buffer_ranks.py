@@ -1,10 +1,6 @@
-"""The real gloo ranks of `test_buffer_sync.py`, run as a script: FOLDER."""
-
-import sys
-from pathlib import Path
+"""The real gloo ranks of `test_buffer_sync.py`."""
 
 import torch
-from gloo_ranks import run_gangs
 from torch import nn
 
 from distrain.models.blocks.layers import BatchNorm
@@ -57,7 +53,3 @@ def train(rank, norm):
 def results(rank, num_ranks):
     """The buffers of a rank after each step, for each norm."""
     return {norm.__name__: train(rank, norm) for norm in (BatchNorm, nn.BatchNorm1d)}
-
-
-if __name__ == "__main__":
-    run_gangs(Path(sys.argv[1]), [NUM_RANKS], results)

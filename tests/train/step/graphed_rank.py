@@ -1,12 +1,9 @@
-"""The real gloo ranks of `test_graphed_step.py`, run as a script: FOLDER."""
+"""The real gloo ranks of `test_graphed_step.py`."""
 
-import sys
 from dataclasses import replace
-from pathlib import Path
 
 import torch
 from click_models import model_over
-from gloo_ranks import run_gangs
 from played_graph import PlayedGraph
 from torch import distributed as dist
 
@@ -27,14 +24,13 @@ SIZES = [(64, 64, 20, 64)] * 4 + [(0, 20, 64, 0)] + [(20, 64, 64, 9)] * 5
 SKEWED = 5
 """The step of which rank 0 has all of the first column's rows, more than anybody had room for."""
 
-GANGS = {2: ("row_wise", "mixed"), 4: ("row_wise", "sgd")}
+GANGS = {2: ("row_wise", "mixed"), 4: ("row_wise",)}
 """Which cases ranks of each number run."""
 
 # name: (placement of the columns, the spec's train section)
 CASES = {
     "row_wise": (("row_wise",) * 3, {"optimizer": {"kind": "adam"}, "clip_grad_norm": 0.02}),
     "mixed": (("row_wise", "replicated", "row_wise"), {"optimizer": {"kind": "adagrad"}}),
-    "sgd": (("row_wise",) * 3, {"optimizer": {"kind": "sgd"}, "clip_grad_norm": 0.02}),
 }
 
 
@@ -105,7 +101,3 @@ def results(rank, num_ranks):
             "replays": [graph.replays for graph in graphs],
         }
     return told
-
-
-if __name__ == "__main__":
-    run_gangs(Path(sys.argv[1]), GANGS, results)

@@ -1,12 +1,9 @@
-"""The real gloo ranks of `test_retrieval_step.py`, run as a script: FOLDER."""
+"""The real gloo ranks of `test_retrieval_step.py`."""
 
-import sys
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 
 import torch
-from gloo_ranks import run_gangs
 
 from distrain.batch import Batch, Ragged
 from distrain.embeddings import EmbeddingCollection, Peers
@@ -88,7 +85,3 @@ def trained(spec, rank=0, num_ranks=1):
 
 def train_all(rank, num_ranks):
     return [trained(spec, rank, num_ranks) for spec in KINDS]
-
-
-if __name__ == "__main__":
-    run_gangs(Path(sys.argv[1]), GANGS, train_all)

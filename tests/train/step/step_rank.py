@@ -1,11 +1,9 @@
-"""The real gloo ranks of `test_step_ranks.py`, run as a script: FOLDER."""
+"""The real gloo ranks of `test_step_ranks.py`."""
 
-import sys
-from pathlib import Path
+from unittest import mock
 
 import torch
 from click_models import model_over
-from gloo_ranks import run_gangs
 
 from distrain.batch import Batch
 from distrain.embeddings import EmbeddingCollection, Peers, TableColumn
@@ -132,10 +130,6 @@ def train_distinct(kind, rank=0, num_ranks=1, slices=1):
 
 def results(rank, num_ranks):
     """What a rank of a gang ends with, for each case."""
-    distinct = {f"distinct {k}": train_distinct(k, rank, num_ranks) for k in ("sgd", "adagrad")}
-    return {name: train_case(name, rank, num_ranks) for name in CASES} | distinct
-
-
-if __name__ == "__main__":
-    buckets.LEAST_BYTES = 256  # so that the small models' gradients travel in several
-    run_gangs(Path(sys.argv[1]), SHARES, results)
+    with mock.patch.object(buckets, "LEAST_BYTES", 256):  # the small models' gradients need several
+        distinct = {f"distinct {k}": train_distinct(k, rank, num_ranks) for k in ("sgd", "adagrad")}
+        return {name: train_case(name, rank, num_ranks) for name in CASES} | distinct

@@ -4,21 +4,21 @@ from pathlib import Path
 
 import pytest
 import torch
-from gloo_ranks import load_script, ran
+from gloo_ranks import on_ranks
+from loaded_scripts import load_script
 
 pytestmark = pytest.mark.slow  # tests/train/saving/test_resume.py has a model with batch norm too
 
-SCRIPT = Path(__file__).with_name("buffer_ranks.py")
 MOMENTUM = 0.1
 
 
-rank_side = load_script(SCRIPT)
+rank_side = load_script(Path(__file__).with_name("buffer_ranks.py"))
 
 
 @pytest.fixture(scope="module")
-def ranks(tmp_path_factory):
+def ranks():
     """What each rank told."""
-    return ran(SCRIPT, tmp_path_factory.mktemp("ranks")).of(rank_side.NUM_RANKS)
+    return on_ranks(rank_side.NUM_RANKS, rank_side.results)
 
 
 def expected_statistics(least_rows):

@@ -1,4 +1,4 @@
-"""Steps of six and eight real gloo ranks: one process's curve, and the same bits again.
+"""Steps of six real gloo ranks: one process's curve, and the same bits again.
 
 There are more ranks than cores, than rows of some tables, and than rows of some batches. Row counts
 are odd, lists may be empty, and one batch has the same ids everywhere.
@@ -9,27 +9,21 @@ from pathlib import Path
 
 import pytest
 import torch
-from gloo_ranks import load_script, ran
+from gloo_ranks import on_ranks
+from loaded_scripts import load_script
 from torch_checks import one_torch_thread
 
 from distrain.embeddings.dealing import key_at
 
 pytestmark = pytest.mark.slow
 
-SCRIPT = Path(__file__).with_name("crowd_ranks.py")
-rank_side = load_script(SCRIPT)
-
-
-@pytest.fixture(scope="module")
-def gangs(tmp_path_factory):
-    """What the ranks of all gangs ended with."""
-    return ran(SCRIPT, tmp_path_factory.mktemp("crowds"))
+rank_side = load_script(Path(__file__).with_name("crowd_ranks.py"))
 
 
 @pytest.fixture(scope="module", params=rank_side.NUM_RANKS)
-def ranks(request, gangs):
+def ranks(request):
     """What each rank of a gang ended with."""
-    return gangs.of(request.param)
+    return on_ranks(request.param, rank_side.results)
 
 
 @pytest.fixture(scope="module")

@@ -9,11 +9,11 @@ import torch
 from click_models import mlp_network
 from hypothesis import given, settings, strategies as st
 from torch import nn
-from torch.optim import SGD, Adagrad, Adam, AdamW, RMSprop
+from torch.optim import SGD, Adagrad, Adam, AdamW
 from torch_checks import one_torch_thread
 
 from distrain.errors import ModelError, SpecError
-from distrain.optimizers import OPTIMIZERS, OptimizerFacts
+from distrain.optimizers import OPTIMIZERS
 from distrain.spec import OptimizerSpec, TrainSpec
 from distrain.train.control.rank_setup import seed_everything
 from distrain.train.step.clipping import total_sq_norm
@@ -92,14 +92,6 @@ def test_a_flat_update_is_that_of_torchs_optimizer_on_each_parameter(shapes, kin
         torch.testing.assert_close(mine, other, rtol=1e-13, atol=1e-13)
 
 
-def test_an_optimizer_of_torch_without_fused_kernels_can_be_an_entry(monkeypatch):
-    monkeypatch.setitem(OPTIMIZERS, "sgd", OptimizerFacts("sgd", "RMSprop", {"eps": 1e-8}, 1))
-    monkeypatch.setitem(TORCH, "sgd", lambda p, **o: RMSprop(p, lr=1.0, eps=EPS, **o))
-    ours, theirs = updated("sgd", [(4, 3), (2,)], torch.float64, foreach=False)
-    for mine, other in zip(ours, theirs, strict=True):
-        torch.testing.assert_close(mine, other, rtol=1e-13, atol=1e-13)
-
-
 def test_adamw_is_algorithm_2_of_its_paper():
     """Loshchilov and Hutter 2019, with the learning rate as the schedule's multiplier."""
     module = Bag([(4, 3)], torch.float64)
@@ -138,19 +130,12 @@ def test_flat_parameters_keep_their_values_and_cover_the_vector(shapes):
     assert float(total_sq_norm([flat.grads])) == pytest.approx(16.0 * count)
 
 
-@pytest.mark.parametrize(
-    ("module", "message"),
-    [
-        (nn.Linear(2, 1).requires_grad_(False), "no parameter to train"),
-        (nn.Identity(), "no parameter to train"),
-        (nn.ModuleList([nn.Linear(2, 2), nn.Linear(2, 2).double()]), "different types"),
-    ],
-    ids=["frozen", "without any", "two types"],
-)
-def test_a_module_that_cannot_be_trained_is_refused(module, message):
-    with pytest.raises(ModelError, match=message) as refused:
-        DenseTraining(module, TrainSpec())
-    assert refused.value.hint
+def test_a_module_that_cannot_be_trained_is_refused(wording):
+    two_types = nn.ModuleList([nn.Linear(2, 2), nn.Linear(2, 2).double()])
+    for module in (nn.Linear(2, 1).requires_grad_(False), nn.Identity(), two_types):
+        with pytest.raises(ModelError) as refused:
+            DenseTraining(module, TrainSpec())
+        wording(refused.value)
 
 
 def test_frozen_parameters_beside_others_stay():
@@ -161,12 +146,6 @@ def test_frozen_parameters_beside_others_stay():
     dense.step(0.1)
     changed = [not torch.equal(p, b) for p, b in zip(module.parameters(), before, strict=True)]
     assert changed == [False, False, True, True]
-
-
-def test_flat_parameters_are_of_one_dtype():
-    module = nn.ModuleList([nn.Linear(2, 2), nn.Linear(2, 2).double()])
-    with pytest.raises(ValueError, match="one device and dtype"):
-        FlatParameters(module)
 
 
 def test_a_scale_multiplies_the_gradients():
@@ -208,10 +187,10 @@ def test_bf16_is_close_to_fp32_and_keeps_parameters_and_loss_in_fp32():
         assert (single - half).norm() < 0.1 * single.norm()
 
 
-def test_tf32_is_refused_without_a_gpu():
-    with pytest.raises(SpecError, match="tf32, but this rank trains on cpu") as caught:
+def test_tf32_is_refused_without_a_gpu(wording):
+    with pytest.raises(SpecError) as caught:
         small_dense(TrainSpec(precision="tf32"))
-    assert "fp32" in caught.value.hint
+    wording(caught.value)
     for fine in ("fp32", "bf16"):
         check_precision(fine, torch.device("cpu"))
 
@@ -299,7 +278,7 @@ def test_no_more_than_a_few_sizes_are_compiled(monkeypatch):
     assert set(fake.rows) == {2, 3, 4, 5}
 
 
-def test_what_stops_the_compiler_is_told_in_words(monkeypatch):
+def test_what_stops_the_compiler_is_told_in_words(monkeypatch, wording):
     from torch._dynamo.exc import BackendCompilerFailed
 
     def broken(module, dynamic):
@@ -311,10 +290,9 @@ def test_what_stops_the_compiler_is_told_in_words(monkeypatch):
     monkeypatch.setattr(torch, "compile", broken)
     dense, embedded, continuous = small_dense(TrainSpec(compile=True))
     dense.forward(embedded, continuous)  # the first batch of a size runs eagerly
-    with pytest.raises(ModelError, match="could not compile the dense part") as caught:
+    with pytest.raises(ModelError) as caught:
         dense.forward(embedded, continuous)
-    assert "no g++ here" in str(caught.value)
-    assert "train.compile to false" in caught.value.hint
+    wording(caught.value)
 
 
 @pytest.mark.slow

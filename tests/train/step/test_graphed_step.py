@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 import torch
 from click_models import model_over
-from gloo_ranks import load_script, ran
+from gloo_ranks import on_ranks
 from host_work import HostWork
+from loaded_scripts import load_script
 from played_graph import PlayedGraph
 
 from distrain.batch import Batch
@@ -40,10 +41,9 @@ from distrain.train.timing.phases import PhaseClock
 
 CARDINALITIES, DIM = (5, 40, 300), 4
 NAMES, NUMBERS = ("a", "b", "c"), ("x", "y")
-KINDS = ["sgd", "adagrad", "rowwise_adagrad", "adam"]
+KINDS = ["sgd", "adam"]
 MOST_ROWS = 30
-SCRIPT = Path(__file__).with_name("graphed_rank.py")
-rank_side = load_script(SCRIPT)
+rank_side = load_script(Path(__file__).with_name("graphed_rank.py"))
 
 
 def make_model(kind, combiner=None, placement="replicated"):
@@ -135,7 +135,7 @@ def test_a_graph_counts_its_rows_and_nobody_counts_them_again(monkeypatch):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("after", [0, 2, 8])
+@pytest.mark.parametrize("after", [2, 8])
 def test_a_recorded_training_goes_on_from_a_checkpoint(kind, after, tmp_path):
     spec = TrainSpec.model_validate({"optimizer": {"kind": kind}})
     undisturbed = train(GraphedStep(make_model("mlp"), spec, 1, MOST_ROWS, PlayedGraph))
@@ -172,19 +172,6 @@ def test_what_cannot_be_recorded_runs_one_by_one(caplog):
         train(step)
 
 
-def test_a_size_is_recorded_after_its_warm_up():
-    spec = TrainSpec.model_validate({"optimizer": {"kind": "sgd"}})
-    made = []
-
-    def make_graph():
-        made.append(PlayedGraph())
-        return made[-1]
-
-    train(GraphedStep(make_model("mlp"), spec, 1, MOST_ROWS, make_graph))
-    (graph,) = made
-    assert graph.replays == 8 - WARM_UP_STEPS
-
-
 def test_graphs_share_a_pool_of_memory_until_they_begin_anew(monkeypatch):
     pools, handles = [], iter(range(9))
     monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: (0, next(handles)))
@@ -201,20 +188,17 @@ def test_graphs_share_a_pool_of_memory_until_they_begin_anew(monkeypatch):
     assert pools == [(0, 0), (0, 0), (0, 1), (0, 1)]
 
 
-@pytest.mark.parametrize(
-    ("train_section", "model", "problem"),
-    [
-        ({"micro_batches": 2}, {}, "train.micro_batches must be 1"),
-        ({"compile": True}, {}, "train.compile must be false"),
-        ({}, {"combiner": "sum"}, "columns of lists have no fixed size: a, b, c"),
-        ({}, {"placement": "host_cached"}, "embeddings.placement must not be host_cached"),
-    ],
-)
-def test_what_a_graph_cannot_hold_is_refused(train_section, model, problem):
-    spec = TrainSpec.model_validate(train_section)
-    with pytest.raises(SpecError, match=problem) as caught:
-        GraphedStep(make_model("mlp", **model), spec, 1, MOST_ROWS, PlayedGraph)
-    assert "train.cuda_graph" in caught.value.hint
+def test_what_a_graph_cannot_hold_is_refused(wording):
+    for section, model in (
+        ({"micro_batches": 2}, {}),
+        ({"compile": True}, {}),
+        ({}, {"combiner": "sum"}),
+        ({}, {"placement": "host_cached"}),
+    ):
+        spec = TrainSpec.model_validate(section)
+        with pytest.raises(SpecError) as caught:
+            GraphedStep(make_model("mlp", **model), spec, 1, MOST_ROWS, PlayedGraph)
+        wording(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -256,36 +240,38 @@ class GlooPeers(Peers):
     device = torch.device("cpu")
 
 
-def test_a_graph_cannot_hold_what_goes_through_gloo():
+def test_a_graph_cannot_hold_what_goes_through_gloo(wording):
     tables = EmbeddingCollection([TableColumn("a", 9, 2)], peers=GlooPeers(0, 2))
-    with pytest.raises(SpecError, match="ranks meet through gloo"):
+    with pytest.raises(SpecError) as caught:
         check_graph(TrainSpec(), torch.device("cuda"), tables)
+    wording(caught.value)
 
 
-def test_a_cpu_has_no_graphs():
-    with pytest.raises(SpecError, match="graphs need an NVIDIA GPU"):
+def test_a_cpu_has_no_graphs(wording):
+    with pytest.raises(SpecError) as caught:
         GraphedStep(make_model("mlp"), TrainSpec(), 1, MOST_ROWS)
+    wording(caught.value)
 
 
-@pytest.fixture(scope="module")
-def gangs(tmp_path_factory):
+@cache
+def gang(num_ranks):
     """What each rank of a gang ended with."""
-    return cache(ran(SCRIPT, tmp_path_factory.mktemp("graphed")).of)
+    return on_ranks(num_ranks, rank_side.results)
 
 
 @pytest.mark.parametrize(
     ("num_ranks", "name"), [(n, name) for n, names in rank_side.GANGS.items() for name in names]
 )
-def test_played_graphs_of_ranks_give_the_bits_of_plain_steps(gangs, num_ranks, name):
-    for rank in gangs(num_ranks):
+def test_played_graphs_of_ranks_give_the_bits_of_plain_steps(num_ranks, name):
+    for rank in gang(num_ranks):
         eager, graphed = rank[name]["eager"], rank[name]["graphed"]
         assert len(eager) == len(graphed) > 2 * len(rank_side.SIZES)
         assert all(torch.equal(a, b) for a, b in zip(eager, graphed, strict=True))
 
 
 @pytest.mark.parametrize("num_ranks", rank_side.GANGS)
-def test_a_batch_that_finds_no_room_makes_graphs_begin_anew(gangs, num_ranks):
-    for number, rank in enumerate(gangs(num_ranks)):
+def test_a_batch_that_finds_no_room_makes_graphs_begin_anew(num_ranks):
+    for number, rank in enumerate(gang(num_ranks)):
         sizes = [of_rank[number] for of_rank in rank_side.SIZES]
         replays = 0
         for part in (sizes[: rank_side.SKEWED], sizes[rank_side.SKEWED :]):

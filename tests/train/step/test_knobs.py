@@ -6,6 +6,7 @@ import pytest
 import torch
 from host_work import HostWork
 from torch.nn import functional
+from wording import Wording
 
 from distrain.batch import Batch
 from distrain.embeddings import EmbeddingCollection, SparseOptimizer, TableColumn
@@ -99,13 +100,14 @@ def test_initial_values_lie_within_the_given_bound_and_scale_with_it() -> None:
     assert not some.table("b").any()
 
 
-def test_a_shared_table_has_the_bound_of_any_of_its_columns() -> None:
+def test_a_shared_table_has_the_bound_of_any_of_its_columns(wording: Wording) -> None:
     columns = [TableColumn(name, 9, 4, table="item") for name in ("bought", "seen")]
     for name in ("bought", "seen"):
         bounds = inits_of(columns, EmbeddingsSpec(inits={name: 0.1}, init=0.5))
         assert bounds == {"bought": 0.1, "seen": 0.1}
-    with pytest.raises(SpecError, match="gives the table 'item' two bounds"):
+    with pytest.raises(SpecError) as caught:
         inits_of(columns, EmbeddingsSpec(inits={"bought": 0.1, "seen": 0.2}))
+    wording(caught.value)
 
 
 def test_predictions_begin_at_the_mean_as_with_such_a_bias() -> None:

@@ -46,10 +46,6 @@ def test_what_keeps_a_batch_in_one_piece(train, options):
     assert cut(10**6, train, **options) == 1
 
 
-def test_a_number_is_taken_as_it_is():
-    assert cut(5, {"micro_batches": 7}, on_cpu=False) == 7
-
-
 @given(num_rows=st.integers(0, 5000), count=st.none() | st.integers(1, 9), rows=st.integers(1, 300))
 def test_slices_are_all_rows_in_order_and_the_largest_is_as_foretold(num_rows, count, rows):
     how = Slicing(count, rows)

@@ -118,16 +118,6 @@ def test_a_tower_beside_the_embeddings_waits_for_them():
     assert all(p.grad is not None for p in net.parameters())
 
 
-def test_no_rows_give_zeros():
-    network = NETWORKS["plain"]()
-    leaf = torch.ones(0, 8, requires_grad=True)
-    backward = SplitBackward(network(leaf, torch.ones(0, 3)).sum(), [leaf], network.parameters())
-    backward.to_leaves()
-    backward.to_parameters()
-    assert leaf.grad.shape == (0, 8)
-    assert not network.first.weight.grad.any()
-
-
 def test_layers_of_others_and_hooked_ones_are_not_parted():
     assert can_part(nn.Sequential(nn.Linear(2, 2), nn.ReLU()))
     assert not can_part(nn.Sequential(Tied(cut=True)))

@@ -4,29 +4,21 @@ from pathlib import Path
 
 import pytest
 import torch
-from gloo_ranks import load_script, ran
+from gloo_ranks import on_ranks
+from loaded_scripts import load_script
 from torch_checks import one_torch_thread
 
 from distrain.embeddings.dealing import key_at
 
-SCRIPT = Path(__file__).with_name("step_rank.py")
-
-
-rank_side = load_script(SCRIPT)
+rank_side = load_script(Path(__file__).with_name("step_rank.py"))
 OF_ROW_WISE_TABLES = [name for name, case in rank_side.CASES.items() if case[1] == "row_wise"]
 IN_DOUBLE = [name for name, case in rank_side.CASES.items() if case[0] == torch.float64]
 
 
-@pytest.fixture(scope="module")
-def gangs(tmp_path_factory):
-    """What the ranks of all gangs ended with."""
-    return ran(SCRIPT, tmp_path_factory.mktemp("ranks"))
-
-
 @pytest.fixture(scope="module", params=rank_side.SHARES)
-def ranks(request, gangs):
+def ranks(request):
     """What each rank of a gang ended with."""
-    return gangs.of(request.param)
+    return on_ranks(request.param, rank_side.results)
 
 
 @pytest.fixture

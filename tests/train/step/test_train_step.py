@@ -1,7 +1,5 @@
 """A whole step of one process, against plain torch."""
 
-from dataclasses import replace
-
 import pytest
 import torch
 from click_models import model_over
@@ -86,8 +84,8 @@ def test_a_clipped_step_is_that_of_torchs_clipping_on_a_plain_model(max_norm):
         torch.testing.assert_close(mine, other, **PRECISE)
 
 
-@pytest.mark.parametrize("kind", ["sgd", "adagrad", "rowwise_adagrad", "adam"])
-@pytest.mark.parametrize("slices", [2, 7, 40])
+@pytest.mark.parametrize("kind", ["sgd", "adam"])
+@pytest.mark.parametrize("slices", [2, 40])
 def test_slices_give_what_the_whole_batch_gives(slices, kind):
     # 40 slices of 30 rows: some are empty
     options = {"optimizer": {"kind": kind}, "clip_grad_norm": 0.1}
@@ -144,19 +142,6 @@ def test_a_step_without_rows_changes_nothing_and_returns_nothing():
     assert all(map(torch.equal, before, after))
     assert logits.shape == (0,)
     assert loss == 0
-
-
-def test_bf16_follows_the_curve_of_fp32():
-    curves = {}
-    for precision in ("fp32", "bf16"):
-        step = make_step(torch.float32, precision=precision, optimizer={"kind": "sgd"})
-        batch = next(batches(torch.float32, rows=256))
-        batch = replace(batch, label=(batch.continuous[:, 0] > 0).float())
-        _, told = train(step, [batch] * 20)
-        curves[precision] = torch.stack([loss for _, loss in told]) / 256
-    assert curves["fp32"][-1] < 0.9 * curves["fp32"][0]  # it learns
-    assert not torch.equal(curves["fp32"], curves["bf16"])
-    torch.testing.assert_close(curves["bf16"], curves["fp32"], rtol=0.01, atol=0)
 
 
 @pytest.mark.parametrize(

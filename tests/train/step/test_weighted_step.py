@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from gloo_ranks import load_script, ran
+from gloo_ranks import on_ranks
 from hypothesis import given, settings, strategies as st
+from loaded_scripts import load_script
 from played_graph import PlayedGraph
 from torch_checks import one_torch_thread
 
@@ -14,8 +15,7 @@ from distrain.train.step.graphed_step import GraphedStep
 from distrain.train.step.step import TrainStep
 from distrain.train.timing.phases import PhaseClock
 
-SCRIPT = Path(__file__).with_name("weighted_ranks.py")
-rank_side = load_script(SCRIPT)
+rank_side = load_script(Path(__file__).with_name("weighted_ranks.py"))
 NEAR = {"rtol": 1e-12, "atol": 1e-13}
 
 
@@ -87,15 +87,6 @@ def test_no_row_that_counts_is_no_update():
         assert torch.equal(found, was)
 
 
-def test_weights_of_one_change_nothing():
-    plain = rank_side.rows_of(7)
-    ones = rank_side.weighted(plain, torch.ones(7), None)
-    for found, expected in zip(
-        trained(ones, tasks=("clicked",)), trained(plain, tasks=("clicked",)), strict=True
-    ):
-        torch.testing.assert_close(found, expected, **NEAR)
-
-
 def test_a_played_graph_weighs_as_plain_steps():
     plain = TrainStep(rank_side.make_model(), rank_side.SGD, 1)
     graphed = GraphedStep(rank_side.make_model(), rank_side.SGD, 1, 9, PlayedGraph)
@@ -107,16 +98,11 @@ def test_a_played_graph_weighs_as_plain_steps():
             assert torch.equal(one, other)
 
 
-@pytest.fixture(scope="module")
-def gangs(tmp_path_factory):
-    return ran(SCRIPT, tmp_path_factory.mktemp("ranks"))
-
-
 @pytest.mark.parametrize("num_ranks", rank_side.GANGS)
-def test_ranks_weigh_as_one_process(gangs, num_ranks):
+def test_ranks_weigh_as_one_process(num_ranks):
     """Also where one rank's rows all have the weight 0, and one has no rows."""
     expected = rank_side.train_all(0, 1)
-    ranks = gangs.of(num_ranks)
+    ranks = on_ranks(num_ranks, rank_side.train_all)
     for found in ranks:
         same(found, expected)
         assert all(torch.equal(a, b) for a, b in zip(found, ranks[0], strict=True))

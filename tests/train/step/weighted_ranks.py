@@ -1,11 +1,8 @@
-"""The real gloo ranks of `test_weighted_step.py`, run as a script: FOLDER."""
+"""The real gloo ranks of `test_weighted_step.py`."""
 
-import sys
 from dataclasses import replace
-from pathlib import Path
 
 import torch
-from gloo_ranks import run_gangs
 
 from distrain.batch import Batch
 from distrain.embeddings import EmbeddingCollection, Peers
@@ -92,7 +89,3 @@ def train_all(rank, num_ranks):
         step(part, count, 0.3, PhaseClock())
     parameters = (*step.model.embeddings.weights, *step.model.dense.parameters())
     return [parameter.detach().clone() for parameter in parameters]
-
-
-if __name__ == "__main__":
-    run_gangs(Path(sys.argv[1]), GANGS, train_all)

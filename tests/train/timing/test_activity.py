@@ -5,7 +5,6 @@ import threading
 from distrain.checkpoint import RankStore
 from distrain.train.control.control import Control
 from distrain.train.control.gate import StepGate
-from distrain.train.rank.process import start_heartbeats
 from distrain.train.timing.phases import PEERS, READER, PhaseClock, RankActivity, wait_of, waiting
 
 LONG_S = 20.0
@@ -68,17 +67,3 @@ def test_a_heartbeat_tells_step_progress_phase_and_wait():
     assert (beat.rank, beat.step, beat.progress) == (3, 2, 3)
     assert (beat.doing, beat.waiting_for) == ("evaluate", "reader")
     assert (control.heartbeat(3).doing, control.heartbeat(3).waiting_for) == ("other", "")
-
-
-def test_the_heart_beats_until_it_is_ended():
-    beats, three = [], threading.Event()
-
-    def report(beat):
-        beats.append(beat)
-        if len(beats) == 3:
-            three.set()
-
-    end = start_heartbeats(lambda: len(beats), report, 0.001)
-    assert three.wait(LONG_S)
-    end()
-    assert beats[:3] == [0, 1, 2]

@@ -83,14 +83,6 @@ def test_the_last_lap_waits_once_for_all(device, clock):
     assert device.waits == 1
 
 
-def test_markers_are_used_again(device, clock):
-    for _ in range(100):
-        work(device, clock, "copy", 1.0)
-        device.now_s = device.queued_s
-        clock.lap()
-    assert len(device.made) == 2
-
-
 def test_a_window_without_end_holds_no_more_markers_than_the_device_is_behind(device, clock):
     for _ in range(5000):
         work(device, clock, "copy", 1.0)

@@ -52,13 +52,6 @@ def test_places_are_those_of_the_canonical_tensors():
         assert rows.equal(tables.table(place.columns[0]))
 
 
-def test_what_is_alike_is_taken_by_id():
-    found = match(side(), side())
-    assert found.problems == []
-    assert by(found) == {"a": "id", "b": "id", "item": "id", "wide/a": "id"}
-    assert list(found.dense) == ["dense.bias", "dense.weight"]
-
-
 def test_the_state_of_a_parameter_that_is_not_taken_is_not_taken() -> None:
     state = {f"dense_optimizer.{name}.step": () for name in ("weight", "bias")}
     wider = DENSE | {"dense.weight": (3, 4)}

@@ -9,13 +9,13 @@ import torch
 from small_jobs import CARDINALITIES, make_spec, small_document, write_prepared
 
 import distrain
-from distrain.errors import DistrainError, JobError, SpecError
+from distrain.errors import DistrainError, SpecError
 from distrain.models import load_model
 from distrain.running import LoggedProgress, RunRequest, train
 from distrain.running.checks import JobChecks
 from distrain.running.resuming import find_run
 from distrain.schema import CATEGORICAL
-from distrain.spec import parse_spec, with_absolute_paths
+from distrain.spec import parse_spec
 from distrain.vocabulary import Vocabulary
 
 pytestmark = pytest.mark.usefixtures("undrawn")
@@ -90,25 +90,18 @@ def test_a_run_begins_with_what_another_ended_with(today, model_run, tmp_path, s
     assert document["warm_start"]["path"].startswith(str(model_run))
 
 
-def test_another_share_of_negatives_is_a_problem(today, tmp_path):
+def test_another_share_of_negatives_is_a_problem(today, tmp_path, wording):
     some, path = "data.negatives=0.5", tmp_path / "some" / "checkpoints"
     spec = parse_spec(small_document(today), [INLINE, SHORT, some, "checkpoint.at_end=true"])
     distrain.fit(spec, run_dir=tmp_path / "some")
-    with pytest.raises(SpecError, match=r"data\.negatives was 0\.5 and is 1"):
+    with pytest.raises(SpecError) as caught:
         begin(today, tmp_path / "all", path)
+    wording(caught.value)
     summary = begin(today, tmp_path / "lax", path, "train.init_strict=false")
     assert [text.partition(":")[0] for text in summary.warm_start["left"]] == [
         "data.negatives was 0.5 and is 1"
     ]
     assert begin(today, tmp_path / "same", path, some).warm_start["left"] == []
-
-
-def test_an_earlier_checkpoint_gives_other_weights(today, model_run, tmp_path):
-    source = model_run / "checkpoints" / "step-0000000002-a1"
-    assert begin(today, tmp_path / "run", source).warm_start["step"] == 2
-    tables, _ = tables_of(tmp_path / "run")
-    wanted, _ = tables_of(model_run)
-    assert not all(torch.equal(tables[name], wanted[name]) for name in CATEGORICAL)
 
 
 def test_new_vocabularies_are_matched_by_value(today, model_run, tmp_path):
@@ -176,59 +169,18 @@ def test_not_strict_takes_what_fits(today, model_run, tmp_path):
     assert all(torch.equal(tables[name], wanted[name]) for name in CATEGORICAL)
 
 
-@pytest.mark.parametrize(
-    ("path", "told"),
-    [("nowhere", "no such folder"), ("data", "neither model.json nor a whole checkpoint")],
-)
-def test_what_is_no_weights_is_told_by_the_preflight(today, tmp_path, path, told):
-    source = today if path == "data" else tmp_path / path
-    spec = make_spec(today, f"train.init_from={source}")
-    with pytest.raises(DistrainError, match=told):
-        JobChecks(spec).run()
+def test_what_is_no_weights_is_told_by_the_preflight(today, tmp_path, wording):
+    for source in (tmp_path / "nowhere", today):
+        spec = make_spec(today, f"train.init_from={source}")
+        with pytest.raises(DistrainError) as caught:
+            JobChecks(spec).run()
+        wording(caught.value)
 
 
-def test_a_run_without_a_model_names_its_checkpoints(today, model_run, tmp_path):
+def test_a_run_without_a_model_names_its_checkpoints(today, model_run, tmp_path, wording):
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "spec.yaml").write_text((model_run / "spec.yaml").read_text())
-    with pytest.raises(SpecError, match="has no model yet") as caught:
+    with pytest.raises(SpecError) as caught:
         JobChecks(make_spec(today, f"train.init_from={tmp_path / 'run'}")).run()
+    wording(caught.value)
     assert str(tmp_path / "run" / "checkpoints") in caught.value.hint
-
-
-def test_damage_ends_the_run_before_it_trains(today, model_run, tmp_path):
-    import shutil
-
-    shutil.copytree(model_run / "model", tmp_path / "model")
-    weights = tmp_path / "model" / "weights.safetensors"
-    weights.write_bytes(weights.read_bytes()[:-10])
-    with pytest.raises((DistrainError, JobError), match="damaged"):
-        begin(today, tmp_path / "run", tmp_path / "model")
-
-
-def test_workers_get_an_absolute_path(today, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    spec = with_absolute_paths(make_spec(today, "train.init_from=runs/a"))
-    assert spec.train.init_from == str(tmp_path / "runs" / "a")
-
-
-@pytest.mark.slow
-def test_two_ranks_with_row_wise_tables(today, model_run, tmp_path):
-    spec = parse_spec(
-        small_document(today),
-        [
-            SHORT,
-            STILL,
-            f"train.init_from={model_run}",
-            "resources={num_ranks: 2, device: cpu}",
-            "embeddings.placement=row_wise",
-            "evaluate.every_steps=1",
-            "train.early_stopping={patience: 1}",
-        ],
-    )
-    summary = distrain.fit(spec, run_dir=tmp_path / "run").summary
-    assert summary.stopped_early["step"] == 2, "no weight changes, so no validation is better"
-    assert summary.model_step == 1
-    tables, dense = tables_of(tmp_path / "run")
-    wanted_tables, wanted_dense = tables_of(model_run)
-    assert all(torch.equal(tables[name], wanted_tables[name]) for name in CATEGORICAL)
-    assert all(torch.equal(dense[name], wanted_dense[name]) for name in wanted_dense)

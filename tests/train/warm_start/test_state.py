@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 from loaded_scripts import run_script
-from small_jobs import make_spec, write_prepared
+from small_jobs import make_spec
 
 from distrain.checkpoint import CheckpointDir
 from distrain.errors import SpecError
@@ -32,11 +32,6 @@ JOB = (
     "evaluate={next_window: true, at_end: false}",
     "checkpoint={every_s: null, keep: 9}",
 )
-
-
-@pytest.fixture(scope="module")
-def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_prepared(tmp_path_factory.mktemp("prepared"))
 
 
 def train(
@@ -106,15 +101,14 @@ def test_a_day_after_another_is_one_run_over_both(
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("placement", ["auto", "row_wise"])
 def test_a_day_after_another_is_one_run_over_both_on_two_ranks(
-    prepared: Path, tmp_path: Path, placement: str
+    prepared: Path, tmp_path: Path
 ) -> None:
     job = [
         *JOB[1:],
         "resources.num_ranks=2",
         "train.optimizer={kind: adam, lr: 0.01}",
-        f"embeddings.placement={placement}",
+        "embeddings.placement=row_wise",
         "model={kind: tabular, embedding_dim: 4, hidden: [16], dropout: 0.3}",
     ]
     parts = [str(prepared / "train" / f"part-{day}.parquet") for day in range(2)]

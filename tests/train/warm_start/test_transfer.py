@@ -119,10 +119,6 @@ def test_equal_ids_reach_every_placement(sources, content, which, to):
         }
 
 
-def test_a_place_of_checkpoints_means_its_newest(sources):
-    assert open_source(str(sources / "one")).path.endswith(name_of(7, 1))
-
-
 def test_all_ranks_take_the_checkpoint_that_rank_0_found(tmp_path, content, monkeypatch):
     (state,) = states_of("one")
     fill(state, content)
@@ -146,7 +142,7 @@ def test_all_ranks_take_the_checkpoint_that_rank_0_found(tmp_path, content, monk
     assert open_source(place.url).step == 8
 
 
-def test_a_checkpoint_that_is_removed_meanwhile_is_not_damaged(tmp_path, content):
+def test_a_checkpoint_that_is_removed_meanwhile_is_not_damaged(tmp_path, content, wording):
     (state,) = states_of("one")
     fill(state, content)
     place = CheckpointDir(str(tmp_path / "place"))
@@ -155,8 +151,9 @@ def test_a_checkpoint_that_is_removed_meanwhile_is_not_damaged(tmp_path, content
     save_together(place, [state], step=8)
     prune(place, name_of(8, 1), keep=1, best_step=None)
     (fresh,) = states_of("one", seed=1)
-    with pytest.raises(Unavailable, match="was removed while its weights were read"):
+    with pytest.raises(Unavailable) as caught:
         take(source, fresh)
+    wording(caught.value)
 
 
 def test_ranks_read_only_pieces_of_which_they_hold_rows(sources):
@@ -259,7 +256,7 @@ def some_fresh(state):
     }
 
 
-def test_damage_is_found_while_reading(sources, tmp_path, content):
+def test_damage_is_found_while_reading(sources, tmp_path, content, wording):
     (state,) = states_of("one")
     fill(state, content)
     place = CheckpointDir(str(tmp_path / "place"))
@@ -271,5 +268,6 @@ def test_damage_is_found_while_reading(sources, tmp_path, content):
     bytes_of[offset] ^= 1
     shard.write_bytes(bytes_of)
     (fresh,) = states_of("one", seed=1)
-    with pytest.raises(DataError, match=r"checksum of embeddings\.weights\.1 is wrong"):
+    with pytest.raises(DataError) as caught:
         take(open_source(str(tmp_path / "place")), fresh)
+    wording(caught.value)
