@@ -54,6 +54,7 @@ LONGEST = (
     "end_to_end/test_lost_clusters.py",
     "examples/test_criteo_examples.py",
     "helm/test_chart_runs.py",
+    "service/process/test_cluster_lives.py",
     "service/process/test_killed_processes.py",
     "service/process/test_serve_processes.py",
     "deploy/node/test_node_runs.py",

@@ -23,9 +23,8 @@ _SETTLE_S = 8.0
 """Until the passes are over in which jobs were handed over."""
 _TOLD_EVERY_S = 6.0
 _SCHEDULER = """
-import sys, threading, time
-sys.path.insert(0, "tests/support")
-from fake_scheduler import FakeScheduler
+import sys, time
+from benchmarks.service_bench.simulated_scheduler import FakeScheduler
 with FakeScheduler(num_workers=int(sys.argv[1]), with_records=True) as scheduler:
     print(scheduler.url, flush=True)
     while True:

@@ -105,9 +105,8 @@ def test_a_scheduler_without_jobs_or_without_a_coordinator() -> None:
     found: list[Any] = [None]
     watch = Watch(lambda: found[0])
     assert watch.look().job is None
+    for documents, anew in ((MadeDocuments(), False), (MadeDocuments(job("b")), True)):
+        found[0] = documents
+        assert watch.look().anew == anew
     found[0] = MadeDocuments()
     assert (watch.look().job, watch.look().jobs) == (None, [])
-    found[0] = MadeDocuments(job("b"))
-    assert watch.look().anew
-    found[0] = MadeDocuments()
-    assert (watch.look().job, watch.look().anew) == (None, False)

@@ -124,12 +124,3 @@ def see_it_dark_where_the_reader_wants_it(tab: Tab, shot: Path) -> None:
     with Image.open(shot) as picture:
         grey = picture.convert("L")
     assert ImageStat.Stat(grey).median[0] < 60
-
-
-@pytest.mark.slow
-def test_a_job_that_is_not_there_and_two_that_are(url: str, tab: Tab) -> None:
-    tab.open(url + "/distrain?job=nosuch")
-    tab.page.get_by_text("No job nosuch is known here.").wait_for()
-    tab.open(url + "/distrain?with=nightly-20261121-020000-abcd")
-    tab.page.get_by_text("laid over: nightly-20261121-020000-abcd, succeeded").wait_for()
-    assert tab.evaluate(f"{NAMED}('loss').renderers[3].data_source.get_length()") == 120

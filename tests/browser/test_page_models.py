@@ -12,7 +12,7 @@ from bokeh.document.events import DocumentPatchedEvent
 from bokeh.models import ColumnDataSource, DataTable, GlyphRenderer
 from made_documents import MadeDocuments, job
 
-from distrain.pages.page import PANELS, TrainingPage
+from distrain.pages.page import TrainingPage
 from distrain.pages.watching import Watch
 
 
@@ -41,25 +41,12 @@ def named(page: TrainingPage) -> dict[str, Any]:
     return {model.name: model for model in page.root.references() if model.name}
 
 
-def lines(models: dict[str, Any]) -> dict[str, int]:
-    """Points per line of the figure by rank."""
-    ranks = {name: model for name, model in models.items() if name.startswith("rank ")}
-    return {name: len(line.data_source.data["elapsed_s"]) for name, line in ranks.items()}
-
-
-def test_every_panel_is_called_what_its_url_says() -> None:
-    assert [make().name for make in PANELS] == [make.__name__.replace("_", "-") for make in PANELS]
-
-
-def test_a_look_at_an_unchanged_job_sends_nothing(page: TrainingPage) -> None:
+def test_a_look_sends_new_points_and_nothing_else(
+    page: TrainingPage, documents: MadeDocuments
+) -> None:
     doc = Document()
     doc.add_root(page.root)
     assert changes_of_a_look(page, doc) == []
-
-
-def test_new_points_are_streamed(page: TrainingPage, documents: MadeDocuments) -> None:
-    doc = Document()
-    doc.add_root(page.root)
     documents.steps["b"] += 1
     kinds = {event.kind for event in changes_of_a_look(page, doc)}
     assert kinds <= {"ColumnsStreamed", "ModelChanged"}
@@ -98,6 +85,11 @@ def test_curves_can_be_drawn_over_rows_or_time(page: TrainingPage) -> None:
     (switch,) = (model for model in models if model.name == "x")
     switch.active = 1
     assert axes() == {"elapsed_s"}
+    named_models = named(page)
+    source = named_models["time-by-phase"].renderers[0].data_source
+    assert source.data["data_wait"] == [25.0, 25.0], "of the attempt"
+    named_models["window"].active = 1
+    assert source.data["data_wait"] == [100.0, 100.0], "of the last report"
 
 
 def test_all_losses_are_in_range_but_a_wild_start(documents: MadeDocuments) -> None:
@@ -141,34 +133,6 @@ def test_another_job_is_laid_over_and_taken_away(documents: MadeDocuments) -> No
     models["with"].value = ""
     assert points() == [0, 0, 0, 0]
     assert "laid over" not in head.text
-
-
-def test_the_table_shows_many_jobs_without_scrolling() -> None:
-    documents = MadeDocuments(*(job(f"job-{number}") for number in range(11)))
-    page = TrainingPage(Watch(lambda: documents), "tcp://a:1")
-    page.look()
-    assert page.root.select_one({"type": DataTable}).height >= 12 * 25
-
-
-def test_bars_show_the_attempt_or_the_last_report(page: TrainingPage) -> None:
-    models = named(page)
-    source = models["time-by-phase"].renderers[0].data_source
-    assert source.data["data_wait"] == [25.0, 25.0]
-    models["window"].active = 1
-    assert source.data["data_wait"] == [100.0, 100.0]
-
-
-def test_lines_of_ranks_are_kept_for_other_jobs(documents: MadeDocuments) -> None:
-    documents.num_ranks = 12
-    page = TrainingPage(Watch(lambda: documents), "tcp://a:1")
-    page.look()
-    models = named(page)
-    assert lines(models) == {f"rank {n}": 1 for n in range(12)}
-    models["job"].value = "a"
-    documents.num_ranks = 2
-    documents.generation += 1
-    page.look()
-    assert lines(named(page)) == {f"rank {n}": int(n < 2) for n in range(12)}
 
 
 def test_a_page_that_is_open_for_days_does_not_grow(documents: MadeDocuments) -> None:

@@ -91,13 +91,15 @@ def test_retries_end_at_the_deadline_and_say_what_was_tried() -> None:
     with (
         ScriptedService(script(Reply(drop=True))) as service,
         client_of(service, patience) as client,
-        pytest.raises(ServiceUnavailable, match="gave no answer to POST /v1/jobs") as caught,
+        pytest.raises(ServiceUnavailable) as caught,
     ):
         client.submit(SPEC)
-    assert caught.value.exit_code == 69
-    assert "times in" in str(caught.value)
+    assert (caught.value.exit_code, caught.value.where["server"]) == (69, service.address)
+    assert "times in" in caught.value.where["tried"]
     assert TOKEN not in str(caught.value)
     assert len(service.seen) > 1
+    with Client(service.address, retries=patience) as client, pytest.raises(ServiceUnavailable):
+        client.me()  # nobody is there any more
 
 
 @pytest.mark.parametrize("looked_at", [Reply(drop=True), Reply(200, [])], ids=["drop", "list"])
@@ -113,20 +115,11 @@ def test_no_error_shows_the_token_that_a_service_repeats(looked_at: Reply) -> No
         ScriptedService(answer) as service,
         client_of(service, Retries(for_s=0.02, first_s=0.01)) as client,
     ):
-        with pytest.raises(ServiceError, match=r"/v1/preflights/\[token\]") as caught:
+        with pytest.raises(ServiceError, match=r"\[token\]") as caught:
             client.validate(SPEC, data=True)
-        assert TOKEN not in str(caught.value)
-        with pytest.raises(WaitTimedOut, match=r"\[token\] has not ended") as timed_out:
+        with pytest.raises(WaitTimedOut, match=r"\[token\]") as timed_out:
             client.wait("dlrm-1", timeout_s=0.0)
-        assert TOKEN not in str(timed_out.value)
-
-
-def test_a_service_that_is_not_there() -> None:
-    patience = Retries(for_s=0.02, first_s=0.01)
-    with ScriptedService(script(Reply())) as service:
-        address = service.address
-    with Client(address, retries=patience) as client, pytest.raises(ServiceUnavailable):
-        client.me()
+        assert TOKEN not in str(caught.value) + str(timed_out.value)
 
 
 def test_a_pause_that_the_service_asks_for_is_made_or_the_refusal_is_told_at_once() -> None:
@@ -135,23 +128,21 @@ def test_a_pause_that_the_service_asks_for_is_made_or_the_refusal_is_told_at_onc
     with (
         ScriptedService(script(refusal)) as service,
         client_of(service) as client,
-        pytest.raises(RequestRefused, match="10 of 10 queued jobs") as caught,
+        pytest.raises(RequestRefused) as caught,
     ):
         client.submit(SPEC)
     assert len(service.seen) == 1
-    assert caught.value.code == "quota"
-    assert caught.value.hint == "Try again in 3600 s."
+    assert (caught.value.code, "3600 s" in str(caught.value.hint)) == ("quota", True)
 
 
 def test_what_has_no_key_and_makes_something_is_not_repeated() -> None:
     with (
         ScriptedService(script(Reply(drop=True))) as service,
         client_of(service) as client,
-        pytest.raises(ServiceUnavailable, match="POST /v1/tokens") as caught,
+        pytest.raises(ServiceUnavailable) as caught,
     ):
         client.make_token(label="ci")
-    assert len(service.seen) == 1
-    assert caught.value.hint == "It may have been done: look before you repeat it."
+    assert (len(service.seen), bool(caught.value.hint)) == (1, True)
 
 
 @pytest.mark.parametrize(
@@ -180,15 +171,15 @@ def test_refusals_are_errors_with_the_services_words(
     with (
         ScriptedService(script(refusal)) as service,
         client_of(service) as client,
-        pytest.raises(ServiceError, match="no such thing") as caught,
+        pytest.raises(ServiceError) as caught,
     ):
         client.job("dlrm-1")
     error = caught.value
     assert type(error) is kind
     assert (error.exit_code, error.code, error.status) == (exit_code, code, status)
     assert [one.pointer for one in error.pointers] == ["/spec/train/epochs"]
-    assert "/spec/train/epochs: is 0" in str(error)
-    assert "hint: Look again." in str(error)
+    assert (error.where["/spec/train/epochs"], error.hint) == ("is 0", "Look again.")
+    assert error.message.startswith("no such thing for")
     assert TOKEN not in str(error)
     again = pickle.loads(pickle.dumps(error))
     assert (type(again), str(again), again.pointers) == (kind, str(error), error.pointers)
@@ -258,13 +249,9 @@ def found_by(word: str, *ids: str) -> Job:
 def test_a_job_is_found_by_the_beginning_of_its_id() -> None:
     assert found_by("dlrm-1", "dlrm-1", "dlrm-12").id == "dlrm-1"
     assert found_by("dl", "mlp-1", "dlrm-12").id == "dlrm-12"
-    with pytest.raises(InputError, match="beginning of several"):
-        found_by("dlrm", "dlrm-1", "dlrm-2")
-    with pytest.raises(NotFound, match="there is no job 'x'") as caught:
-        found_by("x", "dlrm-1")
-    assert caught.value.exit_code == 102
-    with pytest.raises(InputError, match="is no job's id"):
-        found_by("../tokens")
+    for word, kind in (("dlrm", InputError), ("x", NotFound), ("../tokens", InputError)):
+        with pytest.raises(kind, match=word):
+            found_by(word, "dlrm-1", "dlrm-2")
 
 
 def test_tags_are_set_one_by_one_whatever_others_change_meanwhile() -> None:
@@ -330,6 +317,7 @@ def test_wait_tells_each_change_and_lasts_through_a_restart_of_the_service() -> 
         Reply(200, job_document(state="running")),
         Reply(drop=True),
         Reply(503),
+        Reply(500, b"Internal Server Error"),  # by a server that is being stopped
         Reply(200, job_document(state="hibernating")),
         Reply(200, job_document(state="succeeded")),
     )
@@ -338,27 +326,19 @@ def test_wait_tells_each_change_and_lasts_through_a_restart_of_the_service() -> 
     assert seen == ["running", "hibernating", "succeeded"]
     assert job.is_final
     assert {request.path for request in service.seen} == {"/v1/jobs/dlrm-1/wait"}
+    held_s = {float(request.params["timeout_s"]) for request in service.seen}
+    assert max(held_s) < QUICK.for_s, "a service that holds a request is not a silent one"
 
 
 def test_wait_ends_with_its_time() -> None:
     with (
         ScriptedService(waiting("running")) as service,
         client_of(service) as client,
-        pytest.raises(WaitTimedOut, match=r"has not ended within 0\.05 s") as caught,
+        pytest.raises(WaitTimedOut) as caught,
     ):
         client.wait("dlrm-1", timeout_s=0.05)
     assert caught.value.exit_code == 104
-
-
-def test_spec_mistakes_are_an_answer_of_validate() -> None:
-    mistakes = [{"pointer": "/spec/train/epochs", "detail": "is 0"}]
-    refusal = problem(422, "bad_spec", errors=mistakes)
-    good = Reply(200, {"spec": {"name": "a"}, "errors": [], "placement": {"ranks": 2}})
-    with ScriptedService(script(refusal, good)) as service, client_of(service) as client:
-        refused, checked = client.validate(SPEC), client.validate(SPEC, cluster="gpu-a")
-    assert (refused.is_good, refused.errors) == (False, tuple(mistakes))
-    assert (checked.is_good, checked.spec) == (True, {"name": "a"})
-    assert service.seen[1].body == {"spec": SPEC, "cluster": "gpu-a"}
+    assert float(service.seen[0].params["timeout_s"]) <= 0.05
 
 
 def test_resume_and_clone_bear_keys_and_cancel_is_repeatable() -> None:
@@ -367,36 +347,13 @@ def test_resume_and_clone_bear_keys_and_cancel_is_repeatable() -> None:
         assert client.clone("dlrm-0", {"train.epochs": 3}).parent == "dlrm-0"
         client.resume("dlrm-1", key="mine")
         client.cancel("dlrm-1", grace_s=5)
-        with pytest.raises(InputError, match="cannot be sent as Idempotency-Key"):
+        with pytest.raises(InputError, match="Idempotency-Key"):
             client.resume("dlrm-1", key="müller\n")
     first, second, resumed, cancelled = service.seen
     assert first.headers["idempotency-key"] == second.headers["idempotency-key"]
     assert (first.path, first.body) == ("/v1/jobs/dlrm-0/clone", {"set": {"train.epochs": 3}})
     assert (resumed.path, resumed.headers["idempotency-key"]) == ("/v1/jobs/dlrm-1/resume", "mine")
     assert (cancelled.path, cancelled.body) == ("/v1/jobs/dlrm-1/cancel", {"grace_s": 5})
-
-
-def test_people_and_clusters() -> None:
-    documents: dict[str, Any] = {
-        "/v1/me": {"user": "alice", "scopes": ["read"], "roles": {"ads": "viewer"}},
-        "/v1/clusters": {"clusters": [{"name": "gpu-a", "state": "up", "free": 3}]},
-        "/v1/tokens": {"tokens": [{"id": "1", "label": "ci"}]},
-        "/v1/jobs/dlrm-1/metrics": {"records": [{"step": 5}], "cursor": "9"},
-        "/v1/jobs/dlrm-1/artifacts": {"artifacts": [{"name": "a/b", "size_bytes": 3}]},
-        "/v1/jobs/dlrm-1/spec": {"spec": {"name": "dlrm"}},
-    }
-    with (
-        ScriptedService(lambda seen: Reply(200, documents[seen.path])) as service,
-        client_of(service) as client,
-    ):
-        assert client.me().user == "alice"
-        assert client.clusters()[0].document["free"] == 3
-        assert client.tokens()[0].label == "ci"
-        records = client.metrics("dlrm-1", since="4")
-        assert (records.records, records.cursor) == (({"step": 5},), "9")
-        assert client.artifacts("dlrm-1")[0].name == "a/b"
-        assert client.spec("dlrm-1") == {"name": "dlrm"}
-    assert service.seen[3].params == {"since": "4"}
 
 
 def test_asyncio_calls_it_in_threads_at_the_same_time() -> None:

@@ -9,12 +9,14 @@ import sys
 from pathlib import Path
 
 import pytest
+from fake_kube import make_certificate
 from scripted_service import Reply, ScriptedService
 
 from distrain.client import (
     Client,
     Login,
     Retries,
+    ServiceError,
     ServiceUnavailable,
     find_login,
     parse_address,
@@ -66,30 +68,25 @@ def test_addresses(text: str, base_url: str, is_private: bool) -> None:
     ],
 )
 def test_what_is_no_address(text: str) -> None:
-    with pytest.raises(InputError, match="is not the address of a service") as caught:
+    with pytest.raises(InputError) as caught:
         parse_address(text)
-    assert "https://HOST" in str(caught.value)
-
-
-def test_a_password_in_an_address_is_refused_and_not_repeated() -> None:
-    with pytest.raises(InputError, match="user name or a password") as caught:
-        parse_address("https://alice:secret@jobs.example")
-    assert "secret" not in str(caught.value)
+    assert caught.value.hint
 
 
 def test_a_token_is_not_sent_over_plain_http_unless_that_is_allowed() -> None:
-    with pytest.raises(InputError, match="not sent over plain http") as caught:
-        Client("http://jobs.example", TOKEN)
-    assert TOKEN not in str(caught.value)
+    for address, secret in (("http://jobs.example", TOKEN), ("https://a:secret@b", "secret")):
+        with pytest.raises(InputError) as caught:
+            Client(address, TOKEN)
+        assert secret not in str(caught.value)
     Client("http://jobs.example", TOKEN, plain_http=True).close()
     Client("http://jobs.example").close()  # no token, no secret
-    with pytest.raises(InputError, match="no service is named"):
-        Client()
+    with pytest.raises(InputError):
+        Client()  # nobody is logged in
 
 
 @pytest.mark.parametrize("token", ["", "dtr_a b", "dtr_a\n\nHost: x", "dtr_é"])
 def test_a_token_that_is_none_is_refused_without_being_shown(token: str) -> None:
-    with pytest.raises(InputError, match="the token is empty, or holds") as caught:
+    with pytest.raises(InputError) as caught:
         Client("https://jobs.example", token)
     assert not token or token not in str(caught.value)
 
@@ -107,7 +104,7 @@ def test_a_redirect_is_not_followed_with_the_token(config: Path) -> None:
         with (
             ScriptedService(lambda seen: Reply(307, b"", to)) as service,
             Client(service.address, TOKEN, retries=ONCE) as client,
-            pytest.raises(Exception, match="the service answered 307"),
+            pytest.raises(ServiceError),
         ):
             client.me()
         assert other.seen == []
@@ -140,28 +137,22 @@ def test_a_unix_socket(tmp_path: Path) -> None:
 def test_a_file_of_an_authority_that_is_none(tmp_path: Path) -> None:
     (tmp_path / "ca.pem").write_text("no certificate")
     for name in ("ca.pem", "absent.pem"):
-        with pytest.raises(InputError, match="certificate authority cannot be used"):
+        with pytest.raises(InputError, match=name):
             Client("https://jobs.example", ca_file=tmp_path / name)
 
 
 def test_a_certificate_that_nobody_vouches_for_is_told_at_once(tmp_path: Path) -> None:
-    words = (
-        "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj /CN=127.0.0.1"
-    )
-    more = ["-addext", "subjectAltName=IP:127.0.0.1", "-keyout", "key.pem", "-out", "cert.pem"]
-    subprocess.run(
-        ["openssl", *words.split(), *more], cwd=tmp_path, check=True, capture_output=True
-    )
+    certificate, key = make_certificate(tmp_path)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(tmp_path / "cert.pem", tmp_path / "key.pem")
+    context.load_cert_chain(certificate, key)
     with ScriptedService(lambda seen: Reply(200, {"user": "alice"}), tls=context) as service:
         with (
             Client(service.address, TOKEN) as client,  # with all its patience
-            pytest.raises(ServiceUnavailable, match="certificate verify failed") as caught,
+            pytest.raises(ServiceUnavailable) as caught,
         ):
             client.me()
-        assert "once" in str(caught.value)
-        with Client(service.address, TOKEN, ca_file=tmp_path / "cert.pem") as client:
+        assert "once" in caught.value.where["tried"]
+        with Client(service.address, TOKEN, ca_file=certificate) as client:
             assert client.me().user == "alice"
 
 
@@ -173,14 +164,9 @@ def test_logins_are_kept_for_this_user_alone(config: Path) -> None:
     assert [file.name for file in config.parent.iterdir()] == ["servers.json"]
 
     found = find_login()
-    assert found is not None
-    assert (found.address, found.token, found.user) == ("https://a.example", TOKEN, "alice")
-    other = find_login("https://b.example/")
-    assert other is not None
-    assert other.token == "dtr_b"
-    stranger = find_login("https://c.example")
-    assert stranger is not None
-    assert stranger.token is None  # a token goes to the address that it was stored for
+    assert found == Login("https://a.example", TOKEN, "alice")
+    assert token_for("https://b.example/") == "dtr_b"
+    assert token_for("https://c.example") is None  # a token goes to the address of its login
 
     config.chmod(0o644)
     assert find_login() is not None
@@ -206,9 +192,8 @@ def test_a_token_of_the_environment_is_for_the_environments_server() -> None:
 def test_a_damaged_file_of_logins_is_told_without_its_content(config: Path, text: str) -> None:
     config.parent.mkdir(parents=True)
     config.write_text(text)
-    with pytest.raises(InputError, match="file of logins cannot be read") as caught:
+    with pytest.raises(InputError, match=config.name):
         find_login()
-    assert str(config) in str(caught.value)
 
 
 def test_the_client_is_light() -> None:

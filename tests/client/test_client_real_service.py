@@ -1,24 +1,14 @@
 """Both clients against the service's real API: every method, and connections that are cut."""
 
 import inspect
-import json
-import random
-import re
-import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
-from cutting_proxy import cutting
-from dask_world import wait_for
 from live_service import LiveService, live_service
 from scripted_service import Reply, ScriptedService, Seen
-from service_store import submitted
 
-from distrain.cli.main import cli
 from distrain.client import (
     Client,
     NotAuthorised,
@@ -28,9 +18,9 @@ from distrain.client import (
     Retries,
     WaitTimedOut,
 )
-from distrain.run_paths import log_end
-from distrain.service.settings import ClusterProfile, Limits
+from distrain.service.settings import ClusterProfile
 from distrain.service.values import Phase, Quota, Role
+from distrain.worker.log_pump import BoundedLog
 
 SPEC: dict[str, Any] = {
     "name": "clicks",
@@ -82,22 +72,6 @@ def _nobody_is_logged_in(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Non
         monkeypatch.delenv(name, raising=False)
 
 
-def write_log(service: LiveService, job_id: str, text: bytes, attempt: int = 1) -> None:
-    job = service.store.job(job_id)
-    assert job is not None
-    path = service.paths(job).log(0, attempt)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(text)
-
-
-def close_log(service: LiveService, job_id: str, attempt: int = 1) -> None:
-    """Write the mark that a rank leaves which ends in order: readers wait for no more."""
-    job = service.store.job(job_id)
-    assert job is not None
-    path = service.paths(job).log(0, attempt)
-    log_end(path).write_text(f"{path.stat().st_size}\n")
-
-
 class Story:
     """A job from its submission to its deletion, told to either kind of client.
 
@@ -146,8 +120,9 @@ class Story:
         job = service.store.job(job_id)
         assert job is not None
         job = service.change(job, phase=Phase.HANDED_OVER, state="running", attempt=1)
-        write_log(service, job_id, b"one\ntwo\n")
-        close_log(service, job_id)
+        log = BoundedLog(service.paths(job).log(0, 1))
+        log.write(b"one\ntwo\n")
+        log.close()
         service.paths(job).metrics.write_text('{"step": 10}\n{"step": 20}\n')
         service.end(job)
         events = did("follow", job_id, "0")
@@ -174,6 +149,9 @@ class Story:
         resumed = did("resume", job_id, {"train.epochs": 3})
         assert (resumed.id, resumed.state, resumed.resumes) == (job_id, "queued", 1)
         assert did("cancel", job_id, force=True).is_final
+        waits = did("submit", SPEC)
+        assert did("cancel", waits.id).state == "cancelled"
+        assert did("logs", waits.id, follow=True) == [], "it never ran"
 
     def people(self) -> None:
         did = self.did
@@ -203,175 +181,26 @@ def test_every_method_of_the_client(service: LiveService, token: str, tmp_path: 
     assert called == METHODS
 
 
-@pytest.mark.slow
-def test_events_through_a_hundred_cuts_are_those_of_the_service(
-    service: LiveService, token: str
+def test_refusals_of_a_real_service_are_errors_of_their_kind(
+    service: LiveService, token: str, tmp_path: Path
 ) -> None:
-    job = service.job()
-    for step in range(100):
-        job = service.change(
-            job, phase=Phase.HANDED_OVER, state="running", attempt=1, priority=step
-        )
-    service.end(job)
-    with Client(service.url, token) as client:
-        straight = [(one.id, one.kind, one.data.get("rev")) for one in client.follow(job.id, "0")]
-    with (
-        cutting(service.url, 100, 1300) as proxy,
-        Client(proxy.url, token, retries=QUICK) as client,
-    ):
-        found = [(one.id, one.kind, one.data.get("rev")) for one in client.follow(job.id, "0")]
-        assert proxy.done == 100
-    assert found == straight
-    assert len({number for number, kind, _ in found if kind != "end"}) == len(found) - 1 == 102
-
-
-@pytest.mark.slow
-def test_a_log_through_a_hundred_cuts_is_the_file(service: LiveService, token: str) -> None:
-    job = service.job()
-    job = service.change(job, phase=Phase.HANDED_OVER, state="running", attempt=1)
-    draw = random.Random(3)
-    pieces = [draw.randbytes(draw.randrange(1, 20_000)) for _ in range(60)]
-    path = service.paths(job).log(0, 1)
-    path.parent.mkdir(parents=True)
-    path.touch()
-
-    def write() -> None:
-        for piece in pieces:
-            with path.open("ab") as file:
-                file.write(piece)
-        close_log(service, job.id)
-        service.end(job)
-
-    with (
-        cutting(service.url, 100, 12_000) as proxy,
-        Client(proxy.url, token, retries=QUICK) as client,
-    ):
-        writer = threading.Thread(target=write)
-        writer.start()
-        found = b"".join(client.logs(job.id, follow=True))
-        writer.join()
-        assert proxy.done == 100
-    assert found == b"".join(pieces)
-
-
-def test_a_log_of_a_queued_job_that_restarts_holds_both_attempts(
-    service: LiveService, token: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("distrain.client.streams._POLL_S", (0.01, 0.05))
-    job = service.job()
-    found: list[bytes] = []
-    with Client(service.url, token, retries=QUICK) as client:
-        reader = threading.Thread(
-            target=lambda: found.extend(client.logs(job.id, follow=True)), name="reader"
-        )
-        reader.start()
-        running = service.change(job, phase=Phase.HANDED_OVER, state="running", attempt=1)
-        write_log(service, job.id, b"first\n")
-        wait_for(lambda: b"".join(found) == b"first\n", "the first attempt's log")
-        close_log(service, job.id)
-        service.change(running, state="restarting", attempt=2)
-        write_log(service, job.id, b"second\n", attempt=2)
-        wait_for(lambda: b"".join(found) == b"first\nsecond\n", "the second attempt's log")
-        assert reader.is_alive()
-        close_log(service, job.id, attempt=2)
-        service.end(running)
-        reader.join(20)
-        assert not reader.is_alive()
-    assert b"".join(found) == b"first\nsecond\n"
-
-
-def test_the_log_of_a_job_that_never_ran_is_empty_and_ends(
-    service: LiveService, token: str
-) -> None:
-    job = service.job()
-    with Client(service.url, token, retries=QUICK) as client:
-        assert list(client.logs(job.id)) == []
-        assert client.cancel(job.id).state == "cancelled"
-        began_s = time.monotonic()
-        assert list(client.logs(job.id, follow=True)) == []
-        assert time.monotonic() - began_s < 10  # and not the 15 s of a rank that was killed
-
-
-def test_a_submission_whose_answer_is_lost_makes_one_job(service: LiveService, token: str) -> None:
-    with (
-        cutting(service.url, 5, 40) as proxy,
-        Client(proxy.url, token, retries=QUICK) as client,
-    ):
-        job = client.submit({**SPEC, "name": "lost"})
-        clone = client.clone(job.id)
-        assert proxy.done == 5
-        assert job.replayed
-    with Client(service.url, token) as client:
-        assert {one.id for one in client.jobs(text="lost")} == {job.id, clone.id}
-
-
-@pytest.mark.slow
-def test_all_pages_of_many_jobs_come_once_each(
-    service: LiveService, token: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    made = [submitted(service.store, name="many").id for _ in range(230)]
-    with Client(service.url, token) as client:
-        found = [one.id for one in client.jobs(text="many", page_jobs=200)]
-    assert found == made[::-1]
-    monkeypatch.setenv("DISTRAIN_SERVER", service.url)
-    monkeypatch.setenv("DISTRAIN_TOKEN", token)
-    done = CliRunner().invoke(cli, ["jobs", "--limit", "220", "--json"])
-    listed = [one["job_id"] for one in json.loads(done.stdout)["jobs"]]
-    assert listed == made[:-221:-1]
-
-
-def test_what_a_service_refuses(service: LiveService, token: str, tmp_path: Path) -> None:
     job = service.job()
     with Client(service.url, token) as client:
         with pytest.raises(RequestRefused) as bad:
             client.submit({**SPEC, "train": {"epochs": 0, "nonsense": 1}})
-        assert {one.pointer for one in bad.value.pointers} == {
-            "/spec/train/epochs",
-            "/spec/train/nonsense",
-        }
-        client.submit(SPEC, key="reused")
-        with pytest.raises(RequestRefused) as reused:
-            client.submit({**SPEC, "name": "other"}, key="reused")
-        assert reused.value.code == "key_reused"
-        waiting = client.submit(SPEC)
-        with pytest.raises(NotFinished):
-            client.resume(waiting.id)
+        pointers = {one.pointer for one in bad.value.pointers}
+        assert pointers == {"/spec/train/epochs", "/spec/train/nonsense"}
         with pytest.raises(NotFound):
             client.download(job.id, "nothing.json", tmp_path / "nothing.json")
         assert not list(tmp_path.glob("*nothing*"))
-    with Client(service.url, "dtr_0123456789_nosuchtoken_abcdef") as client:
-        with pytest.raises(NotAuthorised) as unknown:
-            client.me()
-        assert unknown.value.status == 401
-    with Client(service.url, service.token("mallory").label) as client, pytest.raises(NotFound):
-        client.job(job.id)
-    with Client(service.url, service.token("bob", Role.VIEWER).label) as client:
-        with pytest.raises(NotAuthorised) as viewer:
+    for text, kind, status in (
+        ("dtr_0123456789_nosuchtoken_abcdef", NotAuthorised, 401),
+        (service.token("mallory").label, NotFound, 404),
+        (service.token("bob", Role.VIEWER).label, NotAuthorised, 403),
+    ):
+        with Client(service.url, text) as client, pytest.raises(kind) as refused:
             client.cancel(job.id)
-        assert viewer.value.status == 403
-
-
-def test_the_longest_hold_is_shorter_than_the_retries(service: LiveService, token: str) -> None:
-    """A service that holds a request for as long as it is asked to is not a silent one."""
-    job = service.job()
-    with Client(service.url, token, retries=Retries(for_s=0.5)) as client:
-        ender = threading.Timer(1.5, lambda: service.end(job))
-        ender.start()
-        assert client.wait(job.id).state == "succeeded"
-        ender.join()
-
-
-def test_one_who_asks_too_often_is_told_when_to_come_back(tmp_path: Path) -> None:
-    limits = Limits(reads_per_s=0.1, submits_per_s=1e6)
-    with live_service(tmp_path, {"limits": limits}) as service:
-        token = service.token("alice", Role.SUBMITTER).label
-        with (
-            Client(service.url, token, retries=Retries(for_s=0.1)) as client,
-            pytest.raises(RequestRefused) as rate,
-        ):
-            list(iter(client.me, None))
-    assert rate.value.status == 429
-    assert re.search(r"Try again in \d+ s", str(rate.value.hint))
+        assert refused.value.status == status
 
 
 def test_a_validation_with_data_waits_for_what_a_worker_finds(
@@ -396,13 +225,3 @@ def test_a_validation_with_data_waits_for_what_a_worker_finds(
     assert not lost.is_good
     assert lost.errors[0]["detail"] == "the worker has died"
     assert not gateway.outcomes
-
-
-def test_a_wait_outlives_a_server_that_drops_it_as_it_stops() -> None:
-    """A server that is being stopped gives 500 without a document to what it still holds."""
-    replies = [Reply(500, b"Internal Server Error"), Reply(200, {"id": "a", "state": "succeeded"})]
-    with (
-        ScriptedService(lambda seen: replies.pop(0)) as service,
-        Client(service.address, retries=QUICK) as client,
-    ):
-        assert client.wait("a").state == "succeeded"

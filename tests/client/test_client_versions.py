@@ -8,11 +8,10 @@ from typing import Any
 import pytest
 from api_world import api_world
 from click.testing import CliRunner
-from scripted_service import Reply, ScriptedService, Seen, problem
+from scripted_service import Reply, ScriptedService, Seen
 
 from distrain.cli.main import cli
-from distrain.client import Client, RequestRefused, Retries
-from distrain.errors import DistrainError
+from distrain.client import Client, Retries
 
 PATHS = ("/v1/jobs", "/v1/jobs/{job}", "/v1/jobs/{job}/spec", "/v1/jobs/{job}/metrics")
 PATHS += ("/v1/jobs/{job}/artifacts", "/v1/clusters", "/v1/me", "/v1/tokens")
@@ -98,35 +97,11 @@ def test_calls_and_commands_take_the_answers_of_other_versions(
             assert len(client.tokens()) == 1
         monkeypatch.setenv("DISTRAIN_SERVER", service.address)
         monkeypatch.setenv("DISTRAIN_TOKEN", "token")
-        shown = "hibernating" if change is newer else "queued"
-        for words, text in (
-            (("jobs",), shown),
-            (("status", job_id), shown),
-            (("wait", job_id), "succeeded"),
-            (("attach", job_id), "succeeded"),
-            (("cancel", job_id), "asked to stop"),
-            (("priority", job_id, "3"), "priority"),
-            (("clone", job_id), "is submitted"),
-            (("resume", job_id), "is to be resumed"),
-            (("logs", job_id, "--rank", "0"), "line"),
-        ):
-            done = CliRunner().invoke(cli, list(words))
-            assert done.exit_code == 0, (words, done.output, done.exception)
-            assert text in done.output, words
-            if words[0] not in ("logs",):
-                done = CliRunner().invoke(cli, [*words, "--json"])
-                assert json.loads(done.stdout)["version"] == 1
-
-
-def test_a_problem_of_a_kind_that_is_not_known_is_told_in_its_own_words() -> None:
-    def answer(seen: Seen) -> Reply:
-        errors = [{"pointer": "/moon", "detail": "it is full", "severity": 3}]
-        return problem(418, "eclipse", detail="not tonight", hint="Wait.", errors=errors, more=[1])
-
-    with ScriptedService(answer) as service, Client(service.address, "token") as client:
-        with pytest.raises(RequestRefused) as refused:
-            client.job("a")
-        assert isinstance(refused.value, DistrainError)
-        assert (refused.value.code, refused.value.status) == ("eclipse", 418)
-        for words in ("not tonight", "/moon: it is full", "Wait."):
-            assert words in str(refused.value)
+        commands = ("jobs", "status", "wait", "attach", "cancel", "priority 3", "clone", "resume")
+        for words in commands:
+            command, *more = words.split()
+            arguments = [command, *([job_id] if command != "jobs" else []), *more]
+            for form in ([], ["--json"]):
+                done = CliRunner().invoke(cli, [*arguments, *form])
+                assert done.exit_code == 0, (words, done.output, done.exception)
+            assert json.loads(done.stdout)["version"] == 1

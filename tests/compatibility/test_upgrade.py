@@ -10,8 +10,9 @@ import tarfile
 from pathlib import Path
 
 import pytest
-from service_processes import end_cluster, serving, until
+from service_processes import end_cluster, serving
 from small_jobs import small_document, write_prepared
+from waiting import until
 
 from distrain.cluster import read_started
 from distrain.version import build
@@ -82,7 +83,7 @@ def running(client, place, attempt, step):
         at_work = job["state"] == "running" and job["attempt"] == attempt
         return at_work and (job["step"] or 0) > step and job
 
-    return until(found, LONG_S)
+    return until(found, within_s=LONG_S)
 
 
 def test_a_running_job_goes_on_through_an_upgrade_and_its_way_back(earlier, tmp_path):

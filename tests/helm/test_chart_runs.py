@@ -10,8 +10,8 @@ import pytest
 import yaml
 from chart_pods import Network, Pod
 from helm_chart import find, rendered
-from service_processes import until
 from small_jobs import small_document, write_prepared
+from waiting import until
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -39,9 +39,9 @@ def cluster(tmp_path_factory):
             pod.start()
             started[name] = pod
             if name == "scheduler":  # Kubernetes starts workers again that came too early
-                until(lambda pod=pod: pod.answers("startupProbe"), 280)
+                until(lambda pod=pod: pod.answers("startupProbe"), within_s=280)
         for pod in started.values():
-            until(lambda pod=pod: pod.answers("startupProbe"), 280)
+            until(lambda pod=pod: pod.answers("startupProbe"), within_s=280)
         yield started
 
 
@@ -49,7 +49,7 @@ def test_pods_are_well(cluster):
     for pod in cluster.values():
         assert pod.answers("livenessProbe")
         if "readinessProbe" in pod.container:
-            until(lambda pod=pod: pod.answers("readinessProbe"), 100)
+            until(lambda pod=pod: pod.answers("readinessProbe"))
 
 
 def test_they_listen_where_the_network_policies_let_peers_in(cluster):

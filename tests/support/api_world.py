@@ -1,14 +1,21 @@
-"""A service's API over a real database, with users of every role, for tests."""
+"""A service's API over a real database, with users of every role, for tests.
 
-from collections.abc import Iterator
+It is asked in this process, or over HTTP where `served` gives it a port.
+"""
+
+import socket
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import httpx2
+import uvicorn
 from fastapi import FastAPI
 from starlette.testclient import TestClient
+from waiting import until
 
 from distrain.service.access import token_sha256
 from distrain.service.access.sessions import make_token
@@ -76,23 +83,11 @@ class World:
 
     def change(self, job_id: str, **columns: Any) -> Job:
         """Write a job as a reconciler would."""
-        job = self.store.job(job_id)
-        assert job is not None
-        lease = self.store.take_lease(f"cluster:{job.cluster}", "test")
-        assert lease is not None
-        assert not self.store.record(lease, [JobChange(job.id, job.rev, columns)])
-        changed = self.store.job(job_id)
-        assert changed is not None
-        return changed
+        return write_job(self.store, job_id, columns)
 
     def hold(self, job_id: str, since_s: float) -> None:
         """Have a job's ranks held since then, as a reconciler writes it."""
-        job = self.store.job(job_id)
-        assert job is not None
-        lease = self.store.take_lease(f"cluster:{job.cluster}", "test")
-        assert lease is not None
-        attempts = [Attempt(job.id, 1, "boot", since_s)]
-        assert not self.store.record(lease, [JobChange(job.id, job.rev, {}, attempts)])
+        write_job(self.store, job_id, {}, [Attempt(job_id, 1, "boot", since_s)])
 
     def end(self, job_id: str, state: str = "succeeded") -> Job:
         """End a job as a reconciler would."""
@@ -112,6 +107,60 @@ class World:
         row = self.store.token_by_sha256(token_sha256(text))
         assert row is not None
         self.store.revoke_token(row.id)
+
+
+def write_job(
+    store: Store, job_id: str, columns: dict[str, Any], attempts: Sequence[Attempt] = ()
+) -> Job:
+    """Write a job as the reconciler of its cluster would, and return it."""
+    job = store.job(job_id)
+    assert job is not None
+    lease = store.take_lease(f"cluster:{job.cluster}", "test", 60)
+    assert lease is not None
+    assert not store.record(lease, [JobChange(job.id, job.rev, columns, attempts)])
+    changed = store.job(job_id)
+    assert changed is not None
+    return changed
+
+
+def publish(store: Store) -> None:
+    """Number the events that wait."""
+    lease = store.take_lease("publisher", "test", 60)
+    assert lease is not None
+    while store.publish(lease):
+        pass
+
+
+@contextmanager
+def served(
+    app: Any,
+    server: uvicorn.Server | None = None,
+    let_go: Callable[[], None] | None = None,
+    send_bytes: int = 0,
+) -> Iterator[str]:
+    """Serve an application on a free port until the end of the block; its URL.
+
+    Args:
+        server: Runs it in place of uvicorn's own.
+        let_go: Ends what would hold the server up.
+        send_bytes: The size of sockets' send buffers; 0: the system's.
+    """
+    if server is None:
+        quick = {"log_level": "warning", "lifespan": "off", "timeout_graceful_shutdown": 2}
+        server = uvicorn.Server(uvicorn.Config(app, proxy_headers=False, **quick))
+    with socket.create_server(("127.0.0.1", 0), backlog=512) as bound:
+        if send_bytes:
+            bound.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_bytes)
+        thread = threading.Thread(target=server.run, args=([bound],), name="service")
+        thread.start()
+        try:
+            until(lambda: server.started or not thread.is_alive())
+            yield f"http://127.0.0.1:{bound.getsockname()[1]}"
+        finally:
+            (let_go or app.state.streams.stop)()
+            server.should_exit = True
+            thread.join(60)
+    assert not thread.is_alive()
 
 
 @contextmanager

@@ -1,22 +1,21 @@
 """A job service's API on a free port, in a thread of the test, over a database of its own."""
 
-import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import httpx2
-import uvicorn
+from api_world import publish, served, write_job
 from service_store import UNLIMITED, submitted
 
 from distrain.run_paths import RunPaths
 from distrain.service.access.sessions import make_token
 from distrain.service.api import make_app
 from distrain.service.settings import Limits, Settings
-from distrain.service.store import JobChange, Store, Token, migrate, open_store
+from distrain.service.store import Store, Token, migrate, open_store
 from distrain.service.values import Job, Phase, Role, Scope
 
 YEAR_S = 365 * 86400.0
@@ -31,8 +30,6 @@ class LiveService:
     store: Store
     folder: Path
     app: Any
-    server: uvicorn.Server
-    _generation: int = field(default=0)
 
     def token(self, user: str, role: Role | None = None, project: str = "default") -> Token:
         """A new token, whose text is its label; its user gets a role."""
@@ -61,7 +58,7 @@ class LiveService:
         run_dir = self.folder / "runs" / str(time.monotonic_ns())
         run_dir.mkdir(parents=True)
         job = submitted(self.store, **({"run_dir": str(run_dir)} | fields))
-        self.publish()
+        publish(self.store)
         return job
 
     def paths(self, job: Job) -> RunPaths:
@@ -70,16 +67,8 @@ class LiveService:
 
     def change(self, job: Job, **columns: Any) -> Job:
         """Write what a reconciler would that has just heard of it, and publish the event."""
-        columns = {"observed_at_s": time.time()} | columns
-        lease = self.store.take_lease(f"cluster:{job.cluster}", "test", 60)
-        assert lease is not None
-        now = self.store.job(job.id)
-        assert now is not None
-        left = self.store.record(lease, [JobChange(job.id, now.rev, columns)])
-        assert not left
-        self.publish()
-        changed = self.store.job(job.id)
-        assert changed is not None
+        changed = write_job(self.store, job.id, {"observed_at_s": time.time()} | columns)
+        publish(self.store)
         return changed
 
     def end(self, job: Job, state: str = "succeeded") -> Job:
@@ -88,50 +77,17 @@ class LiveService:
 
     def publish(self) -> None:
         """Number the events that wait."""
-        lease = self.store.take_lease("publisher", "test", 60)
-        assert lease is not None
-        while self.store.publish(lease):
-            pass
+        publish(self.store)
 
 
 @contextmanager
-def live_service(
-    folder: Path, options: Mapping[str, Any] | None = None, store: Store | None = None
-) -> Iterator[LiveService]:
-    """Serve in the block.
-
-    Args:
-        options: Settings besides the data folder and generous limits.
-        store: An open one; without it a SQLite file is made.
-    """
+def live_service(folder: Path, options: Mapping[str, Any] | None = None) -> Iterator[LiveService]:
+    """Serve in the block; `options` are settings besides the data folder and generous limits."""
     values: dict[str, Any] = {"data_dir": folder / "data", "limits": FAST}
     settings = Settings(**(values | dict(options or {})))
-    opened = None
-    if store is None:
-        migrate(settings)
-        store = opened = open_store(settings)
-    store.put_project("default", UNLIMITED)
-    app = make_app(store, settings)
-    server = uvicorn.Server(
-        uvicorn.Config(app, port=0, log_level="warning", timeout_graceful_shutdown=2)
-    )
-    thread = threading.Thread(target=server.run, name="service")
-    thread.start()
-    try:
-        port = _port(server, thread)
-        yield LiveService(f"http://127.0.0.1:{port}", store, folder, app, server)
-    finally:
-        app.state.streams.stop()
-        server.should_exit = True
-        thread.join(30)
-        if opened is not None:
-            opened.close()
-    assert not thread.is_alive()
-
-
-def _port(server: uvicorn.Server, thread: threading.Thread) -> int:
-    while not server.started:
-        assert thread.is_alive(), "the server ended as it started"
-        time.sleep(0.005)
-    port: int = server.servers[0].sockets[0].getsockname()[1]
-    return port
+    migrate(settings)
+    with open_store(settings) as store:
+        store.put_project("default", UNLIMITED)
+        app = make_app(store, settings)
+        with served(app) as url:
+            yield LiveService(url, store, folder, app)

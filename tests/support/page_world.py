@@ -1,16 +1,13 @@
 """A service with its pages on a port, and a run directory to look at."""
 
 import json
-import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import uvicorn
-from api_world import World, api_world
+from api_world import World, api_world, served
 
 from distrain.jobs import Record
 from distrain.run_paths import RunPaths
@@ -24,7 +21,7 @@ class PageWorld:
     world: World
     url: str
 
-    def write_run(self, job: dict[str, Any], root: Path, num_records: int = 5) -> RunPaths:
+    def write_run(self, root: Path, num_records: int = 5) -> RunPaths:
         """Files as a recorder would have written them."""
         paths = RunPaths(root)
         paths.log(0, 1).parent.mkdir(parents=True)
@@ -36,13 +33,9 @@ class PageWorld:
         """More records at the end of the file."""
         with paths.metrics.open("a") as file:
             for n in range(first, first + count):
-                step = 10 * (n + 1)
-                record = Record(
-                    split="train", epoch=0, step=step, rows=100, rows_total=100 * step,
-                    elapsed_s=1.0 + n, rows_per_s=1000.0 + n, loss=0.7 / (n + 1),
-                    normalised_entropy=0.9, auc=0.5 + n / 100, auc_bound=None,
-                    stall_pct=(1.5, 2.5), seconds={"data_wait": 1.0, "forward_backward": 3.0},
-                )  # fmt: skip
+                figures = (10 * (n + 1), 100, 1000 * (n + 1), 1.0 + n, 1000.0 + n, 0.7 / (n + 1))
+                record = Record("train", 0, *figures, 0.9, 0.5 + n / 100, None, (1.5, 2.5))
+                record = replace(record, seconds={"data_wait": 1.0, "forward_backward": 3.0})
                 file.write(json.dumps(asdict(record)) + "\n")
                 if n % 2:
                     valid = replace(record, split="valid", auc=0.4 + n / 100, loss=0.8)
@@ -54,16 +47,5 @@ def page_world(folder: Path, **changes: Any) -> Iterator[PageWorld]:
     """Serve API and pages on a free port of this machine until the end of the block."""
     with api_world(folder, **changes) as world:
         add_pages(world.app)
-        config = uvicorn.Config(world.app, port=0, log_level="warning", lifespan="off")
-        server = uvicorn.Server(config)
-        thread = threading.Thread(target=server.run)
-        thread.start()
-        try:
-            while not server.started:
-                assert thread.is_alive()
-                time.sleep(0.01)
-            port = server.servers[0].sockets[0].getsockname()[1]
-            yield PageWorld(world, f"http://127.0.0.1:{port}")
-        finally:
-            server.should_exit = True
-            thread.join(10)
+        with served(world.app) as url:
+            yield PageWorld(world, url)

@@ -15,6 +15,7 @@ from pathlib import Path
 from types import TracebackType
 
 import psycopg
+from waiting import until
 
 USER = "distrain"
 PREFIX = "distrain-pg-"
@@ -98,12 +99,6 @@ class Postgres:
         """The address of a database, over TCP."""
         return f"postgresql://{USER}:{self._password}@127.0.0.1:{self.port}/{database}"
 
-    def socket_url(self, database: str = "postgres") -> str:
-        """The same over the Unix socket."""
-        return (
-            f"postgresql://{USER}:{self._password}@/{database}?host={self.folder}&port={self.port}"
-        )
-
     def new_database(self, template: str = "template1") -> str:
         """The address of a database that is nobody else's: empty, or a copy of another's name."""
         name = f"test_{next(self._names)}"
@@ -115,7 +110,7 @@ class Postgres:
         """Start it, also after `kill`, and wait until it answers.
 
         Raises:
-            AssertionError: It ended, or does not answer within a minute.
+            AssertionError: It ended, or does not answer.
         """
         with (self.folder / "log").open("ab") as log:
             self._process = subprocess.Popen(
@@ -135,19 +130,11 @@ class Postgres:
                 stderr=log,
                 cwd=self.folder,
             )
-        deadline_s = time.monotonic() + 60
-        while not self._answers():
-            assert self._process.poll() is None, f"PostgreSQL ended:\n{self.log}"
-            assert time.monotonic() < deadline_s, f"PostgreSQL does not answer:\n{self.log}"
-            time.sleep(0.02)
+        until(self._answers, "PostgreSQL answers")
 
     def kill(self) -> None:
         """End it at once, as a crash of all its processes does; `start` recovers from its log."""
         self._end(signal.SIGQUIT)
-
-    def stop(self) -> None:
-        """End it in order: open connections are closed, what is in memory is written."""
-        self._end(signal.SIGINT)
 
     def _make_cluster(self) -> None:
         secret = self.folder / "password"
@@ -170,6 +157,8 @@ class Postgres:
         assert made.returncode == 0, made.stderr
 
     def _answers(self) -> bool:
+        assert self._process is not None
+        assert self._process.poll() is None, f"PostgreSQL ended:\n{self.log}"
         try:
             psycopg.connect(self.url(), connect_timeout=5).close()
         except psycopg.OperationalError:

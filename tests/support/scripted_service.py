@@ -23,6 +23,7 @@ class Seen:
     params: dict[str, str]
     headers: dict[str, str]
     body: Any
+    raw: bytes = b""
 
 
 @dataclass(frozen=True)
@@ -126,13 +127,14 @@ def _handler_of(service: ScriptedService) -> type[BaseHTTPRequestHandler]:
             url = urlsplit(self.path)
             length = int(self.headers.get("Content-Length") or 0)
             raw = self.rfile.read(length)
-            body = json.loads(raw) if raw else None
+            is_json = raw[:1] in (b"{", b"[")
+            body = json.loads(raw) if is_json else None
             headers = {name.lower(): value for name, value in self.headers.items()}
-            seen = Seen(self.command, url.path, dict(parse_qsl(url.query)), headers, body)
+            seen = Seen(self.command, url.path, dict(parse_qsl(url.query)), headers, body, raw)
             service.seen.append(seen)
             self._reply(service.answer(seen))
 
-        do_GET = do_POST = do_PATCH = do_DELETE = _serve
+        do_GET = do_PUT = do_POST = do_PATCH = do_DELETE = _serve
 
         def _reply(self, reply: Reply) -> None:
             if reply.drop:

@@ -6,25 +6,15 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import httpx2
+from waiting import until
 
 from distrain.cluster import read_started
-
-START_S = 60.0
-
-
-def until(condition: Callable[[], Any], wait_s: float = START_S) -> Any:
-    """What a condition gives, once it is true."""
-    end_s = time.monotonic() + wait_s
-    while not (found := condition()):
-        assert time.monotonic() < end_s, "it did not come"
-        time.sleep(0.05)
-    return found
 
 
 class Serve:
@@ -48,13 +38,8 @@ class Serve:
 
     def lines(self) -> list[dict[str, Any]]:
         """Its log's whole lines of JSON."""
-        found = []
-        for line in self.log.read_text().splitlines():
-            try:
-                found.append(json.loads(line))
-            except ValueError:
-                continue
-        return [line for line in found if isinstance(line, dict)]
+        lines = self.log.read_text().splitlines()
+        return [json.loads(line) for line in lines if line[:1] == "{" and line[-1:] == "}"]
 
     def client(self, token: str | None = None) -> httpx2.Client:
         """A client of its API."""
@@ -110,10 +95,10 @@ def is_alive(pid: int) -> bool:
 def end_cluster(folder: Path) -> None:
     """End the cluster that a service started in this folder, if there is one; SIGKILL if slow."""
     started = read_started(folder)
-    for number, wait_s in ((signal.SIGTERM, 60.0), (signal.SIGKILL, 10.0)):
-        if started is None or not started.process.is_running():
-            return
-        os.killpg(started.process.pid, number)
-        end_s = time.monotonic() + wait_s
-        while started.process.is_running() and time.monotonic() < end_s:
-            time.sleep(0.05)
+    if started is None:
+        return
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        if started.process.is_running():
+            os.killpg(started.process.pid, number)
+            with suppress(AssertionError):
+                until(lambda: not started.process.is_running(), within_s=60)

@@ -1,7 +1,7 @@
 """Two reconcilers in a `World`, and all moves that users, networks, schedulers, processes make."""
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping
 
 from service_model import SERVICE, LeaseLost, World
 
@@ -96,85 +96,60 @@ class Reconciler:
 
 
 class Story:
-    """The moves; each may be made at any moment."""
+    """Two reconcilers, and the moves of `MOVES` at any moment."""
 
-    def __init__(self) -> None:
+    def __init__(self, seed: int) -> None:
         self.world = World()
         self.two = [Reconciler(self.world, "a"), Reconciler(self.world, "b")]
+        self.draw = random.Random(seed)
 
-    def submit(self, which: int) -> None:
+    def some(self, of: Mapping[str, object]) -> str | None:
+        """The id of one of some jobs."""
+        return self.draw.choice(sorted(of)) if of else None
+
+    def reconciler(self) -> Reconciler:
+        """Mostly the first, so that it gets far."""
+        return self.two[int(self.draw.random() < 0.2)]
+
+    def submit(self) -> None:
         """A few jobs only, so that much happens to each."""
         if len(self.world.rows) < MOST_JOBS:
-            self.world.submit(which)
+            self.world.submit(self.draw.randrange(6))
 
-    def cancel(self, which: int) -> None:
-        """A user cancels."""
-        if job_id := self._job(which):
-            self.world.cancel(job_id)
+    def user(self, act: Callable[..., None], *words: object) -> None:
+        """A user does something with a job."""
+        if job_id := self.some(self.world.rows):
+            act(job_id, *words)
 
-    def resume(self, which: int) -> None:
-        """A user resumes."""
-        if job_id := self._job(which):
-            self.world.resume(job_id)
+    def scheduler(self, act: Callable[..., None], *words: object) -> None:
+        """Something happens to a job at the scheduler."""
+        if job_id := self.some(self.world.scheduler.jobs):
+            act(job_id, *words)
 
-    def set_priority(self, which: int) -> None:
-        """A user changes a priority."""
-        if job_id := self._job(which):
-            self.world.set_priority(job_id, which)
-
-    def steps(self, who: int, fates: Sequence[str]) -> None:
+    def steps(self) -> None:
         """One process goes on for a while, then stands still."""
-        for fate in fates:
-            self.two[who].step(fate)
+        one = self.reconciler()
+        for fate in self.draw.choices(FATES, k=self.draw.randint(1, 8)):
+            one.step(fate)
 
-    def a_command(self, who: int, fate: str) -> None:
-        """One process goes on until it has sent a command."""
-        self.two[who].to_a_command(fate)
-
-    def a_pass(self, who: int) -> None:
+    def passes(self) -> None:
         """One process ends its pass, and then makes a whole one."""
-        self.two[who].whole_pass()
-        self.two[who].whole_pass()
+        one = self.reconciler()
+        one.whole_pass()
+        one.whole_pass()
 
-    def kill(self, who: int) -> None:
-        """One process is killed."""
-        self.two[who].kill()
+    def late_put(self) -> None:
+        """A PUT arrives late, out of order."""
+        if late := self.world.under_way:
+            self.world.put(late.pop(self.draw.randrange(len(late))))
 
-    def time_passes(self, seconds: float) -> None:
+    def go_on(self, seconds: float) -> None:
         """With 20 s, leases run out."""
         self.world.now_s += seconds
 
     def network(self, answers: bool) -> None:
         """The scheduler is cut off, or comes back."""
         self.world.answers = answers
-
-    def late_put(self, which: int) -> None:
-        """A PUT arrives late, out of order."""
-        if self.world.under_way:
-            self.world.put(self.world.under_way.pop(which % len(self.world.under_way)))
-
-    def start(self, which: int) -> None:
-        """The scheduler starts a job."""
-        if job_id := self._there(which):
-            self.world.start(job_id)
-
-    def restart(self, which: int) -> None:
-        """A rank died: the scheduler starts another attempt."""
-        if job_id := self._there(which):
-            self.world.restart(job_id)
-
-    def end(self, which: int, state: str) -> None:
-        """A job ends."""
-        if job_id := self._there(which):
-            self.world.end(job_id, state)
-
-    def forget(self) -> None:
-        """The scheduler forgets all jobs that have ended."""
-        self.world.forget()
-
-    def boot(self) -> None:
-        """The scheduler is started anew."""
-        self.world.boot()
 
     def come_to_rest(self) -> None:
         """When the faults stop, every job ends, and nothing that is under way starts one again."""
@@ -196,65 +171,35 @@ class Story:
         live = [seen for seen in world.scheduler.jobs.values() if not seen.is_final]
         assert not live, f"these live on: {live}"
 
-    def _job(self, which: int) -> str | None:
-        ids = sorted(self.world.rows)
-        return ids[which % len(ids)] if ids else None
-
-    def _there(self, which: int) -> str | None:
-        ids = sorted(self.world.scheduler.jobs)
-        return ids[which % len(ids)] if ids else None
-
 
 FATES = ("arrives", "arrives", "arrives", "lost", "answer lost", "late", "no poll")
 ENDS = ("succeeded", "failed", "cancelled")
 # How often a walk makes each move: faults are rare, or nothing ever gets far.
-_WEIGHTS = {
-    "submit": 6,
-    "cancel": 5,
-    "resume": 4,
-    "set_priority": 1,
-    "steps": 10,
-    "a_command": 14,
-    "a_pass": 12,
-    "kill": 2,
-    "time_passes": 6,
-    "cut": 1,
-    "join": 3,
-    "late_put": 3,
-    "start": 8,
-    "restart": 2,
-    "end": 5,
-    "forget": 2,
-    "boot": 2,
-}
+MOVES: tuple[tuple[int, Callable[[Story], None]], ...] = (
+    (6, Story.submit),
+    (5, lambda story: story.user(story.world.cancel)),
+    (4, lambda story: story.user(story.world.resume)),
+    (1, lambda story: story.user(story.world.set_priority, story.draw.randrange(6))),
+    (10, Story.steps),
+    (14, lambda story: story.reconciler().to_a_command(story.draw.choice(FATES))),
+    (12, Story.passes),
+    (2, lambda story: story.reconciler().kill()),
+    (6, lambda story: story.go_on(story.draw.choice((1.0, 1.0, 6.0, 20.0)))),
+    (1, lambda story: story.network(False)),
+    (3, lambda story: story.network(True)),
+    (3, Story.late_put),
+    (8, lambda story: story.scheduler(story.world.start)),
+    (2, lambda story: story.scheduler(story.world.restart)),
+    (5, lambda story: story.scheduler(story.world.end, story.draw.choice(ENDS))),
+    (2, lambda story: story.world.forget()),
+    (2, lambda story: story.world.boot()),
+)
 
 
 def walk(seed: int, moves: int) -> None:
     """One random story, to its rest."""
-    rng = random.Random(seed)
-    story = Story()
-    names = rng.choices(list(_WEIGHTS), list(_WEIGHTS.values()), k=moves)
-    for name in names:
-        which, who = rng.randrange(6), int(rng.random() < 0.2)
-        match name:
-            case "steps":
-                story.steps(who, rng.choices(FATES, k=rng.randint(1, 8)))
-            case "a_command":
-                story.a_command(who, rng.choice(FATES))
-            case "a_pass":
-                story.a_pass(who)
-            case "kill":
-                story.kill(who)
-            case "time_passes":
-                story.time_passes(rng.choice((1.0, 1.0, 6.0, 20.0)))
-            case "cut" | "join":
-                story.network(name == "join")
-            case "end":
-                story.end(which, rng.choice(ENDS))
-            case "forget":
-                story.forget()
-            case "boot":
-                story.boot()
-            case _:
-                getattr(story, name)(which)
+    story = Story(seed)
+    weights, acts = zip(*MOVES, strict=True)
+    for act in story.draw.choices(acts, weights, k=moves):
+        act(story)
     story.come_to_rest()

@@ -2,15 +2,15 @@
 
 import re
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from api_world import World, api_world
-from fake_scheduler import FakeScheduler
 from sqlalchemy import event
+from told_scheduler import ToldScheduler
+from waiting import until
 
 from distrain.service.reconcile.reconciler import Reconciler
 from distrain.service.settings import ClusterProfile
@@ -56,21 +56,18 @@ def scans(store: Store, statement: str, parameters: Any) -> list[str]:
     return [match[0] for row in plan if (match := SCAN.search(row[3]))]
 
 
-def test_a_scan_would_be_found(tmp_path: Path) -> None:
-    with api_world(tmp_path) as world:
-        assert scans(world.store, "SELECT * FROM jobs WHERE message = ?", ("x",)) == ["SCAN jobs"]
-        assert not scans(world.store, "SELECT * FROM jobs WHERE id = ?", ("x",))
-
-
 def test_no_statement_reads_a_whole_large_table(tmp_path: Path) -> None:
-    with FakeScheduler(num_workers=100) as fake:
-        profile = ClusterProfile(url=fake.url, run_root=tmp_path / "runs", allowed_roots=("/data",))
+    with ToldScheduler() as scheduler:
+        profile = ClusterProfile(
+            url=scheduler.url, run_root=tmp_path / "runs", allowed_roots=("/data",)
+        )
         with api_world(tmp_path / "data", clusters={"gpu": profile}) as world:
             with statements(world.store) as found:
-                reconciled(world, fake)
+                reconciled(world, scheduler)
                 asked(world)
                 world.store.prune(world.settings.retention)
             assert len(found) > 60, len(found)
+            assert scans(world.store, "SELECT * FROM jobs WHERE message = ?", ("x",))
             told = {
                 statement: bad
                 for statement, values in found.items()
@@ -80,7 +77,7 @@ def test_no_statement_reads_a_whole_large_table(tmp_path: Path) -> None:
             assert not told, "\n\n".join(f"{bad}: {text}" for text, bad in told.items())
 
 
-def reconciled(world: World, fake: FakeScheduler) -> None:
+def reconciled(world: World, scheduler: ToldScheduler) -> None:
     """Jobs that run, end, are cancelled and resumed."""
     one = Reconciler(world.settings, world.store)
     stop = threading.Event()
@@ -89,8 +86,8 @@ def reconciled(world: World, fake: FakeScheduler) -> None:
     try:
         jobs = [world.submit(tags={"team": "a"})["id"] for _ in range(3)]
         until(lambda: all(state(world, job) == "running" for job in jobs))
-        fake.end(jobs[0])
-        fake.end(jobs[1], "failed")
+        scheduler.end(jobs[0])
+        scheduler.end(jobs[1], "no such column")
         path = f"/v1/jobs/{jobs[2]}/cancel"
         assert world.ask("alice", "POST", path, {}).status_code == 202
         until(lambda: all(ended(world, job) for job in jobs))
@@ -143,10 +140,3 @@ def asked(world: World) -> None:
     world.store.first_seq()
     world.ask("alice", "POST", f"/v1/jobs/{job}/cancel", {})
     assert world.ask("alice", "DELETE", f"/v1/jobs/{job}").status_code == 204
-
-
-def until(condition: Any) -> None:
-    end_s = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < end_s
-        time.sleep(0.02)

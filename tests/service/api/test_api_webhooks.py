@@ -4,7 +4,7 @@ import socket
 
 import pytest
 from api_world import World, api_world
-from webhook_receiver import receiving
+from scripted_service import Reply, ScriptedService
 
 from distrain.service.settings import Webhooks
 from distrain.service.webhooks import place_of, webhook_secret
@@ -83,17 +83,18 @@ def test_a_webhook_is_made_shown_and_deleted(world: World):
 
 def test_a_test_is_sent_and_signed(tmp_path):
     allowed = Webhooks(allow_private=("127.0.0.0/8",))
-    with api_world(tmp_path, webhooks=allowed) as world, receiving() as receiver:
-        wanted = {"project": "ads", "url": receiver.url + "/x?a=1"}
+    replies = [Reply(200), Reply(307, b"", {"Location": "/elsewhere"})]
+    receiver = ScriptedService(lambda seen: replies.pop(0))
+    with receiver, api_world(tmp_path, webhooks=allowed) as world:
+        wanted = {"project": "ads", "url": receiver.address + "/x?a=1"}
         made = world.ask("alice", "POST", "/v1/webhooks", wanted).json()
         path = f"/v1/webhooks/{made['id']}/test"
         told = world.ask("alice", "POST", path).json()
         assert told == {"delivered": True, "status": 200, "error": None}
-        at, headers, body = receiver.got[0]
-        assert at == "/x?a=1"
-        wanted = signature(made["secret"], headers["Distrain-Timestamp"], body)
-        assert headers["Distrain-Signature"] == wanted
-        receiver.answer = lambda path: 307
+        [seen] = receiver.seen
+        assert (seen.path, seen.params) == ("/x", {"a": "1"})
+        wanted = signature(made["secret"], seen.headers["distrain-timestamp"], seen.raw)
+        assert seen.headers["distrain-signature"] == wanted
         told = world.ask("alice", "POST", path).json()
         assert (told["delivered"], told["status"]) == (False, 307)
 

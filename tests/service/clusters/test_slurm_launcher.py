@@ -1,68 +1,19 @@
-"""Clusters that are Slurm jobs: the script's text, one job whatever is killed, and a real cluster.
+"""Clusters that are Slurm jobs: the script's text, and what Slurm's commands are asked.
 
-The commands are stand-ins that keep real processes.
+The commands are scripts; `tests/deploy/slurm` has a real Slurm.
 """
 
-import json
 import os
-import signal
-import subprocess
-import sys
-import time
-import urllib.request
 from pathlib import Path
 
 import pytest
-import slurm_stand_in
 
+from distrain.cluster import ProcessId, StartedCluster
+from distrain.cluster.started import write_started
 from distrain.errors import ClusterError, InputError
 from distrain.service.clusters import make_launcher
 from distrain.service.clusters.slurm import sbatch_script
 from distrain.service.settings import Settings
-
-TASK = """#!{python}
-import json, os, pathlib, signal, sys
-folder = pathlib.Path(sys.argv[4])
-stat = pathlib.Path(f"/proc/{{os.getpid()}}/stat").read_text().rpartition(")")[2].split()
-process = dict(pid=os.getpid(), started_ticks=int(stat[19]), boot_id="b", host="h")
-state = dict(process=process, token="t", url="http://h:1", slurm_job=os.environ["SLURM_JOB_ID"])
-(folder / "new").write_text(json.dumps(state))
-(folder / "new").rename(folder / "state.json")
-signal.pause()
-"""
-
-
-def until(condition, wait_s=60.0):
-    end_s = time.monotonic() + wait_s
-    while not (found := condition()):
-        assert time.monotonic() < end_s, "it did not come"
-        time.sleep(0.02)
-    return found
-
-
-@pytest.fixture
-def slurm(tmp_path, monkeypatch):
-    folder = tmp_path / "slurm"
-    for name, value in slurm_stand_in.install(folder).items():
-        monkeypatch.setenv(name, value)
-    yield folder
-    for job in slurm_stand_in.jobs_in(folder):
-        os.killpg(job["keeper"], signal.SIGKILL)
-
-
-@pytest.fixture
-def quick_tasks(slurm, monkeypatch):
-    program = slurm / "task"
-    program.write_text(TASK.format(python=sys.executable))
-    program.chmod(0o755)
-    monkeypatch.setenv("SLURM_STAND_IN_PROGRAM", str(program))
-    return slurm
-
-
-def launcher_in(folder, **profile):
-    profile = {"kind": "slurm", "run_root": str(folder / "shared"), **profile}
-    settings = Settings(data_dir=folder / "data", clusters={"gpu": profile})
-    return make_launcher("gpu", settings, "0123456789abcdef")
 
 
 def test_the_script_says_what_the_profile_says():
@@ -111,102 +62,60 @@ def test_options_that_are_no_profiles_business_are_refused(options):
         )
 
 
-def test_the_cluster_is_found_by_its_jobs_name(quick_tasks, tmp_path):
-    launcher = launcher_in(tmp_path)
-    assert launcher.find() is None
-    assert launcher.state().phase == "absent"
-    launcher.stop()
+class Slurm:
+    """Commands that note how they were called; `queue` is what squeue prints."""
+
+    def __init__(self, folder: Path):
+        self.calls, self.queue = folder / "calls", folder / "queue"
+        self.queue.touch()
+        for name, acts in (("sbatch", ""), ("squeue", f"cat {self.queue}"), ("scancel", "")):
+            (folder / name).write_text(f'#!/bin/sh\necho {name} "$@" >> {self.calls}\n{acts}\n')
+            (folder / name).chmod(0o755)
+
+    def called(self, name: str) -> list[str]:
+        """The last words of each call of a command."""
+        lines = self.calls.read_text().splitlines()
+        return [line.split()[-1] for line in lines if line.startswith(f"{name} ")]
+
+
+@pytest.fixture
+def slurm(tmp_path, monkeypatch):
+    (tmp_path / "bin").mkdir()
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
+    return Slurm(tmp_path / "bin")
+
+
+@pytest.fixture
+def launcher(tmp_path):
+    profile = {"kind": "slurm", "run_root": str(tmp_path / "shared")}
+    settings = Settings(data_dir=tmp_path / "data", clusters={"gpu": profile})
+    return make_launcher("gpu", settings, "0123456789abcdef")
+
+
+def test_the_cluster_is_the_job_of_its_name_and_surplus_ones_are_cancelled(slurm, launcher):
+    assert (launcher.find(), launcher.state().phase) == (None, "absent")
     launcher.start(2)
-    found = until(launcher.find)
-    assert (found.url, found.token) == ("http://h:1", "t")
-    launcher_in(tmp_path).start()
-    [job] = slurm_stand_in.jobs_in(quick_tasks)
-    assert job["ntasks"] == "2"
-    assert launcher_in(tmp_path).state().detail == f"Slurm's job {job['id']} runs"
+    [script] = slurm.called("sbatch")
+    assert "#SBATCH --ntasks=2\n" in Path(script).read_text()
+    slurm.queue.write_text("8|PENDING|Dependency\n7|RUNNING|None\n")
+    launcher.start(2)
+    assert len(slurm.called("sbatch")) == 1, "there is one"
+    folder, me = Path(script).parent, ProcessId.of(os.getpid())
+    for job, phase in (("6", "starting"), ("7", "running")):  # the file of an earlier one stays
+        write_started(folder, StartedCluster(me, "t", url="http://h:1", slurm_job=job))
+        assert launcher.state().phase == phase
+        assert bool(launcher.find()) == (phase == "running")
+    assert set(slurm.called("scancel")) == {"8"}
+    slurm.queue.write_text("8|PENDING|Resources\n")
+    assert (launcher.state().phase, "Resources" in launcher.state().detail) == ("waiting", True)
     launcher.stop()
-    until(lambda: not slurm_stand_in.jobs_in(quick_tasks))
-    assert launcher.find() is None  # state.json is still there, of a job that is not
+    assert slurm.called("scancel")[-1] == "8"
 
 
-def test_a_starter_that_is_killed_within_sbatch_leaves_no_orphan(
-    quick_tasks, tmp_path, monkeypatch
-):
-    monkeypatch.setenv("SLURM_STAND_IN_BEFORE_S", "0.1")
-    monkeypatch.setenv("SLURM_STAND_IN_AFTER_S", "0.1")
-    launcher = launcher_in(tmp_path)
-    for moment_s in (0.0, 0.03, 0.07, 0.1, 0.14, 0.19, 0.24, 0.3):  # sbatch takes 0.2 s and more
-        starter = os.fork()
-        if starter == 0:
-            try:
-                launcher.start()
-            finally:
-                os._exit(0)
-        time.sleep(moment_s)  # the moment of the kill, not a wait
-        os.kill(starter, signal.SIGKILL)
-        os.waitpid(starter, 0)
-    until(lambda: _settled(launcher, quick_tasks))
-    launcher.start()
-    assert len(slurm_stand_in.jobs_in(quick_tasks)) == 1
-    until(launcher.find)
-    launcher.stop()
-    until(lambda: not slurm_stand_in.jobs_in(quick_tasks))
-
-
-def _settled(launcher, folder):
-    """Whether of all that was submitted one job runs, and no sbatch is under way."""
-    launcher.state()  # cancels what is surplus
-    jobs = slurm_stand_in.jobs_in(folder)
-    submitted = len([*folder.glob("id-*")])
-    under_way = [
-        1
-        for entry in Path("/proc").iterdir()
-        if entry.name.isdigit() and _is_sbatch(entry, folder, {job["keeper"] for job in jobs})
-    ]
-    return not under_way and len(jobs) == min(submitted, 1)
-
-
-def _is_sbatch(entry, folder, keepers):
-    try:
-        words = (entry / "cmdline").read_bytes().decode().split("\0")
-    except OSError:
-        return False
-    return str(folder / "bin" / "sbatch") in words and int(entry.name) not in keepers
-
-
-def test_commands_that_fail_or_are_missing(slurm, tmp_path, monkeypatch):
-    launcher = launcher_in(tmp_path)
-    (slurm / "bin" / "squeue").write_text("#!/bin/sh\necho 'no controller' >&2\nexit 1\n")
-    with pytest.raises(ClusterError, match="squeue failed: no controller"):
+def test_commands_that_fail_or_are_missing(slurm, launcher, tmp_path, monkeypatch):
+    (tmp_path / "bin" / "squeue").write_text("#!/bin/sh\necho 'no controller' >&2\nexit 1\n")
+    with pytest.raises(ClusterError, match="no controller"):
         launcher.find()
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(ClusterError, match="there is none"):
+    with pytest.raises(ClusterError, match="squeue"):
         launcher.state()
-
-
-@pytest.mark.slow
-def test_a_slurm_job_is_a_cluster_and_leaves_when_its_time_is_over(slurm, tmp_path):
-    launcher = launcher_in(tmp_path, device="cpu")
-    launcher.start(2)
-    found = until(launcher.find)
-    request = urllib.request.Request(f"{found.url}/distrain/jobs")
-    request.add_header("Authorization", f"Bearer {found.token}")
-    with urllib.request.urlopen(request) as answer:
-        assert json.load(answer)["jobs"] == []
-    workers = urllib.request.Request(f"{found.url}/metrics")
-    workers.add_header("Authorization", f"Bearer {found.token}")
-
-    def two_workers():
-        with urllib.request.urlopen(workers) as answer:
-            text = answer.read().decode()
-        return 'dask_scheduler_workers{state="idle"} 2.0' in text
-
-    until(two_workers)
-    [job] = slurm_stand_in.jobs_in(slurm)
-    os.kill(job["keeper"], signal.SIGUSR1)  # Slurm's `--signal`
-    until(lambda: not slurm_stand_in.jobs_in(slurm))
-    [log] = (tmp_path / "shared" / ".clusters").glob("*/job-*.log")
-    assert "Closing" in log.read_text()
-    left = subprocess.run(
-        ["pgrep", "-f", str(tmp_path)], capture_output=True, text=True, check=False
-    )
-    assert left.stdout == ""

@@ -22,60 +22,58 @@ def _waiting_there(number: int, **fields: object) -> Job:
     )
 
 
-def test_jobs_that_fit_are_handed_over_in_order() -> None:
-    chosen, why = admit([a_job(2), a_job(1)], [], {}, a_cluster(), NOW_S)
-    assert [job.id for job in chosen] == ["job-1", "job-2"]
-    assert not why
+ELASTIC = a_job(1, num_ranks=8)
 
 
-def test_the_first_that_does_not_fit_goes_to_the_coordinator_and_the_rest_stay() -> None:
-    queue = [a_job(1, num_ranks=3), a_job(2, num_ranks=3), a_job(3)]
-    chosen, why = admit(queue, [], {}, a_cluster(), NOW_S)
-    assert [job.id for job in chosen] == ["job-1", "job-2"]
-    assert why == {"job-3": "behind job-2 (priority 0), which waits for 3 workers of cluster east"}
-
-
-def test_a_higher_priority_is_handed_over_although_nothing_is_free() -> None:
-    queue = [a_job(7), a_job(8, priority=5)]
-    active = [_running(1, num_ranks=4), _waiting_there(2)]
-    chosen, why = admit(queue, active, {}, a_cluster(free=0), NOW_S)
-    assert [job.id for job in chosen] == ["job-8"]
-    assert why["job-7"].startswith("behind job-8 (priority 5)")
-
-
-def test_an_elastic_job_needs_only_its_fewest_ranks() -> None:
-    queue = [a_job(1, num_ranks=8)]
-    assert admit(queue, [], {}, a_cluster(), NOW_S)[0] == []
-    chosen, _ = admit(queue, [], {}, a_cluster(), NOW_S, min_ranks={"job-1": 2})
-    assert chosen == queue
-
-
-def test_the_project_with_the_fewest_ranks_goes_first_then_the_owner() -> None:
-    queue = [
-        a_job(10),
-        a_job(11, owner="bob"),
-        a_job(12, project="search", owner="carol"),
-    ]
-    active = [_running(1), _running(2)]
-    chosen, _ = admit(queue, active, {}, a_cluster(total=8, free=6), NOW_S)
-    assert [job.id for job in chosen] == ["job-12", "job-11", "job-10"]
+@pytest.mark.parametrize(
+    ("queue", "active", "cluster", "min_ranks", "chosen", "why"),
+    [
+        ([a_job(2), a_job(1)], [], a_cluster(), {}, "job-1 job-2", {}),
+        # The first that does not fit goes to the coordinator, and the rest stay.
+        (
+            [a_job(1, num_ranks=3), a_job(2, num_ranks=3), a_job(3)], [], a_cluster(), {},
+            "job-1 job-2",
+            {"job-3": "behind job-2 (priority 0), which waits for 3 workers of cluster east"},
+        ),
+        # A higher priority is handed over although nothing is free.
+        (
+            [a_job(7), a_job(8, priority=5)], [_running(1, num_ranks=4), _waiting_there(2)],
+            a_cluster(free=0), {}, "job-8", {"job-7": "behind job-8 (priority 5)"},
+        ),
+        # An elastic job needs only its fewest ranks.
+        ([ELASTIC], [], a_cluster(), {}, "", {"job-1": "cluster east has 4 workers"}),
+        ([ELASTIC], [], a_cluster(), {"job-1": 2}, "job-1", {}),
+        # The project with the fewest ranks goes first, then the owner.
+        (
+            [a_job(10), a_job(11, owner="bob"), a_job(12, project="search", owner="carol")],
+            [_running(1), _running(2)], a_cluster(total=8, free=6), {}, "job-12 job-11 job-10", {},
+        ),
+        # Cancelled and handed over jobs are no candidates.
+        (
+            [a_job(1, intent=Intent.CANCEL), a_job(2, phase=Phase.HANDING_OVER)], [], a_cluster(),
+            {}, "", {},
+        ),
+    ],
+)  # fmt: skip
+def test_who_is_handed_over_in_which_order(
+    queue: list[Job], active: list[Job], cluster: ClusterNow, min_ranks: dict[str, int],
+    chosen: str, why: dict[str, str],
+) -> None:  # fmt: skip
+    found, told = admit(queue, active, {}, cluster, NOW_S, min_ranks=min_ranks)
+    assert " ".join(job.id for job in found) == chosen
+    assert {job_id: told[job_id][: len(words)] for job_id, words in why.items()} == why
+    assert told.keys() == why.keys()
 
 
 def test_a_quota_names_the_jobs_that_use_it_and_when_there_is_room() -> None:
     active = [_running(1, num_ranks=6, progress={"eta_s": 600.0}), _running(2, num_ranks=2)]
-    chosen, why = admit(
-        [a_job(3, num_ranks=2), a_job(4), a_job(5, project="search")],
-        active,
-        {"ads": Quota(max_ranks=8)},
-        a_cluster(total=16, free=8),
-        NOW_S,
-    )
+    queue = [a_job(3, num_ranks=2), a_job(4), a_job(5, project="search")]
+    quotas = {"ads": Quota(max_ranks=8)}
+    chosen, why = admit(queue, active, quotas, a_cluster(total=16, free=8), NOW_S)
     assert [job.id for job in chosen] == ["job-5"]
-    assert why["job-3"] == (
-        "quota of project ads: 8 of 8 ranks in use by job-1, job-2, and job job-3 needs 2; "
-        "room from about 2027-01-15T08:10:00Z"
-    )
-    assert why["job-4"] == "behind job-3, which waits for the quota of project ads"
+    for words in ("8 of 8 ranks", "job-1, job-2", "2027-01-15T08:10:00Z"):
+        assert words in why["job-3"]
+    assert why["job-4"].startswith("behind job-3")
 
 
 def test_ranks_on_other_clusters_count() -> None:
@@ -213,8 +211,3 @@ def _kind(words: str, job_id: str, ids: set[str]) -> str:
         assert any(other in words for other in ids - {job_id})
         return "quota"
     return "quota too small"
-
-
-def test_cancelled_and_handed_over_jobs_are_not_candidates() -> None:
-    queue = [a_job(1, intent=Intent.CANCEL), a_job(2, phase=Phase.HANDING_OVER)]
-    assert admit(queue, [], {}, a_cluster(), NOW_S) == ([], {})

@@ -68,10 +68,6 @@ def test_why_a_job_waits_is_told_after_the_clock_was_put_back() -> None:
     assert _why_told(memory, job, NOW_S - 86_400, "two")
 
 
-def test_a_job_that_waits_here_is_left_to_admission() -> None:
-    assert reconcile(a_job(), None, a_cluster(), NOW_S) == ()
-
-
 def test_a_cancelled_job_that_waits_here_ends_at_once_whatever_the_cluster_does() -> None:
     (finish,) = reconcile(_cancelled(a_job()), None, GONE, NOW_S)
     assert isinstance(finish, Finish)
@@ -82,6 +78,7 @@ def test_a_cancelled_job_that_waits_here_ends_at_once_whatever_the_cluster_does(
 @pytest.mark.parametrize("job", [HANDING, HANDED, _cancelled(HANDED)])
 def test_nothing_is_done_without_contact_for_a_year(job: Job) -> None:
     assert reconcile(job, None, GONE, NOW_S + 365 * 86400) == ()
+    assert reconcile(a_job(), None, a_cluster(), NOW_S) == (), "that is left to admission"
 
 
 def test_an_uncertain_put_is_sent_again_to_the_same_boot() -> None:

@@ -1,16 +1,14 @@
 """The dashboard of a cluster whose scheduler somebody has taken over harms nobody's session."""
 
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import httpx2
 import pytest
 from api_world import World
-from bare_scheduler import bare_scheduler
 from page_world import PageWorld, page_world
+from scripted_service import Reply, ScriptedService, Seen
 
 from distrain.service.settings import ClusterProfile
 
@@ -21,41 +19,22 @@ fetch('/v1/me', {credentials: 'include'}).then(a => a.json())
 </script></html>"""
 
 
-class Hijacked(BaseHTTPRequestHandler):
-    """A scheduler's HTTP server in other hands."""
-
-    def do_GET(self) -> None:
-        moved = self.path.startswith("/away")
-        self.send_response(302 if moved else 200)
-        if moved:
-            self.send_header(
-                "Location", "/\\evil.example" if "b" in self.path else "//evil.example"
-            )
-        self.send_header("Content-Type", "text/html")
-        self.send_header("Content-Security-Policy", "default-src *")
-        self.send_header("Set-Cookie", "distrain_session=theirs")
-        self.send_header("Content-Length", "0" if moved else str(len(STEALS)))
-        self.end_headers()
-        if not moved:
-            self.wfile.write(STEALS.encode())
-
-    def log_message(self, *_: object) -> None:
-        pass
+def hijacked(seen: Seen) -> Reply:
+    """The answer of a scheduler's HTTP server in other hands."""
+    headers = {"Content-Type": "text/html", "Content-Security-Policy": "default-src *"}
+    headers["Set-Cookie"] = "distrain_session=theirs"
+    if seen.path.startswith("/away"):
+        to = "/\\evil.example" if "b" in seen.path else "//evil.example"
+        return Reply(302, b"", headers | {"Location": to})
+    return Reply(200, STEALS.encode(), headers)
 
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PageWorld]:
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Hijacked)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    profile = ClusterProfile(url=f"http://127.0.0.1:{server.server_port}")
-    try:
+    with ScriptedService(hijacked) as server:
+        profile = ClusterProfile(url=server.address)
         with page_world(tmp_path_factory.mktemp("page"), clusters={"gpu": profile}) as found:
             yield found
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
 
 
 @contextmanager
@@ -106,21 +85,3 @@ def test_scripts_of_a_dashboard_have_no_part_in_the_session(site: PageWorld, bro
         assert page.title() == "refused"
     finally:
         context.close()
-
-
-@pytest.mark.slow
-def test_a_real_dashboard_draws_in_the_sandbox(tmp_path: Any, browser: Any) -> None:
-    with bare_scheduler(tmp_path) as scheduler:
-        profile = ClusterProfile(url=scheduler.url)
-        with page_world(tmp_path / "site", clusters={"gpu": profile}) as site:
-            context = browser.new_context()
-            try:
-                page = context.new_page()
-                page.goto(f"{site.url}/login")
-                page.fill("input[name=token]", site.world.tokens["admin"])
-                page.press("input[name=token]", "Enter")
-                page.wait_for_url("**/jobs")
-                page.goto(f"{site.url}/clusters/gpu/dashboard/status")
-                page.wait_for_function("window.Bokeh && Bokeh.documents.length > 0")
-            finally:
-                context.close()

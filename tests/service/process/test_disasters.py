@@ -7,8 +7,9 @@ import sys
 from contextlib import ExitStack, contextmanager
 
 import pytest
-from fake_scheduler import FakeScheduler
-from service_processes import serving, until
+from service_processes import serving
+from told_scheduler import ToldScheduler
+from waiting import until
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -22,7 +23,7 @@ SPEC = {
 def config_in(folder, url, run_root):
     file = folder / "serve.yaml"
     file.write_text(
-        f"clusters: {{fake: {{url: '{url}', run_root: '{run_root}'}}}}\n"
+        f"clusters: {{scheduler: {{url: '{url}', run_root: '{run_root}'}}}}\n"
         "limits: {submits_per_s: 1000, reads_per_s: 1000}\n"
     )
     return ["--config", str(file)]
@@ -51,10 +52,6 @@ def state(client, job_id):
     return answer.json()["state"] if answer.status_code == 200 else None
 
 
-def is_running(fake, job_id):
-    return job_id in fake.jobs and fake.jobs[job_id].state == "running"
-
-
 def leave_traces(run_dir, attempt=1):
     """What a rank's first words leave in its run directory."""
     logs = run_dir / "logs" / f"attempt-{attempt}"
@@ -64,35 +61,35 @@ def leave_traces(run_dir, attempt=1):
 
 def test_a_restored_database_takes_up_the_jobs_that_went_on_without_it(tmp_path):
     with ExitStack() as stack:
-        fake = stack.enter_context(FakeScheduler(num_workers=4, job_s=None))
-        words = config_in(tmp_path, fake.url, tmp_path / "runs")
+        scheduler = stack.enter_context(ToldScheduler(num_workers=4))
+        words = config_in(tmp_path, scheduler.url, tmp_path / "runs")
         data = tmp_path / "data"
         copy = tmp_path / "copy.db"
         with serving(data, *words) as serve, serve.client() as client:
             token = serve.told["token"]
             first, second, third, fourth = (submit(client, f"key-{n}") for n in range(4))
-            until(lambda: is_running(fake, first))
+            until(lambda: scheduler.is_running(first))
             distrain("serve", "backup", copy, *words, "--data-dir", data)
             # All of this the copy does not know: four jobs go on, and one comes.
             for job, follower in ((first, second), (second, third)):
-                fake.end(job)
-                until(lambda follower=follower: is_running(fake, follower))
+                scheduler.end(job)
+                until(lambda follower=follower: scheduler.is_running(follower))
             leave_traces(tmp_path / "runs" / "default" / third)
             late = submit(client, "late")
-            until(lambda: fourth in fake.jobs)
+            until(lambda: scheduler.state(fourth))
         shutil.rmtree(data)
         distrain("serve", "restore", copy, *words, "--data-dir", data)
         with serving(data, *words) as serve, serve.client(token) as client:
             until(lambda: state(client, third) == "running")
             until(lambda: state(client, first) == state(client, second) == "succeeded")
             assert client.get(f"/v1/jobs/{late}").status_code == 404
-            fake.end(third)
+            scheduler.end(third)
             until(lambda: state(client, third) == "succeeded")
-            until(lambda: is_running(fake, fourth))
-            fake.end(fourth)
+            until(lambda: scheduler.is_running(fourth))
+            scheduler.end(fourth)
             until(lambda: state(client, fourth) == "succeeded")
-            until(lambda: late not in fake.jobs or fake.jobs[late].state == "cancelled")
-        assert fake.started == {(job, 1): 1 for job in (first, second, third, fourth)}
+            until(lambda: scheduler.state(late) in (None, "cancelled"))
+        assert scheduler.started == {(job, 1): 1 for job in (first, second, third, fourth)}
 
 
 @contextmanager
@@ -134,8 +131,8 @@ def test_a_full_disk_refuses_submits_and_what_runs_is_recorded_when_it_has_room(
     with ExitStack() as stack:
         data = stack.enter_context(small_disk(tmp_path / "data", "24m"))
         runs = stack.enter_context(small_disk(tmp_path / "runs", "4m"))
-        fake = stack.enter_context(FakeScheduler(num_workers=8, job_s=None))
-        words = config_in(tmp_path, fake.url, runs)
+        scheduler = stack.enter_context(ToldScheduler())
+        words = config_in(tmp_path, scheduler.url, runs)
         serve = stack.enter_context(serving(data, *words))
         client = stack.enter_context(serve.client())
         ran = submit(client, "ran")
@@ -150,21 +147,16 @@ def test_a_full_disk_refuses_submits_and_what_runs_is_recorded_when_it_has_room(
             assert "room" in refused.json()["hint"]
             assert refused.headers["Retry-After"]
             assert state(client, ran) in ("running", "unknown")
-            fake.end(ran)
+            scheduler.end(ran)
         until(lambda: state(client, ran) == "succeeded")
         until(lambda: client.get("/readyz").status_code == 200)
         assert (runs / "default" / ran / "summary.json").exists()
         with filled(runs):
             waits = submit(client, "waits")
-            told = until(
-                lambda: (
-                    job
-                    if "space" in (job := client.get(f"/v1/jobs/{waits}").json())["why_pending"]
-                    else None
-                )
-            )
-            assert told["state"] == "handing_over"
+            place = f"/v1/jobs/{waits}"
+            until(lambda: "space" in client.get(place).json()["why_pending"])
+            assert state(client, waits) == "handing_over"
         until(lambda: state(client, waits) == "running")
-        fake.end(waits)
+        scheduler.end(waits)
         until(lambda: state(client, waits) == "succeeded")
-        assert fake.started == {(ran, 1): 1, (waits, 1): 1}
+        assert scheduler.started == {(ran, 1): 1, (waits, 1): 1}

@@ -8,17 +8,18 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 
-import httpx2
-import psycopg
 import pytest
-from fake_scheduler import FakeScheduler
 from real_postgres import Postgres, why_absent
-from service_processes import serving, until
+from service_processes import serving
+from told_scheduler import ToldScheduler
+from waiting import until
+
+from distrain.client import Client, Retries
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
-JOBS = int(os.environ.get("DISTRAIN_TEST_JOBS", "80"))
-KILLS = int(os.environ.get("DISTRAIN_TEST_KILLS", "8"))
+JOBS = int(os.environ.get("DISTRAIN_TEST_JOBS", "30"))
+KILLS = int(os.environ.get("DISTRAIN_TEST_KILLS", "3"))
 SPEC = {
     "data": {"train": "/data/train"},
     "model": {"kind": "mlp"},
@@ -37,37 +38,16 @@ def config_in(folder, url, more=""):
 
 
 def submit(url, token, key):
-    """Submit as a client does that does not give up: the same key until there is an answer."""
-    headers = {"Authorization": f"Bearer {token}", "Idempotency-Key": key}
-    end_s = time.monotonic() + 400
-    while time.monotonic() < end_s:
-        try:
-            answer = httpx2.post(f"{url}/v1/jobs", headers=headers, json={"spec": SPEC}, timeout=90)
-        except httpx2.HTTPError:
-            continue
-        if answer.status_code in (200, 201):
-            return answer.json()["id"]
-        assert answer.status_code in (409, 429, 503), answer.text
-        time.sleep(0.2)
-    raise AssertionError(f"{key} was not taken")
+    """Submit with the same key until there is an answer: the job's id."""
+    with Client(url, token, retries=Retries(for_s=400.0)) as client:
+        return client.submit(SPEC, key=key).id
 
 
 def ended(serve, count):
-    """Whether so many jobs have succeeded, page by page."""
-    seen, cursor = {}, None
-    with serve.client() as client:
-        while True:
-            answer = client.get(
-                "/v1/jobs", params={"limit": 200, **({"cursor": cursor} if cursor else {})}
-            )
-            if answer.status_code != 200:
-                return None
-            told = answer.json()
-            seen |= {job["id"]: job["state"] for job in told["jobs"]}
-            cursor = told["next_cursor"]
-            if not cursor:
-                break
-    return seen if sum(state == "succeeded" for state in seen.values()) == count else None
+    """The states of all jobs, once so many have succeeded."""
+    with Client(serve.told["url"], serve.told["token"], retries=Retries(for_s=400.0)) as client:
+        seen = {job.id: job.state for job in client.jobs()}
+    return seen if list(seen.values()).count("succeeded") == count else None
 
 
 class Pace:
@@ -111,8 +91,8 @@ def test_retried_submits_are_jobs_that_start_once(kind, tmp_path):
         environment = {}
         if database:
             environment["DISTRAIN_SERVE_DATABASE_URL"] = database.url()
-        fake = stack.enter_context(FakeScheduler(num_workers=32, job_s=0.05))
-        words = ["--config", str(config_in(tmp_path, fake.url))]
+        scheduler = stack.enter_context(ToldScheduler(num_workers=32, job_s=0.05))
+        words = ["--config", str(config_in(tmp_path, scheduler.url))]
         serve = stack.enter_context(serving(tmp_path / "data", *words, environment=environment))
         url, token = serve.told["url"], serve.told["token"]
         keys = [f"key-{number}" for number in range(JOBS)]
@@ -130,50 +110,7 @@ def test_retried_submits_are_jobs_that_start_once(kind, tmp_path):
         assert len(set(ids)) == JOBS
         # The same keys once more, in peace: the same jobs.
         assert [submit(url, token, key) for key in keys[:20]] == ids[:20]
-        states = until(lambda: ended(serve, JOBS), 240)
+        states = until(lambda: ended(serve, JOBS), within_s=240)
         assert set(states) == set(ids)
-        assert set(fake.started) == {(job, 1) for job in ids}
-        assert set(fake.started.values()) == {1}
-
-
-@pytest.mark.skipif(why_absent() is not None, reason=str(why_absent()))
-def test_a_server_that_hangs_loses_its_cluster_and_does_no_harm_when_it_comes_back(tmp_path):
-    with ExitStack() as stack:
-        database = stack.enter_context(Postgres())
-        environment = {"DISTRAIN_SERVE_DATABASE_URL": database.url()}
-        fake = stack.enter_context(FakeScheduler(num_workers=4, job_s=0.2))
-        terms = "leases: {ttl_s: 4, renew_s: 1, margin_s: 0.5}\n"
-        terms += f"secrets_file: {tmp_path / 'service.key'}\n"  # both are one service
-        config = str(config_in(tmp_path, fake.url, terms))
-        one, two = (
-            stack.enter_context(
-                serving(tmp_path / name, "--config", config, environment=environment)
-            )
-            for name in ("one", "two")
-        )
-
-        def lease():
-            with psycopg.connect(database.url()) as connection:
-                found = connection.execute(
-                    "SELECT owner, generation FROM leases WHERE name = 'cluster:fake'"
-                ).fetchone()
-            return found
-
-        token = one.told.get("token") or two.told["token"]
-        ids = [submit(one.told["url"], token, f"before-{number}") for number in range(5)]
-        owner, generation = until(lease)
-        reconcilers = [serve.children()["reconciler"] for serve in (one, two)]
-        [hung] = [pid for pid in reconcilers if str(pid) in owner.replace(":", "-").split("-")]
-        os.kill(hung, signal.SIGSTOP)
-        try:
-            ids += [submit(two.told["url"], token, f"meanwhile-{number}") for number in range(5)]
-            began_s = time.monotonic()
-            until(lambda: lease()[1] > generation and lease()[0] != owner)
-            print(f"taken over after {time.monotonic() - began_s:.1f} s")
-            two.told["token"] = token
-            until(lambda: ended(two, 10))
-        finally:
-            os.kill(hung, signal.SIGCONT)
-        ids += [submit(one.told["url"], token, f"after-{number}") for number in range(5)]
-        until(lambda: ended(two, 15))
-        assert fake.started == {(job, 1): 1 for job in ids}
+        assert set(scheduler.started) == {(job, 1) for job in ids}
+        assert set(scheduler.started.values()) == {1}

@@ -1,12 +1,11 @@
 """A proxy that names users shows a certificate to the server that the API's process runs."""
 
-import socket
 import ssl
-import threading
 from pathlib import Path
 
 import httpx2
 import pytest
+from api_world import served
 from made_certificates import write_certificate
 
 from distrain.service.api import make_app
@@ -29,15 +28,11 @@ def test_the_header_counts_from_who_shows_the_certificate_of_a_named_proxy(tmp_p
         sign_on=SignOn(proxy_names=("proxy",)),
     )
     migrate(settings)
-    ready, bound = threading.Event(), socket.create_server(("127.0.0.1", 0))
     with open_store(settings) as store:
         app = make_app(store, settings)
-        server = _Server(_config(app, settings), ready.set, app.state.streams.stop)
-        thread = threading.Thread(target=server.run, args=([bound],))
-        thread.start()
-        try:
-            assert ready.wait(60)
-            url = f"https://127.0.0.1:{bound.getsockname()[1]}/v1/me"
+        server = _Server(_config(app, settings), lambda: None, app.state.streams.stop)
+        with served(app, server) as address:
+            url = f"{address.replace('http:', 'https:')}/v1/me"
             named = {"X-Forwarded-User": "alice"}
             answers = []
             for pem, key, _ in clients:
@@ -53,8 +48,3 @@ def test_the_header_counts_from_who_shows_the_certificate_of_a_named_proxy(tmp_p
             client = httpx2.Client(verify=nobody, timeout=60)
             with client, pytest.raises(httpx2.TransportError):
                 client.get(url, headers=named)
-        finally:
-            server.should_exit = True
-            thread.join(60)
-            bound.close()
-    assert not thread.is_alive()

@@ -3,23 +3,23 @@
 import json
 import os
 import tempfile
-import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
+from click import ClickException
 from click.testing import CliRunner
 from other_user import NOBODY, unprivileged
+from scripted_service import Reply, ScriptedService
 from service_store import submitted
 
 from distrain.cli.main import cli
-from distrain.errors import InputError
+from distrain.errors import DistrainError, InputError
 from distrain.run_paths import RunPaths
 from distrain.runs import RunFile, ServiceMark
 from distrain.service.process import check_service
 from distrain.service.settings import ClusterProfile, Settings
 from distrain.service.store import JobChange, open_store
-from distrain.service.store.errors import DatabaseInUse
+from distrain.service.store.errors import DatabaseInUse, NotThere
 from distrain.service.values import Phase, RequestKey
 
 
@@ -50,18 +50,16 @@ def test_tokens_are_made_shown_once_and_revoked(prepared, tmp_path):
     assert (shown["state"], shown["scopes"]) == ("ok", ["read"])
     assert made["token"] not in json.dumps(shown)
     prepared("token", "revoke", made["id"])
-    assert "revoked" in prepared("token", "list")
+    [shown] = json.loads(prepared("token", "list", "--user", "alice", "--json"))
+    assert shown["state"] == "revoked"
+    with pytest.raises(NotThere):
+        prepared("token", "revoke", "0" * 12)
     secret = made["token"].split("_")[2].encode()
     for file in (tmp_path / "data").iterdir():
         assert secret not in file.read_bytes()
     with open_store(Settings(data_dir=tmp_path / "data")) as store:
         actions = [row.action for row in store.audit_rows(None, 10)]
     assert sorted(actions) == ["token.create", "token.revoke"]
-
-
-def test_a_token_that_is_not_there(prepared):
-    with pytest.raises(Exception, match="no such token"):
-        prepared("token", "revoke", "0" * 12)
 
 
 def test_projects_keep_what_is_not_named(prepared):
@@ -93,9 +91,9 @@ def test_what_the_configuration_declares_is_in_the_database(run, tmp_path):
     assert json.loads(run("project", "list", "--json"))[0]["members"] == {"bob": "viewer"}
     with open_store(Settings(data_dir=tmp_path / "data")) as store:
         assert store.users() == {"alice": False, "bob": True}
-    with pytest.raises(Exception, match="the configuration declares this project"):
+    with pytest.raises(DistrainError):
         run("project", "set", "ads", "--max-ranks", 100)
-    with pytest.raises(Exception, match="gives bob a role in project ads"):
+    with pytest.raises(DistrainError):
         run("project", "member", "ads", "bob", "operator", "--config", config)
     run("project", "member", "ads", "carol", "viewer", "--config", config)
 
@@ -122,7 +120,7 @@ def test_what_retention_deletes_is_shown_before(prepared, tmp_path):
         assert folder.exists() is is_there
         with open_store(settings) as store:
             assert (store.job(old.id) is not None) is is_there
-    assert "rows 0 of jobs" in prepared("prune")
+    assert json.loads(prepared("prune", "--json"))["rows"]["jobs"] == 0
     assert (folder.parent / kept.id).exists()  # it waits again
 
 
@@ -147,39 +145,16 @@ def test_check_says_what_to_mend(prepared, tmp_path):
     assert (open_to_all["verdict"], "any path" in open_to_all["detail"]) == ("note", True)
 
 
-def test_a_cluster_that_does_not_answer_is_code_69(prepared, tmp_path):
-    config = tmp_path / "serve.yaml"
-    config.write_text("clusters: {a: {url: 'http://127.0.0.1:1'}}")
-    assert "gave no answer" in prepared("check", "--config", config, code=69)
-
-
 @pytest.mark.parametrize(
-    ("status", "verdict", "words"),
-    [
-        (200, "ok", "http://127.0.0.1:"),
-        (401, "fail", "refuses the token"),
-        (404, "fail", "has no routes for jobs"),
-        (429, "away", "answers 429"),
-        (502, "away", "gave no answer"),
-    ],
+    ("status", "verdict"),
+    [(200, "ok"), (401, "fail"), (404, "fail"), (429, "away"), (502, "away")],
 )
-def test_the_answer_of_a_scheduler_is_a_verdict(tmp_path, status, verdict, words):
-    class Answer(BaseHTTPRequestHandler):
-        def do_GET(self):
-            self.send_response(status)
-            self.end_headers()
-            self.wfile.write(b'{"workers": []}' if status == 200 else b"<html>")
-
-        def log_message(self, *words):
-            pass
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Answer) as server:
-        threading.Thread(target=server.serve_forever).start()
-        try:
-            found = verdict_of_cluster(tmp_path, url=f"http://127.0.0.1:{server.server_port}")
-        finally:
-            server.shutdown()
-    assert (found.verdict, words in found.detail) == (verdict, True)
+def test_the_answer_of_a_scheduler_is_a_verdict(tmp_path, status, verdict, wording):
+    content = {"workers": []} if status == 200 else b"<html>"
+    with ScriptedService(lambda seen: Reply(status, content)) as server:
+        found = verdict_of_cluster(tmp_path, url=server.address)
+    assert found.verdict == verdict
+    wording(found.detail, url=server.address)
 
 
 def test_a_token_that_no_header_holds_is_told_with_its_file(tmp_path):
@@ -204,7 +179,7 @@ def test_a_backup_is_put_back_with_its_projects_and_tokens(prepared, tmp_path):
     made = json.loads(prepared("token", "create", "--user", "alice", "--json"))
     assert json.loads(prepared("backup", copy, "--json"))["file"] == str(copy)
     assert copy.stat().st_mode & 0o077 == 0
-    with pytest.raises(Exception, match=r"copy\.db"):
+    with pytest.raises(DistrainError, match=r"copy\.db"):
         prepared("backup", copy)  # another's copy is not written over
     prepared("project", "set", "news")
     prepared("token", "revoke", made["id"])
@@ -232,25 +207,18 @@ def test_what_cannot_be_put_back_changes_nothing(prepared, tmp_path):
     assert "ads" in prepared("project", "list", "--json")
 
 
-def test_a_copy_that_is_put_back_says_of_which_service(prepared, tmp_path):
-    copy = tmp_path / "copy.db"
-    assert str(tmp_path / "data") in prepared("backup", copy)
-    assert str(tmp_path / "data") in prepared("restore", copy)
-
-
-def test_mistakes(run, tmp_path):
+def test_mistakes(run, tmp_path, wording):
     config = tmp_path / "serve.yaml"
     config.write_text("listen: {host: 0.0.0.0}")
-    with pytest.raises(Exception, match="there is no TLS"):
-        run("check", "--config", config)
-    with pytest.raises(Exception, match="--user: a name"):
-        run("token", "create", "--user", " ")
-    with pytest.raises(Exception, match="more than lower case"):
-        run("project", "set", "Ads")
-    with pytest.raises(Exception, match="Write options after the command"):
-        CliRunner().invoke(
-            cli, ["serve", "--port", "1", "check"], standalone_mode=False, catch_exceptions=False
-        )
+    for words in (
+        ("check", "--config", config),
+        ("token", "create", "--user", " "),
+        ("project", "set", "Ads"),
+        ("--port", "1", "check"),  # options come after the command
+    ):
+        with pytest.raises((DistrainError, ClickException)) as caught:
+            run(*words)
+        wording(caught.value)
 
 
 def test_secrets_of_root_may_be_read_by_our_group_alone():

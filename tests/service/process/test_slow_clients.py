@@ -2,17 +2,16 @@
 
 import re
 import socket
-import threading
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import Any
 
 import pytest
+from api_world import served
 from event_streams import stream_of
 from live_service import FAST, LiveService
 from service_store import UNLIMITED
+from waiting import until
 
 from distrain.service.api import make_app
 from distrain.service.api.streams import live
@@ -25,13 +24,11 @@ pytestmark = pytest.mark.slow
 
 
 @contextmanager
-def served(folder: Path) -> Iterator[LiveService]:
+def process_of(folder: Path) -> Iterator[LiveService]:
     """The API as its process serves it, in a thread."""
     limits = FAST.model_copy(update={"streams_per_token": 100})
     settings = Settings(data_dir=folder / "data", limits=limits)
     migrate(settings)
-    ready, bound = threading.Event(), socket.create_server(("127.0.0.1", 0), backlog=512)
-    bound.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)  # a stream is stuck sooner
     with open_store(settings) as store:
         store.put_project("default", UNLIMITED)
         app = make_app(store, settings)
@@ -40,29 +37,20 @@ def served(folder: Path) -> Iterator[LiveService]:
             app.state.waiting.stop()
             app.state.streams.stop()
 
-        server = _Server(_config(app, settings), ready.set, let_go)
-        thread = threading.Thread(target=server.run, args=([bound],))
-        thread.start()
-        try:
-            assert ready.wait(60)
-            url = f"http://127.0.0.1:{bound.getsockname()[1]}"
-            yield LiveService(url, store, folder, app, server)
-        finally:
-            server.should_exit = True
-            thread.join(60)
-            bound.close()
-    assert not thread.is_alive()
+        app.state.server = _Server(_config(app, settings), lambda: None, let_go)
+        with served(app, app.state.server, let_go, send_bytes=4096) as url:  # stuck sooner
+            yield LiveService(url, store, folder, app)
 
 
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveService]:
-    with served(tmp_path_factory.mktemp("slow")) as service:
+    with process_of(tmp_path_factory.mktemp("slow")) as service:
         yield service
 
 
 def connected(service: LiveService) -> socket.socket:
-    host, port = service.url.removeprefix("http://").split(":")
-    return socket.create_connection((host, int(port)), timeout=60)
+    port = int(service.url.rpartition(":")[2])
+    return socket.create_connection(("127.0.0.1", port), timeout=60)
 
 
 def until_closed(one: socket.socket) -> bytes:
@@ -81,14 +69,14 @@ def until_closed(one: socket.socket) -> bytes:
 def test_requests_that_do_not_come_to_an_end_are_ended_and_hold_up_nobody(
     service: LiveService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(api_process, "HEAD_S", 0.5)
-    monkeypatch.setattr("distrain.service.api.guards.BODY_S", 0.5)
+    monkeypatch.setattr(api_process, "HEAD_S", 2.0)
+    monkeypatch.setattr("distrain.service.api.guards.BODY_S", 2.0)
     token = service.token("alice").label
     begun = f"POST /v1/tokens HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer {token}\r\n"
     body = "Content-Type: application/json\r\nContent-Length: 50\r\n\r\n{"
     kinds = ["", "GET /v1/me HTT", begun, begun + body]
     with ExitStack() as stack, service.client() as client:
-        slow = [stack.enter_context(connected(service)) for _ in range(100)]
+        slow = [stack.enter_context(connected(service)) for _ in range(20)]
         for number, one in enumerate(slow):
             one.sendall(kinds[number % len(kinds)].encode())
         assert client.get("/v1/me").status_code == 200
@@ -183,26 +171,19 @@ def test_a_follower_that_reads_nothing_is_cut_and_goes_on_from_its_cursor(
 
 def test_the_end_of_a_process_waits_for_no_stream_and_no_idle_connection(tmp_path: Path) -> None:
     with ExitStack() as stack:
-        service = stack.enter_context(served(tmp_path))
+        service = stack.enter_context(process_of(tmp_path))
         job = service.job()
         client = stack.enter_context(service.client())
         path = f"/v1/jobs/{job.id}/events"
-        streams = [stack.enter_context(stream_of(client, path)) for _ in range(50)]
+        streams = [stack.enter_context(stream_of(client, path)) for _ in range(10)]
         for events in streams:
             next(events)
-        idle = [stack.enter_context(connected(service)) for _ in range(200)]
+        idle = [stack.enter_context(connected(service)) for _ in range(40)]
         for one in idle:
             one.sendall(b"GET /livez HTTP/1.1\r\nHost: a\r\n\r\n")
         for one in idle:
             assert one.recv(1000).startswith(b"HTTP/1.1 200")
-        service.server.should_exit = True  # as SIGTERM's handler does
+        service.app.state.server.should_exit = True  # as SIGTERM's handler does
         for one in idle:
             until_closed(one)
-        assert [list(events) for events in streams] == [[]] * 50
-
-
-def until(condition: Any) -> None:
-    end_s = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < end_s
-        time.sleep(0.01)
+        assert [list(events) for events in streams] == [[]] * 10

@@ -1,6 +1,5 @@
 """What the effects of passes do to run directories."""
 
-import time
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -8,6 +7,7 @@ from typing import Any
 
 import pytest
 from served_jobs import SPEC, attempt_entries, job_in, record, settings_in, view_of
+from waiting import until
 
 from distrain.jobs.status import JobStatus
 from distrain.jobs.view import AttemptStarted
@@ -37,10 +37,7 @@ def test_what_was_lost_with_a_scheduler_is_taken_from_the_reports_that_ranks_kep
         recorder.begin(job, SPEC, 1)
         recorder.take(job, view_of(attempt_entries(1, 0, 10)))
         effect = FinishRun(job, refused(job, "CoordinatorLost", "it went away", 9.0), None)
-        ends_s = time.monotonic() + 60
-        while not carrier.do(effect):
-            assert time.monotonic() < ends_s
-            time.sleep(0.005)
+        until(lambda: carrier.do(effect))
     finally:
         recorder.close()
     records = read_records(RunPaths(Path(job.run_dir)))

@@ -2,46 +2,19 @@
 
 import errno
 import os
-import threading
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import pytest
-from fake_scheduler import FakeScheduler
-from served_jobs import SPEC
+from reconciled import Service
+from told_scheduler import ToldScheduler
+from waiting import until
 
 from distrain.errors import OutputError
 from distrain.runs import RunInUse
-from distrain.service.reconcile.reconciler import Reconciler
 from distrain.service.recorder import Recorder
-from distrain.service.settings import ClusterProfile, Settings
-from distrain.service.store import Store, migrate, open_store
-from distrain.service.values import Job, NewJob, Phase, Quota, RequestKey
-
-WITHIN_S = 30.0
-
-
-@pytest.fixture
-def fake() -> Iterator[FakeScheduler]:
-    with FakeScheduler(num_workers=8) as fake:
-        yield fake
-
-
-@pytest.fixture
-def settings(tmp_path: Path, fake: FakeScheduler) -> Settings:
-    profile = ClusterProfile(url=fake.url, run_root=tmp_path / "runs")
-    return Settings(data_dir=tmp_path, clusters={"east": profile})
-
-
-@pytest.fixture
-def store(settings: Settings) -> Iterator[Store]:
-    migrate(settings)
-    with open_store(settings) as store:
-        store.put_project("default", Quota())
-        yield store
+from distrain.service.values import Job, Phase
 
 
 class TroubledRecorder(Recorder):
@@ -68,56 +41,30 @@ class TroubledRecorder(Recorder):
 
 
 @contextmanager
-def reconciler(settings: Settings, store: Store) -> Iterator[TroubledRecorder]:
+def troubled(service: Service, where: str, error: Exception) -> Iterator[TroubledRecorder]:
+    """A reconciler whose recorder fails for the first job."""
     made: list[TroubledRecorder] = []
 
     def make(held: Callable[[str], int | None]) -> TroubledRecorder:
-        made.append(TroubledRecorder(settings, held, store.service_id))
+        made.append(TroubledRecorder(service.settings, held, service.store.service_id))
+        made[0].where, made[0].error = where, error
         return made[0]
 
-    one = Reconciler(settings, store, recorder=make)
-    stop = threading.Event()
-    thread = threading.Thread(target=one.run, args=(stop,))
-    thread.start()
-    try:
+    with service.reconciler(recorder=make):
         yield made[0]
-    finally:
-        stop.set()
-        thread.join()
-
-
-def submit(settings: Settings, store: Store, job_id: str) -> None:
-    run_dir = str(settings.run_root("east") / "default" / job_id)
-    new = NewJob(job_id, "default", "alice", "ctr", "east", 0, 1, run_dir, SPEC)
-    store.submit(new, RequestKey("alice", job_id, "0" * 64))
-
-
-def job_of(store: Store, job_id: str) -> Job:
-    job = store.job(job_id)
-    assert job is not None
-    return job
-
-
-def until(holds: Callable[[], bool]) -> None:
-    ends_s = time.monotonic() + WITHIN_S
-    while not holds():
-        assert time.monotonic() < ends_s
-        time.sleep(0.02)
 
 
 def test_words_that_no_database_holds_keep_no_other_job_from_being_written(
-    settings: Settings, store: Store, fake: FakeScheduler
+    service: Service, east: ToldScheduler
 ) -> None:
-    with reconciler(settings, store):
-        for job_id in ("job-1", "job-2"):
-            submit(settings, store, job_id)
-        until(lambda: all(job_of(store, one).state == "running" for one in ("job-1", "job-2")))
-        fake.jobs["job-1"].message = "ValueError: \ud800 and \0 and " + 100_000 * "x"
-        for job_id in ("job-1", "job-2"):
-            fake.end(job_id, "failed")
-        until(lambda: all(job_of(store, one).phase is Phase.FINAL for one in ("job-1", "job-2")))
-    message = job_of(store, "job-1").message or ""
-    assert message.startswith("ValueError: \ufffd and \ufffd and xxx")
+    with service.reconciler():
+        jobs = [service.submit(name) for name in ("job-1", "job-2")]
+        service.comes_to("running", *jobs)
+        for job, words in zip(jobs, ("\ud800 and \0 and " + 100_000 * "x", "short"), strict=True):
+            east.end(job, f"ValueError: {words}")
+        service.ends(*jobs)
+    message = service.job().message or ""
+    assert "ValueError: \ufffd and \ufffd and xxx" in message
     assert len(message) <= 8000
 
 
@@ -136,31 +83,25 @@ def _os_error(number: int) -> OutputError:
     ],
 )
 def test_a_run_directory_in_trouble_delays_its_job_alone(
-    where: str, error: Exception, settings: Settings, store: Store
+    where: str, error: Exception, service: Service
 ) -> None:
-    with reconciler(settings, store) as recorder:
-        recorder.where, recorder.error = where, error
-        submit(settings, store, "job-1")
+    with troubled(service, where, error) as recorder:
+        service.submit("job-1")
         until(lambda: recorder.calls >= 2)
-        submit(settings, store, "job-2")
-        until(lambda: job_of(store, "job-2").state == "running")
-        calls, waits = recorder.calls, job_of(store, "job-1")
+        service.submit("job-2")
+        service.comes_to("running", "job-2")
+        calls, waits = recorder.calls, service.job()
         assert waits.phase in (Phase.QUEUED, Phase.HANDING_OVER)
         assert "run directory cannot be" in waits.why_pending or str(error) in waits.why_pending
         until(lambda: recorder.calls > calls)
-        assert job_of(store, "job-1").rev == waits.rev  # a reason that stays is written once
+        assert service.job().rev == waits.rev, "a reason that stays is written once"
         recorder.error = None
-        until(lambda: job_of(store, "job-1").state == "running")
+        service.comes_to("running", "job-1")
 
 
-def test_a_run_directory_that_can_never_be_made_ends_its_job_with_that(
-    settings: Settings, store: Store
-) -> None:
-    with reconciler(settings, store) as recorder:
-        recorder.where, recorder.error = "begin", _os_error(errno.EACCES)
-        submit(settings, store, "job-1")
-        until(lambda: job_of(store, "job-1").phase is Phase.FINAL)
-        job = job_of(store, "job-1")
-        assert (job.state, job.reason) == ("failed", "OutputError")
-        assert "Permission denied" in (job.message or "")
+def test_a_run_directory_that_can_never_be_made_ends_its_job_with_that(service: Service) -> None:
+    with troubled(service, "begin", _os_error(errno.EACCES)) as recorder:
+        service.submit()
+        service.ends()
+        assert (service.job().state, service.job().reason) == ("failed", "OutputError")
         assert not recorder._runs  # nothing of it is remembered

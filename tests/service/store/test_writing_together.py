@@ -1,13 +1,13 @@
 """Threads that write at once share a transaction; what one of them does wrong is its own."""
 
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 import pytest
 from service_store import key_for, new_job
 from sqlalchemy import create_engine, event, text
+from waiting import until
 
 from distrain.service.store import Deed, NotNow, QuotaExceeded
 from distrain.service.store.engine import Together
@@ -18,7 +18,7 @@ class Table:
     """A table of numbers, to which threads write together as soon as all have come."""
 
     def __init__(self, path):
-        self.engine = create_engine(f"sqlite:///{path}", connect_args={"timeout": 5})
+        self.engine = create_engine(f"sqlite:///{path}", connect_args={"timeout": 60})
         event.listen(self.engine, "connect", lambda c, record: setattr(c, "isolation_level", None))
         event.listen(self.engine, "begin", lambda c: c.exec_driver_sql("BEGIN IMMEDIATE"))
         with self.engine.begin() as connection:
@@ -29,7 +29,7 @@ class Table:
 
     @contextmanager
     def write(self):
-        assert self.all_came.wait(10)
+        assert self.all_came.wait(120)
         with self.engine.begin() as connection:
             self.num_transactions += 1
             yield connection
@@ -45,11 +45,9 @@ class Table:
 
         with ThreadPoolExecutor(len(works)) as pool:
             found = [pool.submit(run, work) for work in works]
-            ends_s = time.monotonic() + 10
-            while len(self.together._waiting) < len(works) and time.monotonic() < ends_s:
-                time.sleep(0.001)
+            until(lambda: len(self.together._waiting) >= len(works))
             self.all_came.set()
-            return [one.result(10) for one in found]
+            return [one.result() for one in found]
 
     def numbers(self):
         with self.engine.begin() as connection:

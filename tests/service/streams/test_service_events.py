@@ -1,14 +1,12 @@
 """Streams of events: nothing lost, nothing seen by others, an end that can be told from a break."""
 
-import random
-import threading
-import time
 from itertools import islice
 
 import pytest
 from event_streams import Told, stream_of
 from live_service import LiveService
 from sqlalchemy import delete
+from waiting import until
 
 from distrain.service.store import tables
 from distrain.service.values import Role
@@ -53,36 +51,6 @@ def test_streams_leave_descriptors_for_requests(
     monkeypatch.setattr(service.app.state.streams, "_most", 0)
     assert alice.get("/v1/events").status_code == 429
     assert alice.get("/v1/me").status_code == 200
-
-
-@pytest.mark.slow
-def test_a_stream_that_is_cut_a_hundred_times_misses_and_repeats_nothing(
-    service: LiveService, alice
-) -> None:
-    job = service.job()
-    service.change(job, state="running", phase="handed_over", attempt=1)
-    cursor = service.store.last_seq()
-    ended = threading.Event()
-
-    def go_on() -> None:
-        for step in range(300):
-            service.change(job, progress={"step": step})
-        ended.wait(20)
-        service.end(job)
-
-    reconciler = threading.Thread(target=go_on)
-    reconciler.start()
-    chance, told, cuts = random.Random(3), [], 0
-    while not told or told[-1].kind != "end":
-        if cuts >= 100:
-            ended.set()
-        with stream_of(alice, f"/v1/jobs/{job.id}/events", after=cursor) as events:
-            count = chance.randint(1, 4) if cuts < 100 else None
-            told += islice(events, count)
-        cursor, cuts = told[-1].id, cuts + 1
-    reconciler.join()
-    assert steps(told) == list(range(300))
-    assert told[-1].data["state"] == "succeeded"
 
 
 def test_the_stream_of_an_ended_job_ends_at_once(service: LiveService, alice) -> None:
@@ -162,9 +130,7 @@ def test_who_loses_the_right_loses_the_stream_without_an_end(service: LiveServic
     ):
         assert next(events).data["id"] == job.id
         service.store.revoke_token(token.id)
-        began_s = time.monotonic()
         assert list(events) == []
-        assert time.monotonic() - began_s < 10
     with (
         service.client("nina", Role.VIEWER) as client,
         stream_of(client, f"/v1/jobs/{job.id}/events") as events,
@@ -187,39 +153,22 @@ def test_a_token_has_so_many_streams(service: LiveService) -> None:
         assert "Retry-After" in refused.headers
         for answer in open_ones:
             answer.close()
-        wait_until(lambda: not service.app.state.streams.open[token.id])
+        until(lambda: not service.app.state.streams.open[token.id])
         with stream_of(client, path) as events:
             next(events)
 
 
-def test_a_deleted_job_ends_its_stream(service: LiveService, alice) -> None:
-    job = service.job()
-    service.end(job)
-    before = service.store.last_seq()
-    service.store.delete(job.id)
-    service.publish()
-    with stream_of(alice, "/v1/events", after=before) as events:
-        assert next(events).kind == "job.deleted"
-
-
 def test_nobody_asks_the_store_when_nobody_listens(service: LiveService, alice) -> None:
     feed = service.app.state.streams.feed
-    wait_until(lambda: feed._task is None)
+    until(lambda: feed._task is None)
     job = service.job()
     with stream_of(alice, f"/v1/jobs/{job.id}/events") as events:
         next(events)
         assert feed._task is not None
-    wait_until(lambda: feed._task is None)
+    until(lambda: feed._task is None)
 
 
 @pytest.mark.parametrize("cursor", ["x", "-1", "1.5", "9" * 30])
 def test_what_is_no_cursor_is_refused(service: LiveService, alice, cursor: str) -> None:
     assert alice.get("/v1/events", headers={"Last-Event-ID": cursor}).status_code == 400
     assert alice.get("/v1/events", params={"after": cursor}).status_code == 400
-
-
-def wait_until(condition) -> None:
-    until_s = time.monotonic() + 20
-    while not condition():
-        assert time.monotonic() < until_s
-        time.sleep(0.01)

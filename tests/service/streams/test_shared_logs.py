@@ -149,14 +149,6 @@ def test_who_waits_reads_the_file_where_there_is_more_to_say_than_bytes(what):
     asyncio.run(story())
 
 
-def test_a_wait_ends_with_its_time():
-    async def story():
-        async with Printed().shared().followed(PLACE, 0) as log:
-            assert await log.after(0, 10, 0.01) == b""
-
-    asyncio.run(story())
-
-
 @pytest.fixture(scope="module")
 def alice(service: LiveService):
     with service.client("alice") as client:
@@ -201,26 +193,3 @@ def test_each_byte_comes_once_across_parts_and_attempts(service: LiveService, al
             for begin, found in following:
                 assert found.result(60) == printed[begin:]
     assert service.app.state.streams.logs._logs == {}
-
-
-def test_a_client_that_reads_nothing_holds_no_other(service: LiveService, alice) -> None:
-    """It has more behind it than sockets hold and the service keeps; then it reads all of it."""
-    job = service.job()
-    path = f"/v1/jobs/{job.id}/logs"
-    printed = bytes(n % 251 for n in range(2**18)) * 48
-    log = BoundedLog(service.paths(job).log(0, 1))
-    log.write(printed[:10])
-    params = {"offset": 0, "follow": "true", "wait_s": 30}
-    with (
-        service.client("alice") as other,
-        other.stream("GET", path, params=params) as slow,
-        ThreadPoolExecutor(3) as pool,
-    ):
-        came = [threading.Event() for _ in range(3)]
-        following = [pool.submit(all_followed, alice, path, 0, 1, event) for event in came]
-        assert all(event.wait(30) for event in came)
-        for begin in range(10, len(printed), 2**18):
-            log.write(printed[begin : begin + 2**18])
-        log.close()
-        assert all(found.result(60) == printed for found in following)
-        assert b"".join(slow.iter_raw()) == printed

@@ -1,6 +1,6 @@
 """A scheduler's HTTP server with the door's wire format, whose jobs only pretend to train.
 
-`python tests/support/fake_scheduler.py [PORT [WORKERS [JOB_S]]]` runs one by itself.
+Run one by itself: `python FILE [PORT [WORKERS [JOB_S]]]`.
 """
 
 import json
