@@ -57,7 +57,10 @@ class _Sum:
     gpu_s: float = 0.0
 
 
-@router.get("/v1/usage", responses=answers(), response_model=Usage)
+_CSV: dict[str, Any] = {"content": {"text/csv": {"schema": {"type": "string"}}}}
+
+
+@router.get("/v1/usage", responses=answers(others={200: _CSV}), response_model=Usage)
 def usage(
     call: Call,
     since: Annotated[
