@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
+from distrain.cluster.replacing import KEEP_NANNIES, replace_workers
 from distrain.errors import ClusterError, DistrainError
 from distrain.hardware import SHARED_MEMORY
 from distrain.version import how_to_install
@@ -46,7 +47,8 @@ def local_cluster(
     """Yield a client of a new cluster of worker processes on this machine.
 
     With `private`, Dask's comm asks for a certificate in these processes' memory alone: other users
-    of the machine do not get in. Raises `ClusterError` if the cluster does not start, or for too
+    of the machine do not get in. Workers that end are replaced; `why_lost` says why a cluster ended
+    whose workers did not come back. Raises `ClusterError` if the cluster does not start, or for too
     few GPUs.
     """
     import dask
@@ -70,6 +72,7 @@ def local_cluster(
     if _PRELOAD not in preloads:
         preloads.append(_PRELOAD)
     with ExitStack() as until_end:
+        until_end.enter_context(dask.config.set(KEEP_NANNIES))
         with _told(), dask.config.set({**_QUIET_LOOPS, _PRELOAD_KEY: preloads}):
             if gpus >= num_workers:
                 cluster = _cuda_cluster(options)
@@ -78,6 +81,7 @@ def local_cluster(
             until_end.enter_context(cluster)
             client = until_end.enter_context(Client(cluster))
             client.register_plugin(IgnoreInterrupts())
+            replace_workers(cluster)
         yield client
 
 

@@ -1,12 +1,20 @@
 """What a cluster of this machine is started with."""
 
+import asyncio
 import copy
+import os
+import signal
+from types import SimpleNamespace
 
 import dask
 import distributed
 import pytest
 
-from distrain.cluster import local_cluster
+from distributed import Status
+from waiting import until
+
+from distrain.cluster import local_cluster, why_lost
+from distrain.cluster.replacing import GIVE_UP_S, WorkerReplacer
 
 
 def test_scheduler_and_workers_are_told_to_do_little_by_the_clock(monkeypatch):
@@ -28,3 +36,69 @@ def test_scheduler_and_workers_are_told_to_do_little_by_the_clock(monkeypatch):
     assert found["admin"]["system-monitor"]["interval"] == "2s"
     assert found["admin"]["tick"]["interval"] == "500ms"
     assert dask.config.get("distributed.worker.profile.enabled") == before
+
+
+@pytest.mark.slow
+def test_a_local_cluster_replaces_workers_whatever_ended_them():
+    # A nanny that gave up, and a worker process that takes longer to come back than Dask waits.
+    with (
+        dask.config.set({"distributed.deploy.lost-worker-timeout": "1ms"}),
+        local_cluster(2, 1, "cpu", ":0") as client,
+    ):
+        nannies = list(client.cluster.workers.values())
+        before = set(client.scheduler_info()["workers"])
+        client.sync(nannies[0].close)
+        os.kill(nannies[1].process.pid, signal.SIGKILL)
+        until(lambda: len(set(client.scheduler_info()["workers"]) - before) == 2)
+        assert client.submit(sum, [1, 2]).result() == 3
+
+
+class FakeProcess:
+    def __init__(self):
+        self.process, self.kills = self, 0
+
+    async def kill(self):
+        self.kills += 1
+
+
+class FakeNanny:
+    def __init__(self, status):
+        self.status, self.process = status, FakeProcess()
+
+
+class FakeCluster:
+    """A cluster whose worker 0 never reaches the scheduler."""
+
+    def __init__(self, nanny):
+        self.status, self.worker_spec, self.workers = Status.running, {0: {}}, {0: nanny}
+        self.scheduler, self.starts, self.closed = self, 0, False
+
+    async def _correct_state(self):
+        self.starts += 1
+        self.workers[0] = FakeNanny(Status.failed)
+        raise OSError("Cannot allocate memory")
+
+    async def close(self, reason):
+        self.closed = True
+
+
+@pytest.mark.parametrize("status", [Status.running, Status.failed])
+def test_a_worker_that_never_comes_back_ends_the_cluster_with_a_reason(status):
+    nanny = FakeNanny(status)
+    cluster = FakeCluster(nanny)
+    cluster.scheduler = SimpleNamespace(workers={}, close=cluster.close)
+    cluster.distrain_replacer = replacer = WorkerReplacer(cluster)
+
+    async def checks():
+        for now_s in range(int(GIVE_UP_S) + 1):
+            assert not cluster.closed
+            await replacer.check(float(now_s))
+
+    asyncio.run(checks())
+    assert cluster.closed
+    if status == Status.running:  # its process hangs: killed, so that the nanny starts another
+        assert nanny.process.kills == 2
+        assert cluster.starts == 0
+    else:
+        assert 10 < cluster.starts < 40
+        assert "Cannot allocate memory" in why_lost(SimpleNamespace(cluster=cluster))
