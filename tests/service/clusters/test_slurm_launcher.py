@@ -16,8 +16,8 @@ import pytest
 import slurm_stand_in
 
 from distrain.errors import ClusterError, InputError
-from distrain.service.clusters import make_launcher
-from distrain.service.clusters.slurm import sbatch_script
+from distrain.service.clusters import make_launcher, slurm as slurm_module
+from distrain.service.clusters.slurm import SlurmLauncher, sbatch_script
 from distrain.service.settings import Settings
 
 TASK = """#!{python}
@@ -45,6 +45,7 @@ def slurm(tmp_path, monkeypatch):
     folder = tmp_path / "slurm"
     for name, value in slurm_stand_in.install(folder).items():
         monkeypatch.setenv(name, value)
+    monkeypatch.setattr(slurm_module, "SEEN_S", 0.0)
     yield folder
     for job in slurm_stand_in.jobs_in(folder):
         os.killpg(job["keeper"], signal.SIGKILL)
@@ -210,3 +211,16 @@ def test_a_slurm_job_is_a_cluster_and_leaves_when_its_time_is_over(slurm, tmp_pa
         ["pgrep", "-f", str(tmp_path)], capture_output=True, text=True, check=False
     )
     assert left.stdout == ""
+
+
+def test_slurms_controller_is_asked_once_for_many_looks(tmp_path, monkeypatch):
+    asked = []
+    monkeypatch.setattr(SlurmLauncher, "_run", lambda self, *words: asked.append(words[0]) or "")
+    for _ in range(20):  # a pass of the reconciler, and a page's files, each with its own launcher
+        assert launcher_in(tmp_path).find() is None
+        assert launcher_in(tmp_path).state().phase == "absent"
+    assert asked == ["squeue"]
+    launcher_in(tmp_path).start(1)
+    assert asked == ["squeue", "squeue", "sbatch"]
+    launcher_in(tmp_path).state()  # what it submitted is looked for at once
+    assert asked[3:] == ["squeue"]
