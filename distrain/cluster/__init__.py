@@ -3,6 +3,7 @@
 from distrain.cluster.local import (
     check_shared_memory as check_shared_memory,
     count_gpus as count_gpus,
+    dashboard_link as dashboard_link,
     device_of_workers as device_of_workers,
     local_cluster as local_cluster,
 )

@@ -70,7 +70,7 @@ def _run(folder: Path, workers: int | None, device: str) -> None:
             raise ClusterError(
                 f"the cluster has ended: {why}",
                 where={"folder": folder},
-                hint="The file log there has the words of its workers; the service starts it again.",
+                hint="The file log there has its workers' output; the service starts it again.",
             )
 
 

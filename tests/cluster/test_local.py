@@ -4,17 +4,18 @@ import asyncio
 import copy
 import os
 import signal
+import sys
 from types import SimpleNamespace
 
 import dask
 import distributed
 import pytest
-
 from distributed import Status
 from waiting import until
 
-from distrain.cluster import local_cluster, why_lost
+from distrain.cluster import connect, dashboard_link, local, local_cluster, why_lost
 from distrain.cluster.replacing import GIVE_UP_S, WorkerReplacer
+from distrain.errors import ClusterError
 
 
 def test_scheduler_and_workers_are_told_to_do_little_by_the_clock(monkeypatch):
@@ -102,3 +103,45 @@ def test_a_worker_that_never_comes_back_ends_the_cluster_with_a_reason(status):
     else:
         assert 10 < cluster.starts < 40
         assert "Cannot allocate memory" in why_lost(SimpleNamespace(cluster=cluster))
+
+
+@pytest.mark.parametrize(
+    ("setting", "value"),
+    [
+        ("distributed.comm.timeouts.connect", "soon"),
+        ("distributed.worker.memory.max-spill", "lots"),
+        ("distributed.worker.memory.terminate", "80%"),
+    ],
+)
+def test_a_setting_that_dask_cannot_use_is_named(setting, value, wording):
+    places = (local_cluster(1, 1, "cpu", ":0"), connect("tcp://127.0.0.1:1"))
+    for place in places:
+        with dask.config.set({setting: value}), pytest.raises(ClusterError) as caught, place:
+            pass
+        assert setting in caught.value.message
+        assert caught.value.hint is not None
+    wording(caught.value)
+
+
+def test_a_dashboards_link_that_cannot_be_filled_in_ends_nothing():
+    class Client:
+        @property
+        def dashboard_link(self):
+            raise KeyError("NOT_SET")  # as text with a variable that is not set
+
+    assert "NOT_SET" in dashboard_link(Client())
+
+
+@pytest.mark.parametrize("is_guarded", [False, True])
+def test_a_script_without_a_main_guard_is_refused_before_it_starts_itself(
+    tmp_path, monkeypatch, is_guarded
+):
+    script = tmp_path / "script.py"
+    call = "distrain.fit(JOB)\n"
+    script.write_text(f"if __name__ == '__main__':\n    {call}" if is_guarded else call)
+    main = SimpleNamespace(__file__=str(script), __spec__=None)
+    monkeypatch.setitem(sys.modules, "__main__", main)
+    monkeypatch.setattr(local, "check_this_machine", lambda *_: pytest.fail("it went on"))
+    expected = pytest.fail.Exception if is_guarded else ClusterError
+    with pytest.raises(expected), local_cluster(1, 1, "cpu", ":0"):
+        pass
