@@ -9,7 +9,6 @@ import click
 import pytest
 import yaml
 
-import distrain
 from distrain import client, errors
 from distrain.cli.interrupts import INTERRUPTED, TERMINATED
 from distrain.cli.main import COMMANDS, cli
@@ -20,6 +19,7 @@ from distrain.jobs.view import Record
 from distrain.run_paths import RunPaths
 from distrain.runs import Summary
 from distrain.spec import JobSpec, parse_spec
+from distrain.version import RELEASE
 
 ROOT = Path(__file__).resolve().parents[2]
 EXIT_CODES = {0, 2, INTERRUPTED, TERMINATED} | {
@@ -135,7 +135,7 @@ def test_every_page_is_in_one_group_of_the_index(sources):
 
 
 def test_the_changelog_has_this_version_with_a_date(sources):
-    version = re.escape(distrain.__version__)
+    version = re.escape(RELEASE)
     assert re.search(
         rf"^## \[{version}\] - \d{{4}}-\d\d-\d\d$", sources[Path("CHANGELOG.md")], re.M
     )
