@@ -167,11 +167,11 @@ class Database:
     @contextmanager
     def read(self) -> Iterator[Connection]:
         """A connection for queries, each of which sees what is committed when it begins."""
-        self._check_file()
+        self.check_file()
         with translated(self.where), self.reads.connect() as connection:
             yield connection
 
-    def _check_file(self) -> None:
+    def check_file(self) -> None:
         """Refuse to go on with a file that is not at its path any more (Unavailable).
 
         What is written into it would be lost, and a new connection would begin an empty database.
@@ -212,7 +212,7 @@ class Database:
     @contextmanager
     def write(self) -> Iterator[Connection]:
         """A transaction: committed at the end of the block, rolled back by an error in it."""
-        self._check_file()
+        self.check_file()
         with translated(self.where), self._my_turn(), self._writer.begin() as connection:
             yield connection
 

@@ -87,5 +87,5 @@ def test_a_later_version_is_refused_by_all(settings, act):
 def test_an_earlier_version_is_refused_with_the_command(settings, monkeypatch):
     migrate(settings)
     monkeypatch.setattr("distrain.service.store.migrations.head", lambda: "9999")
-    with pytest.raises(SchemaDiffers, match=r"(?s)earlier version .*0003.*distrain serve migrate"):
+    with pytest.raises(SchemaDiffers, match=r"(?s)earlier version .*0004.*distrain serve migrate"):
         open_store(settings)
