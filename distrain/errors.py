@@ -125,8 +125,9 @@ def lost_interrupts() -> Iterator[Callable[[], None]]:
 
     replaced: dict[int, Callable[[int, Any], object]] = {}
     if threading.current_thread() is threading.main_thread():
+        raising: dict[int, Callable[[int, Any], object]]
         raising = {signal.SIGINT: signal.default_int_handler}
-        raising |= dict.fromkeys(STOP_SIGNALS, _raise_terminated)
+        raising |= {number: _raise_terminated for number in STOP_SIGNALS}
         replaced |= {n: raises for n, raises in raising.items() if signal.getsignal(n) is raises}
     try:
         for number in replaced:

@@ -70,11 +70,12 @@ class WorkerReplacer:
         at_s = self._kill_at_s
         self._kill_at_s = {name: at_s.get(name, now_s + START_S) for name in missing}
         for name in missing:
-            process = getattr(self._cluster.workers.get(name), "process", None)
-            if now_s >= self._kill_at_s[name] and getattr(process, "process", None) is not None:
+            own = getattr(self._cluster.workers.get(name), "process", None)
+            process = getattr(own, "process", None)
+            if now_s >= self._kill_at_s[name] and process is not None:
                 self._kill_at_s[name] = now_s + START_S
                 with suppress(OSError, ValueError):  # it ended meanwhile
-                    await process.process.kill()
+                    await process.kill()
 
     async def _start(self, names: list[Any]) -> None:
         for name in names:

@@ -114,8 +114,8 @@ async def _first_bytes(host: str, port: int, tls: Any, timeout_s: float) -> byte
     message, and loop for ever over its parts; so does a scheduler with what it is sent, if that has
     8 bytes or more.
     """
-    name = {"server_hostname": host} if tls is not None else {}
-    reader, writer = await asyncio.open_connection(host, port, ssl=tls, **name)
+    name = host if tls is not None else None
+    reader, writer = await asyncio.open_connection(host, port, ssl=tls, server_hostname=name)
     try:
         with suppress(TimeoutError):
             return await asyncio.wait_for(reader.read(64), min(SPEAKS_FIRST_S, timeout_s / 2))

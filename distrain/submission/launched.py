@@ -109,9 +109,14 @@ class Launch:
         is_master = self.world.rank == 0 and not self.has_store
         try:
             # Left to itself, torch shares the port with another process of rank 0.
-            listens = {"master_listen_fd": _listen(port).detach()} if is_master else {}
+            listener = _listen(port).detach() if is_master else None
             store = TCPStore(
-                host, port, is_master=is_master, wait_for_workers=False, timeout=timeout, **listens
+                host,
+                port,
+                is_master=is_master,
+                wait_for_workers=False,
+                timeout=timeout,
+                master_listen_fd=listener,
             )
         except (OSError, RuntimeError) as error:  # torch's errors of networks are of the second
             hint = "What rank 0 printed says why; every process needs the same MASTER_ADDR."
