@@ -127,7 +127,8 @@ def lost_interrupts() -> Iterator[Callable[[], None]]:
     if threading.current_thread() is threading.main_thread():
         raising: dict[int, Callable[[int, Any], object]]
         raising = {signal.SIGINT: signal.default_int_handler}
-        raising |= {number: _raise_terminated for number in STOP_SIGNALS}
+        terminates: Callable[[int, Any], object] = _raise_terminated
+        raising |= dict.fromkeys(STOP_SIGNALS, terminates)
         replaced |= {n: raises for n, raises in raising.items() if signal.getsignal(n) is raises}
     try:
         for number in replaced:
