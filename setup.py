@@ -1,7 +1,11 @@
-"""What pyproject.toml cannot say: the version, and the tag of a wheel without C extensions."""
+"""What pyproject.toml cannot say: the version, links to the repository, and a wheel's tag.
+
+DISTRAIN_REPOSITORY is the repository's address; GitHub's workflows name it by variables of theirs.
+"""
 
 import email
 import os
+import re
 import runpy
 import shutil
 from pathlib import Path
@@ -36,6 +40,48 @@ def _exists(path: str) -> bool:
     return Path(path).is_file()
 
 
+_LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\]]*\])*)\]\((?![a-z]+:|#)([^)\s]+)\)")
+
+
+def with_absolute_links(text: str, repository: str, tag: str) -> str:
+    """A page of the repository whose links lead to it, as an index of packages needs them."""
+
+    def absolute(link: re.Match[str]) -> str:
+        kind = "raw" if link[1] else "blob"
+        return f"{link[1]}[{link[2]}]({repository}/{kind}/{tag}/{link[3]})"
+
+    return _LINK.sub(absolute, text)
+
+
+def _about(version: str) -> dict[str, object]:
+    """The description and addresses, of an unpacked source distribution those that it states."""
+    root = Path(__file__).parent
+    stated = root / "PKG-INFO"
+    if stated.is_file():
+        about = email.message_from_string(stated.read_text("utf-8"))
+        urls = dict(line.split(", ", 1) for line in about.get_all("Project-URL") or ())
+        return _described(about.get_payload(), urls)
+    server, name = (os.environ.get(f"GITHUB_{one}", "") for one in ("SERVER_URL", "REPOSITORY"))
+    repository = os.environ.get("DISTRAIN_REPOSITORY") or (f"{server}/{name}" if name else "")
+    readme = (root / "README.md").read_text("utf-8")
+    if not repository:
+        return _described(readme, {})
+    tag = f"v{version}" if "+" not in version else "HEAD"
+    pages = {"Documentation": "docs/index.md", "Changelog": "CHANGELOG.md"}
+    urls = {name: f"{repository}/blob/{tag}/{page}" for name, page in pages.items()}
+    urls |= {"Source": repository, "Issues": f"{repository}/issues"}
+    return _described(with_absolute_links(readme, repository, tag), urls)
+
+
+def _described(text: object, urls: dict[str, str]) -> dict[str, object]:
+    kind = "text/markdown"
+    return {
+        "long_description": text,
+        "long_description_content_type": kind,
+        "project_urls": urls,
+    }
+
+
 def _version() -> str:
     """A release's version, as indexes of packages want it; else one that names the code, too.
 
@@ -50,4 +96,5 @@ def _version() -> str:
     return str(facts["__version__"] if is_release else facts["build"]())
 
 
-setup(version=_version(), cmdclass={"bdist_wheel": BdistWheel})
+version = _version()
+setup(version=version, cmdclass={"bdist_wheel": BdistWheel}, **_about(version))

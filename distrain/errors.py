@@ -57,8 +57,12 @@ _IMPORT_S = 0.05
 """From a SIGTERM that meets an import to the next try."""
 
 
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGUSR1)
+"""Signals that ask a process to end in order; the second is Slurm's usual notice (`USR1@90`)."""
+
+
 class Terminated(KeyboardInterrupt):
-    """SIGTERM was received: this process ends in order, as after Ctrl-C."""
+    """A stop signal was received: this process ends in order, as after Ctrl-C."""
 
 
 def _raise_terminated(number: int, frame: FrameType | None) -> None:
@@ -88,15 +92,16 @@ def _is_of_distrain(frame: FrameType) -> bool:
 
 @contextmanager
 def on_sigterm(handler: Callable[[int, Any], object] = _raise_terminated) -> Iterator[None]:
-    """Handle SIGTERM in the block, by default as `Terminated`; threads but the main one cannot."""
+    """Handle stop signals in the block, by default as `Terminated`, if in the main thread."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = signal.signal(signal.SIGTERM, handler)
+    before = {number: signal.signal(number, handler) for number in STOP_SIGNALS}
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, old in before.items():
+            signal.signal(number, old)
 
 
 @contextmanager
@@ -120,7 +125,10 @@ def lost_interrupts() -> Iterator[Callable[[], None]]:
 
     replaced: dict[int, Callable[[int, Any], object]] = {}
     if threading.current_thread() is threading.main_thread():
-        raising = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: _raise_terminated}
+        raising: dict[int, Callable[[int, Any], object]]
+        raising = {signal.SIGINT: signal.default_int_handler}
+        terminates: Callable[[int, Any], object] = _raise_terminated
+        raising |= dict.fromkeys(STOP_SIGNALS, terminates)
         replaced |= {n: raises for n, raises in raising.items() if signal.getsignal(n) is raises}
     try:
         for number in replaced:

@@ -5,7 +5,9 @@ import sys
 from functools import cache
 from pathlib import Path
 
-__version__ = "0.2.0"
+__version__ = "0.3.0.dev0"
+RELEASE = "0.2.0"
+"""The last release. Both are equal in the commit of a release, and in no other."""
 
 
 def how_to_install(extra: str) -> str:
@@ -31,7 +33,7 @@ def package_version(package: str) -> str:
 
 @cache
 def build() -> str:
-    """The version with a digest of the package's code, such as `0.2.0+b4f0c2e91a7d3`.
+    """The version with a digest of the package's code, such as `0.3.0.dev0+b4f0c2e91a7d3`.
 
     Equal code gives equal text, in a checkout, an editable install, an archive or a wheel. Without
     sources, as in a zip or with .pyc files alone, other code is not told apart.

@@ -1,5 +1,6 @@
 """What an import loads: the heavy libraries only where they are used."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -93,3 +94,34 @@ def test_the_loader_brings_torch_but_no_cluster():
     raw = "import distrain.loader.reading.raw"  # which prepares rows as the ETL does
     loaded = loaded_by(f"import distrain\ndistrain.Dataset, distrain.Loader\n{raw}")
     assert loaded & FRAMEWORKS == {"torch"}
+
+
+def test_no_process_of_ours_imports_from_the_current_folder(tmp_path):
+    # Who may write there could run code as the user: a module named like one of Python's is enough.
+    (tmp_path / "statistics.py").write_text("print('from the current folder')")
+    starts = [
+        (path.name, line.strip())
+        for path in Path(ROOT, "distrain").rglob("*.py")
+        for line in path.read_text().splitlines()
+        if re.search(r"sys\.executable, ", line)
+    ]
+    assert len(starts) >= 8
+    assert [start for start in starts if 'sys.executable, "-P", ' not in start[1]] == []
+    # Dask's workers are children that `multiprocessing` starts with the command's environment.
+    child = (
+        "import multiprocessing, statistics\n"
+        "if __name__ == '__main__':\n"
+        "    multiprocessing.get_context('spawn').Process(target=print).start()\n"
+    )
+    command = (
+        "import click, subprocess, sys\n"
+        "from distrain.cli import main\n"
+        "main.cli.callback = lambda: None\n"
+        f"start = lambda: subprocess.run([sys.executable, '-c', {child!r}], check=True)\n"
+        "main.LazyGroup.get_command = lambda *_: click.Command('start', callback=start)\n"
+        "sys.argv = ['distrain', 'demo']\n"
+        "main.main()\n"
+    )
+    bare = [sys.executable, "-I", "-c", command]
+    done = subprocess.run(bare, cwd=tmp_path, capture_output=True, text=True)
+    assert (done.returncode, done.stdout.strip(), done.stderr) == (0, "", "")

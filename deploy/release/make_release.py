@@ -19,11 +19,10 @@ import subprocess
 import sys
 import tarfile
 import tempfile
-from collections.abc import Iterable, Iterator
-from email import message_from_bytes
-from importlib.metadata import PackageNotFoundError, requires
+from collections.abc import Iterable
+from datetime import UTC, datetime
 from pathlib import Path
-from zipfile import ZipFile
+from typing import Any
 
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
@@ -51,7 +50,12 @@ def main() -> None:
         with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
             tar.extractall(source, filter="data")
         version = checked_version(source)
+        check_tag(version, run("git", "tag", "--points-at", "HEAD").split())
         sdist, wheel = distributions(source, Path(name), out, epoch)
+        if "Project-URL: Source, " not in metadata_of(sdist):
+            sys.exit(
+                "the repository's address is unknown: DISTRAIN_REPOSITORY=https://... make release"
+            )
         run(sys.executable, "-m", "twine", "check", "--strict", str(sdist), str(wheel))
         chart = source / "helm" / "distrain"
         write_tar(out / f"distrain-chart-{version}.tgz", chart, "distrain", packed(chart), epoch)
@@ -67,14 +71,28 @@ def main() -> None:
 
 
 def checked_version(source: Path) -> str:
-    """The version of a source tree; exits where its parts name different ones."""
-    version = str(runpy.run_path(str(source / "distrain" / "version.py"))["__version__"])
+    """The version of a source tree; exits where it is none of a release."""
+    facts = runpy.run_path(str(source / "distrain" / "version.py"))
+    version = str(facts["__version__"])
+    if version != facts["RELEASE"]:
+        sys.exit(
+            f"distrain/version.py has {version}, a version in development: set __version__ and "
+            "RELEASE to the release's"
+        )
     chart = (source / "helm" / "distrain" / "Chart.yaml").read_text()
     named = re.findall(r'^(?:version|appVersion): "?([^"\n]+)"?$', chart, re.M)
     if named != [version, version]:
         sys.exit(f"helm/distrain/Chart.yaml names {named}, distrain/version.py {version}")
-    changes_of(version, (source / "CHANGELOG.md").read_text())
+    changelog = (source / "CHANGELOG.md").read_text()
+    if "## [Unreleased]" in changelog and changes_of("Unreleased", changelog).strip():
+        sys.exit(f"CHANGELOG.md has entries in [Unreleased]: put them into the section {version}")
+    changes_of(version, changelog)
     return version
+
+
+def check_tag(version: str, tags: list[str]) -> None:
+    if f"v{version}" not in tags:
+        sys.exit(f"the last commit has no tag v{version}: `git tag v{version}`")
 
 
 def changes_of(version: str, changelog: str) -> str:
@@ -115,6 +133,16 @@ def distributions(source: Path, work: Path, out: Path, epoch: int) -> tuple[Path
     return sdist, wheel
 
 
+def metadata_of(sdist: Path) -> str:
+    with tarfile.open(sdist) as tar:
+        name = next(
+            one for one in tar.getnames() if one.count("/") == 1 and one.endswith("PKG-INFO")
+        )
+        found = tar.extractfile(name)
+        assert found is not None
+        return found.read().decode()
+
+
 def packed(chart: Path) -> list[Path]:
     """The chart's files that its .helmignore leaves in."""
     return [
@@ -148,54 +176,93 @@ def write_tar(path: Path, root: Path, prefix: str, files: Iterable[Path], epoch:
 
 
 def write_sbom(path: Path, wheel: Path, source: Path, epoch: int) -> None:
-    """Write a CycloneDX document of what the wheel and its extras need, in pinned versions."""
-    with ZipFile(wheel) as archive:
-        (name,) = (one for one in archive.namelist() if one.endswith(".dist-info/METADATA"))
-        about = message_from_bytes(archive.read(name))
-    named = ("deploy/images/constraints-build.txt", "constraints.txt")  # torch needs setuptools
-    lines = [line for file in named for line in (source / file).read_text().splitlines()]
-    pins = dict(line.split("==") for line in lines if "==" in line and not line.startswith("#"))
-    versions = {str(canonicalize_name(name)): version for name, version in pins.items()}
-    names = sorted(set(needed(about.get_all("Requires-Dist") or [], EXTRAS, set())))
-    missing = [name for name in names if name not in versions]
-    if missing:
-        sys.exit(f"constraints.txt has no version of {', '.join(missing)}")
-    listing = "".join(f"{name}=={versions[name]}\n" for name in names)
-    pyproject = path.with_suffix(".toml")
-    project = (
-        f'[project]\nname = "distrain"\nversion = "{about["Version"]}"\nlicense = "Apache-2.0"\n'
-    )
-    pyproject.write_text(project)
-    document = run(
-        *(sys.executable, "-m", "cyclonedx_py", "requirements", "--output-reproducible"),
-        *("--pyproject", str(pyproject), "--mc-type", "library", "-"),
-        env={**os.environ, "SOURCE_DATE_EPOCH": str(epoch)},
-        stdin=listing,
-    )
-    pyproject.unlink()
-    path.write_text(json.dumps(json.loads(document), indent=1, sort_keys=True) + "\n")
+    """Write a CycloneDX document of what a fresh install of the wheel has, and of vendored files.
 
-
-def needed(lines: list[str], extras: Iterable[str], seen: set[tuple[str, str]]) -> Iterator[str]:
-    """The packages that requirements name on this platform, and what those need in turn.
-
-    Their own requirements are read from this environment, which has them installed.
+    pip resolves the install without making it, so that no package of this environment answers.
     """
-    for line in lines:
-        wanted = Requirement(line)
-        if wanted.marker and not any(wanted.marker.evaluate({"extra": one}) for one in extras):
-            continue
-        name = str(canonicalize_name(wanted.name))
-        more = {extra for extra in ("", *sorted(wanted.extras)) if (name, extra) not in seen}
-        if not more:
-            continue
-        seen.update((name, extra) for extra in more)
-        try:
-            further = requires(wanted.name) or []
-        except PackageNotFoundError:
-            sys.exit(f"{wanted.name} is not installed, so that what it needs cannot be listed")
-        yield name
-        yield from needed(further, sorted(more), seen)
+    pins = (source / "constraints.txt", source / "deploy" / "images" / "constraints-build.txt")
+    report = run(
+        *(sys.executable, "-m", "pip", "install", "--dry-run", "--ignore-installed", "--quiet"),
+        *("--report", "-", *(word for file in pins for word in ("--constraint", str(file)))),
+        f"{wheel}[{','.join(filter(None, EXTRAS))}]",
+    )
+    document = sbom(json.loads(report)["install"], [vendored(source)], epoch)
+    path.write_text(json.dumps(document, indent=1, sort_keys=True) + "\n")
+
+
+Component = dict[str, Any]
+
+
+def vendored(source: Path) -> Component:
+    """uPlot, whose script lies among the page's files."""
+    static = source / "distrain" / "service" / "page" / "static"
+    [version] = re.findall(r"uPlot[^\n]*\bv(\d[\d.]*)", (static / "uPlot.iife.min.js").read_text())
+    return {
+        "bom-ref": f"pkg:npm/uplot@{version}",
+        "type": "library",
+        "name": "uplot",
+        "version": version,
+        "purl": f"pkg:npm/uplot@{version}",
+        "licenses": [{"license": {"id": "MIT"}}],
+        "hashes": [{"alg": "SHA-256", "content": digest(static / "uPlot.iife.min.js")}],
+    }
+
+
+def sbom(install: list[dict[str, Any]], more: list[Component], epoch: int) -> dict[str, Any]:
+    """A CycloneDX document of pip's report of an install, and of more components."""
+    about = {str(canonicalize_name(one["metadata"]["name"])): one for one in install}
+    found = {name: _component(name, one) for name, one in about.items()}
+    own = found.pop("distrain")
+    needs = {name: _needs(one["metadata"], {*one.get("requested_extras", ())} | {""}, about)
+             for name, one in about.items()}  # fmt: skip
+    refs = {"distrain": own["bom-ref"], **{name: one["bom-ref"] for name, one in found.items()}}
+    edges = [
+        {"ref": refs[name], "dependsOn": sorted(refs[one] for one in needs[name])}
+        for name in sorted(needs)
+    ]
+    edges[sorted(needs).index("distrain")]["dependsOn"] += [one["bom-ref"] for one in more]
+    time = datetime.fromtimestamp(epoch, UTC).isoformat()
+    return {
+        "bomFormat": "CycloneDX",
+        "specVersion": "1.6",
+        "version": 1,
+        "metadata": {"timestamp": time, "component": own},
+        "components": [*(found[name] for name in sorted(found)), *more],
+        "dependencies": [*edges, *({"ref": one["bom-ref"], "dependsOn": []} for one in more)],
+    }
+
+
+def _component(name: str, one: dict[str, Any]) -> Component:
+    metadata, purl = one["metadata"], f"pkg:pypi/{name}@{one['metadata']['version']}"
+    hashes = one.get("download_info", {}).get("archive_info", {}).get("hashes", {})
+    component: Component = {
+        "bom-ref": purl,
+        "type": "library",
+        "name": name,
+        "version": metadata["version"],
+        "purl": purl,
+        "hashes": [{"alg": "SHA-256", "content": hashes["sha256"]}] if "sha256" in hashes else [],
+    }
+    named = [one.rpartition(" :: ")[2] for one in metadata.get("classifier", ())
+             if one.startswith("License ::")]  # fmt: skip
+    text = (metadata.get("license") or "").strip()
+    if expression := metadata.get("license_expression"):
+        component["licenses"] = [{"expression": expression}]
+    elif named or (text and "\n" not in text):
+        component["licenses"] = [{"license": {"name": one}} for one in named or [text]]
+    return component
+
+
+def _needs(
+    metadata: dict[str, Any], extras: set[str], installed: dict[str, dict[str, Any]]
+) -> set[str]:
+    lines = map(Requirement, metadata.get("requires_dist", ()))
+    wanted = (
+        str(canonicalize_name(line.name))
+        for line in lines
+        if not line.marker or any(line.marker.evaluate({"extra": extra}) for extra in extras)
+    )
+    return {name for name in wanted if name in installed}
 
 
 def digest(path: Path) -> str:

@@ -8,12 +8,12 @@ from pathlib import Path
 from statistics import median
 from typing import Annotated
 
-import yaml
 from pydantic import BeforeValidator, ConfigDict, Field, TypeAdapter
 
 from distrain.bench.document import Bench, Measure, text_of
 from distrain.bench.limits import own_seconds
 from distrain.errors import InputError, problem_in
+from distrain.spec import parse_yaml
 
 OUTLIER_SHARE = 0.05
 _NOISE = 3.0
@@ -115,10 +115,10 @@ def load_thresholds(path: Path) -> Thresholds:
 def parse_thresholds(text: str, where: str = "") -> Thresholds:
     """Read a machine type's file; `InputError` for another file or an unknown field."""
     try:
-        thresholds = _THRESHOLDS.validate_python(yaml.safe_load(text))
+        thresholds = _THRESHOLDS.validate_python(parse_yaml(text))
         if not thresholds.least and not thresholds.most:
             raise ValueError("neither `least` nor `most` names a measure")
-    except (yaml.YAMLError, ValueError) as error:
+    except ValueError as error:
         raise InputError(
             f"the thresholds cannot be used: {problem_in(error)}",
             where={"file": where} if where else {},

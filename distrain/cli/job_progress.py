@@ -41,7 +41,10 @@ class JobProgress(LoggedProgress):
             from rich.progress import BarColumn, Progress, TextColumn
 
             self._bar = Progress(
-                TextColumn("{task.description}"), BarColumn(24), console=self.console
+                TextColumn("{task.description}"),
+                BarColumn(24),
+                console=self.console,
+                transient=True,  # the last line says how the job ended
             )
             self._bar.start()
             self._task = self._bar.add_task("ranks are starting", total=None)

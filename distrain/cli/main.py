@@ -186,6 +186,9 @@ def main(args: list[str] | None = None) -> Any:
     if isinstance(sys.stdout, TextIOWrapper) and sys.stdout.errors == "strict":
         # A terminal that lacks a letter must not end a command, which may have a job to follow.
         sys.stdout.reconfigure(errors="replace")
+    if args is None:
+        # Processes that this one starts import nothing from the current folder, Dask's included.
+        os.environ["PYTHONSAFEPATH"] = "1"
     try:
         with on_sigterm():  # outputs are whole or absent then, too
             ended = cli.main(args=args, prog_name="distrain", standalone_mode=False)

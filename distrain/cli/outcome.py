@@ -2,10 +2,11 @@
 
 import os
 from collections.abc import Mapping
+from shlex import quote
 from typing import TYPE_CHECKING
 
 from distrain.cli.options import SCHEDULER_VARIABLE
-from distrain.cli.output import json_wanted, print_answer, result_console
+from distrain.cli.output import json_wanted, print_answer, print_remark, result_console
 from distrain.errors import JobError
 from distrain.run_paths import RunPaths
 from distrain.wording import NO_AUC, UNKNOWN, count, number, percent, score_rows
@@ -41,6 +42,7 @@ def print_outcome(run_dir: "Path", wait: "Callable[[Callable[[Summary], None]], 
         print_answer(run_dir=str(run_dir), **summary.to_json())
     else:
         print_summary(result_console(), summary, RunPaths(run_dir))
+        print_remark(f"next: distrain report {quote(str(run_dir))}")
 
 
 def print_summary(console: "Console", summary: "Summary", paths: "RunPaths") -> None:
@@ -117,8 +119,8 @@ def _waiting(summary: "Summary") -> list[str]:
         if loader.get("rows"):
             million = loader["rows"] / 1e6
             decode_s, fill_s = loader["decode_s"] / million, loader["fill_s"] / million
-            line += f"; decode {decode_s:.2f}, fill {fill_s:.2f} s/M rows"
-            line += f"; queue {loader['mean_queue_depth']:.1f}"
+            line += f"; {decode_s:.2f} s to decode and {fill_s:.2f} s to fill a million rows"
+            line += f"; {loader['mean_queue_depth']:.1f} batches ready on average"
         lines.append(line)
     return lines
 

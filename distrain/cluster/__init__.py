@@ -3,9 +3,11 @@
 from distrain.cluster.local import (
     check_shared_memory as check_shared_memory,
     count_gpus as count_gpus,
+    dashboard_link as dashboard_link,
     device_of_workers as device_of_workers,
     local_cluster as local_cluster,
 )
+from distrain.cluster.replacing import why_lost as why_lost
 from distrain.cluster.secrets import (
     TOKEN_VARIABLE as TOKEN_VARIABLE,
     token_of_environment as token_of_environment,

@@ -3,16 +3,20 @@
 Or threads of this process alone, for work whose time is spent outside of Python.
 """
 
+import ast
 import ctypes
 import importlib.util
 import logging
 import os
 import socket
+import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from typing import Any
 
+from distrain.cluster.replacing import KEEP_NANNIES, replace_workers
 from distrain.errors import ClusterError, DistrainError
 from distrain.hardware import SHARED_MEMORY
 from distrain.version import how_to_install
@@ -46,7 +50,8 @@ def local_cluster(
     """Yield a client of a new cluster of worker processes on this machine.
 
     With `private`, Dask's comm asks for a certificate in these processes' memory alone: other users
-    of the machine do not get in. Raises `ClusterError` if the cluster does not start, or for too
+    of the machine do not get in. Workers that end are replaced; `why_lost` says why a cluster ended
+    whose workers did not come back. Raises `ClusterError` if the cluster does not start, or for too
     few GPUs.
     """
     import dask
@@ -64,12 +69,15 @@ def local_cluster(
         "silence_logs": logging.CRITICAL,
         "security": True if private else None,
     }
+    _check_main_guard()
+    check_dask_settings()
     gpus = check_this_machine(num_workers, device)
     given = dask.config.get(_PRELOAD_KEY, None) or []
     preloads = [given] if isinstance(given, str) else list(given)
     if _PRELOAD not in preloads:
         preloads.append(_PRELOAD)
     with ExitStack() as until_end:
+        until_end.enter_context(dask.config.set(KEEP_NANNIES))
         with _told(), dask.config.set({**_QUIET_LOOPS, _PRELOAD_KEY: preloads}):
             if gpus >= num_workers:
                 cluster = _cuda_cluster(options)
@@ -78,6 +86,7 @@ def local_cluster(
             until_end.enter_context(cluster)
             client = until_end.enter_context(Client(cluster))
             client.register_plugin(IgnoreInterrupts())
+            replace_workers(cluster)
         yield client
 
 
@@ -130,6 +139,73 @@ def _told() -> Iterator[None]:
         raise ClusterError(
             f"no cluster could be started on this machine: {said}", hint=hint
         ) from error
+
+
+def _check_main_guard() -> None:
+    """Refuse a script that each worker process would run again, and that would start it again."""
+    main = sys.modules["__main__"]
+    file, spec = getattr(main, "__file__", None), getattr(main, "__spec__", None)
+    if file is None or (spec is not None and spec.name.rpartition(".")[2] == "__main__"):
+        return  # workers do not run it
+    try:
+        body = ast.parse(Path(file).read_bytes()).body
+    except (OSError, SyntaxError, ValueError):
+        return
+    guards = (one.test for one in body if isinstance(one, ast.If))
+    names = (part for test in guards for part in ast.walk(test) if isinstance(part, ast.Name))
+    if not any(name.id == "__name__" for name in names):
+        raise ClusterError(
+            "the script has no main guard: each worker process would run it again",
+            where={"script": file},
+            hint='Put what it does under `if __name__ == "__main__":`; '
+            "or train in one process with resources.backend: inline.",
+        )
+
+
+_Kind = tuple[Callable[[Any], object], str]
+"""What reads a setting's value, and what it should be."""
+
+_TIMES = (
+    "comm.timeouts.connect",
+    "comm.timeouts.tcp",
+    "scheduler.worker-ttl",
+    "worker.lifetime.duration",
+    "worker.lifetime.stagger",
+    "deploy.lost-worker-timeout",
+)
+_SIZES = ("worker.memory.max-spill", "scheduler.default-data-size", "comm.shard")
+_SHARES = ("target", "spill", "pause", "terminate")
+
+
+def check_dask_settings() -> None:
+    """Raise `ClusterError` for a setting of Dask that it would only trip over later."""
+    import dask
+    from dask.utils import parse_bytes, parse_timedelta
+
+    kinds: dict[str, _Kind] = {}
+    kinds |= dict.fromkeys(_TIMES, (parse_timedelta, "a time such as 30s"))
+    kinds |= dict.fromkeys(_SIZES, (parse_bytes, "a size such as 4GiB"))
+    share: _Kind = (float, "a share such as 0.8, or false")
+    kinds |= dict.fromkeys((f"worker.memory.{name}" for name in _SHARES), share)
+    for name, (parse, what) in kinds.items():
+        value = dask.config.get(f"distributed.{name}", None)
+        try:
+            if value not in (None, False):
+                parse(value)
+        except (ValueError, TypeError, KeyError):
+            variable = f"DASK_DISTRIBUTED__{name.upper().replace('.', '__').replace('-', '_')}"
+            raise ClusterError(
+                f"Dask's setting distributed.{name} is {value!r}, which is not {what}",
+                hint=f"Mend it in ~/.config/dask or in {variable}.",
+            ) from None
+
+
+def dashboard_link(client: Any) -> str:
+    """The address of a client's dashboard, also where the text for it names unknown variables."""
+    try:
+        return str(client.dashboard_link)
+    except (KeyError, IndexError, ValueError) as error:
+        return f"unknown: Dask's setting distributed.dashboard.link cannot be filled in: {error}"
 
 
 _ONE_PROCESS = (

@@ -10,11 +10,12 @@ import logging
 import os
 import secrets
 import sys
-import threading
+import time
 from dataclasses import replace
 from pathlib import Path
 
 from distrain.cluster.local import count_gpus, local_cluster
+from distrain.cluster.replacing import CHECK_S, why_lost
 from distrain.cluster.secrets import TOKEN_VARIABLE
 from distrain.cluster.started import ProcessId, StartedCluster, only_one, telling, write_started
 from distrain.errors import ClusterError, DistrainError, Terminated, on_sigterm
@@ -64,7 +65,13 @@ def _run(folder: Path, workers: int | None, device: str) -> None:
             )
             write_started(folder, running)
             logging.info("%s workers at %s", num_workers, running.url)
-            threading.Event().wait()
+            while (why := why_lost(client)) is None:
+                time.sleep(CHECK_S)
+            raise ClusterError(
+                f"the cluster has ended: {why}",
+                where={"folder": folder},
+                hint="The file log there has its workers' output; the service starts it again.",
+            )
 
 
 if __name__ == "__main__":

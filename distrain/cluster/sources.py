@@ -7,10 +7,17 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, nullco
 from dataclasses import dataclass
 from typing import Any
 
-from distrain.cluster.local import check_this_machine, local_cluster, local_threads
+from distrain.cluster.local import (
+    check_dask_settings,
+    check_this_machine,
+    local_cluster,
+    local_threads,
+)
 from distrain.errors import ClusterError
 
 CONNECT_TIMEOUT_S = 15.0
+SPEAKS_FIRST_S = 2.0
+"""How long a scheduler may take to say its first bytes before it is asked whether it is one."""
 
 
 @contextmanager
@@ -32,6 +39,7 @@ def connect(scheduler: Any, *, timeout_s: float = CONNECT_TIMEOUT_S) -> Iterator
             yield own
         return
     address = scheduler
+    check_dask_settings()
     _check_certificates(address)
     try:
         # A Client that fails to connect closes itself noisily, much later: knock first. In a
@@ -39,15 +47,9 @@ def connect(scheduler: Any, *, timeout_s: float = CONNECT_TIMEOUT_S) -> Iterator
         with ThreadPoolExecutor(1) as thread:
             thread.submit(asyncio.run, _knock(address, timeout_s)).result()
         client = Client(address, timeout=timeout_s)
-    except MemoryError:  # bytes of another protocol are read as the length of a message
-        raise ClusterError(
-            "what answers at this address is no Dask scheduler",
-            where={"scheduler": address},
-            hint="Give the address of the scheduler, not that of its dashboard or of a service.",
-        ) from None
     except (OSError, TimeoutError, TypeError, ValueError) as error:
         raise ClusterError(
-            f"cannot reach the Dask scheduler: {error}",
+            f"cannot reach the Dask scheduler: {error or f'it is silent for {timeout_s:g} s'}",
             where={"scheduler": address},
             hint="Check the address; with TLS it begins with tls://. `dask scheduler --preload "
             "distrain.preload` starts a scheduler; without an address `distrain train` starts a "
@@ -85,9 +87,44 @@ def _check_certificates(address: str) -> None:
 async def _knock(address: str, timeout_s: float) -> None:
     from distributed import Security
     from distributed.comm import connect as open_comm
+    from distributed.comm.addressing import parse_address, parse_host_port
 
-    comm = await open_comm(address, timeout=timeout_s, **Security().get_connection_args("client"))
+    arguments = Security().get_connection_args("client")
+    scheme, place = parse_address(address)
+    if scheme in ("tcp", "tls"):
+        tls = arguments.get("ssl_context") if scheme == "tls" else None
+        host, port = parse_host_port(place, 8786)
+        said = await asyncio.wait_for(_first_bytes(host, port, tls, timeout_s), timeout_s)
+        if len(said) < 8 or any(said[5:8]):  # Dask begins with a length of 8 bytes, far below 2**40
+            answer = said.partition(b"\n")[0].decode(errors="replace").strip()
+            raise ClusterError(
+                "what answers at this address is no Dask scheduler",
+                where={"scheduler": address, "answer": answer or "it closed the connection"},
+                hint="Give the scheduler's own address (port 8786 by default), not that of its "
+                "dashboard, an alert's instance or a service; with TLS it begins with tls://.",
+            )
+    comm = await open_comm(address, timeout=timeout_s, **arguments)
     await comm.close()
+
+
+async def _first_bytes(host: str, port: int, tls: Any, timeout_s: float) -> bytes:
+    """Return what a server says first; b"" if it closes the connection.
+
+    Dask's comm speaks first, HTTP servers wait. Dask would take an HTTP answer for the length of a
+    message, and loop for ever over its parts; so does a scheduler with what it is sent, if that has
+    8 bytes or more.
+    """
+    name = host if tls is not None else None
+    reader, writer = await asyncio.open_connection(host, port, ssl=tls, server_hostname=name)
+    try:
+        with suppress(TimeoutError):
+            return await asyncio.wait_for(reader.read(64), min(SPEAKS_FIRST_S, timeout_s / 2))
+        writer.write(b"?\r\n\r\n")
+        return await reader.read(64)
+    except ConnectionError:
+        return b""
+    finally:
+        writer.transport.abort()
 
 
 @dataclass(frozen=True)

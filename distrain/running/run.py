@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from distrain.cluster import ClusterRequest, open_cluster
+from distrain.cluster import ClusterRequest, dashboard_link, open_cluster
 from distrain.errors import (
     ClusterError,
     OutputError,
@@ -188,7 +188,7 @@ def _run_to_end(
         dashboard_address=run.dashboard_address,
     )
     with open_cluster(request, progress.say) as client:
-        progress.say(f"Dask dashboard: {client.dashboard_link}")
+        progress.say(f"Dask dashboard: {dashboard_link(client)}")
         job = JobHandle(client, run.job_id)
         num_seen = 0
 

@@ -2,7 +2,9 @@
 
 A folder holds the search: `spec.yaml`, `trials.journal`, which Optuna appends to, a run directory
 for each trial in `trials/`, and at the end `trials.json` and `best.yaml`. A trial that was killed
-goes on from its checkpoint, so none is lost and none is begun twice.
+goes on from its checkpoint, so none is lost and none is begun twice. Its values are drawn by the
+seed and its number, and it ends early by what the trials before it reached: a search that was
+killed has the same trials as one that was not.
 """
 
 from __future__ import annotations
@@ -13,9 +15,11 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from math import inf
+from math import inf, isnan
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from numpy.random import SeedSequence
 
 from distrain.errors import DistrainError, InputError, JobError, SpecError
 from distrain.reasons import Reason
@@ -49,6 +53,9 @@ _OF_STEPS = ("evaluate.every_steps", "train.schedule.decay_start_step")
 
 _SEARCHED = ("data", "model", "train", "embeddings")
 """The sections of which a field may be searched."""
+
+FIRST_RUNG, REDUCTION = 2, 3
+"""The first validation at which a trial may end early, and one of how many trials goes on."""
 
 _OF_VALUES = (Reason.NON_FINITE_LOSS, Reason.OUT_OF_MEMORY, Reason.INVALID_SPEC)
 """Why a trial fails of which others need not know."""
@@ -119,16 +126,20 @@ class Search:
             study_name="trials",
             load_if_exists=True,
             direction="maximize" if _best(metric) is max else "minimize",
-            sampler=optuna.samplers.TPESampler(seed=self.spec.train.seed),
-            pruner=optuna.pruners.SuccessiveHalvingPruner(min_resource=2, reduction_factor=3),
+            pruner=optuna.pruners.NopPruner(),  # `_falls_behind` decides
         )
         if not study.trials:
             study.enqueue_trial(_values_of(self.spec, space))
         begun = [trial for trial in study.trials if trial.state.name == "RUNNING"]
         while sum(trial.state.is_finished() for trial in study.trials) < self.trials:
             trial = optuna.Trial(study, begun.pop(0)._trial_id) if begun else study.ask()
-            # Those that are written down already are given again.
-            values = {name: trial._suggest(name, one) for name, one in space.items()}
+            values = {}
+            for place, (name, one) in enumerate(space.items()):
+                # By field, since those that are written down already are given again, not drawn.
+                words = (self.spec.train.seed, trial.number, place)
+                seed = int(SeedSequence(words).generate_state(1)[0])
+                study.sampler = optuna.samplers.TPESampler(seed=seed)
+                values[name] = trial._suggest(name, one)
             short = {name.rpartition(".")[2]: value for name, value in values.items()}
             say(f"trial {trial.number + 1} of {self.trials}: {short}")
             self._run_trial(trial, values, metric, say)
@@ -163,14 +174,15 @@ class Search:
         retrieves = is_retrieval(self.spec.model.model_dump())
         return self.spec.evaluate.next_window and self.spec.best_metric is None and not retrieves
 
-    def _validations(self, records: Iterable[Record], metric: str) -> list[float]:
-        """The metric at each validation, or of all windows until each."""
-        if self.of_windows:
-            found = [(one.progressive or {}).get(metric) for one in records if one.window]
-        else:
-            of_valid = [record for record in records if record.split == "valid"]
-            found = [one.loss if metric == "log_loss" else one.value(metric) for one in of_valid]
-        return [value for value in found if value is not None]
+    def _validations(self, records: Iterable[Record], metric: str) -> dict[object, float]:
+        """Return the metric by validation: by its step, or by window of all windows until it."""
+        found: dict[object, float | None] = {}
+        for one in records:
+            if self.of_windows and one.window:
+                found[one.window] = (one.progressive or {}).get(metric)
+            elif not self.of_windows and one.split == "valid":
+                found[one.step] = one.loss if metric == "log_loss" else one.value(metric)
+        return {place: value for place, value in found.items() if value is not None}
 
     def _claim(self) -> None:
         """Write down what is searched; refuse a folder of another search."""
@@ -197,22 +209,28 @@ class Search:
     ) -> None:
         root = self.folder / "trials" / f"{trial.number:04}"
         paths, state = RunPaths(root), "COMPLETE"
-        seen = len(self._validations(read_records(paths), metric))
+        study, best_of = trial.study, _best(metric)
+        seen: dict[object, float] = {}  # a trial that goes on repeats those since its checkpoint
+        reported = {**study.trials[trial.number].intermediate_values}
+        before = [one.intermediate_values for one in study.trials[: trial.number]]
 
-        def watch(record: Record) -> None:
-            nonlocal seen
-            for value in self._validations([record], metric):
-                seen += 1
-                trial.report(value, seen)
-                if trial.should_prune():
+        def watch(*records: Record) -> None:
+            for place, value in self._validations(records, metric).items():
+                seen[place] = value
+                number = list(seen).index(place) + 1
+                if number not in reported:
+                    reported[number] = value
+                    trial.report(value, number)
+                if _falls_behind(value, number, before, best_of):
                     raise _PrunedError
 
         try:
+            watch(*read_records(paths))
             if (read_summary(paths) or {}).get("state") != "succeeded":
                 train(self._request(root, values, watch), LoggedProgress(lambda _: None))
-        except CallbackFailed as failed:
-            if not isinstance(failed.error, _PrunedError):
-                raise failed.error from None
+        except (_PrunedError, CallbackFailed) as ended:
+            if isinstance(ended, CallbackFailed) and not isinstance(ended.error, _PrunedError):
+                raise ended.error from None
             state = "PRUNED"
         except (SpecError, JobError) as error:
             of_values = isinstance(error, SpecError) or error.where.get("reason") in _OF_VALUES
@@ -220,12 +238,13 @@ class Search:
                 raise
             say(f"trial {trial.number + 1} cannot be trained: {error.message}")
             state = "FAIL"
-        found = self._validations(read_records(paths), metric) if state == "COMPLETE" else []
-        best = _best(metric)(found[-1:] if self.of_windows else found, default=None)
+        found = [*self._validations(read_records(paths), metric).values()]
+        best = best_of(found[-1:] if self.of_windows else found, default=None)
         if state == "COMPLETE" and not found:
             say(f"trial {trial.number + 1} fails: none of its validations has a value of {metric}")
             state = "FAIL"
-        trial.study.tell(trial.number, best, state=_optuna().trial.TrialState[state])
+        best = best if state == "COMPLETE" else None
+        study.tell(trial.number, best, state=_optuna().trial.TrialState[state])
 
     def _request(
         self, root: Path, values: Mapping[str, Any], watch: Callable[[Record], None]
@@ -317,7 +336,45 @@ def distributions(spec: JobSpec, space: Iterable[str]) -> dict[str, BaseDistribu
         mistakes = [mistake for one in some if (mistake := _mistake(spec, {name: one}))]
         if len(mistakes) == len(some):
             raise mistakes[0]
+    for name in found:
+        _check_choices(spec, name, found)
     return found
+
+
+def _check_choices(spec: JobSpec, name: str, space: Mapping[str, Any]) -> None:
+    """Raise `SpecError` for a choice that the spec takes with no value of another field either."""
+    others = [{}, *({o: c} for o in space if o != name for c in getattr(space[o], "choices", ()))]
+    for choice in getattr(space[name], "choices", ()):
+        mistakes = (_mistake(spec, {name: choice, **other}) for other in others)
+        first = next(mistakes)
+        if first is not None and all(mistakes):
+            raise SpecError(
+                f"{name} cannot be searched over {choice}: {first.message}",
+                where=first.where,
+                hint=f"Leave {choice} out of the choices of {name}.",
+            )
+
+
+def _falls_behind(
+    value: float,
+    number: int,
+    before: Iterable[Mapping[int, float]],
+    best_of: Callable[..., float],
+) -> bool:
+    """Return True if a trial ends early at a validation, by asynchronous successive halving.
+
+    At validations 2, 6, 18, ... a trial goes on if it is among the best third of those that reached
+    it. `before` has the values of earlier trials by the number of the validation.
+    """
+    rung = FIRST_RUNG
+    while rung < number:
+        rung *= REDUCTION
+    if rung != number or isnan(value):
+        return rung == number
+    others = [one[number] for one in before if number in one]
+    reached = sorted([value, *(other for other in others if not isnan(other))])
+    kept = max(1, len(reached) // REDUCTION)
+    return value not in (reached[-kept:] if best_of is max else reached[:kept])
 
 
 def _parsed(text: str) -> Any:

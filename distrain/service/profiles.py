@@ -33,7 +33,7 @@ def is_loopback(host: str) -> bool:
 class SettingsSection(BaseModel):
     """A part of the settings that takes the keys it names, and no others."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 class TlsFiles(SettingsSection):
@@ -221,11 +221,13 @@ class ClusterProfile(SettingsSection):
     )
     projects: tuple[Name, ...] = Field((), description="Who may use it; empty: every project.")
     max_priority: int = Field(1000, description="The highest priority of any job on it.")
-    num_workers: int | None = Field(None, description="Workers of a cluster that is started.")
+    num_workers: int | None = Field(None, ge=1, description="Workers of a cluster that is started.")
     device: Literal["auto", "cpu", "cuda"] = Field(
         "auto", description="Of a cluster that is started; auto: GPUs where there are any."
     )
-    idle_stop_s: float | None = Field(None, description="How long it may be idle; null: for ever.")
+    idle_stop_s: float | None = Field(
+        None, ge=0, description="How long it may be idle; null: for ever."
+    )
     environment: dict[str, str] = Field(
         {}, description="Variables that a cluster that is started gets besides."
     )

@@ -24,34 +24,36 @@ from distrain.storage import is_remote
 class Limits(SettingsSection):
     """The limits of one user or one request."""
 
-    body_bytes: int = Field(256 * 2**10, description="Of a request.")
-    spec_bytes: int = Field(64 * 2**10, description="Of a job spec as JSON.")
-    spec_depth: int = Field(32, description="Sections within sections of a spec.")
-    tags: int = Field(32, description="Of a job.")
-    submits_per_s: float = Field(10.0, description="Of a user, on average.")
-    reads_per_s: float = Field(50.0, description="Of a user, on average.")
-    streams_per_token: int = Field(20, description="Event streams that are open at once.")
-    log_read_bytes: int = Field(4 * 2**20, description="Of one answer with a log, at most.")
-    page_jobs: int = Field(200, description="Jobs of one answer with a list, at most.")
+    body_bytes: int = Field(256 * 2**10, ge=1, description="Of a request.")
+    spec_bytes: int = Field(64 * 2**10, ge=1, description="Of a job spec as JSON.")
+    spec_depth: int = Field(32, ge=1, description="Sections within sections of a spec.")
+    tags: int = Field(32, ge=0, description="Of a job.")
+    submits_per_s: float = Field(10.0, gt=0, description="Of a user, on average.")
+    reads_per_s: float = Field(50.0, gt=0, description="Of a user, on average.")
+    streams_per_token: int = Field(20, ge=1, description="Event streams that are open at once.")
+    log_read_bytes: int = Field(4 * 2**20, ge=1, description="Of one answer with a log, at most.")
+    tokens: int = Field(100, ge=1, description="Of a user that hold now; admins may make more.")
     webhooks: int = Field(20, ge=0, description="Of a user in a project.")
 
 
 class Retention(SettingsSection):
     """How long rows and files are kept, in days; 0 keeps them for ever."""
 
-    jobs_days: float = Field(180, description="Jobs, after their end.")
-    events_days: float = Field(7, description="What streams can be resumed over.")
-    audit_days: float = Field(400, description="Who did what.")
-    keys_days: float = Field(7, description="Idempotency keys.")
-    run_dirs_days: float = Field(90, description="Run directories, after their job's end.")
+    jobs_days: float = Field(180, ge=0, description="Jobs, after their end.")
+    events_days: float = Field(7, ge=0, description="What streams can be resumed over.")
+    audit_days: float = Field(400, ge=0, description="Who did what.")
+    keys_days: float = Field(7, ge=0, description="Idempotency keys.")
+    run_dirs_days: float = Field(90, ge=0, description="Run directories, after their job's end.")
 
 
 class ProjectSettings(SettingsSection):
     """A project that the configuration declares; the API does not change it."""
 
-    max_ranks: int | None = Field(None, description="Of jobs that run at once; null: any number.")
-    max_queued: int | None = Field(None, description="Jobs that wait at once.")
-    max_queued_per_user: int | None = Field(100, description="The same of one user.")
+    max_ranks: int | None = Field(
+        None, ge=0, description="Of jobs that run at once; null: any number."
+    )
+    max_queued: int | None = Field(None, ge=0, description="Jobs that wait at once.")
+    max_queued_per_user: int | None = Field(100, ge=0, description="The same of one user.")
     max_priority: int = Field(0, description="The highest priority of its submitters.")
     members: dict[str, Literal["viewer", "submitter", "operator"]] = Field(
         {}, description="Roles by user."

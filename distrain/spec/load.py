@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -117,6 +118,9 @@ def _override(document: dict[str, Any], assignment: str) -> str | None:
 
 # What PyYAML raises for text that it cannot read: besides its own errors, whatever its
 # constructors stumble over (a month 13, `!!bool perhaps`, a nesting deeper than the stack).
+MOST_VALUES = 1_000_000
+"""The most values of a YAML document whose aliases are expanded; few lines could make 2**30."""
+
 _UNREADABLE = (ValueError, TypeError, KeyError, AttributeError, RecursionError)
 
 
@@ -188,11 +192,18 @@ def parse_yaml(text: str, keep_words: bool = False) -> Any:
             `null` and decimal numbers; otherwise YAML 1.1 takes `yes` for true and 010 for 8.
 
     Raises:
-        ValueError: It is not YAML, or a mapping names a key twice.
+        ValueError: It is not YAML, a mapping names a key twice, or its aliases (`*NAME`) expand to
+            more than `MOST_VALUES` values.
     """
     import yaml
 
     class Loader(yaml.SafeLoader):
+        def get_single_node(self) -> Any:
+            node = super().get_single_node()
+            if node is not None:
+                _expanded_size(node, {})
+            return node
+
         def compose_mapping_node(self, anchor: Any) -> Any:
             # Here, since later PyYAML puts the keys of `<<` merges beside the mapping's own.
             node = super().compose_mapping_node(anchor)
@@ -210,7 +221,7 @@ def parse_yaml(text: str, keep_words: bool = False) -> Any:
     Loader.add_implicit_resolver(_FLOAT_TAG, _EXPONENT, _FIRST_CHARACTERS)
     try:
         return yaml.load(text, Loader)
-    except _RepeatedKey:
+    except _Refused:
         raise
     except (yaml.YAMLError, *_UNREADABLE) as error:
         told = str(error).replace('in "<unicode string>", line', "in line")
@@ -232,7 +243,29 @@ def dump_yaml(document: object) -> str:
     return str(yaml.dump(document, Dumper=Dumper, sort_keys=False))
 
 
-class _RepeatedKey(ValueError): ...
+class _Refused(ValueError): ...
+
+
+def _expanded_size(node: Any, known: dict[int, int | None]) -> int:
+    """Return the number of values of a YAML node with all its aliases expanded."""
+    if isinstance(node.value, str):
+        return 1
+    if id(node) in known:
+        if (size := known[id(node)]) is None:
+            raise _Refused(f"the value of line {node.start_mark.line + 1} contains itself")
+        return size
+    known[id(node)] = None
+    parts = (part for item in node.value for part in (item if isinstance(item, tuple) else (item,)))
+    size = 1
+    for part in parts:
+        size += _expanded_size(part, known)
+        if size > MOST_VALUES:
+            raise _Refused(
+                f"the aliases of the value of line {node.start_mark.line + 1} expand to more than "
+                f"{MOST_VALUES} values"
+            )
+    known[id(node)] = size
+    return size
 
 
 def _parse_json(text: str) -> Any:
@@ -242,13 +275,13 @@ def _parse_json(text: str) -> Any:
 
     try:
         return json.loads(text, object_pairs_hook=mapping)
-    except _RepeatedKey:
+    except _Refused:
         raise
     except (ValueError, RecursionError) as error:
         raise ValueError(f"not JSON: {error}") from None
 
 
 def _refuse_repeats(keys: list[str], place: str = "") -> None:
-    twice = sorted({key for key in keys if keys.count(key) > 1})
+    twice = sorted(key for key, count in Counter(keys).items() if count > 1)
     if twice:
-        raise _RepeatedKey(f"a mapping{place} names {', '.join(twice)} twice")
+        raise _Refused(f"a mapping{place} names {', '.join(twice)} twice")

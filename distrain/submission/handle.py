@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import uuid4
 
+from distrain.cluster import why_lost
 from distrain.errors import ClusterError, JobCancelled, JobError, Mistakes
 from distrain.jobs import JobState, JobStatus, JobView, Reason
 from distrain.spec import JobSpec, with_absolute_paths
@@ -145,7 +146,7 @@ def _call(client: "Client", operation: str, **arguments: Any) -> Any:
         # It tried in vain to connect again. Its pool of connections is closed before its scheduler
         # is None, and would raise a RuntimeError.
         if client.scheduler is None or client.status in ("closing", "closed"):
-            raise OSError("the connection is closed")
+            raise OSError(why_lost(client) or "the connection is closed")
         answer = getattr(client.scheduler, operation)(**arguments)
         return await asyncio.wait_for(answer, ANSWER_S)
 

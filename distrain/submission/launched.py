@@ -12,6 +12,7 @@ import logging
 import math
 import os
 import signal
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -36,6 +37,7 @@ from distrain.events import (
 from distrain.jobs import Assignment, Rendezvous, World
 from distrain.reasons import Reason
 from distrain.spec import JobSpec, parse_spec
+from distrain.storage import first_line
 
 if TYPE_CHECKING:
     from torch.distributed import Store
@@ -105,8 +107,57 @@ class Launch:
 
         host, port, timeout = self.meeting.host, self.meeting.port, timedelta(seconds=_CONNECT_S)
         is_master = self.world.rank == 0 and not self.has_store
-        store = TCPStore(host, port, is_master=is_master, wait_for_workers=False, timeout=timeout)
-        return PrefixStore(f"{self.meeting.prefix}/launch", store)
+        try:
+            # Left to itself, torch shares the port with another process of rank 0.
+            listener = _listen(port).detach() if is_master else None
+            store = TCPStore(
+                host,
+                port,
+                is_master=is_master,
+                wait_for_workers=False,
+                timeout=timeout,
+                master_listen_fd=listener,
+            )
+        except (OSError, RuntimeError) as error:  # torch's errors of networks are of the second
+            hint = "What rank 0 printed says why; every process needs the same MASTER_ADDR."
+            if is_master:
+                hint = "Another program has MASTER_PORT, or two processes have RANK=0: choose a "
+                hint += "free port, and give each process a rank of its own."
+            raise self.error(f"the ranks cannot meet: {first_line(error)}", hint) from None
+        shared = PrefixStore(f"{self.meeting.prefix}/launch", store)
+        try:
+            self._check_world(shared)
+        except ClusterError as error:
+            if self.world.rank:  # rank 0 ends the job
+                failed = RankFailed(self.world.rank, Reason.INVALID_SPEC.value, str(error))
+                _Reporter(shared)(failed)
+            raise
+        return shared
+
+    def _check_world(self, store: Store) -> None:
+        """Raise `ClusterError` if another process has this rank, or counts other ranks."""
+        rank, num_ranks = self.world.rank, self.world.num_ranks
+        if rank == 0:
+            store.set("num_ranks", str(num_ranks))
+        elif (counted := int(store.get("num_ranks"))) != num_ranks:
+            raise self.error(
+                f"WORLD_SIZE is {num_ranks} here, and {counted} to rank 0",
+                "Start all ranks with the same WORLD_SIZE.",
+            )
+        if store.add(f"joined/{rank}", 1) > 1:
+            raise self.error(
+                f"two processes have RANK={rank}", "Give each process a rank of its own."
+            )
+
+    def error(self, message: str, hint: str) -> ClusterError:
+        at = f"{self.meeting.host}:{self.meeting.port}"
+        return ClusterError(message, where={"rank": self.world.rank, "at": at}, hint=hint)
+
+
+def _listen(port: int) -> socket.socket:
+    if socket.has_dualstack_ipv6():
+        return socket.create_server(("", port), family=socket.AF_INET6, dualstack_ipv6=True)
+    return socket.create_server(("", port))
 
 
 @dataclass
@@ -275,14 +326,13 @@ def follow(launch: Launch) -> int:
     from distrain.train.control import Control
     from distrain.train.rank import run_rank
 
+    store = launch.join()
     try:
-        store = launch.join()
         text = RankStore(store).read("assignment", _CONNECT_S)
     except (OSError, RuntimeError) as error:  # torch's errors of stores are of the second
-        raise ClusterError(
-            f"rank 0 gave this process no work: {error}",
-            where={"rank": launch.world.rank, "at": f"{launch.meeting.host}:{launch.meeting.port}"},
-            hint="What rank 0 printed says why; every process needs the same MASTER_ADDR.",
+        raise launch.error(
+            f"rank 0 gave this process no work: {first_line(error)}",
+            "What rank 0 printed says why; every process needs the same MASTER_ADDR.",
         ) from None
     assignment = replace(Assignment.loads(text), world=launch.world)
     spec = parse_spec(assignment.spec)
@@ -331,5 +381,5 @@ def _ends_with_rank_0() -> Iterator[None]:
     try:
         yield
     except (RuntimeError, ConnectionError) as error:
-        log.error("rank 0 is gone: %s", error)
+        log.error("rank 0 is gone: %s", first_line(error))
         os._exit(_FAILED)

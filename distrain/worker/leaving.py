@@ -16,6 +16,8 @@ from typing import Any
 from distributed import NannyPlugin, Worker
 from distributed.core import Status
 
+from distrain.errors import STOP_SIGNALS
+
 LEAVE_RPC = "distrain_leave"
 RANKS_RPC = "distrain_ranks"
 
@@ -53,10 +55,10 @@ async def leave(worker: Any) -> None:
 
 
 class DeferredSigterm:
-    """Holds SIGTERM back from a worker's process until its ranks have stopped.
+    """Holds stop signals back from a worker's process until its ranks have stopped.
 
     Only in processes that are a worker's own: one that a nanny started, or `dask worker`, which
-    has a handler. A second SIGTERM takes effect at once. `leave` gets the reason; its answer is how
+    has a handler. A second signal takes effect at once. `leave` gets the reason; its answer is how
     long the ranks may take.
     """
 
@@ -75,18 +77,23 @@ class DeferredSigterm:
             self._loop = asyncio.get_running_loop()
             self._old = old
             self._holds = True
-            signal.signal(signal.SIGTERM, self._received)
+            for number in STOP_SIGNALS:
+                signal.signal(number, self._received)
 
     def close(self) -> None:
         if self._holds and signal.getsignal(signal.SIGTERM) == self._received:
-            signal.signal(signal.SIGTERM, self._old)
+            self._restore()
         self._holds = False
         if self._task is not None:
             self._task.cancel()
 
     def _received(self, number: int, frame: object) -> None:
-        signal.signal(signal.SIGTERM, self._old)
+        self._restore()
         self._loop.call_soon_threadsafe(self._begin, number)
+
+    def _restore(self) -> None:
+        for number in STOP_SIGNALS:
+            signal.signal(number, self._old)
 
     def _begin(self, number: int) -> None:
         self._task = asyncio.ensure_future(self._stop_ranks_first(number))
@@ -96,4 +103,4 @@ class DeferredSigterm:
         until_s = self._loop.time() + grace_s
         while self._has_ranks() and self._loop.time() < until_s:
             await asyncio.sleep(POLL_S)
-        os.kill(os.getpid(), number)
+        os.kill(os.getpid(), signal.SIGTERM)

@@ -32,7 +32,7 @@ from distrain.storage import BackgroundWriter
 from distrain.worker.log_pump import LogPump, RankLogWriter
 from distrain.worker.process_state import GONE, resident_bytes, take_stacks
 
-RANK_PROGRAM = (sys.executable, "-m", "distrain.train.rank")
+RANK_PROGRAM = (sys.executable, "-P", "-m", "distrain.train.rank")
 EVENT_LINE_LIMIT_BYTES = 64 * 2**20
 MEMORY_POLL_S = 0.25
 DRAIN_S = 2.0

@@ -50,7 +50,7 @@ def check_spec(spec_text: str, limit_s: float) -> dict[str, Any]:
         (folder / "spec.json").write_text(spec_text)
         with (folder / "out").open("wb") as out, (folder / "err").open("wb") as err:
             process = subprocess.Popen(
-                [sys.executable, "-c", _PROGRAM, str(os.getpid()), worker.scheduler.address],
+                [sys.executable, "-P", "-c", _PROGRAM, str(os.getpid()), worker.scheduler.address],
                 cwd=folder,
                 stdin=subprocess.DEVNULL,
                 stdout=out,

@@ -28,7 +28,7 @@ def test_each_rank_has_a_line_about_its_loader(tmp_path):
         tmp_path, rank_stall_pct=(0.25, 1.0), rank_loader=(LOADER, {**LOADER, "fill_s": 2.0})
     )
     lines = [line.split("rank ")[1].strip() for line in text.splitlines() if "rank " in line]
-    work = "decode 0.50, fill {} s/M rows; queue 3.2"
+    work = "0.50 s to decode and {} s to fill a million rows; 3.2 batches ready on average"
     assert [line.rstrip(" │") for line in lines] == [
         "0: 0.2 %; " + work.format("0.25"),
         "1: 1.0 %; " + work.format("1.00"),

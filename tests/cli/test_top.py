@@ -2,16 +2,19 @@
 
 import asyncio
 import io
+import ssl
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from made_certificates import write_certificate
 from monitored import Site, on_site
 from rich.console import Console
 
 from distrain.cli.main import cli
-from distrain.cli.top import live
+from distrain.cli.top import dashboard, live
 from distrain.cli.top.dashboard import Dashboard, dashboard_of
 from distrain.cli.top.live import chosen, moved
 from distrain.cli.top.view import job_line, largest_shares, screen
@@ -298,3 +301,34 @@ def test_what_is_no_dashboard_of_ours_is_told() -> None:
     with pytest.raises(ClusterError, match="cannot reach the dashboard") as caught:
         Dashboard(url).jobs()
     assert "--dashboard" in caught.value.hint
+
+
+class Jobs(BaseHTTPRequestHandler):
+    """A dashboard without jobs."""
+
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(b'{"jobs": []}')
+
+    def log_message(self, *_: object) -> None: ...
+
+
+@pytest.mark.parametrize("has_tls", [False, True])
+def test_the_token_goes_to_the_dashboard_alone_and_by_tls_where_it_has_that(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_tls: bool
+) -> None:
+    for name in ("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"):
+        monkeypatch.setenv(name, "http://127.0.0.1:1")  # nobody answers there
+    with ThreadingHTTPServer(("127.0.0.1", 0), Jobs) as server:
+        if has_tls:
+            certificate, key, _ = write_certificate(tmp_path, "127.0.0.1", 1)
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(certificate, key)
+            server.socket = context.wrap_socket(server.socket, server_side=True)
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        assert dashboard._speaks_tls("127.0.0.1", server.server_port) is has_tls
+        if not has_tls:
+            url = f"http://127.0.0.1:{server.server_port}"
+            assert Dashboard(url, "secret").jobs() == []
+        server.shutdown()

@@ -9,6 +9,7 @@ import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import psutil
@@ -140,3 +141,26 @@ def test_threads_of_this_process_do_the_work_and_listen_on_loopback_alone() -> N
 def _listening() -> set[Any]:
     found = psutil.Process().net_connections()
     return {one.laddr for one in found if one.status == psutil.CONN_LISTEN}
+
+
+@pytest.mark.parametrize("scheme", ["", "tcp://"])
+def test_an_http_server_is_told_from_a_scheduler_without_hanging(
+    scheme: str, monkeypatch: pytest.MonkeyPatch, wording: Any
+) -> None:
+    monkeypatch.setattr(sources, "SPEAKS_FIRST_S", 0.05)
+    with ThreadingHTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        address = f"{scheme}127.0.0.1:{server.server_port}"
+        with pytest.raises(ClusterError) as caught, connect(address, timeout_s=30.0):
+            pass
+        server.shutdown()
+    assert caught.value.where["scheduler"] == address
+    wording(caught.value, port=str(server.server_port))
+
+
+def test_a_server_that_says_nothing_is_given_up(wording: Any) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"tcp://127.0.0.1:{silent.getsockname()[1]}"
+        with pytest.raises(ClusterError) as caught, connect(address, timeout_s=0.2):
+            pass
+    wording(caught.value, port=address.rpartition(":")[2])

@@ -62,7 +62,7 @@ def dashboard_expressions() -> list[str]:
 
 
 def test_each_alert_has_its_section_and_each_section_its_alert() -> None:
-    named = {rule["alert"]: rule["annotations"]["runbook_url"] for rule in rules()}
+    named = {rule["alert"]: rule["annotations"]["runbook"] for rule in rules()}
     there = {alert: f"docs/{page}#{alert.lower()}" for alert, (page, _) in sections().items()}
     assert named == there
 
@@ -79,7 +79,7 @@ def test_alerts_say_how_bad_where_and_what_to_read() -> None:
     for rule in rules():
         assert rule["labels"]["severity"] in ("critical", "warning", "info"), rule["alert"]
         notes = rule["annotations"]
-        assert set(notes) == {"summary", "description", "runbook_url"}, rule["alert"]
+        assert set(notes) == {"summary", "description", "runbook"}, rule["alert"]
         # A target that is gone has no instance any more.
         where = "$labels.service" if rule["alert"].endswith("Gone") else "$labels.instance"
         assert where in notes["summary"] + notes["description"], rule["alert"]

@@ -3,6 +3,7 @@
 import email
 import importlib.util
 import os
+import re
 import runpy
 import shutil
 import subprocess
@@ -163,3 +164,17 @@ def test_the_tag_of_a_wheel_says_whether_its_kernels_were_built(
         assert set(wheel.namelist()) >= {"distrain/cli/main.py", "distrain/loader/filling/_fill.c"}
         facts = next(name for name in wheel.namelist() if name.endswith(".dist-info/WHEEL"))
         assert "Root-Is-Purelib: true" in wheel.read(facts).decode()
+
+
+def test_metadata_leads_to_the_repository(monkeypatch):
+    stated = {}
+    monkeypatch.setattr("setuptools.setup", lambda **values: stated.update(values))
+    monkeypatch.setenv("DISTRAIN_REPOSITORY", "https://git.example/distrain")
+    monkeypatch.setenv("DISTRAIN_RELEASE", "1")
+    runpy.run_path(str(ROOT / "setup.py"))
+    assert stated["project_urls"]["Source"] == "https://git.example/distrain"
+    assert {"Documentation", "Changelog", "Issues"} < set(stated["project_urls"])
+    links = re.findall(r"\]\(([^)]+)\)", stated["long_description"])
+    assert len(links) > 10
+    assert not [link for link in links if not link.startswith("https://")]
+    assert "/raw/" in next(link for link in links if link.endswith(".png"))

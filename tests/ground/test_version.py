@@ -31,11 +31,10 @@ def test_equal_code_is_one_build_wherever_it_lies_and_other_code_another(tmp_pat
 def test_everything_that_says_the_version_says_the_same() -> None:
     root = Path(version.__file__).parents[1]
     citation = (root / "CITATION.cff").read_text()
-    assert f"\nversion: {version.__version__}\n" in citation
+    assert f"\nversion: {version.RELEASE}\n" in citation
     chart = (root / "helm" / "distrain" / "Chart.yaml").read_text()
     assert (
-        re.findall(r'^(?:version|appVersion): "?([\d.]+)"?$', chart, re.M)
-        == [version.__version__] * 2
+        re.findall(r'^(?:version|appVersion): "?([\d.]+)"?$', chart, re.M) == [version.RELEASE] * 2
     )
 
 

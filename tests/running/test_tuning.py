@@ -1,16 +1,20 @@
 """A search is trials that are runs: none is lost, none is begun twice."""
 
 import json
+import math
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
 from click.testing import CliRunner
 from optuna.distributions import FloatDistribution, IntDistribution
+from optuna.storages.journal import JournalFileBackend
 from small_jobs import make_spec, write_prepared
 
 from distrain.cli.main import cli
 from distrain.errors import InputError, JobError, SpecError
+from distrain.jobs import record_from_json
 from distrain.running import tuning
 from distrain.running.tuning import Search, distributions, usual_space, with_values
 from distrain.spec import JobSpec, dump_yaml, load_spec, parse_spec, parse_yaml
@@ -197,3 +201,81 @@ def test_trials_of_windows_are_compared_by_all_windows_before_they_were_trained(
     found = Search(spec, tmp_path / "search", 2, ("train.optimizer.lr=0.01,0.02",)).run(print)
     assert found.metric == "log_loss"
     assert all(row["value"] == float(row["values"]["train.optimizer.lr"]) for row in found.trials)
+
+
+class Killed(BaseException):
+    """The process ends here, whatever it did."""
+
+
+class Trainings:
+    """Trains by writing records: the value of a validation depends on values and step alone.
+
+    `lives_for` counts down at every write of any kind; at 0 the process is killed.
+    """
+
+    def __init__(self) -> None:
+        self.lives_for: float = math.inf
+
+    def write(self) -> None:
+        self.lives_for -= 1
+        if self.lives_for < 0:
+            raise Killed
+
+    def train(self, request: Any, _: object) -> None:
+        file = request.run_dir / "metrics.jsonl"
+        request.run_dir.mkdir(parents=True, exist_ok=True)
+        # A killed one is taken up at its checkpoint, one validation back.
+        lines = file.read_text().splitlines()[:-1] if file.exists() else []
+        lr, batch = request.spec.train.optimizer.lr, request.spec.train.global_batch_size
+        for step in range(len(lines) + 1, 9):
+            self.write()
+            value = (math.log10(lr) + 2) ** 2 + batch / 1e4 + 1 / step + math.sin(lr * 1e6) / 50
+            unknown = dict.fromkeys(("rows_per_s", "normalised_entropy", "auc", "auc_bound"))
+            line = {"split": "valid", "epoch": 0, "step": step, "rows": 1, "rows_total": step}
+            lines.append(json.dumps({**line, "elapsed_s": 1.0, "loss": value, **unknown}))
+            file.write_text("\n".join(lines) + "\n")
+            self.write()
+            request.call_back(record_from_json(json.loads(lines[-1])))
+
+
+def test_a_search_that_was_killed_again_and_again_has_the_trials_of_one_that_was_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec, trainings = make_spec(write_prepared(tmp_path / "prepared"), *JOB), Trainings()
+    monkeypatch.setattr(tuning, "train", trainings.train)
+    append = JournalFileBackend.append_logs
+
+    def appended(backend: Any, logs: Any) -> None:
+        trainings.write()
+        append(backend, logs)
+        trainings.write()
+
+    monkeypatch.setattr(JournalFileBackend, "append_logs", appended)
+    whole = Search(spec, tmp_path / "whole", 16, SPACE).run(lambda _: None)
+    states = [row["state"] for row in whole.trials]
+    assert {"complete", "pruned"} == set(states)
+    random, kills = Random(5), 0
+    search = Search(spec, tmp_path / "killed", 16, SPACE)
+    while True:
+        trainings.lives_for = random.randrange(5, 60)
+        try:
+            found = search.run(lambda _: None)
+        except Killed:
+            kills += 1
+        else:
+            break
+    assert kills > 5
+    assert found == whole
+    assert (tmp_path / "killed/best.yaml").read_text() == (tmp_path / "whole/best.yaml").read_text()
+    trainings.lives_for = math.inf
+    for trials in (5, 16):  # more of them later
+        part = Search(spec, tmp_path / "later", trials, SPACE).run(lambda _: None)
+    assert part == whole
+
+
+def test_a_choice_that_the_spec_never_takes_is_refused_before_the_first_trial(wording: Any) -> None:
+    spec = spec_of({"global_batch_size": 64})
+    with pytest.raises(SpecError) as caught:
+        distributions(spec, ["train.optimizer.lr=0.1,0.2", "model.hidden=[8];[8, -1];[4]"])
+    wording(caught.value)
+    assert caught.value.hint is not None

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from distrain.errors import InputError
-from distrain.service.settings import Settings, load_settings
+from distrain.service.settings import Limits, Retention, Settings, load_settings
 
 WORKERS = "workload: statefulset/a, max_workers: 2"
 KUBERNETES = (
@@ -118,3 +118,18 @@ def test_a_variable_that_is_no_json_is_named(monkeypatch):
     monkeypatch.setenv("DISTRAIN_SERVE_CLUSTERS", "{")
     with pytest.raises(InputError, match="DISTRAIN_SERVE"):
         load_settings()
+
+
+def test_no_number_of_the_settings_may_be_negative(tmp_path):
+    # Below zero a rate divides by nothing, and a time in days makes retention take all there is.
+    places = [("limits", f) for f in Limits.model_fields]
+    places += [("retention", f) for f in Retention.model_fields]
+    for section, field in places:
+        for value in ("-1", ".nan", ".inf"):
+            with pytest.raises(InputError) as caught:
+                load_settings(written(tmp_path, f"{section}: {{{field}: {value}}}\n"))
+            assert f"{section}.{field}" in caught.value.message
+    for field in ("reads_per_s", "submits_per_s"):
+        with pytest.raises(InputError):
+            load_settings(written(tmp_path, f"limits: {{{field}: 0}}\n"))
+    assert load_settings(written(tmp_path, "retention: {jobs_days: 0}\n")).retention.jobs_days == 0

@@ -2,11 +2,12 @@
 
 import json
 
+import pytest
 import yaml
 from hypothesis import given, settings, strategies as st
 
 from distrain.errors import SpecError
-from distrain.spec import JobSpec, parse_spec
+from distrain.spec import JobSpec, parse_spec, parse_yaml
 
 SECTIONS = tuple(JobSpec.model_fields)
 FIELDS = (
@@ -83,3 +84,16 @@ def test_any_override_is_a_spec_or_a_spec_error(overrides):
 @settings(deadline=None, max_examples=30)
 def test_any_value_in_one_section_of_a_good_spec(section, value):
     judge({"data": {"train": "day_0"}, "model": {"kind": "dlrm"}, section: value})
+
+
+@pytest.mark.parametrize(
+    "line", ["{{<<: [*a{0}, *a{0}]}}", "[*a{0}, *a{0}]", "{{x: *a{0}, y: *a{0}}}"]
+)
+def test_aliases_do_not_make_a_short_document_large(line):
+    # Each line doubles the one before it: 60 lines would be 2**60 values.
+    lines = [f"a{i}: &a{i} {line.format(i - 1)}" for i in range(1, 60)]
+    with pytest.raises(ValueError, match="aliases"):
+        parse_yaml("\n".join(["a0: &a0 {x: 1}", *lines]))
+    with pytest.raises(ValueError, match="itself"):
+        parse_yaml("a: &a {b: *a}")
+    assert parse_yaml("a: &a {x: 1}\nb: {<<: *a, y: [*a, *a]}")["b"]["x"] == 1

@@ -1,16 +1,20 @@
 """Ranks that torchrun started: the same bits as on Dask, also where one is killed on the way."""
 
+import os
+import signal
+import socket
 import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
 import yaml
 from small_jobs import make_spec, run_distrain, small_document, write_prepared
 
-from distrain.errors import InputError
+from distrain.errors import STOP_SIGNALS, InputError, Terminated, on_sigterm
 from distrain.jobs import Rendezvous, World
 from distrain.run_paths import RunPaths
 from distrain.running import go_on
@@ -69,6 +73,51 @@ def test_a_directory_with_another_job_is_refused(
     other = make_spec(prepared, "resources.backend=env", "train.seed=5")
     with pytest.raises(InputError, match=r"another job\n.*\n  differs: train\.seed"):
         go_on(tmp_path / "run", gang, lambda word: ("new", other, None))
+
+
+JOINS = """
+import sys
+from distrain.submission.launched import Launch
+try:
+    store = Launch.of_environment().join()
+except Exception as error:
+    print(type(error).__name__, error, sep="\\n")
+else:
+    print("joined", flush=True)
+    sys.stdin.read()
+"""
+
+
+def joining(port: int, rank: int, num_ranks: int) -> subprocess.Popen[str]:
+    own = {"RANK": str(rank), "WORLD_SIZE": str(num_ranks), "MASTER_PORT": str(port)}
+    environment = {**os.environ, **own, "MASTER_ADDR": "127.0.0.1"}
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    return subprocess.Popen([sys.executable, "-c", JOINS], env=environment, text=True, **pipes)
+
+
+@pytest.mark.slow
+def test_ranks_that_do_not_fit_each_other_are_refused_by_name(wording: Any) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    with joining(port, 0, 2) as first:
+        assert first.stdout is not None
+        assert first.stdout.readline() == "joined\n"
+        for rank, num_ranks in ((0, 2), (1, 3), (1, 2), (1, 2)):
+            output, errors = joining(port, rank, num_ranks).communicate("", timeout=120)
+            assert "Traceback" not in errors
+            wording(output, port=str(port))
+        first.communicate("")
+
+
+@pytest.mark.parametrize("number", STOP_SIGNALS)
+def test_a_notice_of_slurm_ends_a_process_in_order_as_sigterm_does(number: int) -> None:
+    with pytest.raises(Terminated), on_sigterm():
+        signal.raise_signal(number)
+    noticed: list[int] = []
+    with on_sigterm(lambda got, _: noticed.append(got)):
+        signal.raise_signal(number)
+    assert noticed == [number]
 
 
 @pytest.mark.slow

@@ -40,11 +40,11 @@ NAMES = {
 """Labels by name."""
 
 SERVICE_NAMES = {
-    "distrain_service_requests_total": {"route", "method", "code"},
-    "distrain_service_request_duration_seconds_bucket": {"route", "le"},
-    "distrain_service_request_duration_seconds_count": {"route"},
-    "distrain_service_request_duration_seconds_sum": {"route"},
-    "distrain_service_streams": set(),
+    "distrain_service_requests_total": {"process", "route", "method", "code"},
+    "distrain_service_request_duration_seconds_bucket": {"process", "route", "le"},
+    "distrain_service_request_duration_seconds_count": {"process", "route"},
+    "distrain_service_request_duration_seconds_sum": {"process", "route"},
+    "distrain_service_streams": {"process"},
     "distrain_service_database_up": set(),
     "distrain_service_ready": set(),
     "distrain_service_jobs": {"phase", "state"},

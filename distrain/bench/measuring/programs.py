@@ -22,7 +22,7 @@ async def run_program(
 ) -> dict[str, Any]:
     """Run a module of this folder with words on its stdin; its `answer`, or its `error`."""
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", f"{__package__}.{name}"),
+        *(sys.executable, "-P", "-m", f"{__package__}.{name}"),
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,

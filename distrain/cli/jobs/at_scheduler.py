@@ -22,7 +22,7 @@ from distrain.cli.output import (
     progress_console,
 )
 from distrain.client import WaitTimedOut
-from distrain.cluster import connect
+from distrain.cluster import connect, dashboard_link
 from distrain.errors import ClusterError, InputError
 from distrain.jobs import JobState, JobStatus, JobView, find_job
 from distrain.run_paths import RunPaths, new_job_id
@@ -156,7 +156,7 @@ class SchedulerJobs:
         """The address of the scheduler's page of jobs."""
         if word is not None:
             self.find(word)
-        link: str | None = self._client.dashboard_link
+        link: str | None = dashboard_link(self._client)
         if not link:
             raise ClusterError(
                 "the scheduler has no dashboard",

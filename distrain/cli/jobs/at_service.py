@@ -130,6 +130,8 @@ class ServiceJobs:
         job = self._kept(
             body, lambda key: self.client.submit_body(body, key), again=again, other=other
         )
+        if not checks:
+            print_remark("no worker has looked at its data yet; `distrain submit --check` has one")
         return job, "was submitted already" if job.replayed else "is submitted"
 
     def resume(self, word: str, overrides: tuple[str, ...], *, waits: bool) -> None:

@@ -2,10 +2,12 @@
 
 import json
 import os
+import socket
+import ssl
 from typing import Any
 from urllib.error import HTTPError, URLError
 from urllib.parse import quote, urlsplit, urlunsplit
-from urllib.request import Request, urlopen
+from urllib.request import HTTPSHandler, ProxyHandler, Request, build_opener
 
 from distrain.cluster import TOKEN_VARIABLE, token_of_environment
 from distrain.errors import ClusterError, InputError
@@ -52,7 +54,9 @@ class Dashboard:
         if self._token:  # for this server alone, wherever it may send us
             request.add_unredirected_header("Authorization", f"Bearer {self._token}")
         try:
-            with urlopen(request, timeout=TIMEOUT_S) as answer:
+            # No proxy of the environment gets the token.
+            opener = build_opener(ProxyHandler({}), HTTPSHandler(context=_tls_context()))
+            with opener.open(request, timeout=TIMEOUT_S) as answer:
                 document = json.load(answer)
         except HTTPError as error:
             with error:
@@ -85,14 +89,39 @@ def _url_from_scheduler(scheduler: str) -> str:
 
     with connect(scheduler) as client:
         port = client.scheduler_info().get("services", {}).get("dashboard")
-        host = urlsplit(client.scheduler.address).hostname
+        host = urlsplit(client.scheduler.address).hostname or ""
     if not port:
         raise ClusterError(
             "the scheduler has no dashboard",
             where={"scheduler": scheduler},
             hint="Start it with --dashboard, which needs the package bokeh.",
         )
-    return f"http://{f'[{host}]' if ':' in (host or '') else host}:{port}"
+    scheme = "https" if _speaks_tls(host, port) else "http"
+    return f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}"
+
+
+def _tls_context() -> ssl.SSLContext:
+    """The system's authorities, and the one of Dask's configuration (`--tls-ca-file`)."""
+    import dask
+
+    context = ssl.create_default_context()
+    if authority := dask.config.get("distributed.comm.tls.ca-file", None):
+        context.load_verify_locations(authority)
+    return context
+
+
+def _speaks_tls(host: str, port: int) -> bool:
+    """Return True if the server answers a TLS handshake, whoever signed its certificate."""
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    try:
+        with (
+            socket.create_connection((host, port), TIMEOUT_S) as connection,
+            context.wrap_socket(connection),
+        ):
+            return True
+    except OSError:
+        return False
 
 
 def _refused(error: HTTPError, url: str) -> ClusterError | InputError:

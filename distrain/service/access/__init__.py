@@ -3,6 +3,7 @@
 from distrain.service.access.policy import (
     Judged as Judged,
     Mistake as Mistake,
+    closed_places as closed_places,
     judge as judge,
     levels as levels,
     pointer as pointer,

@@ -5,22 +5,25 @@ users from making links there, or give the workers' user no rights elsewhere.
 """
 
 import json
+import os
 import posixpath
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from itertools import islice
+from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
-from distrain.service.settings import ClusterProfile, Limits
+from distrain.service.settings import ClusterProfile, Limits, Settings
 from distrain.spec import PATHS, JobSpec, explain_all
 from distrain.storage import is_remote, without_secrets
 
 _TAG_KEY, _TAG_VALUE = 64, 256
+_PATH_LENGTH = 4096  # Linux opens no longer ones, and a glob costs time with its length
 _WRITTEN = ("checkpoint.dir", "data.cache_dir", "data.shuffle_dir")
 _NO_PATHS = {"data.schema_path": ("auto", "criteo")}
 
@@ -55,7 +58,7 @@ def judge(
     *,
     run_root: str,
     project: str,
-    closed: Sequence[str] = (),
+    closed: Sequence[str],
 ) -> Judged:
     """Check a spec of JSON values by limits and a profile; it may name nothing `closed`."""
     mistakes = _size_mistakes(document, limits) or _credential_mistakes(document)
@@ -67,11 +70,37 @@ def judge(
         return Judged(None, tuple(_explained(error)))
     own = f"{run_root.rstrip('/')}/{project}"
     mistakes = [
-        *_path_mistakes(spec, profile, own, (run_root, *closed)),
+        *_path_mistakes(spec, profile, own, closed),
         *_other_mistakes(spec, profile),
     ]
     mistakes += tag_mistakes(spec.tags, limits, "/tags")
     return Judged(None if mistakes else spec, tuple(mistakes))
+
+
+def closed_places(settings: Settings) -> tuple[str, ...]:
+    """Return the folders, files and URLs of the service itself, which no spec may name.
+
+    These are the run roots of all clusters, the data folder, and every file that the settings or
+    the environment name: tokens, keys, certificates, passwords, SQLite's database.
+    """
+    runs = (settings.run_place(cluster) for cluster in settings.clusters)
+    found = [*runs, settings.data_dir, settings.data_dir / "clusters", *_files_of(settings)]
+    found += [os.environ[name] for name in _SECRETS_OF_ENVIRONMENT if os.environ.get(name)]
+    url = settings.database_url or ""
+    if url.startswith("sqlite") and "///" in url:
+        found.append(url.partition("///")[2].partition("?")[0])
+    return tuple(dict.fromkeys(place for one in found if (place := _place(str(one)))))
+
+
+def _files_of(settings: Any) -> Iterator[Path]:
+    if isinstance(settings, Path):
+        yield settings
+    elif isinstance(settings, BaseModel):
+        for name in type(settings).model_fields:
+            yield from _files_of(getattr(settings, name))
+    elif isinstance(settings, Mapping):
+        for value in settings.values():
+            yield from _files_of(value)
 
 
 def tag_mistakes(tags: Mapping[str, str], limits: Limits, where: str) -> list[Mistake]:
@@ -211,7 +240,11 @@ def _other_mistakes(spec: JobSpec, profile: ClusterProfile) -> list[Mistake]:
 
 _LOCAL = ("file", "local")
 _SAME = {"s3a": "s3", "s3n": "s3", "gcs": "gs", "abfss": "abfs"}
-_NEVER = ("/proc",)  # its links lead to everything, whatever a path looks like
+_STORES = ("file", "s3", "gs", "abfs", "az", "adl", "hdfs", "oss")
+"""The schemes that a spec may name without allowed roots; others may reach services inside."""
+# Links of /proc lead to everything; the others are where secrets of a service are mounted.
+_NEVER = ("/proc", "/run/secrets", "/var/run/secrets", "/run/credentials")
+_SECRETS_OF_ENVIRONMENT = ("PGPASSFILE", "CREDENTIALS_DIRECTORY")
 _SECRET_NAME = re.compile(r"sig|token|secret|passw|pwd|key|credential|auth", re.IGNORECASE)
 _AUTHORITY = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*)://(?P<user>[^/?#\s@]*)@")
 
@@ -247,6 +280,8 @@ def path_problem(path: str, roots: Sequence[str], closed: Iterable[str] = ()) ->
     """
     if not path.strip() or path != path.strip() or not path.isprintable():
         return "is empty, or has blanks around it or characters that do not print"
+    if len(path) > _PATH_LENGTH:
+        return f"has {len(path)} characters, more than {_PATH_LENGTH}"
     if "::" in path:
         return "chains filesystems with '::', which may lead anywhere"
     if path.startswith("~"):
@@ -259,8 +294,14 @@ def path_problem(path: str, roots: Sequence[str], closed: Iterable[str] = ()) ->
     holding = [root for root in roots if _holds(_place(root), place)]
     if roots and not holding:
         return "is outside the folders that the cluster allows: " + ", ".join(roots)
+    scheme, is_url, _ = place.partition("://")
+    if not roots and is_url and scheme not in _STORES:
+        return f"has the scheme {scheme}; without allowed_roots these are taken: " + ", ".join(
+            _STORES
+        )
     for folder in (*closed, *_NEVER):
-        if _may_reach(place, folder) and not any(_holds(folder, _place(r) or "") for r in holding):
+        # A root below a closed folder was allowed by its name; one that holds it says nothing.
+        if _may_reach(place, folder) and not any(_is_below(_place(r), folder) for r in holding):
             return "is in a folder of the service, or among the runs of other projects"
     return None
 
@@ -289,6 +330,11 @@ def _place(path: str) -> str | None:
     if ".." in rest:
         return rest
     return "/" + posixpath.normpath(rest).lstrip("/")
+
+
+def _is_below(root: str | None, folder: str) -> bool:
+    inner, outer = (root or "").rstrip("/"), folder.rstrip("/")
+    return inner != outer and _holds(outer, inner)
 
 
 def _holds(root: str | None, place: str) -> bool:

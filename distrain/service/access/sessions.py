@@ -156,15 +156,16 @@ def signed_text(key: bytes, purpose: str, signed: str) -> str | None:
 
 
 def make_session(key: bytes, sha256: bytes, now_s: float) -> str:
-    return sign(key, "session", f"{sha256.hex()} {now_s + SESSION_S:.0f}")
+    return sign(key, "session", f"{sha256.hex()} {now_s + SESSION_S:.6f}")
 
 
-def read_session(key: bytes, cookie: str, now_s: float) -> bytes | None:
+def read_session(key: bytes, cookie: str, now_s: float) -> tuple[bytes, float] | None:
+    """Return the hash of a session's token and the time the session began; `None` after its end."""
     text = signed_text(key, "session", cookie)
     if text is None:
         return None
     sha256, _, end_s = text.partition(" ")
-    return bytes.fromhex(sha256) if now_s < float(end_s) else None
+    return (bytes.fromhex(sha256), float(end_s) - SESSION_S) if now_s < float(end_s) else None
 
 
 def csrf_token(key: bytes, cookie: str) -> str:

@@ -114,6 +114,7 @@ def openapi_document() -> dict[str, Any]:
 
 def _routed() -> FastAPI:
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url="/v1/openapi.json")
+    app.router.redirect_slashes = False  # it redirects to whatever the header Host names
     for router in ROUTERS:
         app.include_router(router)
 

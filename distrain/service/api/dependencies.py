@@ -7,6 +7,7 @@ Plain `def` routes run in threads, where the store may be called; `async` ones u
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from math import inf
 from typing import Annotated, Any, cast
 from urllib.parse import urlsplit
 
@@ -226,8 +227,8 @@ def _who(request: Request, parts: ApiParts) -> Principal | None:
         return _of_token(parts, token_sha256(text)) if is_token(text) else None
     cookie = request.cookies.get(COOKIE)
     if cookie:
-        sha256 = read_session(parts.key, cookie, parts.now_s())
-        return _of_token(parts, sha256) if sha256 else None
+        session = read_session(parts.key, cookie, parts.now_s())
+        return _of_token(parts, *session) if session else None
     return _of_proxy(request, parts)
 
 
@@ -253,9 +254,9 @@ async def _check_origin(request: Request, key: bytes) -> None:
         )
 
 
-def _of_token(parts: ApiParts, sha256: bytes) -> Principal | None:
+def _of_token(parts: ApiParts, sha256: bytes, session_s: float = inf) -> Principal | None:
     now_s, pair = parts.now_s(), parts.store.token_and_user(sha256)
-    if pair is None or not pair[0].is_good(now_s):
+    if pair is None or not pair[0].is_good(now_s) or session_s <= (pair[0].signed_out_at_s or 0.0):
         return None
     token, caller = pair
     if now_s - parts.token_used_s.get(token.id, 0.0) >= _NOTED_EVERY_S:

@@ -18,6 +18,7 @@ from distrain.service.access import (
     Action,
     Judged,
     Mistake,
+    closed_places,
     judge,
     max_priority,
     pointer,
@@ -147,7 +148,7 @@ def judge_for(
     settings: Settings, cluster: str, project: str, document: Mapping[str, Any]
 ) -> Judged:
     profile, root = settings.clusters[cluster], settings.run_place(cluster)
-    closed = (str(settings.data_dir),)  # keys, tokens and the database: workers may read them
+    closed = closed_places(settings)  # workers may be able to read them
     return judge(document, settings.limits, profile, run_root=root, project=project, closed=closed)
 
 

@@ -1,5 +1,6 @@
 """A cluster that is a Slurm job, known by its name."""
 
+import math
 import os
 import re
 import shlex
@@ -19,6 +20,11 @@ from distrain.storage import translated_errors, whole_file
 
 COMMAND_S = 30.0  # how long Slurm's commands are waited for
 POLL_S = 1.0
+SEEN_S = 5.0
+"""How long an answer of squeue serves: Slurm's controller is asked so often at most."""
+
+_SEEN: dict[Path, tuple[float, list["SlurmJob"]]] = {}
+"""The jobs that squeue named last, by the folder of their cluster, and when."""
 
 _ALIVE = "PENDING,CONFIGURING,RUNNING,SUSPENDED,STOPPED,RESIZING,REQUEUED,REQUEUE_HOLD"
 
@@ -53,7 +59,7 @@ class SlurmLauncher:
         return cls(name, settings.clusters[name], job_name, folder)
 
     def find(self) -> SchedulerAddress | None:
-        return self._found(self._jobs())
+        return self._found(self._jobs_lately())
 
     def start(self, num_workers: int | None = None) -> None:
         with only_one(self._folder / "start.lock") as may_start:
@@ -75,7 +81,7 @@ class SlurmLauncher:
 
     def state(self) -> LauncherState:
         """Slurm's word on the job; surplus ones, left by killed starters, are cancelled."""
-        jobs = self._jobs()
+        jobs = self._jobs_lately()
         if not jobs:
             return LauncherState("absent")
         first, *surplus = sorted(jobs, key=lambda job: job.order)
@@ -90,6 +96,7 @@ class SlurmLauncher:
     def _cancel(self, jobs: list[SlurmJob]) -> None:
         if jobs:
             self._run("scancel", *(job.id for job in jobs))
+            _SEEN.pop(self._folder, None)
 
     def _found(self, jobs: list[SlurmJob]) -> SchedulerAddress | None:
         running = {job.id for job in jobs if job.state == "RUNNING"}
@@ -99,13 +106,19 @@ class SlurmLauncher:
             return SchedulerAddress(started.url, started.token)
         return None
 
+    def _jobs_lately(self) -> list[SlurmJob]:
+        seen_s, jobs = _SEEN.get(self._folder, (-math.inf, []))
+        return jobs if time.monotonic() - seen_s < SEEN_S else self._jobs()
+
     def _jobs(self) -> list[SlurmJob]:
         told = self._run(
             "squeue", "--me", "--noheader", f"--name={self._job_name}", f"--states={_ALIVE}",
             "--format=%i|%T|%r",
         )  # fmt: skip
         fields = (line.strip().split("|", 2) for line in told.splitlines() if line.strip())
-        return [SlurmJob(*field) for field in fields if len(field) == 3]
+        jobs = [SlurmJob(*field) for field in fields if len(field) == 3]
+        _SEEN[self._folder] = (time.monotonic(), jobs)
+        return jobs
 
     def _submit(self, num_workers: int) -> None:
         with translated_errors(self._folder):
@@ -125,6 +138,7 @@ class SlurmLauncher:
         with whole_file(file) as partial:
             partial.write_text(script, encoding="utf-8")
         self._run("sbatch", "--parsable", str(file))
+        _SEEN.pop(self._folder, None)
 
     def _run(self, *words: str) -> str:
         try:

@@ -1,5 +1,6 @@
 """Decides the service's next steps for jobs and clusters: pure functions of what was seen."""
 
+from distrain.service.decide.admission import in_order as in_order
 from distrain.service.decide.effects import (
     Accepted as Accepted,
     Begin as Begin,

@@ -40,6 +40,30 @@ def admit(
     )
 
 
+def in_order(queue: Iterable[Job], active: Iterable[Job]) -> list[Job]:
+    """Return the jobs of a queue in the order in which they start while nothing holds one back."""
+    shares = _Shares()
+    for job in active:
+        shares.count(job)
+    found = []
+    for job in _Order(queue, shares):
+        shares.count(job)
+        found.append(job)
+    return found
+
+
+class _Shares:
+    """The ranks in use by project and by owner."""
+
+    def __init__(self, elsewhere: Mapping[str, int] | None = None):
+        self.of_project = Counter(elsewhere or {})
+        self.of_owner: Counter[str] = Counter()
+
+    def count(self, job: Job) -> None:
+        self.of_project[job.project] += job.num_ranks
+        self.of_owner[job.owner] += job.num_ranks
+
+
 class _Admission:
     def __init__(
         self,
@@ -53,8 +77,7 @@ class _Admission:
         self.quotas, self.cluster, self.now_s = quotas, cluster, now_s
         self.min_ranks, self.elsewhere = min_ranks, elsewhere
         self.holders: defaultdict[str, list[Job]] = defaultdict(list)
-        self.ranks_of_project = Counter(elsewhere)
-        self.ranks_of_owner: Counter[str] = Counter()
+        self.shares = _Shares(elsewhere)
         self.free = cluster.workers.free
         self.blocker: Job | None = None
         for job in sorted(active, key=lambda job: (-job.priority, job.seq)):
@@ -66,7 +89,7 @@ class _Admission:
         chosen: list[Job] = []
         why: dict[str, str] = {}
         held_back: dict[str, Job] = {}  # by project
-        for job in _Order(waiters, self):
+        for job in _Order(waiters, self.shares):
             reason = self._why_not(job, held_back)
             if reason:
                 why[job.id] = reason
@@ -85,7 +108,7 @@ class _Admission:
             return waiting.too_small(job, needs, self.cluster)
         if job.project in held_back:
             return waiting.behind_in_project(held_back[job.project])
-        used = self.ranks_of_project[job.project]
+        used = self.shares.of_project[job.project]
         if quota is not None and used + job.num_ranks > quota:
             held_back[job.project] = job
             others = self.elsewhere.get(job.project, 0)
@@ -100,8 +123,7 @@ class _Admission:
         return self.min_ranks.get(job.id, job.num_ranks)
 
     def _count(self, job: Job) -> None:
-        self.ranks_of_project[job.project] += job.num_ranks
-        self.ranks_of_owner[job.owner] += job.num_ranks
+        self.shares.count(job)
         self.holders[job.project].append(job)
 
     def _reserve(self, job: Job, *, stuck: bool = False) -> None:
@@ -116,7 +138,7 @@ class _Admission:
 class _Order:
     """Iterates a queue; each choice counts for the shares of the next ones."""
 
-    def __init__(self, waiters: Iterable[Job], used: _Admission):
+    def __init__(self, waiters: Iterable[Job], used: _Shares):
         self._used = used
         self._lines: dict[int, dict[tuple[str, str], deque[Job]]] = {}
         for job in sorted(waiters, key=lambda job: job.seq):
@@ -134,7 +156,7 @@ class _Order:
 
     def _shares(self, line: tuple[str, str]) -> tuple[int, int]:
         project, owner = line
-        return self._used.ranks_of_project[project], self._used.ranks_of_owner[owner]
+        return self._used.of_project[project], self._used.of_owner[owner]
 
 
 def workers_wanted(

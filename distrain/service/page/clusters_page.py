@@ -59,9 +59,8 @@ def dashboard_home(name: str, call: Call, path: str = "") -> RedirectResponse:
     if not call.caller.is_admin or name not in service.settings.clusters:
         raise not_found(f"dashboard of cluster {name!r}")
     ticket = make_ticket(service.key, name, call.caller, service.now_s())
-    root = request.scope.get("root_path", "")
     query = f"?{request.url.query}" if request.url.query else ""
-    return RedirectResponse(f"{root}/dashboards/{ticket}/{quote(path or 'status')}{query}", 303)
+    return RedirectResponse(f"/dashboards/{ticket}/{quote(path or 'status')}{query}", 303)
 
 
 @router.get("/dashboards/{ticket}/{path:path}")

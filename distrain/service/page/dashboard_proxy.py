@@ -40,6 +40,7 @@ class DashboardProxy:
             limits=httpx2.Limits(max_keepalive_connections=0),
             timeout=httpx2.Timeout(READ_S, connect=CONNECT_S),
             verify=verify or True,
+            trust_env=False,  # the token goes to the scheduler alone, through no proxy
         )
 
     async def close(self) -> None:
@@ -82,6 +83,7 @@ class DashboardProxy:
                 ssl=self._tls if target.startswith("wss") else None,
                 open_timeout=CONNECT_S,
                 max_size=_MESSAGE_BYTES,
+                proxy=None,
             )
         except (OSError, TimeoutError, websockets.WebSocketException):
             await browser.close(1013, "the scheduler does not answer")

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 from urllib.parse import quote, urlencode
 
 import yaml
-from fastapi import APIRouter, Query, Request
+from fastapi import APIRouter, Query
 from fastapi.responses import HTMLResponse, RedirectResponse
 
 from distrain.jobs import Record, record_from_json
@@ -29,7 +29,7 @@ from distrain.service.api import (
     job_document,
     used,
 )
-from distrain.service.decide import HANDING_OVER, QUEUED, STATES
+from distrain.service.decide import HANDING_OVER, QUEUED, STATES, in_order
 from distrain.service.page.rendering import PageRoute, page, url_with
 from distrain.service.store import JobFilter
 from distrain.service.values import Job, Phase
@@ -120,8 +120,8 @@ _MOST_COMPARED = 8
 
 
 @router.get("/")
-def home(request: Request) -> RedirectResponse:
-    return RedirectResponse(request.scope.get("root_path", "") + "/jobs", 303)
+def home() -> RedirectResponse:
+    return RedirectResponse("/jobs", 303)
 
 
 @router.get("/jobs")
@@ -132,7 +132,7 @@ def jobs(
     project: str = "",
     owner: str = "",
     tag: str = "",
-    before: Annotated[int | None, Query(ge=1)] = None,
+    before: Annotated[int | None, Query(ge=1, lt=2**63)] = None,
 ) -> HTMLResponse:
     call.require(Action.SEE_JOB)
     key, sign, value = tag.partition("=")
@@ -162,29 +162,29 @@ def jobs(
 
 
 @router.get("/compare")
-def compare(
-    request: Request, chosen: Annotated[tuple[str, ...], Query(alias="job")] = ()
-) -> RedirectResponse:
+def compare(chosen: Annotated[tuple[str, ...], Query(alias="job")] = ()) -> RedirectResponse:
     """The page of the first of some jobs, with the others beside it."""
     first, *others = chosen or ("",)
     query = f"?{urlencode([('with', other) for other in others])}#curves" if others else ""
-    root = request.scope.get("root_path", "")
-    return RedirectResponse(f"{root}/jobs/{quote(first, safe='')}{query}".rstrip("/"), 303)
+    return RedirectResponse(f"/jobs/{quote(first, safe='')}{query}".rstrip("/"), 303)
 
 
 @router.get("/queue")
 def queue(call: Call) -> HTMLResponse:
-    """The waiting jobs of each cluster, in the order in which they will start."""
+    """Show the waiting jobs of each cluster: those handed over, then the queue by its shares."""
     call.require(Action.SEE_JOB)
     queues = []
     for cluster in call.service.settings.clusters:
+        jobs = call.store.queue(cluster)
+        active = [job for job in jobs if job.phase is not Phase.QUEUED]
+        queued = [job for job in jobs if job.phase is Phase.QUEUED]
+        active.sort(key=lambda job: (-job.priority, job.seq))
         seen = [
             job
-            for job in call.store.queue(cluster)
+            for job in (*active, *in_order(queued, active))
             if may(call.caller, Action.SEE_JOB, job.project, job.owner)
         ]
-        waiting = [job for job in _documents(call, seen) if job.state in _WAITING]
-        queues.append((cluster, sorted(waiting, key=lambda job: -job.priority)))
+        queues.append((cluster, [j for j in _documents(call, seen) if j.state in _WAITING]))
     return page(call.request, "queue.html", call.caller, queues=queues)
 
 

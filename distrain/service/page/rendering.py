@@ -105,7 +105,6 @@ def page(
     text = _TEMPLATES.get_template(template).render(
         principal=principal,
         csrf=csrf_token(request.app.state.parts.key, cookie) if cookie and principal else "",
-        root=request.scope.get("root_path", ""),
         here=request.url.path,
         **values,
     )
@@ -135,12 +134,11 @@ class PageRoute(APIRoute):
 
 
 def _shown(request: Request, problem: Problem) -> Response:
-    root = request.scope.get("root_path", "")
     if problem.code == "unauthenticated":
-        here = request.url.path.removeprefix(root)
+        here = request.url.path
         if request.url.query:
             here += f"?{request.url.query}"
-        return RedirectResponse(f"{root}/login?next={quote(here, safe='')}", 303)
+        return RedirectResponse(f"/login?next={quote(here, safe='')}", 303)
     shown = page(
         request,
         "problem.html",

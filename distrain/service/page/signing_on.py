@@ -12,6 +12,7 @@ from distrain.service.access import (
     is_csrf_token,
     is_token,
     make_session,
+    read_session,
     token_sha256,
 )
 from distrain.service.api import Service
@@ -39,15 +40,17 @@ def login(
 
     if not _from_here(request):
         return refuse("This form was sent by a page of another site.", 403)
-    peer = request.client.host if request.client else "socket"
-    if service.strangers.wait_s(peer, service.clock()) > 0:
-        return refuse("Too many attempts. Wait a moment.", 429)
     text = token.strip()
     row = service.store.token_by_sha256(token_sha256(text)) if is_token(text) else None
     now_s = service.now_s()
     if row is None or not row.is_good(now_s):
+        # Only bad tokens count: behind a proxy all peers are one, and strangers must not keep
+        # users out.
+        peer = request.client.host if request.client else "socket"
+        if service.strangers.wait_s(peer, service.clock()) > 0:
+            return refuse("Too many attempts. Wait a moment.", 429)
         return refuse("This token is mistyped, revoked or expired.", 401)
-    answer = RedirectResponse(request.scope.get("root_path", "") + _own_path(next), 303)
+    answer = RedirectResponse(_own_path(next), 303)
     public = service.settings.listen.public_url or ""
     answer.set_cookie(
         COOKIE,
@@ -63,8 +66,11 @@ def login(
 @router.post("/logout")
 def logout(request: Request, service: Service, csrf: Annotated[str, Form()] = "") -> Response:
     cookie = request.cookies.get(COOKIE, "")
-    answer = RedirectResponse(request.scope.get("root_path", "") + "/login", 303)
+    answer = RedirectResponse("/login", 303)
     if is_csrf_token(service.key, cookie, csrf):
+        now_s = service.now_s()
+        if session := read_session(service.key, cookie, now_s):
+            service.store.end_sessions(session[0], now_s)
         answer.delete_cookie(COOKIE, httponly=True, samesite="strict")
     return answer
 

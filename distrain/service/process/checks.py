@@ -30,7 +30,7 @@ LEAST_FREE_BYTES = 2**30
 
 def check_service(settings: Settings) -> list[Check]:
     checks = [
-        _data_folder(settings),
+        *_data_folder(settings),
         *(_private_file(name, path) for name, path in _secret_files(settings)),
     ]
     service_id = ""
@@ -63,32 +63,25 @@ def _failed(name: str, error: DistrainError, verdict: CheckVerdict = CheckVerdic
     return Check(name, verdict, detail, error.hint or "")
 
 
-def _data_folder(settings: Settings) -> Check:
+def _data_folder(settings: Settings) -> Iterator[Check]:
     folder = settings.data_dir
     if not folder.is_dir():
-        return Check(
+        yield Check(
             "data_dir", CheckVerdict.NOTE, f"{folder} is not there: the first start makes it"
         )
-    if not os.access(folder, os.W_OK | os.X_OK):
-        return Check(
-            "data_dir",
-            CheckVerdict.FAIL,
-            f"{folder} cannot be written",
-            "Change owner or permissions.",
-        )
-    if folder.stat().st_mode & 0o077:
-        return Check(
-            "data_dir", CheckVerdict.FAIL, f"others may enter {folder}", f"chmod 700 {folder}"
-        )
+        return
     free_bytes = shutil.disk_usage(folder).free
-    if free_bytes < LEAST_FREE_BYTES:
-        return Check(
-            "data_dir",
-            CheckVerdict.FAIL,
-            f"{free_bytes >> 20} MiB are free in {folder}",
-            "Free space.",
-        )
-    return Check("data_dir", CheckVerdict.OK, str(folder))
+    failures: dict[str, object] = {
+        "Change owner or permissions.": not os.access(folder, os.W_OK | os.X_OK)
+        and f"{folder} cannot be written",
+        f"chmod 700 {folder}": folder.stat().st_mode & 0o077 and f"others may enter {folder}",
+        "Free space.": free_bytes < LEAST_FREE_BYTES
+        and f"{free_bytes >> 20} MiB are free in {folder}",
+    }
+    found = [(detail, mend) for mend, detail in failures.items() if detail]
+    yield from (Check("data_dir", CheckVerdict.FAIL, str(detail), mend) for detail, mend in found)
+    if not found:
+        yield Check("data_dir", CheckVerdict.OK, str(folder))
 
 
 def _secret_files(settings: Settings) -> Iterator[tuple[str, Path]]:

@@ -62,7 +62,7 @@ class Pictures:
                 log.warning("cannot draw %s: %s", root, error)
 
     def _draw(self, root: str) -> None:
-        command = [sys.executable, "-m", "distrain", "report", root, "--curves"]
+        command = [sys.executable, "-P", "-m", "distrain", "report", root, "--curves"]
         with self._changed:
             if self._closed:
                 return

@@ -161,13 +161,38 @@ class Database:
             event.listen(one, "handle_error", _reopen_if_read_only)
         self._writer = self.engine.execution_options(distrain_write=True)
         self._turn = threading.Lock()
+        self._file: tuple[int, int] | None = None  # which file SQLite's connections have open
         self._together = Together(self.write)
 
     @contextmanager
     def read(self) -> Iterator[Connection]:
         """A connection for queries, each of which sees what is committed when it begins."""
+        self.check_file()
         with translated(self.where), self.reads.connect() as connection:
             yield connection
+
+    def check_file(self) -> None:
+        """Refuse to go on with a file that is not at its path any more (Unavailable).
+
+        What is written into it would be lost, and a new connection would begin an empty database.
+        """
+        if self.path is None:
+            return
+        try:
+            found = self.path.stat()
+            now = (found.st_dev, found.st_ino)
+        except OSError:
+            now = None
+        if self._file is None:
+            self._file = now
+        elif now != self._file:
+            state = "is not there any more" if now is None else "was replaced"
+            raise Unavailable(
+                f"the database's file {state}, while the service has it open",
+                where={"database": self.where},
+                hint="Stop the service, put the file or a backup back (`distrain serve restore`), "
+                "and start it again.",
+            )
 
     def first(self, statement: Executable, values: Any = None) -> AnyRow | None:
         with self.read() as connection:
@@ -187,6 +212,7 @@ class Database:
     @contextmanager
     def write(self) -> Iterator[Connection]:
         """A transaction: committed at the end of the block, rolled back by an error in it."""
+        self.check_file()
         with translated(self.where), self._my_turn(), self._writer.begin() as connection:
             yield connection
 
@@ -325,6 +351,8 @@ def _reopen_if_read_only(context: ExceptionContext) -> None:
     # A connection stays as it was opened: read-only, also when the database is so no more. SQLite's
     # share that within a process, so idle ones are closed, too.
     if was_opened_read_only(context.original_exception) and context.engine is not None:
+        if context.execution_context is not None:
+            context.execution_context.cursor.close()  # else SQLite keeps the connection open
         context.is_disconnect = True
         context.engine.dispose()
 

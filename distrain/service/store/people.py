@@ -38,6 +38,7 @@ class Token:
     expires_at_s: float
     revoked_at_s: float | None = None
     used_at_s: float | None = None  # to about a minute
+    signed_out_at_s: float | None = None  # sessions that began before have ended
 
     def is_good(self, now_s: float) -> bool:
         return self.revoked_at_s is None and now_s < self.expires_at_s
@@ -120,6 +121,13 @@ class People:
         if row is None:
             raise NotThere("no such token", where={"token": token_id})
         return _token(row._asdict())
+
+    def end_sessions(self, sha256: bytes, now_s: float) -> None:
+        """End the browser sessions that were begun with a token."""
+        with self.db.write() as connection:
+            connection.execute(
+                update(_tokens).where(_tokens.c.sha256 == sha256).values(signed_out_at_s=now_s)
+            )
 
     def note_token_used(self, token_id: str) -> None:
         """Note a token's use, at most once a minute."""

@@ -68,6 +68,7 @@ tokens = Table(
     Column("expires_at_s", Float(53), nullable=False),
     Column("revoked_at_s", Float(53)),
     Column("used_at_s", Float(53)),
+    Column("signed_out_at_s", Float(53)),
 )
 
 jobs = Table(

@@ -18,6 +18,7 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TextIO
 
+from distrain.errors import STOP_SIGNALS
 from distrain.events import Event, Heartbeat, RankFailed, RankStarted, StopNoticed, to_json
 from distrain.jobs import Assignment
 from distrain.spec import parse_spec
@@ -106,7 +107,7 @@ def _train(
 
 def main() -> None:
     # In this thread and so in all: one alone takes it, whatever the others are stuck in.
-    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+    signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
     event_fd, supervisor_pid = int(sys.argv[1]), int(sys.argv[2])
     _die_with_parent(supervisor_pid)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
@@ -199,10 +200,10 @@ def _write_stacks_on_request(assignment: Assignment) -> None:
 
 
 def _notice_stops(rank: int, report: Callable[[Event], None]) -> None:
-    """Report a SIGTERM; the coordinator then stops all ranks."""
+    """Report a stop signal; the coordinator then stops all ranks."""
 
     def wait() -> None:
-        number = signal.sigwait({signal.SIGTERM})
+        number = signal.sigwait(STOP_SIGNALS)
         report(StopNoticed(rank, signal.Signals(number).name))
 
     threading.Thread(target=wait, name="signals", daemon=True).start()

@@ -195,7 +195,7 @@ def test_signatures_hold_for_their_purpose_and_key(key: bytes, text: str):
 
 def test_sessions_end():
     cookie = make_session(b"k", b"\1" * 32, 1000.0)
-    assert read_session(b"k", cookie, 1001.0) == b"\1" * 32
+    assert read_session(b"k", cookie, 1001.0) == (b"\1" * 32, 1000.0)
     assert read_session(b"k", cookie, 1000.0 + 13 * 3600) is None
 
 

@@ -5,6 +5,7 @@ import json
 
 import pytest
 from api_world import SPEC, World, api_world
+from starlette.testclient import TestClient
 
 from distrain.service.access import COOKIE, csrf_token, make_session, token_sha256
 from distrain.service.access.sessions import make_token
@@ -113,8 +114,6 @@ def test_a_proxys_header_counts_over_its_own_socket_alone(tmp_path):
         def through(method="GET", **scope: object):
             async def app(inner, receive, send):
                 await world.app({**inner, **scope}, receive, send)
-
-            from starlette.testclient import TestClient
 
             path = "/v1/me" if method == "GET" else "/v1/tokens"
             return TestClient(app).request(method, path, headers=headers, json={})
@@ -240,3 +239,13 @@ def test_lists_filter_by_what_is_shown(world: World):
     assert ids("created_after=2020-01-01T00:00:00Z&cluster=gpu&text=CLICKS") == [job["id"]]
     assert ids("created_after=2199-01-01T00:00:00Z") == []
     assert ids("created_after=0001-01-01T00:00:00") == [job["id"]]
+
+
+def test_a_user_holds_so_many_tokens(tmp_path):
+    with api_world(tmp_path, limits=Limits(submits_per_s=1e6, reads_per_s=1e6, tokens=3)) as world:
+        made = [world.ask("alice", "POST", "/v1/tokens", {}) for _ in range(3)]
+        assert [answer.status_code for answer in made] == [201, 201, 429]
+        assert world.ask("admin", "POST", "/v1/tokens", {"user": "alice"}).status_code == 201
+        world.ask("alice", "DELETE", f"/v1/tokens/{made[0].json()['id']}")
+        world.ask("alice", "DELETE", f"/v1/tokens/{made[1].json()['id']}")
+        assert world.ask("alice", "POST", "/v1/tokens", {}).status_code == 201

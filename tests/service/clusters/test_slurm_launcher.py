@@ -11,7 +11,7 @@ import pytest
 from distrain.cluster import ProcessId, StartedCluster
 from distrain.cluster.started import write_started
 from distrain.errors import ClusterError, InputError
-from distrain.service.clusters import make_launcher
+from distrain.service.clusters import make_launcher, slurm as slurm_module
 from distrain.service.clusters.slurm import sbatch_script
 from distrain.service.settings import Settings
 
@@ -82,6 +82,7 @@ class Slurm:
 def slurm(tmp_path, monkeypatch):
     (tmp_path / "bin").mkdir()
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
+    monkeypatch.setattr(slurm_module, "SEEN_S", 0.0)
     return Slurm(tmp_path / "bin")
 
 
@@ -119,3 +120,14 @@ def test_commands_that_fail_or_are_missing(slurm, launcher, tmp_path, monkeypatc
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(ClusterError, match="squeue"):
         launcher.state()
+
+
+def test_slurms_controller_is_asked_once_for_many_looks(slurm, launcher, monkeypatch):
+    monkeypatch.setattr(slurm_module, "SEEN_S", 3600.0)
+    for _ in range(20):  # a pass of the reconciler, and a page's files
+        assert launcher.find() is None
+        assert launcher.state().phase == "absent"
+    assert len(slurm.called("squeue")) == 1
+    launcher.start(1)
+    launcher.state()  # looks at once for the job that it submitted
+    assert len(slurm.called("squeue")) == 3

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from service_jobs import NOW_S, a_cluster, a_job
 
-from distrain.service.decide.admission import admit
+from distrain.service.decide.admission import admit, in_order
 from distrain.service.decide.memory import ClusterNow
 from distrain.service.values import Intent, Job, Phase, Quota
 
@@ -211,3 +211,16 @@ def _kind(words: str, job_id: str, ids: set[str]) -> str:
         assert any(other in words for other in ids - {job_id})
         return "quota"
     return "quota too small"
+
+
+def test_the_queue_is_shown_in_the_order_in_which_it_is_handed_over() -> None:
+    active = [_running(1, project="ads", num_ranks=4)]
+    queue = [
+        a_job(2, project="ads"),
+        a_job(3, project="web", owner="bob"),
+        a_job(4, project="web", owner="eve"),
+        a_job(5, project="ads", priority=1),
+    ]
+    chosen, _ = admit(queue, active, {}, a_cluster(100, 100), NOW_S)
+    assert [job.id for job in in_order(queue, active)] == [job.id for job in chosen]
+    assert [job.seq for job in chosen] == [5, 3, 4, 2]

@@ -8,6 +8,9 @@ import pytest
 from page_world import page_world
 from service_store import submitted
 
+from distrain.service.access import COOKIE
+from distrain.service.api.guards import RequestRates
+
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory):
@@ -198,3 +201,38 @@ def test_dashboards_are_for_admins(site, browser):
         answer = browser(user).get("/clusters/gpu/dashboard/status")
         assert answer.status_code == status, user
     assert browser("admin").get("/clusters/none/dashboard/status").status_code == 404
+
+
+def test_a_session_ends_with_its_logout(site):
+    form = {"token": site.world.token("alice")}
+    with httpx2.Client(base_url=site.url) as browser:
+        assert browser.post("/login", data=form).status_code == 303
+        copy = {"Cookie": f"{COOKIE}={browser.cookies[COOKIE]}"}
+        assert httpx2.get(f"{site.url}/v1/me", headers=copy).status_code == 200
+        csrf = re.search(r'name="csrf" value="([^"]+)"', browser.get("/jobs").text)[1]
+        assert browser.post("/logout", data={"csrf": csrf}).status_code == 303
+        assert httpx2.get(f"{site.url}/v1/me", headers=copy).status_code == 401
+        assert browser.post("/login", data=form).status_code == 303
+        assert browser.get("/v1/me").status_code == 200  # a new session, and the token, hold
+    bearer = {"Authorization": f"Bearer {form['token']}"}
+    assert httpx2.get(f"{site.url}/v1/me", headers=bearer).status_code == 200
+
+
+def test_strangers_do_not_keep_users_from_logging_in(site, monkeypatch):
+    # Behind a proxy all have one address.
+    monkeypatch.setattr(site.world.app.state.parts, "strangers", RequestRates(0.001))
+    for status in (401, 429, 429):
+        answer = httpx2.post(f"{site.url}/login", data={"token": "dtr_wrong"})
+        assert answer.status_code == status
+    token = site.world.tokens["alice"]
+    assert httpx2.post(f"{site.url}/login", data={"token": token}).status_code == 303
+
+
+@pytest.mark.parametrize("before", [2**63, 2**70])
+def test_numbers_in_addresses_are_bounded(browser, before):
+    assert browser("alice").get("/jobs", params={"before": before}).status_code == 400
+
+
+def test_no_answer_leads_to_the_host_that_a_header_names(site):
+    answer = httpx2.get(f"{site.url}/jobs/", headers={"Host": "evil.example"})
+    assert "evil.example" not in answer.headers.get("location", "")

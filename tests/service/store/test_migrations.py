@@ -37,6 +37,7 @@ def _as_of_the_first_version(connection):
         operations.drop_column("webhooks", column)
     for column in ("ranks", "gpus"):
         operations.drop_column("attempts", column)
+    operations.drop_column("tokens", "signed_out_at_s")
     connection.execute(text("UPDATE alembic_version SET version_num = '0001'"))
 
 
@@ -53,7 +54,7 @@ def test_steps_lead_to_the_tables_of_the_code(settings):
         with db.engine.connect() as connection:
             context = MigrationContext.configure(connection)
             assert compare_metadata(context, metadata) == []
-            assert context.get_current_revision() == "0003"
+            assert context.get_current_revision() == "0004"
     finally:
         db.close()
 
@@ -86,5 +87,5 @@ def test_a_later_version_is_refused_by_all(settings, act):
 def test_an_earlier_version_is_refused_with_the_command(settings, monkeypatch):
     migrate(settings)
     monkeypatch.setattr("distrain.service.store.migrations.head", lambda: "9999")
-    with pytest.raises(SchemaDiffers, match="0003"):
+    with pytest.raises(SchemaDiffers, match="0004"):
         open_store(settings)

@@ -97,7 +97,7 @@ def list_tokens(
     return TokenList(tokens=[_document(token) for token in tokens])
 
 
-@router.post("/v1/tokens", status_code=201, dependencies=[Counted], responses=answers())
+@router.post("/v1/tokens", status_code=201, dependencies=[Counted], responses=answers("quota"))
 def create_token(body: TokenRequest, response: Response, call: Call) -> NewTokenDocument:
     """Make a token. Its text is in this answer alone; nobody can read it again."""
     user = body.user or call.caller.user
@@ -106,6 +106,13 @@ def create_token(body: TokenRequest, response: Response, call: Call) -> NewToken
     if not scopes <= call.caller.scopes:
         raise Problem("forbidden", "a token cannot have scopes that its maker's token lacks")
     now_s, words = call.service.now_s(), {"user": user, "scopes": sorted(map(str, scopes))}
+    held, most = call.store.tokens(user), call.service.settings.limits.tokens
+    if not call.caller.is_admin and sum(token.is_good(now_s) for token in held) >= most:
+        raise Problem(
+            "quota",
+            f"user {user} has {most} tokens that hold, the most that limits.tokens allows",
+            hint="Revoke one that is not used: `distrain serve token list` shows them.",
+        )
     token, text = new_token(
         call.store, user, label=body.label, days=body.days, scopes=scopes, now_s=now_s
     )

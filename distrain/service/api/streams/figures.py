@@ -4,6 +4,7 @@ They have few label values, none of which a caller chooses.
 """
 
 import math
+import os
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
@@ -27,32 +28,40 @@ _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"
 
 
 class ServiceMetrics:
+    """The counts of one API process, which its label `process` tells apart from the others'.
+
+    A scrape meets any of the processes. Without the label a counter would seem to begin again at
+    most scrapes, and its rate would be far too high.
+    """
+
     def __init__(self) -> None:
+        self._process = str(os.getpid())
         self._registry = prometheus.CollectorRegistry()
         self._requests = prometheus.Counter(
             "distrain_service_requests",
             "Requests, by route, method and status",
-            ("route", "method", "code"),
+            ("process", "route", "method", "code"),
             registry=self._registry,
         )
         self._seconds = prometheus.Histogram(
             "distrain_service_request_duration_seconds",
             "From a request to the end of its answer, streams left out",
-            ("route",),
+            ("process", "route"),
             buckets=_BUCKETS_S,
             registry=self._registry,
         )
 
     def count(self, route: str, method: str, code: int, seconds: float, *, streams: bool) -> None:
         known = method if method in _METHODS else "other"
-        self._requests.labels(route, known, str(code)).inc()
+        self._requests.labels(self._process, route, known, str(code)).inc()
         if not streams:
-            self._seconds.labels(route).observe(seconds)
+            self._seconds.labels(self._process, route).observe(seconds)
 
     def text(self, now: Iterable[Metric], num_streams: int) -> bytes:
         """The metrics for Prometheus, with other families and the number of open event streams."""
         about = "Streams of events that this process serves"
-        streams = GaugeMetricFamily("distrain_service_streams", about, num_streams)
+        streams = GaugeMetricFamily("distrain_service_streams", about, labels=("process",))
+        streams.add_metric((self._process,), num_streams)
         registry = prometheus.CollectorRegistry()
         registry.register(_Now([streams, *now]))
         return b"".join(map(prometheus.generate_latest, (self._registry, registry)))

@@ -16,7 +16,7 @@ from distrain.storage import is_remote
 
 Result = TypeVar("Result")
 
-LAG_S = 30.0
+GRACE_S = 5.0  # from a lease's end until another reconciler surely has it
 LEASE_S = 15.0  # what a lease is taken for; its owner prolongs it each third of that
 DATABASE_S = 2.0
 
@@ -52,8 +52,8 @@ class Look:
 
 
 def lag_limit_s(ttl_s: float = LEASE_S) -> float:
-    """The lag from which a reconciler counts as gone; one that renews in time is far below."""
-    return max(LAG_S, 2 * ttl_s)
+    """Return the lag from which a reconciler counts as gone: its lease is over, and nobody's."""
+    return ttl_s + GRACE_S
 
 
 def lease_ages_s(ends: Mapping[str, float], ttl_s: float = LEASE_S) -> dict[str, float]:

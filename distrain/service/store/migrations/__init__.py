@@ -50,6 +50,7 @@ def _take_steps(connection: Connection) -> None:
 
 
 def check(db: Database) -> None:
+    db.check_file()
     revision = None
     if db.path is None or db.path.exists():  # opening an absent file would make it
         with db.read() as connection:

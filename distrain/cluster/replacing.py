@@ -1,0 +1,98 @@
+"""Replaces the workers of a local cluster, however long they take, or ends it with a reason."""
+
+import asyncio
+import time
+from contextlib import suppress
+from typing import Any
+
+CHECK_S = 1.0
+START_S = 300.0
+"""How long a worker process may take to start before it is killed and started again."""
+GIVE_UP_S = 900.0
+"""How long a worker may be missing before the whole cluster ends."""
+MAX_WAIT_S = 60.0
+"""The longest pause between two attempts to start a worker that fails at once."""
+
+KEEP_NANNIES = {"distributed.deploy.lost-worker-timeout": "1000 days"}
+"""Dask's setting, which otherwise removes a worker for good that takes over 15 s to come back."""
+
+
+class WorkerReplacer:
+    """Starts workers again that ended for good, and kills worker processes that hang at start.
+
+    A nanny restarts its worker process. It gives up where the process cannot be started at all,
+    and waits without a limit for one that hangs. `why_lost` says why the cluster ended.
+    """
+
+    def __init__(self, cluster: Any):
+        self._cluster = cluster
+        self._missing_since_s: dict[Any, float] = {}
+        self._kill_at_s: dict[Any, float] = {}
+        self._try_at_s = 0.0
+        self._pause_s = CHECK_S
+        self._error: BaseException | None = None
+        self.why_lost: str | None = None
+
+    async def run(self) -> None:
+        """Check again and again, in the cluster's event loop, until the cluster ends."""
+        while self._cluster.status.name == "running" and self.why_lost is None:
+            await self.check(time.monotonic())
+            await asyncio.sleep(CHECK_S)
+
+    async def check(self, now_s: float) -> None:
+        """Look once for workers that the scheduler does not have, and do what brings them back."""
+        present = {worker.name for worker in self._cluster.scheduler.workers.values()}
+        missing = [name for name in self._cluster.worker_spec if name not in present]
+        since_s = self._missing_since_s
+        self._missing_since_s = {name: since_s.get(name, now_s) for name in missing}
+        if not missing:
+            self._pause_s, self._error = CHECK_S, None
+            return
+        longest = min(missing, key=lambda name: self._missing_since_s[name])
+        missing_s = now_s - self._missing_since_s[longest]
+        if missing_s >= GIVE_UP_S:
+            cause = f": {self._error}" if self._error else ", and its process does not start"
+            self.why_lost = f"worker {longest} is missing for {missing_s:.0f} s{cause}"
+            await self._cluster.scheduler.close(reason="distrain-worker-missing")
+            return
+        await self._kill_hung(missing, now_s)
+        ended = [name for name in missing if self._has_ended(name)]
+        if ended and now_s >= self._try_at_s:
+            await self._start(ended)
+            self._try_at_s = now_s + self._pause_s
+            self._pause_s = min(2 * self._pause_s, MAX_WAIT_S)
+
+    def _has_ended(self, name: Any) -> bool:
+        nanny = self._cluster.workers.get(name)
+        return nanny is None or nanny.status.name in ("closed", "failed")
+
+    async def _kill_hung(self, missing: list[Any], now_s: float) -> None:
+        at_s = self._kill_at_s
+        self._kill_at_s = {name: at_s.get(name, now_s + START_S) for name in missing}
+        for name in missing:
+            own = getattr(self._cluster.workers.get(name), "process", None)
+            process = getattr(own, "process", None)
+            if now_s >= self._kill_at_s[name] and process is not None:
+                self._kill_at_s[name] = now_s + START_S
+                with suppress(OSError, ValueError):  # it ended meanwhile
+                    await process.kill()
+
+    async def _start(self, names: list[Any]) -> None:
+        for name in names:
+            self._cluster.workers.pop(name, None)
+        try:
+            await self._cluster._correct_state()
+        except Exception as error:
+            self._error = error
+
+
+def why_lost(client: Any) -> str | None:
+    """Return why the client's local cluster ended; `None` while it runs, and for other clusters."""
+    replacer = getattr(getattr(client, "cluster", None), "distrain_replacer", None)
+    return replacer.why_lost if replacer is not None else None
+
+
+def replace_workers(cluster: Any) -> None:
+    """Replace the workers of a cluster that runs, until it ends."""
+    cluster.distrain_replacer = replacer = WorkerReplacer(cluster)
+    cluster.loop.add_callback(replacer.run)

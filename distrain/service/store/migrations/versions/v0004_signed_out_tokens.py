@@ -1,0 +1,12 @@
+"""When a token's browser sessions were ended."""
+
+import sqlalchemy as sa
+from alembic import op
+
+revision = "0004"
+down_revision = "0003"
+
+
+def upgrade() -> None:
+    """Add a column that may be null: sessions of before go on to their end."""
+    op.add_column("tokens", sa.Column("signed_out_at_s", sa.Float(precision=53), nullable=True))

@@ -1,0 +1,93 @@
+"""No job reads what belongs to the service or to other projects, as the product is shipped."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+from helm_chart import rendered
+
+from distrain.service.access.policy import path_problem
+from distrain.service.api.submission import judge_for
+from distrain.service.settings import load_settings
+
+DEPLOY = Path(__file__).parents[3] / "deploy"
+FIELDS = ("data.train", "train.init_from", "checkpoint.dir", "data.cache_dir")
+
+
+def settings_of(shipped, folder):
+    if not shipped.startswith("chart"):
+        return load_settings(DEPLOY / shipped / "serve.yaml")
+    [config] = [
+        document["data"]["serve.yaml"]
+        for document in rendered(shipped.partition(" ")[2])
+        if document["kind"] == "ConfigMap" and "serve.yaml" in document.get("data", {})
+    ]
+    (folder / "serve.yaml").write_text(config)
+    return load_settings(folder / "serve.yaml")
+
+
+def refused(settings, cluster, field, path):
+    section, _, name = field.partition(".")
+    document = {"data": {"train": "/nowhere"}, "model": {"kind": "dlrm"}}
+    document.setdefault(section, {})[name] = path
+    found = judge_for(settings, cluster, "ads", document).mistakes
+    at_field = [m for m in found if m.pointer.startswith(f"/{section}/{name}")]
+    assert all(m.detail.startswith("the path ") for m in at_field)
+    return bool(at_field)
+
+
+def files_of(settings, cluster):
+    """The secrets of a service, as its own configuration names them."""
+    profile = settings.clusters[cluster]
+    yield settings.data_dir / "service.db"
+    yield settings.data_dir / "clusters" / cluster / "state.json"
+    yield from (f for f in (profile.token_file, settings.secrets_file) if f is not None)
+
+
+@pytest.mark.parametrize("shipped", ["compose", "systemd", "chart minimal", "chart everything"])
+def test_shipped_configurations_close_other_projects_and_secrets(shipped, tmp_path):
+    settings = settings_of(shipped, tmp_path)
+    for cluster in settings.clusters:
+        for other in settings.clusters:
+            root = settings.run_place(other)
+            for field in FIELDS:
+                for path in (f"{root}/web/job-1/checkpoints", f"{root}/*/job-1", root):
+                    assert refused(settings, cluster, field, path), (field, path)
+        assert not refused(
+            settings, cluster, "train.init_from", f"{settings.run_place(cluster)}/ads/job-1"
+        )
+        for file in files_of(settings, cluster):
+            assert refused(settings, cluster, "data.train", str(file))
+
+
+def test_what_is_closed_is_what_exists_whatever_is_allowed(tmp_path):
+    config = tmp_path / "serve.yaml"
+    cluster = {"url": "http://h:1", "run_root": "/all/a", "token_file": "/all/t/a.token"}
+    config.write_text(
+        yaml.safe_dump(
+            {
+                "data_dir": "/all/service",
+                "secrets_file": "/all/k/service.key",
+                "database_url": "sqlite:////all/db/jobs.db",
+                "clusters": {
+                    "a": {**cluster, "allowed_roots": ["/all", "/all/a/", "/all/a/shared"]},
+                    "b": {**cluster, "run_root": "/all/b"},
+                },
+            }
+        )
+    )
+    settings = load_settings(config)
+    closed = ["/all/b/web/j", "/all/a/web/j", "/all/t/a.token", "/all/k/service.key"]
+    for path in [*closed, "/all/db/jobs.db", "/all/service/x", "/run/secrets/pg"]:
+        assert refused(settings, "a", "data.train", path), path
+        assert refused(settings, "b", "data.train", path), path
+    for path in ("/all/data", "/all/a/ads/j", "/all/a/shared/model"):
+        assert not refused(settings, "a", "data.train", path), path
+    # Without roots, no URL that may reach a service inside the network.
+    assert refused(settings, "b", "data.train", "http://169.254.169.254/latest")
+    assert not refused(settings, "b", "data.train", "s3a://clicks/day_*")
+
+
+def test_a_path_has_a_length_that_can_be_opened():
+    # A glob costs time with its length: 60 kB of them took half a second.
+    assert path_problem("/data/" + "*a" * 30_000, ["/data"], ["/runs"]) is not None
