@@ -206,8 +206,8 @@ def test_gradients_are_left_as_they_were(kind):
 
 def test_mistakes_are_named():
     tables = new_tables(torch.float32)
-    with pytest.raises(InputError, match="unknown optimizer 'lion'"):
-        SparseOptimizer(tables, "lion")
+    with pytest.raises(InputError, match="no_such_optimizer"):
+        SparseOptimizer(tables, "no_such_optimizer")
     adagrad = SparseOptimizer(tables, "adagrad")
     with pytest.raises(InputError, match="not that of 'adagrad'"):
         adagrad.load_state_dict(SparseOptimizer(tables, "adam").state_dict())
