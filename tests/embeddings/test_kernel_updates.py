@@ -132,6 +132,6 @@ def test_float64_is_computed_in_float64() -> None:
 
 @BOTH
 def test_an_update_rule_without_a_formula_is_refused(impl: ModuleType) -> None:
-    weight = normal(0, 4, 3)
+    weight, rule = normal(0, 4, 3), RowRule("no_such_optimizer")
     with pytest.raises(InputError, match="no_such_optimizer"):
-        impl.update(RowRule("no_such_optimizer"), weight, (), torch.arange(4), weight.clone(), rate=0.1)
+        impl.update(rule, weight, (), torch.arange(4), weight.clone(), rate=0.1)
