@@ -11,7 +11,7 @@ from distrain.events import (
     StopNoticed,
 )
 from distrain.jobs import JobState, Reason, Slot
-from distrain.lifecycle.lifecycle import GIVE_UP_S, SETTLE_S, Lifecycle
+from distrain.lifecycle.lifecycle import GIVE_UP_S, SETTLE_S
 from distrain.lifecycle.messages import (
     Budgets,
     Cancel,
@@ -19,11 +19,8 @@ from distrain.lifecycle.messages import (
     EndGang,
     LaunchGang,
     StopGang,
-    Submit,
     TakeStacks,
-    Tick,
     WorkerLeaving,
-    WorkersChanged,
 )
 from distrain.lifecycle.queue import AVOID_S, FEWER_AFTER_S
 from distrain.lifecycle.verdict import LOSSES_S
@@ -197,28 +194,6 @@ def test_a_reservation_is_for_a_worker_by_name_whatever_its_address():
     assert (launch.job_id, launch.attempt) == ("a", 2)
 
 
-def test_a_worker_that_came_back_is_reserved_for_one_job_alone():
-    """While a gang still stops, its lost worker may be back and hold another job's rank."""
-    story = Story(0)
-    old = [Slot("host", f"w{n}", f"w{n}") for n in range(2)]
-    new = Slot("host", "w0-again", "w0")
-    story.workers(*old)
-    story.running("a", 2, budgets=SOME, backoff_s=30.0)
-    story.workers(old[1])
-    story.wait(SETTLE_S)
-    story.submit("b", 1, budgets=SOME, backoff_s=30.0)
-    story.workers(old[1], new)
-    assert [p.slot for p in story.job("b").placements] == [new]
-    story.train("b")
-    story.exit("b", 0, -9)
-    story.wait(SETTLE_S)
-    assert story.state("b") is JobState.RESTARTING
-    story.exit("a", 1, -9)
-    assert story.state("a") is JobState.RESTARTING
-    assert story.job("b").reserved == {("host", "w0")}
-    assert story.job("a").reserved == {("host", "w1")}
-
-
 # --- elastic gangs
 
 
@@ -317,15 +292,6 @@ def test_a_job_that_waits_for_its_next_attempt_gives_its_workers_to_a_higher_pri
     (launch,) = story.submit("high", priority=5)
     assert launch.job_id == "high"
     assert story.state("low") is JobState.PENDING
-
-
-def test_a_rank_that_fails_while_its_gang_is_preempted_costs_no_restart():
-    story = Story(2)
-    story.running("low", budgets=SOME)
-    story.submit("high", priority=5)
-    story.rank("low", RankFailed(1, "PeerLost", "rank 1: connection closed by peer"))
-    story.all_exit("low")
-    assert story.job("low").spent == {"preemptions": 1}
 
 
 # --- notices to leave
@@ -458,20 +424,3 @@ def test_a_host_that_failed_twice_is_avoided_for_a_while_if_there_are_others(wor
     wording(story.job("b").why_pending)
     story.wait(AVOID_S)
     assert story.state("b") is JobState.STARTING
-
-
-def test_jobs_whose_reservations_cross_on_the_last_good_host_do_not_wait_for_each_other():
-    x, y = ([Slot(host, f"tcp://{host}:{n}", f"{host}{n}") for n in range(3)] for host in "xy")
-    lifecycle = Lifecycle()
-    patient = {"budgets": Budgets(None, None, None), "backoff_s": 0.0}
-    lifecycle.handle(WorkersChanged(frozenset({Slot("x", "tcp://x:10", "x1"), x[2], y[2]})), 0.0)
-    lifecycle.handle(Submit("a", 3, 1e9, **patient), 0.0)
-    lifecycle.handle(Submit("b", 3, 1e9, **patient), 0.0)
-    lifecycle.handle(WorkersChanged(frozenset({*x, *y})), 0.0)
-    lifecycle.handle(WorkersChanged(frozenset()), 1.0)
-    for now_s in (2.0, 20.0):
-        lifecycle.handle(Tick(), now_s)
-    assert [job.state for job in lifecycle.jobs.values()] == [JobState.RESTARTING] * 2
-    lifecycle.handle(WorkersChanged(frozenset({*x, *y})), 21.0)
-    assert "avoided for now: x" in lifecycle.jobs["b"].why_pending
-    assert lifecycle.jobs["a"].state is JobState.STARTING
