@@ -20,7 +20,11 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
     [
         ("README.md", "## One job", "first", "distrain predict"),
         pytest.param(
-            "docs/quickstart.md", "## By hand", "dlrm", "distrain predict", marks=pytest.mark.release
+            "docs/quickstart.md",
+            "## By hand",
+            "dlrm",
+            "distrain predict",
+            marks=pytest.mark.release,
         ),
     ],
 )

@@ -214,7 +214,8 @@ def test_further_targets_have_curves_of_their_main_metric():
     history = JobHistory(0.0)
     of_targets = {"price": {"mae": 1.0, "rmse": 2.0}, "like": {"auc": 0.75, "auc_bound": 0.1}}
     later = of_targets | {"buy": {"auc": 0.75}}  # a metric that is defined later
-    records = [replace(record(10), targets=of_targets), replace(record(20), targets=later)]
+    first = of_targets | {"buy": {"auc": None}}
+    records = [replace(record(10), targets=first), replace(record(20), targets=later)]
     valid = replace(records[-1], split="valid", loss=None, auc=None)
     history.take([AttemptStarted(1, 0, 2), *records, valid], 1.0)
     train, validated = history.train.since(), history.valid.since()
