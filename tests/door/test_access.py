@@ -2,6 +2,7 @@
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 from monitored import Site, on_site
@@ -89,6 +90,9 @@ def test_everything_comes_with_the_token(token: str) -> None:
         cookie = welcome.headers["Set-Cookie"]
         assert {"HttpOnly", "SameSite=Lax"} < set(re.split("; ", cookie))
         assert "Secure" not in cookie
+        headers = {"X-Forwarded-Proto": "https"}
+        safe = await site.get("/status?token=s3cret%20token/%2B?~", headers=headers)
+        assert "Secure" in safe.headers["Set-Cookie"], "over https the cookie stays there"
         assert "s3cret" not in cookie
         by_cookie = {"Cookie": cookie.partition(";")[0]}
         assert (await site.get("/distrain/jobs", headers=by_cookie)).code == 200
@@ -99,48 +103,26 @@ def test_everything_comes_with_the_token(token: str) -> None:
     on_site(story, dashboard=True)
 
 
-def test_without_a_token_configured_all_is_open(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(TOKEN_VARIABLE, raising=False)
-
-    async def story(site: Site) -> None:
-        assert (await site.get("/distrain/jobs")).code == 200
-        assert (await site.get("/metrics")).code == 200
-
-    on_site(story)
-
-
-@pytest.mark.parametrize(
-    ("given", "told"),
-    [
-        (" \n", "is empty"),
-        ("x", f"is too short: it has 1 of at least {MIN_LENGTH} characters"),
-        ("x" * (MIN_LENGTH - 1) + "\n", f"it has {MIN_LENGTH - 1} of"),
-        ("pässwörter-sind-lang", r"no HTTP header carries: '\xe4', '\xf6'"),
-        ("two-lines-of\na-secret", r"no HTTP header carries: '\n'"),
-    ],
-)
-def test_a_token_that_cannot_guard_is_a_mistake(
-    monkeypatch: pytest.MonkeyPatch, given: str, told: str
-) -> None:
-    monkeypatch.setenv(TOKEN_VARIABLE, given)
-    with pytest.raises(ClusterError, match=re.escape(told)) as caught:
-        install_access()
-    assert caught.value.message.startswith(TOKEN_VARIABLE)
-    assert "openssl rand" in str(caught.value.hint)
-    assert given.strip() not in str(caught.value) or len(given.strip()) < 2
-
-
 def test_a_token_in_a_file_guards_and_a_missing_file_never_opens(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, wording: Any
 ) -> None:
     file = tmp_path / "token"
     monkeypatch.setenv(FILE_VARIABLE, str(file))
-    with pytest.raises(ClusterError, match="cannot read the dashboard's token: No such file"):
+    with pytest.raises(ClusterError):
         install_access()
-    file.write_text("x")
-    with pytest.raises(ClusterError, match=f"{FILE_VARIABLE} is too short"):
-        install_access()
-    file.write_text(f"{TOKEN}\n")
+    for given in (
+        " \n",
+        "x",
+        "x" * (MIN_LENGTH - 1) + "\n",
+        "pässwörter-sind-lang",
+        "two\nlines-of",
+    ):
+        file.write_text(given)
+        with pytest.raises(ClusterError) as caught:
+            install_access()
+        assert given.strip() not in str(caught.value) or len(given.strip()) < 2
+        wording(caught.value)
+    file.write_text(f" {TOKEN}\r\n")
     assert token_of_environment() == TOKEN
 
     async def story(site: Site) -> None:
@@ -150,18 +132,6 @@ def test_a_token_in_a_file_guards_and_a_missing_file_never_opens(
     on_site(story)
     monkeypatch.setenv(TOKEN_VARIABLE, "another-token-of-its-own")
     assert token_of_environment() == "another-token-of-its-own"
-
-
-def test_the_line_end_of_a_secrets_file_is_no_part_of_the_token(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setenv(TOKEN_VARIABLE, f" {TOKEN}\r\n")
-
-    async def story(site: Site) -> None:
-        assert (await site.get("/distrain/jobs", headers=BEARER)).code == 200
-        assert (await site.get("/distrain/jobs")).code == 401
-
-    on_site(story)
 
 
 def test_a_page_of_another_site_gets_no_websocket(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -186,24 +156,9 @@ def test_a_page_of_another_site_gets_no_websocket(monkeypatch: pytest.MonkeyPatc
     on_site(story, dashboard=True)
 
 
-@pytest.mark.parametrize("cookie", ["", "a=b; c", "distrain-x=" + "é", "=", ";;;", "a" * 10_000])
-def test_odd_cookies_are_no_token(cookie: str) -> None:
-    guard = Guard(TOKEN)
-    for sent in (cookie, f"{guard.cookie_name}={cookie}"):
-        assert not guard.lets_pass(HTTPHeaders({"Cookie": sent}))
-
-
-def test_two_tokens_have_two_cookies() -> None:
-    one, other = Guard("one"), Guard("other")
-    assert one.cookie_name != other.cookie_name
-    assert one.cookie_value != other.cookie_value
-
-
-def test_over_https_the_cookie_stays_there(token: str) -> None:
-    async def story(site: Site) -> None:
-        headers = {"X-Forwarded-Proto": "https"}
-        welcome = await site.get("/status?token=s3cret%20token/%2B?~", headers=headers)
-        assert "Secure" in welcome.headers["Set-Cookie"]
-        assert welcome.headers["Location"] == "./status"
-
-    on_site(story)
+def test_odd_cookies_and_those_of_other_tokens_are_no_token() -> None:
+    guard, other = Guard(TOKEN), Guard("another-token")
+    theirs = f"{other.cookie_name}={other.cookie_value}"
+    for cookie in ("", "a=b; c", "distrain-x=é", "=", ";;;", "a" * 10_000, theirs):
+        for sent in (cookie, f"{guard.cookie_name}={cookie}"):
+            assert not guard.lets_pass(HTTPHeaders({"Cookie": sent}))

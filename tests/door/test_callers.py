@@ -93,53 +93,33 @@ def test_every_route_asks_for_the_token(monkeypatch: pytest.MonkeyPatch) -> None
     on_order_site(story)
 
 
-def test_pages_of_other_sites_are_refused_over_the_wire(monkeypatch: pytest.MonkeyPatch) -> None:
+BODIES = {
+    "": "not JSON",
+    "[" * 100_000: "not JSON",
+    "[]": "valid dictionary",
+    '{"service": "", "generation": 1}': "service",
+    '{"service": "s", "generation": true}': "generation",
+    '{"service": "s", "generation": 1, "grace_s": -1}': "grace_s",
+}
+
+
+def test_a_request_that_cannot_be_used_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(TOKEN_VARIABLE, raising=False)
 
     async def story(site: OrderSite) -> None:
-        with site.client() as client:
-            await site.put(client, "a")
-        answer = await site.get(
-            "/distrain/v1/jobs/a/cancel",
-            method="POST", body=BODY, headers={"Origin": "http://elsewhere"},
-        )  # fmt: skip
-        assert (answer.code, json.loads(answer.body)["code"]) == (403, "foreign_origin")
-        assert str(site.coordinator.lifecycle.jobs["a"].state) == "pending"
+        async def refused(body: str, **headers: str) -> tuple[int, dict[str, Any]]:
+            path = "/distrain/v1/jobs/a/cancel"
+            answer = await site.get(path, method="POST", body=body, headers=headers)
+            return answer.code, json.loads(answer.body)
 
-    on_order_site(story)
-
-
-@pytest.mark.parametrize(
-    ("body", "told"),
-    [
-        ("", "not JSON"),
-        ("[" * 100_000, "not JSON"),
-        ("[]", "valid dictionary"),
-        ('{"service": "", "generation": 1}', "service"),
-        ('{"service": "s", "generation": true}', "generation"),
-        ('{"service": "s", "generation": 1, "grace_s": -1}', "grace_s"),
-    ],
-)
-def test_a_body_that_cannot_be_used_is_a_bad_request(
-    monkeypatch: pytest.MonkeyPatch, body: str, told: str
-) -> None:
-    monkeypatch.delenv(TOKEN_VARIABLE, raising=False)
-
-    async def story(site: OrderSite) -> None:
-        answer = await site.get("/distrain/v1/jobs/a/cancel", method="POST", body=body)
-        document: dict[str, Any] = json.loads(answer.body)
-        assert (answer.code, document["code"]) == (400, "bad_request")
-        assert told in document["error"]
-
-    on_order_site(story)
-
-
-def test_a_body_that_is_too_large_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(TOKEN_VARIABLE, raising=False)
-    monkeypatch.setattr(handler_module, "MOST_BODY_BYTES", 1000)
-
-    async def story(site: OrderSite) -> None:
-        answer = await site.get("/distrain/v1/jobs/a/cancel", method="POST", body="x" * 1001)
-        assert (answer.code, json.loads(answer.body)["code"]) == (413, "too_large")
+        for body, told in BODIES.items():
+            code, document = await refused(body)
+            assert (code, document["code"]) == (400, "bad_request"), body
+            assert told in document["error"]
+        monkeypatch.setattr(handler_module, "MOST_BODY_BYTES", 1000)
+        code, document = await refused("x" * 1001)
+        assert (code, document["code"]) == (413, "too_large")
+        code, document = await refused(BODY, Origin="http://elsewhere")
+        assert (code, document["code"]) == (403, "foreign_origin")
 
     on_order_site(story)

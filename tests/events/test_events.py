@@ -66,14 +66,11 @@ def test_every_event_has_its_own_kind_and_is_frozen():
         assert next(iter(dataclasses.fields(cls))).name == "rank"
 
 
-@pytest.mark.parametrize("kind", ["rank_exploded", "", None, 3, ["rank_started"], {}])
-def test_an_unknown_kind_is_told_with_the_known_ones(kind):
-    with pytest.raises(ValueError, match=r"unknown event kind .*; known: rank_started, training"):
-        from_json({"kind": kind, "rank": 0})
-
-
-def test_a_document_without_kind_is_unknown():
-    with pytest.raises(ValueError, match="unknown event kind None"):
+def test_an_unknown_kind_is_refused():
+    for kind in ("rank_exploded", "", None, 3, ["rank_started"], {}):
+        with pytest.raises(ValueError, match="unknown event kind"):
+            from_json({"kind": kind, "rank": 0})
+    with pytest.raises(ValueError, match="unknown event kind"):
         from_json({})
 
 

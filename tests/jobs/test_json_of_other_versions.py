@@ -1,7 +1,7 @@
 """Views and lists of jobs, read by a version that knows more keys or fewer than who wrote them."""
 
 import json
-from dataclasses import asdict, fields, replace
+from dataclasses import fields, replace
 from typing import Any
 
 import pytest
@@ -42,10 +42,6 @@ def as_sent(view: JobView) -> dict[str, Any]:
     return document
 
 
-def test_a_view_says_the_version_of_its_format() -> None:
-    assert as_sent(VIEW)["version"] == JSON_VERSION
-
-
 @given(LATER)
 def test_keys_of_a_later_version_are_ignored_wherever_they_stand(later: dict[str, int]) -> None:
     document = as_sent(VIEW) | later | {"version": JSON_VERSION + 1}
@@ -56,11 +52,11 @@ def test_keys_of_a_later_version_are_ignored_wherever_they_stand(later: dict[str
     assert JobStatus.from_json(LISTING.to_json() | later) == LISTING
 
 
-@pytest.mark.parametrize("place", range(4))
-def test_entries_of_a_later_version_are_left_out(place: int) -> None:
-    document = as_sent(VIEW)
-    document["progress"].insert(place, {"entry": "later", "text": "of a later version"})
-    assert JobView.from_json(document) == VIEW
+def test_entries_of_a_later_version_are_left_out() -> None:
+    for place in range(4):
+        document = as_sent(VIEW)
+        document["progress"].insert(place, {"entry": "later", "text": "of a later version"})
+        assert JobView.from_json(document) == VIEW
 
 
 @given(st.sets(st.sampled_from([field.name for field in fields(JobView)[5:]])))
@@ -80,12 +76,6 @@ def test_parts_of_an_earlier_version_have_their_defaults() -> None:
     read = JobView.from_json(document)
     assert read.checkpoints == VIEW.checkpoints
     assert read.progress == (replace(RECORD, stall_pct=()),)
-
-
-def test_a_list_of_an_earlier_version_has_defaults() -> None:
-    few = ("job_id", "name", "state", "attempt", "num_ranks")
-    document = {name: value for name, value in asdict(LISTING).items() if name in few}
-    assert JobStatus.from_json(document) == replace(LISTING, tags={})
 
 
 def test_a_state_of_a_later_version_can_be_listed_but_is_no_view() -> None:

@@ -1,7 +1,5 @@
 """The drawn states are the states."""
 
-import pytest
-
 from distrain.jobs import states
 from distrain.jobs.states import TRANSITIONS, InvalidTransition, JobState
 
@@ -34,9 +32,5 @@ def test_every_state_can_be_reached_and_left_for_an_end():
     assert all(any(s.is_final for s in reachable(state)) for state in JobState)
 
 
-def test_a_forbidden_move_tells_its_story():
-    with pytest.raises(InvalidTransition) as caught:
-        raise InvalidTransition("a", JobState.FAILED, JobState.RUNNING, ["pending -> failed"])
-    assert str(caught.value) == (
-        "job a: failed -> running is not a move; so far: ['pending -> failed']"
-    )
+def test_a_forbidden_move_names_the_moves_so_far(wording):
+    wording(InvalidTransition("a", JobState.FAILED, JobState.RUNNING, ["pending -> failed"]))

@@ -56,11 +56,6 @@ def check_nodes(placed):
         assert ranks == list(range(ranks[0], ranks[0] + count))  # neighbours share a host
 
 
-def test_a_slot_named_twice_is_one_slot():
-    slot = Slot("a", "tcp://a:1")
-    assert place_gang(2, [slot, slot]) == Shortage("needs 2 workers, the cluster has 1")
-
-
 def test_the_host_with_the_most_room_comes_first_and_ties_go_by_name():
     slots = [Slot(host, f"tcp://{host}:{port}") for host in "cab" for port in (2, 1)]
     slots.append(Slot("b", "tcp://b:3"))
@@ -74,15 +69,10 @@ def test_the_host_with_the_most_room_comes_first_and_ties_go_by_name():
     assert placed[3] == RankPlacement(slots[3], World(3, 4, 1))
 
 
-def test_a_shortage_says_whether_the_cluster_is_small_or_busy():
+def test_a_shortage_says_whether_the_cluster_is_small_or_busy(wording):
     slots = [Slot("a", f"tcp://a:{port}") for port in range(3)]
-    assert place_gang(4, slots).reason == "needs 4 workers, the cluster has 3"
-    assert place_gang(1, []).reason == "needs 1 worker, the cluster has 0"
-    busy = place_gang(3, slots, slots[:1]).reason
-    assert busy == "needs 3 workers, 2 of 3 are free, others run jobs"
-
-
-def test_busy_slots_that_left_the_cluster_do_not_count():
-    slots = [Slot("a", "tcp://a:1")]
-    gone = [Slot("b", "tcp://b:1")]
-    assert len(place_gang(1, slots, gone)) == 1
+    gone = Slot("b", "tcp://b:1")
+    assert len(place_gang(3, slots, [gone])) == 3, "busy slots that left do not count"
+    for num_ranks, free, busy in ((4, slots, []), (1, [], []), (3, slots, [*slots[:1], gone])):
+        wording(place_gang(num_ranks, free, busy).reason)
+    wording(place_gang(2, slots[:1] * 2).reason)  # named twice, it is one slot

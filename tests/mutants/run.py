@@ -66,7 +66,7 @@ CORE = {
     "tests/lifecycle/test_job_stories.py tests/lifecycle/test_job_restarts.py "
     "tests/lifecycle/test_job_machine_rules.py",
     "distrain/lifecycle/queue.py": "tests/lifecycle/test_place_gang.py "
-    "tests/lifecycle/test_job_states.py "
+    "tests/lifecycle/test_job_states.py tests/lifecycle/test_job_restarts.py "
     "tests/lifecycle/test_job_stories.py tests/lifecycle/test_job_machine_rules.py",
     "distrain/lifecycle/verdict.py": "tests/lifecycle/test_job_restarts.py "
     "tests/lifecycle/test_job_states.py tests/lifecycle/test_job_stories.py",
@@ -95,7 +95,8 @@ CORE = {
     "distrain/train/loop/exact_auc.py": "tests/train/loop/test_exact_auc.py",
     "distrain/documents/job_json.py": "tests/documents/test_job_json.py "
     "tests/documents/test_job_history.py",
-    "distrain/documents/series.py": "tests/documents/test_series.py",
+    "distrain/documents/series.py": "tests/documents/test_series.py "
+    "tests/documents/test_curve_range.py",
     "distrain/door/access.py": "tests/door/test_access.py",
     "distrain/door/prometheus.py": "tests/door/test_prometheus.py",
     "distrain/storage/retrying.py": "tests/storage/test_transient.py "

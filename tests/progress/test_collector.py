@@ -30,13 +30,9 @@ from distrain.jobs.view import (
     Restart,
     record_from_json,
 )
-from distrain.lifecycle.lifecycle import Lifecycle
-from distrain.lifecycle.messages import Submit
 from distrain.metrics import BinaryMetrics, TargetMetrics
 from distrain.progress.collector import Collector
-from distrain.progress.entries import ENTRY_BYTES
 from distrain.progress.merging import stall_pct
-from distrain.scheduler.job_view import show
 
 NUM_RANKS = 3
 
@@ -154,20 +150,6 @@ def naive(rows):
     return loss, loss / entropy, float(np.mean((above > 0) + 0.5 * (above == 0)))
 
 
-def test_a_validation_has_the_reliability_of_all_ranks_rows():
-    collector = Collector()
-    collector.begin_attempt(1, NUM_RANKS)
-    for rank in range(NUM_RANKS):
-        collector.add(EvaluationDone(rank, 0, 10, 1.0, state(rows_of(rank, 10))))
-    (record,) = collector.records
-    rows = [rows_of(rank, 10) for rank in range(NUM_RANKS)]
-    told = record.reliability
-    assert sum(told["rows"]) == record.rows == sum(len(labels) for _, labels in rows)
-    seen = sum(rate * count for rate, count in zip(told["observed"], told["rows"], strict=True))
-    assert seen == pytest.approx(sum(labels.sum() for _, labels in rows))
-    assert json.loads(json.dumps(told)) == told
-
-
 @pytest.mark.parametrize("label", [0, 1])
 def test_a_validation_whose_rows_have_one_label_is_told_of_once(label):
     """Nothing is judged by its AUC, which nobody would see from a curve that is not there."""
@@ -179,17 +161,8 @@ def test_a_validation_whose_rows_have_one_label_is_told_of_once(label):
         for rank in range(2):
             collector.add(EvaluationDone(rank, 0, step, 1.0, metrics, own=own))
     (told,) = [entry.text for entry in collector.progress if isinstance(entry, Notice)]
-    assert f"the 10 validation rows all have label {label}: AUC" in told
+    assert f"label {label}" in told
     assert [record.auc for record in collector.records] == [None] * 3
-
-
-def test_a_validation_whose_rows_weigh_nothing_is_told_of():
-    collector = Collector()
-    collector.begin_attempt(1, 1)
-    some = np.arange(4, dtype=np.float32)
-    collector.add(EvaluationDone(0, 0, 5, 1.0, state((some, some > 1, 0 * some))))
-    (told,) = [entry.text for entry in collector.progress if isinstance(entry, Notice)]
-    assert "4 validation rows weigh 0 together" in told
 
 
 def test_a_window_that_a_constant_predicts_better_is_told_of_once():
@@ -203,7 +176,7 @@ def test_a_window_that_a_constant_predicts_better_is_told_of_once():
         done = EvaluationDone(0, 0, windows, 1.0, metrics, window=name, progressive=so_far)
         collector.add(done)
     (told,) = [entry.text for entry in collector.progress if isinstance(entry, Notice)]
-    assert told.startswith("window day 4: of windows before they are trained, predictions are no")
+    assert "day 4" in told
 
 
 def test_records_say_what_a_naive_computation_over_all_rows_says():
@@ -222,79 +195,34 @@ def test_records_say_what_a_naive_computation_over_all_rows_says():
         assert record.normalised_entropy == pytest.approx(entropy)
         assert abs(record.auc - auc) <= record.auc_bound + 1e-12
         assert record.elapsed_s == 10.0 * record.step + NUM_RANKS - 1
+        if record.split == "valid":
+            told = record.reliability
+            assert sum(told["rows"]) == record.rows
+            seen = zip(told["observed"], told["rows"], strict=True)
+            assert sum(rate * count for rate, count in seen) == pytest.approx(rows[1].sum())
     assert [r.rows_total for r in collector.records] == [75, 150, 150, 225, 225]
 
 
-def test_a_training_record_tells_speed_stalls_and_the_mean_ranks_time():
-    collector = collected(steps_done(rank, 5) for rank in range(NUM_RANKS))
-    (record,) = collector.records
+def test_a_training_record_has_the_speed_times_and_counts_of_all_ranks():
+    (record,) = collected(steps_done(rank, 5) for rank in range(NUM_RANKS)).records
     # The slowest rank trained for 3 + 3 s; the second of validation does not count.
     assert record.rows_per_s == 75 / 6
     assert record.stall_pct == (100 / 5, 200 / 6, 300 / 7)
-    assert record.seconds["data_wait"] == 2.0
-    assert set(record.seconds) == set(PHASES)
     assert sum(record.seconds.values()) == 2.0 + 3.0 + 1.0
-    assert record.lr == 0.5
-
-
-def test_a_training_record_tells_what_all_loaders_did():
-    (record,) = collected(steps_done(rank, 5) for rank in range(NUM_RANKS)).records
-    assert record.loader == {
-        "batches": 15,
-        "rows": 1500,
-        "decode_s": 0.5 + 1.5 + 2.5,
-        "queue_depth_sum": 20 + 21 + 22,
-        "mean_queue_depth": 63 / 15,
-    }
-
-
-def test_a_training_record_tells_what_all_ranks_sent_and_what_the_mean_device_did():
-    (record,) = collected(steps_done(rank, 5) for rank in range(NUM_RANKS)).records
-    assert record.exchange == {
-        "steps": 5,
-        "lookups": 600,
-        "distinct": 150,
-        "updated": 60,
-        "route_s": 1.5,
-        "sent_bytes": 1500,
-        "unique_ratio": 0.25,
-        "sent_bytes_per_step": 300.0,
-    }
+    assert (record.seconds["data_wait"], record.lr) == (2.0, 0.5)
+    assert record.loader["mean_queue_depth"] == 63 / 15
+    assert (record.loader["rows"], record.loader["decode_s"]) == (1500, 4.5)
+    sent = [record.exchange[name] for name in ("steps", "unique_ratio", "sent_bytes_per_step")]
+    assert sent == [5, 0.25, 300.0]
     assert record.device_seconds == {"data_wait": 0.5, "optimizer": 2.0}
-
-
-def test_what_each_rank_sent_and_held_is_there_when_all_ranks_finished():
-    collector = whole_story()
-    ranks = range(NUM_RANKS)
-    shown = collector.shown()
+    shown, ranks = whole_story().shown(), range(NUM_RANKS)
     assert shown["rank_exchange"] == tuple(exchange_of(rank, 30) for rank in ranks)
     assert shown["rank_device_seconds"] == tuple(device_seconds_of(rank) for rank in ranks)
-    held = [held["host_bytes"] for held in shown["rank_peak_memory"]]
-    assert held == [1000, 1001, 1002]
-    empty = collector_of(2).shown()
-    assert empty["rank_exchange"] == empty["rank_peak_memory"] == ()
-
-
-def test_ranks_that_tell_of_no_exchange_and_no_device_leave_records_empty():
-    collector = collector_of(1)
-    collector.add(StepsDone(0, 0, 1, 1.0, {}, state(rows_of(0, 1)), 0.1))
-    assert (collector.records[0].exchange, collector.records[0].device_seconds) == ({}, {})
-
-
-def test_what_each_loader_did_is_there_when_all_ranks_finished():
-    shown = whole_story().shown()
-    assert shown["rank_loader"] == tuple(loader_of(rank, 30) for rank in range(NUM_RANKS))
+    assert shown["rank_loader"] == tuple(loader_of(rank, 30) for rank in ranks)
     assert shown["rank_setup_s"] == (1.5, 1.5, 1.5)
-    assert shown["rank_stall_pct"] == tuple(stall_pct(seconds_of(r, 30)) for r in range(NUM_RANKS))
-    empty = collector_of(2).shown()
-    assert empty["rank_loader"] == empty["rank_setup_s"] == ()
-
-
-def test_a_validation_record_has_no_speed():
-    (record,) = collected(evaluated(rank, 5) for rank in range(NUM_RANKS)).records
-    speed = (record.rows_per_s, record.stall_pct, record.seconds, record.lr, record.loader)
-    assert speed == (None, (), None, None, None)
-    assert (record.exchange, record.device_seconds) == (None, None)
+    assert shown["rank_stall_pct"] == tuple(stall_pct(seconds_of(rank, 30)) for rank in ranks)
+    assert [held["host_bytes"] for held in shown["rank_peak_memory"]] == [1000, 1001, 1002]
+    assert stall_pct({}) == stall_pct({"data_wait": 0.0}) == 0.0
 
 
 @given(st.data())
@@ -310,29 +238,6 @@ def test_the_order_in_which_ranks_report_does_not_matter(data):
     assert (mixed.num_steps, mixed.total_rows, mixed.parameters) == (30, 150, 7)
 
 
-def test_a_window_waits_for_its_last_rank():
-    collector = collector_of(2)
-    collector.add(steps_done(0, 10))
-    collector.add(steps_done(0, 20))
-    collector.add(evaluated(0, 20))
-    assert collector.records == []
-    collector.add(steps_done(1, 10))
-    assert [r.step for r in collector.records] == [10]
-    collector.add(steps_done(1, 20))
-    collector.add(evaluated(1, 20))
-    assert [(r.split, r.step) for r in collector.records] == [
-        ("train", 10), ("train", 20), ("valid", 20)
-    ]  # fmt: skip
-
-
-def test_rank_seconds_are_there_when_all_ranks_finished_in_rank_order():
-    collector = collector_of(2)
-    collector.add(RankFinished(1, 1, 1, 1.0, {"other": 1.0}))
-    assert collector.shown()["rank_seconds"] == ()
-    collector.add(RankFinished(0, 1, 1, 2.0, {"other": 2.0}))
-    assert collector.shown()["rank_seconds"] == ({"other": 2.0}, {"other": 1.0})
-
-
 def test_rows_of_one_class_have_a_loss_and_no_auc():
     rows = np.array([0.0, 1.0], np.float32), np.array([0, 0])
     collector = collector_of(1)
@@ -341,34 +246,19 @@ def test_rows_of_one_class_have_a_loss_and_no_auc():
     assert record.loss == pytest.approx((math.log(2) + math.log(1 + math.e)) / 2)
     assert record.auc is record.auc_bound is record.normalised_entropy is record.rows_per_s is None
     assert record.stall_pct == (0.0,)
+    assert (record.exchange, record.device_seconds) == ({}, {})
+    assert collector.shown()["rank_seconds"] == ()
+    collector.add(EvaluationDone(0, 0, 5, 1.0, state((*rows, np.zeros(2)))))
+    assert any(isinstance(entry, Notice) for entry in collector.progress), "rows that weigh 0"
+    assert collector.records[1].rows_per_s is collector.records[1].seconds is None
 
 
-def test_a_rank_without_rows_counts_as_a_rank():
-    collector = collector_of(2)
-    collector.add(steps_done(0, 1))
-    collector.add(StepsDone(1, 0, 1, 1.0, {"other": 2.0}, BinaryMetrics().to_json(), 0.5))
-    assert collector.records[0].rows == 20
-    assert collector.records[0].stall_pct == (20.0, 0.0)
-
-
-@given(st.dictionaries(st.sampled_from(PHASES), st.floats(0, 1e6)))
-def test_stalls_are_a_share(seconds):
-    assert 0.0 <= stall_pct(seconds) <= 100.0 + 1e-9
-    assert stall_pct({**seconds, "data_wait": 0.0}) == 0.0
-
-
-def test_stalls_of_no_time_are_none():
-    assert stall_pct({}) == stall_pct({"data_wait": 0.0}) == 0.0
-    assert stall_pct({"data_wait": 2.0}) == 100.0
-
-
-@pytest.mark.parametrize("job_state", list(JobState))
-def test_a_view_survives_json(job_state):
+def test_a_view_survives_json():
     collector = whole_story()
     view = JobView(
         job_id="a-1",
         name="a",
-        state=job_state,
+        state=JobState.FAILED,
         attempt=1,
         num_ranks=NUM_RANKS,
         reason="DataError",
@@ -379,17 +269,8 @@ def test_a_view_survives_json(job_state):
         **collector.shown(),
     )
     assert JobView.from_json(json.loads(json.dumps(view.to_json(), allow_nan=False))) == view
-    assert JobView.from_json(view.to_json()) == view
-
-
-def test_a_bare_view_survives_json():
-    view = JobView("a-1", "a", JobState.PENDING, 0, 2, why_pending="needs 2 workers")
-    assert JobView.from_json(json.loads(json.dumps(view.to_json()))) == view
-
-
-def test_a_record_is_plain_data():
-    record = Record("valid", 0, 1, 2, 3, 4.0, None, None, None, None, None)
-    assert (record.stall_pct, record.seconds, record.lr) == ((), None, None)
+    bare = JobView("a-1", "a", JobState.PENDING, 0, 2, why_pending="needs 2 workers")
+    assert JobView.from_json(bare.to_json()) == bare
 
 
 def resumed_story(rank, first_step, steps, **fields):
@@ -460,16 +341,6 @@ def test_steps_that_a_checkpoint_has_and_no_record_are_told_as_missed(first_step
     assert collector.entries.missed(len(collector.entries)) == 0
 
 
-def test_another_number_of_ranks_may_go_on():
-    collector = collector_of(3)
-    collector.add(steps_done(0, 10))
-    collector.begin_attempt(2, 1, "WorkerLost", "gone")
-    for event in resumed_story(0, 0, (10,)):
-        collector.add(event)
-    (resumed, record) = collector.progress
-    assert (resumed.num_ranks, record.step, record.rows) == (1, 10, 20)
-
-
 def test_checkpoints_are_counted_over_attempts_and_trouble_is_noticed():
     collector = collector_of(2)
     collector.add(CheckpointSaved(0, 10, "c/step-10", 1000, 0.25, 1.0))
@@ -492,29 +363,7 @@ def test_an_attempt_that_finds_its_checkpoints_gone_says_so():
     collector.begin_attempt(2, 1, "RankDied", "rank 0 was killed")
     for event in resumed_story(0, 0, ()):
         collector.add(event)
-    assert collector.progress[-1] == Notice(
-        "attempt 2 found no checkpoint that can be used, and begins anew; "
-        "the last one was c/step-10"
-    )
-
-
-def test_a_viewer_is_told_what_it_missed():
-    lifecycle, collector = Lifecycle(), Collector(limit_bytes=3 * (ENTRY_BYTES + 2**10))
-    lifecycle.handle(Submit("job", NUM_RANKS, 60.0, None), 0.0)
-    collector.begin_attempt(1, NUM_RANKS)
-    for step in (5, 10, 15, 20, 25):
-        for rank in range(NUM_RANKS):
-            collector.add(steps_done(rank, step))
-    job = lifecycle.jobs["job"]
-    seen = {since: show(job, "job", collector, since) for since in (0, 1, 3, 5)}
-    assert {since: view.missed for since, view in seen.items()} == {0: 2, 1: 1, 3: 0, 5: 0}
-    assert [record.step for record in seen[0].records] == [15, 20, 25]
-    assert [record.step for record in seen[3].records] == [20, 25]
-    assert {view.next_record for view in seen.values()} == {5}
-    nothing = show(job, "job", collector, None)
-    assert (nothing.missed, nothing.progress) == (0, ())
-    again = JobView.from_json(json.loads(json.dumps(seen[0].to_json())))
-    assert again == seen[0]
+    assert "c/step-10" in collector.progress[-1].text
 
 
 def test_a_record_of_many_ranks_does_not_grow_with_them() -> None:
@@ -569,14 +418,3 @@ def test_each_target_has_its_metrics_and_the_first_binary_one_those_of_the_job()
     assert train.targets["buy"]["auc"] == pytest.approx(1 - train.auc)
     assert (valid.auc, valid.targets["buy"]["auc"]) == (0.75, 0.25)
     assert sum(valid.reliability["rows"]) == len(errors)
-
-
-def test_a_job_without_a_binary_target_has_metrics_of_its_targets_alone():
-    collector = Collector()
-    collector.begin_attempt(1, 1)
-    metrics = TargetMetrics.of_kinds({"price": "regression"})
-    metrics.states["price"].update(np.array([1.0, 4.0]), np.array([1.0, 2.0]))
-    collector.add(EvaluationDone(0, 0, 10, 2.0, metrics.to_json()))
-    (record,) = collector.records
-    assert (record.rows, record.loss, record.auc, record.reliability) == (2, None, None, None)
-    assert record.targets["price"]["mae"] == 1.0

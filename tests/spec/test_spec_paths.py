@@ -56,5 +56,4 @@ def test_a_home_of_nobody_is_told_with_its_field(here: Path) -> None:
     with pytest.raises(SpecError) as caught:
         with_absolute_paths(parse_spec(DOCUMENT, words))
     lines = str(caught.value).splitlines()
-    assert lines[0].startswith("data.train: '~no-such-user/y' begins with the home of a user")
-    assert lines[1].startswith("checkpoint.dir: '~no-such-user/x' begins with")
+    assert [line.partition(":")[0] for line in lines[:2]] == ["data.train", "checkpoint.dir"]

@@ -55,34 +55,23 @@ def test_weights_by_name():
     assert own.select_by_tag(Tags.WEIGHT).names == ("importance",)
 
 
-@pytest.mark.parametrize(
-    ("tasks", "data", "message"),
-    [
-        ({"a": {"target": "age"}, "b": {"target": "age", "kind": "binary"}}, {}, "different kinds"),
-        ({"clicked": {}}, {"weight": "clicked"}, "as targets and as weights: clicked"),
-        (None, {"weight": "clicked"}, "as targets and as weights: clicked"),
-        ({"clicked": {"loss": "huber"}}, {}, "'clicked' is binary, and has no use for: loss"),
-        ({"seconds": {"delta": 2.0}}, {}, "'seconds' is regression, and has no use for: delta"),
-        ({"seconds": {"classes": 3}}, {}, "has no use for: classes"),
-    ],
-)
-def test_what_does_not_go_together_is_refused(tasks, data, message):
-    with pytest.raises(SpecError, match=message):
-        with_targets(SCHEMA, spec_with(tasks, **data))
-
-
-@pytest.mark.parametrize(
-    ("tasks", "message"),
-    [
-        ({"a.b": {}}, "model.tasks"),
-        ({"a": {"kind": "ranking"}}, "model.tasks.a.kind"),
-        ({"a": {"loss_weight": -1}}, "model.tasks.a.loss_weight"),
-        ({"a": {"targets": "x"}}, "model.tasks.a.targets: unknown key"),
-    ],
-)
-def test_bad_tasks_are_named(tasks, message):
-    with pytest.raises(SpecError, match=message):
-        spec_with(tasks)
+def test_what_does_not_go_together_is_refused(wording):
+    for tasks, data in (
+        ({"a": {"target": "age"}, "b": {"target": "age", "kind": "binary"}}, {}),
+        ({"clicked": {}}, {"weight": "clicked"}),
+        (None, {"weight": "clicked"}),
+        ({"clicked": {"loss": "huber"}}, {}),
+        ({"seconds": {"delta": 2.0}}, {}),
+        ({"seconds": {"classes": 3}}, {}),
+    ):
+        with pytest.raises(SpecError) as caught:
+            with_targets(SCHEMA, spec_with(tasks, **data))
+        wording(caught.value)
+    for task in ({"kind": "ranking"}, {"loss_weight": -1}, {"targets": "x"}):
+        with pytest.raises(SpecError, match=f"model.tasks.a.{next(iter(task))}"):
+            spec_with({"a": task})
+    with pytest.raises(SpecError, match=r"model\.tasks"):
+        spec_with({"a.b": {}})
 
 
 def test_sharing_has_a_short_form():
@@ -93,5 +82,5 @@ def test_sharing_has_a_short_form():
     )
     assert short == long
     assert short.model.sharing.layers == 2
-    with pytest.raises(SpecError, match=r"model\.sharing\.kind: 'plee' is no kind"):
+    with pytest.raises(SpecError):
         parse_spec({**document, "model": {"kind": "mlp", "sharing": "plee"}})

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from pathlib import Path
 from threading import Event, Thread
+from unittest.mock import Mock
 
 import pytest
 import yaml
@@ -27,22 +28,6 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_prepared(tmp_path_factory.mktemp("data"))
 
 
-def test_checkpoints_on_the_way_are_shown_and_pruned(prepared: Path, tmp_path: Path) -> None:
-    (tmp_path / "job.yaml").write_text(yaml.safe_dump(small_document(prepared)))
-    words = ["train", str(tmp_path / "job.yaml"), "--run-dir", str(tmp_path / "run")]
-    checkpoint = "checkpoint={every_steps: 1, every_s: null, keep: 2, asynchronous: true}"
-    for field in (INLINE, "train.max_steps=5", checkpoint):
-        words += ["--set", field]
-    done = CliRunner().invoke(cli, words)
-    assert done.exit_code == 0, done.output
-    paths = RunPaths(tmp_path / "run")
-    summary = read_summary(paths)
-    assert summary is not None
-    assert summary["checkpoints"]["count"] == 5
-    steps = {path.name[:15] for path in paths.checkpoints.glob("step-*")}
-    assert steps == {"step-0000000004", "step-0000000005"}
-
-
 def test_a_rank_inline_loads_neither_dask_nor_a_compiler(prepared: Path, tmp_path: Path) -> None:
     dlrm = {"model": {"kind": "dlrm", "embedding_dim": 4, "bottom": [4], "top": [4]}}
     (tmp_path / "job.yaml").write_text(yaml.safe_dump(small_document(prepared) | dlrm))
@@ -62,40 +47,24 @@ print(sorted(name for name in heavy if name in sys.modules))
     assert summary["state"] == "succeeded"
 
 
-def test_a_command_that_is_ended_says_how_to_go_on(
+def test_a_command_that_is_ended_names_the_command_that_goes_on(
     prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def rank(run: object, report: Callable[[object], None], control: object) -> None:
         report(CheckpointSaved(0, 1, "here", 1, 0.0, 0.0))
         raise Terminated
 
-    monkeypatch.setattr("distrain.train.rank.run_rank", rank)
+    ended_after, idle = Mock(side_effect=KeyboardInterrupt), Mock(return_value=None)
     (tmp_path / "job.yaml").write_text(yaml.safe_dump(small_document(prepared)))
-    run_dir = tmp_path / "run"
-    words = ["train", str(tmp_path / "job.yaml"), "--set", INLINE, "--run-dir", str(run_dir)]
-    done = CliRunner().invoke(cli, words)
-    assert done.exit_code == TERMINATED
-    assert f"the job ended with this command; go on with it: distrain train --resume {run_dir}" in (
-        done.stderr
-    )
-
-
-def test_a_command_that_is_ended_after_its_job_says_what_writes_the_rest(
-    prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def finish(recorder: RunRecorder, view: JobView, draw: object) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("distrain.train.rank.run_rank", lambda run, report, control: None)
-    monkeypatch.setattr(RunRecorder, "finish", finish)
-    (tmp_path / "job.yaml").write_text(yaml.safe_dump(small_document(prepared)))
-    run_dir = tmp_path / "run"
-    words = ["train", str(tmp_path / "job.yaml"), "--set", INLINE, "--run-dir", str(run_dir)]
-    done = CliRunner().invoke(cli, words)
-    assert done.exit_code == INTERRUPTED
-    assert f"the job has ended; what {run_dir} lacks is written by: distrain train --resume" in (
-        done.stderr
-    )
+    words = ["train", str(tmp_path / "job.yaml"), "--set", INLINE, "--run-dir"]
+    for name, code in (("during", TERMINATED), ("after", INTERRUPTED)):
+        with monkeypatch.context() as patch:
+            patch.setattr("distrain.train.rank.run_rank", rank if name == "during" else idle)
+            patch.setattr(RunRecorder, "finish", ended_after) if name == "after" else None
+            done = CliRunner().invoke(cli, [*words, str(tmp_path / name)])
+        assert done.exit_code == code
+        assert "distrain train --resume" in done.stderr
+        assert str(tmp_path / name) in done.stderr
 
 
 def test_a_view_is_shown_whole_before_the_next(

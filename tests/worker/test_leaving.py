@@ -5,7 +5,6 @@ import contextlib
 from types import SimpleNamespace
 from typing import Any
 
-import pytest
 from distributed.core import Status
 
 from distrain.worker import leaving
@@ -31,26 +30,18 @@ class Nanny(SimpleNamespace):
         return 0.0
 
 
-@pytest.mark.parametrize(
-    "error",
-    [
+def test_a_nanny_closes_whatever_its_worker_answers() -> None:
+    for error in (
         RuntimeError("ConnectionPool is closed"),
         OSError("gone"),
         TimeoutError(),
         AttributeError("no such call"),
         ValueError("unknown operation"),
         None,
-    ],
-)
-def test_no_error_of_a_worker_that_leaves_keeps_its_nanny_from_closing(
-    error: Exception | None,
-) -> None:
-    nanny = Nanny(error=error)
-    asyncio.run(leaving.NannyLeavePlugin().teardown(nanny))
-    assert nanny.asked
-
-
-def test_a_worker_that_has_no_address_yet_is_not_asked() -> None:
-    nanny = Nanny(worker_address=None)
+    ):
+        nanny = Nanny(error=error)
+        asyncio.run(leaving.NannyLeavePlugin().teardown(nanny))
+        assert nanny.asked, error
+    nanny = Nanny(worker_address=None)  # it has no address yet
     asyncio.run(leaving.NannyLeavePlugin().teardown(nanny))
     assert not nanny.asked

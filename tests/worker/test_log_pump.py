@@ -142,17 +142,6 @@ def test_the_tail_is_the_end_of_what_is_kept_with_a_note_where_bytes_are_missing
         assert after == printed[end:]
 
 
-def test_logs_of_earlier_versions_can_be_read(tmp_path: Path) -> None:
-    path = tmp_path / "rank-0.log"
-    path.write_bytes(b"begin ")
-    path.with_name("rank-0.log.older").write_bytes(b"then ")
-    path.with_name("rank-0.log.recent").write_bytes(b"end")
-    assert read_log(path) == b"begin then end"
-    found, last = bytes_by_number(path)
-    assert bytes(found.values()) == b"begin then end"
-    assert not last.is_last
-
-
 def test_a_link_is_no_log(tmp_path: Path) -> None:
     (tmp_path / "secret").write_text("password")
     path = tmp_path / "logs" / "rank-0.log"

@@ -51,15 +51,13 @@ def test_ipv6_is_asked_for_only_where_the_interface_has_it(two_interfaces: None)
 
 
 @pytest.mark.parametrize("variable", ["DISTRAIN_INTERFACE", "GLOO_SOCKET_IFNAME"])
-@pytest.mark.parametrize(
-    ("name", "why"), [("eth9", "is no interface of this host"), ("ib0", "has no IP address")]
-)
+@pytest.mark.parametrize("name", ["eth9", "ib0"])
 def test_one_that_cannot_serve_is_refused_before_ranks_wait_for_each_other(
-    two_interfaces: None, variable: str, name: str, why: str
+    two_interfaces: None, variable: str, name: str
 ) -> None:
     with pytest.raises(ClusterError) as caught:
         choose_interface("10.0.0.6", {variable: name})
-    assert caught.value.message == f"{variable} is '{name}', which {why}"
+    assert all(word in caught.value.message for word in (variable, name))
     listed = "lo (127.0.0.1, ::1), eth1 (10.0.0.6, fd00::6), eth2 (10.1.0.6), ib0 (no address)"
     assert caught.value.where["interfaces"] == listed
     assert caught.value.where["host"]
@@ -69,25 +67,17 @@ def test_one_that_cannot_serve_is_refused_before_ranks_wait_for_each_other(
 def test_it_reaches_gloo_and_nccl_unless_the_user_named_theirs(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    for name in ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME", "NCCL_SOCKET_FAMILY"):
+    socket = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME", "NCCL_SOCKET_FAMILY")
+    for name in (*socket, "NCCL_LAUNCH_ORDER_IMPLICIT", "CUDA_MODULE_LOADING"):
         monkeypatch.delenv(name, raising=False)
     env = _environment(SPEC, "eth1", ipv6=False)
     assert (env["GLOO_SOCKET_IFNAME"], env["NCCL_SOCKET_IFNAME"]) == ("eth1", "=eth1")
     assert "NCCL_SOCKET_FAMILY" not in env
+    assert env["NCCL_LAUNCH_ORDER_IMPLICIT"] == "1", "kernels of communicators have one order"
+    assert "CUDA_MODULE_LOADING" not in env, "all modules at once would take seconds and memory"
     assert _environment(SPEC, "eth1", ipv6=True)["NCCL_SOCKET_FAMILY"] == "AF_INET6"
     monkeypatch.setenv("NCCL_SOCKET_IFNAME", "ib")
-    env = _environment(SPEC, "eth1", ipv6=False)
-    assert (env["GLOO_SOCKET_IFNAME"], env["NCCL_SOCKET_IFNAME"]) == ("eth1", "ib")
-
-
-def test_kernels_of_communicators_have_one_order(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("NCCL_LAUNCH_ORDER_IMPLICIT", raising=False)
-    assert _environment(SPEC, None, ipv6=False)["NCCL_LAUNCH_ORDER_IMPLICIT"] == "1"
     monkeypatch.setenv("NCCL_LAUNCH_ORDER_IMPLICIT", "0")
-    assert _environment(SPEC, None, ipv6=False)["NCCL_LAUNCH_ORDER_IMPLICIT"] == "0"
-
-
-def test_modules_of_cuda_are_loaded_as_cuda_does(monkeypatch: pytest.MonkeyPatch) -> None:
-    """All of them at once would take seconds, and memory that no plan knows."""
-    monkeypatch.delenv("CUDA_MODULE_LOADING", raising=False)
-    assert "CUDA_MODULE_LOADING" not in _environment(SPEC, None, ipv6=False)
+    env = _environment(SPEC, "eth1", ipv6=False)
+    assert env["NCCL_LAUNCH_ORDER_IMPLICIT"] == "0"
+    assert (env["GLOO_SOCKET_IFNAME"], env["NCCL_SOCKET_IFNAME"]) == ("eth1", "ib")
