@@ -43,6 +43,21 @@ def count(value: float | None) -> str:
     return UNKNOWN if value is None else f"{value:,.0f}"
 
 
+def kept_step(model_step: int | None, steps: int | None, *, stopped_early: bool = False) -> str:
+    """The step of the saved model.
+
+    >>> kept_step(30, 60, stopped_early=True), kept_step(30, 60), kept_step(60, 60)
+    ('stopped early at step 60, kept step 30', 'kept step 30 of 60, the best validation', 'step 60')
+    """
+    if model_step is None:
+        return UNKNOWN
+    if stopped_early:
+        return f"stopped early at step {steps}, kept step {model_step}"
+    if steps is not None and model_step < steps:
+        return f"kept step {model_step} of {steps}, the best validation"
+    return f"step {model_step}"
+
+
 def number(value: float | None, decimals: int = 5) -> str:
     """A metric."""
     return UNKNOWN if value is None else f"{value:.{decimals}f}"

@@ -227,6 +227,11 @@ def _checked_footer(
     windows: WindowsSpec | None,
 ) -> _Footer:
     metadata, schema = parquet.metadata, parquet.schema_arrow
+    twice = [column.name for column in wanted if schema.names.count(column.name) > 1]
+    if twice:
+        hint = "Write the file with one column of each name."
+        where = {"file": file.path, "columns": ", ".join(twice)}
+        raise DataError("several columns have one name", where=where, hint=hint)
     constants, keys, problems = read_constants(file.path, wanted) if hive else ((), (), [])
     problems += ambiguous_columns(file.path, keys, schema.names)
     own = [column for column in wanted if column.name not in keys]

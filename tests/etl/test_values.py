@@ -171,7 +171,7 @@ def test_a_workflow_saved_before_keeps_its_spelling(
     folder = prep(table, columns=columns).out / "workflow"
     document = json.loads((folder / "workflow.json").read_text())
     (settings,) = document["groups"][0]["operators"]
-    assert settings.pop("spelling") == 2
+    assert settings.pop("spelling") == 3
     old = pa.table({"price": ["1.50", "2.00"], "price_size": [2, 1]})
     pq.write_table(old, folder / "categories" / "unique.price.parquet")
     (folder / "workflow.json").write_text(json.dumps(document))

@@ -312,9 +312,7 @@ class HistorySpec(Section):
     @property
     def staged(self) -> dict[str, ColumnSpec]:
         """What is staged beside the features; gaps are no errors."""
-        keys = CategoricalSpec.model_validate(
-            {"kind": "categorical", "from": self.by, "as": "text"}
-        )
+        keys = CategoricalSpec.model_validate({"kind": "categorical", "from": self.by})
         times = ContinuousSpec.model_validate(
             {
                 "kind": "continuous",

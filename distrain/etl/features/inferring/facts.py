@@ -11,8 +11,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from distrain.etl.features.bad_values import BadValues
-from distrain.etl.features.times import has_calendar, is_time, times_of
-from distrain.etl.features.values import numbers_of
+from distrain.etl.features.numerals import numbers_of
+from distrain.etl.features.times import is_time, times_of
 from distrain.etl.lists import Lists, holds_lists
 from distrain.vocabulary import is_text
 
@@ -102,7 +102,7 @@ def facts_of(name: str, values: pa.Array) -> Facts:
         return _text_facts(values.drop_null(), common)
     if pa.types.is_boolean(values.type):
         return Facts(kind="truth", **common, **_counted(values))
-    if is_time(values.type) and has_calendar(values.type):
+    if is_time(values.type):
         return _time_facts(values, None, common)
     dtype = values.type
     if pa.types.is_integer(dtype) or pa.types.is_floating(dtype) or pa.types.is_decimal(dtype):
