@@ -17,19 +17,28 @@ def numbers_of(
     """The numbers that values are or spell, float64; truth values are 0 and 1."""
     if not is_text(values.type):
         return values.cast(pa.float64(), safe=False)
-    if text is not None and text.decimal_point == ",":
-        values = pc.replace_substring(values, ",", ".")
+    point = "." if text is None else text.decimal_point
 
     def parse(some: pa.Array) -> pa.Array:
-        return pc.utf8_trim_whitespace(some).cast(pa.float64())
+        some = _plain(pc.utf8_trim_whitespace(some), point)
+        return some.cast(pa.float64())
 
     try:
-        return values.cast(pa.float64())
+        return (values if point == "." else _plain(values, point)).cast(pa.float64())
     except pa.ArrowInvalid:  # perhaps only for blanks around numbers
         lower = pc.utf8_lower(values)
         truth = pc.is_in(lower, value_set=pa.array(["true", "false"], values.type))
         numerals = pc.if_else(pc.equal(lower, "true"), "1", pc.if_else(truth, "0", values))
         return converted(numerals, parse, "not a number", hint)
+
+
+def _plain(values: pa.Array, point: str) -> pa.Array:
+    """Return amounts such as `$1,234.56` as plain digits with a decimal point."""
+    values = pc.replace_substring_regex(values, r"^(-?)[$€£¥] ?|[ \x{a0}]?[€£¥]$", r"\1")
+    mark = "," if point == "." else "."
+    grouped = pc.match_substring_regex(values, rf"^-?\d{{1,3}}([{mark}]\d{{3}})+([{point}]\d+)?$")
+    values = pc.if_else(grouped, pc.replace_substring(values, mark, ""), values)
+    return values if point == "." else pc.replace_substring(values, ",", ".")
 
 
 def integers_of(values: pa.Array, hint: str | None = None) -> pa.Array:

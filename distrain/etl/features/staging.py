@@ -272,14 +272,15 @@ def _usable(
     layout: FormatSpec,
     leave_out: Callable[[_BadColumn, Places], None],
 ) -> _Usable:
-    may_lack_labels, unlabelled = task.features.document.target.missing == "drop", 0
+    targets, unlabelled = task.features.document.targets.values(), 0
+    may_lack = {target.column for target in targets if target.missing == "drop"}
     table, places = rows.table, np.arange(rows.table.num_rows)
     while not task.features.as_is:
         try:
             staged, mask = _staged(table, task, layout)
             return _Usable(staged, places, mask, unlabelled)
         except _BadColumn as found:
-            if may_lack_labels and isinstance(found.bad, Unlabelled):
+            if found.column in may_lack and isinstance(found.bad, Unlabelled):
                 unlabelled += len(found.bad.places)
             else:
                 leave_out(found, rows.lines[places])

@@ -264,7 +264,14 @@ def _json_types(path: str, lines: list[str]) -> dict[str, pa.DataType]:
             )
         for name, value in row.items():
             found.setdefault(name, []).append(value)
-    return {name: json_type(values) for name, values in found.items()}
+    return {name: json_type(_most_alike(values)) for name, values in found.items()}
+
+
+def _most_alike(values: list[Any]) -> list[Any]:
+    """Return the lists or the single values, whichever are more; the other lines are bad."""
+    lists = [value for value in values if isinstance(value, list)]
+    single = [v for v in values if v is not None and not isinstance(v, list)]
+    return lists if len(lists) > len(single) else single
 
 
 def json_row(line: bytes) -> Any:

@@ -68,9 +68,13 @@ def _near(times: pa.Array, told: pa.Array, hint: str | None = None) -> pa.Array:
 def _parsed(values: pa.Array, pattern: str | None) -> pa.Array:
     if pattern is not None:
         found = pc.strptime(values, format=pattern, unit="us", error_is_null=True)
-        bad = places_of(pc.and_(found.is_null(), values.is_valid()))
-        if len(bad):
-            raise BadValues(bad, values, f"not a time as format.timestamp says, {pattern!r}")
+        bad = pc.and_(found.is_null(), values.is_valid())
+        if "%Y" in pattern:  # Arrow takes 24 for the year 24
+            bad = pc.or_(bad, pc.less(pc.year(found), 100).fill_null(False))
+        if len(places := places_of(bad)):
+            hint = "In format.timestamp %Y is a year of four digits, %y of two."
+            problem = f"not a time as format.timestamp says, {pattern!r}"
+            raise BadValues(places, values, problem, hint)
         return found
     try:
         return values.cast(pa.timestamp("us"))

@@ -21,6 +21,7 @@ Array = np.ndarray[Any, np.dtype[Any]]
 _NONE, _INT64 = type(None), range(-(2**63), 2**63)
 FIRST_TIME, END_OF_TIMES = -62_135_596_800_000_000, 253_402_300_800_000_000
 """Microseconds since 1970 of the years 1 and 10000, between which calendars count."""
+_CURRENCY = re.compile(r"^(-?)[$€£¥] ?|[ \xa0]?[€£¥]$")
 _TRUTH = {"true": "1", "false": "0"}
 _EPOCHS = {"s": 1_000_000, "ms": 1000, "us": 1}
 _MISSING_TYPES = ("NAType", "NaTType")
@@ -211,12 +212,21 @@ def _as_number(value: Any, takes: frozenset[str], point: str | None) -> float:
     kind = _kind_in(value, takes)
     if kind != "text":
         return float(value)
-    trimmed = value.strip().replace(",", ".") if point == "," else value.strip()
+    trimmed = _plain_amount(value.strip(), point or ".")
     if trimmed.lower() in ("true", "false"):
         return float(trimmed.lower() == "true")
     if not _NUMBER.fullmatch(trimmed):
         raise ValueError(f"{value!r} is not a number")
     return float(trimmed)
+
+
+def _plain_amount(text: str, point: str) -> str:
+    """Return an amount such as `$1,234.56` as plain digits with a decimal point."""
+    text = _CURRENCY.sub(r"\1", text)
+    mark = "," if point == "." else "."
+    if re.fullmatch(rf"-?\d{{1,3}}([{mark}]\d{{3}})+([{point}]\d+)?", text, re.A):
+        text = text.replace(mark, "")
+    return text if point == "." else text.replace(",", ".")
 
 
 def _as_time(value: Any, takes: frozenset[str], pattern: str | None, epoch: str | None) -> int:
