@@ -103,7 +103,8 @@ def transform_part(
     bounds = {column: (found["min"] or 0, found["max"] or 0) for column, found in lengths.items()}
     is_counted = labeled and _is_binary(document)
     ones = int(pc.sum(features[LABEL]).as_py() or 0) if is_counted else None
-    seen = seen_in(workflow, features)
+    beside = [name for name in columns if name not in workflow.columns]
+    seen = seen_in(workflow, features, beside)
     return WrittenPart(part.source, table.num_rows, missing, bounds, seen, ones)
 
 

@@ -115,3 +115,15 @@ def test_classes_without_values_are_refused_with_how_to_name_them() -> None:
     columns = {"x": {"kind": "continuous"}}
     with pytest.raises(SpecError, match=r"classes: \[red"):
         FeatureConfig.parse({"target": target, "columns": columns})
+
+
+def test_labels_and_weights_that_float32_cannot_tell_apart_are_reported(
+    client: Client, tmp_path: Path
+) -> None:
+    seconds = [1_700_000_000 + n for n in range(40)]
+    table = pa.table({"y": seconds, "w": seconds, "x": [1, 2] * 20})
+    pq.write_table(table, tmp_path / "t.parquet")
+    target = {"column": "y", "kind": "regression"}
+    document = {"target": target, "weight": "w", "columns": {"x": {"kind": "continuous"}}}
+    result, _ = prepared(client, tmp_path / "t.parquet", document)
+    assert {*result.train.coarse} == {"label", "w"}
