@@ -195,7 +195,7 @@ def check_named(option: str, names: Iterable[str], held: Iterable[str], file: st
 
 def _guess(name: str, held: Iterable[str]) -> str:
     held = list(held)
-    near = get_close_matches(name, held, n=1, cutoff=0.5)
+    near = get_close_matches(name, held, n=1, cutoff=0.7)
     near = near or [one for one in held if name.lower() in one.lower()][:_MOST_GUESSES]
     return f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
 
