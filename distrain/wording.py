@@ -133,10 +133,13 @@ def of_targets(targets: Targets | None, most: int = 16) -> list[tuple[str, str]]
 def of_own(own: Mapping[str, float | None] | None) -> list[tuple[str, str]]:
     """Rows of tables: recall of retrieval, and the metrics of one's own.
 
+    The recall is among the items of the scored rows, which are fewer than all items.
+
     >>> of_own({"recall_at_10": 0.25})
-    [('recall at 10', '0.25000')]
+    [("recall at 10 among these rows' items", '0.25000')]
     """
-    return [(name.replace("_", " "), number(value)) for name, value in (own or {}).items()]
+    names = {"recall_at_10": "recall at 10 among these rows' items"}
+    return [(names.get(n, n.replace("_", " ")), number(value)) for n, value in (own or {}).items()]
 
 
 def score_rows(
@@ -151,7 +154,7 @@ def score_rows(
     Retrieval has a loss and a recall: its labels are not what it tells apart.
 
     >>> score_rows("-", 0.5, None, None, {"recall_at_10": 0.25})
-    [('recall at 10', '0.25000'), ('loss', '0.50000')]
+    [("recall at 10 among these rows' items", '0.25000'), ('loss', '0.50000')]
     """
     main = [
         ("AUC", auc),

@@ -53,7 +53,7 @@ def test_an_auc_that_is_not_defined_says_why(tmp_path):
     assert "not defined: all of these rows have one label, or weigh 0" in text.getvalue()
     retrieval = replace(one_class, own={"recall_at_10": 0.25})
     print_summary(Console(file=text, width=160), retrieval, RunPaths(tmp_path))
-    assert re.search(r"recall at 10 +│ 0.25000", text.getvalue())
+    assert re.search(r"recall at 10 among these rows. items +│ 0.25000", text.getvalue())
     assert "not defined" not in printed(tmp_path)
 
 
