@@ -72,12 +72,17 @@ def score_rows(
         with _file_of(table) as file:
             return _score_files(model_dir, (file,), keep, raw).drop_columns([FILE])
     check_kept(keep, saved, is_raw=True)
+    pieces = []
     with _told_of_rows(_GIVEN):
         check_named("--keep", keep, table.column_names, _GIVEN)
-        made = tables.of_rows(table, _GIVEN)
+        for first in range(0, max(1, table.num_rows), _AT_ONCE):
+            with _rows_from(first):
+                made = tables.of_rows(table.slice(first, _AT_ONCE), _GIVEN)
+            pieces.append(pa.table(scores_of_prepared(saved, on, made)))
     found: dict[str, Any] = {ROW_NUMBER: np.arange(table.num_rows)}
     found |= {name: table[name] for name in keep}
-    return pa.table(found | scores_of_prepared(saved, on, made))
+    scores = pa.concat_tables(pieces)
+    return pa.table(found | {name: scores[name] for name in scores.column_names})
 
 
 def evaluate_rows(
@@ -176,6 +181,17 @@ def _named(rows: Any) -> tuple[str, ...] | None:
     if all(isinstance(one, str | Path) for one in names):
         return tuple(map(str, names))
     return None
+
+
+@contextmanager
+def _rows_from(first: int) -> Iterator[None]:
+    """Count the row that an error names from the first of all rows."""
+    try:
+        yield
+    except DistrainError as error:
+        if isinstance(row := error.where.get("row"), int):
+            error.where = {**error.where, "row": row + first}
+        raise
 
 
 @contextmanager

@@ -231,6 +231,19 @@ def test_a_value_that_cannot_be_used_is_named_by_column_and_row_everywhere(
     assert (bad.value.column, bad.value.row) == (column, 3)
 
 
+def test_many_rows_are_scored_in_pieces_and_a_bad_row_is_counted_from_the_first(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = table_of(4, 20).drop_columns("bought").to_pylist()
+    run = Run(root / "r")
+    whole = run.predict(rows)
+    monkeypatch.setattr(in_memory, "_AT_ONCE", 7)
+    assert run.predict(rows).equals(whole)
+    with pytest.raises(DataError) as refused:
+        run.predict([{**r, "price": "dear" if n == 17 else None} for n, r in enumerate(rows)])
+    assert str(refused.value.where["row"]) == "17"
+
+
 def test_no_rows_and_rows_without_values_are_scored(root: Path) -> None:
     run, scorer = Run(root / "r"), Scorer(root / "x")
     assert len(run.predict([])) == len(scorer.score([])["probability"]) == 0
