@@ -242,7 +242,7 @@ def _is_empty(values: pa.ChunkedArray) -> bool:
 
 def _column(values: list[Any]) -> pa.Array:
     """Return one column of rows; values of several types as texts."""
-    from distrain.scoring.serving.raw_values import is_missing, texts_of_any  # which imports this
+    from distrain.scoring.serving import is_missing, texts_of_any  # which imports this
 
     values = [None if is_missing(value) else value for value in values]
     try:
