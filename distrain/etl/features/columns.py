@@ -85,7 +85,7 @@ class _ColumnSpec(Section):
         alias="as",
         description="What is made of a value before anything else: its text, a whole number, a "
         "number, or of a time the seconds since 1970, minute, hour, weekday (Monday is 0), day, "
-        "month or year, of times with a zone in UTC. Times need one. Text is as it is written. Null: "
+        "month or year, of times with a zone in UTC. Times need one. Text is as written. Null: "
         "a category has one spelling, as a number or as a text that spells it.",
     )
     cross: tuple[ColumnName, ...] = Field(
