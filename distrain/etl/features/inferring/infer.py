@@ -184,8 +184,8 @@ def infer_features(files: Sequence[InputFile], most_rows: int = SAMPLE_ROWS) -> 
     values = {name: sample.table[name].combine_chunks() for name in sample.file.columns}
     if sample.file.delimiter not in ("", ","):
         point = decimal_point_of([one for one in values.values() if is_text(one.type)])
-        text = sample.text.model_copy(update={"decimal_point": point})
-        sample = replace(sample, text=text)
+        layout = sample.text.model_copy(update={"decimal_point": point})
+        sample = replace(sample, text=layout)
     columns = [facts_of(name, one, sample.text) for name, one in values.items()]
     target, weight = target_of(columns), weight_of(columns)
     more = more_targets_of(columns, target)

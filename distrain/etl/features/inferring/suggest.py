@@ -377,8 +377,8 @@ _VALID = {"valid", "validation", "val", "dev", "eval"}
 def split_of(columns: Sequence[Facts], target: Target) -> tuple[dict[str, Any], str]:
     for facts in columns:
         if (part := part_for_validation(facts)) is not None:
-            split = {"by": "column", "column": facts.name, "equals": part}
-            return split, f"{facts.name} says which rows are for it; all other rows train"
+            of_part: dict[str, Any] = {"by": "column", "column": facts.name, "equals": part}
+            return of_part, f"{facts.name} says which rows are for it; all other rows train"
     for facts in columns:
         if facts.kind == "time" and not facts.missing and facts.distinct > _FEW_TIMES:
             times = microseconds(facts.times)
