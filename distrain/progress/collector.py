@@ -344,7 +344,7 @@ def _figures_of(merged: TargetMetrics) -> dict[str, Any]:
     }
 
 
-_EXPLODED = 5.0
+_EXPLODED = 10.0
 """Times a constant's loss, from which a training is certain to have begun wrongly."""
 
 

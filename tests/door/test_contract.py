@@ -18,7 +18,7 @@ SUMMARY = {
     "step", "num_steps", "epoch", "rows_total", "total_rows", "rows_per_s", "loss", "auc",
     "auc_bound", "valid_loss", "valid_auc", "valid_auc_bound", "stall_mean_pct", "stall_max_pct",
     "stall_pct", "elapsed_s", "eta_s", "submitted_s", "restarts", "checkpoints",
-    "checkpoints_failed", "gpus", "run_dir",
+    "checkpoints_failed", "gpus", "model_step", "run_dir",
 }  # fmt: skip
 ONE = SUMMARY | {"spec", "ranks", "timeline", "slowest", "model_path", "reader", "parameters"}
 OF_SERVICES = {
