@@ -263,7 +263,7 @@ def test_values_say_what_is_made_of_them(prep: Callable[..., PrepResult], tmp_pa
     kept = {c: pq.read_table(out / "workflow" / "categories" / f"unique.{c}.parquet")[c] for c in
             ("number", "as_text", "amount_id")}  # fmt: skip
     assert {c: values.to_pylist() for c, values in kept.items()} == {
-        "number": [17850],
+        "number": ["17850"],
         "as_text": ["17850"],
         "amount_id": ["1.5", "2"],
     }

@@ -356,11 +356,6 @@ def test_nan_among_texts_of_json_is_missing(
             {"split": {"by": "column", "column": "k", "equals": 1}},
             "give split.equals as a time",
         ),
-        (
-            pa.array(Y, pa.timestamp("us", "Nowhere/Land")),
-            {"columns": {"k": {"kind": "categorical", "as": "hour"}}},
-            "a time zone that this machine does not know",
-        ),
     ],
 )
 def test_a_type_that_cannot_be_used_is_told_before_rows_are_read(

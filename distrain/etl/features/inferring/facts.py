@@ -100,6 +100,8 @@ def facts_of(name: str, values: pa.Array, text: FormatSpec | None = None) -> Fac
     if pa.types.is_boolean(values.type):
         return Facts(kind="truth", **common, **_counted(values))
     if is_time(values.type):
+        if getattr(values.type, "tz", None):  # times with a zone are read in UTC
+            values = values.cast(pa.timestamp(values.type.unit, "UTC"))
         return _time_facts(values, None, common)
     dtype = values.type
     if pa.types.is_integer(dtype) or pa.types.is_floating(dtype) or pa.types.is_decimal(dtype):
