@@ -227,7 +227,8 @@ class Collector:
         self.rows_total += trained_rows
         self._note_no_weight(merged, "training")
         figures = _figures_of(merged)
-        self._note_explosion(last.step, figures)
+        if self.rows_total == trained_rows:  # the first report of a training
+            self._note_explosion(last.step, figures)
         self.entries.append(
             Record(
                 split="train",

@@ -1,4 +1,4 @@
-"""Tables as spreadsheets and notebooks write them: amounts, short years, columns of parts, labels."""
+"""Tables as spreadsheets write them: amounts, short years, columns of parts, labels."""
 
 import datetime
 import json
