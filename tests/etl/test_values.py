@@ -490,7 +490,7 @@ def test_what_is_inferred_can_be_prepared(prep: Callable[..., PrepResult], tmp_p
     )
     pq.write_table(table, tmp_path / "t.parquet")
     inferred = infer_features(list_inputs(str(tmp_path / "t.parquet")))
-    assert set(inferred.left_out) == {"far", "raw", "zone", "when", "parts"}
+    assert set(inferred.left_out) == {"far", "raw", "when", "parts"}
     features = FeatureConfig(inferred.features.without_split().document)
     found = written(prep(tmp_path / "t.parquet", features=features).out)
     assert len(set(found["user_id"])) == 4
