@@ -43,6 +43,21 @@ def count(value: float | None) -> str:
     return UNKNOWN if value is None else f"{value:,.0f}"
 
 
+def kept_step(model_step: int | None, steps: int | None, *, stopped_early: bool = False) -> str:
+    """The step of the saved model.
+
+    >>> kept_step(30, 60, stopped_early=True), kept_step(30, 60), kept_step(60, 60)
+    ('stopped early at step 60, kept step 30', 'kept step 30 of 60, the best validation', 'step 60')
+    """
+    if model_step is None:
+        return UNKNOWN
+    if stopped_early:
+        return f"stopped early at step {steps}, kept step {model_step}"
+    if steps is not None and model_step < steps:
+        return f"kept step {model_step} of {steps}, the best validation"
+    return f"step {model_step}"
+
+
 def number(value: float | None, decimals: int = 5) -> str:
     """A metric."""
     return UNKNOWN if value is None else f"{value:.{decimals}f}"
@@ -118,10 +133,13 @@ def of_targets(targets: Targets | None, most: int = 16) -> list[tuple[str, str]]
 def of_own(own: Mapping[str, float | None] | None) -> list[tuple[str, str]]:
     """Rows of tables: recall of retrieval, and the metrics of one's own.
 
+    The recall is among the items of the scored rows, which are fewer than all items.
+
     >>> of_own({"recall_at_10": 0.25})
-    [('recall at 10', '0.25000')]
+    [("recall at 10 among these rows' items", '0.25000')]
     """
-    return [(name.replace("_", " "), number(value)) for name, value in (own or {}).items()]
+    names = {"recall_at_10": "recall at 10 among these rows' items"}
+    return [(names.get(n, n.replace("_", " ")), number(value)) for n, value in (own or {}).items()]
 
 
 def score_rows(
@@ -136,7 +154,7 @@ def score_rows(
     Retrieval has a loss and a recall: its labels are not what it tells apart.
 
     >>> score_rows("-", 0.5, None, None, {"recall_at_10": 0.25})
-    [('recall at 10', '0.25000'), ('loss', '0.50000')]
+    [("recall at 10 among these rows' items", '0.25000'), ('loss', '0.50000')]
     """
     main = [
         ("AUC", auc),

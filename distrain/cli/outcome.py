@@ -9,7 +9,7 @@ from distrain.cli.options import SCHEDULER_VARIABLE
 from distrain.cli.output import json_wanted, print_answer, print_remark, result_console
 from distrain.errors import JobError
 from distrain.run_paths import RunPaths
-from distrain.wording import NO_AUC, UNKNOWN, count, number, percent, score_rows
+from distrain.wording import NO_AUC, UNKNOWN, count, kept_step, number, percent, score_rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -107,7 +107,8 @@ def _early(summary: "Summary") -> list[tuple[str, str]]:
 def _of_step(summary: "Summary") -> str:
     if summary.model_step in (None, summary.steps):
         return ""
-    return f" (of step {summary.model_step}, the best validation)"
+    is_early = summary.stopped_early is not None
+    return f" ({kept_step(summary.model_step, summary.steps, stopped_early=is_early)})"
 
 
 def _waiting(summary: "Summary") -> list[str]:

@@ -1,8 +1,8 @@
 """What happened in a job so far, in bounded memory: its curves, its ranks, its time line. Pure."""
 
-from collections import defaultdict, deque
+from collections import OrderedDict, defaultdict, deque
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
 from typing import Any
 
@@ -14,6 +14,9 @@ from distrain.wording import MAIN_METRICS, byte_size, main_metrics, number
 
 _RANK_CAPACITY = 256
 ENDED_CAPACITY = 64  # points per rank of a job that has ended: many of these are kept
+
+KEPT_VALIDATIONS = 4096
+"""Validations whose figures are kept: the saved model is that of one of them."""
 
 KEPT_MOMENTS = 100
 """Moments of each kind that are kept; a job may write a checkpoint every few seconds."""
@@ -72,6 +75,7 @@ class JobHistory:
         self.now: dict[int, RankNow] = {}  # what each rank reported last in this attempt
         self.last_train: Record | None = None
         self.last_valid: Record | None = None
+        self._validations: OrderedDict[int, Record] = OrderedDict()  # by step, the newest ones
         self.step = 0  # steps taken that count
         self.rows_per_s: float | None = None  # in this attempt; `None` while it takes no steps
         self._timed_rows, self._timed_s = 0, 0.0
@@ -108,6 +112,14 @@ class JobHistory:
     def mean_rows_per_s(self) -> float | None:
         """The mean speed of all records of training, steps that were taken again included."""
         return self._timed_rows / self._timed_s if self._timed_s else None
+
+    def valid_of(self, model_step: int | None) -> Record | None:
+        """Return the validation of the saved model; without one, the last validation."""
+        return (
+            self.last_valid
+            if model_step is None
+            else self._validations.get(model_step, self.last_valid)
+        )
 
     def observe(self, attempt: int, event: Event, now_s: float) -> None:
         if attempt != self.attempt:
@@ -171,6 +183,8 @@ class JobHistory:
             record = getattr(self, name)
             if record is not None and record.step > entry.step:
                 setattr(self, name, None)
+        for step in [step for step in self._validations if step > entry.step]:
+            del self._validations[step]
 
     def _add_train(self, record: Record) -> None:
         self.rows_trained += record.rows
@@ -191,6 +205,9 @@ class JobHistory:
             return
         self.valid = _with_targets(self.valid, VALID, record)
         self.last_valid = record
+        self._validations[record.step] = replace(record, reliability=None)
+        if len(self._validations) > KEPT_VALIDATIONS:
+            self._validations.popitem(last=False)
         self._add(self.valid, _point(record, self.valid.columns), {"rows": record.rows})
         auc = "unknown" if record.auc is None else number(record.auc, 4)
         more = [" ".join(one) for one in main_metrics(targets_in(record.targets))]

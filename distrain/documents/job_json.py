@@ -49,7 +49,7 @@ def jobs_document(jobs: Iterable[Watched]) -> dict[str, Any]:
 def job_status(job: Watched) -> JobStatus:
     """A job without its view, with the figures of its history."""
     view, history = job.view, job.history
-    train, valid = history.last_train, history.last_valid
+    train, valid = history.last_train, history.valid_of(view.model_step)
     tail, valid_tail = history.train.tail(), history.valid.tail()
     return replace(
         job.status,
@@ -67,12 +67,13 @@ def job_status(job: Watched) -> JobStatus:
         targets=targets_in(train and train.targets),
         valid_targets=targets_in(valid and valid.targets),
         eta_s=time_left_s(job),
+        model_step=view.model_step,
     )
 
 
 def job_summary(job: Watched) -> dict[str, Any]:
     view, history = job.view, job.history
-    train, valid = history.last_train, history.last_valid
+    train, valid = history.last_train, history.valid_of(view.model_step)
     status = job_status(job).to_json()
     for name in _OF_SERVICES:
         del status[name]

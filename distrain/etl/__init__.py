@@ -17,6 +17,7 @@ from distrain.etl.features import (
     infer_features as infer_features,
 )
 from distrain.etl.operators import (
+    CANONICAL as CANONICAL,
     Bucketize as Bucketize,
     Categorify as Categorify,
     Clip as Clip,

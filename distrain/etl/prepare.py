@@ -238,7 +238,7 @@ class _Run:
             workflow, request.layout, request.unlabeled, request.keep
         )
         kept_names(request.keep, self._names)  # before any row is read
-        settings = (self._runner, self._staging, self._on_progress, workflow.spelling)
+        settings = (self._runner, self._staging, self._on_progress, workflow)
         read = read_inputs(files, features, request, *settings)
         if not read.parts:
             raise _no_rows(files, read)

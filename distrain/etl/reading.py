@@ -12,7 +12,7 @@ columns are taken as they are need none of it: they are read where they lie.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -169,20 +169,21 @@ def read_inputs(
     runner: TaskRunner,
     staging: str,
     on_progress: ProgressCallback,
-    spelling: int,
+    workflow: Workflow,
 ) -> ReadInputs:
-    """Look at all files and stage their rows, in input order, in a folder or at a URL.
-
-    `spelling` says how the workflow makes texts of other values.
-    """
+    """Look at all files and stage their rows, in input order, in a folder or at a URL."""
     sides = side_tables(features.document.joins)
     found = looked_at(files, features, sides, runner)
     hint = "Write the files anew with one of the two."
     shapes = same_in_all([(file.path, file.shapes(features)) for file in found], hint)
-    hint = "Say in the features document what is made of the values: as: text, or as: integer."
+    of_files = [(file.path, file.category_types(features)) for file in found]
+    reading = workflow.reading(features.document.format.null_values)
     if features.as_is:
         hint = "Raw Criteo text counts as int64; prepare such files separately."
-    types = same_in_all([(file.path, file.category_types(features)) for file in found], hint)
+        types = same_in_all(of_files, hint)
+    else:
+        types = _types_for_all([of for _, of in of_files], workflow.domains) | reading["holds"]
+        reading["holds"] = types
     lists = frozenset(name for name, shape in shapes.items() if shape == "lists")
     digests = tuple(side.digest for side in sides)
     staged: list[list[Staged]] = [[] for _ in found]
@@ -205,7 +206,7 @@ def read_inputs(
                     request.block_bytes,
                     f"{staging}/{number:05d}-{place:05d}",
                     digests,
-                    spelling,
+                    **reading,
                 ),
             )
             for place, rows in enumerate(pieces)
@@ -221,6 +222,15 @@ def read_inputs(
     if is_new and num_ones == 0 and (num_rows := read.num_rows + _num_rows(read.valid_parts or ())):
         raise _no_ones(features, found[0], num_rows)
     return _split_by_values(read, features)
+
+
+def _types_for_all(
+    of_files: Sequence[dict[str, str]], domains: Mapping[str, str]
+) -> dict[str, str]:
+    """Return what categories are fitted as: texts if a file or column of the domain has texts."""
+    texts = {domains.get(c, c) for of in of_files for c, dtype in of.items() if dtype == "string"}
+    columns = dict.fromkeys(column for of in of_files for column in of)
+    return {c: "string" if domains.get(c, c) in texts else "int64" for c in columns}
 
 
 def _pieces(

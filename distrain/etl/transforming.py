@@ -29,7 +29,6 @@ from distrain.etl.features import (
     staged_rows,
     table_file_of,
     window_numbers,
-    without_null_texts,
 )
 from distrain.etl.fit_unit import read_training_rows
 from distrain.etl.histories import OpenHistory, PartHistory
@@ -42,7 +41,7 @@ from distrain.etl.raw_lines import RAW_COLUMNS, TextLayout, with_words_as_number
 from distrain.etl.reading import saved_features
 from distrain.etl.request import SplitReport
 from distrain.etl.saved_vocabulary import SavedVocabulary
-from distrain.etl.workflow import FORM, HOLDS, Workflow
+from distrain.etl.workflow import HOLDS, Workflow
 from distrain.schema import LABEL
 from distrain.storage import file_identity, is_remote, whole_file
 from distrain.vocabulary import CATEGORIES, WORKFLOW_FILE
@@ -104,7 +103,8 @@ def transform_part(
     bounds = {column: (found["min"] or 0, found["max"] or 0) for column, found in lengths.items()}
     is_counted = labeled and _is_binary(document)
     ones = int(pc.sum(features[LABEL]).as_py() or 0) if is_counted else None
-    seen = seen_in(workflow, features)
+    beside = [name for name in columns if name not in workflow.columns]
+    seen = seen_in(workflow, features, beside)
     return WrittenPart(part.source, table.num_rows, missing, bounds, seen, ones)
 
 
@@ -214,7 +214,8 @@ class RawTables:
                     where={"file": path},
                     hint="Prepare it with `distrain prep`, or write it as parquet.",
                 )
-            self.workflow.check_category_types(file.category_types(self._features))
+            if self._features.as_is:
+                self.workflow.check_category_types(file.category_types(self._features))
             self._files[key] = file
         return self._files[key]
 
@@ -239,25 +240,20 @@ class RawTables:
     def of_rows(self, table: pa.Table, name: str) -> pa.Table:
         """Rows in memory as `prepare` writes them; those without a label are left out.
 
-        Texts are read as those of the text file that the workflow was fitted on, or of any with the
-        document's layout; numbers are spelled where categories are texts.
-
         Args:
             name: What stands for a file in errors.
 
         Raises:
             DataError: A column is missing, or a value cannot be used; it names row and column.
         """
-        texts = self.workflow.text_categories
         if self._document is None:
-            numbers = {*self.workflow.categorical} & {*RAW_COLUMNS} - texts
+            numbers = {*self.workflow.categorical} & {*RAW_COLUMNS} - self.workflow.text_categories
             table = with_words_as_numbers(table, numbers)
             table = table.select([name for name in self._inputs if name in table.column_names])
-        if self.workflow.record.get(FORM) == "csv":
-            table = without_null_texts(table, self._features.document.format.null_values)
         types = {field.name: field.type for field in table.schema}
-        file = rows_in_memory(name, types, self._features, texts)
-        self.workflow.check_category_types(file.category_types(self._features))
+        file = rows_in_memory(name, types, self._features)
+        if self._features.as_is:
+            self.workflow.check_category_types(file.category_types(self._features))
         if self._document is not None:
             part = Part(name, (0,), table.num_rows, name)
             table = staged_rows(table, self._task(file, part), may_drop=True)
@@ -274,8 +270,10 @@ class RawTables:
         lists = frozenset(name for name, shape in shapes.items() if shape == "lists")
         sides = side_tables(self._features.document.joins)
         digests = tuple(side.digest for side in sides)
-        spelling = self.workflow.spelling
-        return StagingTask(file, part, self._features, lists, False, 0, "", digests, spelling)
+        return StagingTask(
+            *(file, part, self._features, lists, False, 0, "", digests),
+            **self.workflow.reading(self._features.document.format.null_values),
+        )
 
     def _with_vocabularies(self) -> Workflow:
         with self._lock:

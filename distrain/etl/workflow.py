@@ -6,7 +6,7 @@ Saved as `workflow.json` and a folder `categories/` of parquet files; nothing is
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -18,6 +18,9 @@ import pyarrow as pa
 from distrain.errors import DataError, InputError
 from distrain.etl.column_group import (
     FOLD,
+    INTEGERS,
+    LISTS_OF,
+    TEXTS,
     ColumnGroup,
     RunOperators,
     kind_of,
@@ -25,7 +28,7 @@ from distrain.etl.column_group import (
     training_rows,
 )
 from distrain.etl.operators import (
-    PLAIN,
+    CANONICAL,
     Categorify,
     Clip,
     FillMissing,
@@ -154,7 +157,20 @@ class Workflow:
     @property
     def spelling(self) -> int:
         last = [group.operators[-1] for group in self.groups if group.is_categorical]
-        return next((cast(Categorify, operator).spelling for operator in last), PLAIN)
+        return next((cast(Categorify, operator).spelling for operator in last), CANONICAL)
+
+    def reading(self, null_values: Sequence[str] = ()) -> dict[str, Any]:
+        """Return how later rows are read, as fields of a `StagingTask`.
+
+        Categories are read as the fitted ones, whatever the file format.
+        """
+        kinds = {c: k.removeprefix(LISTS_OF) for c, k in self.record.get(HOLDS, {}).items()}
+        types = {INTEGERS: "int64", TEXTS: "string"}
+        return {
+            "spelling": self.spelling,
+            "holds": {c: types[kind] for c, kind in kinds.items() if kind in types},
+            "null_texts": tuple(null_values) if self.record.get(FORM) == "csv" else (),
+        }
 
     @property
     def text_categories(self) -> frozenset[str]:

@@ -39,5 +39,6 @@ from distrain.jobs.view import (
     Restart as Restart,
     known_fields as known_fields,
     record_from_json as record_from_json,
+    record_of_model as record_of_model,
 )
 from distrain.reasons import Reason as Reason

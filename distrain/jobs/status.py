@@ -98,8 +98,11 @@ class JobFigures:
     rows_per_s: float | None = _figure("Rows trained per second.")
     loss: float | None = _figure("Of the last report of training; `valid_loss` counts.")
     auc: float | None = _figure("Of the same rows as `loss`.")
-    valid_loss: float | None = _figure("Of the last validation.")
-    valid_auc: float | None = _figure("Of the last validation.")
+    valid_loss: float | None = _figure(
+        "Of the validation of the saved model; while it trains, of the last validation."
+    )
+    valid_auc: float | None = _figure("Of the same validation as `valid_loss`.")
+    model_step: int | None = _figure("Steps of training that the saved model has had.")
     eta_s: float | None = _figure("Seconds until its end, at its speed of late.")
     checkpoints: int | None = _figure("Checkpoints that were written.")
     gpus: int | None = _figure("Ranks of the last attempt that compute on a GPU of their own.")
@@ -108,7 +111,7 @@ class JobFigures:
         "of training."
     )
     valid_targets: Mapping[str, Mapping[str, float]] | None = _figure(
-        "The same, of the last validation."
+        "The same, of the validation of `valid_loss`."
     )
 
     @cached_property

@@ -199,6 +199,15 @@ class Checkpoints:
         return f"{self.count} written, {self.failed} failed" if self.failed else ""
 
 
+def record_of_model(valid: Sequence[Record], model_step: int | None) -> Record | None:
+    """Return the validation of the saved model; without one, the last validation.
+
+    A run that keeps its best model ends with another validation than that of the model.
+    """
+    of_model = [record for record in valid if record.step == model_step]
+    return next((records[-1] for records in (of_model, valid) if records), None)
+
+
 @dataclass(frozen=True)
 class JobView:
     job_id: str

@@ -67,7 +67,8 @@ class ItemDraws:
         if self.kind == "uniform":
             places = drawn * self._count >> 32
         else:
-            sizes = ((drawn + 0.5) * (math.log(self._count + 1) / 2**32)).exp()
+            # In float64: float32 cannot tell the last of many items apart.
+            sizes = ((drawn.double() + 0.5) * (math.log(self._count + 1) / 2**32)).exp()
             places = (sizes.long() - 1).clamp(0, self._count - 1)
         offsets = torch.arange(rows + 1, dtype=torch.int32, device=codes.device) * per_row
         return Ragged((places + FIRST_VALUE_ID).int().flatten(), offsets)

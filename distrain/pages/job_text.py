@@ -10,9 +10,11 @@ from distrain.documents import stands_out
 from distrain.jobs import time_left
 from distrain.pages.figure_data import Columns, Document
 from distrain.wording import (
+    UNKNOWN,
     bounded,
     count,
     duration,
+    kept_step,
     main_metrics,
     milliseconds,
     number,
@@ -77,6 +79,7 @@ def headline(
         f"{count(job.get('rows_per_s'))} rows/s",
         _scores("validation", job, "valid_"),
         _scores("training", job, ""),
+        *_kept(job),
         f"waits for data {percent(job.get('stall_mean_pct'))} (mean)",
         f"{duration(job.get('elapsed_s'), 0)} so far",
         f"{time_left(job, 0)} to go",
@@ -93,6 +96,11 @@ def headline(
     if why:
         lines.append(escape(str(why)).replace("\n", "<br>"))
     return "<br>".join(lines)
+
+
+def _kept(job: Document) -> list[str]:
+    kept = kept_step(job.get("model_step"), job.get("step"))
+    return [] if kept == UNKNOWN else [f"model: {kept}"]
 
 
 def _scores(split: str, job: Document, before: str) -> str:

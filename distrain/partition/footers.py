@@ -231,6 +231,11 @@ def _checked_footer(
     problems += ambiguous_columns(file.path, keys, schema.names)
     own = [column for column in wanted if column.name not in keys]
     names = {column.name for column in own} | set(row_filter.columns if row_filter else ())
+    twice = [name for name in sorted(names) if schema.names.count(name) > 1]
+    if twice:
+        hint = "Write the file with one column of each name."
+        where = {"file": file.path, "columns": ", ".join(twice)}
+        raise DataError("several columns have one name", where=where, hint=hint)
     refuse_bad_chunks(metadata, file.size_bytes, sorted(names.intersection(schema.names)))
     rows = tuple(metadata.row_group(i).num_rows for i in range(metadata.num_row_groups))
     if min(rows, default=0) < 0:

@@ -226,6 +226,9 @@ class Collector:
         self._recorded = (last.step, False)
         self.rows_total += trained_rows
         self._note_no_weight(merged, "training")
+        figures = _figures_of(merged)
+        if self.rows_total == trained_rows:  # the first report of a training
+            self._note_explosion(last.step, figures)
         self.entries.append(
             Record(
                 split="train",
@@ -235,7 +238,7 @@ class Collector:
                 rows_total=self.rows_total,
                 elapsed_s=self._elapsed_s(reports),
                 rows_per_s=trained_rows / longest_s if longest_s > 0 else None,
-                **_figures_of(merged),
+                **figures,
                 **stalls_of([stall_pct(report.seconds) for report in reports]),
                 seconds=mean_seconds([report.seconds for report in reports], PHASES),
                 lr=last.lr,
@@ -246,6 +249,17 @@ class Collector:
                 reports=max(report.windows for report in reports),
             )
         )
+
+    def _note_explosion(self, step: int, figures: Mapping[str, Any]) -> None:
+        entropy = figures["normalised_entropy"]
+        if entropy is not None and entropy > _EXPLODED:
+            self._note_once(
+                "explosion",
+                f"up to step {step} the training loss is {figures['loss']:.4g}, {entropy:.0f} "
+                "times that of a constant prediction: the model's first values or its learning "
+                "rate are too large. Stop it, then set model.number_pieces to 0, normalize the "
+                "numbers in the features document, or lower train.optimizer.lr",
+            )
 
     def _note_no_weight(self, merged: TargetMetrics, role: str) -> None:
         main = merged.main
@@ -329,6 +343,10 @@ def _figures_of(merged: TargetMetrics) -> dict[str, Any]:
         "auc_bound": main and main.auc_bound,
         "targets": merged.figures() or None,
     }
+
+
+_EXPLODED = 10.0
+"""Times a constant's loss, from which a training is certain to have begun wrongly."""
 
 
 def _facts_of(event: StoppedEarly | WeightsTaken) -> Mapping[str, Any]:

@@ -23,6 +23,7 @@ from distrain.wording import (
     byte_size,
     count,
     duration,
+    kept_step,
     of_targets,
     percent,
     score_rows,
@@ -76,7 +77,7 @@ def write_curves(root: Path) -> list[Path]:
 def outcome_rows(data: RunData) -> list[tuple[str, str]]:
     """The figures of a run as text; while it runs, those of its records."""
     summary, last = data.summary, data.train[-1] if data.train else None
-    scored = data.valid[-1] if data.valid else last
+    scored = data.scored
     return [
         ("state", data.state),
         ("ranks", count(data.spec.resources.num_ranks)),
@@ -87,6 +88,7 @@ def outcome_rows(data: RunData) -> list[tuple[str, str]]:
         ("waiting for data", _stall(data)),
         ("scored on", f"{count(scored.rows)} {scored.split} rows" if scored else "-"),
         *_scores(scored),
+        ("model", _kept(summary, last)),
         ("parameters", count(summary.get("parameters"))),
         ("attempts", count(summary.get("attempts"))),
         ("restarts", count(len(data.restarts))),
@@ -103,6 +105,11 @@ def _scores(scored: Record | None) -> list[tuple[str, str]]:
 
 def _auc(scored: Record) -> str:
     return NO_AUC if scored.rows and scored.auc is None else bounded(scored.auc, scored.auc_bound)
+
+
+def _kept(summary: Mapping[str, Any], last: Record | None) -> str:
+    is_early = summary.get("stopped_early") is not None
+    return kept_step(summary.get("model_step"), last.step if last else None, stopped_early=is_early)
 
 
 def _checkpoints(saved: Mapping[str, Any]) -> str:

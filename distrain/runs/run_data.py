@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from distrain.events import StepsDone
-from distrain.jobs import Record
+from distrain.jobs import Record, record_of_model
 from distrain.progress import add_up, read_reports, tail_offset
 from distrain.run_paths import RunPaths
 from distrain.runs.run_file import RunFile, read_records, read_run_and_spec, read_summary
@@ -60,6 +60,13 @@ class RunData:
     @property
     def valid(self) -> list[Record]:
         return [record for record in self.records if record.split == "valid"]
+
+    @property
+    def scored(self) -> Record | None:
+        """The validation of the saved model; else the last one, else the last training record."""
+        train = self.train
+        of_model = record_of_model(self.valid, self.summary.get("model_step"))
+        return of_model or (train[-1] if train else None)
 
     @property
     def restarts(self) -> list[Mapping[str, Any]]:

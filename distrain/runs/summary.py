@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from distrain.jobs import Checkpoints, JobView, Record
+from distrain.jobs import Checkpoints, JobView, Record, record_of_model
 from distrain.run_paths import RunPaths
 from distrain.runs.validation import read_outcome, write_json
 
@@ -103,8 +103,7 @@ def summarise(
     valid = [record for record in records if record.split == "valid"]
     windows = [record for record in records if record.split == "next_window"]
     last_epoch = [record for record in train if record.epoch == train[-1].epoch]
-    of_model = [record for record in valid if record.step == view.model_step]
-    scored = next((of_kind[-1] for of_kind in (of_model, valid, train) if of_kind), None)
+    scored = record_of_model(valid, view.model_step) or (train[-1] if train else None)
     trained_s = max((sum(of_rank.values()) for of_rank in view.rank_seconds), default=None)
     busy_s = max(
         (sum(of_rank.values()) - of_rank.get("evaluate", 0.0) for of_rank in view.rank_seconds),

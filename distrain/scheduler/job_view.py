@@ -4,7 +4,7 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from typing import Any
 
-from distrain.jobs import JobState, JobStatus, JobView, Slot, gpus_in, targets_in
+from distrain.jobs import JobState, JobStatus, JobView, Slot, gpus_in, record_of_model, targets_in
 from distrain.lifecycle import AttemptFailure, Budgets, Job, Submit
 from distrain.progress import Collector
 from distrain.spec import JobSpec
@@ -36,7 +36,13 @@ def status_of(
     job: Job, spec: JobSpec, run_dir: str, collector: Collector, now_s: float
 ) -> JobStatus:
     """A job without its view, at a time on the lifecycle's clock."""
-    last, valid = (collector.entries.last.get(split) for split in ("train", "valid"))
+    last = collector.entries.last.get("train")
+    valid = record_of_model(
+        [record for record in collector.records if record.split == "valid"]
+        if collector.model_step is not None
+        else [record for record in [collector.entries.last.get("valid")] if record],
+        collector.model_step,
+    )
     waits = job.state.waits
     cause = job.culprit if job.state.is_final else None
     places = collector.places()
@@ -62,6 +68,7 @@ def status_of(
         gpus=gpus_in(places) if places else None,
         targets=targets_in(last and last.targets),
         valid_targets=targets_in(valid and valid.targets),
+        model_step=collector.model_step,
         age_s=now_s - job.submitted_s,
         priority=job.request.priority,
         run_dir=run_dir,

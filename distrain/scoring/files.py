@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from functools import lru_cache
 from pathlib import Path
+from threading import Lock
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -110,7 +111,11 @@ def _version(model_dir: str) -> tuple[str | None, ...] | None:
 
 def model_for_worker(model_dir: str, device: str) -> tuple[SavedModel, torch.device]:
     """The model on the worker's GPU, where it has one and `device` is not `cpu`; cached."""
-    return _model(model_dir, _version(model_dir), device)
+    with _ONE_LOADS:  # the cache lets all threads that find nothing load the model
+        return _model(model_dir, _version(model_dir), device)
+
+
+_ONE_LOADS = Lock()
 
 
 @lru_cache(maxsize=1)

@@ -3,12 +3,14 @@
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from decimal import Decimal
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import torch
 
@@ -59,8 +61,10 @@ def score_rows(
     """
     if (files := _named(rows)) is not None:
         return _score_files(model_dir, files, keep, raw)
-    table = _table(rows)
     saved, on = model_for_worker(str(model_dir), "auto")
+    if isinstance(rows, list) and not rows:
+        return pa.table({ROW_NUMBER: pa.array([], pa.int64())} | _no_scores(saved, on, keep))
+    table = _table(rows)
     if not table_is_raw(table, saved, raw.is_raw):
         return _score_prepared(model_dir, table, keep)
     tables = raw_tables(workflow_for(model_dir, saved), labeled=False)
@@ -68,12 +72,17 @@ def score_rows(
         with _file_of(table) as file:
             return _score_files(model_dir, (file,), keep, raw).drop_columns([FILE])
     check_kept(keep, saved, is_raw=True)
+    pieces = []
     with _told_of_rows(_GIVEN):
         check_named("--keep", keep, table.column_names, _GIVEN)
-        made = tables.of_rows(table, _GIVEN)
+        for first in range(0, max(1, table.num_rows), _AT_ONCE):
+            with _rows_from(first):
+                made = tables.of_rows(table.slice(first, _AT_ONCE), _GIVEN)
+            pieces.append(pa.table(scores_of_prepared(saved, on, made)))
     found: dict[str, Any] = {ROW_NUMBER: np.arange(table.num_rows)}
     found |= {name: table[name] for name in keep}
-    return pa.table(found | scores_of_prepared(saved, on, made))
+    scores = pa.concat_tables(pieces)
+    return pa.table(found | {name: scores[name] for name in scores.column_names})
 
 
 def evaluate_rows(
@@ -136,6 +145,16 @@ def scores_of_prepared(saved: SavedModel, on: torch.device, made: pa.Table) -> d
     return score_columns(model.task.targets, torch.cat(scores))
 
 
+def _no_scores(saved: SavedModel, on: torch.device, keep: Sequence[str]) -> dict[str, Any]:
+    inputs = saved.model.inputs
+    lists = {name: pa.list_(pa.int32()) for name in inputs.list_names}
+    lists |= {name: pa.list_(pa.float32()) for name in inputs.number_names}
+    types = dict.fromkeys(inputs.categorical_names, pa.int32())
+    types |= dict.fromkeys(inputs.continuous_names, pa.float32())
+    made = pa.schema([*types.items(), *lists.items()]).empty_table()
+    return dict.fromkeys(keep, pa.nulls(0)) | scores_of_prepared(saved, on, made)
+
+
 def _batch_of(made: pa.Table, saved: SavedModel) -> Batch:
     inputs = saved.model.inputs
     ids, numbers = inputs.categorical_names, inputs.continuous_names
@@ -165,6 +184,17 @@ def _named(rows: Any) -> tuple[str, ...] | None:
 
 
 @contextmanager
+def _rows_from(first: int) -> Iterator[None]:
+    """Count the row that an error names from the first of all rows."""
+    try:
+        yield
+    except DistrainError as error:
+        if isinstance(row := error.where.get("row"), int):
+            error.where = {**error.where, "row": row + first}
+        raise
+
+
+@contextmanager
 def _file_of(table: pa.Table) -> Iterator[str]:
     with TemporaryDirectory(prefix="distrain-rows-") as folder:
         file = str(Path(folder) / "rows.parquet")
@@ -185,10 +215,10 @@ def _told_of_rows(file: str) -> Iterator[None]:
 
 
 def _table(rows: Any) -> pa.Table:
-    if isinstance(rows, list) and rows and all(isinstance(row, Mapping) for row in rows):
-        names = dict.fromkeys(name for row in rows for name in row)
-        rows = {name: [row.get(name) for row in rows] for name in names}
     try:
+        if isinstance(rows, list) and rows and all(isinstance(row, Mapping) for row in rows):
+            names = dict.fromkeys(name for row in rows for name in row)
+            rows = {name: _column([row.get(name) for row in rows]) for name in names}
         table = pa.table(rows)
     except (OverflowError, TypeError, ValueError, pa.ArrowException) as error:
         raise InputError(
@@ -196,11 +226,34 @@ def _table(rows: Any) -> pa.Table:
             hint="A DataFrame or an Arrow table is needed, whose columns hold values of one type "
             "each, or dictionaries, or the paths of files.",
         ) from None
-    plain = [
-        field.with_type(pa.string()) if pa.types.is_string_view(field.type) else field
-        for field in table.schema
-    ]
-    return table.cast(pa.schema(plain))
+    for place, field in enumerate(table.schema):
+        if pa.types.is_string_view(field.type):
+            table = table.set_column(place, field.name, table[place].cast(pa.string()))
+        elif table.num_rows and _is_empty(table[place]):
+            # A column without values has any type: that of NaN says nothing.
+            table = table.set_column(place, field.name, pa.nulls(table.num_rows))
+    return table
+
+
+def _is_empty(values: pa.ChunkedArray) -> bool:
+    is_float = pa.types.is_floating(values.type)
+    return bool(pc.all(values.is_null(nan_is_null=is_float)).as_py())
+
+
+def _column(values: list[Any]) -> pa.Array:
+    """Return one column of rows; values of several types as texts."""
+    from distrain.scoring.serving import is_missing, texts_of_any  # which imports this
+
+    values = [None if is_missing(value) else value for value in values]
+    try:
+        return pa.array(values)
+    except (pa.ArrowInvalid, pa.ArrowTypeError):
+        if not all(isinstance(value, _SINGLE) for value in values):
+            raise
+        return pa.array(texts_of_any(values), pa.string())
+
+
+_SINGLE = (str, bool, int, float, np.generic, Decimal, type(None))
 
 
 def _tell_of_rows(error: DistrainError, file: str) -> None:

@@ -15,6 +15,7 @@ from distrain.spec.job import JOB_NAME, JobSpec
 from distrain.spec.tasks import TASK_NAME
 from distrain.storage import without_secrets
 
+_LIKENESS = 0.7  # of names that are less alike, the nearest misleads
 LONGEST_VALUE = 80
 """Characters of an offending value that are shown."""
 
@@ -179,12 +180,29 @@ def _key(part: object) -> str:
 def _unknown_key(key: str, section: Any) -> str:
     allowed = _keys_of(section)
     below = [f"{name}.{key}" for name in allowed if key in _keys_below(_inside(section, name))]
-    guess = _guess(key, allowed) or (f"; did you mean {below[0]!r}?" if below else "")
+    guess = _of_other_tools(key, allowed) or _guess(key, allowed)
+    guess = guess or (f"; did you mean {below[0]!r}?" if below else "")
     return f"unknown key{guess} (allowed: {', '.join(allowed)})"
 
 
+_OTHER_TOOLS = {
+    **dict.fromkeys(("lr", "learning_rate", "eta"), "optimizer.lr"),
+    **dict.fromkeys(("batch_size", "batch"), "global_batch_size"),
+    **dict.fromkeys(("num_epochs", "n_epochs", "max_epochs"), "epochs"),
+}
+"""Fields of `train` by what other tools call them."""
+
+
+def _of_other_tools(key: str, allowed: list[str]) -> str:
+    path = _OTHER_TOOLS.get(key.lower(), "")
+    for name in (path, path.rpartition(".")[2], f"train.{path}"):
+        if path and name.partition(".")[0] in allowed:
+            return f"; did you mean {name!r}?"
+    return ""
+
+
 def _guess(text: str, allowed: list[str]) -> str:
-    near = get_close_matches(text, allowed, n=1, cutoff=0.5)
+    near = get_close_matches(text, allowed, n=1, cutoff=_LIKENESS)
     return f"; did you mean {near[0]!r}?" if near else ""
 
 

@@ -94,7 +94,9 @@ def fit_to(
     train["optimizer"] = _ONCE if epochs == 1 else _OFTEN
     if table.rows < _MANY_ROWS:
         train["ema"] = 0.99
-    _fit_layers(document["model"], options, numbers=bool(schema.continuous), often=epochs > 1)
+    # Products of many pieces explode in cross layers: losses begin at hundreds.
+    numbers = bool(schema.continuous) and "cross_depth" not in options
+    _fit_layers(document["model"], options, numbers=numbers, often=epochs > 1)
     of_kind = _OF_RETRIEVAL if retrieves else _OF_KIND
     for section, wanted in of_kind.get(kind, {}).items():
         document[section] |= wanted

@@ -136,6 +136,9 @@ def _test(
         raise _refused(text, left, "a column is needed here")
     if (other is None) != (word == "is"):
         raise _refused(text, right, "null is tested by `is null` and `is not null`")
+    before = text.strip().encode()[: right.col_offset].rstrip()
+    if word == "in" and isinstance(other, bool | int | float | str) and before[-1:] == b"(":
+        other = (other,)  # Python reads (7) as 7
     if isinstance(other, tuple) != (word == "in"):
         raise _refused(text, right, "values in parentheses follow `in`, and nothing else")
     return ColumnTest(column, word, () if other is None else other, is_not != negated)

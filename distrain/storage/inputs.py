@@ -262,9 +262,11 @@ def _before_the_first_mark(path: str) -> tuple[str, str]:
 
 def _is_hidden(path: str, folder: str) -> bool:
     # `_SUCCESS`, `.crc`, `_temporary/` and unfinished outputs are not data, by the convention of
-    # Spark and Hive. Where the folder itself lies does not matter.
+    # Spark and Hive, for whom `_day=3/` is a folder of data. Where the folder itself lies does not
+    # matter.
     inner = path.removeprefix(folder.rstrip("/"))
-    return any(part.startswith((".", "_")) for part in inner.split("/"))
+    parts = inner.split("/")
+    return any(p.startswith(".") or (p.startswith("_") and "=" not in p) for p in parts)
 
 
 def _input_file(info: dict[str, Any], name: str) -> InputFile:

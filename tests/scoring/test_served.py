@@ -416,7 +416,7 @@ def test_steps_give_what_operators_give(tmp_path_factory: Any, data: st.DataObje
 
 def in_onnx(program: Program, read: Any) -> list[Any]:
     """The ids and the numbers of a program of one column, made by the nodes of a graph."""
-    (taken,), unserved = raw_inputs(program, [], ())
+    (taken,), unserved = raw_inputs(program, [])
     assert not unserved
     nodes = Nodes(program)
     given = raw_graph._read(nodes, [taken])

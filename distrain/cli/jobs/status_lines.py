@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from distrain.cli.output import clean_line
-from distrain.wording import count, scores
+from distrain.wording import count, kept_step, scores
 
 if TYPE_CHECKING:
     from distrain.jobs import JobStatus
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 LINES = (
     "job", "state", "project", "owner", "cluster", "submitted", "started", "ended", "last heard",
     "ranks", "attempt", "restarts", "step", "rows/s", "validation", "training", "ends in",
-    "priority", "checkpoints", "run directory", "clone of", "tags", "model", "reason",
+    "kept", "priority", "checkpoints", "run directory", "clone of", "tags", "model", "reason",
 )  # fmt: skip
 
 
@@ -27,6 +27,7 @@ def status_lines(job: "JobStatus", more: Mapping[str, str | None]) -> list[str]:
         "rows/s": count(job.rows_per_s),
         "validation": scores(job.valid_loss, job.valid_auc, targets=job.valid_targets),
         "training": scores(job.loss, job.auc, targets=job.targets),
+        "kept": None if job.model_step is None else kept_step(job.model_step, job.step),
         "priority": str(job.priority),
         "run directory": job.run_dir,
         "tags": ", ".join(f"{name}={value}" for name, value in job.tags.items()),

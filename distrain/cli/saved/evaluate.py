@@ -248,6 +248,7 @@ def command(
         if items is not None:
             table = table_of_items(saved, items)
             found = asdict(evaluate_retrieval(scorer, table, top, seen))
+            found = {"rows" if name == "users" else name: of for name, of in found.items()}
         else:
             report = evaluate_saved(scorer, max_auc_bound, show)
             found = {name: value for name, value in asdict(report).items() if value != {}}

@@ -10,7 +10,7 @@ from distrain.cli.output import STATE_STYLES, clean_line
 from distrain.documents import stands_out
 from distrain.jobs import FINAL_STATES, time_left
 from distrain.progress import phase_shares
-from distrain.wording import UNKNOWN, aucs, count, milliseconds, percent, scores
+from distrain.wording import UNKNOWN, aucs, count, kept_step, milliseconds, percent, scores
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -275,4 +275,6 @@ def _doing(rank: Document) -> str:
 def _scores(job: Document) -> list[str]:
     valid = scores(job.get("valid_loss"), job.get("valid_auc"), 4, job.get("valid_targets"))
     train = scores(job.get("loss"), job.get("auc"), 4, job.get("targets"))
-    return [f"validation: {valid}", f"training: {train}"]
+    kept = kept_step(job.get("model_step"), job.get("step"))
+    model = [] if kept == UNKNOWN else [f"model: {kept}"]
+    return [f"validation: {valid}", f"training: {train}", *model]

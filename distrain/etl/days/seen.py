@@ -32,7 +32,7 @@ class Seen:
     # the sum of the values written, by column whose last operator is Normalize
     sums: Mapping[str, float]
     numbers: Mapping[str, int]  # how many values that are
-    # the least and the greatest value written, by other continuous column
+    # the least and the greatest value written, by other continuous column, label and weight
     ranges: Mapping[str, tuple[float, float]]
 
     @classmethod
@@ -74,7 +74,8 @@ class Seen:
         return {column: total / max(self.numbers[column], 1) for column, total in self.sums.items()}
 
 
-def seen_in(workflow: Workflow, written: pa.Table) -> Seen:
+def seen_in(workflow: Workflow, written: pa.Table, beside: Sequence[str] = ()) -> Seen:
+    """Return the counts of written rows; `beside` names labels and weights among the columns."""
     unknown, not_missing, sums, numbers, ranges = {}, {}, {}, {}, {}
     for group in workflow.groups:
         last = group.operators[-1] if group.operators else None
@@ -91,6 +92,10 @@ def seen_in(workflow: Workflow, written: pa.Table) -> Seen:
                 numbers[column] = len(values)
             elif len(values):
                 ranges[column] = float(values.min()), float(values.max())
+    for column in beside:
+        if pa.types.is_float32(written.schema.field(column).type) and written.num_rows:
+            values = _items(written[column])
+            ranges[column] = float(values.min()), float(values.max())
     return Seen(unknown, not_missing, sums, numbers, ranges)
 
 

@@ -26,7 +26,6 @@ from distrain.etl.features.looks import (
     rows_in_memory as rows_in_memory,
     same_in_all as same_in_all,
     table_file_of as table_file_of,
-    without_null_texts as without_null_texts,
 )
 from distrain.etl.features.rows import window_numbers as window_numbers
 from distrain.etl.features.staging import (

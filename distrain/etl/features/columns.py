@@ -85,7 +85,8 @@ class _ColumnSpec(Section):
         alias="as",
         description="What is made of a value before anything else: its text, a whole number, a "
         "number, or of a time the seconds since 1970, minute, hour, weekday (Monday is 0), day, "
-        "month or year. Times need one. Null: a value is taken as it is; text files hold texts.",
+        "month or year, of times with a zone in UTC. Times need one. Text is as written. Null: "
+        "a category has one spelling, as a number or as a text that spells it.",
     )
     cross: tuple[ColumnName, ...] = Field(
         (), description="The input's columns, two or more, whose values are one category together."
@@ -312,9 +313,7 @@ class HistorySpec(Section):
     @property
     def staged(self) -> dict[str, ColumnSpec]:
         """What is staged beside the features; gaps are no errors."""
-        keys = CategoricalSpec.model_validate(
-            {"kind": "categorical", "from": self.by, "as": "text"}
-        )
+        keys = CategoricalSpec.model_validate({"kind": "categorical", "from": self.by})
         times = ContinuousSpec.model_validate(
             {
                 "kind": "continuous",

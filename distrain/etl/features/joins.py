@@ -15,7 +15,7 @@ from distrain.etl.features.bad_values import BadValues
 from distrain.etl.features.document import JoinSpec
 from distrain.etl.features.table_file import AddedColumn, TableFile, look_at
 from distrain.etl.features.text_rows import rows_of_pieces
-from distrain.etl.features.values import flat, mistake_of_values, texts_of
+from distrain.etl.features.values import category_texts_of, flat, mistake_of_values
 from distrain.etl.lists import holds_lists
 from distrain.etl.operators import BETWEEN_TEXTS, joined_texts
 from distrain.etl.parts import readable_parquet
@@ -189,7 +189,7 @@ def _flat(values: pa.ChunkedArray, join: JoinSpec) -> pa.Array:
 
 
 def _key_texts(keys: Sequence[pa.Array]) -> pa.Array:
-    return joined_texts([texts_of(key) for key in keys])
+    return joined_texts([category_texts_of(key) for key in keys])
 
 
 def _refuse_duplicates(keys: pa.Array, join: JoinSpec) -> None:

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from distrain.errors import DataError
 from distrain.etl.features.config import FeatureConfig
 from distrain.etl.features.joins import SideTable, side_tables
 from distrain.etl.features.partitions import Values, partitions_of
 from distrain.etl.features.table_file import PARQUET, AddedColumn, TableFile, look_at
-from distrain.etl.features.values import holds_text
-from distrain.etl.lists import holds_lists
 from distrain.etl.workers import TaskRunner
 from distrain.storage import InputFile
-from distrain.vocabulary import is_text
 
 _LOOKED_AT_FIRST = 4
 
@@ -48,40 +44,14 @@ def table_file_of(path: str, features: FeatureConfig) -> TableFile:
 
 
 def rows_in_memory(
-    name: str, types: Mapping[str, pa.DataType], features: FeatureConfig, texts: Collection[str]
+    name: str, types: Mapping[str, pa.DataType], features: FeatureConfig
 ) -> TableFile:
-    """Rows in memory as a file called `name`; a `DataError` if they are no table of the document.
-
-    A column of texts is read as a text file's, as is one of numbers whose categories are `texts`.
-    """
-    document, layout = features.document, features.document.format
-    joined = {n: added for side in side_tables(document.joins) for n, added in side.columns.items()}
-    spelled = {
-        column.source or n
-        for n, column in document.columns.items()
-        if n in texts or column.separator is not None
-    }
-    for column, dtype in {} if features.as_is else types.items():
-        item = dtype.value_type if holds_lists(dtype) else dtype
-        item = item.value_type if pa.types.is_dictionary(item) else item
-        is_plain = pa.types.is_boolean(item) or pa.types.is_integer(item) or pa.types.is_null(item)
-        is_plain = is_plain or pa.types.is_floating(item)
-        if holds_text(item) or (column in spelled and is_plain):
-            joined[column] = AddedColumn(dtype, layout)
+    """Rows in memory as a file called `name`; a `DataError` if they are another table."""
+    sides = side_tables(features.document.joins)
+    joined = {name: added for side in sides for name, added in side.columns.items()}
     file = TableFile(name, PARQUET, None, dict(types), "", joined=joined)
     file.check(features)
     return file
-
-
-def without_null_texts(table: pa.Table, null_values: Sequence[str]) -> pa.Table:
-    """Rows whose texts that stand for a gap are gaps."""
-    for place, column in enumerate(table.schema):
-        if is_text(column.type):
-            texts = table[column.name]
-            gaps = pc.is_in(texts, value_set=pa.array(null_values, column.type))
-            texts = pc.if_else(gaps, pa.scalar(None, column.type), texts)
-            table = table.set_column(place, column.name, texts)
-    return table
 
 
 _Look = tuple[str, int, FeatureConfig, Values, dict[str, AddedColumn]]

@@ -15,14 +15,14 @@ from distrain.etl.features.document import (
     HashSplit,
     TimeSplit,
 )
+from distrain.etl.features.numerals import numbers_of
 from distrain.etl.features.targets import TableWindows, TargetSpec
 from distrain.etl.features.times import is_time, microseconds, microseconds_from, times_of
 from distrain.etl.features.values import (
+    category_texts_of,
     flat,
     holds_text,
     mistake_of_values,
-    numbers_of,
-    texts_of,
 )
 from distrain.etl.lists import holds_lists
 from distrain.vocabulary import is_text, stable_buckets
@@ -139,7 +139,7 @@ def validation_mask(
     values = flat(values)
     match split:
         case HashSplit(share=share):
-            distinct = texts_of(values).dictionary_encode()
+            distinct = category_texts_of(values).dictionary_encode()
             buckets = stable_buckets(distinct.dictionary, _HASH_PLACES)
             chosen = np.append(buckets < share * _HASH_PLACES, False)
             places = distinct.indices.fill_null(len(buckets)).to_numpy(zero_copy_only=False)

@@ -6,7 +6,7 @@ bounded memory. Which form the text has is the business of `text_rows`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from functools import partial
@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 from distrain.errors import DataError
 from distrain.etl.bad_lines import NO_LABEL, BadLine, BadLineTally, num_lines, shown
 from distrain.etl.features.bad_values import BadValues, Places, converted
+from distrain.etl.features.columns import KEYS_OF_HISTORY
 from distrain.etl.features.config import FeatureConfig
 from distrain.etl.features.document import FormatSpec
 from distrain.etl.features.joins import same_side_tables
@@ -35,12 +36,13 @@ from distrain.etl.features.rows import (
 )
 from distrain.etl.features.table_file import TableFile
 from distrain.etl.features.text_rows import TextRows, TornLines, line_of, parse_block, without_head
-from distrain.etl.features.values import flat, staged_values, texts_of
+from distrain.etl.features.values import category_texts_of, flat, staged_values
 from distrain.etl.lists import holds_lists
-from distrain.etl.operators import PLAIN, concrete, crossed
+from distrain.etl.operators import CANONICAL, concrete, crossed
 from distrain.etl.parts import ROW_NUMBER, STAGED_SUFFIX, Part, located, read_part, write_staged
 from distrain.etl.texts import TextRange, check_stream, count_lines_before, parsed_pieces
 from distrain.schema import LABEL
+from distrain.vocabulary import is_text
 
 
 @dataclass(frozen=True)
@@ -53,7 +55,9 @@ class StagingTask:
     block_bytes: int  # text of a staging file
     stem: str  # how the names of the staging files begin
     side_digests: tuple[str, ...] = ()  # of the side tables that rows are joined with
-    spelling: int = PLAIN  # how the workflow makes texts of other values
+    spelling: int = CANONICAL  # how the workflow makes texts of values
+    holds: Mapping[str, str] = field(default_factory=dict)  # `int64` or `string`, by category
+    null_texts: tuple[str, ...] = ()  # texts of typed columns that mean a missing value
 
     @property
     def is_traced(self) -> bool:
@@ -128,7 +132,9 @@ def _usable_of(table: pa.Table, task: StagingTask) -> _Usable:
         message = f"{found.column} is {found.bad.said(0)}"
         raise DataError(message, where=where, hint=found.bad.hint) from None
 
-    return _usable(TextRows(table, np.arange(table.num_rows)), task, None, refuse)
+    layout = task.features.document.format
+    table = without_null_texts(table, task.null_texts)
+    return _usable(TextRows(table, np.arange(table.num_rows)), task, layout, refuse)
 
 
 def _stage_text(task: StagingTask, text: TextRange) -> Staged:
@@ -255,7 +261,7 @@ def _parsed(
         bad.extend(more)
 
     no_rows = [line.line - 1 for line in rows.bad]
-    usable = _usable(rows, task, None if task.file.is_typed else layout, leave_out)
+    usable = _usable(rows, task, layout, leave_out)
     numbers = usable.places + np.searchsorted(no_rows, rows.lines[usable.places])
     return usable, numbers, sorted(bad, key=lambda line: line.line)
 
@@ -263,17 +269,18 @@ def _parsed(
 def _usable(
     rows: TextRows,
     task: StagingTask,
-    layout: FormatSpec | None,
+    layout: FormatSpec,
     leave_out: Callable[[_BadColumn, Places], None],
 ) -> _Usable:
-    may_lack_labels, unlabelled = task.features.document.target.missing == "drop", 0
+    targets, unlabelled = task.features.document.targets.values(), 0
+    may_lack = {target.column for target in targets if target.missing == "drop"}
     table, places = rows.table, np.arange(rows.table.num_rows)
     while not task.features.as_is:
         try:
             staged, mask = _staged(table, task, layout)
             return _Usable(staged, places, mask, unlabelled)
         except _BadColumn as found:
-            if may_lack_labels and isinstance(found.bad, Unlabelled):
+            if found.column in may_lack and isinstance(found.bad, Unlabelled):
                 unlabelled += len(found.bad.places)
             else:
                 leave_out(found, rows.lines[places])
@@ -296,9 +303,7 @@ def _bad_lines(block: bytes, lines: Places, found: _BadColumn) -> Iterator[BadLi
         yield BadLine(line + 1, kind, problem, text, found.bad.hint)
 
 
-def _staged(
-    table: pa.Table, task: StagingTask, layout: FormatSpec | None
-) -> tuple[pa.Table, Mask | None]:
+def _staged(table: pa.Table, task: StagingTask, layout: FormatSpec) -> tuple[pa.Table, Mask | None]:
     document = task.features.document
     table = with_partitions(table, task.file.folders)
 
@@ -327,12 +332,14 @@ def _staged(
             made[weight] = of(weight, partial(finite_numbers, least=0))
         if (windows := document.windows) is not None:
             made[windows.by] = of(windows.by, partial(window_values, windows=windows))
+    held = {**task.file.category_types(task.features), **task.holds}
     mask = None
     split = document.split
     if split is not None and split.by in ("time", "hash", "column"):
         mask = of(split.column, lambda v, text: validation_mask(v, split, text))
     for name, column in document.staged.items():
-        make = partial(staged_values, column=column, spelling=task.spelling)
+        holds = "string" if name == KEYS_OF_HISTORY else held.get(name)
+        make = partial(staged_values, column=column, holds=holds, spelling=task.spelling)
         if column.cross:
             make = partial(_text, spelling=task.spelling)
         made_of = [of(source, make) for source in column.sources(name)]
@@ -344,7 +351,18 @@ def _staged(
 
 
 def _text(values: pa.Array, text: FormatSpec | None, spelling: int) -> pa.Array:
-    return texts_of(values, spelling)
+    return category_texts_of(values, spelling)
+
+
+def without_null_texts(table: pa.Table, null_texts: Sequence[str]) -> pa.Table:
+    """Return the table with gaps where texts mean a missing value."""
+    for place, column in enumerate(table.schema):
+        if null_texts and is_text(column.type):
+            texts = table[column.name]
+            gaps = pc.is_in(texts, value_set=pa.array(null_texts, column.type))
+            texts = pc.if_else(gaps, pa.scalar(None, column.type), texts)
+            table = table.set_column(place, column.name, texts)
+    return table
 
 
 def _kept(values: pa.Array, text: FormatSpec | None, dtype: pa.DataType | None) -> pa.Array:

@@ -20,7 +20,7 @@ from distrain.etl.features.document import CRITEO, FormatSpec
 from distrain.etl.features.partitions import Values
 from distrain.etl.features.rows import mistake_of_split, mistake_of_target
 from distrain.etl.features.text_head import first_lines, header_of
-from distrain.etl.features.values import holds_text, mistake_of_type, mistake_of_values, staged_type
+from distrain.etl.features.values import mistake_of_type, mistake_of_values, staged_type
 from distrain.etl.lists import holds_lists
 from distrain.etl.parts import readable_parquet, rows_of_groups
 from distrain.etl.raw_lines import STAGED_SCHEMA
@@ -94,9 +94,10 @@ class TableFile:
     def columns(self) -> dict[str, pa.DataType]:
         return {**self.types, **{name: column.dtype for name, column in self.added.items()}}
 
-    def text_of(self, column: str, layout: FormatSpec | None) -> FormatSpec | None:
+    def text_of(self, column: str, layout: FormatSpec) -> FormatSpec:
         """How a column's texts are laid out, where the file's are as `layout` says."""
-        return self.added[column].text if column in self.added else layout
+        added = self.added.get(column)
+        return layout if added is None or added.text is None else added.text
 
     def has_types_in(self, column: str) -> bool:
         return self.added[column].text is None if column in self.added else self.is_typed
@@ -194,7 +195,7 @@ def check_named(option: str, names: Iterable[str], held: Iterable[str], file: st
 
 def _guess(name: str, held: Iterable[str]) -> str:
     held = list(held)
-    near = get_close_matches(name, held, n=1, cutoff=0.5)
+    near = get_close_matches(name, held, n=1, cutoff=0.7)
     near = near or [one for one in held if name.lower() in one.lower()][:_MOST_GUESSES]
     return f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
 
@@ -263,7 +264,14 @@ def _json_types(path: str, lines: list[str]) -> dict[str, pa.DataType]:
             )
         for name, value in row.items():
             found.setdefault(name, []).append(value)
-    return {name: json_type(values) for name, values in found.items()}
+    return {name: json_type(_most_alike(values)) for name, values in found.items()}
+
+
+def _most_alike(values: list[Any]) -> list[Any]:
+    """Return the lists or the single values, whichever are more; the other lines are bad."""
+    lists = [value for value in values if isinstance(value, list)]
+    single = [v for v in values if v is not None and not isinstance(v, list)]
+    return lists if len(lists) > len(single) else single
 
 
 def json_row(line: bytes) -> Any:
@@ -345,9 +353,8 @@ def _of_key(dtype: pa.DataType) -> str | None:
 def _of_column(dtype: pa.DataType, column: ColumnSpec) -> str | None:
     if column.cross and holds_lists(dtype):
         return f"{dtype}, not single values, which cross takes"
-    if column.separator is not None:
-        return None if holds_text(dtype) else (f"{dtype}, not texts, which separator takes apart")
-    if column.list_slice is not None and not holds_lists(dtype):
+    may_be_lists = holds_lists(dtype) or column.separator is not None
+    if column.list_slice is not None and not may_be_lists:
         return f"{dtype}, not lists, which list_slice cuts"
     return mistake_of_type(_plain(_of_item(dtype)), column)
 

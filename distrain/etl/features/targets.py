@@ -82,7 +82,10 @@ class TargetSpec(Section):
         if given and self.kind != "binary":
             raise ValueError(f"{given[0]} makes 0 and 1 of values, and kind is {self.kind}")
         if (self.kind == "multiclass") != (self.classes is not None):
-            raise ValueError("classes and kind: multiclass need each other")
+            raise ValueError(
+                "classes and kind: multiclass need each other; classes are their number, or all "
+                "values: classes: [red, green, blue]"
+            )
         if isinstance(self.classes, tuple) and not 2 <= len(self.classes) == len({*self.classes}):
             raise ValueError("classes are at least two different values")
         return self

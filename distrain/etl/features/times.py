@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from distrain.etl.features.bad_values import BadValues, converted, places_of
+from distrain.etl.features.numerals import integers_of
 from distrain.vocabulary import is_text
 
 _PARTS = {
@@ -29,14 +30,6 @@ def is_time(dtype: pa.DataType) -> bool:
     return bool(pa.types.is_timestamp(dtype) or pa.types.is_date(dtype))
 
 
-def has_calendar(dtype: pa.DataType) -> bool:
-    try:
-        pc.year(pa.nulls(1, dtype))
-    except pa.ArrowInvalid:
-        return False
-    return True
-
-
 def times_of(values: pa.Array, epoch: str | None, pattern: str | None) -> pa.Array:
     """The values as timestamps of microseconds of the years 1 to 9999, with their time zone if any.
 
@@ -44,9 +37,7 @@ def times_of(values: pa.Array, epoch: str | None, pattern: str | None) -> pa.Arr
     `None`.
     """
     if epoch is not None:
-        counted = converted(
-            values, lambda v: v.cast(pa.int64()), "not a whole number", "epoch counts units."
-        )
+        counted = integers_of(values, "epoch counts units.")
         return _near(counted.view(pa.timestamp(epoch)), counted, "Does epoch say what is counted?")
     if is_text(values.type):
         return _parsed(values, pattern)
@@ -77,9 +68,13 @@ def _near(times: pa.Array, told: pa.Array, hint: str | None = None) -> pa.Array:
 def _parsed(values: pa.Array, pattern: str | None) -> pa.Array:
     if pattern is not None:
         found = pc.strptime(values, format=pattern, unit="us", error_is_null=True)
-        bad = places_of(pc.and_(found.is_null(), values.is_valid()))
-        if len(bad):
-            raise BadValues(bad, values, f"not a time as format.timestamp says, {pattern!r}")
+        bad = pc.and_(found.is_null(), values.is_valid())
+        if "%Y" in pattern:  # Arrow takes 24 for the year 24
+            bad = pc.or_(bad, pc.less(pc.year(found), 100).fill_null(False))
+        if len(places := places_of(bad)):
+            hint = "In format.timestamp %Y is a year of four digits, %y of two."
+            problem = f"not a time as format.timestamp says, {pattern!r}"
+            raise BadValues(places, values, problem, hint)
         return found
     try:
         return values.cast(pa.timestamp("us"))
@@ -106,10 +101,13 @@ def _hint(values: pa.Array) -> str:
 
 
 def calendar(times: pa.Array, part: str) -> pa.Array:
-    """A part of each time, int64 (`seconds` since 1970: float64); of times with a zone, local."""
+    """Return a part of each time, int64 (`seconds` since 1970: float64).
+
+    Times with a zone are read in UTC, so that an instant has one hour in all files.
+    """
     if part == "seconds":
         return pc.divide(microseconds(times).cast(pa.float64(), safe=False), 1e6)
-    return _PARTS[part](times).cast(pa.int64())
+    return _PARTS[part](microseconds(times).view(pa.timestamp("us"))).cast(pa.int64())
 
 
 def microseconds(times: pa.Array) -> pa.Array:

@@ -1,7 +1,8 @@
 """A column's values, as any file holds them, to those that operators take.
 
-Categories become int64 or strings, numbers float64; lists stay lists of these. A text file's values
-are texts, which are parsed here, so that each value that cannot be used is known by its row.
+Categories become int64 or strings, numbers float64; lists stay lists of these. What a value becomes
+depends on the features document and on what the column's categories are, never on the file format:
+numbers are spelled where categories are texts, and texts are parsed where numbers are needed.
 """
 
 from __future__ import annotations
@@ -13,14 +14,16 @@ import pyarrow.compute as pc
 from distrain.etl.features.bad_values import BadValues, converted, places_of
 from distrain.etl.features.columns import CALENDAR, CategoricalSpec, ColumnSpec
 from distrain.etl.features.document import FormatSpec
-from distrain.etl.features.times import calendar, has_calendar, is_time, times_of
+from distrain.etl.features.numerals import integers_of, numbers_of
+from distrain.etl.features.times import calendar, is_time, times_of
 from distrain.etl.lists import Lists, holds_lists
 from distrain.etl.operators import (
-    PLAIN,
+    CANONICAL,
     Clip,
     FillMissing,
     ListSlice,
     LogOp,
+    category_texts,
     concrete,
     texts_of as spelled,
 )
@@ -35,17 +38,19 @@ def staged_values(
     values: pa.Array | pa.ChunkedArray,
     column: ColumnSpec,
     text: FormatSpec | None,
-    spelling: int = PLAIN,
+    holds: str | None = None,
+    spelling: int = CANONICAL,
 ) -> pa.Array:
     """One column's values, ready for its operators; `BadValues` are those that cannot be used.
 
-    `text` says how the file is laid out; `None` where its values have types.
+    `text` says how texts are laid out, `holds` whether categories are `int64` or `string`; `None`
+    if that is not known, because all values are missing.
     """
     values = flat(values)
     if column.separator is not None and not holds_lists(values.type):
         values = pc.split_pattern(texts_of(values, spelling), column.separator)
     if not holds_lists(values.type):
-        return _items(values, column, text, spelling)
+        return _items(values, column, text, holds, spelling)
     missing = values.is_null()
     if column.list_slice is not None:
         start, end = column.list_slice.start, column.list_slice.end
@@ -53,7 +58,7 @@ def staged_values(
         values = ListSlice(start, _TO_THE_END if open_end else end).transform("", values)
     lists = Lists.of(values)
     try:
-        items = _items(flat(lists.items), column, text, spelling)
+        items = _items(flat(lists.items), column, text, holds, spelling)
     except BadValues as bad:
         rows = np.searchsorted(lists.offsets, bad.items, side="right") - 1
         raise bad.of_rows(rows) from None
@@ -113,7 +118,11 @@ _NO_NUMBER = (
 
 
 def _items(
-    values: pa.Array, column: ColumnSpec, text: FormatSpec | None, spelling: int
+    values: pa.Array,
+    column: ColumnSpec,
+    text: FormatSpec | None,
+    holds: str | None,
+    spelling: int,
 ) -> pa.Array:
     if column.takes == "presence":
         gaps = values.is_null(nan_is_null=pa.types.is_floating(values.type))
@@ -132,23 +141,23 @@ def _items(
         return checked_numbers(numbers.cast(pa.float64(), safe=False), column)
     if column.as_ == "integer":
         return integers_of(values)
-    dtype = values.type
-    if column.as_ == "text" or text is not None or is_text(dtype) or pa.types.is_decimal(dtype):
+    if column.as_ == "text":
         return texts_of(values, spelling)
-    if pa.types.is_null(dtype):
+    if holds == "string":
+        return category_texts_of(values, spelling)
+    if holds is None and pa.types.is_null(values.type):
         return values
     return integers_of(values, "Say as: text, or kind: continuous.")
 
 
 def staged_type(dtype: pa.DataType, column: ColumnSpec, is_typed: bool) -> str:
+    """Return what a column's categories are fitted as: `int64` or `string`."""
     if column.as_ is not None:
         return "string" if column.as_ == "text" else "int64"
     if not is_typed or column.separator is not None:
         return "string"
-    numeric = (
-        pa.types.is_integer(dtype) or pa.types.is_floating(dtype) or pa.types.is_boolean(dtype)
-    )
-    return "int64" if numeric else "string"
+    # Floats may have fractions, so they are spelled.
+    return "int64" if pa.types.is_integer(dtype) or pa.types.is_boolean(dtype) else "string"
 
 
 def mistake_of_type(dtype: pa.DataType, column: ColumnSpec) -> str | None:
@@ -159,55 +168,25 @@ def mistake_of_type(dtype: pa.DataType, column: ColumnSpec) -> str | None:
         return None
     types, as_ = pa.types, column.as_
     number = not (holds_text(dtype) or is_time(dtype))
-    if column.epoch is not None and not types.is_integer(dtype):
+    if column.epoch is not None and is_time(dtype):
         return f"{dtype}, not whole numbers that count since 1970"
     if as_ in CALENDAR:
-        if is_time(dtype) and not has_calendar(dtype):
-            return f"{dtype}, a time zone that this machine does not know"
         countable = column.epoch is not None or types.is_null(dtype)
         return (
             None if countable or not number else f"{dtype}, not times; epoch says what they count"
         )
     if is_time(dtype) and as_ != "text":
         return f"{dtype}; say in `as` what is made of it ({', '.join(CALENDAR)})"
-    if column.takes == "numbers" and as_ is None and not number:
-        return f"{dtype}, not numbers; say as: number if the texts spell them"
     return None
 
 
-def numbers_of(
-    values: pa.Array, text: FormatSpec | None = None, hint: str | None = None
-) -> pa.Array:
-    """The numbers that values are or spell, float64; truth values are 0 and 1."""
-    if not is_text(values.type):
-        return values.cast(pa.float64(), safe=False)
-    if text is not None and text.decimal_point == ",":
-        values = pc.replace_substring(values, ",", ".")
-
-    def parse(some: pa.Array) -> pa.Array:
-        return pc.utf8_trim_whitespace(some).cast(pa.float64())
-
-    try:
-        return values.cast(pa.float64())
-    except pa.ArrowInvalid:  # perhaps only for blanks around numbers
-        lower = pc.utf8_lower(values)
-        truth = pc.is_in(lower, value_set=pa.array(["true", "false"], values.type))
-        numerals = pc.if_else(pc.equal(lower, "true"), "1", pc.if_else(truth, "0", values))
-        return converted(numerals, parse, "not a number", hint)
-
-
-def integers_of(values: pa.Array, hint: str | None = None) -> pa.Array:
-    """The whole numbers that values are or spell, int64; NaN is missing."""
-    dtype = values.type
-    if pa.types.is_floating(dtype):
-        values = pc.if_else(pc.is_nan(values), pa.scalar(None, dtype), values)
-    elif is_text(dtype):
-        values = pc.utf8_trim_whitespace(values)
-    return converted(values, lambda v: v.cast(pa.int64()), "not a whole number of 64 bits", hint)
-
-
-def texts_of(values: pa.Array, spelling: int = PLAIN) -> pa.Array:
+def texts_of(values: pa.Array, spelling: int = CANONICAL) -> pa.Array:
     return converted(values, lambda some: spelled(some, spelling), "a time that no text tells")
+
+
+def category_texts_of(values: pa.Array, spelling: int = CANONICAL) -> pa.Array:
+    """Return the texts of values as categories: numbers have one spelling, also as texts."""
+    return category_texts(texts_of(values, spelling), spelling)
 
 
 def checked_numbers(values: pa.Array, column: ColumnSpec) -> pa.Array:

@@ -64,7 +64,8 @@ from distrain.etl.operators.operator import (
 )
 from distrain.etl.operators.spelling import (
     BETWEEN_TEXTS as BETWEEN_TEXTS,
-    PLAIN as PLAIN,
+    CANONICAL as CANONICAL,
+    category_texts as category_texts,
     crossed as crossed,
     joined_texts as joined_texts,
     texts_of as texts_of,

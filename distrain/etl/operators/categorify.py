@@ -13,7 +13,7 @@ from distrain.errors import DataError, InputError
 from distrain.etl.operators.counts import Counts, added_up, counted, joined, narrow_enough
 from distrain.etl.operators.device import Device, DeviceColumn
 from distrain.etl.operators.operator import LearntByColumn, Takes
-from distrain.etl.operators.spelling import AS_TYPED, PLAIN, texts_of
+from distrain.etl.operators.spelling import AS_TYPED, CANONICAL, texts_of
 from distrain.vocabulary import Vocabulary, check_cardinality
 
 
@@ -30,8 +30,8 @@ class Categorify(LearntByColumn):
         domain: The name of one vocabulary that all its columns share, counted over all of them; the
             schema says so, and a model can share a table. `None` gives each column its own.
         vocabularies: What was learnt, by column.
-        spelling: How texts are made of other values, `PLAIN` or, for vocabularies that an earlier
-            version saved, `AS_TYPED`.
+        spelling: How texts are made of values, `CANONICAL` unless an earlier version saved the
+            vocabularies.
     """
 
     kind: ClassVar[str] = "Categorify"
@@ -42,7 +42,7 @@ class Categorify(LearntByColumn):
     num_buckets: int = 0
     domain: str | None = None
     vocabularies: Mapping[str, Vocabulary] = field(default_factory=dict, compare=False)
-    spelling: int = PLAIN
+    spelling: int = CANONICAL
 
     def __post_init__(self) -> None:
         for name in ("freq_threshold", "max_size", "num_buckets"):
@@ -136,7 +136,7 @@ class Categorify(LearntByColumn):
         return as_categories(values, self.spelling)
 
 
-def as_categories(values: pa.Array, spelling: int = PLAIN) -> pa.Array:
+def as_categories(values: pa.Array, spelling: int = CANONICAL) -> pa.Array:
     """Integers of any width as int64, as nothing but gaps is; other values as texts."""
     whole = pa.types.is_integer(values.type) or pa.types.is_null(values.type)
     target = pa.int64() if whole else pa.string()

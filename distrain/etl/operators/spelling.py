@@ -1,4 +1,4 @@
-"""Values as texts: a value has one spelling, whatever its type."""
+"""Values as texts: a value has one spelling, whatever its type or file format."""
 
 from __future__ import annotations
 
@@ -10,11 +10,18 @@ import pyarrow.compute as pc
 
 from distrain.vocabulary import is_text
 
-AS_TYPED, PLAIN = 1, 2
-"""How texts are made of values: 2 gives a value one spelling, 1 is what was done before."""
+AS_TYPED, PLAIN, CANONICAL = 1, 2, 3
+"""How texts are made of values. 3 gives a value one spelling, also if it is a text that spells a
+number; 2 keeps such texts; 1 depends on the type. Saved workflows keep the number they began with.
+"""
+
+_NUMERAL = (
+    r"^(-?(0|[1-9][0-9]*)(\.[0-9]+([eE][-+]?[0-9]{1,3})?|[eE][-+]?[0-9]{1,3})|-0"
+    r"|[tT][rR][uU][eE]|[fF][aA][lL][sS][eE])$"
+)
 
 
-def texts_of(values: pa.Array, spelling: int = PLAIN) -> pa.Array:
+def texts_of(values: pa.Array, spelling: int = CANONICAL) -> pa.Array:
     """The texts of values, NaN as missing; texts stay as they are.
 
     Numbers are plain digits without an exponent or trailing zeros, whatever their width or scale.
@@ -43,6 +50,35 @@ def texts_of(values: pa.Array, spelling: int = PLAIN) -> pa.Array:
         return values.cast(pa.string())
     encoded = values.dictionary_encode()
     return _spelled(encoded.dictionary).take(encoded.indices)
+
+
+def category_texts(values: pa.Array, spelling: int = CANONICAL) -> pa.Array:
+    """Return `texts_of`, and texts that spell a number or truth value as that value is spelled.
+
+    So a value has one category in CSV, JSON and typed columns. Leading zeros and a plus sign make
+    a text, not a number.
+
+    >>> category_texts(pa.array(["2.0", "1.50", "1e-07", "True", "007", "v1.0"])).to_pylist()
+    ['2', '1.5', '0.0000001', 'true', '007', 'v1.0']
+    """
+    if spelling < CANONICAL or not is_text(values.type):
+        return texts_of(values, spelling)
+    found = pc.match_substring_regex(values, _NUMERAL).fill_null(False)
+    if not pc.any(found).as_py():
+        return values
+    encoded = values.filter(found).dictionary_encode()
+    spelled = [_canonical(text) for text in encoded.dictionary.to_pylist()]
+    return pc.replace_with_mask(values, found, pa.array(spelled, values.type).take(encoded.indices))
+
+
+def _canonical(text: str) -> str:
+    if text.lower() in ("true", "false"):
+        return text.lower()
+    if float(text) in (float("inf"), float("-inf")):
+        return text
+    digits = f"{Decimal(text):f}"
+    digits = digits.rstrip("0").rstrip(".") if "." in digits else digits
+    return "0" if digits == "-0" else digits
 
 
 BETWEEN_TEXTS = "\x1f"

@@ -126,6 +126,9 @@ def apply_deltas(out: str | Path, base: str | Path, deltas: Sequence[str | Path]
             if number:
                 shutil.rmtree(folder)
             folder = following
+        if not opened:
+            check_files(folder, _signed(folder / MANIFEST)["files"])
+            folder = Path(shutil.copytree(base, Path(scratch) / "copy"))
         folder.rename(final)
 
 

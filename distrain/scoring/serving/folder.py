@@ -166,9 +166,7 @@ class _ServedWorkflow:
 
     def _write_graph(self, folder: Path, manifest: Mapping[str, Any]) -> dict[str, Any]:
         """What the manifest says of the graph of raw columns: its inputs, or why there is none."""
-        types = {field.name: field.type for field in self._first.table.schema}
-        zoned = {name for name, dtype in types.items() if getattr(dtype, "tz", None)}
-        inputs, unserved = raw_inputs(self._program, manifest["targets"], zoned)
+        inputs, unserved = raw_inputs(self._program, manifest["targets"])
         if unserved:
             return {"no_raw_graph": unserved}
         write_raw_graph(folder, manifest["model"], self._program, inputs, manifest["targets"])

@@ -157,7 +157,7 @@ class Preprocessor:
         """Each column's values before its steps, and the lengths of its lists or `None`.
 
         Texts and whole numbers are lists with `None` for what is missing, numbers arrays with NaN,
-        times two arrays: as clocks show them, and in UTC.
+        times arrays, of those with a zone in UTC.
         """
         form = self._known_form(form)
         given = self._given(rows, form)
@@ -181,6 +181,7 @@ def _text_of(source: str) -> dict[str, Any]:
     """A column of texts of values of any type, as a cross takes them."""
     takes = ["text", "integer", "number", "bool", "decimal", "time"]
     as_text = {"to": "text", "takes": takes, "lists": False, "separator": None}
+    as_text["is_canonical"] = True
     return {"name": source, "source": source, "steps": [], "slices": [], **as_text}
 
 
@@ -276,14 +277,8 @@ class _Column:
     def _read_items(self, items: Any, lengths: list[int] | None, form: str) -> Any:
         if not self._spec["lists"]:
             items = self._without_nulls(items, form)
-        takes, text = self.takes, self._text
-        if form == "table":
-            text = {"decimal_point": ".", "timestamp": None}
-        else:
-            is_iso = self._spec["to"] == "time" and self._spec["epoch"] is None
-            takes |= {"text"} if is_iso else {"text", "integer", "number", "bool"}
         with self._rows_of(lengths):
-            return READERS[self._spec["to"]](items, takes, text, self._spec)
+            return READERS[self._spec["to"]](items, self.takes, self._text, self._spec)
 
     def _flat(self, values: Any, form: str) -> tuple[Any, list[int] | None]:
         """The items of lists, and the lists' lengths."""

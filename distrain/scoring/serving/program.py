@@ -14,6 +14,7 @@ import pyarrow as pa
 from distrain.errors import InputError
 from distrain.etl import (
     CALENDAR,
+    CANONICAL,
     HOLDS,
     TEXTS,
     Categorify,
@@ -42,6 +43,7 @@ NO_TEXT: dict[str, Any] = {"null_values": [], "decimal_point": ".", "timestamp":
 AS_IS = "as is"
 _ANY = ("text", "integer", "number", "bool", "decimal", "time")
 _NUMBERS = ("integer", "number", "bool", "decimal")
+_VALUES = (*_NUMBERS, "text")
 _ENCODINGS = (CountEncode, TargetEncode)
 _FLOAT32_MAX = float(np.finfo(np.float32).max)
 
@@ -88,7 +90,8 @@ def program_of(
         listed = saved.schema[name].holds_lists
         holds_text = TEXTS in workflow.record.get(HOLDS, {}).get(name, "")
         operators = groups[name].operators
-        column, learnt = column_program(name, operators, spec, listed, holds_text)
+        is_canonical = workflow.spelling >= CANONICAL
+        column, learnt = column_program(name, operators, spec, listed, holds_text, is_canonical)
         if (most := saved.schema[name].max_list_length) is not None:  # the loader cuts lists
             column["slices"].append([0, most])
         columns.append(column)
@@ -127,6 +130,7 @@ def column_program(
     spec: ColumnSpec | None,
     lists: bool,
     holds_text: bool = False,
+    is_canonical: bool = True,
 ) -> tuple[dict[str, Any], dict[str, Vocabulary]]:
     """A column of a program, and the vocabulary that it needs by name.
 
@@ -134,6 +138,7 @@ def column_program(
         spec: What the features document says of it; `None` if the workflow takes it as it is.
         lists: Whether it holds lists.
         holds_text: Whether it holds texts, where no vocabulary of its values says so.
+        is_canonical: Whether a text that spells a number is spelled as that number.
     """
     vocabularies = {}
     for one in operators:
@@ -149,7 +154,7 @@ def column_program(
         "lists": lists,
         "separator": spec and spec.separator,
         "slices": list(_slices(operators, spec)),
-        **_reading(spec, operators, holds_text),
+        **_reading(spec, operators, holds_text, is_canonical),
     }
     column["steps"] += [
         {"kind": one.kind, **one.served(name)}
@@ -213,7 +218,9 @@ def _slices(operators: Sequence[Any], spec: ColumnSpec | None) -> Iterator[list[
             yield [one.start, one.end] if has_start else [0, one.start]
 
 
-def _reading(spec: ColumnSpec | None, operators: Sequence[Any], holds_text: bool) -> dict[str, Any]:
+def _reading(
+    spec: ColumnSpec | None, operators: Sequence[Any], holds_text: bool, is_canonical: bool
+) -> dict[str, Any]:
     """How a column's values are read, and its steps.
 
     What `distrain.etl` reads of a table with types is read: `takes` has the kinds of values.
@@ -230,17 +237,15 @@ def _reading(spec: ColumnSpec | None, operators: Sequence[Any], holds_text: bool
         to, takes = "text", ("text",)
     elif as_ in CALENDAR:
         has_epoch = spec is not None and spec.epoch is not None
-        to, takes = "time", (("integer",) if has_epoch else ("time", "text"))
+        to, takes = "time", (_VALUES if has_epoch else ("time", "text"))
         whole = taken == "categories"
         steps.append({"kind": "calendar", "part": as_, "whole": whole})
     elif taken == "numbers":
-        to, takes = "number", (_NUMBERS if as_ in (AS_IS, None) else (*_NUMBERS, "text"))
+        to, takes = "number", (_NUMBERS if as_ == AS_IS else (*_NUMBERS, "text"))
     elif as_ == AS_IS:  # what stands in a table is taken as it is
         takes = tuple(kind for kind in _ANY if kind != "integer") if holds_text else ("integer",)
-    elif as_ is None:
-        takes = ("text", "decimal") if holds_text else ("integer", "number", "bool")
-    elif as_ == "integer":
-        takes = (*_NUMBERS, "text")
+    elif as_ in (None, "integer"):
+        takes = _VALUES
     is_number = taken == "numbers" and not any(isinstance(one, Categorify) for one in operators)
     if is_number and spec is not None:
         clips = [one for one in operators if isinstance(one, Clip)]
@@ -254,6 +259,7 @@ def _reading(spec: ColumnSpec | None, operators: Sequence[Any], holds_text: bool
         "takes": list(takes),
         "epoch": None if spec is None else spec.epoch,
         "is_whole": taken == "numbers" and as_ == "integer",
+        "is_canonical": is_canonical and to == "text" and as_ is None,
         "steps": steps,
     }
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from distrain.scoring.serving.raw_values import refuse
 RAW_GRAPH = "raw.onnx"
 
 _MODEL, _MISSING = "model/", ".missing"
-_HOW = ("lists", "separator", "epoch")
+_HOW = ("lists", "separator", "epoch", "is_canonical")
 _MOST_BYTES = 1 << 30
 """Of the texts of a column's values: a file of ONNX ends at 2 GiB."""
 _NO_BYTES = "unknown texts are spread by their bytes, which ONNX does not see"
@@ -29,9 +29,9 @@ class RawInput:
     """A raw column of the graph."""
 
     name: str
-    # "text", "integer", "number" (float64, NaN where a value is missing), "time" (int64,
-    # microseconds from 1970 to what the clock shows), or "presence": the graph takes `NAME.missing`
-    # alone
+    # "text" (numbers spelled as `canonical` does), "integer", "number" (float64, NaN where a value
+    # is missing), "time" (int64, microseconds since 1970, of times with a zone in UTC), or
+    # "presence": the graph takes `NAME.missing` alone
     kind: str
     column: str  # a column of the program that is read from it so
     lists: bool  # whether its values lie in `NAME.values`, and how many a row has in `NAME.lengths`
@@ -56,8 +56,7 @@ class RawInput:
         if self.lists:
             found[f"{self.name}.lengths"] = np.array(lengths, np.int64)
         if self.kind == "time":
-            clock, _ = values
-            values = [None if np.isnat(one) else int(one.astype(np.int64)) for one in clock]
+            values = [None if np.isnat(one) else int(one.astype(np.int64)) for one in values]
         if self.kind != "number":
             found[self.missing] = np.array([one is None for one in values], bool).reshape(shape)
             values = [EMPTY.get(self.kind) if one is None else one for one in values]
@@ -67,17 +66,16 @@ class RawInput:
 
 
 def raw_inputs(
-    program: Program, targets: Sequence[Mapping[str, Any]], zoned: Collection[str]
+    program: Program, targets: Sequence[Mapping[str, Any]]
 ) -> tuple[list[RawInput], dict[str, str]]:
     """The raw columns that the graph takes, and why columns have no form in ONNX, by name.
 
     Args:
         targets: As of `manifest.json`.
-        zoned: Raw columns of times with a zone.
     """
     columns = program.document["columns"]
     outputs = {name for target in targets for name in target["columns"]}
-    unserved = {c["name"]: why for c in columns if (why := _mistake(c, program, outputs, zoned))}
+    unserved = {c["name"]: why for c in columns if (why := _mistake(c, program, outputs))}
     inputs = []
     for source in dict.fromkeys(column["source"] for column in columns):
         readings = [column for column in columns if column["source"] == source]
@@ -97,13 +95,9 @@ def raw_inputs(
     return inputs, unserved
 
 
-def _mistake(
-    column: Mapping[str, Any], program: Program, outputs: set[str], zoned: Collection[str]
-) -> str | None:
+def _mistake(column: Mapping[str, Any], program: Program, outputs: set[str]) -> str | None:
     if BETWEEN_TEXTS in column["source"]:
         return "cross: ONNX cannot join texts so"
-    if column["source"] in zoned:
-        return f"as: {column['source']} has a time zone"
     if column["slices"]:
         return "list_slice: the graph takes whole lists"
     if column["source"] in outputs:

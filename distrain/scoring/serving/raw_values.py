@@ -21,9 +21,14 @@ Array = np.ndarray[Any, np.dtype[Any]]
 _NONE, _INT64 = type(None), range(-(2**63), 2**63)
 FIRST_TIME, END_OF_TIMES = -62_135_596_800_000_000, 253_402_300_800_000_000
 """Microseconds since 1970 of the years 1 and 10000, between which calendars count."""
+_CURRENCY = re.compile(r"^(-?)[$€£¥] ?|[ \xa0]?[€£¥]$")
+_TRUTH = {"true": "1", "false": "0"}
 _EPOCHS = {"s": 1_000_000, "ms": 1000, "us": 1}
 _MISSING_TYPES = ("NAType", "NaTType")
 _NUMBER = re.compile(r"-?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?|-?inf(inity)?|-?nan", re.A | re.I)
+_NUMERAL = re.compile(
+    r"-?(0|[1-9]\d*)(\.\d+([eE][-+]?\d{1,3})?|[eE][-+]?\d{1,3})|-0|(?i:true|false)", re.A
+)
 _WHOLE = re.compile(r"-?\d+|0[xX][0-9a-fA-F]{1,16}", re.A)
 _TIME = re.compile(
     r"(\d{4})-(\d\d)-(\d\d)"
@@ -45,10 +50,17 @@ def refuse(bad: Any, problem: str) -> None:
         raise UnusableValue(int(np.argmax(bad)), problem)
 
 
-def to_texts(values: Any, takes: frozenset[str], _text: Any, _spec: Any) -> list[Any]:
-    if "text" in takes and set(map(type, values)) <= {str, _NONE}:
+def to_texts(values: Any, takes: frozenset[str], _text: Any, spec: Any) -> list[Any]:
+    is_canonical = spec.get("is_canonical", False)
+    if not is_canonical and "text" in takes and set(map(type, values)) <= {str, _NONE}:
         return list(values)
-    return each(partial(_as_text, takes=takes), values)
+    return each(partial(_as_text, takes=takes, is_canonical=is_canonical), values)
+
+
+def texts_of_any(values: Iterable[Any]) -> list[Any]:
+    """Return the texts of single values of any types."""
+    kinds = frozenset(["text", "bool", "integer", "number", "decimal", "time"])
+    return each(partial(_as_text, takes=kinds, is_canonical=False), values)
 
 
 def to_integers(values: Any, takes: frozenset[str], _text: Any, _spec: Any) -> list[Any]:
@@ -74,13 +86,9 @@ def to_numbers(values: Any, takes: frozenset[str], text: Any, spec: Mapping[str,
     return np.array(found, np.float64)
 
 
-def to_times(
-    values: Any, takes: frozenset[str], text: Any, spec: Mapping[str, Any]
-) -> tuple[Array, Array]:
+def to_times(values: Any, takes: frozenset[str], text: Any, spec: Mapping[str, Any]) -> Array:
     as_time = partial(_as_time, takes=takes, pattern=text["timestamp"], epoch=spec["epoch"])
-    found = [(None, None) if pair is None else pair for pair in each(as_time, values)]
-    local, utc = (np.array([pair[side] for pair in found], "M8[us]") for side in (0, 1))
-    return local, utc
+    return np.array(each(as_time, values), "M8[us]")
 
 
 def to_presence(values: Any, _takes: Any, _text: Any, _spec: Any) -> list[Any]:
@@ -136,10 +144,11 @@ def _kind_in(value: Any, takes: frozenset[str]) -> str:
     return kind
 
 
-def _as_text(value: Any, takes: frozenset[str]) -> str:
+def _as_text(value: Any, takes: frozenset[str], is_canonical: bool) -> str:
     kind = _kind_in(value, takes)
     if kind == "text":  # of a member of an enumeration its value, as Arrow takes it
-        return str.__str__(value)
+        text = str.__str__(value)
+        return canonical(text) if is_canonical else text
     if kind == "bool":
         return "true" if value else "false"
     if kind == "integer":
@@ -152,6 +161,15 @@ def _as_text(value: Any, takes: frozenset[str]) -> str:
         shortest = repr(value) if type(value) is float else str(value)
         return _plain(f"{Decimal(shortest):f}" if "e" in shortest else shortest)
     return str(value)
+
+
+def canonical(text: str) -> str:
+    """Return a text that spells a number or truth value as that value is spelled."""
+    if not _NUMERAL.fullmatch(text):
+        return text
+    if text.lower() in ("true", "false"):
+        return text.lower()
+    return text if np.isinf(float(text)) else _plain(f"{Decimal(text):f}")
 
 
 def _plain(digits: str) -> str:
@@ -174,7 +192,8 @@ def _time_text(value: Any) -> str:
 def _as_integer(value: Any, takes: frozenset[str]) -> int:
     kind = _kind_in(value, takes)
     if kind == "text":
-        trimmed = value.strip()
+        trimmed = canonical(value.strip())
+        trimmed = _TRUTH.get(trimmed, trimmed)
         if not _WHOLE.fullmatch(trimmed):
             raise ValueError(f"{value!r} is not a whole number")
         is_hex = trimmed[:2] in ("0x", "0X")
@@ -193,7 +212,7 @@ def _as_number(value: Any, takes: frozenset[str], point: str | None) -> float:
     kind = _kind_in(value, takes)
     if kind != "text":
         return float(value)
-    trimmed = value.strip().replace(",", ".") if point == "," else value.strip()
+    trimmed = _plain_amount(value.strip(), point or ".")
     if trimmed.lower() in ("true", "false"):
         return float(trimmed.lower() == "true")
     if not _NUMBER.fullmatch(trimmed):
@@ -201,27 +220,33 @@ def _as_number(value: Any, takes: frozenset[str], point: str | None) -> float:
     return float(trimmed)
 
 
-def _as_time(
-    value: Any, takes: frozenset[str], pattern: str | None, epoch: str | None
-) -> tuple[int, int]:
-    """A time as its clock shows it and in UTC, microseconds since 1970."""
+def _plain_amount(text: str, point: str) -> str:
+    """Return an amount such as `$1,234.56` as plain digits with a decimal point."""
+    text = _CURRENCY.sub(r"\1", text)
+    mark = "," if point == "." else "."
+    if re.fullmatch(rf"-?\d{{1,3}}([{mark}]\d{{3}})+([{point}]\d+)?", text, re.A):
+        text = text.replace(mark, "")
+    return text if point == "." else text.replace(",", ".")
+
+
+def _as_time(value: Any, takes: frozenset[str], pattern: str | None, epoch: str | None) -> int:
+    """Return microseconds since 1970, of a time with a zone in UTC."""
     if epoch is not None:
         counted = _as_integer(value, takes)
-        local = utc = _in_microseconds(counted, epoch)
+        found = _in_microseconds(counted, epoch)
     elif _kind_in(value, takes) == "text":
-        local = utc = _parsed(value, pattern)
+        found = _parsed(value, pattern)
     elif isinstance(value, np.datetime64):
-        local = utc = int(value.astype("M8[us]").astype(np.int64))
+        found = int(value.astype("M8[us]").astype(np.int64))
     elif isinstance(value, datetime):
         offset = value.utcoffset() or timedelta()
-        since: Any = value.replace(tzinfo=None) - datetime(1970, 1, 1)
-        local = since // timedelta(microseconds=1)
-        utc = local - offset // timedelta(microseconds=1)
+        since: Any = value.replace(tzinfo=None) - datetime(1970, 1, 1) - offset
+        found = since // timedelta(microseconds=1)
     else:
-        local = utc = (value.toordinal() - date(1970, 1, 1).toordinal()) * 86_400_000_000
-    if not FIRST_TIME <= utc < END_OF_TIMES:
+        found = (value.toordinal() - date(1970, 1, 1).toordinal()) * 86_400_000_000
+    if not FIRST_TIME <= found < END_OF_TIMES:
         raise ValueError(f"{value!r} is not a time of the years 1 to 9999")
-    return local, utc
+    return found
 
 
 def _parsed(text: str, pattern: str | None) -> int:

@@ -87,19 +87,15 @@ def _encode(values: list[Any], step: Mapping[str, Any], known: Mapping[str, Any]
     return numbers
 
 
-def _calendar(times: tuple[Array, Array], step: Mapping[str, Any], _: Any) -> Any:
+def _calendar(times: Array, step: Mapping[str, Any], _: Any) -> Any:
     """A part of times, as numbers or as whole numbers."""
-    local, utc = times
-    missing = np.isnat(local)
-    if step["part"] == "seconds":
-        found = utc.astype(np.int64) / 1e6
-    else:
-        found = calendar_part(local.astype(np.int64), step["part"])
+    missing, clock = np.isnat(times), times.astype(np.int64)
+    found = clock / 1e6 if step["part"] == "seconds" else calendar_part(clock, step["part"])
     return _with_gaps(found, missing) if step["whole"] else np.where(missing, np.nan, found)
 
 
 def calendar_part(clock: Any, part: str) -> Any:
-    """A part of times, int64, of microseconds from 1970 to what a clock shows.
+    """A part of times, int64, of microseconds since 1970.
 
     Source: Hinnant, "chrono-Compatible Low-Level Date Algorithms", `civil_from_days`.
     """

@@ -96,6 +96,9 @@ def rank_memory(
         "table weights": sum(table.weight_bytes for table in tables.tables),
         "table state": sum(table.optimizer_bytes for table in tables.tables),
         "dense parameters": dense_bytes(probe.dense_values, train.optimizer.kind),
+        # Gaps, and the weights that averages replace while rows are scored; those of tables are in
+        # their weights.
+        "average of dense parameters": 0 if train.ema is None else 8 * probe.dense_values,
         "embeddings and their gradient": min(embeddings, step),
         "activations": max(0, step - embeddings),
         "routes": (2 + train.route_ahead) * route_bytes(tables, probe.categorical, rows),

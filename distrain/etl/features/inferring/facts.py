@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -11,24 +12,20 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from distrain.etl.features.bad_values import BadValues
-from distrain.etl.features.times import has_calendar, is_time, times_of
-from distrain.etl.features.values import numbers_of
+from distrain.etl.features.document import FormatSpec
+from distrain.etl.features.numerals import numbers_of
+from distrain.etl.features.times import is_time, times_of
 from distrain.etl.lists import Lists, holds_lists
 from distrain.vocabulary import is_text
 
 Kind = Literal["empty", "number", "text", "truth", "time", "list", "other"]
 
 NULL_TEXTS = ("NULL", "null", "NA", "N/A", "NaN", "nan", "None", "none", "\\N", "?", "-")
-TIME_PATTERNS = (
-    "%d.%m.%Y %H:%M:%S",
-    "%d.%m.%Y %H:%M",
-    "%d.%m.%Y",
-    "%m/%d/%Y %H:%M:%S",
-    "%m/%d/%Y %H:%M",
-    "%m/%d/%Y",
-    "%d/%m/%Y %H:%M:%S",
-    "%d/%m/%Y %H:%M",
-    "%d/%m/%Y",
+TIME_PATTERNS = tuple(
+    f"{day}{year}{clock}"
+    for day in ("%d.%m.", "%m/%d/", "%d/%m/")
+    for clock in (" %H:%M:%S", " %H:%M", "")
+    for year in ("%Y", "%y")
 )
 MOST = 3e38
 """What numbers beyond it are taken for; float32 ends there."""
@@ -78,12 +75,12 @@ class Facts:
         return self.kind == "number" and bool((self.numbers == np.floor(self.numbers)).all())
 
 
-def facts_of(name: str, values: pa.Array) -> Facts:
+def facts_of(name: str, values: pa.Array, text: FormatSpec | None = None) -> Facts:
     stored = str(values.type)
     null_texts: tuple[str, ...] = ()
     if is_text(values.type):
         stored = "text"
-        values, null_texts = _without_null_texts(values)
+        values, null_texts = _without_null_texts(values, text)
     missing = values.null_count
     if pa.types.is_floating(values.type):
         missing = int(pc.sum(values.is_null(nan_is_null=True)).as_py() or 0)
@@ -99,10 +96,12 @@ def facts_of(name: str, values: pa.Array) -> Facts:
     if holds_lists(values.type):
         return _list_facts(values, common)
     if is_text(values.type):
-        return _text_facts(values.drop_null(), common)
+        return _text_facts(values.drop_null(), common, text)
     if pa.types.is_boolean(values.type):
         return Facts(kind="truth", **common, **_counted(values))
-    if is_time(values.type) and has_calendar(values.type):
+    if is_time(values.type):
+        if getattr(values.type, "tz", None):  # times with a zone are read in UTC
+            values = values.cast(pa.timestamp(values.type.unit, "UTC"))
         return _time_facts(values, None, common)
     dtype = values.type
     if pa.types.is_integer(dtype) or pa.types.is_floating(dtype) or pa.types.is_decimal(dtype):
@@ -110,31 +109,46 @@ def facts_of(name: str, values: pa.Array) -> Facts:
     return Facts(kind="other", **common)
 
 
-def _without_null_texts(values: pa.Array) -> tuple[pa.Array, tuple[str, ...]]:
+def _without_null_texts(
+    values: pa.Array, text: FormatSpec | None
+) -> tuple[pa.Array, tuple[str, ...]]:
     found = pc.is_in(values, value_set=pa.array(NULL_TEXTS, values.type))
     if not pc.any(found).as_py():
         return values, ()
     kept = pc.if_else(found, pa.scalar(None, values.type), values)
-    if kept.null_count == len(kept) or not _spells_numbers(kept.drop_null()):
+    if kept.null_count == len(kept) or not spells_numbers(kept.drop_null(), text):
         return values, ()
     return kept, tuple(sorted(pc.unique(values.filter(found)).to_pylist()))
 
 
-def _spells_numbers(values: pa.Array) -> bool:
-    if len(values) > _TRIED_FIRST and not _spells_numbers(values[:_TRIED_FIRST]):
+def decimal_point_of(columns: Sequence[pa.Array]) -> Literal[".", ","]:
+    """Return the mark before the fractions of the columns' numbers."""
+
+    def have(point: Literal[".", ","]) -> bool:
+        text = FormatSpec(decimal_point=point)
+        return any(
+            pc.any(pc.match_substring(one, point)).as_py() and spells_numbers(one.drop_null(), text)
+            for one in columns
+        )
+
+    return "," if not have(".") and have(",") else "."
+
+
+def spells_numbers(values: pa.Array, text: FormatSpec | None) -> bool:
+    if len(values) > _TRIED_FIRST and not spells_numbers(values[:_TRIED_FIRST], text):
         return False  # to find each of many bad values takes long
     try:
-        return bool(np.isfinite(numbers_of(values).to_numpy(zero_copy_only=False)).all())
+        return bool(np.isfinite(numbers_of(values, text).to_numpy(zero_copy_only=False)).all())
     except BadValues:
         return False
 
 
-def _text_facts(values: pa.Array, common: dict[str, Any]) -> Facts:
+def _text_facts(values: pa.Array, common: dict[str, Any], text: FormatSpec | None) -> Facts:
     lower = pc.unique(pc.utf8_lower(values)).to_pylist()
     if set(lower) <= {"true", "false"}:
         return Facts(kind="truth", **common, **_counted(values))
-    if _spells_numbers(values):
-        numbers = numbers_of(values)
+    if spells_numbers(values, text):
+        numbers = numbers_of(values, text)
         whole = numbers.cast(pa.int64(), safe=False)
         are_whole = pc.all(pc.equal(whole.cast(pa.float64(), safe=False), numbers)).as_py()
         found = whole if are_whole else numbers

@@ -17,7 +17,7 @@ from distrain.etl.bad_lines import BadLineTally
 from distrain.etl.features.bad_values import BadValues
 from distrain.etl.features.config import FeatureConfig
 from distrain.etl.features.document import FormatSpec
-from distrain.etl.features.inferring.facts import Facts, facts_of
+from distrain.etl.features.inferring.facts import Facts, decimal_point_of, facts_of
 from distrain.etl.features.inferring.suggest import (
     Suggestion,
     Target,
@@ -39,7 +39,7 @@ from distrain.etl.texts import TextRange, read_pieces
 from distrain.schema import LABEL
 from distrain.spec import parse_yaml
 from distrain.storage import InputFile
-from distrain.vocabulary import mistake_of_name
+from distrain.vocabulary import is_text, mistake_of_name
 
 _MOST_FILES = 8
 _TEXT_BYTES = 16 << 20
@@ -181,7 +181,12 @@ def infer_features(files: Sequence[InputFile], most_rows: int = SAMPLE_ROWS) -> 
         DataError: A file cannot be read, or no column is left to learn from.
     """
     sample = sampled(files, most_rows)
-    columns = [facts_of(name, sample.table[name].combine_chunks()) for name in sample.file.columns]
+    values = {name: sample.table[name].combine_chunks() for name in sample.file.columns}
+    if sample.file.delimiter not in ("", ","):
+        point = decimal_point_of([one for one in values.values() if is_text(one.type)])
+        layout = sample.text.model_copy(update={"decimal_point": point})
+        sample = replace(sample, text=layout)
+    columns = [facts_of(name, one, sample.text) for name, one in values.items()]
     target, weight = target_of(columns), weight_of(columns)
     more = more_targets_of(columns, target)
     taken = {target.column, *(one.column for one in more), *(weight[:1] if weight else ())}
@@ -320,6 +325,8 @@ def _format(sample: Sample, columns: Sequence[Facts]) -> dict[str, Any]:
             found["null_values"] = ["", *nulls]
     if sample.text.encoding != "utf-8":
         found["encoding"] = sample.text.encoding
+    if sample.text.decimal_point != ".":
+        found["decimal_point"] = sample.text.decimal_point
     patterns = [facts.pattern for facts in columns if facts.pattern]
     if patterns:
         found["timestamp"] = patterns[0]

@@ -71,6 +71,8 @@ def suggestion_of(facts: Facts, is_typed: bool) -> Suggestion:
     reason = _why_left_out(facts)
     if reason:
         return Suggestion(facts, left_out=reason)
+    if part_for_validation(facts) is not None:
+        return Suggestion(facts, left_out="it says which rows are for validation")
     match facts.kind:
         case "time":
             return Suggestion(facts, _of_time(facts))
@@ -229,6 +231,7 @@ def _of_time(facts: Facts) -> tuple[Feature, ...]:
 
 def target_of(columns: Sequence[Facts]) -> Target:
     """A guess at what is to be predicted, of two values if there is such a column."""
+    columns = [facts for facts in columns if part_for_validation(facts) is None] or columns
     pairs = [facts for facts in columns if _is_pair(facts)]
     answers = _named_answers(columns)
     named = [facts for facts in pairs if facts.name in answers]
@@ -352,7 +355,30 @@ def windows_of(columns: Sequence[Facts]) -> tuple[dict[str, Any], str] | None:
     return None
 
 
+def part_for_validation(facts: Facts) -> str | None:
+    """Return the value of a column such as `split` whose rows are for validation.
+
+    >>> part_for_validation(Facts("split", "text", "text", 9, 0, few=("train", "test")))
+    'test'
+    """
+    parts = {str(value).lower(): str(value) for value in facts.few}
+    known = _TRAIN | _TEST | _VALID
+    if facts.kind != "text" or not (parts.keys() & _TRAIN and parts.keys() <= known):
+        return None
+    others = [parts[name] for names in (_TEST, _VALID) for name in sorted(parts.keys() & names)]
+    return others[0] if others else None
+
+
+_TRAIN = {"train", "training"}
+_TEST = {"test", "testing", "holdout"}
+_VALID = {"valid", "validation", "val", "dev", "eval"}
+
+
 def split_of(columns: Sequence[Facts], target: Target) -> tuple[dict[str, Any], str]:
+    for facts in columns:
+        if (part := part_for_validation(facts)) is not None:
+            of_part: dict[str, Any] = {"by": "column", "column": facts.name, "equals": part}
+            return of_part, f"{facts.name} says which rows are for it; all other rows train"
     for facts in columns:
         if facts.kind == "time" and not facts.missing and facts.distinct > _FEW_TIMES:
             times = microseconds(facts.times)
