@@ -51,7 +51,8 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_report_and_comparison_show_the_figures_of_the_summary(run: Path) -> None:
     data = read_run_data(run)
     summary = data.summary
-    assert summary["stopped_early"] and summary["model_step"] < data.valid[-1].step
+    assert summary["stopped_early"]
+    assert summary["model_step"] < data.valid[-1].step
     rows = dict(outcome_rows(data))
     assert rows["AUC"].startswith(f"{summary['auc']:.5f}")
     shown = {name: text for name, text in compare([data]).outcomes}  # noqa: C416
