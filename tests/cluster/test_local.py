@@ -88,7 +88,8 @@ def test_a_worker_that_never_comes_back_ends_the_cluster_with_a_reason(status):
     nanny = FakeNanny(status)
     cluster = FakeCluster(nanny)
     cluster.scheduler = SimpleNamespace(workers={}, close=cluster.close)
-    cluster.distrain_replacer = replacer = WorkerReplacer(cluster)
+    replacer = WorkerReplacer(cluster)
+    cluster.__dict__["distrain_replacer"] = replacer
 
     async def checks():
         for now_s in range(int(GIVE_UP_S) + 1):

@@ -84,8 +84,14 @@ else:
 def joining(port: int, rank: int, num_ranks: int) -> subprocess.Popen[str]:
     own = {"RANK": str(rank), "WORLD_SIZE": str(num_ranks), "MASTER_PORT": str(port)}
     environment = {**os.environ, **own, "MASTER_ADDR": "127.0.0.1"}
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    return subprocess.Popen([sys.executable, "-c", JOINS], env=environment, text=True, **pipes)
+    return subprocess.Popen(
+        [sys.executable, "-c", JOINS],
+        env=environment,
+        text=True,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
 
 
 @pytest.mark.slow

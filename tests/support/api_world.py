@@ -146,7 +146,8 @@ def served(
         send_bytes: The size of sockets' send buffers; 0: the system's.
     """
     if server is None:
-        quick = {"log_level": "warning", "lifespan": "off", "timeout_graceful_shutdown": 2}
+        quick: dict[str, Any] = {"log_level": "warning", "lifespan": "off"}
+        quick["timeout_graceful_shutdown"] = 2
         server = uvicorn.Server(uvicorn.Config(app, proxy_headers=False, **quick))
     with socket.create_server(("127.0.0.1", 0), backlog=512) as bound:
         if send_bytes:

@@ -231,9 +231,9 @@ class _Gang:
 
     def run(self, work: dict[str, Any], deadline_s: float) -> str:
         """Have each rank do some work; return the first trouble."""
-        for pipe in self.ranks:
+        for fork_pipe in self.ranks:
             with contextlib.suppress(BrokenPipeError):  # read below as its end
-                pipe.send(work)
+                fork_pipe.send(work)
         waiting = set(self.ranks)
         while waiting:
             ready = wait(waiting, deadline_s - time.monotonic())

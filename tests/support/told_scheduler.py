@@ -105,7 +105,7 @@ class ToldScheduler:
     def state(self, job_id: str) -> str | None:
         """A job's state; `None` if it is not here."""
         job = self.coordinator.lifecycle.jobs.get(job_id)
-        return job and str(job.state)
+        return None if job is None else str(job.state)
 
     def is_running(self, job_id: str) -> bool:
         return self.state(job_id) == "running"

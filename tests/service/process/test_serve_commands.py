@@ -17,7 +17,7 @@ from distrain.cli.main import cli
 from distrain.errors import DistrainError, InputError
 from distrain.run_paths import RunPaths
 from distrain.runs import RunFile, ServiceMark
-from distrain.service.process import check_service, checks
+from distrain.service.process import check_service
 from distrain.service.settings import ClusterProfile, Settings
 from distrain.service.store import JobChange, open_store
 from distrain.service.store.errors import DatabaseInUse, NotThere
@@ -257,7 +257,7 @@ def test_the_variable_for_the_configuration_is_for_all_commands(prepared, tmp_pa
 def test_a_check_that_fails_twice_says_both(prepared, tmp_path, monkeypatch):
     (tmp_path / "data").chmod(0o755)
     full = shutil.disk_usage(tmp_path)._replace(free=2**20)
-    monkeypatch.setattr(checks.shutil, "disk_usage", lambda _: full)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: full)
     told = json.loads(prepared("check", "--json", code=1))
     mend = [found["mend"] for found in told if found["name"] == "data_dir"]
     assert mend == [f"chmod 700 {tmp_path / 'data'}", "Free space."]
