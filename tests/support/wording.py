@@ -8,7 +8,13 @@ ARGS="tests/FOLDER --update" JOBS=0` writes the file again; the difference is fo
 import os
 import re
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
+
+import pytest
+
+E = TypeVar("E", bound=BaseException)
 
 _HEAD = re.compile(r"^## (.+)$", re.MULTILINE)
 _ADDRESS = re.compile(r"\b0x[0-9a-f]{6,}")
@@ -81,6 +87,27 @@ class Wording:
         self._numbers[self._test] += 1
         number = self._numbers[self._test]
         self._golden.check(self._test + (f" #{number}" if number > 1 else ""), text.strip())
+
+    def refused(
+        self, error: type[E], function: Callable[..., object], *arguments: object, **where: object
+    ) -> E:
+        """Call a function, which must raise; compare fields of the error's `where`, and its text.
+
+        Args:
+            error: The class of the error, or one above it.
+            function: What to call, with the arguments that follow.
+            arguments: What it gets.
+            where: Names of places, such as `column`, and what the error must say of each.
+
+        Returns:
+            The error.
+        """
+        with pytest.raises(error) as caught:
+            function(*arguments)
+        found = getattr(caught.value, "where", {})
+        assert {name: found.get(name) for name in where} == where
+        self(caught.value)
+        return caught.value
 
 
 def is_alone() -> bool:
