@@ -20,7 +20,6 @@ pytestmark = pytest.mark.usefixtures("undrawn")
 
 FULL = "No space left on device"
 BIG_MODEL = ("--set", "model.hidden=[600, 600]")
-DASK = ("--set", "resources={backend: dask, num_ranks: 2, device: cpu}")
 
 
 def leave_room(disk: Path, size_bytes: int, ballast: str = "ballast") -> None:
@@ -74,13 +73,6 @@ def test_predict_on_a_full_disk(
     assert_nothing_left(out)
 
 
-def test_a_schema_on_a_full_disk(tiny_disk: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    leave_room(tiny_disk, 0)
-    out = tiny_disk / "schema.pbtxt"
-    assert_one_screen(tell(capsys, "schema", "criteo", "--out", out), 1, FULL, out)
-    assert_nothing_left(out)
-
-
 def test_a_model_too_large_for_the_disk_ends_the_job(
     tiny_disk: Path, job: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -90,14 +82,6 @@ def test_a_model_too_large_for_the_disk_ends_the_job(
     assert_nothing_left(run / "model")
     summary = json.loads((run / "summary.json").read_text())
     assert (summary["state"], summary["reason"]) == ("failed", "OutputError")
-
-
-@pytest.mark.slow
-def test_a_rank_on_a_cluster_with_a_full_disk(tiny_disk: Path, job: Path) -> None:
-    run = tiny_disk / "run"
-    done = run_distrain("train", job, "--run-dir", run, *BIG_MODEL, *DASK)
-    assert_one_screen(done, 100, "rank 0", FULL, run / "model", "reason: OutputError")
-    assert_nothing_left(run / "model")
 
 
 @pytest.mark.parametrize("room", [0, 8192, 16384])

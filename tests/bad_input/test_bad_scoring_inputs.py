@@ -70,15 +70,6 @@ def test_a_bad_model(
     assert_nothing_left(out)
 
 
-def test_evaluate_on_a_bad_row(
-    prepared: Path, model: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    file = prepared / "valid" / "part-0.parquet"
-    changed("label", 0.5)(file)
-    done = tell(capsys, "evaluate", model, file)
-    assert_one_screen(done, 1, file, "row group: 1", "column: label", "'label' is 0.5")
-
-
 @pytest.mark.slow
 def test_predict_itself_on_its_own_workers(prepared: Path, model: Path) -> None:
     file = prepared / "valid" / "part-0.parquet"

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import distrain.etl.features.joins as joins_module
-from distrain.errors import DataError, SpecError
+from distrain.errors import DataError
 from distrain.etl import (
     FeatureConfig,
     PrepRequest,
@@ -183,17 +183,6 @@ def test_a_large_side_table_is_refused(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(joins_module, "MOST_BYTES", 100)
     said = refused(tmp_path, joins=[join(save(tmp_path / "s.csv", SIDE))])
     assert "the side table takes more than" in said
-
-
-def test_all_mistakes_in_joins_are_told_at_once() -> None:
-    joins = [
-        {"file": "a.csv", "key": "town", "columns": ["x", "y"]},
-        {"file": "b.csv", "key": "k", "columns": {"town": "t", "x": "z"}},
-    ]
-    with pytest.raises(SpecError) as caught:
-        FeatureConfig.parse(document(joins=joins))
-    assert "joins.0.key: 'town' comes from joins.1, which is not before it" in str(caught.value)
-    assert "joins.1.columns: joins.0 brings 'x' too" in str(caught.value)
 
 
 def test_a_side_table_that_changes_during_a_run_is_told(

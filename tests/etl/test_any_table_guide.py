@@ -1,25 +1,19 @@
 """docs/any-table.md's guide, from `--infer` to scores, on a table of the test and on a real one."""
 
-import datetime
 import json
-import random
 import subprocess
 import sys
 from collections.abc import Callable
-from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import yaml
 
 from distrain.etl import FeatureConfig
 
-NUM_ROWS = 6000
-START = datetime.datetime(2024, 1, 1)
 TRAIN = {
     "train.global_batch_size": 512,
     "train.epochs": 6,
@@ -47,28 +41,6 @@ def distrain(tmp_path: Path) -> Callable[..., str]:
         return done.stdout
 
     return run
-
-
-def made_rows() -> list[dict[str, Any]]:
-    """Rows whose answer depends on a text, a time, a decimal, a truth value and a list."""
-    source = random.Random(7)
-    rows = []
-    for number in range(NUM_ROWS):
-        at = START + datetime.timedelta(minutes=13 * number)
-        row: dict[str, Any] = {
-            "visit": f"v{number:07d}",
-            "shop": source.choice(["north", "south", None, *"abcdefgh"]),
-            "at": at,
-            "price": Decimal(source.randint(100, 99_999)) / 100,
-            "member": source.random() < 0.3,
-            "seen": source.choices(["cup", "tea", "pot", "jam", "bun"], k=source.randint(0, 4)),
-        }
-        score = 2.0 * (row["shop"] == "north") - 2.0 * (row["shop"] is None)
-        score += 1.5 * row["member"] + 2.0 * ("tea" in row["seen"]) - 1.5 * ("jam" in row["seen"])
-        score += (at.hour >= 18) - float(row["price"]) / 400
-        row["bought"] = int(source.random() < 1 / (1 + np.exp(-score)))
-        rows.append(row)
-    return rows
 
 
 def follow(
@@ -101,28 +73,6 @@ def auc_of(scores: Path) -> float:
     positive = labels.sum()
     above = ranks[labels].sum() - positive * (positive - 1) / 2
     return float(above / positive / (len(labels) - positive))
-
-
-@pytest.mark.release
-@pytest.mark.slow
-def test_from_a_table_to_scores(distrain: Callable[..., str], tmp_path: Path) -> None:
-    rows = made_rows()
-    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "visits.parquet", row_group_size=1000)
-    features, summary, scores = follow(distrain, tmp_path, Path("visits.parquet"))
-    kinds = {name: column.kind for name, column in features.document.columns.items()}
-    assert kinds == {
-        "shop": "categorical",
-        "at_hour": "categorical",
-        "at_weekday": "categorical",
-        "price": "continuous",
-        "member": "categorical",
-        "seen": "categorical",
-    }
-    assert features.document.target.column == "bought"
-    found = pq.read_table(scores)
-    assert found["label"].to_pylist() == [row["bought"] for row in rows[-600:]]
-    assert auc_of(scores) > 0.75
-    assert summary["state"] == "succeeded"
 
 
 @pytest.mark.slow

@@ -6,7 +6,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import fsspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -18,7 +17,6 @@ from distrain.etl import Categorify, ColumnGroup, PrepRequest, PrepResult, Workf
 from distrain.etl.counting import (
     MemoryPlan,
     plan_memory,
-    read_counts_table,
     spilling,
     write_counts,
 )
@@ -27,7 +25,7 @@ from distrain.etl.days.growing import VocabularyBefore, write_learnt_files, writ
 from distrain.etl.days.learning import Learnt, Limits, learn
 from distrain.etl.lookups import forget_workflow
 from distrain.etl.operators import Counts
-from distrain.etl.operators.counts import NUM_BUCKETS, added_up, buckets_of, in_buckets, joined
+from distrain.etl.operators.counts import NUM_BUCKETS, added_up, buckets_of, joined
 
 VALUES = st.one_of(
     st.lists(st.one_of(st.none(), st.integers(-5, 5), st.integers(-(2**63), 2**63 - 1))),
@@ -143,17 +141,6 @@ def drawn(number: int) -> int:
     return x ^ x >> 31
 
 
-def test_counts_lie_in_the_order_of_their_buckets() -> None:
-    counts = Counts(pa.array(range(1000)), pa.array(range(1000)), nulls=3)
-    in_order, begins = in_buckets(counts)
-    buckets = buckets_of(in_order.values)
-    assert (np.diff(buckets.astype(int)) >= 0).all()
-    assert begins.tolist() == np.searchsorted(buckets, np.arange(NUM_BUCKETS + 1)).tolist()
-    assert in_order.values.equals(in_order.counts)
-    assert in_order.nulls == 3
-    assert added_up(in_order).values.equals(counts.values)  # each once, by value
-
-
 @given(st.lists(st.tuples(st.sampled_from([0, 7, -(2**63), 2**63 - 1, 2**40]), st.integers(1, 3))))
 @pytest.mark.parametrize("scale", [1, 2**33])
 def test_integers_far_apart_and_large_counts_add_up(
@@ -165,33 +152,6 @@ def test_integers_far_apart_and_large_counts_add_up(
     for value, count in pairs:
         wanted[value] += scale * count
     assert dict(zip(found.values.to_pylist(), found.counts.to_pylist(), strict=True)) == wanted
-
-
-def test_each_count_is_added_up_twice_on_average_however_many_parts_there_are(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    added: list[int] = []
-    merge = Categorify.merge
-
-    def counted(self: Categorify, *states: Counts) -> Counts:
-        added.append(sum(len(state.values) for state in states))
-        return merge(self, *states)
-
-    monkeypatch.setattr(Categorify, "merge", counted)
-    operator = Categorify()
-    for num_parts in (50, 400):
-        added.clear()
-        for values in (range(num_parts * 100), [5, 7] * (num_parts * 50)):  # distinct, and not
-            array = pa.array(list(values))
-            sink = spilling._Sink(operator, str(tmp_path / "counts"), 16_000)
-            entries = 0
-            for part in range(num_parts):
-                state = operator.fit(array.slice(part * 100, 100))
-                entries += len(state.values)
-                sink.add(state)
-            sink.close()
-            assert sum(added) <= 2 * entries + 1000
-            added.clear()
 
 
 @pytest.fixture
@@ -387,24 +347,6 @@ def test_memory_is_shared_out_among_threads_and_too_little_is_refused() -> None:
         plan_memory(Workers((4, 0)), 700 * mib, 64 * mib)
     assert caught.value.where["at least"] == 320 + 4 * 128
     plan_memory(Workers((4, 0)), 832 * mib, 64 * mib)
-
-
-def test_counts_that_are_gone_are_told(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="counted or sorted cannot be read") as caught:
-        read_counts(str(tmp_path / "gone.arrow"), range(NUM_BUCKETS))
-    assert caught.value.where["file"] == str(tmp_path / "gone.arrow")
-
-
-def test_counts_in_a_store_are_mapped_not_held() -> None:
-    place = "memory://staging-of-counts/0.arrow"
-    counts = Counts(pa.array(np.arange(200_000)), pa.array(np.ones(200_000, np.int64)))
-    write_counts(counts, place)
-    held = pa.total_allocated_bytes()
-    table = read_counts_table(place)
-    assert pa.total_allocated_bytes() - held < table.nbytes // 10
-    assert sorted(table["value"].to_pylist()) == list(range(200_000))
-    fsspec.filesystem("memory").rm("/staging-of-counts", recursive=True)
-    assert set(table["count"].to_pylist()) == {1}
 
 
 @pytest.mark.parametrize("make", [int, "v{}".format], ids=["integers", "strings"])

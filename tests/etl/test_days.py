@@ -38,7 +38,7 @@ from distrain.etl.days.learning import KEPT_BUCKETS, Limits, learn
 from distrain.etl.operators import NUM_BUCKETS, Counts
 from distrain.etl.operators.counts import buckets_of
 from distrain.etl.saved_vocabulary import SavedVocabulary
-from distrain.vocabulary import FIRST_OOV_ID, Vocabulary
+from distrain.vocabulary import Vocabulary
 
 MANY = 1 << 20
 WORDS = st.sampled_from(["", "a", "b", "c", "d", "é", "ü" * 40, "x", "y", "z"])
@@ -163,47 +163,6 @@ def test_a_first_day_is_what_a_fit_gives(day: list[str], operator: Categorify) -
     found = learned(operator, counts_of(day), keep=MANY).vocabulary
     assert content(found) == content(wanted)
     assert found.values.type == wanted.values.type
-
-
-@settings(max_examples=15, deadline=None)
-@given(DAY, DAY, OPERATORS)
-def test_what_had_an_id_keeps_it(old: list[str], day: list[str], operator: Categorify) -> None:
-    before = learned(operator, counts_of(old))
-    after = learned(operator, counts_of(day), before)
-    rows = pa.array([*old, *day, None, "never seen"])
-    was, now = before.vocabulary.encode(rows), after.vocabulary.encode(rows)
-    had = (was >= before.vocabulary.first_value_id) | (was < FIRST_OOV_ID)
-    assert (now[had] == was[had]).all()
-    # The hash ids lie before those of values: who has none still has the bucket that it had.
-    has_none = now < after.vocabulary.first_value_id
-    assert (now[has_none] == was[has_none]).all()
-    if set(day) <= set(before.vocabulary.values.to_pylist()):
-        assert after.vocabulary.values.equals(before.vocabulary.values)
-
-
-@settings(max_examples=8, deadline=None)
-@given(DAY, DAY, DAY, st.integers(0, 4))
-def test_with_kept_counts_the_same_values_have_ids_in_one_step_or_two(
-    first: list[str], second: list[str], third: list[str], freq_threshold: int
-) -> None:
-    operator = Categorify(freq_threshold)
-    fitted = learned(operator, counts_of(first), keep=MANY)
-    after_second = learned(operator, counts_of(second), fitted, MANY)
-    two = learned(operator, counts_of(third), after_second, MANY).vocabulary
-    one = learned(operator, counts_of([*second, *third]), fitted, MANY).vocabulary
-    counts = [
-        dict(zip(v.values.to_pylist(), v.counts.to_pylist(), strict=True)) for v in (one, two)
-    ]
-    assert counts[0] == counts[1]
-    assert one.oov_observed == two.oov_observed
-    num_early = len(after_second.vocabulary.values)
-    assert two.values.slice(0, num_early).equals(after_second.vocabulary.values)
-    # What passes in one day gets the same ids, whichever days without new values follow.
-    known = set(fitted.vocabulary.values.to_pylist())
-    quiet = [value for value in third if value in known]
-    one_step = learned(operator, counts_of([*second, *quiet]), fitted, MANY).vocabulary
-    two_steps = learned(operator, counts_of(quiet), after_second, MANY).vocabulary
-    assert content(one_step) == content(two_steps)
 
 
 def test_the_kept_counts_are_bounded_whatever_the_pieces() -> None:

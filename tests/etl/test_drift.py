@@ -150,19 +150,6 @@ def test_large_numbers_that_float32_hardly_tells_apart_are_warned_of(
     assert "normalize: true keeps them apart" in told
 
 
-def test_a_workflow_that_does_not_say_what_it_was_fitted_on_tells_means_alone(
-    prep: Callable[..., PrepResult], fitted: PrepResult
-) -> None:
-    file = fitted.out / "workflow" / "workflow.json"
-    document = json.loads(file.read_text())
-    del document["fitted_on"]
-    file.write_text(json.dumps(document))
-    rows = table(13, DAY_2, missing_ages=8)
-    other = prep("other", rows, saved_workflow=fitted.out / "workflow")
-    assert {one.what for one in other.drifted} == {"mean"}
-    assert other.train.unknown_share["shop"] == round(10 / 15, 6)
-
-
 def test_a_saved_workflow_is_passed_on_with_all_that_it_says(
     prep: Callable[..., PrepResult], fitted: PrepResult
 ) -> None:

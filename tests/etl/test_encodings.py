@@ -69,15 +69,6 @@ def test_quantile_buckets_are_those_of_the_sorted_values(
     assert fitted.transform("x", pa.array(values, pa.float64())).to_pylist() == wanted
 
 
-def test_quantiles_of_any_numbers_share_them_out() -> None:
-    rng = np.random.default_rng(0)
-    values = np.append(rng.lognormal(0, 5, 4000) * rng.choice([-1, 1], 4000), [0.0, -0.0])
-    operator = QuantileBuckets(8)
-    fitted = operator.with_fitted({"x": operator.finish(operator.fit(pa.array(values)))})
-    found = fitted.transform("x", pa.array(values)).to_numpy()
-    assert np.abs(np.bincount(found) - 500).max() < 12
-
-
 @quick
 @given(st.lists(st.tuples(words, words), min_size=2, max_size=2))
 def test_a_cross_is_one_category_for_equal_rows_alone(rows: list[tuple[str, str]]) -> None:
@@ -251,32 +242,6 @@ def test_a_table_in_memory_has_the_values_of_training_rows_with_folds_alone(tmp_
         Workflow(groups).fit([rows])
     with pytest.raises(InputError, match="a history cannot list a"):
         Workflow(groups, history=History("b", "at", 3, ("a",)))
-
-
-@pytest.mark.parametrize(
-    ("column", "said"),
-    [
-        ({"kind": "categorical", "buckets": [3, 1]}, "each above the one before"),
-        ({"kind": "categorical", "buckets": []}, "one number or more"),
-        ({"kind": "categorical", "buckets": {"quantiles": 1}}, "quantiles"),
-        ({"kind": "categorical", "buckets": {"quantiles": 10**9}}, "quantiles"),
-        ({"kind": "categorical", "buckets": "log_square", "as": "text"}, "buckets are of numbers"),
-        ({"kind": "categorical", "cross": ["a"]}, "two columns or more"),
-        ({"kind": "categorical", "cross": []}, "two columns or more"),
-        ({"kind": "categorical", "cross": ["a", "y"]}, "'y' is the target"),
-        ({"kind": "categorical", "cross": ["a", "b"], "from": "a"}, "cross goes without from"),
-        ({"kind": "continuous", "cross": ["a", "b"]}, "set count or target_mean"),
-        ({"kind": "continuous", "hash_buckets": 4}, "set count or target_mean"),
-        ({"kind": "continuous", "count": True, "fill": 0}, "count goes without fill"),
-        ({"kind": "continuous", "missing_flag": True, "log": True}, "goes without log"),
-        ({"kind": "continuous", "target_mean": {"smoothing": 0}}, "greater than 0"),
-    ],
-)
-def test_a_document_that_asks_for_what_cannot_be_is_refused(
-    column: dict[str, Any], said: str
-) -> None:
-    with pytest.raises(SpecError, match=said):
-        FeatureConfig.parse({"target": "y", "columns": {"c": column}})
 
 
 def test_classes_have_no_mean_and_a_cross_no_lists(tmp_path: Path, client: Client) -> None:

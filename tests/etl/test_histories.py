@@ -16,7 +16,7 @@ from click.testing import CliRunner
 from hypothesis import given, settings, strategies as st
 
 from distrain.cli.saved.evaluate import command as evaluate
-from distrain.errors import DataError, InputError, SpecError
+from distrain.errors import DataError, InputError
 from distrain.etl import ColumnGroup, FeatureConfig, History, PrepRequest, Workflow, prepare
 from distrain.etl.counting import MemoryPlan
 from distrain.etl.histories import forget_events, make_histories, ordering
@@ -152,20 +152,6 @@ def test_times_are_times_or_numbers() -> None:
     for times in (pa.array([5], pa.duration("s")), pa.array(["5"]), pa.array([5], pa.time32("s"))):
         with pytest.raises(DataError, match="is neither times nor numbers"):
             seconds_of("at", times)
-
-
-def test_small_parts_are_sampled_in_their_middle(tmp_path: Path) -> None:
-    history = History("user", "time", 3, ("number", "time"))
-    workflow = Workflow((ColumnGroup(("number",), ()),), history=history)
-    workflow.save(str(tmp_path / "workflow"))
-    rows = [(key, key) for key in reversed(range(100))]
-    pq.write_table(table_of(rows, texts=False), tmp_path / "log.parquet")
-    part = Part(str(tmp_path / "log.parquet"), (0,), 100, "log", first_row=0)
-    names = ("user", "time")
-    given = (part, str(tmp_path / "workflow"), Lookups(None, (), 1), names)
-    spill = ordering.spill_events(*given, str(tmp_path / "spill.arrow"))
-    assert spill.samples == ((50, 50.0),)
-    forget_workflow()
 
 
 DOCUMENT: dict[str, Any] = {
@@ -322,16 +308,3 @@ def test_a_workflow_in_python_lists_the_events_of_parquet(client: Any, tmp_path:
     for name in ("number", "history_number", "history_time"):
         assert found[name].to_pylist() == wanted[name].to_pylist()
     assert Workflow.load(out / "workflow").history == history
-
-
-@pytest.mark.parametrize(
-    ("history", "said"),
-    [
-        ({"of": ["itm"]}, "names itm, which is no feature"),
-        ({"of": ["item", "item"]}, "each once"),
-        ({"keep": 0}, "greater than or equal to 1"),
-    ],
-)
-def test_mistakes_of_a_history_are_told(history: dict[str, Any], said: str) -> None:
-    with pytest.raises(SpecError, match=said):
-        FeatureConfig.parse({**DOCUMENT, "history": {**DOCUMENT["history"], **history}})

@@ -166,15 +166,6 @@ def test_values_that_do_not_come_again_are_no_ids(tmp_path: Path) -> None:
     assert inferred.left_out["basket"].startswith("its values do not come again")
 
 
-def test_whole_numbers_by_somebodys_name_are_ids_as_text_too(tmp_path: Path) -> None:
-    numbers = [7 * (n % 50) for n in range(200)]
-    table = {"customer": [str(n) for n in numbers], "shop": numbers, "amount": numbers}
-    inferred = inferred_of(tmp_path, table | {"again": [0, 1] * 100})
-    kinds = {name: column.kind for name, column in inferred.features.document.columns.items()}
-    assert kinds == {"customer": "categorical", "shop": "categorical", "amount": "continuous"}
-    assert "# The guess: the last column of two values; is it the answer?\n" in inferred.text
-
-
 def test_guesses_of_targets(tmp_path: Path) -> None:
     def target(**columns: Any) -> Any:
         rows = {"item": [f"i{n % 9}" for n in range(60)], **columns}

@@ -106,32 +106,6 @@ def test_other_operators_work_on_items() -> None:
     np.testing.assert_allclose([value for row in found for value in row], wanted, rtol=1e-6)
 
 
-def test_only_kept_items_count_for_the_vocabulary() -> None:
-    table = pa.table({"words": [["a", "b", "b"], ["c", "b"], []]})
-    group = ColumnGroup(("words",), (ListSlice(1), Categorify()))
-    fitted = Workflow((group,)).fit([table])
-    assert fitted.transform(table)["words"].to_pylist() == [[3], [4], []]
-    assert fitted.cardinalities == {"words": 5}
-
-
-def test_a_saved_workflow_does_the_same(tmp_path: Path) -> None:
-    table = pa.table({"seen": [["a", "b"], ["b"]], "last": ["b", "c"]})
-    group = ColumnGroup(("seen", "last"), (ListSlice(-1), Categorify(domain="item")))
-    with pytest.raises(DataError, match="ListSlice cuts lists, and the column holds string"):
-        Workflow((group,)).fit([table])
-    group = ColumnGroup(("seen", "last"), (Categorify(domain="item"),))
-    cut = ColumnGroup(("words",), (ListSlice(-1), Categorify()))
-    table = table.append_column("words", table["seen"])
-    fitted = Workflow((group, cut)).fit([table])
-    fitted.save(tmp_path)
-    assert sorted(p.name for p in (tmp_path / "categories").glob("unique*")) == [
-        "unique.item.parquet",
-        "unique.words.parquet",
-    ]
-    assert Workflow.load(tmp_path).transform(table).equals(fitted.transform(table))
-    assert Workflow.load(tmp_path).domains == {"seen": "item", "last": "item"}
-
-
 @pytest.mark.parametrize("others", [(("item",), Categorify()), (("x",), Categorify(domain="item"))])
 def test_vocabularies_of_one_name(others: tuple[Any, Any]) -> None:
     shared = ColumnGroup(("seen", "last"), (Categorify(domain="item"),))

@@ -1,6 +1,5 @@
 """Vocabularies looked up in files that are mapped into memory."""
 
-import os
 from pathlib import Path
 from typing import Any
 
@@ -123,15 +122,3 @@ def test_pages_of_a_large_vocabulary_are_given_back(tmp_path: Path) -> None:
         elif name and line.startswith("Rss:"):
             resident[name] = int(line.split()[1])
     assert (resident["keys"], resident["places"]) == (0, 0)
-
-
-def test_lookups_hold_no_descriptors_however_many_columns_there_are(tmp_path: Path) -> None:
-    held = []
-    for column in range(5):
-        whole = vocabulary(["a", "b"] if column % 2 else [5, 7], 1)
-        (tmp_path / f"{column}").mkdir()
-        held.append(through_files(tmp_path / f"{column}", whole, 100))
-    # Other files of this process are opened and closed meanwhile, so only the lookups' own count.
-    links = [os.path.realpath(file) for file in Path("/proc/self/fd").iterdir()]
-    assert not [link for link in links if link.startswith(str(tmp_path))]
-    assert [len(lookup.values) for lookup in held] == [2] * 5

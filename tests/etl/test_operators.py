@@ -124,13 +124,6 @@ def test_normalize_tells_infinite_values_of_any_part_from_nan(parts: list[list[f
     assert caught.value.hint == "A value is NaN: put FillMissing before Normalize."
 
 
-def test_normalize_refuses_infinite_values() -> None:
-    operator = Normalize()
-    state = operator.fit(pa.array([1.0, math.inf]))
-    with pytest.raises(DataError, match="no mean and standard deviation"):
-        operator.finish(state)
-
-
 def naive_ids(
     train: list[object], new: list[object], threshold: int, max_size: int, num_buckets: int
 ) -> list[int]:
@@ -193,23 +186,6 @@ def test_categorify_equals_the_loop_however_the_rows_are_cut(
     assert max(ids.to_pylist(), default=0) < vocabulary.cardinality
     observed = vocabulary.nulls_observed + vocabulary.oov_observed
     assert observed + sum(vocabulary.counts.to_pylist()) == len(train)
-
-
-@quick
-@given(small_integers, small_integers, small_integers)
-def test_merging_counts_is_associative(
-    a: list[int | None], b: list[int | None], c: list[int | None]
-) -> None:
-    operator = Categorify()
-    x, y, z = (operator.fit(int_array(values)) for values in (a, b, c))
-
-    def content(state: Counts) -> tuple[dict[int, int], int]:
-        pairs = zip(state.values.to_pylist(), state.counts.to_pylist(), strict=True)
-        return dict(pairs), state.nulls
-
-    left = operator.merge(operator.merge(x, y), z)
-    assert content(left) == content(operator.merge(x, operator.merge(y, z)))
-    assert content(left) == content(operator.merge(x, y, z))
 
 
 @pytest.mark.parametrize(

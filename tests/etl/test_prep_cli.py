@@ -66,15 +66,6 @@ def test_options_reach_the_run_and_the_summary_tells(
     assert pq.read_metadata(out / "train" / "part-00000.parquet").num_row_groups == 2
 
 
-def test_a_bad_line_is_an_error_of_the_tree(
-    in_process: list[dict[str, Any]], tmp_path: Path, raw: Path
-) -> None:
-    result = run(raw, "--out", tmp_path / "out", "--delimiter", ",")
-    assert isinstance(result.exception, DataError)
-    assert result.exception.where["line"] == 51
-    assert not (tmp_path / "out").exists()
-
-
 def test_a_missing_input_is_found_before_a_cluster_starts(
     in_process: list[dict[str, Any]], tmp_path: Path
 ) -> None:
@@ -229,9 +220,3 @@ def test_the_end_says_what_is_next(
     assert f"next: distrain predict RUN {again}/train --out {again}-scores" in said
     said = run(*saved, "--out", tmp_path / "learnt", "--update").output
     assert "--set train.init_from=RUN" in said
-
-
-def test_the_help_says_which_defaults_are_not_with_config() -> None:
-    said = " ".join(CliRunner().invoke(command, ["--help"]).output.split())
-    for default in ("6", "10M", "0"):
-        assert f"[default: ({default}; not with --config, whose document says it)]" in said

@@ -216,28 +216,6 @@ def test_an_output_that_is_moved_is_refused_and_one_that_failed_leaves_nothing(
     assert store.find(f"{BUCKET}/half/train") == []
 
 
-def test_what_was_left_half_is_never_read_while_it_is_made_anew_nor_after_that_failed(
-    store: Any,
-) -> None:
-    out = f"s3://{BUCKET}/halves"
-    half = Claim(out, None, "")
-    store.pipe_file(f"{out}/part-00000.parquet", b"PAR1")
-    half.to(MOVING)
-    half.end()
-
-    def failing() -> None:
-        with whole_output(out) as place:
-            with pytest.raises(DataError, match="not finished"):
-                list_inputs(out)
-            store.pipe_file(f"{place}/part-00000.parquet", b"PAR1")
-            raise RuntimeError
-
-    with pytest.raises(RuntimeError):
-        failing()
-    store.invalidate_cache()
-    assert store.find(f"{BUCKET}/halves") == []
-
-
 def uploads(store: Any) -> list[str]:
     """The objects of which something has arrived, and that are not there yet."""
     found = store.call_s3("list_multipart_uploads", Bucket=BUCKET)

@@ -201,22 +201,3 @@ def test_other_formats_are_named(tmp_path: Path, head: bytes, name: str) -> None
     (tmp_path / "raw").write_bytes(head + b"....")
     with pytest.raises(DataError, match=f"{name} files are not supported"):
         detect_format(str(tmp_path / "raw"))
-
-
-def test_lines_of_an_object_store_are_read_to_their_ends() -> None:
-    object_stores = pytest.importorskip("object_stores")
-    lines = [b"x" * (n % 150) for n in range(900)]
-    content = b"\n".join(lines)
-    with object_stores.serving("raw-lines") as filesystem:
-        filesystem.pipe("raw-lines/day_0", content)
-        file = InputFile("s3://raw-lines/day_0", len(content))
-        ranges = plan_ranges(file, None, 9_000)
-        blocks = [b"".join(piece for _, piece in read_pieces(t, 9_000)) for t in ranges]
-    assert b"".join(blocks) == content
-    assert len(blocks) == len(content) // 9_000 + 1
-
-
-def test_a_line_that_goes_on_for_ever_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "raw").write_bytes(b"x" * (3 << 20))
-    with pytest.raises(DataError, match="no line end within 1,048,576 bytes"):
-        list(read_pieces(TextRange(str(tmp_path / "raw"), 0, 100), 100))

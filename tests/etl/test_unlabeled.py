@@ -198,18 +198,6 @@ def test_a_kept_column_of_json_lines_has_the_type_of_the_first_ones(
         prep(path, features=FEATURES, keep=("id",))
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"unlabeled": True}, "unlabeled rows need a saved workflow"),
-        ({"unlabeled": True, "saved_workflow": "w", "update": True}, "teach it nothing"),
-    ],
-)
-def test_unlabeled_rows_are_for_a_fitted_workflow(options: dict[str, Any], message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        PrepRequest(("a",), out="o", **options)
-
-
 def test_columns_to_keep_are_there_and_have_names_of_their_own(
     prep: Callable[..., PrepResult], tmp_path: Path
 ) -> None:

@@ -1,6 +1,5 @@
 """Operators in a row, saved and loaded."""
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -100,15 +99,6 @@ def test_an_unusable_saved_workflow_is_refused(tmp_path, text: str | None, messa
         (tmp_path / "workflow.json").write_text(text)
     with pytest.raises(DataError, match=message):
         Workflow.load(tmp_path)
-
-
-def test_the_document_is_json_with_a_version(tmp_path) -> None:
-    small_workflow().fit([TABLE]).save(tmp_path)
-    document = json.loads((tmp_path / "workflow.json").read_text())
-    assert document["version"] == 1
-    kinds = [operator["kind"] for operator in document["groups"][0]["operators"]]
-    assert kinds == ["FillMissing", "Clip", "LogOp", "Normalize"]
-    assert document["groups"][0]["operators"][3]["moments"]["I1"]["count"] == 5
 
 
 def test_what_cannot_work_is_refused() -> None:

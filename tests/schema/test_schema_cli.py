@@ -71,28 +71,3 @@ def test_errors_pass_through(tmp_path):
         run(tmp_path / "none.pbtxt")
     with pytest.raises(SchemaError, match="no schema in the folder"):
         run(tmp_path)
-
-
-def test_help_shows_examples():
-    assert "distrain schema data/ --json" in run("--help").stdout
-
-
-def test_a_large_schema_is_printed_line_by_line(tmp_path):
-    columns = [{"name": f"c{number}", "tags": ["categorical"]} for number in range(600)]
-    columns[7] |= {"cardinality": 12_345, "dtype": "int64"}
-    path = tmp_path / "schema.json"
-    path.write_text(json.dumps({"columns": columns}))
-    done = CliRunner().invoke(command, [str(path)], catch_exceptions=False)
-    lines = done.output.splitlines()
-    assert lines[0].split() == [
-        "column",
-        "dtype",
-        "tags",
-        "cardinality",
-        "embedding",
-        "dim",
-        "list",
-    ]
-    assert lines[8].split() == ["c7", "int64", "categorical", "12,345"]
-    assert lines[8].index("12,345") + len("12,345") == lines[0].index("cardinality") + 11
-    assert lines[-1] == "600 columns"

@@ -46,18 +46,6 @@ class Interrupted(BaseException):
     folder: Any
 
 
-def test_a_file_appears_when_it_is_whole_and_not_before(tmp_path):
-    final = tmp_path / "new" / "folder" / "out.bin"
-    with whole_file(final) as partial:
-        partial.write_bytes(b"half")
-        assert not final.exists()
-        assert partial.parent == final.parent
-        assert partial.name.startswith(".out.bin.partial-")
-        partial.write_bytes(b"whole")
-    assert final.read_bytes() == b"whole"
-    assert names(final.parent) == ["out.bin"]
-
-
 def test_an_existing_file_is_replaced_in_one_step(tmp_path):
     final = tmp_path / "out"
     final.write_text("old")
@@ -131,11 +119,6 @@ def test_a_file_in_the_middle_of_the_path_is_named_as_the_cause(tmp_path, whole)
     assert caught.value.where == {"path": str(tmp_path / "file" / "out")}
 
 
-def test_a_name_that_no_disk_takes_is_an_output_error(tmp_path):
-    with pytest.raises(OutputError, match="too long"), whole_dir(tmp_path / ("x" * 300)):
-        pytest.fail("the block must not run")
-
-
 def test_a_full_disk_is_told_and_nothing_is_left(tiny_disk):
     final = tiny_disk / "out"
     final.write_text("old")
@@ -160,24 +143,6 @@ def test_a_read_only_disk_is_told_early(tiny_disk):
     with pytest.raises(OutputError, match="Read-only file system") as caught:
         check_writable(tiny_disk / "runs")
     assert caught.value.hint == "That filesystem is read-only: choose another place."
-
-
-def test_a_full_disk_is_not_writable(tiny_disk):
-    with pytest.raises(OSError, match="No space left"):
-        (tiny_disk / "filler").write_bytes(bytes(2**21))
-    with pytest.raises(OutputError, match="No space left"):
-        check_writable(tiny_disk)
-    assert names(tiny_disk) == ["filler"]
-
-
-def test_a_folder_appears_when_it_is_whole(tmp_path):
-    final = tmp_path / "deep" / "out"
-    with whole_dir(final) as partial:
-        (partial / "inner").mkdir()
-        (partial / "inner" / "a").write_text("a")
-        assert not final.exists()
-    assert (final / "inner" / "a").read_text() == "a"
-    assert names(final.parent) == ["out"]
 
 
 def test_an_existing_folder_is_refused_before_any_work(tmp_path):
@@ -261,31 +226,6 @@ def test_the_slower_of_two_writers_does_not_replace_the_faster(tmp_path):
     assert names(tmp_path) == ["out"]
 
 
-def test_a_swap_that_fails_halfway_brings_the_old_folder_back(tmp_path):
-    final = tmp_path / "out"
-    final.mkdir()
-    (final / "old").write_text("old")
-
-    def replace():
-        with whole_dir(final, replace=True) as partial:
-            (partial / "new").write_text("new")
-            monkey.setattr(type(partial), "rename", flaky)
-
-    calls = []
-    rename = type(final).rename
-
-    def flaky(path, target):
-        calls.append(path)
-        if len(calls) == 2:
-            raise OSError(5, "Input/output error")
-        return rename(path, target)
-
-    with pytest.MonkeyPatch.context() as monkey, pytest.raises(OutputError, match="Input/output"):
-        replace()
-    assert names(final) == ["old"]
-    assert names(tmp_path) == ["out"]
-
-
 def test_a_killed_writer_leaves_no_name_that_looks_whole(tmp_path):
     script = """
 import os, sys
@@ -312,13 +252,6 @@ def test_a_folder_without_permission_is_told():
         with pytest.raises(OutputError, match="Permission denied") as caught:
             check_writable(folder)
     assert "permissions" in caught.value.hint
-
-
-def test_check_writable_tells_what_stands_in_the_way(tmp_path):
-    (tmp_path / "file").write_text("x")
-    with pytest.raises(OutputError) as caught:
-        check_writable(tmp_path / "file" / "inner")
-    assert caught.value.hint == "A part of the path is a file, not a folder."
 
 
 def test_translated_errors_tells_os_errors_with_and_without_a_number():

@@ -133,12 +133,6 @@ def test_who_waits_says_so_as_long_as_it_may(clock):
     assert not is_retrying()
 
 
-def test_who_gave_up_does_not_wait(clock):
-    with pytest.raises(Unavailable):
-        with_retries(failing(10**9), WHERE, 5)
-    assert not is_retrying()
-
-
 def test_pauses_grow_and_are_spread_by_a_fixed_rule():
     pauses = [pause_s(number, "a") for number in range(40)]
     assert pauses == [pause_s(number, "a") for number in range(40)]

@@ -160,36 +160,3 @@ def test_most_of_the_logit_is_easy_to_learn():
     never_missing = {column.name for column in CATEGORIES if not column.missing}
     pairs = [term for term, _ in TERMS if isinstance(term, PairTerm)]
     assert {name for pair in pairs for name in (pair.left, pair.right)} <= never_missing
-
-
-def test_a_plain_linear_model_comes_near_the_bayes_auc():
-    from sklearn.linear_model import LogisticRegression
-    from sklearn.preprocessing import StandardScaler
-
-    model, scale = PlantedModel.fit(0, SCALE, 0.25), 0.001
-    short = [c for c in CATEGORIES if c.cardinality(scale) <= 100]
-
-    def rows(split):
-        drawn = draw_features(0, split, 0, scale)
-        logits = model.logits(drawn)
-        labels = (drawn.coin < probabilities(logits)).astype(np.int32)
-        blocks = []
-        for column in INTEGERS:
-            x = np.log1p(np.maximum(drawn.integers[column.name], 0))
-            x[drawn.missing.get(column.name, np.zeros(len(x), bool))] = 0
-            blocks += [x, x**2, drawn.missing.get(column.name, np.zeros(len(x), bool))]
-        for column in short:
-            ids = drawn.ids[column.name].copy()
-            ids[drawn.missing.get(column.name, np.zeros(len(ids), bool))] = -1
-            blocks += [ids == value for value in range(-1, 12)]
-        half = CHUNK_ROWS // 2
-        return np.stack(blocks, 1).astype(np.float32)[:half], labels[:half], logits[:half]
-
-    x, y, _ = rows("train")
-    x_valid, y_valid, logits_valid = rows("valid")
-    scaler = StandardScaler().fit(x)
-    linear = LogisticRegression(C=0.01, solver="newton-cholesky")
-    linear.fit(scaler.transform(x), y)
-    reached = roc_auc_score(y_valid, linear.decision_function(scaler.transform(x_valid)))
-    best = roc_auc_score(y_valid, logits_valid)
-    assert reached - 0.5 > 0.8 * (best - 0.5)

@@ -10,7 +10,6 @@ from click.testing import CliRunner
 from distrain.cli.data.synth import command
 from distrain.cli.options import COUNT
 from distrain.errors import InputError
-from distrain.synth.generate import FORMATS
 
 
 @pytest.mark.parametrize(
@@ -43,22 +42,10 @@ def test_the_command_writes_the_data_and_names_the_next_step(tmp_path):
     ]
 
 
-def test_a_single_file_is_named_as_it_is(tmp_path):
-    words = ["--rows", "10", "--format", "parquet", "--out", str(tmp_path / "out")]
-    found = CliRunner().invoke(command, words, catch_exceptions=False)
-    assert f"prep {tmp_path}/out/train-00000.parquet --out" in found.output
-
-
 def test_bad_requests_reach_the_caller_as_our_errors(tmp_path):
     words = ["--rows", "0", "--out", str(tmp_path / "out")]
     with pytest.raises(InputError, match="rows is 0"):
         CliRunner().invoke(command, words, catch_exceptions=False)
-
-
-def test_the_command_offers_every_format():
-    (option,) = [p for p in command.params if p.name == "file_format"]
-    assert isinstance(option.type, click.Choice)
-    assert tuple(option.type.choices) == FORMATS
 
 
 def test_the_commands_file_loads_fast():
