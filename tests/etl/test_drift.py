@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from wording import Wording
 
 from distrain.cli.data.prepared import warn_of
 from distrain.errors import InputError
@@ -160,8 +162,6 @@ def test_a_saved_workflow_is_passed_on_with_all_that_it_says(
     assert json.loads((other.out / "workflow" / "workflow.json").read_text()) == document
 
 
-def test_bounds_below_zero_are_refused() -> None:
-    with pytest.raises(InputError, match="bound of the share is -1, below 0"):
-        DriftBounds(share=-1)
-    with pytest.raises(InputError, match="bound of the mean is nan"):
-        DriftBounds(mean=float("nan"))
+def test_bounds_below_zero_are_refused(wording: Wording) -> None:
+    wording.refused(InputError, partial(DriftBounds, share=-1))
+    wording.refused(InputError, partial(DriftBounds, mean=float("nan")))

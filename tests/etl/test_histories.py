@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 from hypothesis import given, settings, strategies as st
+from wording import Wording
 
 from distrain.cli.saved.evaluate import command as evaluate
 from distrain.errors import DataError, InputError
@@ -148,10 +149,9 @@ def test_histories_out_of_core_are_the_same_however_the_events_are_cut(
         forget_workflow()
 
 
-def test_times_are_times_or_numbers() -> None:
+def test_times_are_times_or_numbers(wording: Wording) -> None:
     for times in (pa.array([5], pa.duration("s")), pa.array(["5"]), pa.array([5], pa.time32("s"))):
-        with pytest.raises(DataError, match="is neither times nor numbers"):
-            seconds_of("at", times)
+        wording.refused(DataError, seconds_of, "at", times)
 
 
 DOCUMENT: dict[str, Any] = {
@@ -200,7 +200,7 @@ def items(folder: Path, split: str, column: str, workflow: Path) -> list[Any]:
 
 
 def test_prepared_rows_have_histories_and_later_days_those_of_the_log(
-    client: Any, tmp_path: Path
+    client: Any, tmp_path: Path, wording: Wording
 ) -> None:
     inputs = (write(tmp_path / "a.csv", LOG[:200]), write(tmp_path / "b.csv", LOG[200:]))
     features, out = FeatureConfig.parse(DOCUMENT), tmp_path / "out"
@@ -233,11 +233,11 @@ def test_prepared_rows_have_histories_and_later_days_those_of_the_log(
     prepare(later, client)
     found = items(tmp_path / "later", "train", "history_item", workflow)
     assert found == wanted_items(DAY_6, [*LOG, *DAY_6])
-    with pytest.raises(InputError, match="need the events before"):
-        prepare(PrepRequest(day, tmp_path / "none", saved_workflow=workflow), client)
-    with pytest.raises(InputError, match="need the events before") as told:
-        RawRows((), str(workflow), RawOptions()).check("--keep")
-    assert f"distrain prep RAW --workflow {workflow} --log FILE" in str(told.value)
+    wording.refused(
+        InputError, prepare, PrepRequest(day, tmp_path / "none", saved_workflow=workflow), client
+    )
+    told = wording.refused(InputError, RawRows((), str(workflow), RawOptions()).check, "--keep")
+    assert f"distrain prep RAW --workflow {workflow} --log FILE" in str(told)
 
 
 def trained(place: str, run: Path) -> list[Record]:

@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 from hypothesis import given, settings, strategies as st
+from wording import Wording
 
 from distrain.cli.data.prep import command
 from distrain.errors import DataError, OutputError
@@ -245,12 +246,12 @@ def test_the_command_writes_a_file_and_names_the_next_command(shop: Path, tmp_pa
     assert "Missing option '--out'" in run(shop).output
 
 
-def test_a_table_of_which_nothing_can_be_learnt_is_told(tmp_path: Path) -> None:
+def test_a_table_of_which_nothing_can_be_learnt_is_told(tmp_path: Path, wording: Wording) -> None:
     rows = {"y": [0, 1] * 50, "id": [f"{n}" for n in range(100)]}
     pq.write_table(pa.table(rows), tmp_path / "t.parquet")
-    with pytest.raises(DataError, match="no column is left to learn from") as caught:
-        infer(tmp_path / "t.parquet")
-    assert caught.value.where["id"] == "nearly unique: 100 values in 100 rows"
+    wording.refused(
+        DataError, infer, tmp_path / "t.parquet", id="nearly unique: 100 values in 100 rows"
+    )
 
 
 def inferred_of(folder: Path, table: dict[str, Any], name: str = "t.parquet") -> Inferred:
@@ -420,12 +421,10 @@ def test_a_column_of_times_that_cannot_split_rows_is_named_with_the_reason(tmp_p
     assert "no column of times was found" in inferred_of(tmp_path, table).text
 
 
-def test_a_torn_line_is_named_by_its_number_in_the_file(tmp_path: Path) -> None:
+def test_a_torn_line_is_named_by_its_number_in_the_file(tmp_path: Path, wording: Wording) -> None:
     rows = [f"{'ab'[n % 2]},{n % 2}" for n in range(1100)]
     (tmp_path / "t.csv").write_text("\n".join(["c,y", *rows, '"a,1', *rows]) + "\n")
-    with pytest.raises(DataError, match="lines that are no rows") as caught:
-        infer(tmp_path / "t.csv")
-    assert caught.value.where["line"] == 1102
+    wording.refused(DataError, infer, tmp_path / "t.csv", line=1102)
 
 
 def test_further_features_are_comments_that_prep_takes_without_their_sign(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings, strategies as st
+from wording import Wording
 
 from distrain.errors import DataError, InputError
 from distrain.etl import (
@@ -107,24 +109,22 @@ def test_other_operators_work_on_items() -> None:
 
 
 @pytest.mark.parametrize("others", [(("item",), Categorify()), (("x",), Categorify(domain="item"))])
-def test_vocabularies_of_one_name(others: tuple[Any, Any]) -> None:
+def test_vocabularies_of_one_name(others: tuple[Any, Any], wording: Wording) -> None:
     shared = ColumnGroup(("seen", "last"), (Categorify(domain="item"),))
     columns, operator = others
-    with pytest.raises(InputError, match="several vocabularies would be named item"):
-        Workflow((shared, ColumnGroup(columns, (operator,))))
+    wording.refused(InputError, Workflow, (shared, ColumnGroup(columns, (operator,))))
 
 
-def test_columns_of_a_domain_that_hold_different_things() -> None:
+def test_columns_of_a_domain_that_hold_different_things(wording: Wording) -> None:
     workflow = Workflow((ColumnGroup(("a", "b"), (Categorify(domain="d"),)),))
-    with pytest.raises(DataError, match="domain 'd' hold int64 and string"):
-        workflow.fit([pa.table({"a": [[1]], "b": ["x"]})])
+    wording.refused(DataError, workflow.fit, [pa.table({"a": [[1]], "b": ["x"]})])
 
 
-def test_a_value_that_cannot_be_used_names_its_row() -> None:
+def test_a_value_that_cannot_be_used_names_its_row(wording: Wording) -> None:
     workflow = Workflow((ColumnGroup(("prices",), (Clip(min=0),)),))
-    with pytest.raises(DataError, match="NaN or infinite") as caught:
-        workflow.transform(pa.table({"prices": [[1.0], [], [2.0, float("inf")]]}))
-    assert caught.value.where["row"] == 2
+    wording.refused(
+        DataError, workflow.transform, pa.table({"prices": [[1.0], [], [2.0, float("inf")]]}), row=2
+    )
 
 
 # ---- on a cluster ----
@@ -187,17 +187,18 @@ def test_lists_of_one_length(prep: Callable[..., Schema]) -> None:
     assert (words.is_list, words.is_ragged, words.value_count) == (True, False, (2, 2))
 
 
-def test_lists_in_one_file_only(prep: Callable[..., Schema]) -> None:
+def test_lists_in_one_file_only(prep: Callable[..., Schema], wording: Wording) -> None:
     workflow = Workflow((ColumnGroup(("words",), (Categorify(),)),))
     flat = pa.table({"label": [0], "words": ["a"]})
     lists = pa.table({"label": [0], "words": [["a"]]})
-    with pytest.raises(DataError, match="holds single values here and lists in an earlier file"):
-        prep(lists, flat, workflow=workflow)
+    wording.refused(DataError, partial(prep, lists, flat, workflow=workflow))
     nested = pa.table({"label": [0], "words": [[["a"]]]})
-    with pytest.raises(DataError, match="1 of 2 columns cannot be used"):
-        prep(nested, workflow=workflow)
-    with pytest.raises(DataError, match="holds string, but 'a' of the same domain holds int64"):
-        prep(
+    wording.refused(DataError, partial(prep, nested, workflow=workflow))
+    wording.refused(
+        DataError,
+        partial(
+            prep,
             pa.table({"label": [0], "a": [[1]], "b": ["x"]}),
             workflow=Workflow((ColumnGroup(("a", "b"), (Categorify(domain="d"),)),)),
-        )
+        ),
+    )

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings, strategies as st
+from wording import Wording
 
 from distrain.errors import DataError, InputError
 from distrain.etl import (
@@ -59,9 +60,8 @@ def test_clip_equals_the_loop(values: list[int | None], low: int | None, high: i
     assert clipped == [None if v is None else min(max(v, bottom), top) for v in values]
 
 
-def test_clip_refuses_crossed_bounds() -> None:
-    with pytest.raises(InputError, match="min 3 is above its max 1"):
-        Clip(3, 1)
+def test_clip_refuses_crossed_bounds(wording: Wording) -> None:
+    wording.refused(InputError, Clip, 3, 1)
 
 
 @quick
@@ -71,11 +71,8 @@ def test_log_equals_the_loop(values: list[int | None]) -> None:
     assert logs == [None if v is None else pytest.approx(math.log1p(v)) for v in values]
 
 
-def test_log_names_the_value_that_has_none() -> None:
-    with pytest.raises(DataError, match=r"log\(1 \+ x\) of -2") as caught:
-        LogOp().transform("I3", int_array([4, -2]))
-    assert caught.value.where["column"] == "I3"
-    assert "Clip" in str(caught.value.hint)
+def test_log_names_the_value_that_has_none(wording: Wording) -> None:
+    wording.refused(DataError, LogOp().transform, "I3", int_array([4, -2]), column="I3")
 
 
 @quick
@@ -112,16 +109,14 @@ def test_normalize_gives_mean_0_std_1_and_0_for_a_constant_column() -> None:
 @pytest.mark.parametrize(
     "parts", [[[math.inf], [1.0]], [[1.0], [-math.inf, math.inf]], [[], [-math.inf], [2.0]]]
 )
-def test_normalize_tells_infinite_values_of_any_part_from_nan(parts: list[list[float]]) -> None:
+def test_normalize_tells_infinite_values_of_any_part_from_nan(
+    parts: list[list[float]], wording: Wording
+) -> None:
     operator = Normalize()
     states = [operator.fit(pa.array(part, pa.float64())) for part in parts]
-    with pytest.raises(DataError) as caught:
-        operator.finish(operator.merge(*states))
-    assert caught.value.hint == "A value is infinite: put Clip before Normalize."
+    wording.refused(DataError, operator.finish, operator.merge(*states))
     states.append(operator.fit(pa.array([math.nan])))
-    with pytest.raises(DataError) as caught:
-        operator.finish(operator.merge(*states))
-    assert caught.value.hint == "A value is NaN: put FillMissing before Normalize."
+    wording.refused(DataError, operator.finish, operator.merge(*states))
 
 
 def naive_ids(
@@ -203,15 +198,12 @@ def test_categorify_takes_any_width_of_integers_and_strings(values: pa.Array) ->
     assert fitted.transform("C1", values).to_pylist() == [3, 4, 3, 1]
 
 
-def test_categorify_says_when_the_type_is_not_that_of_its_vocabulary() -> None:
+def test_categorify_says_when_the_type_is_not_that_of_its_vocabulary(wording: Wording) -> None:
     operator = Categorify()
     fitted = operator.with_fitted({"C1": operator.finish(operator.fit(int_array([1])))})
-    with pytest.raises(DataError, match="holds string, but its saved categories are int64"):
-        fitted.transform("C1", pa.array(["1"]))
-    with pytest.raises(DataError, match="does not fit into int64"):
-        operator.fit(pa.array([2**64 - 1], pa.uint64()))
-    with pytest.raises(InputError, match="freq_threshold is -1, below 0"):
-        Categorify(-1)
+    wording.refused(DataError, fitted.transform, "C1", pa.array(["1"]))
+    wording.refused(DataError, operator.fit, pa.array([2**64 - 1], pa.uint64()))
+    wording.refused(InputError, Categorify, -1)
 
 
 def test_a_column_without_values_has_ids_for_pad_null_and_unknown() -> None:
@@ -248,17 +240,14 @@ def test_a_vocabulary_is_saved_in_merlins_layout(tmp_path) -> None:
     assert loaded.encode(values).tolist() == vocabulary.encode(values).tolist()
 
 
-def test_a_damaged_vocabulary_is_named(tmp_path) -> None:
+def test_a_damaged_vocabulary_is_named(tmp_path, wording: Wording) -> None:
     vocabulary = Vocabulary(int_array([9, 5]), int_array([3, 2]))
     vocabulary.save(tmp_path, "C7")
     Vocabulary(int_array([9]), int_array([3])).save(tmp_path, "other")
     (tmp_path / "meta.other.parquet").rename(tmp_path / "meta.C7.parquet")
-    with pytest.raises(DataError, match="2 values, but the meta file says 1"):
-        Vocabulary.load(tmp_path, "C7")
+    wording.refused(DataError, Vocabulary.load, tmp_path, "C7")
     (tmp_path / "unique.C7.parquet").write_bytes(b"PAR1 no more")
-    with pytest.raises(DataError, match="cannot be read") as caught:
-        Vocabulary.load(tmp_path, "C7")
-    assert str(caught.value.where["file"]).endswith("unique.C7.parquet")
+    wording.refused(DataError, Vocabulary.load, tmp_path, "C7")
 
 
 @pytest.mark.parametrize("value", [2.302585092994046, -1e9 / 3, 1e-300])
@@ -288,24 +277,19 @@ def test_integers_beyond_2_to_the_53_are_taken_as_the_nearest_float() -> None:
     assert operator.transform("I1", values).to_pylist() == [2.0**53, -(2.0**62), 0.5, 0.0]
 
 
-def test_nan_is_no_number_to_clip_or_to_normalise() -> None:
+def test_nan_is_no_number_to_clip_or_to_normalise(wording: Wording) -> None:
     values = pa.array([float("nan"), -3.0, 9.0, None])
     got = Clip(min=0, max=5).transform("I1", values).to_pylist()
     assert np.isnan(got[0])
     assert got[1:] == [0.0, 5.0, None]
     operator = Normalize()
-    with pytest.raises(DataError) as caught:
-        operator.finish(operator.fit(values))
-    assert caught.value.hint == "A value is NaN: put FillMissing before Normalize."
+    wording.refused(DataError, operator.finish, operator.fit(values))
 
 
-def test_a_category_that_fits_no_integer_is_told_with_its_column() -> None:
+def test_a_category_that_fits_no_integer_is_told_with_its_column(wording: Wording) -> None:
     group = ColumnGroup(("C1", "C2"), (Categorify(),))
     table = pa.table({"C1": [1], "C2": pa.array([2**64 - 1], pa.uint64())})
-    with pytest.raises(DataError, match="does not fit into int64") as caught:
-        group.fit(0, group.columns, table)
-    assert caught.value.where == {"column": "C2"}
-    assert "as strings" in caught.value.hint
+    wording.refused(DataError, group.fit, 0, group.columns, table, column="C2")
 
 
 def test_strings_that_are_too_long_together_for_32_bit_offsets(monkeypatch) -> None:

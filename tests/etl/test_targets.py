@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from wording import Wording
 
 from distrain.errors import DataError
 from distrain.etl import FeatureConfig, PrepRequest, PrepResult, prepare
@@ -106,9 +107,8 @@ def test_windows_are_in_the_order_of_times_and_numbers(
     ],
 )
 def test_a_value_that_is_no_label_weight_or_time_is_refused(
-    client: Any, tmp_path: Path, column: str, value: Any, said: str
+    client: Any, tmp_path: Path, column: str, value: Any, said: str, wording: Wording
 ) -> None:
     table = {**TABLE, column: [*list(TABLE[column])[:-1], value]}
-    with pytest.raises(DataError) as caught:
-        prepared(client, tmp_path, DOCUMENT, table)
-    assert said in str(caught.value)
+    caught = wording.refused(DataError, prepared, client, tmp_path, DOCUMENT, table)
+    assert said in str(caught)

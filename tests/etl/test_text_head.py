@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from wording import Wording
 
 from distrain.errors import DataError
 from distrain.etl.features.document import FormatSpec
@@ -31,13 +32,12 @@ def looked_at(folder: Path, content: str, **text: object) -> list[str]:
     ],
 )
 def test_a_first_line_that_is_no_header_is_told_with_what_mends_it(
-    tmp_path: Path, content: str, problem: str, hint: str
+    tmp_path: Path, content: str, problem: str, hint: str, wording: Wording
 ) -> None:
-    with pytest.raises(DataError, match=problem) as caught:
-        looked_at(tmp_path, content)
-    assert str(tmp_path / "t.csv") == caught.value.where["file"]
-    assert hint in str(caught.value.hint)
-    assert len(str(caught.value)) < 500
+    caught = wording.refused(DataError, looked_at, tmp_path, content)
+    assert str(tmp_path / "t.csv") == caught.where["file"]
+    assert hint in str(caught.hint)
+    assert len(str(caught)) < 500
 
 
 def test_first_lines_that_are_headers_or_rows_stay_so(tmp_path: Path) -> None:

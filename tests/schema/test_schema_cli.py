@@ -47,13 +47,12 @@ def test_a_folder_and_the_preset(path):
     assert json.loads(run("criteo", "--json").stdout) == criteo_schema().to_json()
 
 
-def test_selection_and_removal(path):
+def test_selection_and_removal(path, wording):
     result = run(path, "--select", "categorical", "--select", "pair", "--json")
     assert [c["name"] for c in json.loads(result.stdout)["columns"]] == ["C1", "pair"]
     result = run("criteo", "--remove", "continuous", "--remove", "C1", "--json")
     assert len(json.loads(result.stdout)["columns"]) == 26
-    with pytest.raises(SchemaError, match="Did you mean 'label'"):
-        run("criteo", "--select", "lable")
+    wording.refused(SchemaError, run, "criteo", "--select", "lable")
 
 
 def test_conversion(path, tmp_path):
@@ -66,8 +65,6 @@ def test_conversion(path, tmp_path):
     assert result.stderr == f"Wrote {out}: 5 columns.\n"
 
 
-def test_errors_pass_through(tmp_path):
-    with pytest.raises(SchemaError, match="no such schema file"):
-        run(tmp_path / "none.pbtxt")
-    with pytest.raises(SchemaError, match="no schema in the folder"):
-        run(tmp_path)
+def test_errors_pass_through(tmp_path, wording):
+    wording.refused(SchemaError, run, tmp_path / "none.pbtxt")
+    wording.refused(SchemaError, run, tmp_path)

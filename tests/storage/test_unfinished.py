@@ -44,16 +44,16 @@ def being_made(final: Path) -> Iterator[str]:
         process.communicate()
 
 
-def test_a_second_maker_is_refused_at_its_beginning_and_a_killed_one_is_cleared_up(tmp_path):
+def test_a_second_maker_is_refused_at_its_beginning_and_a_killed_one_is_cleared_up(
+    tmp_path, wording
+):
     final = tmp_path / "out"
     (tmp_path / ".out-other.partial-0123456789abcdef").mkdir()  # of an output of another name
     with being_made(final) as unfinished:
         for replace in (False, True):
-            with pytest.raises(OutputError, match="another process is making this folder"):
-                check_free(final, replace)
-            with pytest.raises(OutputError, match="another process is making") as caught:
-                whole_dir(final, replace=replace).__enter__()
-        assert caught.value.where["unfinished"] == str(tmp_path / unfinished)
+            wording.refused(OutputError, check_free, final, replace)
+            caught = wording.refused(OutputError, whole_dir(final, replace=replace).__enter__)
+        assert caught.where["unfinished"] == str(tmp_path / unfinished)
         assert names(tmp_path / unfinished) == ["half"]
         with whole_dir(tmp_path / "out2"):
             pass
