@@ -116,15 +116,6 @@ def test_a_truncated_gzip_file(raw: Path, capsys: pytest.CaptureFixture[str]) ->
     prep_badly(capsys, packed, "gzip")
 
 
-def test_a_gzip_file_with_flipped_bytes(raw: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    packed = raw.with_suffix(".tsv.gz")
-    data = bytearray(gzip.compress(raw.read_bytes()))
-    middle = len(data) // 2
-    data[middle : middle + 50] = bytes(b ^ 0xFF for b in data[middle : middle + 50])
-    packed.write_bytes(data)
-    prep_badly(capsys, packed)
-
-
 @pytest.mark.parametrize(
     ("inflict", "culprits"),
     [

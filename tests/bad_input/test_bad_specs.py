@@ -42,14 +42,6 @@ def test_a_spec_with_mistakes(
     train_badly(capsys, job, job, *culprits)
 
 
-def test_a_spec_that_is_missing_or_a_folder(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    train_badly(capsys, tmp_path / "absent.yaml", "no such job spec", tmp_path / "absent.yaml")
-    (tmp_path / "folder.yaml").mkdir()
-    train_badly(capsys, tmp_path / "folder.yaml", tmp_path / "folder.yaml", "Is a directory")
-
-
 @pytest.mark.parametrize(
     ("content", "culprits"),
     [
@@ -75,14 +67,6 @@ def test_a_schema_that_is_missing_or_garbled(
     done = tell(capsys, "train", job, "--set", f"data.schema={schema}", "--run-dir", run)
     assert_one_screen(done, 1, schema, *culprits, hint=False)
     assert_nothing_left(run)
-
-
-@pytest.mark.parametrize("content", [b"feature { name: ", b"\xff\xfe"])
-def test_a_garbled_schema_beside_the_data_is_named(
-    prepared: Path, job: Path, capsys: pytest.CaptureFixture[str], content: bytes
-) -> None:
-    (prepared / "schema.pbtxt").write_bytes(content)
-    train_badly(capsys, job, prepared / "schema.pbtxt")
 
 
 def test_no_schema_beside_the_data(

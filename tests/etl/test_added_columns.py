@@ -155,48 +155,26 @@ def test_later_rows_are_joined_with_the_file_that_the_document_named(
     )
 
 
-def refused(tmp_path: Path, **changes: Any) -> str:
+def test_a_side_table_that_cannot_be_joined_is_refused_before_a_cluster_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wording: Wording
+) -> None:
     files = list_inputs(str(save(tmp_path / "t.csv", ROWS)))
-    with pytest.raises(DataError) as caught:
-        check_tables(files, FeatureConfig.parse(document(**changes)))
-    return str(caught.value)
-
-
-def test_a_key_in_several_rows_names_key_and_file(tmp_path: Path) -> None:
-    side = save(tmp_path / "s.csv", [*SIDE, SIDE[1]])
-    said = refused(tmp_path, joins=[join(side)])
-    assert "1 keys of the side table stand in several rows" in said
-    assert "shop 'b,c', part '1' in 2 rows" in said
-    assert str(side) in said
-
-
-def test_what_a_side_table_lacks_or_brings_twice_is_told_before_a_cluster_starts(
-    tmp_path: Path,
-) -> None:
-    side = save(tmp_path / "s.csv", SIDE)
-    said = refused(tmp_path, joins=[join(side, columns=["prise"])])
-    assert "the side table lacks prise" in said
-    said = refused(tmp_path, joins=[join(side, columns={"user": "town"})])
-    assert "column user: here already" in said
-    said = refused(tmp_path, joins=[join(side, key={"shopp": "shop", "part": "part"})])
-    assert "column shopp: missing; did you mean 'shop'?" in said
-
-
-def test_a_large_side_table_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(joins_module, "MOST_BYTES", 100)
-    said = refused(tmp_path, joins=[join(save(tmp_path / "s.csv", SIDE))])
-    assert "the side table takes more than" in said
-
-
-def test_a_side_table_that_changes_during_a_run_is_told(
-    tmp_path: Path,
-    wording: Wording,
-) -> None:
-    side = save(tmp_path / "s.csv", SIDE)
+    side, twice = save(tmp_path / "s.csv", SIDE), save(tmp_path / "twice.csv", [*SIDE, SIDE[1]])
+    for changes in (
+        {"joins": [join(twice)]},
+        {"joins": [join(side, columns=["prise"])]},
+        {"joins": [join(side, columns={"user": "town"})]},
+        {"joins": [join(side, key={"shopp": "shop", "part": "part"})]},
+        {"partitions": {"day": "text"}, "columns": {"user": COLUMNS["user"]}},
+    ):
+        features = FeatureConfig.parse(document(**changes))
+        wording.refused(DataError, check_tables, files, features)
     specs = FeatureConfig.parse(document(joins=[join(side)])).document.joins
     (found,) = joins_module.side_tables(specs)
     save(side, SIDE[:-1])
     wording.refused(DataError, joins_module.same_side_tables, specs, [found.digest])
+    monkeypatch.setattr(joins_module, "MOST_BYTES", 100)
+    wording.refused(DataError, joins_module.side_tables, specs)
 
 
 # Hive folders.
@@ -293,8 +271,3 @@ def test_hive_folders_are_inferred(tmp_path: Path) -> None:
         assert {"user", "shop", "land", "hour"} <= set(columns) | set(inferred.left_out)
         assert any(column.source == "day" for column in columns.values())
         check_tables(list_inputs(str(tmp_path / suffix[1:])), inferred.features)
-
-
-def test_a_folder_that_the_document_names_and_a_path_lacks_is_told(tmp_path: Path) -> None:
-    said = refused(tmp_path, columns={"user": COLUMNS["user"]}, partitions={"day": "text"})
-    assert "column day: in partitions, but no folder of the file is named day=..." in said

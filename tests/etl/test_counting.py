@@ -1,8 +1,6 @@
 """Values counted by tasks into files, and added up by pieces of their hashes' buckets."""
 
-import re
 from collections import Counter
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +11,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 from wording import Wording
 
-from distrain.errors import DataError, InputError
+from distrain.errors import InputError
 from distrain.etl import Categorify, ColumnGroup, PrepRequest, PrepResult, Workflow, prepare
 from distrain.etl.counting import (
     MemoryPlan,
@@ -21,10 +19,9 @@ from distrain.etl.counting import (
     spilling,
     write_counts,
 )
-from distrain.etl.counting.spilling import RunsInOrder, in_ranges, read_counts, write_run
+from distrain.etl.counting.spilling import in_ranges, read_counts
 from distrain.etl.days.growing import VocabularyBefore, write_learnt_files, write_vocabulary
 from distrain.etl.days.learning import Learnt, Limits, learn
-from distrain.etl.lookups import forget_workflow
 from distrain.etl.operators import Counts
 from distrain.etl.operators.counts import NUM_BUCKETS, added_up, buckets_of, joined
 
@@ -216,28 +213,6 @@ def test_files_and_pieces_do_not_show_in_the_vocabularies(
     assert not list(tmp_path.rglob("*.arrow"))
 
 
-def test_workers_that_cannot_be_told_to_forget_a_workflow_spoil_nothing(
-    client: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wording: Wording
-) -> None:
-    asked = []
-
-    def run(function: Any, *arguments: Any, **settings: Any) -> Any:
-        if function is not forget_workflow:
-            return ask(function, *arguments, **settings)
-        asked.append(settings)
-        raise OSError("the connection is closed")
-
-    ask = client.run
-    monkeypatch.setattr(client, "run", run)
-    pq.write_table(pa.table({"label": [0.0, 1.0], "user": [1, 2]}), tmp_path / "rows.parquet")
-    workflow = Workflow((ColumnGroup(("user",), (Categorify(),)),))
-    request = PrepRequest((str(tmp_path / "rows.parquet"),), tmp_path / "out", workflow=workflow)
-    assert prepare(request, client).train.num_rows == 2
-    assert asked == [{"on_error": "ignore"}]
-    pq.write_table(pa.table({"label": [2.0], "user": [1]}), tmp_path / "rows.parquet")
-    wording.refused(DataError, prepare, replace(request, out=tmp_path / "other"), client)
-
-
 RUNS = st.lists(
     st.dictionaries(st.integers(-9, 9), st.integers(1, 3), max_size=12), min_size=1, max_size=4
 )
@@ -263,21 +238,6 @@ def test_runs_come_in_one_order_and_no_range_is_too_large(
     assert found == sorted(whole, key=lambda row: (-row[1], row[0]))
 
 
-def test_runs_in_files_take_no_memory_between_ranges(tmp_path: Path) -> None:
-    counts = pa.array(range(40_000, 0, -1), pa.int64())
-    runs = [
-        write_run(Counts(pa.array(range(n, 120_000 + n, 3)), counts), f"{tmp_path}/{n}.arrow")
-        for n in range(3)
-    ]
-    found = []
-    for rows in RunsInOrder(runs, None, sum(run.size_bytes for run in runs) // 8):
-        mapped = Path("/proc/self/smaps").read_text().split(f"{tmp_path}/")[1:]
-        assert len(mapped) == 3
-        assert {re.search(r"\nRss: +(\d+) kB", of)[1] for of in mapped} == {"0"}
-        found += rows["value"].to_pylist()
-    assert found == list(range(120_000))
-
-
 def test_runs_with_wide_and_narrow_offsets_come_in_one_order() -> None:
     rows = {"value": pa.array(["b", "c"]), "count": pa.array([2, 1])}
     wide = {"value": pa.array(["a", ""], pa.large_string()), "count": pa.array([2, 1])}
@@ -301,29 +261,6 @@ def test_offsets_are_as_wide_as_what_is_kept_needs_however_many_pieces(
         written.append((tmp_path / "unique.c.parquet").read_bytes())
     assert written[0] == written[1]
     assert pq.read_schema(tmp_path / "unique.c.parquet").field("c").type == dtype
-
-
-@pytest.mark.parametrize("max_size", [0, 700])
-def test_a_vocabulary_of_several_row_groups_has_the_bytes_of_one_written_at_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, max_size: int
-) -> None:
-    monkeypatch.setattr("distrain.vocabulary.ROW_GROUP_VALUES", 256)
-    operator = Categorify(2, max_size)
-    whole = operator.fit(pa.array(np.random.default_rng(3).integers(0, 1000, 5000)))
-    for folder in ("ranges", "at once"):
-        (tmp_path / folder).mkdir()
-    operator.finish(whole).save(tmp_path / "at once", "c")
-    pieces = []
-    for n in range(5):
-        of_run = pa.array(buckets_of(whole.values) % 5 == n)
-        piece = Counts(whole.values.filter(of_run), whole.counts.filter(of_run))
-        pieces.append(learn(operator, piece, None, None, limits_of(operator)))
-    write_all(operator, pieces, tmp_path / "ranges", range_bytes=1600)
-    for name in ("unique.c.parquet", "meta.c.parquet"):
-        assert (tmp_path / "ranges" / name).read_bytes() == (
-            tmp_path / "at once" / name
-        ).read_bytes()
-    assert pq.ParquetFile(tmp_path / "ranges" / "unique.c.parquet").num_row_groups > 1
 
 
 class Workers:

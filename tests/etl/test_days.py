@@ -378,31 +378,6 @@ def test_the_same_rows_again_give_no_new_id_and_cuts_do_not_show(
     assert files_in(folders[0]) == files_in(folders[1])
 
 
-def test_a_day_without_a_value_changes_no_byte(
-    kept: PrepResult, client: Any, tmp_path: Path
-) -> None:
-    lists = pa.array([[], []], pa.list_(pa.int64()))
-    values = {"item": pa.nulls(2, pa.int64()), "user": pa.nulls(2, pa.int64()), "before": lists}
-    empty = {"label": [0, 1], "price": [1.0, 2.0], "name": pa.nulls(2, pa.string()), **values}
-    pq.write_table(pa.table(empty), tmp_path / "empty.parquet")
-    inputs, saved = (str(tmp_path / "empty.parquet"),), kept.out / "workflow"
-    request = PrepRequest(inputs, tmp_path / "after", saved_workflow=saved, update=True)
-    after = prepare(request, client)
-    before, now = (
-        {
-            name: content
-            for name, content in files_in(result.out / "workflow" / "categories").items()
-            if not name.startswith("meta")  # the missing values are counted there
-        }
-        for result in (kept, after)
-    )
-    assert now == before
-    for name, vocabulary in vocabularies(after).items():
-        was = vocabularies(kept)[name]
-        assert vocabulary.nulls_observed == was.nulls_observed + 2
-        assert vocabulary.oov_observed == was.oov_observed
-
-
 def test_a_saved_vocabulary_that_is_replaced_meanwhile_is_refused(
     tmp_path: Path, wording: Wording
 ) -> None:

@@ -2,7 +2,6 @@
 
 import csv
 import itertools
-import json
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -12,11 +11,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from click.testing import CliRunner
 from hypothesis import given, settings, strategies as st
 from wording import Wording
 
-from distrain.cli.saved.evaluate import command as evaluate
 from distrain.errors import DataError, InputError
 from distrain.etl import ColumnGroup, FeatureConfig, History, PrepRequest, Workflow, prepare
 from distrain.etl.counting import MemoryPlan
@@ -24,14 +21,10 @@ from distrain.etl.histories import forget_events, make_histories, ordering
 from distrain.etl.lookups import Lookups, forget_workflow
 from distrain.etl.operators.history import seconds_of
 from distrain.etl.parts import Part
-from distrain.jobs.view import Record
 from distrain.loader import Dataset, Loader
 from distrain.schema import Schema
 from distrain.scoring import RawOptions
 from distrain.scoring.raw import RawRows
-from distrain.spec import parse_spec
-from distrain.submission.handle import raise_for_state
-from distrain.submission.inline import run_inline
 
 KEYS = st.one_of(st.none(), st.integers(0, 3))
 TIMES = st.one_of(st.none(), st.integers(-3, 6))
@@ -240,59 +233,19 @@ def test_prepared_rows_have_histories_and_later_days_those_of_the_log(
     assert f"distrain prep RAW --workflow {workflow} --log FILE" in str(told)
 
 
-def trained(place: str, run: Path) -> list[Record]:
-    """Of a job that trains days in their order, each scored before."""
-    records: list[Record] = []
-    spec = {
-        "data": {
-            "train": f"{place}/train",
-            "schema": f"{place}/schema.json",
-            "windows": {"by": "at", "size": "1d"},
-        },
-        "model": {"kind": "din", "embedding_dim": 4, "attention": [4], "hidden": [4]},
-        "train": {"global_batch_size": 32},
-        "evaluate": {"next_window": True},
-        "resources": {"backend": "inline", "device": "cpu"},
-    }
-    view = run_inline(parse_spec(spec), run, "job", lambda view: records.extend(view.records))
-    raise_for_state(view)
-    return records
-
-
-def test_histories_in_windows_of_a_store_train_as_those_of_a_disk(
-    client: Any, tmp_path: Path
-) -> None:
+def test_histories_in_windows_of_a_store_are_those_of_the_log(client: Any, tmp_path: Path) -> None:
     from object_stores import serving  # which skips where its libraries are not installed
 
-    windows = {"by": "at", "size": "1d"}
-    features = FeatureConfig.parse({**DOCUMENT, "windows": windows})
-    raw, local = write(tmp_path / "log.csv", LOG), tmp_path / "local"
+    features = FeatureConfig.parse({**DOCUMENT, "windows": {"by": "at", "size": "1d"}})
     with serving("histories") as store:
-        store.put_file(raw, "histories/log.csv")
+        store.put_file(write(tmp_path / "log.csv", LOG), "histories/log.csv")
         inputs, out = ("s3://histories/log.csv",), "s3://histories/out"
         prepare(PrepRequest(inputs, out, features=features, block_bytes=1 << 20), client)
-        store.get("histories/out", str(local), recursive=True)
-        records = trained(out, tmp_path / "remote")
+        store.get("histories/out", str(tmp_path / "local"), recursive=True)
     train = [row for row in LOG if row["at"] < "2026-01-04"]
     by_day = sorted(train, key=lambda row: row["at"][:10])
-    workflow = local / "workflow"
-    assert items(local, "train", "history_item", workflow) == wanted_items(by_day, train)
-    scored = [record.rows for record in records if record.split == "next_window"]
-    assert scored == [sum(row["at"][:10] == f"2026-01-0{day}" for row in train) for day in (2, 3)]
-    trained(str(local), tmp_path / "run")
-    weights = [tmp_path / run / "model/weights.safetensors" for run in ("remote", "run")]
-    assert weights[0].read_bytes() == weights[1].read_bytes()
-
-    day = write(tmp_path / "day.csv", DAY_6)
-    refused = CliRunner().invoke(evaluate, [str(tmp_path / "run"), day])
-    assert "need the events before these rows" in str(refused.exception)
-    later = PrepRequest((day,), tmp_path / "later", saved_workflow=workflow, log=(raw,))
-    prepare(later, client)
-    told = CliRunner().invoke(
-        evaluate, [str(tmp_path / "run"), str(tmp_path / "later/train"), "--json"]
-    )
-    assert told.exit_code == 0, told.output
-    assert json.loads(told.stdout)["rows"] == len(DAY_6)
+    found = items(tmp_path / "local", "train", "history_item", tmp_path / "local/workflow")
+    assert found == wanted_items(by_day, train)
 
 
 def test_a_workflow_in_python_lists_the_events_of_parquet(client: Any, tmp_path: Path) -> None:

@@ -409,18 +409,6 @@ def test_broken_lines_of_the_sample_are_told_with_the_first_and_what_prep_needs(
     assert few.bad_lines.count == 1, "the lines after the sample are not of it"
 
 
-def test_a_column_of_times_that_cannot_split_rows_is_named_with_the_reason(tmp_path: Path) -> None:
-    days = [START.date() + datetime.timedelta(days=n // 2) for n in range(200)]
-    table = {"c": ["a", "b", "c", "d"] * 50, "signed_up": [None, *days[1:]], "y": [0, 1] * 100}
-    told = inferred_of(tmp_path, table).text.replace("\n#", "")
-    assert "signed_up has missing values (0.5%), so rows cannot be split by it" in told
-    table["signed_up"] = [days[n % 5 * 2] for n in range(200)]
-    told = inferred_of(tmp_path, table).text.replace("\n#", "")
-    assert "signed_up has 5 different times, too few to split rows by" in told
-    del table["signed_up"]
-    assert "no column of times was found" in inferred_of(tmp_path, table).text
-
-
 def test_a_torn_line_is_named_by_its_number_in_the_file(tmp_path: Path, wording: Wording) -> None:
     rows = [f"{'ab'[n % 2]},{n % 2}" for n in range(1100)]
     (tmp_path / "t.csv").write_text("\n".join(["c,y", *rows, '"a,1', *rows]) + "\n")

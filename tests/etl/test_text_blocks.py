@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from criteo_staging import stage_text
 from hypothesis import given, settings, strategies as st
@@ -15,7 +14,7 @@ from wording import Wording
 
 from distrain.errors import DataError
 from distrain.etl.features import detect_format
-from distrain.etl.parts import parts_of_row_groups, read_part
+from distrain.etl.parts import read_part
 from distrain.etl.raw_lines import RAW_COLUMNS, TextLayout, parse_lines
 from distrain.etl.texts import TextRange, count_lines_before, pieces as texts_pieces, read_pieces
 from distrain.etl.texts.pieces import plan_ranges
@@ -171,16 +170,6 @@ def test_a_byte_order_mark_is_left_out_at_the_start_of_a_file_alone(
     rows = parse_lines(b"\n".join([*lines[:2], lines[3]]), TextLayout())
     for part in (*staged.parts, *small.parts):
         assert read_part(part, RAW_COLUMNS).equals(rows)
-
-
-def test_an_input_whose_name_ends_as_staging_files_do_is_read_as_parquet(
-    tmp_path: Path, make_lines: Callable[..., list[bytes]]
-) -> None:
-    rows = parse_lines(b"\n".join(make_lines(5)), TextLayout())
-    path = str(tmp_path / "day.arrow")
-    pq.write_table(rows, path)
-    (part,) = parts_of_row_groups(path, (5,), 10)
-    assert read_part(part, RAW_COLUMNS).equals(rows)
 
 
 @pytest.mark.parametrize("codec", [None, "gzip"])

@@ -125,18 +125,6 @@ def test_every_row_is_prepared_with_its_place_or_named_as_bad(
     assert found["price"].to_pylist() == whole["price"].take(places).to_pylist()
 
 
-def test_text_without_a_header_may_lack_the_target(
-    prep: Callable[..., PrepResult], tmp_path: Path
-) -> None:
-    names = {"header": False, "names": list(ROWS[0])}
-    features = FeatureConfig.parse({"target": "bought", "columns": COLUMNS, "format": names})
-    (tmp_path / "t.csv").write_text(text_of(ROWS, header=False))
-    fitted = prep(tmp_path / "t.csv", features=features)
-    (tmp_path / "new.csv").write_text(text_of(without_target(ROWS), header=False))
-    result = prep(tmp_path / "new.csv", saved_workflow=f"{fitted.out}/workflow", unlabeled=True)
-    assert written(result.out)["price"].equals(written(fitted.out)["price"])
-
-
 def test_criteo_lines_with_and_without_label_give_the_same_rows(
     prep: Callable[..., PrepResult],
     tmp_path: Path,

@@ -333,14 +333,6 @@ def test_json_that_is_no_text_is_a_bad_line(
     assert kept(out, "x") == ["a", "\U0001f600"]
 
 
-def test_nan_among_texts_of_json_is_missing(
-    prep: Callable[..., PrepResult], tmp_path: Path
-) -> None:
-    path = tmp_path / "rows.jsonl"
-    path.write_text('{"x": NaN, "y": 0}\n{"x": "a", "y": 1}\n')
-    assert kept(prep(path, columns={"x": CATEGORY}).out, "x") == ["a"]
-
-
 @pytest.mark.parametrize(
     ("values", "document", "told"),
     [
@@ -383,24 +375,6 @@ def test_a_type_that_cannot_be_used_is_told_before_rows_are_read(
         DataError, partial(prep, rows, **{"columns": {"x": CATEGORY}, **document})
     )
     assert told in str(caught.where["column k"])
-
-
-def test_a_side_table_whose_key_holds_structs_is_told(
-    prep: Callable[..., PrepResult], tmp_path: Path, wording: Wording
-) -> None:
-    pq.write_table(pa.table({"k": [{"a": 1}], "z": ["a"]}), tmp_path / "side.parquet")
-    join = {"file": str(tmp_path / "side.parquet"), "key": "k", "columns": ["z"]}
-    wording.refused(
-        DataError, partial(prep, pa.table({"k": Y, "y": Y}), joins=[join], columns={"z": CATEGORY})
-    )
-
-
-def test_seconds_of_times_of_the_year_9999_are_numbers(prep: Callable[..., PrepResult]) -> None:
-    last = pa.array([dt.datetime(9999, 12, 31)] * 4, pa.timestamp("us"))
-    out = prep(
-        pa.table({"x": last, "y": Y}), columns={"x": {"kind": "continuous", "as": "seconds"}}
-    ).out
-    assert written(out)["x"] == [float(np.float32(253_402_214_400))] * 4
 
 
 def test_numbers_beyond_float32_are_bounded_by_clip_and_log(

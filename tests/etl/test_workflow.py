@@ -3,7 +3,6 @@
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pytest
 from wording import Wording
@@ -36,17 +35,6 @@ def small_workflow() -> Workflow:
             ColumnGroup(("C1",), (Categorify(),)),
         )
     )
-
-
-def test_the_operators_run_in_order() -> None:
-    result = small_workflow().fit([TABLE.slice(0, 2), TABLE.slice(2)]).transform(TABLE)
-    logs = np.log1p([3, 0, 0, 40, 0])
-    wanted = (logs - logs.mean()) / logs.std()
-    np.testing.assert_allclose(result["I1"].to_numpy(), wanted, rtol=1e-6)
-    assert result["I2"].to_pylist() == [1.0, 2.0, 3.0, 0.0, 9.0]
-    assert result["C1"].to_pylist() == [4, 3, 3, 5, 3]
-    assert [str(f.type) for f in result.schema] == ["float", "float", "int32"]
-    assert not any(field.nullable for field in result.schema)
 
 
 def test_a_label_is_kept_as_it_is_and_other_columns_are_left_out() -> None:

@@ -54,17 +54,6 @@ def test_round_trip(folder, name, ending, tmp_path):
     assert Schema.from_json(schema.to_json()) == schema
 
 
-def test_either_statement_of_the_cardinality_may_be_the_larger(folder):
-    transactions = Schema.load(folder / "models__ecommerce_transactions.pbtxt")
-    assert transactions["sales_channel_id"].cardinality == 3  # max 2 and cardinality 3 agree
-    tenrec = Schema.load(folder / "models__entertainment_tenrec_video.pbtxt")["user_id"]
-    assert tenrec.cardinality == 2_633_851
-    assert tenrec.properties["max"] == 100_000
-    small = Schema.load(folder / "models__ecommerce_small.schema.json")["user_categories"]
-    assert (small.cardinality, small.embedding_dim) == (6086, 211)
-    assert small.properties["cat_path"] == "/merlin/unique.user_categories.parquet"
-
-
 def test_lists_and_shared_domains(folder):
     booking = Schema.load(folder / "models__ecommerce_booking_transformed.pbtxt")
     city = booking["city_id"]

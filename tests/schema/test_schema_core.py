@@ -24,14 +24,6 @@ def test_selection_by_tag_keeps_schema_order():
     assert SCHEMA.select_by_tag("session").names == ()
 
 
-def test_selection_by_name_keeps_the_order_asked_for():
-    assert SCHEMA.select(["price", "user"]).names == ("price", "user")
-
-
-def test_matching_takes_names_and_tags():
-    assert SCHEMA.matching("clicked", Tags.CATEGORICAL).names == ("user", "item", "clicked")
-
-
 def test_matching_offers_the_nearest_name_or_tag(wording):
     wording.refused(SchemaError, SCHEMA.matching, "promotd")
     wording.refused(SchemaError, SCHEMA.matching, "zzz")
@@ -112,26 +104,3 @@ def test_criteo():
 )
 def test_from_json_refuses_what_is_no_schema(document, message, wording):
     wording.refused(SchemaError, Schema.from_json, document)
-
-
-class CountedName(str):
-    """A name that counts how often it is compared."""
-
-    compared = 0
-
-    def __eq__(self, other):
-        CountedName.compared += 1
-        return str.__eq__(self, other)
-
-    __hash__ = str.__hash__
-
-
-def test_work_grows_with_the_columns_and_not_with_their_square():
-    names = [CountedName(f"c{number}") for number in range(500)]
-    CountedName.compared = 0
-    schema = Schema(tuple(ColumnSchema(name) for name in names))
-    assert schema.select(names).names == schema.names
-    assert schema.matching(*names).names == schema.names
-    assert all(str(name) in schema for name in names)
-    assert len(schema.remove(names[1:])) == 1
-    assert CountedName.compared < 20 * len(names)

@@ -48,15 +48,6 @@ def found(tree, *patterns, **options):
     return [os.path.relpath(file.path, tree) for file in files]
 
 
-def test_a_file_is_listed_with_its_size(tree):
-    path = str(tree / "day_0.parquet")
-    assert list_inputs(path) == [InputFile(path, 13)]
-
-
-def test_no_patterns_are_no_files():
-    assert list_inputs([]) == []
-
-
 @pytest.mark.parametrize(
     ("pattern", "expected"),
     [
@@ -201,19 +192,6 @@ def test_urls_stay_urls(memory, wording):
         assert [open_input(file.path).read() for file in files] == [b"a", b"bb"]
     memory.touch("/days/c.parquet")
     wording.refused(DataError, list_inputs, "memory://days/*.parquet")
-
-
-def test_an_unknown_size_is_told(memory, monkeypatch, wording):
-    memory.pipe({"/a": b"a"})
-    monkeypatch.setattr(
-        type(memory), "info", lambda *_, **__: {"name": "/a", "size": None, "type": "file"}
-    )
-    wording.refused(DataError, list_inputs, "memory://a")
-
-
-def test_open_input_reads_bytes(tree):
-    with open_input(str(tree / "day_0.parquet")) as handle:
-        assert handle.read() == b"x" * 13
 
 
 @pytest.mark.parametrize(

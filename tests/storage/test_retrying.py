@@ -72,13 +72,6 @@ def test_the_last_try_is_made_when_the_time_is_over(clock, budget_s, wording):
     assert isinstance(caught.__cause__, ConnectionResetError)
 
 
-def test_without_time_it_is_tried_once(clock, wording):
-    read = failing(1)
-    wording.refused(Unavailable, with_retries, read, WHERE, 0)
-    assert read.told.calls == 1
-    assert not clock.slept_s
-
-
 def test_what_does_not_pass_is_told_at_once(clock):
     missing = FileNotFoundError("a.parquet")
     read = failing(9, missing)

@@ -1,7 +1,6 @@
 import gzip
 import hashlib
 import json
-import re
 from functools import partial
 
 import pyarrow.parquet as pq
@@ -46,22 +45,6 @@ def test_neither_files_nor_row_counts_change_the_rows(tmp_path, one_file):
     assert text_of(tmp_path / "cut", "valid") == text_of(one_file, "valid")
     generate(SynthRequest(tmp_path / "short", 500))
     assert text_of(one_file).startswith(text_of(tmp_path / "short"))
-
-
-def test_seeds_and_splits_differ(tmp_path, one_file):
-    generate(SynthRequest(tmp_path / "other", 300, seed=1))
-    first = text_of(one_file).splitlines()[:300]
-    assert text_of(tmp_path / "other").splitlines() != first
-    assert text_of(one_file, "valid").splitlines() != first
-
-
-def test_lines_are_criteo_lines(one_file):
-    lines = text_of(one_file).decode("ascii").split("\n")
-    assert lines.pop() == ""
-    assert len(lines) == ROWS
-    integer, category = r"(-?\d+)?", r"([0-9a-f]{8})?"
-    line = re.compile("\t".join(["[01]", *[integer] * 13, *[category] * 26]))
-    assert all(line.fullmatch(text) for text in lines[:2000])
 
 
 def test_every_format_holds_the_same_rows(tmp_path, one_file):
@@ -125,16 +108,6 @@ def test_every_mistake_of_a_request_is_told(wording):
     assert "format is 'csv'; one of tsv, tsv.gz, parquet" in str(caught)
     assert "files is 0" in str(caught)
     wording.refused(InputError, partial(SynthRequest, "out", 4, files=5))
-
-
-def test_an_output_that_cannot_be_written_is_named(tmp_path, wording):
-    (tmp_path / "file").write_text("")
-    wording.refused(
-        OutputError,
-        generate,
-        SynthRequest(tmp_path / "file" / "out", 10),
-        path=str(tmp_path / "file" / "out"),
-    )
 
 
 def test_overwriting_replaces_ours_and_nothing_else(tmp_path, wording):

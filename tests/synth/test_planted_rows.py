@@ -2,19 +2,16 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings, strategies as st
-from sklearn.metrics import roc_auc_score
 
 from distrain.synth.draw import (
     CATEGORIES,
     CHUNK_ROWS,
     INTEGERS,
-    category_ids,
     draw_features,
     pseudo_normal,
     raw_category,
 )
-from distrain.synth.planted import TERMS, PairTerm, PlantedModel, Truth, probabilities
+from distrain.synth.planted import PlantedModel, Truth, probabilities
 
 SCALE = 0.01
 
@@ -71,13 +68,6 @@ def test_categories_are_skewed_as_zipf_says(features):
         head = slice(0, 5)
         deviation = np.sqrt(shares * (1 - shares) * CHUNK_ROWS)
         assert (np.abs(counts - shares * CHUNK_ROWS)[head] <= 5 * deviation[head]).all()
-
-
-@given(st.floats(0, 1, exclude_max=True), st.sampled_from(CATEGORIES), st.floats(1e-4, 1))
-@settings(deadline=None, max_examples=40)
-def test_any_quantile_is_a_valid_id(quantile, column, scale):
-    (found,) = category_ids(column, scale, np.array([quantile]))
-    assert 0 <= found < column.cardinality(scale)
 
 
 def test_integers_have_long_tails_and_a_few_negatives(features):
@@ -138,25 +128,3 @@ def test_bayes_scores_agree_with_the_true_probabilities(labelled):
     assert found.bayes_log_loss == pytest.approx(entropy, rel=1e-9)
     assert found.expected_click_rate == pytest.approx(p.mean(), rel=1e-12)
     assert found.clicks == labels.sum()
-
-
-def test_realised_scores_scatter_about_the_bayes_scores(labelled):
-    _, logits, labels = labelled
-    truth = Truth()
-    truth.update(logits, labels)
-    found = truth.summary(())
-    assert found.realised_auc == pytest.approx(roc_auc_score(labels, logits), abs=1e-4)
-    deviation = math.sqrt(found.bayes_auc * (1 - found.bayes_auc) / labels.sum())
-    assert abs(found.realised_auc - found.bayes_auc) <= 4 * deviation
-
-
-def test_most_of_the_logit_is_easy_to_learn():
-    shares = {type(term).__name__: 0 for term, _ in TERMS}
-    for term, share in TERMS:
-        shares[type(term).__name__] += share
-    assert shares["PairTerm"] < 0.1 * sum(shares.values())
-    assert shares["IntegerTerm"] > 0.4 * sum(shares.values())
-    # A pair's ids must always be there: PairTerm knows no missing value.
-    never_missing = {column.name for column in CATEGORIES if not column.missing}
-    pairs = [term for term, _ in TERMS if isinstance(term, PairTerm)]
-    assert {name for pair in pairs for name in (pair.left, pair.right)} <= never_missing
