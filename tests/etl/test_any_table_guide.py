@@ -1,32 +1,22 @@
 """docs/any-table.md's guide, from `--infer` to scores, on a table of the test and on a real one."""
 
-import json
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import yaml
 
-from distrain.etl import FeatureConfig
-
 TRAIN = {
-    "train.global_batch_size": 512,
-    "train.epochs": 6,
-    "model.hidden": [32],
-    "train.optimizer.kind": "adam",
-    "train.optimizer.lr": 0.005,
-    "resources.backend": "inline",
-}
-OF_MANY_ROWS = {
     "train.global_batch_size": 4096,
     "train.epochs": 2,
     "model.hidden": [64, 32],
+    "train.optimizer.kind": "adam",
     "train.optimizer.lr": 0.002,
+    "resources.backend": "inline",
 }
 
 
@@ -41,28 +31,6 @@ def distrain(tmp_path: Path) -> Callable[..., str]:
         return done.stdout
 
     return run
-
-
-def follow(
-    distrain: Callable[..., str],
-    folder: Path,
-    data: Path,
-    train: dict[str, Any] | None = None,
-    **changes: Any,
-) -> tuple[FeatureConfig, dict[str, Any], Path]:
-    """The guide's commands: the features, the run's summary, and the folder of the scores."""
-    told = distrain("prep", data, "--infer", "--out", "features.yaml")
-    assert told.splitlines()[-1].strip().startswith(f"distrain prep {data} --config features.yaml")
-    document = yaml.safe_load((folder / "features.yaml").read_text())
-    (folder / "features.yaml").write_text(yaml.safe_dump({**document, **changes}))
-    distrain("prep", data, "--config", "features.yaml", "--out", "prepared")
-    distrain("init", "criteo-mlp", "--data", "prepared", "--out", "job.yaml")
-    settings = {**TRAIN, **(train or {})}
-    options = [w for key, value in settings.items() for w in ("--set", f"{key}={value}")]
-    distrain("train", "job.yaml", "--run-dir", "run", *options)
-    distrain("predict", "run", "prepared/valid", "--out", "scores", "--keep", "label")
-    features = FeatureConfig.load(folder / "features.yaml")
-    return features, json.loads((folder / "run" / "summary.json").read_text()), folder / "scores"
 
 
 def auc_of(scores: Path) -> float:
@@ -82,17 +50,18 @@ def test_from_a_real_log_to_scores(
     log = shared_data / "online_retail" / "online_retail_first80pct.csv.gz"
     if not log.is_file():
         pytest.skip("the log of the shop is not among the real data")
-    features, _, scores = follow(
-        distrain,
-        tmp_path,
-        log,
-        OF_MANY_ROWS,
-        target={"column": "Quantity", "at_least": 12},
-        split={"by": "time", "column": "InvoiceDate", "from": "2011-05-01"},
-    )
-    assert "InvoiceNo" not in features.document.columns
-    assert features.document.columns["StockCode"].kind == "categorical"
-    assert features.document.columns["UnitPrice"].kind == "continuous"
-    found = pq.read_table(scores)
-    assert found.num_rows == 19_941
-    assert auc_of(scores) > 0.85
+    distrain("prep", log, "--infer", "--out", "features.yaml")
+    document = yaml.safe_load((tmp_path / "features.yaml").read_text())
+    document["target"] = {"column": "Quantity", "at_least": 12}
+    document["split"] = {"by": "time", "column": "InvoiceDate", "from": "2011-05-01"}
+    (tmp_path / "features.yaml").write_text(yaml.safe_dump(document))
+    distrain("prep", log, "--config", "features.yaml", "--out", "prepared")
+    distrain("init", "criteo-mlp", "--data", "prepared", "--out", "job.yaml")
+    options = [word for key, value in TRAIN.items() for word in ("--set", f"{key}={value}")]
+    distrain("train", "job.yaml", "--run-dir", "run", *options)
+    distrain("predict", "run", "prepared/valid", "--out", "scores", "--keep", "label")
+    kinds = {name: column["kind"] for name, column in document["columns"].items()}
+    assert "InvoiceNo" not in kinds
+    assert (kinds["StockCode"], kinds["UnitPrice"]) == ("categorical", "continuous")
+    assert pq.read_table(tmp_path / "scores").num_rows == 19_941
+    assert auc_of(tmp_path / "scores") > 0.85

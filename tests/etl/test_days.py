@@ -157,15 +157,6 @@ def test_days_that_are_learnt_equal_a_naive_count(
     assert sum(before.vocabulary.counts.to_pylist()) + before.vocabulary.oov_observed == seen
 
 
-@settings(max_examples=15, deadline=None)
-@given(DAY, OPERATORS)
-def test_a_first_day_is_what_a_fit_gives(day: list[str], operator: Categorify) -> None:
-    wanted = operator.finish(counts_of(day))
-    found = learned(operator, counts_of(day), keep=MANY).vocabulary
-    assert content(found) == content(wanted)
-    assert found.values.type == wanted.values.type
-
-
 def test_the_kept_counts_are_bounded_whatever_the_pieces() -> None:
     operator = Categorify(freq_threshold=10)
     values = [n for n in range(4000) for _ in range(1 + n % 3)]

@@ -63,21 +63,6 @@ def test_one_vocabulary_over_all_items(
 
 
 @settings(deadline=None, max_examples=30)
-@given(ROWS, st.lists(st.one_of(st.none(), st.sampled_from("abxyz")), min_size=20, max_size=20))
-def test_a_domain_has_one_vocabulary_over_columns(rows: list[Any], last: list[Any]) -> None:
-    last = last[: len(rows)]
-    table = pa.table({"seen": pa.array(rows, pa.list_(pa.string())), "last": last})
-    table = table.cast(pa.schema([table.schema.field("seen"), ("last", pa.string())]))
-    group = ColumnGroup(("seen", "last"), (Categorify(domain="item"),))
-    fitted = Workflow((group,)).fit([table.slice(0, 7), table.slice(7)])
-    ids = ids_of([*(word for row in rows for word in row or ()), *last])
-    result = fitted.transform(table)
-    assert result["seen"].to_pylist() == [[ids[word] for word in row or ()] for row in rows]
-    assert result["last"].to_pylist() == [ids[word] for word in last]
-    assert len(set(fitted.cardinalities.values())) == 1
-
-
-@settings(deadline=None, max_examples=30)
 @given(
     st.lists(st.lists(st.integers(0, 99), max_size=6), max_size=9),
     st.integers(-7, 7),

@@ -2,6 +2,7 @@
 
 import math
 import zlib
+from contextlib import nullcontext
 from itertools import pairwise
 
 import numpy as np
@@ -11,18 +12,20 @@ import pytest
 from hypothesis import given, settings, strategies as st
 from wording import Wording
 
-from distrain.errors import DataError, InputError
+from distrain.errors import DataError, InputError, SpecError
 from distrain.etl import (
     Categorify,
     Clip,
     ColumnGroup,
+    FeatureConfig,
     FillMissing,
     LogOp,
+    MissingFlag,
     Normalize,
     Vocabulary,
 )
 from distrain.etl.operators import Counts, Moments
-from distrain.vocabulary import stable_buckets
+from distrain.vocabulary import mistake_of_name, stable_buckets
 
 quick = settings(max_examples=30, deadline=None)
 integers = st.lists(st.none() | st.integers(-(2**40), 2**40), max_size=40)
@@ -308,3 +311,31 @@ def test_strings_that_are_too_long_together_for_32_bit_offsets(monkeypatch) -> N
         assert found.values.to_pylist() == narrow.values.to_pylist()
         ids = operator.with_fitted({"C1": found}).transform("C1", rows)
         assert ids == operator.with_fitted({"C1": narrow}).transform("C1", rows)
+
+
+def test_a_name_of_a_vocabulary_is_one_that_a_file_can_have() -> None:
+    for name in ("x" * 200, "商" * 66, "a b\\c"):
+        assert mistake_of_name(name) is None
+    for name in ("item/sku", "a\0b", "x" * 201, "商" * 67):
+        assert mistake_of_name(name)
+
+
+def test_a_log_that_does_not_exist_is_a_mistake_of_the_document() -> None:
+    for keys, problem in (
+        ({"fill": -1}, True),
+        ({"fill": -0.5}, False),
+        ({"fill": -1, "clip": {"min": -1}}, True),
+        ({"fill": -1, "clip": {"min": -0.5}}, False),
+        ({"fill": -1, "clip": {"max": 3}}, True),
+        ({"clip": {"max": -1}}, True),
+        ({"clip": {"max": -0.5}}, False),
+    ):
+        column = {"kind": "continuous", "log": True, **keys}
+        document = {"target": "y", "columns": {"x": column}}
+        with pytest.raises(SpecError, match="x") if problem else nullcontext():
+            FeatureConfig.parse(document)
+
+
+def test_a_missing_flag_is_1_where_a_value_of_any_type_is_missing() -> None:
+    for values in (["a", None], [7, None], [True, None], [1.5, math.nan]):
+        assert MissingFlag().transform("x", pa.array(values)).to_pylist() == [0.0, 1.0]

@@ -34,7 +34,6 @@ from distrain.etl import (
 from distrain.etl.raw_lines import RAW_COLUMNS, parse_lines
 from distrain.etl.workers import TaskRunner
 from distrain.schema import CATEGORICAL, CONTINUOUS, Schema, criteo_schema
-from distrain.storage.unfinished import partial_name
 
 Lines = Callable[..., list[bytes]]
 BLOCK_BYTES = 20_000  # about 80 lines
@@ -480,27 +479,6 @@ def test_a_run_that_is_stopped_leaves_nothing(
     with pytest.raises(KeyboardInterrupt):
         prepare(request, client, stop)
     assert nothing_is_left(tmp_path)
-
-
-def test_what_a_killed_worker_left_is_not_in_the_folder(
-    client: Any, tmp_path: Path, raw: Path
-) -> None:
-    def leave(at: PrepProgress) -> None:
-        if (at.phase, at.tasks) == ("write", 1):
-            (folder,) = tmp_path.glob(".out.partial-*/train")
-            left = partial_name(folder / "part-00000.parquet")
-            left.write_bytes(b"half")
-            made.append(left)
-
-    made: list[Path] = []
-    request = PrepRequest(
-        (str(raw),), tmp_path / "out", workflow=SOME_COLUMNS, block_bytes=BLOCK_BYTES
-    )
-    result = prepare(request, client, leave)
-    assert made
-    files = os.listdir(result.out / "train")
-    assert len(files) == result.train.num_files
-    assert all(name.startswith("part-") for name in files)
 
 
 def test_real_rows(prep: Callable[..., PrepResult], shared_data: Path) -> None:

@@ -25,7 +25,7 @@ from distrain.etl import (
     prepare,
 )
 from distrain.etl.features import text_head
-from distrain.etl.raw_lines import RAW_COLUMNS, TextLayout, parse_lines
+from distrain.etl.raw_lines import RAW_COLUMNS, TextLayout
 from distrain.schema import Schema
 
 ROWS = [
@@ -76,7 +76,7 @@ def prep(client: Any, tmp_path: Path) -> Callable[..., PrepResult]:
     return run
 
 
-@pytest.mark.parametrize("ending", ["parquet", "csv.gz", "jsonl"])
+@pytest.mark.parametrize("ending", ["parquet", "csv.gz"])
 def test_rows_without_a_target_get_the_features_of_those_with_one_and_keep_what_is_named(
     prep: Callable[..., PrepResult], tmp_path: Path, ending: str, wording: Wording
 ) -> None:
@@ -158,14 +158,6 @@ def test_criteo_lines_with_and_without_label_give_the_same_rows(
     assert [line.line for line in result.bad_lines.examples] == [9, 43]
     assert result.bad_lines.examples[1].problem == "2 fields, not 39"
     wording.refused(InputError, partial(prep, tmp_path / "bare.txt", **saved, keep=("C1",)))
-    table = parse_lines(b"\n".join(lines), TextLayout()).drop_columns(["label"])
-    table = table.append_column("id", pa.array(range(100, 160)))
-    pq.write_table(table, tmp_path / "raw.parquet", row_group_size=11)
-    found = written(prep(tmp_path / "raw.parquet", **saved, keep=("id", "I1")).out)
-    assert found.select(names).equals(whole.select(names))
-    assert found["id"].to_pylist() == list(range(100, 160))
-    assert found["raw_I1"].equals(table["I1"])
-    assert found["row_number"].to_pylist() == list(range(60))
 
 
 def test_a_kept_column_of_json_lines_has_the_type_of_the_first_ones(

@@ -46,14 +46,68 @@ class Interrupted(BaseException):
     folder: Any
 
 
-def test_an_existing_file_is_replaced_in_one_step(tmp_path):
-    final = tmp_path / "out"
-    final.write_text("old")
-    with whole_file(final) as partial:
-        partial.write_text("new")
-        assert final.read_text() == "old"
-    assert final.read_text() == "new"
-    assert names(tmp_path) == ["out"]
+def filled(whole, place, content, **options):
+    """Write a file, or a folder of one file, and return what was under its name meanwhile."""
+    with whole(place, **options) as unfinished:
+        assert unfinished.parent == place.parent
+        assert unfinished.name.startswith(f".{place.name}.partial-")
+        (unfinished if whole is whole_file else unfinished / "a").write_text(content)
+        meanwhile = content_of(place)
+        if isinstance(content, Failing):
+            raise content.error
+    return meanwhile
+
+
+class Failing(str):
+    error: BaseException
+
+
+def content_of(place):
+    if not place.exists():
+        return None
+    return place.read_text() if place.is_file() else (place / "a").read_text()
+
+
+@pytest.mark.parametrize("whole", [whole_file, whole_dir])
+def test_an_output_appears_when_it_is_whole_and_replaces_the_old_in_one_step(tmp_path, whole):
+    final = tmp_path / "new" / "out"
+    assert filled(whole, final, "old") is None
+    options = {} if whole is whole_file else {"replace": True}
+    assert filled(whole, final, "new", **options) == "old"
+    assert (content_of(final), names(final.parent)) == ("new", ["out"])
+
+
+@pytest.mark.parametrize("whole", [whole_file, whole_dir])
+@pytest.mark.parametrize("failure", [ValueError("no"), Interrupted(), DataError("bad row")])
+def test_a_failure_leaves_what_was_there_and_nothing_else(tmp_path, whole, failure):
+    half = Failing("half")
+    half.error = failure
+    with pytest.raises(type(failure)) as caught:
+        filled(whole, tmp_path / "out", half)
+    assert caught.value is failure
+    assert names(tmp_path) == []
+    filled(whole, tmp_path / "out", "old")
+    with pytest.raises(type(failure)):
+        filled(whole, tmp_path / "out", half, **({"replace": True} if whole is whole_dir else {}))
+    assert (content_of(tmp_path / "out"), names(tmp_path)) == ("old", ["out"])
+
+
+def test_what_stands_in_the_way_is_kept_and_named(tmp_path, wording):
+    (tmp_path / "file").write_text("mine")
+    (tmp_path / "folder").mkdir()
+    for whole, name, options in (
+        (whole_file, "folder", {}),
+        (whole_file, "file/out", {}),
+        (whole_dir, "file/out", {}),
+        (whole_dir, "folder", {}),
+        (whole_dir, "file", {}),
+        (whole_dir, "file", {"replace": True}),
+    ):
+        write = partial(filled, whole, tmp_path / name, "x", **options)
+        wording.refused(OutputError, write, path=str(tmp_path / name))
+    with pytest.raises(OutputError), whole_file(tmp_path / "unwritten"):
+        pass
+    assert (names(tmp_path), content_of(tmp_path / "file")) == (["file", "folder"], "mine")
 
 
 def test_a_file_is_on_the_disk_before_it_has_its_name(tmp_path, monkeypatch):
@@ -77,48 +131,6 @@ def test_a_folder_is_on_the_disk_before_it_has_its_name(tmp_path, monkeypatch, r
     assert done[named:] == ["named out", "synced ."]
 
 
-@pytest.mark.parametrize("failure", [ValueError("no"), Interrupted(), DataError("bad row")])
-def test_a_failure_leaves_the_old_file_and_nothing_else(tmp_path, failure):
-    final = tmp_path / "out"
-    final.write_text("old")
-
-    def write():
-        with whole_file(final) as partial:
-            partial.write_text("half")
-            raise failure
-
-    with pytest.raises(type(failure)) as caught:
-        write()
-    assert caught.value is failure
-    assert final.read_text() == "old"
-    assert names(tmp_path) == ["out"]
-
-
-def test_a_file_that_nobody_wrote_is_an_error(tmp_path):
-    with pytest.raises(OutputError, match="No such file"), whole_file(tmp_path / "out"):
-        pass
-    assert names(tmp_path) == []
-
-
-def test_a_folder_in_the_way_of_a_file_is_an_error(tmp_path):
-    (tmp_path / "out").mkdir()
-    with (
-        pytest.raises(OutputError, match="remove it or choose another name"),
-        whole_file(tmp_path / "out") as partial,
-    ):
-        partial.write_text("x")
-    assert names(tmp_path) == ["out"]
-
-
-@pytest.mark.parametrize("whole", [whole_file, whole_dir])
-def test_a_file_in_the_middle_of_the_path_is_named_as_the_cause(tmp_path, whole):
-    (tmp_path / "file").write_text("x")
-    with pytest.raises(OutputError) as caught, whole(tmp_path / "file" / "out"):
-        pytest.fail("the block must not run")
-    assert "a file" in caught.value.hint.lower() or "exists already" in caught.value.hint
-    assert caught.value.where == {"path": str(tmp_path / "file" / "out")}
-
-
 def test_a_full_disk_is_told_and_nothing_is_left(tiny_disk, wording):
     final = tiny_disk / "out"
     final.write_text("old")
@@ -135,55 +147,6 @@ def test_a_full_disk_is_told_and_nothing_is_left(tiny_disk, wording):
 
     wording.refused(OutputError, write_folder)
     assert names(tiny_disk) == ["out"]
-
-
-def test_an_existing_folder_is_refused_before_any_work(tmp_path):
-    (tmp_path / "out").mkdir()
-    with pytest.raises(OutputError, match="the output exists already"), whole_dir(tmp_path / "out"):
-        pytest.fail("the block must not run")
-    assert names(tmp_path) == ["out"]
-
-
-@pytest.mark.parametrize("replace", [False, True])
-def test_a_file_is_never_replaced_by_a_folder(tmp_path, replace):
-    (tmp_path / "out").write_text("mine")
-    with (
-        pytest.raises(OutputError, match="File exists"),
-        whole_dir(tmp_path / "out", replace=replace),
-    ):
-        pytest.fail("the block must not run")
-    assert (tmp_path / "out").read_text() == "mine"
-    assert names(tmp_path) == ["out"]
-
-
-def test_a_folder_is_replaced_on_demand(tmp_path):
-    final = tmp_path / "out"
-    final.mkdir()
-    (final / "old").write_text("old")
-    with whole_dir(final, replace=True) as partial:
-        (partial / "new").write_text("new")
-        assert names(final) == ["old"]
-    assert names(final) == ["new"]
-    assert names(tmp_path) == ["out"]
-
-
-@pytest.mark.parametrize("failure", [ValueError("no"), Interrupted(), DataError("bad row")])
-@pytest.mark.parametrize("replace", [False, True])
-def test_a_failure_leaves_the_old_folder_and_nothing_else(tmp_path, failure, replace):
-    final = tmp_path / "out"
-    if replace:
-        final.mkdir()
-        (final / "old").write_text("old")
-
-    def write():
-        with whole_dir(final, replace=replace) as partial:
-            (partial / "half").write_text("half")
-            raise failure
-
-    with pytest.raises(type(failure)):
-        write()
-    assert names(tmp_path) == (["out"] if replace else [])
-    assert not replace or names(final) == ["old"]
 
 
 def test_an_error_inside_a_folder_names_the_final_place(tmp_path, wording):
