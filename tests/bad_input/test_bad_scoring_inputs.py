@@ -15,7 +15,7 @@ from damaged import (
     tell,
 )
 
-UNLABELLED = [damage for damage in (*FOOTER_DAMAGES, *ROW_DAMAGES) if not damage.needs_label]
+UNLABELLED = [damage for damage in (*FOOTER_DAMAGES[:1], *ROW_DAMAGES) if not damage.needs_label]
 
 
 @pytest.mark.parametrize("damage", [*FOOTER_DAMAGES, *ROW_DAMAGES], ids=lambda d: d.name)

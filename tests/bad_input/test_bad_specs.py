@@ -69,13 +69,6 @@ def test_a_schema_that_is_missing_or_garbled(
     assert_nothing_left(run)
 
 
-def test_no_schema_beside_the_data(
-    prepared: Path, job: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (prepared / "schema.pbtxt").unlink()
-    train_badly(capsys, job, "found no schema", "data.schema", "distrain prep")
-
-
 def test_a_second_target_of_other_values(
     prepared: Path, job: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -83,11 +76,3 @@ def test_a_second_target_of_other_values(
     schema = prepared / "schema.pbtxt"
     criteo_schema(CARDINALITIES).with_columns(second).save(schema)
     train_badly(capsys, job, "label 'I1' is", "not 0 or 1", "column: I1")
-
-
-def test_a_schema_without_features(
-    prepared: Path, job: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    schema = prepared / "schema.pbtxt"
-    criteo_schema(CARDINALITIES).select(["label"]).save(schema)
-    train_badly(capsys, job, "no feature columns", schema)

@@ -246,18 +246,3 @@ def test_histories_in_windows_of_a_store_are_those_of_the_log(client: Any, tmp_p
     by_day = sorted(train, key=lambda row: row["at"][:10])
     found = items(tmp_path / "local", "train", "history_item", tmp_path / "local/workflow")
     assert found == wanted_items(by_day, train)
-
-
-def test_a_workflow_in_python_lists_the_events_of_parquet(client: Any, tmp_path: Path) -> None:
-    table = table_of([(n % 3, n // 2) for n in range(60)], texts=False)
-    table = table.append_column("label", pa.array(np.arange(60) % 2, pa.int8()))
-    pq.write_table(table, tmp_path / "rows.parquet", row_group_size=17)
-    history = History("user", "time", 4, ("number", "time"))
-    workflow = Workflow((ColumnGroup(("number",), ()),), history=history)
-    inputs, out = (str(tmp_path / "rows.parquet"),), tmp_path / "out"
-    prepare(PrepRequest(inputs, out, workflow=workflow, block_bytes=256 * 17), client)
-    found = pq.read_table(out / "train")
-    wanted = workflow.with_history(table)
-    for name in ("number", "history_number", "history_time"):
-        assert found[name].to_pylist() == wanted[name].to_pylist()
-    assert Workflow.load(out / "workflow").history == history

@@ -164,24 +164,6 @@ def test_who_comes_second_is_told_at_once_and_what_the_killed_left_is_removed(
     assert [file.path for file in list_inputs(out)] == [f"{out}/b"]
 
 
-def test_who_looked_just_before_another_began_is_told_of_the_other(
-    store: Any, monkeypatch: pytest.MonkeyPatch, wording: Wording
-) -> None:
-    out = f"s3://{BUCKET}/race"
-    others: list[Claim] = []
-
-    def begun_meanwhile(url: str) -> dict[str, int]:
-        if not others:
-            others.append(Claim(url, None, ""))
-        return objects(url)
-
-    objects = prefixes._objects
-    monkeypatch.setattr(prefixes, "_objects", begun_meanwhile)
-    wording.refused(OutputError, partial(check_output, out, replace=False))
-    others[0].end()
-    check_output(out, replace=False)
-
-
 def test_an_output_that_is_moved_is_refused_and_one_that_failed_leaves_nothing(
     store: Any, client: Client, raw: Path, tmp_path: Path, wording: Wording
 ) -> None:

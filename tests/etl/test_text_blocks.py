@@ -53,26 +53,6 @@ def test_byte_ranges_hold_each_line_once_in_order(
     assert read == content
 
 
-@pytest.mark.parametrize("block_bytes", [700, 5000, 10**6])
-@pytest.mark.parametrize("codec", ["gzip", "zstd"])
-def test_compressed_files_come_in_whole_lines(
-    tmp_path: Path, make_lines: Callable[..., list[bytes]], codec: str, block_bytes: int
-) -> None:
-    content = b"\n".join(make_lines(60))
-    path = tmp_path / "raw"
-    if codec == "gzip":  # two members, as `cat a.gz b.gz` makes
-        path.write_bytes(gzip.compress(content[:3000]) + gzip.compress(content[3000:]))
-    else:
-        write_zstd(path, content)
-    assert detect_format(str(path)) == codec
-    pieces = list(read_pieces(TextRange(str(path), codec=codec), block_bytes))
-    assert b"".join(piece for _, piece in pieces) == content
-    assert all(piece.endswith(b"\n") for _, piece in pieces[:-1])
-    numbers = [number for number, _ in pieces]
-    assert numbers == sorted(numbers)
-    assert set(numbers) == set(range(-(-len(content) // block_bytes)))
-
-
 @pytest.mark.parametrize("codec", [None, "gzip"])
 def test_pieces_of_a_block_are_one_staging_file_with_the_rows_in_order(
     tmp_path: Path,

@@ -47,14 +47,6 @@ def test_a_label_is_kept_as_it_is_and_other_columns_are_left_out() -> None:
     assert found.drop_columns("label").equals(fitted.transform(TABLE))
 
 
-def test_an_operator_after_a_fitted_one_is_fitted_in_a_second_pass() -> None:
-    twice = Workflow((ColumnGroup(("I2",), (FillMissing(0), Normalize(), Normalize())),))
-    assert len(list(twice.fit_passes())) == 2
-    result = twice.fit([TABLE]).transform(TABLE)["I2"].to_numpy()
-    assert result.mean() == pytest.approx(0, abs=1e-6)
-    assert len(list(small_workflow().fit_passes())) == 1
-
-
 def test_a_saved_workflow_does_the_same(tmp_path) -> None:
     fitted = small_workflow().fit([TABLE])
     fitted.save(tmp_path / "workflow")

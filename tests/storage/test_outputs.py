@@ -1,4 +1,3 @@
-import subprocess
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -7,6 +6,7 @@ from typing import Any
 
 import pytest
 from other_user import unprivileged
+from small_disks import mounted
 from synced_files import synced_and_renamed
 from wording import Wording
 
@@ -27,16 +27,8 @@ def names(folder):
 
 @pytest.fixture
 def tiny_disk(tmp_path):
-    """A filesystem of 1 MiB."""
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(folder)]
-    try:
-        subprocess.run(command, check=True, capture_output=True)
-    except (OSError, subprocess.CalledProcessError) as error:
-        pytest.skip(f"may not mount a tmpfs here: {error}")
-    yield folder
-    subprocess.run(["umount", str(folder)], check=True)
+    with mounted(tmp_path / "disk") as folder:
+        yield folder
 
 
 class Interrupted(BaseException):
