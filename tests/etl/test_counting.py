@@ -59,7 +59,7 @@ def as_array(values: list[Any]) -> pa.Array:
     return pa.array(values, pa.string() if is_text else pa.int64())
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(VALUES, st.integers(1, 4), st.integers(0, 8), st.integers(0, 3), st.integers(0, 4))
 def test_counts_by_pieces_equal_a_naive_count(
     tmp_path_factory: pytest.TempPathFactory,

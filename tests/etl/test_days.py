@@ -325,7 +325,7 @@ def test_what_was_learnt_is_in_the_report_and_the_workflow(prep: Prep, kept: Pre
 
 
 def test_kept_counts_are_passed_on_and_end_on_request(
-    prep: Prep, kept: PrepResult, plain: PrepResult, wording: Wording
+    prep: Prep, kept: PrepResult, plain: PrepResult
 ) -> None:
     with_counts, without = (files_in(one.out / "workflow" / "categories") for one in (kept, plain))
     assert with_counts == without | rare(kept)

@@ -31,10 +31,10 @@ def cluster() -> Iterator[LocalCluster]:
 
 def digests(folder: Path) -> dict[str, str]:
     """What each file holds, but `prep.json`, which tells seconds and paths."""
-    files = [path for path in folder.rglob("*") if path.is_file() and path.name != "prep.json"]
     return {
         str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
-        for path in sorted(files)
+        for path in folder.rglob("*")
+        if path.is_file() and path.name != "prep.json"
     }
 
 

@@ -249,8 +249,11 @@ def test_a_damaged_vocabulary_is_named(tmp_path, wording: Wording) -> None:
     Vocabulary(int_array([9]), int_array([3])).save(tmp_path, "other")
     (tmp_path / "meta.other.parquet").rename(tmp_path / "meta.C7.parquet")
     wording.refused(DataError, Vocabulary.load, tmp_path, "C7")
-    (tmp_path / "unique.C7.parquet").write_bytes(b"PAR1 no more")
-    wording.refused(DataError, Vocabulary.load, tmp_path, "C7")
+    file = tmp_path / "unique.C7.parquet"
+    file.write_bytes(b"PAR1 no more")
+    with pytest.raises(DataError) as caught:
+        Vocabulary.load(tmp_path, "C7")
+    assert str(caught.value.where["file"]) == str(file)
 
 
 @pytest.mark.parametrize("value", [2.302585092994046, -1e9 / 3, 1e-300])

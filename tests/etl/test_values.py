@@ -316,15 +316,15 @@ def test_texts_of_parquet_that_are_no_utf8_are_told_with_their_row(
 
 
 @pytest.mark.parametrize(
-    ("line", "told"),
+    "line",
     [
-        (b'{"x": "\xff", "y": 1}', "not JSON: 'utf-8'"),
-        (b'{"x": "\\ud800", "y": 1}', "not JSON: 'utf-8'"),
-        (b'{"x": ' + b"[" * 99_999 + b"]" * 99_999 + b"}", "not JSON: too deep"),
+        b'{"x": "\xff", "y": 1}',
+        b'{"x": "\\ud800", "y": 1}',
+        b'{"x": ' + b"[" * 99_999 + b"]" * 99_999 + b"}",
     ],
 )
 def test_json_that_is_no_text_is_a_bad_line(
-    prep: Callable[..., PrepResult], tmp_path: Path, line: bytes, told: str, wording: Wording
+    prep: Callable[..., PrepResult], tmp_path: Path, line: bytes, wording: Wording
 ) -> None:
     path = tmp_path / "rows.jsonl"
     path.write_bytes(b'{"x": "\\ud83d\\ude00", "y": 0}\n' + line + b'\n{"x": "a", "y": 1}\n')
@@ -445,15 +445,6 @@ def test_a_workflow_of_ones_own_takes_columns_of_nulls(prep: Callable[..., PrepR
     found = written(prep(nulls, full, workflow=workflow).out)
     assert found["x"] == [1, 1, 3, 4]
     assert workflow.fit([nulls, full]).transform(nulls)["x"].to_pylist() == [1, 1]
-
-
-def test_bytes_are_texts(prep: Callable[..., PrepResult], tmp_path: Path) -> None:
-    for dtype in (pa.binary(), pa.large_binary(), pa.binary(1)):
-        table = pa.table({"x": pa.array([b"a", b"b", b"a", None], dtype), "y": Y})
-        for column in (CATEGORY, TEXT):
-            out = prep(table, columns={"x": column}).out
-            assert written(out)["x"] == [3, 4, 3, 1]
-            assert kept(out, "x") == ["a", "b"]
 
 
 def test_what_is_inferred_can_be_prepared(prep: Callable[..., PrepResult], tmp_path: Path) -> None:

@@ -58,25 +58,19 @@ def test_a_saved_workflow_does_the_same(tmp_path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
+    "text",
     [
-        (None, "cannot be read"),
-        ("{", "cannot be read"),
-        ('{"version": 99}', "version 99, not 1"),
-        ('{"version": 1}', "not a workflow document"),
-        (
-            '{"version": 1, "groups": [{"columns": ["I1"], "operators": [{"kind": "Pickle"}]}]}',
-            "unknown operator 'Pickle'",
-        ),
-        (
-            '{"version": 1, "groups": [{"columns": ["I1"], '
-            '"operators": [{"kind": "Clip", "below": 3}]}]}',
-            "not a workflow document",
-        ),
+        None,
+        "{",
+        '{"version": 99}',
+        '{"version": 1}',
+        '{"version": 1, "groups": [{"columns": ["I1"], "operators": [{"kind": "Pickle"}]}]}',
+        '{"version": 1, "groups": [{"columns": ["I1"], '
+        '"operators": [{"kind": "Clip", "below": 3}]}]}',
     ],
 )
 def test_an_unusable_saved_workflow_is_refused(
-    tmp_path, text: str | None, message: str, wording: Wording
+    tmp_path, text: str | None, wording: Wording
 ) -> None:
     if text is not None:
         (tmp_path / "workflow.json").write_text(text)
@@ -116,20 +110,20 @@ def fitted_workflow() -> Workflow:
 
 
 @pytest.mark.parametrize(
-    ("column", "values", "problem"),
+    ("column", "values"),
     [
-        ("words", ["a|b", "a"], "holds texts, not lists of texts"),
-        ("words", [[1], [2]], "holds lists of integers, not lists of texts"),
-        ("shop", [["x"], ["y"]], "holds lists of texts, not texts"),
-        ("shop", [1, 2], "holds integers, not texts"),
-        ("shop", [1.0, 2.0], "holds numbers, not texts"),
-        ("shop", [True, False], "holds bool, not texts"),
-        ("price", ["1.5", "2.0"], "holds texts, not numbers"),
-        ("price", [[1.5], [2.0]], "holds lists of numbers, not numbers"),
+        ("words", ["a|b", "a"]),
+        ("words", [[1], [2]]),
+        ("shop", [["x"], ["y"]]),
+        ("shop", [1, 2]),
+        ("shop", [1.0, 2.0]),
+        ("shop", [True, False]),
+        ("price", ["1.5", "2.0"]),
+        ("price", [[1.5], [2.0]]),
     ],
 )
 def test_a_fitted_workflow_refuses_values_of_another_kind_than_it_was_fitted_on(
-    tmp_path: Path, column: str, values: list[Any], problem: str, wording: Wording
+    tmp_path: Path, column: str, values: list[Any], wording: Wording
 ) -> None:
     workflow = fitted_workflow()
     workflow.save(tmp_path)

@@ -59,17 +59,17 @@ def test_names_are_unique(wording):
 
 
 @pytest.mark.parametrize(
-    ("fields", "message"),
+    "fields",
     [
-        ({"name": ""}, "needs a name"),
-        ({"name": "a", "dtype": "int128"}, "unknown dtype 'int128'"),
-        ({"name": "a", "cardinality": 0}, "cardinality 0 is not positive"),
-        ({"name": "a", "embedding_dim": -1}, "embedding_dim -1 is not positive"),
-        ({"name": "a", "tags": "user"}, "not the text 'user'"),
-        ({"name": "a", "value_count": (1, 2, 3)}, "a least and a greatest length"),
+        {"name": ""},
+        {"name": "a", "dtype": "int128"},
+        {"name": "a", "cardinality": 0},
+        {"name": "a", "embedding_dim": -1},
+        {"name": "a", "tags": "user"},
+        {"name": "a", "value_count": (1, 2, 3)},
     ],
 )
-def test_unusable_columns_are_refused(fields, message, wording):
+def test_unusable_columns_are_refused(fields, wording):
     wording.refused(SchemaError, partial(ColumnSchema, **fields))
 
 
@@ -92,15 +92,15 @@ def test_criteo():
 
 
 @pytest.mark.parametrize(
-    ("document", "message"),
+    "document",
     [
-        ({}, "not a schema document"),
-        ({"columns": 3}, "not a schema document"),
-        ({"columns": [3]}, "not a schema document"),
-        ({"columns": [{"dtype": "int8"}]}, "not a schema document.*name"),
-        ({"columns": [{"name": "a", "cardinality": "9"}]}, "not a schema document"),
-        ({"columns": [{"name": "a", "kind": 1}]}, "unknown fields of a column: 'kind'"),
+        {},
+        {"columns": 3},
+        {"columns": [3]},
+        {"columns": [{"dtype": "int8"}]},
+        {"columns": [{"name": "a", "cardinality": "9"}]},
+        {"columns": [{"name": "a", "kind": 1}]},
     ],
 )
-def test_from_json_refuses_what_is_no_schema(document, message, wording):
+def test_from_json_refuses_what_is_no_schema(document, wording):
     wording.refused(SchemaError, Schema.from_json, document)

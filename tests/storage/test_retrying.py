@@ -1,6 +1,6 @@
 """Trying again: when, how often, for how long, and what is said of it."""
 
-import threading
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
 import pytest
@@ -83,29 +83,17 @@ def test_what_does_not_pass_is_told_at_once(clock):
 
 
 def test_a_thread_that_is_to_stop_waits_no_longer(clock):
-    is_over = False
     read = failing(10**9)
 
-    def sleep(seconds):
-        nonlocal is_over
-        is_over = True
-        Clock.sleep(clock, seconds)
-
-    clock.sleep = sleep
-    raised = []
-
     def work():
-        stop_retrying_when(lambda: is_over)
-        with pytest.raises(Unavailable) as caught:
+        stop_retrying_when(lambda: clock.slept_s > 0)
+        with pytest.raises(Unavailable):
             with_retries(read, WHERE, 300)
-        raised.append(caught.value)
+        return True
 
-    thread = threading.Thread(target=work)
-    thread.start()
-    thread.join(60)
-    assert len(raised) == 1
-    assert clock.slept_s <= 0.25
-    assert read.told.calls == 2
+    with ThreadPoolExecutor(1) as pool:
+        assert pool.submit(work).result(60)
+    assert (clock.slept_s <= 0.25, read.told.calls) == (True, 2)
 
 
 def test_who_waits_says_so_as_long_as_it_may(clock):

@@ -1,7 +1,7 @@
 import gzip
 import hashlib
 import json
-from functools import partial
+from functools import cache, partial
 
 import pyarrow.parquet as pq
 import pytest
@@ -9,6 +9,7 @@ import pytest
 from distrain.errors import InputError, OutputError
 from distrain.synth import SynthRequest, generate
 from distrain.synth.draw import CHUNK_ROWS
+from distrain.synth.planted import PlantedModel
 
 ROWS = CHUNK_ROWS + 1_500
 
@@ -22,6 +23,14 @@ def digest(folder):
 
 def text_of(folder, split="train"):
     return b"".join(file.read_bytes() for file in sorted(folder.glob(f"{split}-*")))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def fitted_once():
+    """Most of a small request's time is what the planted model is fitted to: 65,536 rows."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(PlantedModel, "fit", cache(PlantedModel.fit))
+        yield
 
 
 @pytest.fixture(scope="module")
