@@ -1,7 +1,9 @@
 """Any table, by a features document: what is read of it, and what is refused."""
 
+import csv
 import datetime
 import gzip
+import io
 import json
 import math
 from collections import Counter
@@ -95,18 +97,15 @@ def write_parquet(path: Path, rows: list[dict[str, Any]] = ROWS) -> Path:
 
 
 def csv_text(rows: list[dict[str, Any]] = ROWS, delimiter: str = ",") -> str:
-    def cell(value: Any) -> str:
-        if value is None:
-            return ""
+    def cell(value: Any) -> Any:
         if isinstance(value, bool):
             return str(value).lower()
-        text = "|".join(value) if isinstance(value, list) else str(value)
-        if delimiter in text or '"' in text:
-            return '"' + text.replace('"', '""') + '"'
-        return text
+        return "|".join(value) if isinstance(value, list) else value
 
-    lines = [delimiter.join(rows[0]), *(delimiter.join(map(cell, r.values())) for r in rows)]
-    return "".join(line + "\n" for line in lines)
+    text = io.StringIO()
+    writer = csv.writer(text, delimiter=delimiter, lineterminator="\n")
+    writer.writerows([rows[0], *([cell(value) for value in r.values()] for r in rows)])
+    return text.getvalue()
 
 
 def json_text(rows: list[dict[str, Any]] = ROWS) -> str:

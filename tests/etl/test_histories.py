@@ -233,16 +233,13 @@ def test_prepared_rows_have_histories_and_later_days_those_of_the_log(
     assert f"distrain prep RAW --workflow {workflow} --log FILE" in str(told)
 
 
-def test_histories_in_windows_of_a_store_are_those_of_the_log(client: Any, tmp_path: Path) -> None:
-    from object_stores import serving  # which skips where its libraries are not installed
-
+def test_rows_in_the_order_of_windows_have_the_histories_of_the_log(
+    client: Any, tmp_path: Path
+) -> None:
     features = FeatureConfig.parse({**DOCUMENT, "windows": {"by": "at", "size": "1d"}})
-    with serving("histories") as store:
-        store.put_file(write(tmp_path / "log.csv", LOG), "histories/log.csv")
-        inputs, out = ("s3://histories/log.csv",), "s3://histories/out"
-        prepare(PrepRequest(inputs, out, features=features, block_bytes=1 << 20), client)
-        store.get("histories/out", str(tmp_path / "local"), recursive=True)
+    inputs, out = (write(tmp_path / "log.csv", LOG),), tmp_path / "out"
+    prepare(PrepRequest(inputs, out, features=features, block_bytes=2048), client)
     train = [row for row in LOG if row["at"] < "2026-01-04"]
     by_day = sorted(train, key=lambda row: row["at"][:10])
-    found = items(tmp_path / "local", "train", "history_item", tmp_path / "local/workflow")
+    found = items(out, "train", "history_item", out / "workflow")
     assert found == wanted_items(by_day, train)

@@ -112,23 +112,11 @@ def test_each_column_gets_what_fits_it(shop: Path) -> None:
     assert document.split.by == "fraction"
 
 
-def test_columns_left_out_are_named_with_the_reason(shop: Path) -> None:
+def test_columns_left_out_are_named_with_the_reason(shop: Path, wording: Wording) -> None:
     inferred = infer(shop)
-    reasons = {
-        "order": "nearly unique: 400 values in 400 rows",
-        "row number": "nearly unique: 400 values in 400 rows",
-        "embedding": "lists of numbers, which models do not take",
-        "remark": "free text: 8 words on average, nearly all different",
-        "currency": "constant: each row of the sample has the same value",
-        "nothing": "no row of the sample has a value",
-    }
-    assert inferred.left_out == reasons
-    comments = inferred.text.partition("# Left out:")[2].replace("\n#    ", "")
-    for column, reason in reasons.items():
-        assert f"{column}: {reason}." in comments
-    assert "the first 400 rows of the file" in inferred.text
-    next_command = "# Next: distrain prep INPUT... --config THIS-FILE --out FOLDER"
-    assert inferred.text.splitlines()[-1] == next_command
+    names = {"order", "row number", "embedding", "remark", "currency", "nothing"}
+    assert set(inferred.left_out) == names
+    wording(inferred.text)
 
 
 def test_text_is_looked_through(shop_csv: Path) -> None:
@@ -254,22 +242,22 @@ def inferred_of(folder: Path, table: dict[str, Any], name: str = "t.parquet") ->
 
 
 @pytest.mark.parametrize(
-    ("column", "values", "target", "reason"),
+    ("column", "values", "target"),
     [
-        ("survived", ["no", "yes", "no"], {"equals": "yes"}, "name of an answer"),
-        ("churned", ["Churned", "Stayed", "Stayed"], {"equals": "Churned"}, "name of an answer"),
-        ("y", [-1, 1, -1], {"equals": 1}, "name of an answer"),
-        ("y", [True, None, False], {"missing": "drop"}, "rows without one are left out"),
-        ("opened", ["N", "Y", "N"], {"equals": "Y"}, "the last column of two values"),
-        ("grade", ["ok", "bad", "ok"], {"equals": "bad"}, "the last column of two values"),
-        ("label", [0, 1, 2], {"kind": "multiclass", "classes": 3}, "which are few"),
-        ("label", [3, 1, 2], {"kind": "multiclass", "classes": (1, 2, 3)}, "which are few"),
-        ("label", [0.5, 1, 2], {"kind": "regression"}, "name of an answer of 3 numbers"),
-        ("y", ["b", "a", "c"], {"kind": "multiclass", "classes": ("a", "b", "c")}, "3 classes"),
+        ("survived", ["no", "yes", "no"], {"equals": "yes"}),
+        ("churned", ["Churned", "Stayed", "Stayed"], {"equals": "Churned"}),
+        ("y", [-1, 1, -1], {"equals": 1}),
+        ("y", [True, None, False], {"missing": "drop"}),
+        ("opened", ["N", "Y", "N"], {"equals": "Y"}),
+        ("grade", ["ok", "bad", "ok"], {"equals": "bad"}),
+        ("label", [0, 1, 2], {"kind": "multiclass", "classes": 3}),
+        ("label", [3, 1, 2], {"kind": "multiclass", "classes": (1, 2, 3)}),
+        ("label", [0.5, 1, 2], {"kind": "regression"}),
+        ("y", ["b", "a", "c"], {"kind": "multiclass", "classes": ("a", "b", "c")}),
     ],
 )
 def test_a_column_with_the_name_of_an_answer_is_the_target_by_its_values(
-    tmp_path: Path, column: str, values: list[Any], target: dict[str, Any], reason: str
+    tmp_path: Path, column: str, values: list[Any], target: dict[str, Any], wording: Wording
 ) -> None:
     sexes = ["male", "female", "female"]
     table = {"sex": sexes * 50, "price": [1.5, 2.5, 9.0] * 50, column: values * 50}
@@ -277,7 +265,7 @@ def test_a_column_with_the_name_of_an_answer_is_the_target_by_its_values(
         inferred = inferred_of(tmp_path, table, name)
         found = inferred.features.document.target
         assert found.model_dump(exclude_defaults=True) == {"column": column, **target}
-        assert reason in inferred.target_reason
+        wording(inferred.target_reason)
 
 
 def test_further_targets_a_weight_and_windows_are_suggested_with_reasons(tmp_path: Path) -> None:
