@@ -3,6 +3,7 @@
 import math
 from bisect import bisect_right
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +15,14 @@ from distributed import Client
 from hypothesis import given, settings, strategies as st
 from wording import Wording
 
-from distrain.errors import DataError, SpecError
+from distrain.errors import DataError, InputError
 from distrain.etl import (
     Bucketize,
     Categorify,
     ColumnGroup,
     CountEncode,
     FeatureConfig,
+    History,
     PrepRequest,
     QuantileBuckets,
     TargetEncode,
@@ -28,7 +30,8 @@ from distrain.etl import (
     prepare,
     raw_tables,
 )
-from distrain.etl.operators import TrainingRows, crossed
+from distrain.etl.column_group import FOLD
+from distrain.etl.operators import TrainingRows, crossed, fold_numbers
 from distrain.schema import LABEL
 
 quick = settings(max_examples=30, deadline=None)
@@ -208,13 +211,33 @@ def test_a_cluster_writes_what_the_loops_give(
     wording.refused(DataError, raw_tables(str(tmp_path / "d" / "workflow")).check_rows_alone)
 
 
-def test_classes_have_no_mean_and_a_cross_no_lists(
-    tmp_path: Path, client: Client, wording: Wording
+def test_a_table_in_memory_has_the_values_of_training_rows_with_folds_alone(
+    tmp_path: Path, wording: Wording
 ) -> None:
-    target = {"column": "y", "kind": "multiclass", "classes": 2}
-    wording.refused(
-        SpecError, FeatureConfig.parse, {"target": target, "columns": {"a_mean": COLUMNS["a_mean"]}}
-    )
+    groups = (ColumnGroup(("a",), (TargetEncode(5),)), ColumnGroup(("b",), (CountEncode(),)))
+    rows = TABLE.select(["a", "b"]).append_column(LABEL, TABLE["y"])
+    training = rows.append_column(FOLD, pa.array(fold_numbers(N)))
+    fitted = Workflow(groups).fit([training.slice(0, 500), training.slice(500)])
+    (tmp_path / "w").mkdir()
+    fitted.save(tmp_path / "w")
+    for workflow in (fitted, Workflow.load(tmp_path / "w")):
+        later, own = (workflow.transform(table)["a"].to_numpy() for table in (rows, training))
+        folds = training[FOLD].to_pylist()
+        known = list(
+            zip(folds, rows["a"].to_pylist(), map(float, TABLE["y"].to_pylist()), strict=True)
+        )
+        wanted = [
+            mean_of([(x, y) for g, x, y in known if g != f], a, 5.0) for f, a, _ in known[:50]
+        ]
+        np.testing.assert_allclose(own[:50], wanted, rtol=1e-6)
+        wanted = [mean_of([row[1:] for row in known], a, 5.0) for _, a, _ in known[:50]]
+        np.testing.assert_allclose(later[:50], wanted, rtol=1e-6)
+    wording.refused(DataError, Workflow(groups).fit, [rows])
+    listed = partial(Workflow, groups, history=History("b", "at", 3, ("a",)))
+    wording.refused(InputError, listed)
+
+
+def test_a_cross_takes_no_lists(tmp_path: Path, client: Client, wording: Wording) -> None:
     pq.write_table(TABLE, tmp_path / "t.parquet")
     columns = {"c": {"kind": "categorical", "cross": ["a", "tags"]}}
     features = FeatureConfig.parse({"target": "y", "columns": columns})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -29,37 +28,6 @@ from distrain.etl import (
     prepare,
 )
 from distrain.schema import Schema
-
-WORDS = st.lists(st.one_of(st.none(), st.sampled_from("abcdefg")), max_size=5)
-ROWS = st.lists(st.one_of(st.none(), WORDS), min_size=1, max_size=20)
-SHAPES = {
-    "list": pa.list_(pa.string()),
-    "large": pa.large_list(pa.large_string()),
-    "dictionary": pa.list_(pa.dictionary(pa.int32(), pa.string())),
-}
-
-
-def ids_of(values: list[str | None], threshold: int = 0) -> dict[str | None, int]:
-    """Each value's id by Categorify's rule: nulls are 1, rare ones 2, others by frequency."""
-    counts = Counter(value for value in values if value is not None)
-    kept = sorted((v for v in counts if counts[v] >= threshold), key=lambda v: (-counts[v], v))
-    return {None: 1, **dict.fromkeys(counts, 2), **{v: 3 + i for i, v in enumerate(kept)}}
-
-
-@settings(deadline=None, max_examples=30)
-@given(ROWS, st.sampled_from(sorted(SHAPES)), st.integers(0, 3), st.integers(0, 20))
-def test_one_vocabulary_over_all_items(
-    rows: list[Any], shape: str, threshold: int, cut: int
-) -> None:
-    table = pa.table({"words": pa.array(rows, SHAPES[shape])})
-    workflow = Workflow((ColumnGroup(("words",), (Categorify(threshold),)),))
-    fitted = workflow.fit([table.slice(0, cut), table.slice(cut)])
-    result = fitted.transform(table)
-    ids = ids_of([word for row in rows for word in row or ()], threshold)
-    assert result["words"].to_pylist() == [[ids[word] for word in row or ()] for row in rows]
-    assert str(result.schema.field("words").type) == "list<item: int32 not null>"
-    assert not result.schema.field("words").nullable
-    assert fitted.cardinalities == {"words": max([2, *ids.values()]) + 1}
 
 
 @settings(deadline=None, max_examples=30)

@@ -136,10 +136,16 @@ def test_a_fitted_workflow_refuses_values_of_another_kind_than_it_was_fitted_on(
 def test_a_fitted_workflow_takes_other_widths_and_columns_without_values(wording: Wording) -> None:
     workflow = fitted_workflow()
     plain = workflow.transform(pa.table(FITTED_ON))
-    words = pa.array(FITTED_ON["words"], pa.large_list(pa.large_string()))
     shop = pa.array(FITTED_ON["shop"]).dictionary_encode()
-    other = pa.table({"words": words, "shop": shop, "price": pa.array([1.5, 2.0], pa.float32())})
-    assert workflow.transform(other).to_pydict() == plain.to_pydict()
+    price = pa.array([1.5, 2.0], pa.float32())
+    for dtype in (
+        pa.large_list(pa.large_string()),
+        pa.list_(pa.dictionary(pa.int32(), pa.string())),
+    ):
+        words = pa.array(FITTED_ON["words"], dtype)
+        other = pa.table({"words": words, "shop": shop, "price": price})
+        assert workflow.transform(other).to_pydict() == plain.to_pydict()
+        assert Workflow(workflow.groups).fit([other]).transform(other).equals(plain)
     nothing = {**FITTED_ON, "shop": pa.nulls(2), "price": pa.nulls(2, pa.float64())}
     assert workflow.transform(pa.table(nothing))["shop"].to_pylist() == [1, 1]
     wording.refused(
