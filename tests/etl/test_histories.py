@@ -238,7 +238,7 @@ def test_rows_in_the_order_of_windows_have_the_histories_of_the_log(
 ) -> None:
     features = FeatureConfig.parse({**DOCUMENT, "windows": {"by": "at", "size": "1d"}})
     inputs, out = (write(tmp_path / "log.csv", LOG),), tmp_path / "out"
-    prepare(PrepRequest(inputs, out, features=features, block_bytes=2048), client)
+    prepare(PrepRequest(inputs, out, features=features, block_bytes=1 << 20), client)
     train = [row for row in LOG if row["at"] < "2026-01-04"]
     by_day = sorted(train, key=lambda row: row["at"][:10])
     found = items(out, "train", "history_item", out / "workflow")

@@ -51,9 +51,11 @@ def test_a_second_maker_is_refused_at_its_beginning_and_a_killed_one_is_cleared_
     (tmp_path / ".out-other.partial-0123456789abcdef").mkdir()  # of an output of another name
     with being_made(final) as unfinished:
         for replace in (False, True):
-            wording.refused(OutputError, check_free, final, replace)
-            caught = wording.refused(OutputError, whole_dir(final, replace=replace).__enter__)
-        assert caught.where["unfinished"] == str(tmp_path / unfinished)
+            for begin in (partial(check_free, final, replace), whole_dir(final, replace).__enter__):
+                with pytest.raises(OutputError) as caught:
+                    begin()
+                assert caught.value.where["unfinished"] == str(tmp_path / unfinished)
+                wording(caught.value, unfinished=unfinished)
         assert names(tmp_path / unfinished) == ["half"]
         with whole_dir(tmp_path / "out2"):
             pass
