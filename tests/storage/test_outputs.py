@@ -155,11 +155,13 @@ def test_an_error_inside_a_folder_names_the_final_place(tmp_path, wording):
     assert names(tmp_path) == []
 
 
-def test_a_folder_without_permission_is_told(wording):
+def test_a_folder_without_permission_is_named():
     with unprivileged() as folder:
         folder.chmod(0o500)
-        caught = wording.refused(OutputError, check_writable, folder)
-    assert "permissions" in caught.hint
+        with pytest.raises(OutputError) as caught:
+            check_writable(folder)
+    assert caught.value.where == {"path": str(folder)}
+    assert isinstance(caught.value.__cause__, PermissionError)
 
 
 def test_translated_errors_tells_os_errors_with_and_without_a_number():

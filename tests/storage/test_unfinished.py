@@ -5,6 +5,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -51,7 +52,8 @@ def test_a_second_maker_is_refused_at_its_beginning_and_a_killed_one_is_cleared_
     (tmp_path / ".out-other.partial-0123456789abcdef").mkdir()  # of an output of another name
     with being_made(final) as unfinished:
         for replace in (False, True):
-            for begin in (partial(check_free, final, replace), whole_dir(final, replace).__enter__):
+            making = whole_dir(final, replace=replace)
+            for begin in (partial(check_free, final, replace), making.__enter__):
                 with pytest.raises(OutputError) as caught:
                     begin()
                 assert caught.value.where["unfinished"] == str(tmp_path / unfinished)
