@@ -251,6 +251,29 @@ def test_offsets_are_as_wide_as_what_is_kept_needs_however_many_pieces(
     assert pq.read_schema(tmp_path / "unique.c.parquet").field("c").type == dtype
 
 
+@pytest.mark.parametrize("max_size", [0, 700])
+def test_a_vocabulary_of_several_row_groups_has_the_bytes_of_one_written_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, max_size: int
+) -> None:
+    monkeypatch.setattr("distrain.vocabulary.ROW_GROUP_VALUES", 256)
+    operator = Categorify(2, max_size)
+    whole = operator.fit(pa.array(np.random.default_rng(3).integers(0, 1000, 5000)))
+    for folder in ("ranges", "at once"):
+        (tmp_path / folder).mkdir()
+    operator.finish(whole).save(tmp_path / "at once", "c")
+    pieces = []
+    for n in range(5):
+        of_run = pa.array(buckets_of(whole.values) % 5 == n)
+        piece = Counts(whole.values.filter(of_run), whole.counts.filter(of_run))
+        pieces.append(learn(operator, piece, None, None, limits_of(operator)))
+    write_all(operator, pieces, tmp_path / "ranges", range_bytes=1600)
+    for name in ("unique.c.parquet", "meta.c.parquet"):
+        assert (tmp_path / "ranges" / name).read_bytes() == (
+            tmp_path / "at once" / name
+        ).read_bytes()
+    assert pq.ParquetFile(tmp_path / "ranges" / "unique.c.parquet").num_row_groups > 1
+
+
 class Workers:
     """A client's view of its workers."""
 

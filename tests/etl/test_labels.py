@@ -156,13 +156,10 @@ def test_rows_without_a_label_are_left_out_where_the_document_says_so(
         traced = prep(rows, dropping, keep=("y",))
         numbers = pq.read_table(Path(traced.out) / "train")["row_number"].to_pylist()
         assert numbers == [number for number in range(60) if number % 3 != 2]
-        wording.refused(DataError, prep, rows, f"target: y\n{C}\n")
-        wording.refused(
-            DataError,
-            prep,
-            rows,
-            f"target: {{column: c, equals: a, is_feature: true}}\nweight: y\n{C}\n",
-        )
+        weighted = f"target: {{column: c, equals: a, is_feature: true}}\nweight: y\n{C}\n"
+        for document in (f"target: y\n{C}\n", weighted):
+            whole = partial(prep, rows, document, block_bytes=1 << 20)
+            assert wording.refused(DataError, whole).hint
 
 
 def test_errors_beside_left_out_rows_name_the_row_of_the_file(
@@ -233,6 +230,7 @@ def test_texts_that_count_seconds_are_told_to_be_numbers(
     document = "target: y\nsplit: {by: time, column: at, from: 2016-01-01}\n"
     document += "columns: {h: {from: at, kind: categorical, as: hour, epoch: s}}\n"
     for bad in (document, document.replace(", epoch: s", "").replace("2016-01-01", "1451606410")):
-        wording.refused(DataError, prep, tmp_path / "t.csv", bad)
+        whole = partial(prep, tmp_path / "t.csv", bad, block_bytes=1 << 20)
+        assert wording.refused(DataError, whole).hint
     result = prep(tmp_path / "t.csv", document.replace("2016-01-01", "1451606410"))
     assert (result.train.num_rows, labels(result)) == (10, [0.0, 1.0] * 5)

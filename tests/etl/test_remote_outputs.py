@@ -145,11 +145,13 @@ def test_local_staging_update_and_overwrite(
 
 
 def test_who_comes_second_is_told_at_once_and_what_the_killed_left_is_removed(
-    store: Any, client: Client, raw: Path, tmp_path: Path, wording: Wording
+    store: Any, client: Client, raw: Path, tmp_path: Path
 ) -> None:
     out = f"s3://{BUCKET}/claimed"
     with whole_output(out) as place:
-        wording.refused(OutputError, prepare, request(raw, out, staging=tmp_path), client)
+        with pytest.raises(OutputError) as caught:
+            prepare(request(raw, out, staging=tmp_path), client)
+        assert caught.value.where["process"] == str(os.getpid())
         store.pipe_file(f"{place}/a", b"1")
     assert [file.path for file in list_inputs(out)] == [f"{out}/a"]
     killed = Claim(out, *read_state(out))

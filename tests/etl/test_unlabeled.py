@@ -113,7 +113,8 @@ def test_every_row_is_prepared_with_its_place_or_named_as_bad(
         lines.insert(int(place) + 1, "")
     (tmp_path / "new.csv").write_text("\n".join(lines))
     saved = {"saved_workflow": f"{fitted.out}/workflow", "unlabeled": True, "keep": ("order",)}
-    wording.refused(DataError, partial(prep, tmp_path / "new.csv", **saved))
+    whole = partial(prep, tmp_path / "new.csv", **saved, block_bytes=1 << 20)
+    wording.refused(DataError, whole, file=str(tmp_path / "new.csv"))
     result = prep(tmp_path / "new.csv", **saved, skip_bad_lines=True, max_bad=0.2)
     found = written(result.out)
     places = found["row_number"].to_pylist()

@@ -46,7 +46,8 @@ CORE = {
     "distrain/metrics/distinct_scores.py": "tests/metrics",
     "distrain/metrics/grouped.py": "tests/metrics",
     "distrain/etl/operators/categorify.py": "tests/etl/test_operators.py",
-    "distrain/vocabulary.py": "tests/etl/test_operators.py",
+    "distrain/vocabulary.py": "tests/etl/test_operators.py tests/etl/test_counting.py "
+    "tests/etl/test_lookups.py tests/etl/test_workflow.py",
     "distrain/etl/operators/numbers.py": "tests/etl/test_operators.py",
     "distrain/etl/features/staging.py": "tests/etl/test_text_blocks.py "
     "tests/etl/test_features.py tests/etl/test_labels.py tests/etl/test_unlabeled.py",
