@@ -1,4 +1,3 @@
-import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -6,7 +5,9 @@ from typing import Any
 
 import pytest
 from damaged import write_small
+from small_disks import mounted
 from small_jobs import CARDINALITIES, small_document
+from threads_as_cluster import client as client
 from yaml import safe_dump
 
 import distrain.cluster
@@ -45,15 +46,6 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.fixture(scope="module")  # an idle one takes a fifteenth of a core
-def client() -> Iterator[Any]:
-    from distributed import Client, LocalCluster
-
-    options = {"n_workers": 1, "threads_per_worker": 2, "processes": False}
-    with LocalCluster(dashboard_address=":0", **options) as cluster, Client(cluster) as client:
-        yield client
-
-
 @pytest.fixture
 def cluster_here(client: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Commands get a cluster in this process, at once."""
@@ -68,29 +60,12 @@ def cluster_here(client: Any, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def tiny_disk(tmp_path: Path) -> Iterator[Path]:
     """A real filesystem of 1 MiB."""
-    with _mounted(tmp_path / "tiny", "size=1m") as folder:
+    with mounted(tmp_path / "tiny") as folder:
         yield folder
 
 
 @pytest.fixture
 def read_only_disk(tmp_path: Path) -> Iterator[Path]:
     """A real filesystem that takes no writes, not even from root."""
-    with _mounted(tmp_path / "read-only", "size=1m,ro") as folder:
+    with mounted(tmp_path / "read-only", "size=1m,ro") as folder:
         yield folder
-
-
-@contextmanager
-def _mounted(folder: Path, options: str) -> Iterator[Path]:
-    folder.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(folder)]
-    try:
-        done = subprocess.run(mount, capture_output=True, text=True, check=False)
-    except FileNotFoundError:
-        pytest.skip("no mount command here")
-    if done.returncode:
-        pytest.skip(f"may not mount a filesystem here: {done.stderr.strip()}")
-    try:
-        yield folder
-    finally:
-        # Lazily: a failed test's traceback may still hold a file open.
-        subprocess.run(["umount", "--lazy", str(folder)], check=True)

@@ -19,7 +19,6 @@ from damaged import (
     without,
     write_rows,
 )
-from small_jobs import run_distrain
 
 from distrain.schema import CATEGORICAL, CONTINUOUS
 from distrain.synth import SynthRequest, generate
@@ -102,17 +101,6 @@ def test_a_bad_line_is_named(
     prep_badly(capsys, raw, f"line: {BAD_ROW + 1}", *culprits)
 
 
-def test_missing_and_empty_files(raw: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    prep_badly(capsys, raw.parent / "absent.tsv", "no such file")
-    (raw.parent / "empty.tsv").touch()
-    prep_badly(capsys, raw.parent / "empty.tsv", "the file is empty (0 bytes)")
-
-
-def test_a_folder_with_nothing_in_it(raw: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (raw.parent / "nothing").mkdir()
-    prep_badly(capsys, raw.parent / "nothing", "no such file")
-
-
 @pytest.mark.parametrize("content", [b"\n", b"\n\n\n", bytes(range(256)) * 20])
 def test_a_file_without_a_row(
     raw: Path, capsys: pytest.CaptureFixture[str], content: bytes
@@ -121,34 +109,11 @@ def test_a_file_without_a_row(
     prep_badly(capsys, raw)
 
 
-def test_only_bad_lines(raw: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    raw.write_text("no\nrows\n")
-    prep_badly(capsys, raw, "no usable rows", "line 1", options=("--bad-lines", "skip"))
-
-
 def test_a_truncated_gzip_file(raw: Path, capsys: pytest.CaptureFixture[str]) -> None:
     packed = raw.with_suffix(".tsv.gz")
     packed.write_bytes(gzip.compress(raw.read_bytes()))
     cut_short(packed)
     prep_badly(capsys, packed, "gzip")
-
-
-def test_a_gzip_file_with_flipped_bytes(raw: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    packed = raw.with_suffix(".tsv.gz")
-    data = bytearray(gzip.compress(raw.read_bytes()))
-    middle = len(data) // 2
-    data[middle : middle + 50] = bytes(b ^ 0xFF for b in data[middle : middle + 50])
-    packed.write_bytes(data)
-    prep_badly(capsys, packed)
-
-
-def test_a_bad_validation_file_is_named(raw: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    bad = raw.with_name("bad.tsv")
-    bad.write_text(raw.read_text() + "last\n")
-    out = raw.parent / "out"
-    done = tell(capsys, "prep", raw, "--valid", bad, "--out", out)
-    assert_one_screen(done, 1, bad, "line: 301", "1 field, not 40")
-    assert_nothing_left(out)
 
 
 @pytest.mark.parametrize(
@@ -175,13 +140,6 @@ def test_bad_parquet(
     prep_badly(capsys, raw_parquet, *culprits)
 
 
-def test_a_bad_saved_workflow(raw: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    out, absent = raw.parent / "out", raw.parent / "absent"
-    done = tell(capsys, "prep", raw, "--out", out, "--workflow", absent)
-    assert_one_screen(done, 1, absent, "the saved workflow cannot be read")
-    assert_nothing_left(out)
-
-
 def test_a_failure_keeps_what_was_there(raw: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = raw.parent / "out"
     out.mkdir()
@@ -190,15 +148,3 @@ def test_a_failure_keeps_what_was_there(raw: Path, capsys: pytest.CaptureFixture
     done = tell(capsys, "prep", raw, "--out", out, "--overwrite")
     assert_one_screen(done, 1, raw, "line: 301")
     assert [path.name for path in out.iterdir()] == ["old"]
-
-
-@pytest.mark.slow
-@pytest.mark.release
-def test_the_command_itself_on_its_own_workers(raw: Path) -> None:
-    lines = raw.read_text().splitlines()
-    lines[BAD_ROW] = field("label", "7")(lines[BAD_ROW])
-    raw.write_text("\n".join(lines))
-    out = raw.parent / "out"
-    done = run_distrain("prep", raw, "--out", out, "--workers", 1)
-    assert_one_screen(done, 1, raw, f"line: {BAD_ROW + 1}", "label is '7', not 0 or 1")
-    assert_nothing_left(out)

@@ -42,14 +42,6 @@ def test_a_spec_with_mistakes(
     train_badly(capsys, job, job, *culprits)
 
 
-def test_a_spec_that_is_missing_or_a_folder(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    train_badly(capsys, tmp_path / "absent.yaml", "no such job spec", tmp_path / "absent.yaml")
-    (tmp_path / "folder.yaml").mkdir()
-    train_badly(capsys, tmp_path / "folder.yaml", tmp_path / "folder.yaml", "Is a directory")
-
-
 @pytest.mark.parametrize(
     ("content", "culprits"),
     [
@@ -77,21 +69,6 @@ def test_a_schema_that_is_missing_or_garbled(
     assert_nothing_left(run)
 
 
-@pytest.mark.parametrize("content", [b"feature { name: ", b"\xff\xfe"])
-def test_a_garbled_schema_beside_the_data_is_named(
-    prepared: Path, job: Path, capsys: pytest.CaptureFixture[str], content: bytes
-) -> None:
-    (prepared / "schema.pbtxt").write_bytes(content)
-    train_badly(capsys, job, prepared / "schema.pbtxt")
-
-
-def test_no_schema_beside_the_data(
-    prepared: Path, job: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (prepared / "schema.pbtxt").unlink()
-    train_badly(capsys, job, "found no schema", "data.schema", "distrain prep")
-
-
 def test_a_second_target_of_other_values(
     prepared: Path, job: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -99,11 +76,3 @@ def test_a_second_target_of_other_values(
     schema = prepared / "schema.pbtxt"
     criteo_schema(CARDINALITIES).with_columns(second).save(schema)
     train_badly(capsys, job, "label 'I1' is", "not 0 or 1", "column: I1")
-
-
-def test_a_schema_without_features(
-    prepared: Path, job: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    schema = prepared / "schema.pbtxt"
-    criteo_schema(CARDINALITIES).select(["label"]).save(schema)
-    train_badly(capsys, job, "no feature columns", schema)

@@ -1,19 +1,10 @@
 """A small cluster in this process and generated Criteo lines."""
 
 import random
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable
 
 import pytest
-
-
-@pytest.fixture(scope="module")  # an idle one takes a fifteenth of a core
-def client() -> Iterator[Any]:
-    from distributed import Client, LocalCluster
-
-    options = {"n_workers": 1, "threads_per_worker": 2, "processes": False}
-    with LocalCluster(dashboard_address=":0", **options) as cluster, Client(cluster) as client:
-        yield client
+from threads_as_cluster import client as client
 
 
 @pytest.fixture(scope="session")

@@ -1,33 +1,29 @@
 """Values counted by tasks into files, and added up by pieces of their hashes' buckets."""
 
-import re
 from collections import Counter
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import fsspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings, strategies as st
+from wording import Wording
 
-from distrain.errors import DataError, InputError
+from distrain.errors import InputError
 from distrain.etl import Categorify, ColumnGroup, PrepRequest, PrepResult, Workflow, prepare
 from distrain.etl.counting import (
     MemoryPlan,
     plan_memory,
-    read_counts_table,
     spilling,
     write_counts,
 )
-from distrain.etl.counting.spilling import RunsInOrder, in_ranges, read_counts, write_run
+from distrain.etl.counting.spilling import in_ranges, read_counts
 from distrain.etl.days.growing import VocabularyBefore, write_learnt_files, write_vocabulary
 from distrain.etl.days.learning import Learnt, Limits, learn
-from distrain.etl.lookups import forget_workflow
 from distrain.etl.operators import Counts
-from distrain.etl.operators.counts import NUM_BUCKETS, added_up, buckets_of, in_buckets, joined
+from distrain.etl.operators.counts import NUM_BUCKETS, added_up, buckets_of, joined
 
 VALUES = st.one_of(
     st.lists(st.one_of(st.none(), st.integers(-5, 5), st.integers(-(2**63), 2**63 - 1))),
@@ -63,7 +59,7 @@ def as_array(values: list[Any]) -> pa.Array:
     return pa.array(values, pa.string() if is_text else pa.int64())
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(VALUES, st.integers(1, 4), st.integers(0, 8), st.integers(0, 3), st.integers(0, 4))
 def test_counts_by_pieces_equal_a_naive_count(
     tmp_path_factory: pytest.TempPathFactory,
@@ -104,25 +100,13 @@ def _by_bytes(value: Any) -> Any:
     return value.encode() if isinstance(value, str) else value
 
 
-@pytest.mark.parametrize("text", [False, True])
-def test_buckets_depend_on_the_value_alone_and_are_even(text: bool) -> None:
-    numbers = np.arange(200_000) * 4096  # as ids that a system hands out may be
-    values = pa.array([f"user-{n}" for n in numbers[:20_000]]) if text else pa.array(numbers)
-    buckets = buckets_of(values)
-    sizes = np.bincount(buckets, minlength=NUM_BUCKETS)
-    mean = len(values) / NUM_BUCKETS
-    assert abs(sizes - mean).max() < 6 * mean**0.5
-    picked = np.arange(5, len(values), 977)
-    assert (buckets_of(values.take(pa.array(picked))) == buckets[picked]).all()
-    assert (buckets_of(values.slice(11, 500)) == buckets[11:511]).all()
-    if text:
-        assert (buckets_of(values.cast(pa.large_string())) == buckets).all()
-
-
 def test_buckets_are_the_stated_hash() -> None:
     values: tuple[list[Any], ...] = ([0, 1, -1, 2**40], ["", "a", "b", "x" * 300, "é-7"])
     for of_kind in values:
-        assert buckets_of(pa.array(of_kind)).tolist() == [bucket(value) for value in of_kind]
+        wanted = [bucket(value) for value in of_kind]
+        assert buckets_of(pa.array(of_kind)).tolist() == wanted
+        assert buckets_of(pa.array([of_kind[-1], *of_kind]).slice(1)).tolist() == wanted
+    assert buckets_of(pa.array(values[1], pa.large_string())).tolist() == wanted
 
 
 def bucket(value: int | str) -> int:
@@ -143,17 +127,6 @@ def drawn(number: int) -> int:
     return x ^ x >> 31
 
 
-def test_counts_lie_in_the_order_of_their_buckets() -> None:
-    counts = Counts(pa.array(range(1000)), pa.array(range(1000)), nulls=3)
-    in_order, begins = in_buckets(counts)
-    buckets = buckets_of(in_order.values)
-    assert (np.diff(buckets.astype(int)) >= 0).all()
-    assert begins.tolist() == np.searchsorted(buckets, np.arange(NUM_BUCKETS + 1)).tolist()
-    assert in_order.values.equals(in_order.counts)
-    assert in_order.nulls == 3
-    assert added_up(in_order).values.equals(counts.values)  # each once, by value
-
-
 @given(st.lists(st.tuples(st.sampled_from([0, 7, -(2**63), 2**63 - 1, 2**40]), st.integers(1, 3))))
 @pytest.mark.parametrize("scale", [1, 2**33])
 def test_integers_far_apart_and_large_counts_add_up(
@@ -165,33 +138,6 @@ def test_integers_far_apart_and_large_counts_add_up(
     for value, count in pairs:
         wanted[value] += scale * count
     assert dict(zip(found.values.to_pylist(), found.counts.to_pylist(), strict=True)) == wanted
-
-
-def test_each_count_is_added_up_twice_on_average_however_many_parts_there_are(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    added: list[int] = []
-    merge = Categorify.merge
-
-    def counted(self: Categorify, *states: Counts) -> Counts:
-        added.append(sum(len(state.values) for state in states))
-        return merge(self, *states)
-
-    monkeypatch.setattr(Categorify, "merge", counted)
-    operator = Categorify()
-    for num_parts in (50, 400):
-        added.clear()
-        for values in (range(num_parts * 100), [5, 7] * (num_parts * 50)):  # distinct, and not
-            array = pa.array(list(values))
-            sink = spilling._Sink(operator, str(tmp_path / "counts"), 16_000)
-            entries = 0
-            for part in range(num_parts):
-                state = operator.fit(array.slice(part * 100, 100))
-                entries += len(state.values)
-                sink.add(state)
-            sink.close()
-            assert sum(added) <= 2 * entries + 1000
-            added.clear()
 
 
 @pytest.fixture
@@ -255,29 +201,6 @@ def test_files_and_pieces_do_not_show_in_the_vocabularies(
     assert not list(tmp_path.rglob("*.arrow"))
 
 
-def test_workers_that_cannot_be_told_to_forget_a_workflow_spoil_nothing(
-    client: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked = []
-
-    def run(function: Any, *arguments: Any, **settings: Any) -> Any:
-        if function is not forget_workflow:
-            return ask(function, *arguments, **settings)
-        asked.append(settings)
-        raise OSError("the connection is closed")
-
-    ask = client.run
-    monkeypatch.setattr(client, "run", run)
-    pq.write_table(pa.table({"label": [0.0, 1.0], "user": [1, 2]}), tmp_path / "rows.parquet")
-    workflow = Workflow((ColumnGroup(("user",), (Categorify(),)),))
-    request = PrepRequest((str(tmp_path / "rows.parquet"),), tmp_path / "out", workflow=workflow)
-    assert prepare(request, client).train.num_rows == 2
-    assert asked == [{"on_error": "ignore"}]
-    pq.write_table(pa.table({"label": [2.0], "user": [1]}), tmp_path / "rows.parquet")
-    with pytest.raises(DataError, match="label is 2"):
-        prepare(replace(request, out=tmp_path / "other"), client)
-
-
 RUNS = st.lists(
     st.dictionaries(st.integers(-9, 9), st.integers(1, 3), max_size=12), min_size=1, max_size=4
 )
@@ -301,21 +224,6 @@ def test_runs_come_in_one_order_and_no_range_is_too_large(
     found = [row for table in ranges for row in zip(*table.to_pydict().values(), strict=True)]
     whole = [row for table in tables for row in zip(*table.to_pydict().values(), strict=True)]
     assert found == sorted(whole, key=lambda row: (-row[1], row[0]))
-
-
-def test_runs_in_files_take_no_memory_between_ranges(tmp_path: Path) -> None:
-    counts = pa.array(range(40_000, 0, -1), pa.int64())
-    runs = [
-        write_run(Counts(pa.array(range(n, 120_000 + n, 3)), counts), f"{tmp_path}/{n}.arrow")
-        for n in range(3)
-    ]
-    found = []
-    for rows in RunsInOrder(runs, None, sum(run.size_bytes for run in runs) // 8):
-        mapped = Path("/proc/self/smaps").read_text().split(f"{tmp_path}/")[1:]
-        assert len(mapped) == 3
-        assert {re.search(r"\nRss: +(\d+) kB", of)[1] for of in mapped} == {"0"}
-        found += rows["value"].to_pylist()
-    assert found == list(range(120_000))
 
 
 def test_runs_with_wide_and_narrow_offsets_come_in_one_order() -> None:
@@ -377,34 +285,16 @@ class Workers:
         return {"workers": dict(enumerate(described))}
 
 
-def test_memory_is_shared_out_among_threads_and_too_little_is_refused() -> None:
+def test_memory_is_shared_out_among_threads_and_too_little_is_refused(wording: Wording) -> None:
     mib = 1 << 20
     assert plan_memory(Workers((2, 0)), None, 64 * mib).thread_bytes == 320 * mib
     tight = plan_memory(Workers((4, 4000 * mib), (2, 1600 * mib)), None, 64 * mib)
     assert tight.thread_bytes == 160 * mib  # 0.6 of the lower limit, less the libraries
     assert plan_memory(Workers((2, 0)), 1024 * mib, 64 * mib).thread_bytes == 352 * mib
-    with pytest.raises(InputError, match="too little for 4 threads") as caught:
-        plan_memory(Workers((4, 0)), 700 * mib, 64 * mib)
-    assert caught.value.where["at least"] == 320 + 4 * 128
+    wording.refused(
+        InputError, plan_memory, Workers((4, 0)), 700 * mib, 64 * mib, **{"at least": 320 + 4 * 128}
+    )
     plan_memory(Workers((4, 0)), 832 * mib, 64 * mib)
-
-
-def test_counts_that_are_gone_are_told(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="counted or sorted cannot be read") as caught:
-        read_counts(str(tmp_path / "gone.arrow"), range(NUM_BUCKETS))
-    assert caught.value.where["file"] == str(tmp_path / "gone.arrow")
-
-
-def test_counts_in_a_store_are_mapped_not_held() -> None:
-    place = "memory://staging-of-counts/0.arrow"
-    counts = Counts(pa.array(np.arange(200_000)), pa.array(np.ones(200_000, np.int64)))
-    write_counts(counts, place)
-    held = pa.total_allocated_bytes()
-    table = read_counts_table(place)
-    assert pa.total_allocated_bytes() - held < table.nbytes // 10
-    assert sorted(table["value"].to_pylist()) == list(range(200_000))
-    fsspec.filesystem("memory").rm("/staging-of-counts", recursive=True)
-    assert set(table["count"].to_pylist()) == {1}
 
 
 @pytest.mark.parametrize("make", [int, "v{}".format], ids=["integers", "strings"])

@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -13,12 +13,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings, strategies as st
+from wording import Wording
 
-from distrain.errors import DataError, InputError
+from distrain.errors import DataError
 from distrain.etl import (
     Categorify,
     ColumnGroup,
-    FeatureConfig,
     FillMissing,
     Normalize,
     PrepRequest,
@@ -38,7 +38,7 @@ from distrain.etl.days.learning import KEPT_BUCKETS, Limits, learn
 from distrain.etl.operators import NUM_BUCKETS, Counts
 from distrain.etl.operators.counts import buckets_of
 from distrain.etl.saved_vocabulary import SavedVocabulary
-from distrain.vocabulary import FIRST_OOV_ID, Vocabulary
+from distrain.vocabulary import Vocabulary
 
 MANY = 1 << 20
 WORDS = st.sampled_from(["", "a", "b", "c", "d", "é", "ü" * 40, "x", "y", "z"])
@@ -156,56 +156,6 @@ def test_days_that_are_learnt_equal_a_naive_count(
     assert sum(before.vocabulary.counts.to_pylist()) + before.vocabulary.oov_observed == seen
 
 
-@settings(max_examples=15, deadline=None)
-@given(DAY, OPERATORS)
-def test_a_first_day_is_what_a_fit_gives(day: list[str], operator: Categorify) -> None:
-    wanted = operator.finish(counts_of(day))
-    found = learned(operator, counts_of(day), keep=MANY).vocabulary
-    assert content(found) == content(wanted)
-    assert found.values.type == wanted.values.type
-
-
-@settings(max_examples=15, deadline=None)
-@given(DAY, DAY, OPERATORS)
-def test_what_had_an_id_keeps_it(old: list[str], day: list[str], operator: Categorify) -> None:
-    before = learned(operator, counts_of(old))
-    after = learned(operator, counts_of(day), before)
-    rows = pa.array([*old, *day, None, "never seen"])
-    was, now = before.vocabulary.encode(rows), after.vocabulary.encode(rows)
-    had = (was >= before.vocabulary.first_value_id) | (was < FIRST_OOV_ID)
-    assert (now[had] == was[had]).all()
-    # The hash ids lie before those of values: who has none still has the bucket that it had.
-    has_none = now < after.vocabulary.first_value_id
-    assert (now[has_none] == was[has_none]).all()
-    if set(day) <= set(before.vocabulary.values.to_pylist()):
-        assert after.vocabulary.values.equals(before.vocabulary.values)
-
-
-@settings(max_examples=8, deadline=None)
-@given(DAY, DAY, DAY, st.integers(0, 4))
-def test_with_kept_counts_the_same_values_have_ids_in_one_step_or_two(
-    first: list[str], second: list[str], third: list[str], freq_threshold: int
-) -> None:
-    operator = Categorify(freq_threshold)
-    fitted = learned(operator, counts_of(first), keep=MANY)
-    after_second = learned(operator, counts_of(second), fitted, MANY)
-    two = learned(operator, counts_of(third), after_second, MANY).vocabulary
-    one = learned(operator, counts_of([*second, *third]), fitted, MANY).vocabulary
-    counts = [
-        dict(zip(v.values.to_pylist(), v.counts.to_pylist(), strict=True)) for v in (one, two)
-    ]
-    assert counts[0] == counts[1]
-    assert one.oov_observed == two.oov_observed
-    num_early = len(after_second.vocabulary.values)
-    assert two.values.slice(0, num_early).equals(after_second.vocabulary.values)
-    # What passes in one day gets the same ids, whichever days without new values follow.
-    known = set(fitted.vocabulary.values.to_pylist())
-    quiet = [value for value in third if value in known]
-    one_step = learned(operator, counts_of([*second, *quiet]), fitted, MANY).vocabulary
-    two_steps = learned(operator, counts_of(quiet), after_second, MANY).vocabulary
-    assert content(one_step) == content(two_steps)
-
-
 def test_the_kept_counts_are_bounded_whatever_the_pieces() -> None:
     operator = Categorify(freq_threshold=10)
     values = [n for n in range(4000) for _ in range(1 + n % 3)]
@@ -220,21 +170,10 @@ def test_the_kept_counts_are_bounded_whatever_the_pieces() -> None:
     assert np.mean(kept[0].counts.to_numpy()) > 2.8
 
 
-def test_ids_that_do_not_fit_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ids_that_do_not_fit_are_refused(monkeypatch: pytest.MonkeyPatch, wording: Wording) -> None:
     before = learned(Categorify(), counts_of(["a", "b"]))
     monkeypatch.setattr(growing, "FIRST_OOV_ID", 2**31)
-    with pytest.raises(DataError, match="do not fit into int32"):
-        learned(Categorify(), counts_of(["c"]), before)
-
-
-def test_strings_that_are_long_together_are_learnt_too() -> None:
-    before = learned(Categorify(), counts_of(["b", "b", "a"]))
-    wide = counts_of(["c", "a"])
-    wide = replace(wide, values=wide.values.cast(pa.large_string()))
-    after = learned(Categorify(), wide, before).vocabulary
-    assert after.values.to_pylist() == ["b", "a", "c"]
-    assert after.values.type == pa.string()
-    assert after.counts.to_pylist() == [2, 2, 1]
+    wording.refused(DataError, learned, Categorify(), counts_of(["c"]), before)
 
 
 # On a cluster.
@@ -269,22 +208,39 @@ def rows_of(day: int, num_rows: int = 600) -> pa.Table:
     )
 
 
-@pytest.fixture
-def prep(client: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., PrepResult]:
+Prep = Callable[..., PrepResult]
+
+
+@pytest.fixture(scope="module")
+def prep(client: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prep]:
     """Prepare days in small parts, with counts in many files and pieces."""
-    monkeypatch.setattr(MemoryPlan, "held_bytes", 4_000)
-    monkeypatch.setattr(MemoryPlan, "piece_bytes", 1_600)
+    folder = tmp_path_factory.mktemp("days")
 
     def run(name: str, *days: int, **options: Any) -> PrepResult:
         for day in days:
-            pq.write_table(rows_of(day), tmp_path / f"{day}.parquet", row_group_size=50)
-        inputs = tuple(str(tmp_path / f"{day}.parquet") for day in days)
+            pq.write_table(rows_of(day), folder / f"{day}.parquet", row_group_size=50)
+        inputs = tuple(str(folder / f"{day}.parquet") for day in days)
         if "saved_workflow" not in options:
             options["workflow"] = WORKFLOW
-        request = PrepRequest(inputs, tmp_path / name, block_bytes=256 * 100, **options)
+        request = PrepRequest(inputs, folder / name, block_bytes=256 * 100, **options)
         return prepare(request, client)
 
-    return run
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(MemoryPlan, "held_bytes", 4_000)
+        patch.setattr(MemoryPlan, "piece_bytes", 1_600)
+        yield run
+
+
+@pytest.fixture(scope="module")
+def kept(prep: Prep) -> PrepResult:
+    """The first day, with counts of rare values."""
+    return prep("kept", 0, keep_counts=MANY)
+
+
+@pytest.fixture(scope="module")
+def plain(prep: Prep) -> PrepResult:
+    """The first day, without these."""
+    return prep("plain", 0)
 
 
 def _no_whole_vocabulary(*_: object) -> None:
@@ -302,195 +258,113 @@ def vocabularies(result: PrepResult) -> dict[str, Vocabulary]:
     return {name: Vocabulary.load(folder, name) for name in ("user", "name", "item")}
 
 
-@pytest.mark.parametrize("keep", [0, MANY])
+def files_in(folder: Path, pattern: str = "*") -> dict[str, bytes]:
+    return {
+        str(f.relative_to(folder)): f.read_bytes() for f in folder.rglob(pattern) if f.is_file()
+    }
+
+
+def rare(result: PrepResult) -> dict[str, bytes]:
+    return files_in(result.out / "workflow" / "categories", "rare.*")
+
+
+@pytest.mark.parametrize("keeps", [False, True])
 def test_a_saved_workflow_learns_a_day(
-    prep: Callable[..., PrepResult], keep: int, monkeypatch: pytest.MonkeyPatch
+    prep: Prep, kept: PrepResult, plain: PrepResult, keeps: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first = prep("first", 0, keep_counts=keep)
+    first = kept if keeps else plain
     saved = first.out / "workflow"
-    content_before = {f: f.read_bytes() for f in saved.rglob("*") if f.is_file()}
+    content_before = files_in(saved)
     with monkeypatch.context() as patched:
         patched.setattr(Vocabulary, "load", _no_whole_vocabulary)
-        second = prep("second", 1, saved_workflow=saved, update=True)
-    assert {f: f.read_bytes() for f in saved.rglob("*") if f.is_file()} == content_before
+        second = prep(f"second-{keeps}", 1, saved_workflow=saved, update=True)
+    assert files_in(saved) == content_before
     for name, threshold in (("user", 3), ("name", 3), ("item", 2)):
         old, new = vocabularies(first)[name], vocabularies(second)[name]
         day = [Counter(values_in(rows_of(n), name)) for n in (0, 1)]
         known = old.values.to_pylist()
         both = day[0] + day[1]
-        passing = both if keep else day[1]
-        wanted = [
-            value for value, count in passing.items() if count >= threshold and value not in known
-        ]
+        passing = both if keeps else day[1]
+        wanted = [v for v, count in passing.items() if count >= threshold and v not in known]
         added = sorted(wanted, key=lambda v: (-passing[v], v.encode() if name == "name" else v))
         assert added, name
         assert new.values.to_pylist() == known + added
         counts = [both[v] for v in known] + [passing[v] for v in added]
         assert new.counts.to_pylist() == counts
         assert new.oov_observed == sum(both.values()) - sum(counts)
-        assert new.nulls_observed == sum(
-            rows_of(n)[name].null_count for n in (0, 1) if name != "item"
-        )
+        nulls = sum(rows_of(n)[name].null_count for n in (0, 1) if name != "item")
+        assert new.nulls_observed == nulls
         assert second.new_ids[name] == len(added)
         assert second.cardinalities[name] == new.cardinality
     assert second.new_ids["before"] == second.new_ids["item"]
-    loaded = Workflow.load(second.out / "workflow")
-    fitted = Workflow.load(saved)
+    loaded, fitted = (Workflow.load(result.out / "workflow") for result in (second, first))
     assert loaded.groups[0] == fitted.groups[0], "numbers keep their scale"
-    found = pa.concat_tables(
-        [pq.read_table(file) for file in sorted((second.out / "train").iterdir())]
-    )
+    found = pa.concat_tables(map(pq.read_table, sorted((second.out / "train").iterdir())))
     assert found.drop_columns("label").equals(loaded.transform(rows_of(1)).drop_columns("label"))
 
 
-def test_what_was_learnt_is_told_and_written_down(prep: Callable[..., PrepResult]) -> None:
-    first = prep("first", 0, keep_counts=MANY)
-    assert json.loads((first.out / "prep.json").read_text()).get("new_ids") is None
-    results = [first]
+def test_what_was_learnt_is_in_the_report_and_the_workflow(prep: Prep, kept: PrepResult) -> None:
+    results = [kept]
     for day in (1, 2):
         saved = results[-1].out / "workflow"
         results.append(prep(f"to {day}", day, saved_workflow=saved, update=True, valid_rows=100))
-    report = json.loads((results[-1].out / "prep.json").read_text())
-    assert report["new_ids"] == results[-1].new_ids
-    files = sorted((results[-1].out / "workflow" / "categories").glob("rare.*"))
-    assert [file.name for file in files] == [f"rare.{n}.parquet" for n in ("item", "name", "user")]
-    assert report["kept_counts"] == {
-        "values": results[-1].kept_counts,
-        "bytes": sum(file.stat().st_size for file in files),
-    }
-    document = json.loads((results[-1].out / "workflow" / "workflow.json").read_text())
-    assert document["keep_counts"] == MANY
-    updates = document["updates"]
-    assert [update["rows"] for update in updates] == [500, 500]
-    assert [update["inputs"] for update in updates] == [
-        list(result.inputs) for result in results[1:]
-    ]
-    assert [update["new_ids"] for update in updates] == [result.new_ids for result in results[1:]]
-    assert all(update["time"].endswith("+00:00") for update in updates)
-    first_document = json.loads((first.out / "workflow" / "workflow.json").read_text())
-    assert document["fitted_on"] == first_document["fitted_on"], "of the first rows"
+    report, files = json.loads((results[-1].out / "prep.json").read_text()), rare(results[-1])
+    kept_counts = {"values": results[-1].kept_counts, "bytes": sum(map(len, files.values()))}
+    assert (report["new_ids"], report["kept_counts"]) == (results[-1].new_ids, kept_counts)
+    assert set(files) == {f"rare.{name}.parquet" for name in ("item", "name", "user")}
+    document, first = (
+        json.loads((result.out / "workflow" / "workflow.json").read_text())
+        for result in (results[-1], kept)
+    )
+    assert (document["keep_counts"], document["fitted_on"]) == (MANY, first["fitted_on"])
+    for update, result in zip(document["updates"], results[1:], strict=True):
+        found = (update["rows"], update["new_ids"], tuple(update["inputs"]))
+        assert found == (500, result.new_ids, result.inputs)
     assert {one.what for one in results[-1].drifted} >= {"mean"}
 
 
-def test_kept_counts_go_along_and_end_when_told(prep: Callable[..., PrepResult]) -> None:
-    def rare(result: PrepResult) -> dict[str, bytes]:
-        folder = result.out / "workflow" / "categories"
-        return {file.name: file.read_bytes() for file in folder.glob("rare.*")}
-
-    first = prep("first", 0, keep_counts=MANY)
-    plain = prep("plain", 0)
-    for name in ("unique", "meta"):
-        for column in ("user", "name", "item"):
-            file = Path("workflow", "categories", f"{name}.{column}.parquet")
-            assert (first.out / file).read_bytes() == (plain.out / file).read_bytes()
+def test_kept_counts_are_passed_on_and_end_on_request(
+    prep: Prep, kept: PrepResult, plain: PrepResult
+) -> None:
+    with_counts, without = (files_in(one.out / "workflow" / "categories") for one in (kept, plain))
+    assert with_counts == without | rare(kept)
     assert not rare(plain)
-    saved = first.out / "workflow"
-    assert rare(prep("used", 1, saved_workflow=saved)) == rare(first)
+    saved = kept.out / "workflow"
+    assert rare(prep("used", 1, saved_workflow=saved)) == rare(kept)
     ended = prep("ended", 1, saved_workflow=saved, update=True, keep_counts=0)
-    assert not rare(ended)
-    assert ended.kept_counts == {}
+    assert (rare(ended), ended.kept_counts) == ({}, {})
     begun = prep("begun", 1, saved_workflow=plain.out / "workflow", update=True, keep_counts=MANY)
-    assert set(rare(begun)) == set(rare(first))
+    assert set(rare(begun)) == set(rare(kept))
+    file = begun.out / "workflow" / "categories" / "rare.user.parquet"
+    file.write_bytes(file.read_bytes()[:100])
+    with pytest.raises(DataError) as caught:  # the message names the command's own copy
+        prep("damaged", 1, saved_workflow=begun.out / "workflow", update=True)
+    assert str(caught.value.where["file"]).endswith("/categories/rare.user.parquet")
 
 
 def test_the_same_rows_again_give_no_new_id_and_cuts_do_not_show(
-    prep: Callable[..., PrepResult], monkeypatch: pytest.MonkeyPatch
+    prep: Prep, plain: PrepResult, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first = prep("first", 0)
-    again = prep("again", 0, saved_workflow=first.out / "workflow", update=True)
+    saved = plain.out / "workflow"
+    again = prep("again", 0, saved_workflow=saved, update=True)
     assert set(again.new_ids.values()) == {0}
     assert again.learnt_before == again.inputs
-    twice = prep("twice", 0, 1, saved_workflow=again.out / "workflow", update=True)
-    assert twice.learnt_before == again.inputs
     for name, vocabulary in vocabularies(again).items():
-        assert vocabulary.values.equals(vocabularies(first)[name].values)
-        doubled = [2 * count for count in vocabularies(first)[name].counts.to_pylist()]
+        assert vocabulary.values.equals(vocabularies(plain)[name].values)
+        doubled = [2 * count for count in vocabularies(plain)[name].counts.to_pylist()]
         assert vocabulary.counts.to_pylist() == doubled
-    pieces = prep("pieces", 1, 2, saved_workflow=first.out / "workflow", update=True)
+    pieces = prep("pieces", 0, 1, saved_workflow=again.out / "workflow", update=True)
+    assert pieces.learnt_before == again.inputs
     monkeypatch.setattr(MemoryPlan, "held_bytes", 1 << 25)
     monkeypatch.setattr(MemoryPlan, "piece_bytes", 1 << 26)
-    whole = prep("whole", 1, 2, saved_workflow=first.out / "workflow", update=True)
-    for file in (whole.out / "workflow" / "categories").iterdir():
-        assert (
-            file.read_bytes() == (pieces.out / "workflow" / "categories" / file.name).read_bytes()
-        )
+    whole = prep("whole", 0, 1, saved_workflow=again.out / "workflow", update=True)
+    folders = [result.out / "workflow" / "categories" for result in (whole, pieces)]
+    assert files_in(folders[0]) == files_in(folders[1])
 
 
-def test_a_day_without_a_value_changes_no_byte(
-    prep: Callable[..., PrepResult], client: Any, tmp_path: Path
+def test_a_saved_vocabulary_that_is_replaced_meanwhile_is_refused(
+    tmp_path: Path, wording: Wording
 ) -> None:
-    first = prep("first", 0, keep_counts=MANY)
-    types = {c: WORKFLOW_TYPES[c] for c in ("item", "user", "name", "before")}
-    empty = pa.table(
-        {
-            "label": [0, 1],
-            "price": [1.0, 2.0],
-            **{c: pa.array([[], []] if c == "before" else [None] * 2, t) for c, t in types.items()},
-        }
-    )
-    pq.write_table(empty, tmp_path / "empty.parquet")
-    request = PrepRequest(
-        (str(tmp_path / "empty.parquet"),),
-        tmp_path / "after",
-        saved_workflow=first.out / "workflow",
-        update=True,
-    )
-    after = prepare(request, client)
-    for file in (first.out / "workflow" / "categories").iterdir():
-        if not file.name.startswith("meta"):  # the missing values are counted there
-            now = after.out / "workflow" / "categories" / file.name
-            assert now.read_bytes() == file.read_bytes(), file.name
-    for name, vocabulary in vocabularies(after).items():
-        was = vocabularies(first)[name]
-        assert vocabulary.nulls_observed == was.nulls_observed + 2
-        assert vocabulary.oov_observed == was.oov_observed
-
-
-WORKFLOW_TYPES = {
-    "item": pa.int64(),
-    "user": pa.int64(),
-    "name": pa.string(),
-    "before": pa.list_(pa.int64()),
-}
-
-
-def test_a_table_of_a_features_document_learns_too(client: Any, tmp_path: Path) -> None:
-    columns = {
-        "price": {"kind": "continuous", "normalize": True},
-        "shop": {"kind": "categorical", "freq_threshold": 2},
-    }
-    features = FeatureConfig.parse({"target": "bought", "columns": columns})
-    days = (["b", "b", "a"], ["c", "a", "c", "b"])
-    results: list[PrepResult] = []
-    for number, shops in enumerate(days):
-        lines = [f"{place % 2},{100 * number + place},{shop}" for place, shop in enumerate(shops)]
-        file = tmp_path / f"{number}.csv"
-        file.write_text("\n".join(["bought,price,shop", *lines]) + "\n")
-        of_fit = {"features": features, "keep_counts": 10}
-        saved = {"saved_workflow": results[0].out / "workflow"} if results else {}
-        options: dict[str, Any] = {**saved, "update": True} if saved else of_fit
-        results.append(
-            prepare(PrepRequest((str(file),), tmp_path / f"{number}", **options), client)
-        )
-    found = Vocabulary.load(results[1].out / "workflow" / "categories", "shop")
-    assert found.values.to_pylist() == ["b", "a", "c"]  # a and c twice each
-    assert found.counts.to_pylist() == [3, 2, 2]
-    assert results[1].new_ids == {"shop": 2}
-    (drifted,) = results[1].drifted
-    assert (drifted.column, drifted.what) == ("price", "mean")
-    assert drifted.found == pytest.approx(101.5, rel=1e-5)  # of what was written, as float32
-
-
-def test_kept_counts_that_cannot_be_read_are_named(prep: Callable[..., PrepResult]) -> None:
-    first = prep("first", 0, keep_counts=MANY)
-    file = first.out / "workflow" / "categories" / "rare.user.parquet"
-    file.write_bytes(file.read_bytes()[:100])
-    with pytest.raises(DataError, match="kept counts cannot be read") as caught:
-        prep("second", 1, saved_workflow=first.out / "workflow", update=True)
-    assert str(caught.value.where["file"]).endswith("rare.user.parquet")
-
-
-def test_a_saved_vocabulary_that_is_replaced_meanwhile_is_refused(tmp_path: Path) -> None:
     (tmp_path / "copy").mkdir()
     saved = Vocabulary(pa.array(["a", "b"]), pa.array([2, 1]))
     saved.save(tmp_path, "C1")
@@ -498,18 +372,4 @@ def test_a_saved_vocabulary_that_is_replaced_meanwhile_is_refused(tmp_path: Path
     looked_at.save(tmp_path / "copy", "C1")
     assert Vocabulary.load(tmp_path / "copy", "C1").values.equals(saved.values)
     replace(saved, values=pa.array(["a"]), counts=pa.array([2])).save(tmp_path, "C1")
-    with pytest.raises(DataError, match="replaced while it was used"):
-        looked_at.save(tmp_path / "copy", "C1")
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"update": True}, "update needs a saved workflow"),
-        ({"saved_workflow": Path("w"), "keep_counts": 5}, "keep_counts is for a fit or an update"),
-        ({"keep_counts": -1}, "keep_counts -1 is below 0"),
-    ],
-)
-def test_unusable_requests(options: dict[str, Any], message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        PrepRequest(("a",), Path("out"), **options)
+    wording.refused(DataError, looked_at.save, tmp_path / "copy", "C1")

@@ -2,7 +2,6 @@
 
 import csv
 import itertools
-import json
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -12,25 +11,20 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from click.testing import CliRunner
 from hypothesis import given, settings, strategies as st
+from wording import Wording
 
-from distrain.cli.saved.evaluate import command as evaluate
-from distrain.errors import DataError, InputError, SpecError
+from distrain.errors import DataError, InputError
 from distrain.etl import ColumnGroup, FeatureConfig, History, PrepRequest, Workflow, prepare
 from distrain.etl.counting import MemoryPlan
 from distrain.etl.histories import forget_events, make_histories, ordering
 from distrain.etl.lookups import Lookups, forget_workflow
 from distrain.etl.operators.history import seconds_of
 from distrain.etl.parts import Part
-from distrain.jobs.view import Record
 from distrain.loader import Dataset, Loader
 from distrain.schema import Schema
 from distrain.scoring import RawOptions
 from distrain.scoring.raw import RawRows
-from distrain.spec import parse_spec
-from distrain.submission.handle import raise_for_state
-from distrain.submission.inline import run_inline
 
 KEYS = st.one_of(st.none(), st.integers(0, 3))
 TIMES = st.one_of(st.none(), st.integers(-3, 6))
@@ -148,24 +142,9 @@ def test_histories_out_of_core_are_the_same_however_the_events_are_cut(
         forget_workflow()
 
 
-def test_times_are_times_or_numbers() -> None:
+def test_times_are_times_or_numbers(wording: Wording) -> None:
     for times in (pa.array([5], pa.duration("s")), pa.array(["5"]), pa.array([5], pa.time32("s"))):
-        with pytest.raises(DataError, match="is neither times nor numbers"):
-            seconds_of("at", times)
-
-
-def test_small_parts_are_sampled_in_their_middle(tmp_path: Path) -> None:
-    history = History("user", "time", 3, ("number", "time"))
-    workflow = Workflow((ColumnGroup(("number",), ()),), history=history)
-    workflow.save(str(tmp_path / "workflow"))
-    rows = [(key, key) for key in reversed(range(100))]
-    pq.write_table(table_of(rows, texts=False), tmp_path / "log.parquet")
-    part = Part(str(tmp_path / "log.parquet"), (0,), 100, "log", first_row=0)
-    names = ("user", "time")
-    given = (part, str(tmp_path / "workflow"), Lookups(None, (), 1), names)
-    spill = ordering.spill_events(*given, str(tmp_path / "spill.arrow"))
-    assert spill.samples == ((50, 50.0),)
-    forget_workflow()
+        wording.refused(DataError, seconds_of, "at", times)
 
 
 DOCUMENT: dict[str, Any] = {
@@ -214,7 +193,7 @@ def items(folder: Path, split: str, column: str, workflow: Path) -> list[Any]:
 
 
 def test_prepared_rows_have_histories_and_later_days_those_of_the_log(
-    client: Any, tmp_path: Path
+    client: Any, tmp_path: Path, wording: Wording
 ) -> None:
     inputs = (write(tmp_path / "a.csv", LOG[:200]), write(tmp_path / "b.csv", LOG[200:]))
     features, out = FeatureConfig.parse(DOCUMENT), tmp_path / "out"
@@ -247,91 +226,20 @@ def test_prepared_rows_have_histories_and_later_days_those_of_the_log(
     prepare(later, client)
     found = items(tmp_path / "later", "train", "history_item", workflow)
     assert found == wanted_items(DAY_6, [*LOG, *DAY_6])
-    with pytest.raises(InputError, match="need the events before"):
-        prepare(PrepRequest(day, tmp_path / "none", saved_workflow=workflow), client)
-    with pytest.raises(InputError, match="need the events before") as told:
-        RawRows((), str(workflow), RawOptions()).check("--keep")
-    assert f"distrain prep RAW --workflow {workflow} --log FILE" in str(told.value)
+    wording.refused(
+        InputError, prepare, PrepRequest(day, tmp_path / "none", saved_workflow=workflow), client
+    )
+    told = wording.refused(InputError, RawRows((), str(workflow), RawOptions()).check, "--keep")
+    assert f"distrain prep RAW --workflow {workflow} --log FILE" in str(told)
 
 
-def trained(place: str, run: Path) -> list[Record]:
-    """Of a job that trains days in their order, each scored before."""
-    records: list[Record] = []
-    spec = {
-        "data": {
-            "train": f"{place}/train",
-            "schema": f"{place}/schema.json",
-            "windows": {"by": "at", "size": "1d"},
-        },
-        "model": {"kind": "din", "embedding_dim": 4, "attention": [4], "hidden": [4]},
-        "train": {"global_batch_size": 32},
-        "evaluate": {"next_window": True},
-        "resources": {"backend": "inline", "device": "cpu"},
-    }
-    view = run_inline(parse_spec(spec), run, "job", lambda view: records.extend(view.records))
-    raise_for_state(view)
-    return records
-
-
-def test_histories_in_windows_of_a_store_train_as_those_of_a_disk(
+def test_rows_in_the_order_of_windows_have_the_histories_of_the_log(
     client: Any, tmp_path: Path
 ) -> None:
-    from object_stores import serving  # which skips where its libraries are not installed
-
-    windows = {"by": "at", "size": "1d"}
-    features = FeatureConfig.parse({**DOCUMENT, "windows": windows})
-    raw, local = write(tmp_path / "log.csv", LOG), tmp_path / "local"
-    with serving("histories") as store:
-        store.put_file(raw, "histories/log.csv")
-        inputs, out = ("s3://histories/log.csv",), "s3://histories/out"
-        prepare(PrepRequest(inputs, out, features=features, block_bytes=1 << 20), client)
-        store.get("histories/out", str(local), recursive=True)
-        records = trained(out, tmp_path / "remote")
+    features = FeatureConfig.parse({**DOCUMENT, "windows": {"by": "at", "size": "1d"}})
+    inputs, out = (write(tmp_path / "log.csv", LOG),), tmp_path / "out"
+    prepare(PrepRequest(inputs, out, features=features, block_bytes=1 << 20), client)
     train = [row for row in LOG if row["at"] < "2026-01-04"]
     by_day = sorted(train, key=lambda row: row["at"][:10])
-    workflow = local / "workflow"
-    assert items(local, "train", "history_item", workflow) == wanted_items(by_day, train)
-    scored = [record.rows for record in records if record.split == "next_window"]
-    assert scored == [sum(row["at"][:10] == f"2026-01-0{day}" for row in train) for day in (2, 3)]
-    trained(str(local), tmp_path / "run")
-    weights = [tmp_path / run / "model/weights.safetensors" for run in ("remote", "run")]
-    assert weights[0].read_bytes() == weights[1].read_bytes()
-
-    day = write(tmp_path / "day.csv", DAY_6)
-    refused = CliRunner().invoke(evaluate, [str(tmp_path / "run"), day])
-    assert "need the events before these rows" in str(refused.exception)
-    later = PrepRequest((day,), tmp_path / "later", saved_workflow=workflow, log=(raw,))
-    prepare(later, client)
-    told = CliRunner().invoke(
-        evaluate, [str(tmp_path / "run"), str(tmp_path / "later/train"), "--json"]
-    )
-    assert told.exit_code == 0, told.output
-    assert json.loads(told.stdout)["rows"] == len(DAY_6)
-
-
-def test_a_workflow_in_python_lists_the_events_of_parquet(client: Any, tmp_path: Path) -> None:
-    table = table_of([(n % 3, n // 2) for n in range(60)], texts=False)
-    table = table.append_column("label", pa.array(np.arange(60) % 2, pa.int8()))
-    pq.write_table(table, tmp_path / "rows.parquet", row_group_size=17)
-    history = History("user", "time", 4, ("number", "time"))
-    workflow = Workflow((ColumnGroup(("number",), ()),), history=history)
-    inputs, out = (str(tmp_path / "rows.parquet"),), tmp_path / "out"
-    prepare(PrepRequest(inputs, out, workflow=workflow, block_bytes=256 * 17), client)
-    found = pq.read_table(out / "train")
-    wanted = workflow.with_history(table)
-    for name in ("number", "history_number", "history_time"):
-        assert found[name].to_pylist() == wanted[name].to_pylist()
-    assert Workflow.load(out / "workflow").history == history
-
-
-@pytest.mark.parametrize(
-    ("history", "said"),
-    [
-        ({"of": ["itm"]}, "names itm, which is no feature"),
-        ({"of": ["item", "item"]}, "each once"),
-        ({"keep": 0}, "greater than or equal to 1"),
-    ],
-)
-def test_mistakes_of_a_history_are_told(history: dict[str, Any], said: str) -> None:
-    with pytest.raises(SpecError, match=said):
-        FeatureConfig.parse({**DOCUMENT, "history": {**DOCUMENT["history"], **history}})
+    found = items(out, "train", "history_item", out / "workflow")
+    assert found == wanted_items(by_day, train)

@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 from hypothesis import given, settings, strategies as st
+from wording import Wording
 
 from distrain.cli.data.prep import command
 from distrain.errors import DataError, OutputError
@@ -111,23 +112,11 @@ def test_each_column_gets_what_fits_it(shop: Path) -> None:
     assert document.split.by == "fraction"
 
 
-def test_columns_left_out_are_named_with_the_reason(shop: Path) -> None:
+def test_columns_left_out_are_named_with_the_reason(shop: Path, wording: Wording) -> None:
     inferred = infer(shop)
-    reasons = {
-        "order": "nearly unique: 400 values in 400 rows",
-        "row number": "nearly unique: 400 values in 400 rows",
-        "embedding": "lists of numbers, which models do not take",
-        "remark": "free text: 8 words on average, nearly all different",
-        "currency": "constant: each row of the sample has the same value",
-        "nothing": "no row of the sample has a value",
-    }
-    assert inferred.left_out == reasons
-    comments = inferred.text.partition("# Left out:")[2].replace("\n#    ", "")
-    for column, reason in reasons.items():
-        assert f"{column}: {reason}." in comments
-    assert "the first 400 rows of the file" in inferred.text
-    next_command = "# Next: distrain prep INPUT... --config THIS-FILE --out FOLDER"
-    assert inferred.text.splitlines()[-1] == next_command
+    names = {"order", "row number", "embedding", "remark", "currency", "nothing"}
+    assert set(inferred.left_out) == names
+    wording(inferred.text)
 
 
 def test_text_is_looked_through(shop_csv: Path) -> None:
@@ -147,14 +136,9 @@ def test_text_is_looked_through(shop_csv: Path) -> None:
     assert document.target.column == "clicked"
 
 
-@pytest.mark.parametrize("name", ["shop", "shop_csv"])
-def test_prep_takes_what_is_written(
-    client: Any, tmp_path: Path, name: str, request: pytest.FixtureRequest
-) -> None:
-    path = request.getfixturevalue(name)
-    features = infer(path).features
-    result = prepare(PrepRequest((str(path),), tmp_path / "out", features=features), client)
-    assert result.valid is not None
+def test_prep_takes_what_is_written(client: Any, tmp_path: Path, shop_csv: Path) -> None:
+    request = PrepRequest((str(shop_csv),), tmp_path / "out", features=infer(shop_csv).features)
+    result = prepare(request, client)
     assert (result.train.num_rows, result.valid.num_rows) == (360, 40)
 
 
@@ -166,27 +150,16 @@ def test_values_that_do_not_come_again_are_no_ids(tmp_path: Path) -> None:
     assert inferred.left_out["basket"].startswith("its values do not come again")
 
 
-def test_whole_numbers_by_somebodys_name_are_ids_as_text_too(tmp_path: Path) -> None:
-    numbers = [7 * (n % 50) for n in range(200)]
-    table = {"customer": [str(n) for n in numbers], "shop": numbers, "amount": numbers}
-    inferred = inferred_of(tmp_path, table | {"again": [0, 1] * 100})
-    kinds = {name: column.kind for name, column in inferred.features.document.columns.items()}
-    assert kinds == {"customer": "categorical", "shop": "categorical", "amount": "continuous"}
-    assert "# The guess: the last column of two values; is it the answer?\n" in inferred.text
-
-
 def test_guesses_of_targets(tmp_path: Path) -> None:
-    def target(**columns: Any) -> Any:
-        rows = {"item": [f"i{n % 9}" for n in range(60)], **columns}
-        pq.write_table(pa.table(rows), tmp_path / "t.parquet")
-        return parse_yaml(infer(tmp_path / "t.parquet").text)["target"]
-
     bits = [n % 2 for n in range(60)]
-    assert target(bought=bits, other=bits) == "bought"
-    assert target(first=bits, second=bits) == "second"
-    assert target(rating=[n % 5 + 1 for n in range(60)]) == {"column": "rating", "at_least": 3}
-    amounts = {"column": "amount", "at_least": 44.25}
-    assert target(amount=[float(n) for n in range(60)]) == amounts
+    for wanted, columns in (
+        ("bought", {"bought": bits, "other": bits}),
+        ("second", {"first": bits, "second": bits}),
+        ({"column": "rating", "at_least": 3}, {"rating": [n % 5 + 1 for n in range(60)]}),
+        ({"column": "amount", "at_least": 44.25}, {"amount": [float(n) for n in range(60)]}),
+    ):
+        inferred = inferred_of(tmp_path, {"item": [f"i{n % 9}" for n in range(60)], **columns})
+        assert parse_yaml(inferred.text)["target"] == wanted
 
 
 names = st.text(st.characters(codec="utf-8", exclude_categories=["Cs"]), min_size=1, max_size=8)
@@ -254,12 +227,12 @@ def test_the_command_writes_a_file_and_names_the_next_command(shop: Path, tmp_pa
     assert "Missing option '--out'" in run(shop).output
 
 
-def test_a_table_of_which_nothing_can_be_learnt_is_told(tmp_path: Path) -> None:
+def test_a_table_of_which_nothing_can_be_learnt_is_told(tmp_path: Path, wording: Wording) -> None:
     rows = {"y": [0, 1] * 50, "id": [f"{n}" for n in range(100)]}
     pq.write_table(pa.table(rows), tmp_path / "t.parquet")
-    with pytest.raises(DataError, match="no column is left to learn from") as caught:
-        infer(tmp_path / "t.parquet")
-    assert caught.value.where["id"] == "nearly unique: 100 values in 100 rows"
+    wording.refused(
+        DataError, infer, tmp_path / "t.parquet", id="nearly unique: 100 values in 100 rows"
+    )
 
 
 def inferred_of(folder: Path, table: dict[str, Any], name: str = "t.parquet") -> Inferred:
@@ -269,22 +242,22 @@ def inferred_of(folder: Path, table: dict[str, Any], name: str = "t.parquet") ->
 
 
 @pytest.mark.parametrize(
-    ("column", "values", "target", "reason"),
+    ("column", "values", "target"),
     [
-        ("survived", ["no", "yes", "no"], {"equals": "yes"}, "name of an answer"),
-        ("churned", ["Churned", "Stayed", "Stayed"], {"equals": "Churned"}, "name of an answer"),
-        ("y", [-1, 1, -1], {"equals": 1}, "name of an answer"),
-        ("y", [True, None, False], {"missing": "drop"}, "rows without one are left out"),
-        ("opened", ["N", "Y", "N"], {"equals": "Y"}, "the last column of two values"),
-        ("grade", ["ok", "bad", "ok"], {"equals": "bad"}, "the last column of two values"),
-        ("label", [0, 1, 2], {"kind": "multiclass", "classes": 3}, "which are few"),
-        ("label", [3, 1, 2], {"kind": "multiclass", "classes": (1, 2, 3)}, "which are few"),
-        ("label", [0.5, 1, 2], {"kind": "regression"}, "name of an answer of 3 numbers"),
-        ("y", ["b", "a", "c"], {"kind": "multiclass", "classes": ("a", "b", "c")}, "3 classes"),
+        ("survived", ["no", "yes", "no"], {"equals": "yes"}),
+        ("churned", ["Churned", "Stayed", "Stayed"], {"equals": "Churned"}),
+        ("y", [-1, 1, -1], {"equals": 1}),
+        ("y", [True, None, False], {"missing": "drop"}),
+        ("opened", ["N", "Y", "N"], {"equals": "Y"}),
+        ("grade", ["ok", "bad", "ok"], {"equals": "bad"}),
+        ("label", [0, 1, 2], {"kind": "multiclass", "classes": 3}),
+        ("label", [3, 1, 2], {"kind": "multiclass", "classes": (1, 2, 3)}),
+        ("label", [0.5, 1, 2], {"kind": "regression"}),
+        ("y", ["b", "a", "c"], {"kind": "multiclass", "classes": ("a", "b", "c")}),
     ],
 )
 def test_a_column_with_the_name_of_an_answer_is_the_target_by_its_values(
-    tmp_path: Path, column: str, values: list[Any], target: dict[str, Any], reason: str
+    tmp_path: Path, column: str, values: list[Any], target: dict[str, Any], wording: Wording
 ) -> None:
     sexes = ["male", "female", "female"]
     table = {"sex": sexes * 50, "price": [1.5, 2.5, 9.0] * 50, column: values * 50}
@@ -292,7 +265,7 @@ def test_a_column_with_the_name_of_an_answer_is_the_target_by_its_values(
         inferred = inferred_of(tmp_path, table, name)
         found = inferred.features.document.target
         assert found.model_dump(exclude_defaults=True) == {"column": column, **target}
-        assert reason in inferred.target_reason
+        wording(inferred.target_reason)
 
 
 def test_further_targets_a_weight_and_windows_are_suggested_with_reasons(tmp_path: Path) -> None:
@@ -316,22 +289,6 @@ def test_further_targets_a_weight_and_windows_are_suggested_with_reasons(tmp_pat
     assert document.columns["Store ID"].kind == "categorical"
     assert set(inferred.reasons) == {"more_targets", "weight", "windows"}
     assert "4 days by at" in inferred.reasons["windows"]
-
-
-def test_an_answer_may_say_when_and_further_ones_are_of_any_kind(tmp_path: Path) -> None:
-    table = {
-        "customer": [f"{10_000 + number % 40}" for number in range(200)],
-        "purchase_30d": [0, 1, 1, 0] * 50,
-        "target_2": [0.5, 1.5, 2.25, 3.0] * 50,
-        "label_next": ["a", "b", "c", "c"] * 50,
-        "price": [1.5, 2.5, 9.0, 7.0] * 50,
-    }
-    document = inferred_of(tmp_path, table).features.document
-    assert document.target.column == "purchase_30d"
-    kinds = {name: target.kind for name, target in document.more_targets.items()}
-    assert kinds == {"target_2": "regression", "label_next": "multiclass"}
-    assert document.columns["customer"].kind == "categorical"
-    assert list(document.columns) == ["customer", "price"]
 
 
 def ratings(num_users: int = 60, each: int = 20) -> dict[str, list[Any]]:
@@ -368,73 +325,46 @@ def test_seconds_become_times_and_the_ids_that_a_file_is_sorted_by_are_kept(
 
 
 def test_the_split_of_rows_that_are_sorted_is_not_their_last_tenth(tmp_path: Path) -> None:
-    table = ratings()
-    del table["timestamp"]
-    split = inferred_of(tmp_path, table).features.document.split
-    assert split is not None
-    assert (split.by, split.column) == ("hash", "userId")
-    numbered = {**table, "row": random.Random(2).sample(range(5000), len(table["userId"]))}
-    inferred = inferred_of(tmp_path, numbered)
-    assert inferred.features.document.split.column == "row"
-    assert "rows are sorted by userId, so the last ones are unlike the others" in inferred.text
+    of_users = {name: values for name, values in ratings().items() if name != "timestamp"}
+    numbers = random.Random(2).sample(range(5000), len(of_users["userId"]))
     by_label = {"shop": [f"s{n % 40}" for n in range(200)], "clicked": [0] * 150 + [1] * 50}
-    assert inferred_of(tmp_path, by_label).features.document.split.column == "shop"
-    alone = {"gift": [True, False] * 100, "clicked": [0] * 150 + [1] * 50}
-    assert inferred_of(tmp_path, alone).features.document.split.by == "fraction"
     by_year = {**by_label, "clicked": [0, 1] * 100, "year": [2020] * 100 + [2021] * 100}
-    assert inferred_of(tmp_path, by_year).features.document.split.by == "fraction"
+    alone = {"gift": [True, False] * 100, "clicked": [0] * 150 + [1] * 50}
+    for table, wanted in (
+        (of_users, ("hash", "userId")),
+        ({**of_users, "row": numbers}, ("hash", "row")),
+        (by_label, ("hash", "shop")),
+        (alone, ("fraction", None)),
+        (by_year, ("fraction", None)),
+    ):
+        split = inferred_of(tmp_path, table).features.document.split
+        assert (split.by, getattr(split, "column", None)) == wanted
 
 
-def test_broken_lines_of_the_sample_are_told_with_the_first_and_what_prep_needs(
+def test_broken_lines_of_the_sample_are_counted_and_prep_is_told_to_skip_them(
     tmp_path: Path,
 ) -> None:
+    path = tmp_path / "t.csv"
     rows = ["c,x,y", *(f"{'ab'[n % 2]},{n % 50},{n % 2}" for n in range(400))]
-
-    def told(*broken: int) -> tuple[Any, str]:
+    for broken, num_first, options in (
+        ((78, 301), 1, "--bad-lines skip"),
+        (range(3, 400, 3), 50, "--max-bad"),
+        ((), 0, "--out prepared"),
+    ):
         lines = [line if number not in broken else "a" for number, line in enumerate(rows, start=1)]
-        (tmp_path / "t.csv").write_text("\n".join(lines) + "\n")
-        result = run(tmp_path / "t.csv", "--infer", "--out", tmp_path / "f.yaml", "--overwrite")
-        assert result.exit_code == 0, result.output
-        return result, (tmp_path / "f.yaml").read_text().replace("\n#", "")
-
-    said = "2 lines left out, the first line 78 of t.csv: 1 field, not 3; pass --bad-lines skip"
-    result, document = told(78, 301)
-    assert said in document
-    assert said in result.stdout
-    assert "warning" not in result.output
-    assert result.stdout.splitlines()[-1].endswith("--out prepared --bad-lines skip")
-    result, document = told(*range(3, 400, 3))
-    assert "warning: 133 lines left out, the first line 3 of t.csv" in result.output
-    assert "--max-bad, for they are 33.2% of the lines" in document
-    answer = json.loads(run(tmp_path / "t.csv", "--infer", "--json").stdout.splitlines()[0])
-    assert answer["bad_lines"] == {"count": 133, "by_kind": {"wrong number of fields": 133}}
-    result, document = told()
-    assert "left out, the first line" not in document + result.output
-    few = infer_features(list_inputs([str(tmp_path / "t.csv")]), most_rows=100)
-    assert few.bad_lines.count == 0
-    told(50, 300)
-    few = infer_features(list_inputs([str(tmp_path / "t.csv")]), most_rows=100)
-    assert few.bad_lines.count == 1, "the lines after the sample are not of it"
+        path.write_text("\n".join(lines) + "\n")
+        result = run(path, "--infer", "--json")
+        (answer, *_) = result.stdout.splitlines()
+        assert json.loads(answer)["bad_lines"]["count"] == len(broken)
+        assert options in run(path, "--infer", "--out", tmp_path / "f.yaml", "--overwrite").output
+        few = infer_features(list_inputs([str(path)]), most_rows=100)
+        assert few.bad_lines.count == num_first
 
 
-def test_a_column_of_times_that_cannot_split_rows_is_named_with_the_reason(tmp_path: Path) -> None:
-    days = [START.date() + datetime.timedelta(days=n // 2) for n in range(200)]
-    table = {"c": ["a", "b", "c", "d"] * 50, "signed_up": [None, *days[1:]], "y": [0, 1] * 100}
-    told = inferred_of(tmp_path, table).text.replace("\n#", "")
-    assert "signed_up has missing values (0.5%), so rows cannot be split by it" in told
-    table["signed_up"] = [days[n % 5 * 2] for n in range(200)]
-    told = inferred_of(tmp_path, table).text.replace("\n#", "")
-    assert "signed_up has 5 different times, too few to split rows by" in told
-    del table["signed_up"]
-    assert "no column of times was found" in inferred_of(tmp_path, table).text
-
-
-def test_a_torn_line_is_named_by_its_number_in_the_file(tmp_path: Path) -> None:
+def test_a_torn_line_is_named_by_its_number_in_the_file(tmp_path: Path, wording: Wording) -> None:
     rows = [f"{'ab'[n % 2]},{n % 2}" for n in range(1100)]
     (tmp_path / "t.csv").write_text("\n".join(["c,y", *rows, '"a,1', *rows]) + "\n")
-    with pytest.raises(DataError, match="lines that are no rows") as caught:
-        infer(tmp_path / "t.csv")
-    assert caught.value.where["line"] == 1102
+    wording.refused(DataError, infer, tmp_path / "t.csv", line=1102)
 
 
 def test_further_features_are_comments_that_prep_takes_without_their_sign(tmp_path: Path) -> None:

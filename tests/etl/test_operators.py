@@ -2,6 +2,7 @@
 
 import math
 import zlib
+from contextlib import nullcontext
 from itertools import pairwise
 
 import numpy as np
@@ -9,19 +10,22 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings, strategies as st
+from wording import Wording
 
-from distrain.errors import DataError, InputError
+from distrain.errors import DataError, InputError, SpecError
 from distrain.etl import (
     Categorify,
     Clip,
     ColumnGroup,
+    FeatureConfig,
     FillMissing,
     LogOp,
+    MissingFlag,
     Normalize,
     Vocabulary,
 )
 from distrain.etl.operators import Counts, Moments
-from distrain.vocabulary import stable_buckets
+from distrain.vocabulary import mistake_of_name, stable_buckets
 
 quick = settings(max_examples=30, deadline=None)
 integers = st.lists(st.none() | st.integers(-(2**40), 2**40), max_size=40)
@@ -59,9 +63,8 @@ def test_clip_equals_the_loop(values: list[int | None], low: int | None, high: i
     assert clipped == [None if v is None else min(max(v, bottom), top) for v in values]
 
 
-def test_clip_refuses_crossed_bounds() -> None:
-    with pytest.raises(InputError, match="min 3 is above its max 1"):
-        Clip(3, 1)
+def test_clip_refuses_crossed_bounds(wording: Wording) -> None:
+    wording.refused(InputError, Clip, 3, 1)
 
 
 @quick
@@ -71,11 +74,8 @@ def test_log_equals_the_loop(values: list[int | None]) -> None:
     assert logs == [None if v is None else pytest.approx(math.log1p(v)) for v in values]
 
 
-def test_log_names_the_value_that_has_none() -> None:
-    with pytest.raises(DataError, match=r"log\(1 \+ x\) of -2") as caught:
-        LogOp().transform("I3", int_array([4, -2]))
-    assert caught.value.where["column"] == "I3"
-    assert "Clip" in str(caught.value.hint)
+def test_log_names_the_value_that_has_none(wording: Wording) -> None:
+    wording.refused(DataError, LogOp().transform, "I3", int_array([4, -2]), column="I3")
 
 
 @quick
@@ -112,23 +112,14 @@ def test_normalize_gives_mean_0_std_1_and_0_for_a_constant_column() -> None:
 @pytest.mark.parametrize(
     "parts", [[[math.inf], [1.0]], [[1.0], [-math.inf, math.inf]], [[], [-math.inf], [2.0]]]
 )
-def test_normalize_tells_infinite_values_of_any_part_from_nan(parts: list[list[float]]) -> None:
+def test_normalize_tells_infinite_values_of_any_part_from_nan(
+    parts: list[list[float]], wording: Wording
+) -> None:
     operator = Normalize()
     states = [operator.fit(pa.array(part, pa.float64())) for part in parts]
-    with pytest.raises(DataError) as caught:
-        operator.finish(operator.merge(*states))
-    assert caught.value.hint == "A value is infinite: put Clip before Normalize."
+    wording.refused(DataError, operator.finish, operator.merge(*states))
     states.append(operator.fit(pa.array([math.nan])))
-    with pytest.raises(DataError) as caught:
-        operator.finish(operator.merge(*states))
-    assert caught.value.hint == "A value is NaN: put FillMissing before Normalize."
-
-
-def test_normalize_refuses_infinite_values() -> None:
-    operator = Normalize()
-    state = operator.fit(pa.array([1.0, math.inf]))
-    with pytest.raises(DataError, match="no mean and standard deviation"):
-        operator.finish(state)
+    wording.refused(DataError, operator.finish, operator.merge(*states))
 
 
 def naive_ids(
@@ -195,23 +186,6 @@ def test_categorify_equals_the_loop_however_the_rows_are_cut(
     assert observed + sum(vocabulary.counts.to_pylist()) == len(train)
 
 
-@quick
-@given(small_integers, small_integers, small_integers)
-def test_merging_counts_is_associative(
-    a: list[int | None], b: list[int | None], c: list[int | None]
-) -> None:
-    operator = Categorify()
-    x, y, z = (operator.fit(int_array(values)) for values in (a, b, c))
-
-    def content(state: Counts) -> tuple[dict[int, int], int]:
-        pairs = zip(state.values.to_pylist(), state.counts.to_pylist(), strict=True)
-        return dict(pairs), state.nulls
-
-    left = operator.merge(operator.merge(x, y), z)
-    assert content(left) == content(operator.merge(x, operator.merge(y, z)))
-    assert content(left) == content(operator.merge(x, y, z))
-
-
 @pytest.mark.parametrize(
     "values",
     [
@@ -227,15 +201,12 @@ def test_categorify_takes_any_width_of_integers_and_strings(values: pa.Array) ->
     assert fitted.transform("C1", values).to_pylist() == [3, 4, 3, 1]
 
 
-def test_categorify_says_when_the_type_is_not_that_of_its_vocabulary() -> None:
+def test_categorify_says_when_the_type_is_not_that_of_its_vocabulary(wording: Wording) -> None:
     operator = Categorify()
     fitted = operator.with_fitted({"C1": operator.finish(operator.fit(int_array([1])))})
-    with pytest.raises(DataError, match="holds string, but its saved categories are int64"):
-        fitted.transform("C1", pa.array(["1"]))
-    with pytest.raises(DataError, match="does not fit into int64"):
-        operator.fit(pa.array([2**64 - 1], pa.uint64()))
-    with pytest.raises(InputError, match="freq_threshold is -1, below 0"):
-        Categorify(-1)
+    wording.refused(DataError, fitted.transform, "C1", pa.array(["1"]))
+    wording.refused(DataError, operator.fit, pa.array([2**64 - 1], pa.uint64()))
+    wording.refused(InputError, Categorify, -1)
 
 
 def test_a_column_without_values_has_ids_for_pad_null_and_unknown() -> None:
@@ -272,17 +243,17 @@ def test_a_vocabulary_is_saved_in_merlins_layout(tmp_path) -> None:
     assert loaded.encode(values).tolist() == vocabulary.encode(values).tolist()
 
 
-def test_a_damaged_vocabulary_is_named(tmp_path) -> None:
+def test_a_damaged_vocabulary_is_named(tmp_path, wording: Wording) -> None:
     vocabulary = Vocabulary(int_array([9, 5]), int_array([3, 2]))
     vocabulary.save(tmp_path, "C7")
     Vocabulary(int_array([9]), int_array([3])).save(tmp_path, "other")
     (tmp_path / "meta.other.parquet").rename(tmp_path / "meta.C7.parquet")
-    with pytest.raises(DataError, match="2 values, but the meta file says 1"):
+    wording.refused(DataError, Vocabulary.load, tmp_path, "C7")
+    file = tmp_path / "unique.C7.parquet"
+    file.write_bytes(b"PAR1 no more")
+    with pytest.raises(DataError) as caught:
         Vocabulary.load(tmp_path, "C7")
-    (tmp_path / "unique.C7.parquet").write_bytes(b"PAR1 no more")
-    with pytest.raises(DataError, match="cannot be read") as caught:
-        Vocabulary.load(tmp_path, "C7")
-    assert str(caught.value.where["file"]).endswith("unique.C7.parquet")
+    assert str(caught.value.where["file"]) == str(file)
 
 
 @pytest.mark.parametrize("value", [2.302585092994046, -1e9 / 3, 1e-300])
@@ -312,24 +283,19 @@ def test_integers_beyond_2_to_the_53_are_taken_as_the_nearest_float() -> None:
     assert operator.transform("I1", values).to_pylist() == [2.0**53, -(2.0**62), 0.5, 0.0]
 
 
-def test_nan_is_no_number_to_clip_or_to_normalise() -> None:
+def test_nan_is_no_number_to_clip_or_to_normalise(wording: Wording) -> None:
     values = pa.array([float("nan"), -3.0, 9.0, None])
     got = Clip(min=0, max=5).transform("I1", values).to_pylist()
     assert np.isnan(got[0])
     assert got[1:] == [0.0, 5.0, None]
     operator = Normalize()
-    with pytest.raises(DataError) as caught:
-        operator.finish(operator.fit(values))
-    assert caught.value.hint == "A value is NaN: put FillMissing before Normalize."
+    wording.refused(DataError, operator.finish, operator.fit(values))
 
 
-def test_a_category_that_fits_no_integer_is_told_with_its_column() -> None:
+def test_a_category_that_fits_no_integer_is_told_with_its_column(wording: Wording) -> None:
     group = ColumnGroup(("C1", "C2"), (Categorify(),))
     table = pa.table({"C1": [1], "C2": pa.array([2**64 - 1], pa.uint64())})
-    with pytest.raises(DataError, match="does not fit into int64") as caught:
-        group.fit(0, group.columns, table)
-    assert caught.value.where == {"column": "C2"}
-    assert "as strings" in caught.value.hint
+    wording.refused(DataError, group.fit, 0, group.columns, table, column="C2")
 
 
 def test_strings_that_are_too_long_together_for_32_bit_offsets(monkeypatch) -> None:
@@ -348,3 +314,31 @@ def test_strings_that_are_too_long_together_for_32_bit_offsets(monkeypatch) -> N
         assert found.values.to_pylist() == narrow.values.to_pylist()
         ids = operator.with_fitted({"C1": found}).transform("C1", rows)
         assert ids == operator.with_fitted({"C1": narrow}).transform("C1", rows)
+
+
+def test_a_name_of_a_vocabulary_is_one_that_a_file_can_have() -> None:
+    for name in ("x" * 200, "商" * 66, "a b\\c"):
+        assert mistake_of_name(name) is None
+    for name in ("item/sku", "a\0b", "x" * 201, "商" * 67):
+        assert mistake_of_name(name)
+
+
+def test_a_log_that_does_not_exist_is_a_mistake_of_the_document() -> None:
+    for keys, problem in (
+        ({"fill": -1}, True),
+        ({"fill": -0.5}, False),
+        ({"fill": -1, "clip": {"min": -1}}, True),
+        ({"fill": -1, "clip": {"min": -0.5}}, False),
+        ({"fill": -1, "clip": {"max": 3}}, True),
+        ({"clip": {"max": -1}}, True),
+        ({"clip": {"max": -0.5}}, False),
+    ):
+        column = {"kind": "continuous", "log": True, **keys}
+        document = {"target": "y", "columns": {"x": column}}
+        with pytest.raises(SpecError, match="x") if problem else nullcontext():
+            FeatureConfig.parse(document)
+
+
+def test_a_missing_flag_is_1_where_a_value_of_any_type_is_missing() -> None:
+    for values in (["a", None], [7, None], [True, None], [1.5, math.nan]):
+        assert MissingFlag().transform("x", pa.array(values)).to_pylist() == [0.0, 1.0]

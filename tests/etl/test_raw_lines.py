@@ -79,12 +79,6 @@ def test_good_lines_equal_the_naive_parser(
     assert commas.equals(table)
 
 
-def test_a_column_may_be_empty_throughout(make_lines: Callable[..., list[bytes]]) -> None:
-    lines = [with_field(line, "C3", b"") for line in make_lines(5)]
-    assert parse_lines(block_of(lines), TAB)["C3"].null_count == 5
-    assert parse_lines(b"", TAB).num_rows == 0
-
-
 BAD = [
     ("empty line", None, b"", "the line is empty"),
     ("bad label", "label", b"2", "label is '2', not 0 or 1"),
@@ -145,15 +139,6 @@ def test_a_wrong_number_of_fields_is_explained(
     assert hint is None or hint in str(bad.hint)
 
 
-def test_commas_and_a_header_are_explained(make_lines: Callable[..., list[bytes]]) -> None:
-    _, (bad,) = split_bad_lines(make_lines(1)[0], COMMA, stop_at_first=True)
-    assert r"--delimiter '\t'" in str(bad.hint)
-    header = "\t".join(RAW_COLUMNS).encode()
-    _, (bad,) = split_bad_lines(header, TAB, stop_at_first=True)
-    assert bad.problem == "label is 'label', not 0 or 1"
-    assert "--header" in str(bad.hint)
-
-
 def test_blanks_around_numbers_are_taken_either_way(
     make_lines: Callable[..., list[bytes]],
 ) -> None:
@@ -182,16 +167,6 @@ def test_the_fast_and_the_slow_way_agree_on_mangled_lines(
     assert table.num_rows == num_lines(text) - len(bad)
     lines = [line.removesuffix(b"\r") for line in good.splitlines(keepends=False)]
     assert table.to_pylist() == naive_rows([re.sub(rb" ", b"", line) for line in lines])
-
-
-def test_a_number_of_thousands_of_zeros_is_good_beside_a_bad_line(
-    make_lines: Callable[..., list[bytes]],
-) -> None:
-    lines = make_lines(3)
-    lines[0] = with_field(lines[0], "I3", b"-" + b"0" * 5000 + b"9223372036854775808")
-    assert parse_lines(block_of(lines), TAB) is not None
-    good, found = split_bad_lines(block_of([*lines, b"bad"]), TAB, stop_at_first=False)
-    assert (good, [bad.line for bad in found]) == (block_of(lines), [4])
 
 
 def test_tallies_add_up_and_keep_the_first_examples(

@@ -8,8 +8,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from wording import Wording
 
-from distrain.errors import DataError, SpecError
+from distrain.errors import DataError
 from distrain.etl import FeatureConfig, PrepRequest, PrepResult, prepare
 from distrain.etl.features.document import FormatSpec
 from distrain.etl.features.rows import window_numbers, window_values
@@ -95,18 +96,6 @@ def test_windows_are_in_the_order_of_times_and_numbers(
     assert not pa.types.is_string(found.type)  # which jobs take for no order
 
 
-def test_rows_without_a_target_are_prepared_by_the_saved_workflow(
-    client: Any, tmp_path: Path
-) -> None:
-    prepared(client, tmp_path, DOCUMENT, TABLE)
-    pq.write_table(pa.table({"shop": TABLE["shop"]}), tmp_path / "new.parquet")
-    workflow = tmp_path / "out/workflow"
-    inputs, out = (str(tmp_path / "new.parquet"),), tmp_path / "scored"
-    prepare(PrepRequest(inputs, out, saved_workflow=workflow, unlabeled=True), client)
-    assert pq.read_table(out / "train").column_names == ["shop", "file", "row_number"]
-    assert Schema.load(out).names == ("shop",)
-
-
 @pytest.mark.parametrize(
     ("column", "value", "said"),
     [
@@ -118,25 +107,8 @@ def test_rows_without_a_target_are_prepared_by_the_saved_workflow(
     ],
 )
 def test_a_value_that_is_no_label_weight_or_time_is_refused(
-    client: Any, tmp_path: Path, column: str, value: Any, said: str
+    client: Any, tmp_path: Path, column: str, value: Any, said: str, wording: Wording
 ) -> None:
     table = {**TABLE, column: [*list(TABLE[column])[:-1], value]}
-    with pytest.raises(DataError) as caught:
-        prepared(client, tmp_path, DOCUMENT, table)
-    assert said in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        ({"target": {"column": "a", "kind": "multiclass"}}, "classes and kind: multiclass need"),
-        ({"target": {"column": "a", "kind": "regression", "below": 3}}, "makes 0 and 1 of values"),
-        ({"target": {"column": "a", "kind": "multiclass", "classes": ["x", "x"]}}, "two different"),
-        ({"weight": "shop"}, "'shop' is written beside the features"),
-        ({"more_targets": {"b": {"column": "shop"}}}, "'shop' is the target"),
-        ({"windows": {"by": "at", "epoch": "s"}}, "epoch needs a size that is a time"),
-    ],
-)
-def test_what_a_document_says_of_them_is_checked(change: dict[str, Any], said: str) -> None:
-    with pytest.raises(SpecError, match=said):
-        FeatureConfig.parse({"target": "a", "columns": DOCUMENT["columns"], **change})
+    caught = wording.refused(DataError, prepared, client, tmp_path, DOCUMENT, table)
+    assert said in str(caught)

@@ -7,14 +7,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from criteo_staging import stage_text
 from hypothesis import given, settings, strategies as st
+from wording import Wording
 
 from distrain.errors import DataError
 from distrain.etl.features import detect_format
-from distrain.etl.parts import parts_of_row_groups, read_part
+from distrain.etl.parts import read_part
 from distrain.etl.raw_lines import RAW_COLUMNS, TextLayout, parse_lines
 from distrain.etl.texts import TextRange, count_lines_before, pieces as texts_pieces, read_pieces
 from distrain.etl.texts.pieces import plan_ranges
@@ -53,29 +53,13 @@ def test_byte_ranges_hold_each_line_once_in_order(
     assert read == content
 
 
-@pytest.mark.parametrize("block_bytes", [700, 5000, 10**6])
-@pytest.mark.parametrize("codec", ["gzip", "zstd"])
-def test_compressed_files_come_in_whole_lines(
-    tmp_path: Path, make_lines: Callable[..., list[bytes]], codec: str, block_bytes: int
-) -> None:
-    content = b"\n".join(make_lines(60))
-    path = tmp_path / "raw"
-    if codec == "gzip":  # two members, as `cat a.gz b.gz` makes
-        path.write_bytes(gzip.compress(content[:3000]) + gzip.compress(content[3000:]))
-    else:
-        write_zstd(path, content)
-    assert detect_format(str(path)) == codec
-    pieces = list(read_pieces(TextRange(str(path), codec=codec), block_bytes))
-    assert b"".join(piece for _, piece in pieces) == content
-    assert all(piece.endswith(b"\n") for _, piece in pieces[:-1])
-    numbers = [number for number, _ in pieces]
-    assert numbers == sorted(numbers)
-    assert set(numbers) == set(range(-(-len(content) // block_bytes)))
-
-
 @pytest.mark.parametrize("codec", [None, "gzip"])
 def test_pieces_of_a_block_are_one_staging_file_with_the_rows_in_order(
-    tmp_path: Path, make_lines: Callable[..., list[bytes]], codec: str | None, piece_bytes: int
+    tmp_path: Path,
+    make_lines: Callable[..., list[bytes]],
+    codec: str | None,
+    piece_bytes: int,
+    wording: Wording,
 ) -> None:
     good = make_lines(60)
     lines = [*good[:20], b"bad", *good[20:50], b"", *good[50:]]
@@ -89,16 +73,23 @@ def test_pieces_of_a_block_are_one_staging_file_with_the_rows_in_order(
     assert read_part(part, RAW_COLUMNS).equals(parse_lines(b"\n".join(good), TextLayout()))
     assert (staged.num_lines, part.num_rows) == (62, 60)
     assert [bad.line for bad in staged.bad_lines.examples] == [21, 52]
-    with pytest.raises(DataError) as caught:
-        stage_text(text, TextLayout(), False, len(content) + 1, str(tmp_path / "stopped"))
-    assert caught.value.where["line"] == 21
+    wording.refused(
+        DataError,
+        stage_text,
+        text,
+        TextLayout(),
+        False,
+        len(content) + 1,
+        str(tmp_path / "stopped"),
+        line=21,
+    )
     assert [found.name for found in tmp_path.glob("*.arrow*")] == [Path(part.path).name]
 
 
 @pytest.mark.parametrize("codec", ["gzip", "zstd"])
 @pytest.mark.parametrize("lost", [1, 200])
 def test_a_compressed_file_cut_short_is_named(
-    tmp_path: Path, make_lines: Callable[..., list[bytes]], codec: str, lost: int
+    tmp_path: Path, make_lines: Callable[..., list[bytes]], codec: str, lost: int, wording: Wording
 ) -> None:
     path = tmp_path / "raw"
     content = b"\n".join(make_lines(60))
@@ -107,15 +98,19 @@ def test_a_compressed_file_cut_short_is_named(
     else:
         write_zstd(path, content)
     path.write_bytes(path.read_bytes()[:-lost])
-    with pytest.raises(DataError, match=f"the {codec} file cannot be decompressed") as caught:
-        list(read_pieces(TextRange(str(path), codec=codec), 1000))
-    assert caught.value.where["file"] == str(path)
+    wording.refused(
+        DataError, list, read_pieces(TextRange(str(path), codec=codec), 1000), file=str(path)
+    )
 
 
 @pytest.mark.parametrize("header", [False, True])
 @pytest.mark.parametrize("skip_bad_lines", [False, True])
 def test_a_flipped_bit_is_told_as_damage_and_not_as_a_bad_line(
-    tmp_path: Path, make_lines: Callable[..., list[bytes]], skip_bad_lines: bool, header: bool
+    tmp_path: Path,
+    make_lines: Callable[..., list[bytes]],
+    skip_bad_lines: bool,
+    header: bool,
+    wording: Wording,
 ) -> None:
     content = gzip.compress(b"\n".join(make_lines(300)) + b"\n")
     layout = TextLayout(header=header)
@@ -125,44 +120,38 @@ def test_a_flipped_bit_is_told_as_damage_and_not_as_a_bad_line(
         path = tmp_path / "raw.gz"
         path.write_bytes(flipped)
         text = TextRange(str(path), codec="gzip")
-        with pytest.raises(DataError, match=r"checksum|cannot be decompressed") as caught:
-            stage_text(text, layout, skip_bad_lines, 4000, str(tmp_path / "staged"))
-        assert caught.value.where["file"] == str(path)
-        assert "before byte" in caught.value.where
+        caught = wording.refused(
+            DataError,
+            stage_text,
+            text,
+            layout,
+            skip_bad_lines,
+            4000,
+            str(tmp_path / "staged"),
+            file=str(path),
+        )
+        assert "before byte" in caught.where
 
 
 @pytest.mark.parametrize("header", [False, True], ids=["rows", "header"])
 def test_a_byte_order_mark_is_left_out_at_the_start_of_a_file_alone(
-    tmp_path: Path, make_lines: Callable[..., list[bytes]], header: bool
+    tmp_path: Path, make_lines: Callable[..., list[bytes]], piece_bytes: int, header: bool
 ) -> None:
     mark, lines, path = b"\xef\xbb\xbf", make_lines(4), tmp_path / "raw"
     names = ["\t".join(RAW_COLUMNS).encode()] if header else []
     path.write_bytes(mark + b"\n".join([*names, *lines[:2], mark + lines[2], lines[3]]))
     text = TextRange(str(path), 0, path.stat().st_size)
-    staged = stage_text(text, TextLayout(header=header), True, 1 << 20, str(tmp_path / "staged"))
-    assert [bad.line for bad in staged.bad_lines.examples] == [3 + header]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(texts_pieces, "_PIECE_BYTES", 16)
-        small = stage_text(text, TextLayout(header=header), True, 1 << 20, str(tmp_path / "small"))
-    assert small.bad_lines == staged.bad_lines
     rows = parse_lines(b"\n".join([*lines[:2], lines[3]]), TextLayout())
-    for part in (*staged.parts, *small.parts):
-        assert read_part(part, RAW_COLUMNS).equals(rows)
-
-
-def test_an_input_whose_name_ends_as_staging_files_do_is_read_as_parquet(
-    tmp_path: Path, make_lines: Callable[..., list[bytes]]
-) -> None:
-    rows = parse_lines(b"\n".join(make_lines(5)), TextLayout())
-    path = str(tmp_path / "day.arrow")
-    pq.write_table(rows, path)
-    (part,) = parts_of_row_groups(path, (5,), 10)
+    layout, stem = TextLayout(header=header), str(tmp_path / f"staged-{piece_bytes}")
+    staged = stage_text(text, layout, True, 1 << 20, stem)
+    assert [bad.line for bad in staged.bad_lines.examples] == [3 + header]
+    (part,) = staged.parts
     assert read_part(part, RAW_COLUMNS).equals(rows)
 
 
 @pytest.mark.parametrize("codec", [None, "gzip"])
 def test_an_input_that_fails_while_it_is_read_is_named_and_not_the_output(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, codec: str | None
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, codec: str | None, wording: Wording
 ) -> None:
     class Failing(io.BytesIO):
         def read(self, size: int | None = -1, /) -> bytes:
@@ -170,53 +159,46 @@ def test_an_input_that_fails_while_it_is_read_is_named_and_not_the_output(
 
     monkeypatch.setattr(texts_pieces, "open_input", lambda path, retry_s: Failing())
     text = TextRange("day_0", 0, None if codec else 10, codec)
-    with pytest.raises(DataError, match=r"could not be read: .*Input/output error") as caught:
-        stage_text(text, TextLayout(), False, 100, str(tmp_path / "staged"))
-    assert caught.value.where == {"file": "day_0"}
+    wording.refused(
+        DataError,
+        stage_text,
+        text,
+        TextLayout(),
+        False,
+        100,
+        str(tmp_path / "staged"),
+        file="day_0",
+    )
     assert not list(tmp_path.iterdir())
 
 
-def test_a_file_without_line_ends_is_refused(tmp_path: Path) -> None:
+def test_a_file_without_line_ends_is_refused(tmp_path: Path, wording: Wording) -> None:
     plain, packed = tmp_path / "plain", tmp_path / "packed.gz"
     plain.write_bytes(b"7" * (3 << 20))
     packed.write_bytes(gzip.compress(plain.read_bytes()))
-    with pytest.raises(DataError, match="no line end within 1,048,576 bytes"):
-        list(read_pieces(plan_ranges(InputFile(str(plain), 3 << 20), None, 1000)[0], 1000))
-    with pytest.raises(DataError, match="no line end within"):
-        list(read_pieces(TextRange(str(packed), codec="gzip"), 1000))
+    wording.refused(
+        DataError,
+        list,
+        read_pieces(plan_ranges(InputFile(str(plain), 3 << 20), None, 1000)[0], 1000),
+    )
+    wording.refused(DataError, list, read_pieces(TextRange(str(packed), codec="gzip"), 1000))
 
 
-def test_a_file_that_shrinks_is_named(tmp_path: Path) -> None:
+def test_a_file_that_shrinks_is_named(tmp_path: Path, wording: Wording) -> None:
     path = tmp_path / "raw.tsv"
     path.write_bytes(b"1\n2\n")
-    with pytest.raises(DataError, match="became shorter"):
-        list(read_pieces(TextRange(str(path), 0, 10), 10))
+    wording.refused(DataError, list, read_pieces(TextRange(str(path), 0, 10), 10))
 
 
 @pytest.mark.parametrize(
-    ("head", "name"),
-    [(b"BZh91", "bzip2"), (b"\xfd7zXZ\x00", "xz"), (b"PK\x03\x04", "zip"), (b"ORC", "ORC")],
+    "head",
+    [
+        b"BZh91",
+        b"\xfd7zXZ\x00",
+        b"PK\x03\x04",
+        b"ORC",
+    ],
 )
-def test_other_formats_are_named(tmp_path: Path, head: bytes, name: str) -> None:
+def test_other_formats_are_named(tmp_path: Path, head: bytes, wording: Wording) -> None:
     (tmp_path / "raw").write_bytes(head + b"....")
-    with pytest.raises(DataError, match=f"{name} files are not supported"):
-        detect_format(str(tmp_path / "raw"))
-
-
-def test_lines_of_an_object_store_are_read_to_their_ends() -> None:
-    object_stores = pytest.importorskip("object_stores")
-    lines = [b"x" * (n % 150) for n in range(900)]
-    content = b"\n".join(lines)
-    with object_stores.serving("raw-lines") as filesystem:
-        filesystem.pipe("raw-lines/day_0", content)
-        file = InputFile("s3://raw-lines/day_0", len(content))
-        ranges = plan_ranges(file, None, 9_000)
-        blocks = [b"".join(piece for _, piece in read_pieces(t, 9_000)) for t in ranges]
-    assert b"".join(blocks) == content
-    assert len(blocks) == len(content) // 9_000 + 1
-
-
-def test_a_line_that_goes_on_for_ever_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "raw").write_bytes(b"x" * (3 << 20))
-    with pytest.raises(DataError, match="no line end within 1,048,576 bytes"):
-        list(read_pieces(TextRange(str(tmp_path / "raw"), 0, 100), 100))
+    wording.refused(DataError, detect_format, str(tmp_path / "raw"))

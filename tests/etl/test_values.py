@@ -4,6 +4,7 @@ import datetime as dt
 import json
 from collections.abc import Callable
 from decimal import Decimal as D
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from wording import Wording
 
 from distrain.errors import DataError
 from distrain.etl import (
@@ -280,18 +282,23 @@ def test_far_times_are_kept_beside_scores_as_they_are(tmp_path: Path) -> None:
     ],
 )
 def test_what_a_cast_would_change_is_an_error_with_file_and_row(
-    prep: Callable[..., PrepResult], values: Any, column: dict[str, Any], told: str
+    prep: Callable[..., PrepResult],
+    values: Any,
+    column: dict[str, Any],
+    told: str,
+    wording: Wording,
 ) -> None:
     good = pa.array([None] * 3, values.type) if isinstance(values, pa.Array) else [None] * 3
     x = pa.concat_arrays([good, values]) if isinstance(values, pa.Array) else good + values
     spec = {"kind": "continuous", **column}
     if spec["kind"] == "continuous":
         spec["fill"] = 0
-    with pytest.raises(DataError) as caught:
-        prep(pa.table({"x": x, "y": Y}), columns={"x": spec})
-    assert told in caught.value.message
-    assert str(caught.value.where["file"]).endswith("out-0.parquet")
-    assert caught.value.where["row (from 0)"] == 3
+    caught = wording.refused(
+        DataError, partial(prep, pa.table({"x": x, "y": Y}), columns={"x": spec})
+    )
+    assert told in caught.message
+    assert str(caught.where["file"]).endswith("out-0.parquet")
+    assert caught.where["row (from 0)"] == 3
 
 
 def careless(*values: bytes) -> pa.Array:
@@ -302,39 +309,28 @@ def careless(*values: bytes) -> pa.Array:
 
 def test_texts_of_parquet_that_are_no_utf8_are_told_with_their_row(
     prep: Callable[..., PrepResult],
+    wording: Wording,
 ) -> None:
     rows = pa.table({"x": careless(b"a", b"b", b"\xff", b"a"), "y": Y})
-    with pytest.raises(DataError, match="not UTF-8") as caught:
-        prep(rows, columns={"x": CATEGORY})
-    assert caught.value.where["row (from 0)"] == 2
+    wording.refused(DataError, partial(prep, rows, columns={"x": CATEGORY}), **{"row (from 0)": 2})
 
 
 @pytest.mark.parametrize(
-    ("line", "told"),
+    "line",
     [
-        (b'{"x": "\xff", "y": 1}', "not JSON: 'utf-8'"),
-        (b'{"x": "\\ud800", "y": 1}', "not JSON: 'utf-8'"),
-        (b'{"x": ' + b"[" * 99_999 + b"]" * 99_999 + b"}", "not JSON: too deep"),
+        b'{"x": "\xff", "y": 1}',
+        b'{"x": "\\ud800", "y": 1}',
+        b'{"x": ' + b"[" * 99_999 + b"]" * 99_999 + b"}",
     ],
 )
 def test_json_that_is_no_text_is_a_bad_line(
-    prep: Callable[..., PrepResult], tmp_path: Path, line: bytes, told: str
+    prep: Callable[..., PrepResult], tmp_path: Path, line: bytes, wording: Wording
 ) -> None:
     path = tmp_path / "rows.jsonl"
     path.write_bytes(b'{"x": "\\ud83d\\ude00", "y": 0}\n' + line + b'\n{"x": "a", "y": 1}\n')
-    with pytest.raises(DataError, match=told) as caught:
-        prep(path, columns={"x": CATEGORY})
-    assert caught.value.where["line"] == 2
+    wording.refused(DataError, partial(prep, path, columns={"x": CATEGORY}), line=2)
     out = prep(path, columns={"x": CATEGORY}, skip_bad_lines=True, max_bad=0.5).out
     assert kept(out, "x") == ["a", "\U0001f600"]
-
-
-def test_nan_among_texts_of_json_is_missing(
-    prep: Callable[..., PrepResult], tmp_path: Path
-) -> None:
-    path = tmp_path / "rows.jsonl"
-    path.write_text('{"x": NaN, "y": 0}\n{"x": "a", "y": 1}\n')
-    assert kept(prep(path, columns={"x": CATEGORY}).out, "x") == ["a"]
 
 
 @pytest.mark.parametrize(
@@ -364,35 +360,21 @@ def test_a_type_that_cannot_be_used_is_told_before_rows_are_read(
     values: pa.Array,
     document: dict[str, Any],
     told: str,
+    wording: Wording,
 ) -> None:
     pq.write_table(pa.table({"k": [7], "z": ["a"]}), tmp_path / "side.parquet")
     for join in document.get("joins", ()):
         join["file"] = str(tmp_path / "side.parquet")
     rows = pa.table({"x": ["a"] * 4, "k": values, "y": Y})
-    with pytest.raises(DataError, match="cannot be used") as caught:
-        prep(rows, **{"columns": {"x": CATEGORY}, **document})
-    assert told in str(caught.value.where["column k"])
-
-
-def test_a_side_table_whose_key_holds_structs_is_told(
-    prep: Callable[..., PrepResult], tmp_path: Path
-) -> None:
-    pq.write_table(pa.table({"k": [{"a": 1}], "z": ["a"]}), tmp_path / "side.parquet")
-    join = {"file": str(tmp_path / "side.parquet"), "key": "k", "columns": ["z"]}
-    with pytest.raises(DataError, match="the key k of the side table is struct"):
-        prep(pa.table({"k": Y, "y": Y}), joins=[join], columns={"z": CATEGORY})
-
-
-def test_seconds_of_times_of_the_year_9999_are_numbers(prep: Callable[..., PrepResult]) -> None:
-    last = pa.array([dt.datetime(9999, 12, 31)] * 4, pa.timestamp("us"))
-    out = prep(
-        pa.table({"x": last, "y": Y}), columns={"x": {"kind": "continuous", "as": "seconds"}}
-    ).out
-    assert written(out)["x"] == [float(np.float32(253_402_214_400))] * 4
+    caught = wording.refused(
+        DataError, partial(prep, rows, **{"columns": {"x": CATEGORY}, **document})
+    )
+    assert told in str(caught.where["column k"])
 
 
 def test_numbers_beyond_float32_are_bounded_by_clip_and_log(
     prep: Callable[..., PrepResult],
+    wording: Wording,
 ) -> None:
     table = pa.table({"x": [1e300, 0.0, 1.0, 2.0], "y": Y})
     columns = {
@@ -402,8 +384,7 @@ def test_numbers_beyond_float32_are_bounded_by_clip_and_log(
     found = written(prep(table, columns=columns).out)
     assert found["clipped"][0] == 9
     assert found["logs"][0] == pytest.approx(np.log1p(1e300), rel=1e-6)
-    with pytest.raises(DataError, match="no mean and standard deviation"):
-        Normalize().finish(Moments.of(np.array([1e300, 0.0])))
+    wording.refused(DataError, Normalize().finish, Moments.of(np.array([1e300, 0.0])))
 
 
 NULLS = pa.table(
@@ -459,15 +440,6 @@ def test_a_workflow_of_ones_own_takes_columns_of_nulls(prep: Callable[..., PrepR
     found = written(prep(nulls, full, workflow=workflow).out)
     assert found["x"] == [1, 1, 3, 4]
     assert workflow.fit([nulls, full]).transform(nulls)["x"].to_pylist() == [1, 1]
-
-
-def test_bytes_are_texts(prep: Callable[..., PrepResult], tmp_path: Path) -> None:
-    for dtype in (pa.binary(), pa.large_binary(), pa.binary(1)):
-        table = pa.table({"x": pa.array([b"a", b"b", b"a", None], dtype), "y": Y})
-        for column in (CATEGORY, TEXT):
-            out = prep(table, columns={"x": column}).out
-            assert written(out)["x"] == [3, 4, 3, 1]
-            assert kept(out, "x") == ["a", "b"]
 
 
 def test_what_is_inferred_can_be_prepared(prep: Callable[..., PrepResult], tmp_path: Path) -> None:

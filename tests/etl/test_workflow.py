@@ -1,12 +1,11 @@
 """Operators in a row, saved and loaded."""
 
-import json
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pytest
+from wording import Wording
 
 from distrain.errors import DataError, InputError
 from distrain.etl import (
@@ -38,17 +37,6 @@ def small_workflow() -> Workflow:
     )
 
 
-def test_the_operators_run_in_order() -> None:
-    result = small_workflow().fit([TABLE.slice(0, 2), TABLE.slice(2)]).transform(TABLE)
-    logs = np.log1p([3, 0, 0, 40, 0])
-    wanted = (logs - logs.mean()) / logs.std()
-    np.testing.assert_allclose(result["I1"].to_numpy(), wanted, rtol=1e-6)
-    assert result["I2"].to_pylist() == [1.0, 2.0, 3.0, 0.0, 9.0]
-    assert result["C1"].to_pylist() == [4, 3, 3, 5, 3]
-    assert [str(f.type) for f in result.schema] == ["float", "float", "int32"]
-    assert not any(field.nullable for field in result.schema)
-
-
 def test_a_label_is_kept_as_it_is_and_other_columns_are_left_out() -> None:
     labels = pa.array([True, False, None, True, False])
     table = TABLE.append_column("label", labels).append_column("note", pa.array(list("vwxyz")))
@@ -57,14 +45,6 @@ def test_a_label_is_kept_as_it_is_and_other_columns_are_left_out() -> None:
     assert found.column_names == ["label", "I1", "I2", "C1"]
     assert found["label"].combine_chunks() == labels
     assert found.drop_columns("label").equals(fitted.transform(TABLE))
-
-
-def test_an_operator_after_a_fitted_one_is_fitted_in_a_second_pass() -> None:
-    twice = Workflow((ColumnGroup(("I2",), (FillMissing(0), Normalize(), Normalize())),))
-    assert len(list(twice.fit_passes())) == 2
-    result = twice.fit([TABLE]).transform(TABLE)["I2"].to_numpy()
-    assert result.mean() == pytest.approx(0, abs=1e-6)
-    assert len(list(small_workflow().fit_passes())) == 1
 
 
 def test_a_saved_workflow_does_the_same(tmp_path) -> None:
@@ -78,58 +58,37 @@ def test_a_saved_workflow_does_the_same(tmp_path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
+    "text",
     [
-        (None, "cannot be read"),
-        ("{", "cannot be read"),
-        ('{"version": 99}', "version 99, not 1"),
-        ('{"version": 1}', "not a workflow document"),
-        (
-            '{"version": 1, "groups": [{"columns": ["I1"], "operators": [{"kind": "Pickle"}]}]}',
-            "unknown operator 'Pickle'",
-        ),
-        (
-            '{"version": 1, "groups": [{"columns": ["I1"], '
-            '"operators": [{"kind": "Clip", "below": 3}]}]}',
-            "not a workflow document",
-        ),
+        None,
+        "{",
+        '{"version": 99}',
+        '{"version": 1}',
+        '{"version": 1, "groups": [{"columns": ["I1"], "operators": [{"kind": "Pickle"}]}]}',
+        '{"version": 1, "groups": [{"columns": ["I1"], '
+        '"operators": [{"kind": "Clip", "below": 3}]}]}',
     ],
 )
-def test_an_unusable_saved_workflow_is_refused(tmp_path, text: str | None, message: str) -> None:
+def test_an_unusable_saved_workflow_is_refused(
+    tmp_path, text: str | None, wording: Wording
+) -> None:
     if text is not None:
         (tmp_path / "workflow.json").write_text(text)
-    with pytest.raises(DataError, match=message):
-        Workflow.load(tmp_path)
+    wording.refused(DataError, Workflow.load, tmp_path)
 
 
-def test_the_document_is_json_with_a_version(tmp_path) -> None:
-    small_workflow().fit([TABLE]).save(tmp_path)
-    document = json.loads((tmp_path / "workflow.json").read_text())
-    assert document["version"] == 1
-    kinds = [operator["kind"] for operator in document["groups"][0]["operators"]]
-    assert kinds == ["FillMissing", "Clip", "LogOp", "Normalize"]
-    assert document["groups"][0]["operators"][3]["moments"]["I1"]["count"] == 5
+def test_what_cannot_work_is_refused(wording: Wording) -> None:
+    wording.refused(InputError, Workflow, (ColumnGroup(("I1",), ()), ColumnGroup(("I1",), ())))
+    wording.refused(InputError, ColumnGroup, ("C1",), (Categorify(), Clip(min=0)))
+    wording.refused(InputError, Workflow, (ColumnGroup(("label",), ()),))
+    wording.refused(DataError, small_workflow().transform, TABLE)
 
 
-def test_what_cannot_work_is_refused() -> None:
-    with pytest.raises(InputError, match="more than one group: I1"):
-        Workflow((ColumnGroup(("I1",), ()), ColumnGroup(("I1",), ())))
-    with pytest.raises(InputError, match="must be the last operator"):
-        ColumnGroup(("C1",), (Categorify(), Clip(min=0)))
-    with pytest.raises(InputError, match="'label' is not for operators"):
-        Workflow((ColumnGroup(("label",), ()),))
-    with pytest.raises(DataError, match="Normalize was not fitted"):
-        small_workflow().transform(TABLE)
-
-
-def test_gaps_and_infinities_do_not_reach_the_output() -> None:
+def test_gaps_and_infinities_do_not_reach_the_output(wording: Wording) -> None:
     bare = Workflow((ColumnGroup(("I1",), ()),))
-    with pytest.raises(DataError, match="1 values are missing after the last operator"):
-        bare.transform(TABLE)
+    wording.refused(DataError, bare.transform, TABLE)
     huge = pa.table({"I1": [1.0, 1e300]})
-    with pytest.raises(DataError, match="NaN or infinite") as caught:
-        bare.transform(huge)
-    assert caught.value.where == {"column": "I1", "row": 1}
+    wording.refused(DataError, bare.transform, huge, column="I1", row=1)
 
 
 def test_the_criteo_preset_gives_the_criteo_schema() -> None:
@@ -151,38 +110,47 @@ def fitted_workflow() -> Workflow:
 
 
 @pytest.mark.parametrize(
-    ("column", "values", "problem"),
+    ("column", "values"),
     [
-        ("words", ["a|b", "a"], "holds texts, not lists of texts"),
-        ("words", [[1], [2]], "holds lists of integers, not lists of texts"),
-        ("shop", [["x"], ["y"]], "holds lists of texts, not texts"),
-        ("shop", [1, 2], "holds integers, not texts"),
-        ("shop", [1.0, 2.0], "holds numbers, not texts"),
-        ("shop", [True, False], "holds bool, not texts"),
-        ("price", ["1.5", "2.0"], "holds texts, not numbers"),
-        ("price", [[1.5], [2.0]], "holds lists of numbers, not numbers"),
+        ("words", ["a|b", "a"]),
+        ("words", [[1], [2]]),
+        ("shop", [["x"], ["y"]]),
+        ("shop", [1, 2]),
+        ("shop", [1.0, 2.0]),
+        ("shop", [True, False]),
+        ("price", ["1.5", "2.0"]),
+        ("price", [[1.5], [2.0]]),
     ],
 )
 def test_a_fitted_workflow_refuses_values_of_another_kind_than_it_was_fitted_on(
-    tmp_path: Path, column: str, values: list[Any], problem: str
+    tmp_path: Path, column: str, values: list[Any], wording: Wording
 ) -> None:
     workflow = fitted_workflow()
     workflow.save(tmp_path)
     for one in (workflow, Workflow.load(tmp_path)):
-        with pytest.raises(DataError, match=problem) as caught:
-            one.transform(pa.table({**FITTED_ON, column: values}))
-        assert caught.value.where["column"] == column
+        wording.refused(
+            DataError, one.transform, pa.table({**FITTED_ON, column: values}), column=column
+        )
 
 
-def test_a_fitted_workflow_takes_other_widths_and_columns_without_values() -> None:
+def test_a_fitted_workflow_takes_other_widths_and_columns_without_values(wording: Wording) -> None:
     workflow = fitted_workflow()
     plain = workflow.transform(pa.table(FITTED_ON))
-    words = pa.array(FITTED_ON["words"], pa.large_list(pa.large_string()))
     shop = pa.array(FITTED_ON["shop"]).dictionary_encode()
-    other = pa.table({"words": words, "shop": shop, "price": pa.array([1.5, 2.0], pa.float32())})
-    assert workflow.transform(other).to_pydict() == plain.to_pydict()
+    price = pa.array([1.5, 2.0], pa.float32())
+    for dtype in (
+        pa.large_list(pa.large_string()),
+        pa.list_(pa.dictionary(pa.int32(), pa.string())),
+    ):
+        words = pa.array(FITTED_ON["words"], dtype)
+        other = pa.table({"words": words, "shop": shop, "price": price})
+        assert workflow.transform(other).to_pydict() == plain.to_pydict()
+        assert Workflow(workflow.groups).fit([other]).transform(other).equals(plain)
     nothing = {**FITTED_ON, "shop": pa.nulls(2), "price": pa.nulls(2, pa.float64())}
     assert workflow.transform(pa.table(nothing))["shop"].to_pylist() == [1, 1]
-    with pytest.raises(DataError, match="1 of 3 columns are missing") as caught:
-        workflow.transform(pa.table({"words": FITTED_ON["words"], "price": [1.0, 2.0]}))
-    assert caught.value.where == {"columns": "shop"}
+    wording.refused(
+        DataError,
+        workflow.transform,
+        pa.table({"words": FITTED_ON["words"], "price": [1.0, 2.0]}),
+        columns="shop",
+    )

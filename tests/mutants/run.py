@@ -46,12 +46,15 @@ CORE = {
     "distrain/metrics/distinct_scores.py": "tests/metrics",
     "distrain/metrics/grouped.py": "tests/metrics",
     "distrain/etl/operators/categorify.py": "tests/etl/test_operators.py",
-    "distrain/vocabulary.py": "tests/etl/test_operators.py",
+    "distrain/vocabulary.py": "tests/etl/test_operators.py tests/etl/test_counting.py "
+    "tests/etl/test_lookups.py tests/etl/test_workflow.py",
     "distrain/etl/operators/numbers.py": "tests/etl/test_operators.py",
-    "distrain/etl/features/staging.py": "tests/etl/test_text_blocks.py tests/etl/test_prepare.py",
+    "distrain/etl/features/staging.py": "tests/etl/test_text_blocks.py "
+    "tests/etl/test_features.py tests/etl/test_labels.py tests/etl/test_unlabeled.py",
     "distrain/etl/texts/pieces.py": "tests/etl/test_text_blocks.py "
     "tests/etl/test_compressed_ranges.py",
-    "distrain/etl/fitting.py": "tests/etl/test_prepare.py tests/etl/test_workflow.py",
+    "distrain/etl/fitting.py": "tests/etl/test_prepare.py tests/etl/test_workflow.py "
+    "tests/etl/test_days.py",
     "distrain/checkpoint/manifest.py": "tests/checkpoint/test_damage.py "
     "tests/checkpoint/test_manifests.py tests/checkpoint/test_writer.py",
     "distrain/checkpoint/ownership.py": "tests/checkpoint/test_ownership.py",

@@ -8,7 +8,7 @@ from typing import Any
 from unittest.mock import Mock
 
 import pytest
-from distributed import Scheduler, Worker
+from distributed import Client, Scheduler, Worker
 
 from distrain.jobs.states import JobState
 from distrain.lifecycle.lifecycle import Lifecycle
@@ -125,7 +125,7 @@ def test_a_gang_that_cannot_work_fails_its_job_with_the_cause(
     if trouble == "no store":
         broken = Mock(side_effect=OSError("no port is free"))
         monkeypatch.setattr(rendezvous, "make_store", broken)
-    clients = Mock(side_effect=gangs_module.Client)
+    clients = Mock(side_effect=Client)
     monkeypatch.setattr(gangs_module, "Client", clients)
 
     async def story(scheduler: Scheduler) -> None:

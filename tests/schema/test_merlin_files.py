@@ -54,33 +54,6 @@ def test_round_trip(folder, name, ending, tmp_path):
     assert Schema.from_json(schema.to_json()) == schema
 
 
-def test_criteo(folder):
-    schema = Schema.load(folder / "models__advertising_criteo_transformed.pbtxt")
-    assert len(schema.categorical) == 26
-    c21, c2 = schema["C21"], schema["C2"]
-    assert c21.tags == ("categorical", "item_id")
-    assert (c21.dtype, c21.cardinality, c21.embedding_dim) == ("int64", 4384511, 512)
-    assert c2.cardinality == 29428  # max 29427 and cardinality 29427: an id of 29427 is allowed
-    assert c21.properties == {
-        "cat_path": ".//categories/unique.C21.parquet",
-        "freq_threshold": 0,
-        "max_size": 10_000_000,
-        "num_buckets": None,
-        "start_index": 0,
-    }
-
-
-def test_either_statement_of_the_cardinality_may_be_the_larger(folder):
-    transactions = Schema.load(folder / "models__ecommerce_transactions.pbtxt")
-    assert transactions["sales_channel_id"].cardinality == 3  # max 2 and cardinality 3 agree
-    tenrec = Schema.load(folder / "models__entertainment_tenrec_video.pbtxt")["user_id"]
-    assert tenrec.cardinality == 2_633_851
-    assert tenrec.properties["max"] == 100_000
-    small = Schema.load(folder / "models__ecommerce_small.schema.json")["user_categories"]
-    assert (small.cardinality, small.embedding_dim) == (6086, 211)
-    assert small.properties["cat_path"] == "/merlin/unique.user_categories.parquet"
-
-
 def test_lists_and_shared_domains(folder):
     booking = Schema.load(folder / "models__ecommerce_booking_transformed.pbtxt")
     city = booking["city_id"]
@@ -93,18 +66,3 @@ def test_lists_and_shared_domains(folder):
     assert taxi["payment_type"].properties["string_domain"][:2] == ["Cash", "Credit Card"]
     assert taxi["fare"].properties == {"presence": {"min_fraction": 1.0, "min_count": 1}}
     assert (taxi["fare"].is_list, taxi["fare"].is_ragged) == (True, False)
-
-
-def test_columns_that_say_little(folder):
-    sequences = Schema.load(folder / "t4r__tests_data_seq_schema.pbtxt")
-    assert (sequences["day_idx"].dtype, sequences["day_idx"].tags) == (None, ())
-    assert sequences["session_id"].cardinality is None  # an id that is no category
-    assert sequences["session_id"].properties == {"min": 1, "max": 11562158}
-    assert sequences["user_age"].properties == {
-        "domain": "timestamp/weekday/sin/list",
-        "min": 0.0,
-        "max": 0.407965,
-    }
-    testing = Schema.load(folder / "models__testing.schema.json")
-    assert testing["item_id"].properties == {"min": 1, "_dims": [[0, None]]}
-    assert testing["user_age"].properties == {"max": 0.4079650044441223}

@@ -1,5 +1,7 @@
 """Schema and ColumnSchema: selection, errors, JSON."""
 
+from functools import partial
+
 import pytest
 
 from distrain.errors import SchemaError
@@ -22,34 +24,20 @@ def test_selection_by_tag_keeps_schema_order():
     assert SCHEMA.select_by_tag("session").names == ()
 
 
-def test_selection_by_name_keeps_the_order_asked_for():
-    assert SCHEMA.select(["price", "user"]).names == ("price", "user")
+def test_matching_offers_the_nearest_name_or_tag(wording):
+    wording.refused(SchemaError, SCHEMA.matching, "promotd")
+    wording.refused(SchemaError, SCHEMA.matching, "zzz")
 
 
-def test_matching_takes_names_and_tags():
-    assert SCHEMA.matching("clicked", Tags.CATEGORICAL).names == ("user", "item", "clicked")
-
-
-def test_matching_offers_the_nearest_name_or_tag():
-    with pytest.raises(SchemaError, match="Did you mean 'promoted'") as caught:
-        SCHEMA.matching("promotd")
-    assert "'promotd'" in caught.value.message
-    with pytest.raises(SchemaError, match="Tags here: categorical"):
-        SCHEMA.matching("zzz")
-
-
-def test_removal():
+def test_removal(wording):
     assert SCHEMA.remove(["user", "price"]).names == ("item", "clicked")
     assert SCHEMA.remove_by_tag(Tags.CATEGORICAL).names == ("price", "clicked")
-    with pytest.raises(SchemaError, match="Did you mean 'price'"):
-        SCHEMA.remove(["prices"])
+    wording.refused(SchemaError, SCHEMA.remove, ["prices"])
 
 
-def test_an_unknown_name_offers_the_nearest_or_all():
-    with pytest.raises(SchemaError, match="Did you mean 'clicked'"):
-        SCHEMA["clickd"]
-    with pytest.raises(SchemaError, match="It has: user, item, price, clicked"):
-        SCHEMA["zzz"]
+def test_an_unknown_name_offers_the_nearest_or_all(wording):
+    wording.refused(SchemaError, lambda: SCHEMA["clickd"])
+    wording.refused(SchemaError, lambda: SCHEMA["zzz"])
 
 
 def test_with_columns_replaces_in_place_and_adds_at_the_end():
@@ -66,25 +54,23 @@ def test_exactly_one_target():
         _ = SCHEMA.with_columns(ColumnSchema("bought", tags=(Tags.TARGET,))).target
 
 
-def test_names_are_unique():
-    with pytest.raises(SchemaError, match="more than once: a"):
-        Schema((ColumnSchema("a"), ColumnSchema("a")))
+def test_names_are_unique(wording):
+    wording.refused(SchemaError, Schema, (ColumnSchema("a"), ColumnSchema("a")))
 
 
 @pytest.mark.parametrize(
-    ("fields", "message"),
+    "fields",
     [
-        ({"name": ""}, "needs a name"),
-        ({"name": "a", "dtype": "int128"}, "unknown dtype 'int128'"),
-        ({"name": "a", "cardinality": 0}, "cardinality 0 is not positive"),
-        ({"name": "a", "embedding_dim": -1}, "embedding_dim -1 is not positive"),
-        ({"name": "a", "tags": "user"}, "not the text 'user'"),
-        ({"name": "a", "value_count": (1, 2, 3)}, "a least and a greatest length"),
+        {"name": ""},
+        {"name": "a", "dtype": "int128"},
+        {"name": "a", "cardinality": 0},
+        {"name": "a", "embedding_dim": -1},
+        {"name": "a", "tags": "user"},
+        {"name": "a", "value_count": (1, 2, 3)},
     ],
 )
-def test_unusable_columns_are_refused(fields, message):
-    with pytest.raises(SchemaError, match=message):
-        ColumnSchema(**fields)
+def test_unusable_columns_are_refused(fields, wording):
+    wording.refused(SchemaError, partial(ColumnSchema, **fields))
 
 
 def test_tags_are_kept_once_and_in_order():
@@ -106,39 +92,15 @@ def test_criteo():
 
 
 @pytest.mark.parametrize(
-    ("document", "message"),
+    "document",
     [
-        ({}, "not a schema document"),
-        ({"columns": 3}, "not a schema document"),
-        ({"columns": [3]}, "not a schema document"),
-        ({"columns": [{"dtype": "int8"}]}, "not a schema document.*name"),
-        ({"columns": [{"name": "a", "cardinality": "9"}]}, "not a schema document"),
-        ({"columns": [{"name": "a", "kind": 1}]}, "unknown fields of a column: 'kind'"),
+        {},
+        {"columns": 3},
+        {"columns": [3]},
+        {"columns": [{"dtype": "int8"}]},
+        {"columns": [{"name": "a", "cardinality": "9"}]},
+        {"columns": [{"name": "a", "kind": 1}]},
     ],
 )
-def test_from_json_refuses_what_is_no_schema(document, message):
-    with pytest.raises(SchemaError, match=message):
-        Schema.from_json(document)
-
-
-class CountedName(str):
-    """A name that counts how often it is compared."""
-
-    compared = 0
-
-    def __eq__(self, other):
-        CountedName.compared += 1
-        return str.__eq__(self, other)
-
-    __hash__ = str.__hash__
-
-
-def test_work_grows_with_the_columns_and_not_with_their_square():
-    names = [CountedName(f"c{number}") for number in range(500)]
-    CountedName.compared = 0
-    schema = Schema(tuple(ColumnSchema(name) for name in names))
-    assert schema.select(names).names == schema.names
-    assert schema.matching(*names).names == schema.names
-    assert all(str(name) in schema for name in names)
-    assert len(schema.remove(names[1:])) == 1
-    assert CountedName.compared < 20 * len(names)
+def test_from_json_refuses_what_is_no_schema(document, wording):
+    wording.refused(SchemaError, Schema.from_json, document)

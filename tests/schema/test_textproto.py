@@ -83,11 +83,10 @@ def test_lines_are_counted_from_one():
         ("[a", 1, "expected ']'"),
     ],
 )
-def test_errors_name_the_line(text, line, message):
-    with pytest.raises(SchemaError) as caught:
-        parse(text)
-    assert message in caught.value.message
-    assert caught.value.where == {"line": line}
+def test_errors_name_the_line(text, line, message, wording):
+    caught = wording.refused(SchemaError, parse, text)
+    assert message in caught.message
+    assert caught.where == {"line": line}
 
 
 KEYS = st.from_regex(r"[a-z][a-z_0-9]{0,5}", fullmatch=True)

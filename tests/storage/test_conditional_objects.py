@@ -51,6 +51,5 @@ def test_ranges_and_lists(objects):
     assert objects.find("list/d").size_bytes == 10
 
 
-def test_a_store_without_conditions_is_refused():
-    with pytest.raises(InputError, match="conditional writes"):
-        Objects("gs://bucket/runs")
+def test_a_store_without_conditions_is_refused(wording):
+    wording.refused(InputError, Objects, "gs://bucket/runs")

@@ -103,11 +103,6 @@ def test_removal(folder):
     sub.remove(first=["b"])
 
 
-def test_unknown_filesystems():
-    with pytest.raises(OSError, match="nosuch"):
-        open_folder("nosuch://x")
-
-
 def test_a_file_url_is_a_local_path(tmp_path):
     open_folder(f"file://{tmp_path}").put("a", b"1")
     assert (tmp_path / "a").read_bytes() == b"1"

@@ -1,5 +1,3 @@
-import subprocess
-import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -8,7 +6,9 @@ from typing import Any
 
 import pytest
 from other_user import unprivileged
+from small_disks import mounted
 from synced_files import synced_and_renamed
+from wording import Wording
 
 from distrain.errors import DataError, OutputError
 from distrain.storage import (
@@ -27,16 +27,8 @@ def names(folder):
 
 @pytest.fixture
 def tiny_disk(tmp_path):
-    """A filesystem of 1 MiB."""
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(folder)]
-    try:
-        subprocess.run(command, check=True, capture_output=True)
-    except (OSError, subprocess.CalledProcessError) as error:
-        pytest.skip(f"may not mount a tmpfs here: {error}")
-    yield folder
-    subprocess.run(["umount", str(folder)], check=True)
+    with mounted(tmp_path / "disk") as folder:
+        yield folder
 
 
 class Interrupted(BaseException):
@@ -46,26 +38,68 @@ class Interrupted(BaseException):
     folder: Any
 
 
-def test_a_file_appears_when_it_is_whole_and_not_before(tmp_path):
-    final = tmp_path / "new" / "folder" / "out.bin"
-    with whole_file(final) as partial:
-        partial.write_bytes(b"half")
-        assert not final.exists()
-        assert partial.parent == final.parent
-        assert partial.name.startswith(".out.bin.partial-")
-        partial.write_bytes(b"whole")
-    assert final.read_bytes() == b"whole"
-    assert names(final.parent) == ["out.bin"]
+def filled(whole, place, content, **options):
+    """Write a file, or a folder of one file, and return what was under its name meanwhile."""
+    with whole(place, **options) as unfinished:
+        assert unfinished.parent == place.parent
+        assert unfinished.name.startswith(f".{place.name}.partial-")
+        (unfinished if whole is whole_file else unfinished / "a").write_text(content)
+        meanwhile = content_of(place)
+        if isinstance(content, Failing):
+            raise content.error
+    return meanwhile
 
 
-def test_an_existing_file_is_replaced_in_one_step(tmp_path):
-    final = tmp_path / "out"
-    final.write_text("old")
-    with whole_file(final) as partial:
-        partial.write_text("new")
-        assert final.read_text() == "old"
-    assert final.read_text() == "new"
-    assert names(tmp_path) == ["out"]
+class Failing(str):
+    error: BaseException
+
+
+def content_of(place):
+    if not place.exists():
+        return None
+    return place.read_text() if place.is_file() else (place / "a").read_text()
+
+
+@pytest.mark.parametrize("whole", [whole_file, whole_dir])
+def test_an_output_appears_when_it_is_whole_and_replaces_the_old_in_one_step(tmp_path, whole):
+    final = tmp_path / "new" / "out"
+    assert filled(whole, final, "old") is None
+    options = {} if whole is whole_file else {"replace": True}
+    assert filled(whole, final, "new", **options) == "old"
+    assert (content_of(final), names(final.parent)) == ("new", ["out"])
+
+
+@pytest.mark.parametrize("whole", [whole_file, whole_dir])
+@pytest.mark.parametrize("failure", [ValueError("no"), Interrupted(), DataError("bad row")])
+def test_a_failure_leaves_what_was_there_and_nothing_else(tmp_path, whole, failure):
+    half = Failing("half")
+    half.error = failure
+    with pytest.raises(type(failure)) as caught:
+        filled(whole, tmp_path / "out", half)
+    assert caught.value is failure
+    assert names(tmp_path) == []
+    filled(whole, tmp_path / "out", "old")
+    with pytest.raises(type(failure)):
+        filled(whole, tmp_path / "out", half, **({"replace": True} if whole is whole_dir else {}))
+    assert (content_of(tmp_path / "out"), names(tmp_path)) == ("old", ["out"])
+
+
+def test_what_stands_in_the_way_is_kept_and_named(tmp_path, wording):
+    (tmp_path / "file").write_text("mine")
+    (tmp_path / "folder").mkdir()
+    for whole, name, options in (
+        (whole_file, "folder", {}),
+        (whole_file, "file/out", {}),
+        (whole_dir, "file/out", {}),
+        (whole_dir, "folder", {}),
+        (whole_dir, "file", {}),
+        (whole_dir, "file", {"replace": True}),
+    ):
+        write = partial(filled, whole, tmp_path / name, "x", **options)
+        wording.refused(OutputError, write, path=str(tmp_path / name))
+    with pytest.raises(OutputError), whole_file(tmp_path / "unwritten"):
+        pass
+    assert (names(tmp_path), content_of(tmp_path / "file")) == (["file", "folder"], "mine")
 
 
 def test_a_file_is_on_the_disk_before_it_has_its_name(tmp_path, monkeypatch):
@@ -89,54 +123,7 @@ def test_a_folder_is_on_the_disk_before_it_has_its_name(tmp_path, monkeypatch, r
     assert done[named:] == ["named out", "synced ."]
 
 
-@pytest.mark.parametrize("failure", [ValueError("no"), Interrupted(), DataError("bad row")])
-def test_a_failure_leaves_the_old_file_and_nothing_else(tmp_path, failure):
-    final = tmp_path / "out"
-    final.write_text("old")
-
-    def write():
-        with whole_file(final) as partial:
-            partial.write_text("half")
-            raise failure
-
-    with pytest.raises(type(failure)) as caught:
-        write()
-    assert caught.value is failure
-    assert final.read_text() == "old"
-    assert names(tmp_path) == ["out"]
-
-
-def test_a_file_that_nobody_wrote_is_an_error(tmp_path):
-    with pytest.raises(OutputError, match="No such file"), whole_file(tmp_path / "out"):
-        pass
-    assert names(tmp_path) == []
-
-
-def test_a_folder_in_the_way_of_a_file_is_an_error(tmp_path):
-    (tmp_path / "out").mkdir()
-    with (
-        pytest.raises(OutputError, match="remove it or choose another name"),
-        whole_file(tmp_path / "out") as partial,
-    ):
-        partial.write_text("x")
-    assert names(tmp_path) == ["out"]
-
-
-@pytest.mark.parametrize("whole", [whole_file, whole_dir])
-def test_a_file_in_the_middle_of_the_path_is_named_as_the_cause(tmp_path, whole):
-    (tmp_path / "file").write_text("x")
-    with pytest.raises(OutputError) as caught, whole(tmp_path / "file" / "out"):
-        pytest.fail("the block must not run")
-    assert "a file" in caught.value.hint.lower() or "exists already" in caught.value.hint
-    assert caught.value.where == {"path": str(tmp_path / "file" / "out")}
-
-
-def test_a_name_that_no_disk_takes_is_an_output_error(tmp_path):
-    with pytest.raises(OutputError, match="too long"), whole_dir(tmp_path / ("x" * 300)):
-        pytest.fail("the block must not run")
-
-
-def test_a_full_disk_is_told_and_nothing_is_left(tiny_disk):
+def test_a_full_disk_is_told_and_nothing_is_left(tiny_disk, wording):
     final = tiny_disk / "out"
     final.write_text("old")
     with pytest.raises(OutputError, match="No space left") as caught, whole_file(final) as partial:
@@ -150,86 +137,11 @@ def test_a_full_disk_is_told_and_nothing_is_left(tiny_disk):
             (folder / "a").write_bytes(bytes(2**19))
             (folder / "b").write_bytes(bytes(2**20))
 
-    with pytest.raises(OutputError, match="No space left"):
-        write_folder()
+    wording.refused(OutputError, write_folder)
     assert names(tiny_disk) == ["out"]
 
 
-def test_a_read_only_disk_is_told_early(tiny_disk):
-    subprocess.run(["mount", "-o", "remount,ro", str(tiny_disk)], check=True)
-    with pytest.raises(OutputError, match="Read-only file system") as caught:
-        check_writable(tiny_disk / "runs")
-    assert caught.value.hint == "That filesystem is read-only: choose another place."
-
-
-def test_a_full_disk_is_not_writable(tiny_disk):
-    with pytest.raises(OSError, match="No space left"):
-        (tiny_disk / "filler").write_bytes(bytes(2**21))
-    with pytest.raises(OutputError, match="No space left"):
-        check_writable(tiny_disk)
-    assert names(tiny_disk) == ["filler"]
-
-
-def test_a_folder_appears_when_it_is_whole(tmp_path):
-    final = tmp_path / "deep" / "out"
-    with whole_dir(final) as partial:
-        (partial / "inner").mkdir()
-        (partial / "inner" / "a").write_text("a")
-        assert not final.exists()
-    assert (final / "inner" / "a").read_text() == "a"
-    assert names(final.parent) == ["out"]
-
-
-def test_an_existing_folder_is_refused_before_any_work(tmp_path):
-    (tmp_path / "out").mkdir()
-    with pytest.raises(OutputError, match="the output exists already"), whole_dir(tmp_path / "out"):
-        pytest.fail("the block must not run")
-    assert names(tmp_path) == ["out"]
-
-
-@pytest.mark.parametrize("replace", [False, True])
-def test_a_file_is_never_replaced_by_a_folder(tmp_path, replace):
-    (tmp_path / "out").write_text("mine")
-    with (
-        pytest.raises(OutputError, match="File exists"),
-        whole_dir(tmp_path / "out", replace=replace),
-    ):
-        pytest.fail("the block must not run")
-    assert (tmp_path / "out").read_text() == "mine"
-    assert names(tmp_path) == ["out"]
-
-
-def test_a_folder_is_replaced_on_demand(tmp_path):
-    final = tmp_path / "out"
-    final.mkdir()
-    (final / "old").write_text("old")
-    with whole_dir(final, replace=True) as partial:
-        (partial / "new").write_text("new")
-        assert names(final) == ["old"]
-    assert names(final) == ["new"]
-    assert names(tmp_path) == ["out"]
-
-
-@pytest.mark.parametrize("failure", [ValueError("no"), Interrupted(), DataError("bad row")])
-@pytest.mark.parametrize("replace", [False, True])
-def test_a_failure_leaves_the_old_folder_and_nothing_else(tmp_path, failure, replace):
-    final = tmp_path / "out"
-    if replace:
-        final.mkdir()
-        (final / "old").write_text("old")
-
-    def write():
-        with whole_dir(final, replace=replace) as partial:
-            (partial / "half").write_text("half")
-            raise failure
-
-    with pytest.raises(type(failure)):
-        write()
-    assert names(tmp_path) == (["out"] if replace else [])
-    assert not replace or names(final) == ["old"]
-
-
-def test_an_error_inside_a_folder_names_the_final_place(tmp_path):
+def test_an_error_inside_a_folder_names_the_final_place(tmp_path, wording):
     final = tmp_path / "out"
 
     def write():
@@ -238,87 +150,18 @@ def test_an_error_inside_a_folder_names_the_final_place(tmp_path):
             with whole_file(partial / "taken") as inner:
                 inner.write_text("x")
 
-    with pytest.raises(OutputError) as caught:
-        write()
-    assert caught.value.where == {"path": str(final / "taken")}
-    assert isinstance(caught.value.__cause__, IsADirectoryError)
+    caught = wording.refused(OutputError, write, path=str(final / "taken"))
+    assert isinstance(caught.__cause__, IsADirectoryError)
     assert names(tmp_path) == []
 
 
-def test_the_slower_of_two_writers_does_not_replace_the_faster(tmp_path):
-    final = tmp_path / "out"
-
-    def write_slowly():
-        with whole_dir(final) as partial:
-            (partial / "slow").write_text("slow")
-            final.mkdir()
-            (final / "fast").write_text("fast")
-
-    with pytest.raises(OutputError, match="not empty") as caught:
-        write_slowly()
-    assert "It exists already" in caught.value.hint
-    assert names(final) == ["fast"]
-    assert names(tmp_path) == ["out"]
-
-
-def test_a_swap_that_fails_halfway_brings_the_old_folder_back(tmp_path):
-    final = tmp_path / "out"
-    final.mkdir()
-    (final / "old").write_text("old")
-
-    def replace():
-        with whole_dir(final, replace=True) as partial:
-            (partial / "new").write_text("new")
-            monkey.setattr(type(partial), "rename", flaky)
-
-    calls = []
-    rename = type(final).rename
-
-    def flaky(path, target):
-        calls.append(path)
-        if len(calls) == 2:
-            raise OSError(5, "Input/output error")
-        return rename(path, target)
-
-    with pytest.MonkeyPatch.context() as monkey, pytest.raises(OutputError, match="Input/output"):
-        replace()
-    assert names(final) == ["old"]
-    assert names(tmp_path) == ["out"]
-
-
-def test_a_killed_writer_leaves_no_name_that_looks_whole(tmp_path):
-    script = """
-import os, sys
-from distrain.storage import whole_dir, whole_file
-with whole_file(sys.argv[1] + "/file") as file, whole_dir(sys.argv[1] + "/dir") as folder:
-    file.write_text("half"); (folder / "a").write_text("half")
-    os.kill(os.getpid(), 9)
-"""
-    ended = subprocess.run([sys.executable, "-c", script, str(tmp_path)], check=False)
-    assert ended.returncode == -9
-    left = names(tmp_path)
-    assert len(left) == 2
-    assert all(name.startswith(".") and ".partial-" in name for name in left)
-
-
-def test_check_writable_makes_the_folder_and_leaves_it_empty(tmp_path):
-    check_writable(tmp_path / "a" / "b")
-    assert names(tmp_path / "a" / "b") == []
-
-
-def test_a_folder_without_permission_is_told():
+def test_a_folder_without_permission_is_named():
     with unprivileged() as folder:
         folder.chmod(0o500)
-        with pytest.raises(OutputError, match="Permission denied") as caught:
+        with pytest.raises(OutputError) as caught:
             check_writable(folder)
-    assert "permissions" in caught.value.hint
-
-
-def test_check_writable_tells_what_stands_in_the_way(tmp_path):
-    (tmp_path / "file").write_text("x")
-    with pytest.raises(OutputError) as caught:
-        check_writable(tmp_path / "file" / "inner")
-    assert caught.value.hint == "A part of the path is a file, not a folder."
+    assert caught.value.where == {"path": str(folder)}
+    assert isinstance(caught.value.__cause__, PermissionError)
 
 
 def test_translated_errors_tells_os_errors_with_and_without_a_number():
@@ -334,12 +177,10 @@ def test_translated_errors_tells_os_errors_with_and_without_a_number():
 
 
 @pytest.mark.parametrize("path", ["s3://bucket/out", "s3:/bucket/out", "gs://b", "file:///tmp/x"])
-def test_a_url_is_no_output(tmp_path, monkeypatch, path):
+def test_a_url_is_no_output(tmp_path, monkeypatch, path, wording):
     monkeypatch.chdir(tmp_path)
     for check in (partial(check_free, replace=True), check_writable):
-        with pytest.raises(OutputError, match="cannot be a URL") as caught:
-            check(path)
-        assert "://" in str(caught.value.where["path"])
+        wording.refused(OutputError, check, path)
     for whole in (whole_file, whole_dir):
         with pytest.raises(OutputError, match="cannot be a URL"), whole(Path(path)):
             pass
@@ -380,11 +221,12 @@ def test_a_place_is_tried_and_left_as_it_was(tmp_path: Path, name: str) -> None:
     assert [path.name for path in tmp_path.rglob("*")] == ["there"]
 
 
-@pytest.mark.parametrize("name", ["file", "file/inside", "x" * 5000])
-def test_a_place_that_cannot_be_is_refused_and_nothing_is_made(tmp_path: Path, name: str) -> None:
+@pytest.mark.parametrize("name", ["file", "file/inside", "x" * 300])
+def test_a_place_that_cannot_be_is_refused_and_nothing_is_made(
+    tmp_path: Path, name: str, wording: Wording
+) -> None:
     (tmp_path / "file").write_text("mine")
-    with pytest.raises(OutputError, match="could not write"):
-        check_place(tmp_path / name)
+    wording.refused(OutputError, check_place, tmp_path / name)
     assert [path.name for path in tmp_path.rglob("*")] == ["file"]
     assert (tmp_path / "file").read_text() == "mine"
 
@@ -417,3 +259,16 @@ def test_an_interrupt_while_the_new_folder_takes_its_place_keeps_the_old(tmp_pat
         (folder / "new").write_text("new")
     assert names(tmp_path) == ["out"]
     assert names(tmp_path / "out") == ["old"]
+
+
+def test_the_slower_of_two_writers_does_not_replace_the_faster(tmp_path, wording):
+    final = tmp_path / "out"
+
+    def write_slowly():
+        with whole_dir(final) as partial:
+            (partial / "slow").write_text("slow")
+            final.mkdir()
+            (final / "fast").write_text("fast")
+
+    wording.refused(OutputError, write_slowly)
+    assert (names(final), names(tmp_path)) == (["fast"], ["out"])

@@ -170,23 +170,18 @@ def test_no_answer_and_no_signature_give_nothing(connections: Connections) -> No
         assert ranges.read(0, 4) is None
 
 
-@pytest.mark.parametrize(
-    "handle",
-    [
-        SimpleNamespace(fs=SimpleNamespace(protocol=("gs", "gcs")), details={"ETag": '"1"'}),
-        SimpleNamespace(fs=SimpleNamespace(protocol="s3"), details={"size": 4}),
-        SimpleNamespace(fs=SimpleNamespace(protocol="s3"), details=None),
-        object(),
-    ],
-)
-def test_other_files_are_read_as_before(handle: object, connections: Connections) -> None:
-    assert signed_ranges(handle, connections) is None
-
-
-def test_it_can_be_turned_off(
-    store: Store, connections: Connections, monkeypatch: pytest.MonkeyPatch
+def test_other_files_are_read_as_before_and_it_can_be_turned_off(
+    connections: Connections, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert opened(store, connections)
+    s3 = SimpleNamespace(protocol="s3")
+    for handle in (
+        SimpleNamespace(fs=SimpleNamespace(protocol=("gs", "gcs")), details={"ETag": '"1"'}),
+        SimpleNamespace(fs=s3, details={"size": 4}),
+        SimpleNamespace(fs=s3, details=None),
+        object(),
+    ):
+        assert signed_ranges(handle, connections) is None
+    good = SimpleNamespace(fs=s3, path="a", details={"ETag": "1"})
+    assert signed_ranges(good, connections)
     monkeypatch.setenv("DISTRAIN_SIGNED_URLS", "0")
-    handle = SimpleNamespace(fs=SimpleNamespace(protocol="s3"), path="a", details={"ETag": "1"})
-    assert signed_ranges(handle, connections) is None
+    assert signed_ranges(good, connections) is None

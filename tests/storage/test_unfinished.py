@@ -5,6 +5,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -44,16 +45,19 @@ def being_made(final: Path) -> Iterator[str]:
         process.communicate()
 
 
-def test_a_second_maker_is_refused_at_its_beginning_and_a_killed_one_is_cleared_up(tmp_path):
+def test_a_second_maker_is_refused_at_its_beginning_and_a_killed_one_is_cleared_up(
+    tmp_path, wording
+):
     final = tmp_path / "out"
     (tmp_path / ".out-other.partial-0123456789abcdef").mkdir()  # of an output of another name
     with being_made(final) as unfinished:
         for replace in (False, True):
-            with pytest.raises(OutputError, match="another process is making this folder"):
-                check_free(final, replace)
-            with pytest.raises(OutputError, match="another process is making") as caught:
-                whole_dir(final, replace=replace).__enter__()
-        assert caught.value.where["unfinished"] == str(tmp_path / unfinished)
+            making = whole_dir(final, replace=replace)
+            for begin in (partial(check_free, final, replace), making.__enter__):
+                with pytest.raises(OutputError) as caught:
+                    begin()
+                assert caught.value.where["unfinished"] == str(tmp_path / unfinished)
+                wording(caught.value, unfinished=unfinished)
         assert names(tmp_path / unfinished) == ["half"]
         with whole_dir(tmp_path / "out2"):
             pass

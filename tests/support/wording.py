@@ -8,12 +8,14 @@ ARGS="tests/FOLDER --update" JOBS=0` writes the file again; a person reviews the
 import os
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
+
+E = TypeVar("E", bound=BaseException)
 
 _HEAD = re.compile(r"^## (.+)$", re.MULTILINE)
 _ADDRESS = re.compile(r"\b0x[0-9a-f]{6,}")
@@ -93,6 +95,27 @@ class Wording:
         with pytest.raises(kind) as caught:
             yield caught
         self(caught.value)
+
+    def refused(
+        self, error: type[E], function: Callable[..., object], *arguments: object, **where: object
+    ) -> E:
+        """Call a function, which must raise; compare fields of the error's `where`, and its text.
+
+        Args:
+            error: The class of the error, or one above it.
+            function: What to call, with the arguments that follow.
+            arguments: What it gets.
+            where: Names of places, such as `column`, and what the error must say of each.
+
+        Returns:
+            The error.
+        """
+        with pytest.raises(error) as caught:
+            function(*arguments)
+        found = getattr(caught.value, "where", {})
+        assert {name: found.get(name) for name in where} == where
+        self(caught.value)
+        return caught.value
 
 
 def is_alone() -> bool:

@@ -1,7 +1,7 @@
 import gzip
 import hashlib
 import json
-import re
+from functools import cache, partial
 
 import pyarrow.parquet as pq
 import pytest
@@ -9,6 +9,7 @@ import pytest
 from distrain.errors import InputError, OutputError
 from distrain.synth import SynthRequest, generate
 from distrain.synth.draw import CHUNK_ROWS
+from distrain.synth.planted import PlantedModel
 
 ROWS = CHUNK_ROWS + 1_500
 
@@ -22,6 +23,14 @@ def digest(folder):
 
 def text_of(folder, split="train"):
     return b"".join(file.read_bytes() for file in sorted(folder.glob(f"{split}-*")))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def fitted_once():
+    """Most of a small request's time is what the planted model is fitted to: 65,536 rows."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(PlantedModel, "fit", cache(PlantedModel.fit))
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -45,22 +54,6 @@ def test_neither_files_nor_row_counts_change_the_rows(tmp_path, one_file):
     assert text_of(tmp_path / "cut", "valid") == text_of(one_file, "valid")
     generate(SynthRequest(tmp_path / "short", 500))
     assert text_of(one_file).startswith(text_of(tmp_path / "short"))
-
-
-def test_seeds_and_splits_differ(tmp_path, one_file):
-    generate(SynthRequest(tmp_path / "other", 300, seed=1))
-    first = text_of(one_file).splitlines()[:300]
-    assert text_of(tmp_path / "other").splitlines() != first
-    assert text_of(one_file, "valid").splitlines() != first
-
-
-def test_lines_are_criteo_lines(one_file):
-    lines = text_of(one_file).decode("ascii").split("\n")
-    assert lines.pop() == ""
-    assert len(lines) == ROWS
-    integer, category = r"(-?\d+)?", r"([0-9a-f]{8})?"
-    line = re.compile("\t".join(["[01]", *[integer] * 13, *[category] * 26]))
-    assert all(line.fullmatch(text) for text in lines[:2000])
 
 
 def test_every_format_holds_the_same_rows(tmp_path, one_file):
@@ -112,36 +105,30 @@ def test_a_single_row_is_a_data_set(tmp_path):
     assert len(text_of(tmp_path / "out").splitlines()) == 1
 
 
-def test_every_mistake_of_a_request_is_told():
-    with pytest.raises(InputError) as caught:
-        SynthRequest("out", 0, -1, seed=-1, scale=0, click_rate=1.0, format="csv", files=0)
+def test_every_mistake_of_a_request_is_told(wording):
+    caught = wording.refused(
+        InputError,
+        partial(
+            SynthRequest, "out", 0, -1, seed=-1, scale=0, click_rate=1.0, format="csv", files=0
+        ),
+    )
     for part in ("rows is 0", "valid_rows is -1", "seed is -1", "scale is 0", "click_rate is 1.0"):
-        assert part in str(caught.value)
-    assert "format is 'csv'; one of tsv, tsv.gz, parquet" in str(caught.value)
-    assert "files is 0" in str(caught.value)
-    with pytest.raises(InputError, match=r"files is 5; at most rows \(4\)"):
-        SynthRequest("out", 4, files=5)
+        assert part in str(caught)
+    assert "format is 'csv'; one of tsv, tsv.gz, parquet" in str(caught)
+    assert "files is 0" in str(caught)
+    wording.refused(InputError, partial(SynthRequest, "out", 4, files=5))
 
 
-def test_an_output_that_cannot_be_written_is_named(tmp_path):
-    (tmp_path / "file").write_text("")
-    with pytest.raises(OutputError, match="could not write: Not a directory") as caught:
-        generate(SynthRequest(tmp_path / "file" / "out", 10))
-    assert caught.value.where == {"path": str(tmp_path / "file" / "out")}
-
-
-def test_overwriting_replaces_ours_and_nothing_else(tmp_path):
+def test_overwriting_replaces_ours_and_nothing_else(tmp_path, wording):
     out = tmp_path / "out"
     generate(SynthRequest(out, 10, files=2))
-    with pytest.raises(OutputError, match="--overwrite"):
-        generate(SynthRequest(out, 20))
+    wording.refused(OutputError, generate, SynthRequest(out, 20))
     generate(SynthRequest(out, 20, overwrite=True))
     assert sorted(file.name for file in out.iterdir()) == ["planted.json", "train-00000.tsv"]
     foreign = tmp_path / "photos"
     foreign.mkdir()
     (foreign / "photo.jpg").write_text("precious")
-    with pytest.raises(OutputError, match="will not overwrite"):
-        generate(SynthRequest(foreign, 20, overwrite=True))
+    wording.refused(OutputError, generate, SynthRequest(foreign, 20, overwrite=True))
     assert (foreign / "photo.jpg").read_text() == "precious"
 
 

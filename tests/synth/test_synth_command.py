@@ -2,6 +2,7 @@ import json
 import shlex
 import subprocess
 import sys
+from functools import partial
 
 import click
 import pytest
@@ -10,21 +11,14 @@ from click.testing import CliRunner
 from distrain.cli.data.synth import command
 from distrain.cli.options import COUNT
 from distrain.errors import InputError
-from distrain.synth.generate import FORMATS
 
 
-@pytest.mark.parametrize(
-    ("text", "number"),
-    [("7", 7), ("100k", 100_000), ("1.5M", 1_500_000), ("4G", 4 * 10**9), ("1_000", 1000)],
-)
-def test_counts_take_suffixes(text, number):
-    assert COUNT.convert(text, None, None) == number
-
-
-@pytest.mark.parametrize("text", ["", "-1", "1.5", "1.2345k", "k", "1T", "1e6", "ten"])
-def test_what_is_no_count_is_refused(text):
-    with pytest.raises(click.BadParameter, match="is not a count such as"):
-        COUNT.convert(text, None, None)
+def test_counts_take_suffixes():
+    counts = {"7": 7, "100k": 100_000, "1.5M": 1_500_000, "4G": 4 * 10**9, "1_000": 1000}
+    assert {text: COUNT.convert(text, None, None) for text in counts} == counts
+    for text in ("", "-1", "1.5", "1.2345k", "k", "1T", "1e6", "ten"):
+        with pytest.raises(click.BadParameter):
+            COUNT.convert(text, None, None)
 
 
 def test_the_command_writes_the_data_and_names_the_next_step(tmp_path):
@@ -43,22 +37,9 @@ def test_the_command_writes_the_data_and_names_the_next_step(tmp_path):
     ]
 
 
-def test_a_single_file_is_named_as_it_is(tmp_path):
-    words = ["--rows", "10", "--format", "parquet", "--out", str(tmp_path / "out")]
-    found = CliRunner().invoke(command, words, catch_exceptions=False)
-    assert f"prep {tmp_path}/out/train-00000.parquet --out" in found.output
-
-
-def test_bad_requests_reach_the_caller_as_our_errors(tmp_path):
+def test_bad_requests_reach_the_caller_as_our_errors(tmp_path, wording):
     words = ["--rows", "0", "--out", str(tmp_path / "out")]
-    with pytest.raises(InputError, match="rows is 0"):
-        CliRunner().invoke(command, words, catch_exceptions=False)
-
-
-def test_the_command_offers_every_format():
-    (option,) = [p for p in command.params if p.name == "file_format"]
-    assert isinstance(option.type, click.Choice)
-    assert tuple(option.type.choices) == FORMATS
+    wording.refused(InputError, partial(CliRunner().invoke, command, words, catch_exceptions=False))
 
 
 def test_the_commands_file_loads_fast():
