@@ -1,6 +1,6 @@
 """`distrain evaluate`: a saved model's metrics on labelled rows."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -39,8 +39,9 @@ from distrain.wording import entropy, some, target_name
 
 if TYPE_CHECKING:
     from distrain.loader import Dataset
+    from distrain.metrics import BinaryReport
     from distrain.models import SavedModel
-    from distrain.scoring import Scorer
+    from distrain.scoring import Scorer, ScorerInProcess
 
 
 @dataclass(frozen=True)
@@ -214,12 +215,9 @@ def command(
         ScorerInProcess,
         check_group,
         column_drift,
-        column_importance,
         evaluate_groups,
-        evaluate_retrieval,
         evaluate_saved,
         labelled_rows,
-        table_of_items,
         time_column,
         training_rows,
     )
@@ -246,15 +244,12 @@ def command(
             progress.show(phase, done, total, done, "rows")
 
         if items is not None:
-            table = table_of_items(saved, items)
-            found = asdict(evaluate_retrieval(scorer, table, top, seen))
-            found = {"rows" if name == "users" else name: of for name, of in found.items()}
+            found = _retrieval_metrics(scorer, saved, items, top, seen)
         else:
             report = evaluate_saved(scorer, max_auc_bound, show)
             found = {name: value for name, value in asdict(report).items() if value != {}}
         if importance and isinstance(scorer, ScorerInProcess):
-            of_columns = column_importance(scorer, report, seed, max_auc_bound, show)
-            found["importance"] = asdict(of_columns) | {"seed": seed}
+            found["importance"] = _importance(scorer, report, seed, max_auc_bound, show)
         if group_column is not None:
             groups = evaluate_groups(scorer, group_column, show, by_day=by_day)
             found |= groups.to_json() | {"group": group or group_column}
@@ -272,6 +267,27 @@ def command(
         of_rows = prepared.to_json()
         found |= {key: of_rows[key] for key in ("bad_lines", "rows_without_label")}
     print_json(found)
+
+
+def _retrieval_metrics(
+    scorer: "Scorer", saved: "SavedModel", items: Path | str, top: int, seen: tuple[str, ...]
+) -> dict[str, Any]:
+    from distrain.scoring import evaluate_retrieval, table_of_items
+
+    report = asdict(evaluate_retrieval(scorer, table_of_items(saved, items), top, seen))
+    return {"rows" if name == "users" else name: value for name, value in report.items()}
+
+
+def _importance(
+    scorer: "ScorerInProcess",
+    report: "BinaryReport",
+    seed: int,
+    max_auc_bound: float,
+    show: Callable[[str, int, int], None],
+) -> dict[str, Any]:
+    from distrain.scoring import column_importance
+
+    return asdict(column_importance(scorer, report, seed, max_auc_bound, show)) | {"seed": seed}
 
 
 def _check_options(context: click.Context) -> None:
