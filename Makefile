@@ -3,10 +3,10 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
-KERNELS := $(wildcard distrain/*/_*.[ch] distrain/*/*/_*.[ch])
+KERNELS := $(wildcard distrain/*/_*.[ch]) $(wildcard distrain/*/*/_*.[ch] distrain/*/*/*/_*.[ch])
 PEERS := keras-rs
 JOBS ?= 2
-LOWEST := tests/partition tests/loader tests/train/step tests/train/loop tests/etl
+LOWEST := tests/loader/partition tests/loader tests/train/step tests/train/loop tests/prep
 # pytest-timeout ends a test that waits in Python. One that hangs elsewhere ends its process after a
 # quarter of an hour, with the stacks of its threads, and the others go on in a new process.
 # In the order of folders, files of one long test are not the last, as they are in xdist's own.

@@ -27,12 +27,12 @@ from typing import Any
 import torch
 from torch.distributed import TCPStore
 
-from distrain.checkpoint import CheckpointDir, CheckpointWriter, RankStore, TrainingState
-from distrain.embeddings import Peers, SparseOptimizer
 from distrain.jobs.assignment import Rendezvous
+from distrain.jobs.spec import MlpSpec
 from distrain.models import build_model
+from distrain.models.embeddings import Peers, SparseOptimizer
 from distrain.schema import ColumnSchema, Schema, Tags
-from distrain.spec import MlpSpec
+from distrain.train.checkpoint import CheckpointDir, CheckpointWriter, RankStore, TrainingState
 from distrain.train.control.control import join_store
 from distrain.train.control.gate import StepGate
 

@@ -52,13 +52,12 @@ from benchmarks.bench_links_bench.result import (
 )
 from benchmarks.bench_links_bench.throttles import Throttle
 from benchmarks.plan_scale_bench.hosts import CappedHosts, why_not
-from distrain.bench import QUICK, Bench, Sizes
-from distrain.bench.measuring import (
-    measure_collectives,
-    measure_step,
-    measure_storage,
-    write_rows,
-)
+from distrain.diagnostics.bench.document import Bench
+from distrain.diagnostics.bench.measuring.collectives import measure_collectives
+from distrain.diagnostics.bench.measuring.loading import write_rows
+from distrain.diagnostics.bench.measuring.sizes import QUICK, Sizes
+from distrain.diagnostics.bench.measuring.steps import measure_step
+from distrain.diagnostics.bench.measuring.storage import measure_storage
 
 MBITS = (100, 400)
 SLOW_LINK, SLOW_DISK, SLOW_RANK = ("n1", "n2"), "n2", "n3"
@@ -201,7 +200,7 @@ def limited(mbit: int, first: str) -> Scene:
 
 def slow_rank(scene: str, made: Cluster) -> Sequence[Finding]:
     """One rank is slowed down as soon as a training has made its first steps."""
-    from distrain.submission import JobHandle
+    from distrain.launch.job_handle import JobHandle
 
     throttle = made.slow[SLOW_RANK]
     made.hosts.cap(0)

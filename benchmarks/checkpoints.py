@@ -24,12 +24,12 @@ if __name__ == "__main__":  # modules are found from the repository's root, not 
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
 from benchmarks.loader_bench.data import make_data
-from distrain.cluster import local_cluster
+from distrain.jobs.run_paths import new_job_id
+from distrain.jobs.spec import parse_spec
 from distrain.jobs.view import Record
-from distrain.run_paths import new_job_id
-from distrain.runs import summarise
-from distrain.spec import parse_spec
-from distrain.submission.handle import JobHandle, raise_for_state
+from distrain.launch.job_handle import JobHandle, raise_for_state
+from distrain.runs.summary import summarise
+from distrain.workers.local import local_cluster
 
 GOAL_PCT = 3.0
 EVERY_STEPS = 500

@@ -191,7 +191,7 @@ def train(
 
 def environment(way: Way) -> dict[str, str]:
     """A rank's, as a supervisor gives it."""
-    from distrain.worker.rank_process import ALLOCATOR
+    from distrain.workers.rank_process import ALLOCATOR
 
     here = str(Path(__file__).resolve().parents[1])
     path = os.pathsep.join(filter(None, (here, os.environ.get("PYTHONPATH"))))

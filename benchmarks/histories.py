@@ -37,12 +37,12 @@ import pyarrow.parquet as pq
 import torch
 from torch import Tensor, nn
 
-from distrain.batch import Batch, Ragged
+from distrain.jobs.spec import TrainSpec, parse_spec
+from distrain.loader.batch import Batch, Ragged
 from distrain.models import build_model
 from distrain.schema import ColumnSchema, Schema, Tags
-from distrain.spec import TrainSpec, parse_spec
-from distrain.train.step import TrainStep
-from distrain.train.timing import PhaseClock
+from distrain.train.step.step import TrainStep
+from distrain.train.timing.phases import PhaseClock
 
 ROWS, MOST, DIM, ITEMS, HIDDEN = 512, 50, 32, 10_000, 64
 GOALS = {"peak_mib_16m": 1024, "cpu_growth": 1.15, "din": 1.0, "sasrec": 1.0, "bytes_growth": 1.5}

@@ -31,14 +31,14 @@ import psutil
 
 from benchmarks.loader_bench.data import make_data
 from benchmarks.loader_bench.more_data import make_more
-from distrain.cluster import local_cluster
-from distrain.events import PHASES, RankFinished, TrainingStarted
+from distrain.jobs.events import PHASES, RankFinished, TrainingStarted
+from distrain.jobs.run_paths import new_job_id
+from distrain.jobs.spec import parse_spec
 from distrain.jobs.view import JobView, Record
-from distrain.run_paths import new_job_id
+from distrain.launch.job_handle import JobHandle, raise_for_state
 from distrain.scheduler.plugin import ensure_coordinator
-from distrain.spec import parse_spec
-from distrain.submission.handle import JobHandle, raise_for_state
-from distrain.worker.supervisor import EVENT_OP
+from distrain.workers.local import local_cluster
+from distrain.workers.supervisor import EVENT_OP
 
 NUM_RANKS = 2
 GLOBAL_BATCH_ROWS = 65_536

@@ -26,10 +26,10 @@ if __name__ == "__main__":  # modules are found from the repository's root, not 
 import yaml
 
 from benchmarks.loader_bench.data import make_data, schema
-from distrain.cluster import local_cluster
-from distrain.run_paths import new_job_id
-from distrain.spec import parse_spec
-from distrain.submission.handle import JobHandle, raise_for_state
+from distrain.jobs.run_paths import new_job_id
+from distrain.jobs.spec import parse_spec
+from distrain.launch.job_handle import JobHandle, raise_for_state
+from distrain.workers.local import local_cluster
 
 GOAL_WITHIN = 0.10
 GOAL_LARGEST_BYTES = 4e9

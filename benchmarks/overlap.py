@@ -172,7 +172,7 @@ class Waits:
     """Makes a step wait for each exchange where it begins, or not; adds up what that takes."""
 
     def __init__(self, step: Any):
-        from distrain.train.timing import PhaseClock
+        from distrain.train.timing.phases import PhaseClock
 
         self.clock = PhaseClock()
         self.exchange_s = 0.0
@@ -215,12 +215,12 @@ def make(options: argparse.Namespace) -> tuple[Any, list[Any]]:
     """A step, and a few batches."""
     import torch
 
-    from distrain.batch import Batch
-    from distrain.embeddings import EmbeddingCollection, Peers
+    from distrain.jobs.spec import MlpSpec, TrainSpec
+    from distrain.loader.batch import Batch
     from distrain.models import build_model
+    from distrain.models.embeddings import EmbeddingCollection, Peers
     from distrain.schema import ColumnSchema, Schema, Tags
-    from distrain.spec import MlpSpec, TrainSpec
-    from distrain.train.step import TrainStep
+    from distrain.train.step.step import TrainStep
 
     names = tuple(f"C{i}" for i in range(COLUMNS))
     numbers = tuple(f"I{i}" for i in range(NUMBERS))

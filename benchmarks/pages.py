@@ -28,8 +28,8 @@ import pyarrow.parquet as pq
 
 from benchmarks.loader_bench.data import GROUP_ROWS, draw_table, schema
 from distrain.loader import Dataset, Loader
-from distrain.loader.pages import BUILT
-from distrain.loader.reading import ArrowReader
+from distrain.loader.parquet_pages.leaves import BUILT
+from distrain.loader.reading.arrow import ArrowReader
 
 KINDS: dict[str, dict[str, Any]] = {
     "nullable, snappy": {},

@@ -39,8 +39,9 @@ from benchmarks.plan_scale_bench.machine import machine_document
 from benchmarks.plan_scale_bench.measure import Found, Rounds, Sizes, phases_s, sent_bytes, step_s
 from benchmarks.plan_scale_bench.result import Case, document, table
 from benchmarks.plan_scale_bench.work import Orders, job, write_rows
-from distrain.train.data import check_inputs
-from distrain.train.planning import ScalePlan, load_machine, plan_scale
+from distrain.train.data.inputs import check_inputs
+from distrain.train.planning.machine_file import load_machine
+from distrain.train.planning.scale_plan import ScalePlan, plan_scale
 
 FULL = Sizes(2048, 6, 5, 5, 2**19, 7, 0.5, (1, 2, 4), (100, 400))
 QUICK = Sizes(2048, 4, 4, 2, 2**19, 4, 0.3, (1, 2, 4), (100, 400))

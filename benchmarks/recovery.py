@@ -26,13 +26,13 @@ from typing import Any
 
 import psutil
 
-from distrain.cluster import local_cluster
-from distrain.etl import PrepRequest, prepare
-from distrain.run_paths import new_job_id
+from distrain.jobs.run_paths import new_job_id
+from distrain.jobs.spec import parse_spec
+from distrain.launch.job_handle import JobHandle
+from distrain.prep import PrepRequest, prepare
+from distrain.prep.synthetic.generate import SynthRequest, generate
 from distrain.scheduler.plugin import PLUGIN_NAME
-from distrain.spec import parse_spec
-from distrain.submission.handle import JobHandle
-from distrain.synth import SynthRequest, generate
+from distrain.workers.local import local_cluster
 
 WATCHDOG_S = 5.0
 GOALS_S = {

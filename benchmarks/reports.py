@@ -17,10 +17,11 @@ from typing import Any
 import numpy as np
 from distributed.protocol import dumps, loads
 
-from distrain.events import StepsDone, from_json, to_json
+from distrain.jobs.events import StepsDone, from_json, to_json
+from distrain.jobs.spec import parse_spec
 from distrain.metrics import BinaryMetrics
-from distrain.progress import Collector, ReportJoiner
-from distrain.spec import parse_spec
+from distrain.runs.records.collector import Collector
+from distrain.runs.records.merging import ReportJoiner
 
 GOAL_SHARE = 0.05
 RANKS = 128

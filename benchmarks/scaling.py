@@ -17,14 +17,14 @@ from typing import Any
 
 import psutil
 
-from distrain.cluster import local_cluster
-from distrain.etl import PrepRequest, prepare
+from distrain.jobs.run_paths import new_job_id
+from distrain.jobs.spec import parse_spec
 from distrain.jobs.view import Record
-from distrain.run_paths import new_job_id
-from distrain.runs import summarise
-from distrain.spec import parse_spec
-from distrain.submission.handle import JobHandle, raise_for_state
-from distrain.synth import SynthRequest, generate
+from distrain.launch.job_handle import JobHandle, raise_for_state
+from distrain.prep import PrepRequest, prepare
+from distrain.prep.synthetic.generate import SynthRequest, generate
+from distrain.runs.summary import summarise
+from distrain.workers.local import local_cluster
 
 GOAL = 1.8
 GLOBAL_BATCH_ROWS = 65_536

@@ -113,7 +113,7 @@ def measured(served: Path, calls: int) -> dict[int, dict[str, dict[str, float]]]
     """Milliseconds of calls, and rows a second, by rows of a call and by what is scored."""
     import numpy as np
 
-    from distrain.scoring.serving.score import Scorer  # the same file as in the export
+    from distrain.predict.serving.score import Scorer  # the same file as in the export
 
     cores = os.sched_getaffinity(0)
     os.sched_setaffinity(0, [min(cores)])  # which ONNX Runtime makes its threads by
@@ -149,9 +149,10 @@ def measured(served: Path, calls: int) -> dict[int, dict[str, dict[str, float]]]
 
 def memory_of_tables(folder: Path, num_rows: int) -> dict[str, int]:
     """Bytes that an opened export takes more than one of small tables, by the tables' form."""
-    from distrain.models import SavedModel, build_model, write_export
+    from distrain.jobs.spec import MlpSpec
+    from distrain.models import SavedModel, build_model
+    from distrain.models.export import write_export
     from distrain.schema import ColumnSchema, Schema
-    from distrain.spec import MlpSpec
 
     spec = MlpSpec(embedding_dim=WIDTH, hidden=(8,))
     found = {}

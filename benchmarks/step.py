@@ -135,7 +135,7 @@ def parsed() -> argparse.Namespace:
 
 def beside_fuxictr(options: argparse.Namespace) -> int:
     """The exit code of `step_bench/fuxictr.py` in that Python."""
-    from distrain.worker.rank_process import ALLOCATOR
+    from distrain.workers.rank_process import ALLOCATOR
 
     root = Path(__file__).resolve().parents[1]
     one = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "PYTHONPATH": str(root)}

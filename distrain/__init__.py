@@ -10,23 +10,12 @@ from distrain.version import __version__
 
 if TYPE_CHECKING:
     from distrain.errors import DistrainError
-    from distrain.loader import Dataset, Loader
-    from distrain.running import Run, fit, load
-    from distrain.schema import ColumnSchema, Schema, Tags
-    from distrain.spec import JobSpec
-
-_HOMES = {
-    "ColumnSchema": "distrain.schema",
-    "Dataset": "distrain.loader",
-    "DistrainError": "distrain.errors",
-    "JobSpec": "distrain.spec",
-    "Loader": "distrain.loader",
-    "Run": "distrain.running",
-    "Schema": "distrain.schema",
-    "Tags": "distrain.schema",
-    "fit": "distrain.running",
-    "load": "distrain.running",
-}
+    from distrain.jobs.spec.job import JobSpec
+    from distrain.launch.python_api import Run, fit, load
+    from distrain.loader.dataset import Dataset
+    from distrain.loader.loader import Loader
+    from distrain.schema.column import ColumnSchema, Tags
+    from distrain.schema.schema import Schema
 
 __all__ = [
     "ColumnSchema",
@@ -43,11 +32,25 @@ __all__ = [
 ]
 
 
+_MODULES = {
+    "ColumnSchema": "distrain.schema.column",
+    "Dataset": "distrain.loader.dataset",
+    "DistrainError": "distrain.errors",
+    "JobSpec": "distrain.jobs.spec.job",
+    "Loader": "distrain.loader.loader",
+    "Run": "distrain.launch.python_api",
+    "Schema": "distrain.schema.schema",
+    "Tags": "distrain.schema.column",
+    "fit": "distrain.launch.python_api",
+    "load": "distrain.launch.python_api",
+}
+
+
 def __getattr__(name: str) -> Any:
-    if name in _HOMES:
-        return getattr(import_module(_HOMES[name]), name)
+    if name in _MODULES:
+        return getattr(import_module(_MODULES[name]), name)
     raise AttributeError(f"module 'distrain' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *_HOMES])
+    return sorted([*globals(), *_MODULES])

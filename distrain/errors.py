@@ -5,7 +5,7 @@
     │   ├── SpecError              1    the job spec
     │   ├── SchemaError            1    a schema, or a column that it lacks
     │   ├── DataError              1    a data file, row group, column or value
-    │   │   └── Damaged            1    a checkpoint (`distrain.checkpoint`)
+    │   │   └── Damaged            1    a checkpoint (`distrain.train.checkpoint`)
     │   ├── ModelError             1    a model cannot be built, run or exported
     │   │   └── NonFiniteOutput    1    a model's output is not finite
     │   └── Unstorable             1    a value that the service's database cannot hold

@@ -2,13 +2,13 @@
 
 Its import prepares the pages, documents and orders of jobs, since Dask builds its routes and its
 dashboard right after it. Without it the first `distrain train --scheduler ADDRESS` installs the
-coordinator and adds the pages (`distrain.door`); orders over HTTP need the preload.
+coordinator and adds the pages (`distrain.scheduler.http`); orders over HTTP need the preload.
 """
 
 from distributed import Scheduler
 
-from distrain.door import install, open_door
-from distrain.scheduler import PLUGIN_NAME, CoordinatorPlugin
+from distrain.scheduler.http.attach import install, open_door
+from distrain.scheduler.plugin import PLUGIN_NAME, CoordinatorPlugin
 
 install()
 

@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from distrain.etl import Categorify, ColumnGroup, Workflow, output_schema
 from distrain.metrics import ItemLists
+from distrain.prep import Categorify, ColumnGroup, Workflow, output_schema
 from distrain.schema import Schema, Tags
 
 MOST_ITEMS = 200

@@ -160,7 +160,7 @@ def shared_data() -> Path:
 def undrawn() -> Iterator[None]:
     """Runs leave no `curves.png`, which takes twice as long to draw as they train."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("distrain.running.run.draw_curves", None)
+        patch.setattr("distrain.launch.run.draw_curves", None)
         yield
 
 

@@ -29,18 +29,18 @@ def test_the_package_itself_is_light():
 
 
 PURE_ROOMS = [
-    "distrain.spec",
-    "distrain.events",
+    "distrain.jobs.spec",
+    "distrain.jobs.events",
     "distrain.schema",
-    "distrain.partition.plan",
+    "distrain.loader.partition.plan",
     "distrain.jobs",
-    "distrain.progress",
-    "distrain.lifecycle",
-    "distrain.documents",
+    "distrain.runs.records",
+    "distrain.scheduler.lifecycle",
+    "distrain.scheduler.views",
     "distrain.runs",
-    "distrain.reasons",
-    "distrain.cluster",
-    "distrain.run_paths",
+    "distrain.jobs.reasons",
+    "distrain.workers",
+    "distrain.jobs.run_paths",
     "distrain.storage",
     "distrain.client",
 ]
@@ -64,7 +64,7 @@ def test_the_client_of_a_service_loads_nothing_of_the_service():
 
 
 def test_a_rank_inline_needs_no_dask():
-    loaded = loaded_by("import distrain.submission, distrain.cluster")
+    loaded = loaded_by("import distrain.launch, distrain.workers")
     assert "distrain" in loaded
     assert not loaded & {"dask", "distributed"}
 
@@ -92,7 +92,7 @@ def test_names_of_the_package_resolve_on_first_use():
 
 
 def test_the_loader_brings_torch_but_no_cluster():
-    raw = "import distrain.loader.reading.raw"  # which prepares rows as the ETL does
+    raw = "import distrain.loader.reading.raw_rows"  # which prepares rows as the ETL does
     loaded = loaded_by(f"import distrain\ndistrain.Dataset, distrain.Loader\n{raw}")
     assert loaded & FRAMEWORKS == {"torch"}
 

@@ -6,18 +6,19 @@ from typing import get_args
 import pytest
 import torch
 
-from distrain.embeddings import EmbeddingCollection, SparseOptimizer, TableColumn, TouchedRows
-from distrain.embeddings.kernels import RowRule, StepRates, cpu, update_padded
-from distrain.embeddings.sharding.table_bytes import RowBytes
 from distrain.errors import InputError
-from distrain.optimizers import (
+from distrain.jobs.optimizers import (
     OPTIMIZERS,
     STATE_BYTES,
     UPDATE_RULES,
     OptimizerKind,
     optimizer_facts,
 )
-from distrain.spec import OptimizerSpec
+from distrain.jobs.spec.training import OptimizerSpec
+from distrain.models.embeddings import EmbeddingCollection, SparseOptimizer, TableColumn
+from distrain.models.embeddings.collection import TouchedRows
+from distrain.models.embeddings.kernels import RowRule, StepRates, cpu, update_padded
+from distrain.models.embeddings.sharding.table_bytes import RowBytes
 from distrain.train.planning.memory import dense_bytes
 
 

@@ -5,7 +5,9 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-from distrain.bench import Bench, Measure, find_limits, find_outliers
+from distrain.diagnostics.bench.document import Bench, Measure
+from distrain.diagnostics.bench.limits import find_limits
+from distrain.diagnostics.bench.thresholds import find_outliers
 
 WITHIN = 0.15
 """How far an all-to-all may be from the links' cap, as a share of it."""

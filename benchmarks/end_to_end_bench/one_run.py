@@ -1,6 +1,7 @@
 """One training in a process of its own: `python -m benchmarks.end_to_end_bench.one_run JSON`.
 
-It calls `distrain.train.rank.run_rank`, the whole work of a rank: what `backend: inline` runs in
+It calls `distrain.train.rank.process.run_rank`, the whole work of a rank, which
+`backend: inline` runs in
 the caller's process and what a rank's process runs under Dask. So nothing of it needs Dask, and the
 rank's own events, which hold what average precision is computed from, can be had.
 """
@@ -18,10 +19,9 @@ BEGAN_S = time.perf_counter()
 
 def main() -> None:
     from benchmarks.end_to_end_bench.watching import Watcher
-    from distrain.jobs import World
-    from distrain.jobs.assignment import Assignment
-    from distrain.run_paths import RunPaths
-    from distrain.spec import parse_spec
+    from distrain.jobs.assignment import Assignment, World
+    from distrain.jobs.run_paths import RunPaths
+    from distrain.jobs.spec import parse_spec
     from distrain.train.rank.process import run_rank
 
     asked = json.loads(sys.argv[1])

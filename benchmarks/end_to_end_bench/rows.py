@@ -78,7 +78,7 @@ class File:
 
 def files_of(folder: Path, split: str, rows: int) -> list[File]:
     """A split in files of at most 16 row groups."""
-    from distrain.synth.draw import CHUNK_ROWS
+    from distrain.prep.synthetic.draw import CHUNK_ROWS
 
     full = GROUPS_PER_FILE * CHUNK_ROWS
     return [
@@ -94,8 +94,8 @@ def files_of(folder: Path, split: str, rows: int) -> list[File]:
 
 def write_schema(folder: Path, scale: float) -> Any:
     """What the columns mean."""
+    from distrain.prep.synthetic.draw import CATEGORIES
     from distrain.schema import criteo_schema
-    from distrain.synth.draw import CATEGORIES
 
     schema = criteo_schema({c.name: c.cardinality(scale) + FIRST_ID for c in CATEGORIES})
     schema.save(folder / "schema.pbtxt")
@@ -107,8 +107,8 @@ def write_file(file: File, scale: float) -> int:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    from distrain.synth.draw import CHUNK_ROWS
-    from distrain.synth.planted import PlantedModel
+    from distrain.prep.synthetic.draw import CHUNK_ROWS
+    from distrain.prep.synthetic.planted import PlantedModel
 
     pa.set_cpu_count(1)  # there is a process for each core
     model = PlantedModel.fit(SEED, scale, CLICK_RATE)
@@ -131,8 +131,8 @@ def draw_group(model: Any, split: str, group: int, scale: float) -> Any:
     import numpy as np
     import pyarrow as pa
 
-    from distrain.synth.draw import draw_features
-    from distrain.synth.planted import probabilities
+    from distrain.prep.synthetic.draw import draw_features
+    from distrain.prep.synthetic.planted import probabilities
 
     features = draw_features(SEED, split, group, scale)
     logits = model.logits(features)
@@ -157,8 +157,8 @@ def bayes_auc(file: File, scale: float) -> float:
     """What the best model reaches on the rows of a file."""
     import numpy as np
 
-    from distrain.synth.draw import CHUNK_ROWS
-    from distrain.synth.planted import PlantedModel, Truth
+    from distrain.prep.synthetic.draw import CHUNK_ROWS
+    from distrain.prep.synthetic.planted import PlantedModel, Truth
 
     model, truth = PlantedModel.fit(SEED, scale, CLICK_RATE), Truth()
     for start in range(0, file.rows, CHUNK_ROWS):

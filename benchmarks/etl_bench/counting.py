@@ -12,12 +12,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from distrain.etl import Categorify, ColumnGroup, Workflow
-from distrain.etl.counting import MemoryPlan, count_values, pieces_of, read_counts
-from distrain.etl.days.learning import Limits, learn
-from distrain.etl.fit_unit import units_of
-from distrain.etl.operators import joined
-from distrain.etl.parts import Part
+from distrain.prep import Categorify, ColumnGroup, Workflow
+from distrain.prep.counting.spilling import MemoryPlan, count_values, pieces_of, read_counts
+from distrain.prep.fit_task import units_of
+from distrain.prep.operators.counts import joined
+from distrain.prep.parts import Part
+from distrain.prep.updates.vocabulary_update import Limits, learn
 
 PART_ROWS = 250_000
 _SPREAD = 2654435761  # odd, so products modulo 2^32 are distinct

@@ -15,13 +15,13 @@ import torch._dynamo  # torch's optimizers import it, which takes long: once, be
 from torch import distributed as dist
 
 from benchmarks.exchange_bench.counting import CountedGroup, counted_groups
-from distrain.batch import Batch
-from distrain.embeddings import EmbeddingCollection, Peers
+from distrain.jobs.spec import MlpSpec, TrainSpec
+from distrain.loader.batch import Batch
 from distrain.models import build_model
+from distrain.models.embeddings import EmbeddingCollection, Peers
 from distrain.schema import ColumnSchema, Schema, Tags
-from distrain.spec import MlpSpec, TrainSpec
-from distrain.train.step import TrainStep
-from distrain.train.timing import PhaseClock
+from distrain.train.step.step import TrainStep
+from distrain.train.timing.phases import PhaseClock
 
 COLUMNS, NUMBERS, DIM = 26, 13, 16
 CARDINALITIES = [20_000 if number % 3 == 0 else 500 for number in range(COLUMNS)]

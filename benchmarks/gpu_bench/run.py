@@ -68,7 +68,7 @@ class Runner:
 
     def write(self) -> None:
         """Pictures, JSON and Markdown as they are now, each whole or not at all."""
-        from distrain.storage import whole_file
+        from distrain.storage.outputs import whole_file
 
         document = self._document
         document["took_s"] = round(time.monotonic() - self._began, 1)
@@ -126,7 +126,7 @@ class Runner:
 
     def _keep(self, work: Path) -> list[str]:
         """Take a stage's files over into the report's folder; returns their names there."""
-        from distrain.storage import whole_file
+        from distrain.storage.outputs import whole_file
 
         kept = []
         for path in sorted(path for path in work.rglob("*") if path.is_file()):

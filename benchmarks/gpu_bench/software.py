@@ -77,9 +77,9 @@ def host(root: Path) -> dict[str, Any]:
     """The machine but its GPU, and the checkout."""
     import psutil
 
-    from distrain.embeddings import kernels
-    from distrain.hardware import cpu_model
-    from distrain.loader.filling import KERNEL
+    from distrain.jobs.devices import cpu_model
+    from distrain.loader.filling.kernel import KERNEL
+    from distrain.models.embeddings import kernels
 
     return {
         "system": platform.platform(),

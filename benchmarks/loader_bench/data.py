@@ -66,8 +66,9 @@ def make_large_groups(folder: Path) -> None:
 
 def schema(scale: float) -> Any:
     """The columns' meaning, as `distrain prep` would save it."""
-    from distrain.schema import LABEL, ColumnSchema, Schema, Tags
-    from distrain.synth.draw import CATEGORIES, INTEGERS
+    from distrain.prep.synthetic.draw import CATEGORIES, INTEGERS
+    from distrain.schema import ColumnSchema, Schema, Tags
+    from distrain.schema.criteo import LABEL
 
     columns = [ColumnSchema(LABEL, "float32", (Tags.TARGET, Tags.BINARY_CLASSIFICATION))]
     columns += [ColumnSchema(column.name, "float32", (Tags.CONTINUOUS,)) for column in INTEGERS]
@@ -92,7 +93,7 @@ def draw_chunk(chunk: int, scale: float) -> Any:
     import numpy as np
     import pyarrow as pa
 
-    from distrain.synth.draw import draw_features
+    from distrain.prep.synthetic.draw import draw_features
 
     features = draw_features(0, "train", chunk, scale)
     columns = {"label": (features.coin < 0.03).astype(np.float32)}
@@ -124,7 +125,7 @@ def write_int64(table: Any, path: Path) -> None:
 
 
 def write_prep(table: Any, path: Path) -> None:
-    """With the settings of `distrain.etl.transforming.transform_part`.
+    """With the settings of `distrain.prep.transforming.transform_part`.
 
     Not through the ETL, which needs Dask: a machine that only trains and loads may lack it.
     """

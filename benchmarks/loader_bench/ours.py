@@ -26,8 +26,8 @@ def ours(
     def open_loader(data: Path) -> Pass:
         import torch
 
+        from distrain.jobs.spec.data import WindowsSpec
         from distrain.loader import Dataset, Loader
-        from distrain.spec import WindowsSpec
 
         if device is not None:
             torch.zeros(1, device=device)  # the driver's start is not what is measured
@@ -99,7 +99,7 @@ def schema_path(data: Path, layout: str) -> Path:
 def pack_fast(data: Path) -> str | None:
     """Write the layout `fast` from `prep` as `distrain pack` does, or say why that cannot be."""
     try:
-        from distrain.loader.packed import pack
+        from distrain.loader.packed.pack import pack
     except ImportError as error:
         return str(error)
     from distrain.schema import Schema

@@ -13,7 +13,7 @@ import psutil
 from benchmarks.plan_scale_bench.hosts import CappedHosts, Ranks
 from benchmarks.plan_scale_bench.machine import COLLECTIVES, Measured, Timed
 from benchmarks.plan_scale_bench.work import Orders, job
-from distrain.bench.measuring.hosts import stream
+from distrain.diagnostics.bench.measuring.hosts import stream
 
 SMALL_BYTES = 1024
 UNCAPPED = 0

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from distrain.events import Event, RankFailed, StepsDone
+from distrain.jobs.events import Event, RankFailed, StepsDone
 
 
 def main() -> None:
@@ -27,9 +27,9 @@ def main() -> None:
 
 def train(assignment: str) -> dict[str, Any]:
     """Train a job as a rank does; its windows, the first included, or the error."""
-    from distrain.jobs import Assignment
-    from distrain.train.control import leave_peers
-    from distrain.train.rank import run_rank
+    from distrain.jobs.assignment import Assignment
+    from distrain.train.control.rank_setup import leave_peers
+    from distrain.train.rank.process import run_rank
 
     windows: list[dict[str, Any]] = []
     before, cpu_s = 0, 0.0
@@ -61,7 +61,7 @@ def collectives(words: dict[str, Any]) -> dict[str, Any]:
     import torch
     from torch import distributed as dist
 
-    from distrain.bench.measuring.rank import Measuring
+    from distrain.diagnostics.bench.measuring.rank import Measuring
 
     host, port = words["store"]
     store = dist.TCPStore(host, port, is_master=False)
@@ -80,7 +80,7 @@ def collectives(words: dict[str, Any]) -> dict[str, Any]:
 
 def load(train: str, batch_rows: int, epochs: int) -> dict[str, Any]:
     """Rows and seconds of a loader that one thread decodes for."""
-    from distrain.bench.measuring.loading import load as run
+    from distrain.diagnostics.bench.measuring.loading import load as run
 
     return {"epochs": run(train, 0, 1, batch_rows, 1, epochs, "cpu")}
 

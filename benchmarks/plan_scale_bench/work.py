@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.end_to_end_bench.rows import SEED, draw_group, write_schema
-from distrain.jobs import Assignment, Rendezvous, World
-from distrain.scheduler import Stores
-from distrain.spec import JobSpec, parse_spec
+from distrain.jobs.assignment import Assignment, Rendezvous, World
+from distrain.jobs.spec import JobSpec, parse_spec
+from distrain.scheduler.rendezvous import Stores
 
 SCALE, CLICK_RATE = 0.01, 0.03
 ROW_GROUP_ROWS = 1024
@@ -20,7 +20,7 @@ def write_rows(folder: Path, rows: int) -> None:
     """`train` and the schema, as `distrain prep` leaves them; at most 65,536 rows."""
     import pyarrow.parquet as pq
 
-    from distrain.synth.planted import PlantedModel
+    from distrain.prep.synthetic.planted import PlantedModel
 
     write_schema(folder, SCALE)
     table = draw_group(PlantedModel.fit(SEED, SCALE, CLICK_RATE), "train", 0, SCALE)[0]

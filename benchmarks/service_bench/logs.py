@@ -10,8 +10,8 @@ import numpy as np
 
 from benchmarks.service_bench.lags import lags
 from benchmarks.service_bench.server import SPEC, Served
-from distrain.run_paths import RunPaths
-from distrain.service.store import JobChange
+from distrain.jobs.run_paths import RunPaths
+from distrain.service.store.reconciler_writes import JobChange
 from distrain.service.values import Job, NewJob, Phase, RequestKey
 
 _BLOCK_LINES = 100_000

@@ -14,7 +14,7 @@ import psutil
 
 from benchmarks.service_bench.server import ROOT, SPEC, served, settings_for
 from distrain.service.settings import ClusterProfile, Settings
-from distrain.service.store import Store, migrate, open_store
+from distrain.service.store.store import Store, migrate, open_store
 from distrain.service.values import NewJob, Quota, RequestKey
 
 TAKE_OVER_LIMIT_S = 60.0

@@ -17,9 +17,10 @@ import psutil
 import uvicorn
 
 from distrain.service.access.sessions import make_token
-from distrain.service.api import make_app
+from distrain.service.api.app import make_app
 from distrain.service.settings import ClusterProfile, Limits, Settings
-from distrain.service.store import Store, Token, migrate, open_store
+from distrain.service.store.people import Token
+from distrain.service.store.store import Store, migrate, open_store
 from distrain.service.values import Quota, Role, Scope
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -62,7 +62,7 @@ def write_rows(folder: Path, rows: int, scale: float) -> None:
     import numpy as np
 
     from benchmarks.loader_bench.data import FIRST_ID, draw_chunk
-    from distrain.synth.draw import CATEGORIES, INTEGERS
+    from distrain.prep.synthetic.draw import CATEGORIES, INTEGERS
 
     num_chunks = -(-rows // CHUNK_ROWS)
     ids = np.empty((len(CATEGORIES), num_chunks * CHUNK_ROWS), np.int32)
@@ -96,7 +96,7 @@ def stretch(source: Path, folder: Path, scale: float) -> None:
         scale: Of the new tables; not below that of `source`.
     """
     from benchmarks.loader_bench.data import FIRST_ID
-    from distrain.synth.draw import CATEGORIES
+    from distrain.prep.synthetic.draw import CATEGORIES
 
     rows = load_rows(source)
     cardinalities = tuple(column.cardinality(scale) + FIRST_ID for column in CATEGORIES)
@@ -130,6 +130,6 @@ def load_rows(folder: Path) -> Rows:
 def rows_of_tables(scale: float) -> int:
     """How many rows all tables have together at `scale`."""
     from benchmarks.loader_bench.data import FIRST_ID
-    from distrain.synth.draw import CATEGORIES
+    from distrain.prep.synthetic.draw import CATEGORIES
 
     return sum(column.cardinality(scale) + FIRST_ID for column in CATEGORIES)

@@ -34,13 +34,13 @@ from fuxictr.pytorch.models import BaseModel
 from torch import Tensor, nn
 
 from benchmarks.loader_bench.data import draw_chunk
-from distrain.batch import Batch, Ragged
+from distrain.jobs.spec import parse_spec
+from distrain.loader.batch import Batch, Ragged
 from distrain.models import build_model
+from distrain.prep.synthetic.draw import INTEGERS
 from distrain.schema import ColumnSchema, Schema, Tags
-from distrain.spec import parse_spec
-from distrain.synth.draw import INTEGERS
-from distrain.train.step import TrainStep
-from distrain.train.timing import PhaseClock
+from distrain.train.step.step import TrainStep
+from distrain.train.timing.phases import PhaseClock
 
 SCALE = 0.022  # 1.0M rows of tables
 BATCH, BATCHES, DIM, MOST, BUCKETS, LR = 4096, 4, 16, 50, 100, 0.001

@@ -13,7 +13,7 @@ class Path:
     """The embeddings alone: from ids to leaves, from the leaves' gradients to updated rows."""
 
     def __init__(self, setup: Setup, rows: Rows, rank: int):
-        from distrain.embeddings import SparseOptimizer
+        from distrain.models.embeddings import SparseOptimizer
 
         self.setup, self.rows, self.rank = setup, rows, rank
         switch_as_a_rank(setup, rank)
@@ -56,9 +56,9 @@ class Whole:
     def __init__(self, setup: Setup, rows: Rows, rank: int):
         import torch
 
-        from distrain.jobs import World
+        from distrain.jobs.assignment import World
         from distrain.models import build_model
-        from distrain.train.loop.set_up import place_tables, table_factory
+        from distrain.train.loop.setup import place_tables, table_factory
 
         self.setup, self.rows, self.rank = setup, rows, rank
         self.device = torch.device(setup.device)
@@ -126,8 +126,8 @@ def tables_of(setup: Setup, rows: Rows) -> Any:
     """All tables on this rank."""
     import torch
 
-    from distrain.embeddings import EmbeddingCollection, TableColumn
-    from distrain.schema import CATEGORICAL
+    from distrain.models.embeddings import EmbeddingCollection, TableColumn
+    from distrain.schema.criteo import CATEGORICAL
 
     columns = [
         TableColumn(name, count, setup.dim)
@@ -138,7 +138,8 @@ def tables_of(setup: Setup, rows: Rows) -> Any:
 
 def schema_of(rows: Rows) -> Any:
     """The rows' schema, as `distrain prep` would save it."""
-    from distrain.schema import CATEGORICAL, criteo_schema
+    from distrain.schema import criteo_schema
+    from distrain.schema.criteo import CATEGORICAL
 
     return criteo_schema(dict(zip(CATEGORICAL, rows.cardinalities, strict=True)))
 
@@ -146,7 +147,7 @@ def schema_of(rows: Rows) -> Any:
 def job_spec(setup: Setup) -> Any:
     """A job with the presets' layers."""
     from benchmarks.step_bench.dense import BOTTOM, CROSSES, DEEP, HIDDEN, TOP
-    from distrain.spec import parse_spec
+    from distrain.jobs.spec import parse_spec
 
     layers: dict[str, dict[str, Any]] = {
         "mlp": {"hidden": HIDDEN},
@@ -175,8 +176,8 @@ def batches_of(setup: Setup, rows: Rows, rank: int, batch_rows: int) -> list[Any
     """A rank's batches on its device, laid out as the loader's: each column contiguous."""
     import torch
 
-    from distrain.batch import Batch
-    from distrain.schema import CATEGORICAL, CONTINUOUS
+    from distrain.loader.batch import Batch
+    from distrain.schema.criteo import CATEGORICAL, CONTINUOUS
 
     def moved(values: Any) -> Any:
         return torch.from_numpy(values.copy()).to(setup.device)

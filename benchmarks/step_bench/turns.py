@@ -122,7 +122,7 @@ class Ranks:
 
 def start(arguments: list[str], log: IO[str], pages: str) -> "subprocess.Popen[str]":
     """A process with one thread and the allocator settings that distrain's supervisors use."""
-    from distrain.worker.rank_process import ALLOCATOR
+    from distrain.workers.rank_process import ALLOCATOR
 
     environment = os.environ | ALLOCATOR | {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
     if pages != "ranks":

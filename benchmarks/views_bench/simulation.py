@@ -17,16 +17,16 @@ from distributed.protocol import dumps
 from prometheus_client import generate_latest
 from prometheus_client.registry import CollectorRegistry
 
-from distrain.door.monitor import Monitor
-from distrain.door.prometheus import JobsCollector
-from distrain.events import PHASES, Event, Heartbeat, RankStarted, StepsDone, TrainingStarted
-from distrain.jobs import Slot
-from distrain.lifecycle.lifecycle import Lifecycle
-from distrain.lifecycle.messages import Submit, Tick, WorkersChanged
+from distrain.jobs.assignment import Slot
+from distrain.jobs.events import PHASES, Event, Heartbeat, RankStarted, StepsDone, TrainingStarted
+from distrain.jobs.spec import parse_spec
 from distrain.metrics import BinaryMetrics
-from distrain.progress.collector import Collector
+from distrain.runs.records.collector import Collector
+from distrain.scheduler.http.monitor import Monitor
+from distrain.scheduler.http.prometheus import JobsCollector
+from distrain.scheduler.lifecycle.lifecycle import Lifecycle
+from distrain.scheduler.lifecycle.messages import Submit, Tick, WorkersChanged
 from distrain.scheduler.plugin import PROGRESS_BYTES, CoordinatorPlugin
-from distrain.spec import parse_spec
 
 SCRAPE_EVERY_S = 15
 TICKS_PER_S = 10

@@ -18,7 +18,7 @@ from distributed.batched import BatchedSend
 from distributed.comm import connect
 
 from benchmarks.views_bench.simulation import metrics_state, report_of_steps
-from distrain.events import Heartbeat, to_json
+from distrain.jobs.events import Heartbeat, to_json
 
 OP = "count-report"
 IDLE_S = 4.0

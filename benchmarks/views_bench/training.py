@@ -14,13 +14,13 @@ from typing import Any
 from urllib.parse import urlsplit
 from urllib.request import urlopen
 
-from distrain.cluster import local_cluster
-from distrain.etl import PrepRequest, prepare
+from distrain.jobs.run_paths import new_job_id
+from distrain.jobs.spec import JobSpec, parse_spec
 from distrain.jobs.states import JobState
-from distrain.run_paths import new_job_id
-from distrain.spec import JobSpec, parse_spec
-from distrain.submission.handle import JobHandle, raise_for_state
-from distrain.synth import SynthRequest, generate
+from distrain.launch.job_handle import JobHandle, raise_for_state
+from distrain.prep import PrepRequest, prepare
+from distrain.prep.synthetic.generate import SynthRequest, generate
+from distrain.workers.local import local_cluster
 
 ROWS = 300_000
 SETTLE_S = 1.0

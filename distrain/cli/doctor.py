@@ -7,9 +7,15 @@ from typing import Any
 
 import click
 
-from distrain.checks import CheckVerdict
 from distrain.cli.options import EXISTING_FILE, PATH, connection_options, json_option
-from distrain.cli.output import print_answer, print_json, print_remark, print_result, result_console
+from distrain.cli.output import (
+    print_answer,
+    print_json,
+    print_remark,
+    print_result,
+    result_console,
+)
+from distrain.diagnostics.check import CheckVerdict
 from distrain.errors import InputError
 
 
@@ -84,7 +90,11 @@ def command(
 
 
 def _check_here(scheduler: str | None, run_dir: Path, as_json: bool) -> bool:
-    from distrain.doctor import check_machine, check_scheduler, check_write_access
+    from distrain.diagnostics.doctor.machine import (
+        check_machine,
+        check_scheduler,
+        check_write_access,
+    )
 
     checks = [*check_machine(), check_write_access(run_dir)]
     if scheduler:
@@ -103,8 +113,9 @@ def _check_here(scheduler: str | None, run_dir: Path, as_json: bool) -> bool:
 def _examine(
     scheduler: str, run_root: str, data: str, device: str, timeout_s: float, as_json: bool
 ) -> bool:
-    from distrain.cluster import connect
-    from distrain.doctor import examine_cluster, facts_table, report_json, report_lines
+    from distrain.diagnostics.doctor.cluster import examine_cluster
+    from distrain.diagnostics.doctor.report import facts_table, report_json, report_lines
+    from distrain.workers.sources import connect
 
     print_remark(f"examining {scheduler}")
     with connect(scheduler) as client:

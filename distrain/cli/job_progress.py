@@ -13,13 +13,14 @@ from distrain.cli.output import (
     progress_console,
     warning_console,
 )
-from distrain.running import LoggedProgress, step_line, submit
+from distrain.launch.detached import submit
+from distrain.launch.reporting import LoggedProgress, step_line
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from distrain.jobs import JobView, Record
-    from distrain.running import RunRequest
+    from distrain.jobs.view import JobView, Record
+    from distrain.launch.run import RunRequest
 
 
 class JobProgress(LoggedProgress):

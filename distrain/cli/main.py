@@ -46,10 +46,13 @@ COMMANDS = {
     "compare": ("runs.report:compare", "Compare the figures and specs of runs."),
     "logs": ("runs.logs", "Print the logs of a job's ranks, or their first error."),
     "audit": ("runs.audit", "Prove that a run trained every row once."),
-    "evaluate": ("saved.evaluate", "Score labelled rows with a saved model and print its metrics."),
-    "ensemble": ("saved.ensemble", "Write the mean of several runs' models as a run."),
-    "predict": ("saved.predict", "Write a saved model's scores of rows, raw or prepared."),
-    "export": ("saved.export", "Write a saved model for torch alone, or for ONNX runtimes."),
+    "evaluate": (
+        "models.evaluate",
+        "Score labelled rows with a saved model and print its metrics.",
+    ),
+    "ensemble": ("models.ensemble", "Write the mean of several runs' models as a run."),
+    "predict": ("models.predict", "Write a saved model's scores of rows, raw or prepared."),
+    "export": ("models.export", "Write a saved model for torch alone, or for ONNX runtimes."),
     "schema": ("data.schema", "Show, select from or convert a schema."),
     "serve": ("service.serve", "Run the job service: jobs of many users, over HTTP."),
     "bench": ("training.bench", "Measure a cluster, and say what limits training on it."),
@@ -110,7 +113,7 @@ def _with_home(word: str) -> str:
     option, sign, value = word.partition("=") if word.startswith("--") else ("", "", word)
     if not value.startswith("~"):
         return word
-    from distrain.spec import with_home  # late: most words need no pydantic
+    from distrain.jobs.spec.paths import with_home  # late: most words need no pydantic
 
     try:
         return f"{option}{sign}{with_home(value)}"

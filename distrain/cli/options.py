@@ -48,7 +48,7 @@ class PlaceType(click.Path):
     name = "place"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        from distrain.storage import path_or_url
+        from distrain.storage.urls import path_or_url
 
         return path_or_url(str(super().convert(value, param, ctx)))
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from distrain.cli.options import SCHEDULER_VARIABLE
 from distrain.cli.output import json_wanted, print_answer, print_remark, result_console
 from distrain.errors import JobError
-from distrain.run_paths import RunPaths
-from distrain.wording import NO_AUC, UNKNOWN, count, kept_step, number, percent, score_rows
+from distrain.formatting import NO_AUC, UNKNOWN, count, kept_step, number, percent, score_rows
+from distrain.jobs.run_paths import RunPaths
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from distrain.run_paths import RunPaths
-    from distrain.runs import Summary
+    from distrain.jobs.run_paths import RunPaths
+    from distrain.runs.summary import Summary
 
 
 def how_to_follow(job_id: str, scheduler: str, environment: Mapping[str, str] = os.environ) -> str:

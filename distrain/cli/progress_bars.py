@@ -4,12 +4,12 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from distrain.wording import byte_size, count, duration
+from distrain.formatting import byte_size, count, duration
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from distrain.etl import PrepProgress
+    from distrain.prep.progress import PrepProgress
 
 WORK_LINE_EVERY_S = 10.0
 """Seconds between two lines of one phase of work where there is no terminal."""

@@ -10,7 +10,7 @@ from datetime import datetime
 from types import UnionType
 from typing import Any, Self, get_args, get_origin
 
-from distrain.jobs import FINAL_STATES, JobFigures
+from distrain.jobs.status import FINAL_STATES, JobFigures
 
 LIVE_STATES = frozenset(
     {"queued", "handing_over", "pending", "starting", "running", "stopping", "restarting"}
@@ -56,7 +56,7 @@ def _fitting(value: Any, declared: Any) -> Any:
 
 @dataclass(frozen=True)
 class Job(JobFigures, Document):
-    """A job; its figures are described in `distrain.jobs.JobFigures`.
+    """A job; its figures are described in `distrain.jobs.status.JobFigures`.
 
     Attributes:
         state: Such as `queued`, `running`, `succeeded`; a later service may have other words.

@@ -14,7 +14,7 @@ from distrain.client.documents import Job, Validation
 from distrain.client.errors import NotFound, RequestRefused, ServiceError, WaitTimedOut
 from distrain.client.transport import Call
 from distrain.errors import InputError
-from distrain.jobs import find_id
+from distrain.jobs.status import find_id
 
 _WAIT_S = 30.0
 _LEAST_S = 1.0

@@ -13,10 +13,11 @@ from fastai.data.load import DataLoader
 from fastai.torch_core import to_device
 from torch import Tensor
 
-from distrain.batch import Batch
 from distrain.errors import SpecError
 from distrain.interop.torch import as_tuple
-from distrain.loader import Dataset, Loader
+from distrain.loader.batch import Batch
+from distrain.loader.dataset import Dataset
+from distrain.loader.loader import Loader
 
 
 def data_loaders(

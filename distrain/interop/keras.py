@@ -9,7 +9,9 @@ import keras
 
 from distrain.errors import SpecError
 from distrain.interop.named_inputs import NamedInputs
-from distrain.loader import EpochIterator, Loader, whole_number
+from distrain.loader.delivery.epoch import EpochIterator
+from distrain.loader.loader import Loader
+from distrain.loader.options import whole_number
 
 
 class KerasDataset(keras.utils.PyDataset):  # type: ignore[misc]

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from distrain.batch import Batch
 from distrain.errors import SpecError
-from distrain.loader import Dataset
+from distrain.loader.batch import Batch
+from distrain.loader.dataset import Dataset
 
 FORMS = ("columns", "matrices")
 

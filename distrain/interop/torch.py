@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.utils.data import IterableDataset, get_worker_info
 
-from distrain.batch import Batch, Ragged
 from distrain.errors import SpecError
-from distrain.loader import Dataset, Loader
-from distrain.partition import wanted_columns
-from distrain.schema import Schema, Tags
+from distrain.loader.batch import Batch, Ragged
+from distrain.loader.dataset import Dataset
+from distrain.loader.loader import Loader
+from distrain.loader.partition.wanted_columns import wanted_columns
+from distrain.schema.column import Tags
+from distrain.schema.schema import Schema
 
 if TYPE_CHECKING:
     from tensordict import TensorDict

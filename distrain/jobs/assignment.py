@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from distrain.run_paths import RunPaths
+from distrain.jobs.run_paths import RunPaths
 
 
 @dataclass(frozen=True)

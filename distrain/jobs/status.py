@@ -10,9 +10,9 @@ from itertools import islice
 from typing import Any
 
 from distrain.errors import InputError
+from distrain.formatting import duration, some
 from distrain.jobs.states import JobState
 from distrain.jobs.view import JSON_VERSION, JobView
-from distrain.wording import duration, some
 
 LARGEST = 2**63 - 1  # the largest whole number of a database
 

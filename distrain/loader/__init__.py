@@ -1,25 +1,27 @@
-"""Decodes, shuffles and lays out row groups as batches, in background threads."""
+"""Parquet to shuffled batches in bounded memory; which rank takes which rows."""
 
-from distrain.loader.dataset import Dataset as Dataset
-from distrain.loader.delivery import (
-    EpochIterator as EpochIterator,
-    LoaderStats as LoaderStats,
-    Transform as Transform,
-)
-from distrain.loader.loader import Loader as Loader
-from distrain.loader.memory import (
-    LoaderMemory as LoaderMemory,
-    batches_held as batches_held,
-    largest_chunk_rows as largest_chunk_rows,
-    memory_of as memory_of,
-)
-from distrain.loader.options import (
-    FetchOptions as FetchOptions,
-    parse_bytes as parse_bytes,
-    whole_number as whole_number,
-)
-from distrain.loader.tuning import (
-    FooterSummary as FooterSummary,
-    footer_summary as footer_summary,
-    tuning_advice as tuning_advice,
-)
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from distrain.loader.dataset import Dataset as Dataset
+    from distrain.loader.delivery.epoch import EpochIterator as EpochIterator
+    from distrain.loader.delivery.stats import LoaderStats as LoaderStats
+    from distrain.loader.delivery.transfer import Transform as Transform
+    from distrain.loader.loader import Loader as Loader
+    from distrain.loader.options import FetchOptions as FetchOptions
+
+_MODULES = {
+    "Dataset": "distrain.loader.dataset",
+    "EpochIterator": "distrain.loader.delivery.epoch",
+    "FetchOptions": "distrain.loader.options",
+    "Loader": "distrain.loader.loader",
+    "LoaderStats": "distrain.loader.delivery.stats",
+    "Transform": "distrain.loader.delivery.transfer",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return getattr(import_module(_MODULES[name]), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -7,22 +7,21 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import torch
 
-from distrain.batch import Batch
-from distrain.loader.delivery import StatsRecorder
-from distrain.loader.filling import (
+from distrain.loader.batch import Batch
+from distrain.loader.delivery.stats import StatsRecorder
+from distrain.loader.filling.batch_memory import (
     BatchLayout,
-    Block,
     BlockPool,
-    Deal,
-    Filler,
     NarrowBatch,
     NarrowLayout,
     OpenBatch,
-    deal_lists,
-    join_lists,
 )
-from distrain.loader.reading import Expected, Reader
-from distrain.partition import RowGroup, WantedColumn
+from distrain.loader.filling.filler import Block, Filler
+from distrain.loader.filling.list_columns import deal_lists, join_lists
+from distrain.loader.filling.schedule import Deal
+from distrain.loader.partition.table import RowGroup
+from distrain.loader.partition.wanted_columns import WantedColumn
+from distrain.loader.reading.reader import Expected, Reader
 
 
 class CpuBackend:

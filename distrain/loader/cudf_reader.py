@@ -22,10 +22,14 @@ import torch
 from torch import Tensor
 
 from distrain.errors import DataError
-from distrain.loader.filling import DeviceLists, ranges, signed_bits, with_room
-from distrain.loader.reading import null_error, null_item_error, unreadable
-from distrain.partition import RowGroup, Selection, Table, WantedColumn
-from distrain.storage import first_line, is_remote
+from distrain.loader.filling.torch_filler import DeviceLists, ranges, signed_bits, with_room
+from distrain.loader.partition.selection import Selection
+from distrain.loader.partition.table import RowGroup, Table
+from distrain.loader.partition.wanted_columns import WantedColumn
+from distrain.loader.reading.arrow import null_error, null_item_error
+from distrain.loader.reading.reader import unreadable
+from distrain.storage.retrying import first_line
+from distrain.storage.urls import is_remote
 
 _FIRST_SHARE = 0.25  # of the pool's largest size: what it takes from the GPU at once
 _POOL_ALIGNMENT_BYTES = 256

@@ -7,21 +7,18 @@ from pathlib import Path
 from typing import Any
 
 from distrain.errors import DataError, SchemaError
+from distrain.jobs.spec.data import WindowsSpec
 from distrain.loader.options import parse_bytes
-from distrain.partition import (
-    LARGE_ROWS,
-    PARQUET_SUFFIXES,
-    Slices,
-    Table,
-    WantedColumn,
-    parts_of,
-    read_footers,
-    wanted_columns,
-)
-from distrain.schema import Schema, find_schema_beside, hint_without_schema
-from distrain.spec import WindowsSpec
-from distrain.storage import is_remote, list_inputs
-from distrain.vocabulary import WORKFLOW_FILE
+from distrain.loader.partition.footers import PARQUET_SUFFIXES, read_footers
+from distrain.loader.partition.order import parts_of
+from distrain.loader.partition.slices import LARGE_ROWS, Slices
+from distrain.loader.partition.table import Table
+from distrain.loader.partition.wanted_columns import WantedColumn, wanted_columns
+from distrain.prep.vocabulary import WORKFLOW_FILE
+from distrain.schema.files import find_schema_beside, hint_without_schema
+from distrain.schema.schema import Schema
+from distrain.storage.inputs import list_inputs
+from distrain.storage.urls import is_remote
 
 CELL_BYTES = 4
 
@@ -166,7 +163,7 @@ def columns_of_raw(workflow: str | None) -> Callable[[str], list[str]] | None:
     """What `read_footers` asks for the columns of a raw file; `None` where rows are prepared."""
     if workflow is None:
         return None
-    from distrain.etl import raw_tables  # which few loaders need
+    from distrain.prep.transforming import raw_tables  # which few loaders need
 
     raw = raw_tables(workflow)
     raw.check_rows_alone()

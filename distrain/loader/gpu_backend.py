@@ -10,23 +10,19 @@ import pyarrow as pa
 import torch
 from torch import Tensor
 
-from distrain.batch import Batch
+from distrain.loader.batch import Batch
 from distrain.loader.cudf_reader import CudfFooter, CudfReader, DeviceColumns, set_up_pool
-from distrain.loader.delivery import CudaStreams, StatsRecorder
-from distrain.loader.filling import (
-    BatchLayout,
-    Deal,
-    DeviceLists,
-    OpenBatch,
-    TorchFiller,
-    TorchListFiller,
-    check_lists,
-    check_values,
-    cut_lists,
-)
-from distrain.loader.reading import Expected
-from distrain.partition import RowGroup, WantedColumn
-from distrain.storage import with_retries
+from distrain.loader.delivery.cuda_streams import CudaStreams
+from distrain.loader.delivery.stats import StatsRecorder
+from distrain.loader.filling.batch_memory import BatchLayout, OpenBatch
+from distrain.loader.filling.filler import check_values
+from distrain.loader.filling.list_columns import check_lists, cut_lists
+from distrain.loader.filling.schedule import Deal
+from distrain.loader.filling.torch_filler import DeviceLists, TorchFiller, TorchListFiller
+from distrain.loader.partition.table import RowGroup
+from distrain.loader.partition.wanted_columns import WantedColumn
+from distrain.loader.reading.reader import Expected
+from distrain.storage.retrying import with_retries
 
 
 class GpuBackend:

@@ -11,29 +11,18 @@ import torch
 from torch.utils.data import IterableDataset, get_worker_info
 
 from distrain.errors import SpecError
-from distrain.loader.bucketing import Buckets, FirstPass, Slabs, use_buckets
+from distrain.loader.bucketing.first_pass import Buckets, FirstPass, use_buckets
+from distrain.loader.bucketing.store import Slabs
 from distrain.loader.cudf_reader import CudfFooter
 from distrain.loader.dataset import Dataset
-from distrain.loader.delivery import (
-    EpochIterator,
-    EpochWork,
-    LoaderStats,
-    Production,
-    StatsRecorder,
-    Transform,
-    new_delivery,
-    new_streams,
-    resolve_device,
-    thread_set_up,
-)
-from distrain.loader.filling import (
-    BatchLayout,
-    BlockPool,
-    epoch_chunks,
-    list_limits,
-    narrow_layout,
-    open_groups,
-)
+from distrain.loader.delivery.cuda_streams import new_streams, resolve_device, thread_set_up
+from distrain.loader.delivery.epoch import EpochIterator, Production
+from distrain.loader.delivery.stats import LoaderStats, StatsRecorder
+from distrain.loader.delivery.transfer import Transform, new_delivery
+from distrain.loader.delivery.work import EpochWork
+from distrain.loader.filling.batch_memory import BatchLayout, BlockPool, narrow_layout
+from distrain.loader.filling.list_columns import list_limits
+from distrain.loader.filling.schedule import epoch_chunks, open_groups
 from distrain.loader.memory import LoaderMemory, memory_of, open_steps_of, steps_before
 from distrain.loader.options import (
     CacheOptions,
@@ -42,9 +31,9 @@ from distrain.loader.options import (
     rows_over_all_ranks,
     whole_number,
 )
+from distrain.loader.partition.plan import EpochPlan, EpochSteps
 from distrain.loader.position import position_in, state_of
 from distrain.loader.reader_choice import ReaderChoice, choose_reader, new_backend, shared_reader
-from distrain.partition import EpochPlan, EpochSteps
 
 _RUN_TIME_STATE = (
     "_stats",

@@ -30,26 +30,21 @@ from dataclasses import astuple, dataclass, replace
 
 import numpy as np
 
-from distrain.loader.bucketing import (
-    Buckets,
-    bucket_rows_bound,
-    staged_bytes,
-    stored_row_bytes,
-    use_buckets,
-)
+from distrain.jobs.spec.data import ANY_TABLE, ReaderFacts
+from distrain.loader.bucketing.first_pass import Buckets, bucket_rows_bound, use_buckets
+from distrain.loader.bucketing.store import staged_bytes, stored_row_bytes
 from distrain.loader.dataset import CELL_BYTES, Dataset
-from distrain.loader.filling import (
+from distrain.loader.filling.batch_memory import tile_bytes
+from distrain.loader.filling.schedule import (
     LoadSteps,
     LookAhead,
     epoch_chunks,
     open_groups,
     plan_loads,
     steps_of,
-    tile_bytes,
 )
 from distrain.loader.options import LoaderOptions
-from distrain.partition import EpochPlan
-from distrain.spec import ANY_TABLE, ReaderFacts
+from distrain.loader.partition.plan import EpochPlan
 
 _SPARE_ROWS = 64  # what the pool adds to a block, so that batches of a few rows more fit
 _CONSUMER_BATCHES = 2

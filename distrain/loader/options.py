@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from distrain.errors import SpecError
-from distrain.partition import SHUFFLES
-from distrain.storage import is_remote
+from distrain.loader.partition.order import SHUFFLES
+from distrain.storage.urls import is_remote
 
 _UNITS = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}
 _UNITS |= {"kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40}

@@ -9,23 +9,27 @@ from typing import NamedTuple, cast
 import torch
 
 from distrain.errors import SpecError
+from distrain.jobs.spec.data import RAW_ROWS, READERS, ReaderFacts, ReaderKind
 from distrain.loader.cpu_backend import CpuBackend
 from distrain.loader.cudf_reader import CudfFooter
 from distrain.loader.dataset import Dataset
-from distrain.loader.delivery import Backend, CudaStreams, StatsRecorder
-from distrain.loader.filling import BlockPool, NarrowLayout, open_groups
+from distrain.loader.delivery.cuda_streams import CudaStreams
+from distrain.loader.delivery.stats import StatsRecorder
+from distrain.loader.delivery.work import Backend
+from distrain.loader.filling.batch_memory import BlockPool, NarrowLayout
+from distrain.loader.filling.schedule import open_groups
 from distrain.loader.gpu_backend import GpuBackend
 from distrain.loader.options import CacheOptions, LoaderOptions
-from distrain.loader.packed import CachingReader
-from distrain.loader.reading import (
+from distrain.loader.packed.cache import CachingReader
+from distrain.loader.partition.table import Table
+from distrain.loader.partition.wanted_columns import WantedColumn
+from distrain.loader.reading.reader import (
     Reader,
     RetryingReader,
     SameFilesReader,
     SharedReader,
     TableReader,
 )
-from distrain.partition import Table, WantedColumn
-from distrain.spec import RAW_ROWS, READERS, ReaderFacts, ReaderKind
 
 
 class ReaderChoice(NamedTuple):

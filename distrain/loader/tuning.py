@@ -12,15 +12,15 @@ from typing import NamedTuple
 
 import pyarrow.parquet as pq
 
-from distrain.loader.bucketing import use_buckets
+from distrain.formatting import byte_size, some
+from distrain.jobs.spec.data import ANY_TABLE
+from distrain.loader.bucketing.first_pass import use_buckets
 from distrain.loader.dataset import Dataset
 from distrain.loader.memory import largest_chunk_rows, memory_bound, streams_bytes_of
 from distrain.loader.options import LoaderOptions
-from distrain.loader.pages import codec_bytes
-from distrain.partition import column_of_leaf
-from distrain.spec import ANY_TABLE
-from distrain.storage import open_input
-from distrain.wording import byte_size, some
+from distrain.loader.parquet_pages.footer import codec_bytes
+from distrain.loader.partition.wanted_columns import column_of_leaf
+from distrain.storage.inputs import open_input
 
 _READERS = 16
 _BYTES_OF_TYPE = {"BOOLEAN": 1, "INT32": 4, "FLOAT": 4}

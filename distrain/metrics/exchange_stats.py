@@ -4,10 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from distrain.embeddings import Traffic
+
+@dataclass(frozen=True)
+class Traffic:
+    lookups: int = 0
+    distinct: int = 0
+    updated: int = 0  # rows that this rank updates
+    sent_bytes: int = 0  # what this rank gives to others: ids, rows, sums of gradients
+
+    def __add__(self, other: Traffic) -> Traffic:
+        return Traffic(
+            self.lookups + other.lookups,
+            self.distinct + other.distinct,
+            self.updated + other.updated,
+            self.sent_bytes + other.sent_bytes,
+        )
 
 
 @dataclass

@@ -6,13 +6,14 @@ from typing import NamedTuple, Protocol
 
 import torch
 
-from distrain.embeddings import Combiner, EmbeddingCollection, TableColumn
 from distrain.errors import ModelError
-from distrain.models.blocks import Block
+from distrain.models.blocks.block import Block
 from distrain.models.click import ClickModel, Network
-from distrain.models.heads import BinaryClassificationTask, Task
+from distrain.models.embeddings.collection import EmbeddingCollection
+from distrain.models.embeddings.columns import Combiner, TableColumn
+from distrain.models.heads.tasks import BinaryClassificationTask, Task
 from distrain.models.inputs import Embeddings, InputBlock
-from distrain.schema import Schema
+from distrain.schema.schema import Schema
 
 
 class Given(NamedTuple):

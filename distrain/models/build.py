@@ -3,14 +3,18 @@
 from collections.abc import Mapping
 from dataclasses import replace
 
-from distrain.embeddings import Combiner, EmbeddingCollection
-from distrain.models.blocks import PiecewiseLinear
+from distrain.jobs.spec.models.kinds import ModelSpec
+from distrain.jobs.spec.tasks import TaskSpec
+from distrain.models.blocks.filter import PiecewiseLinear
 from distrain.models.blueprint import Blueprint, Given, TableFactory
 from distrain.models.click import ClickModel
-from distrain.models.heads import BinaryClassificationTask, LabelTask, Task, named_head
+from distrain.models.embeddings.collection import EmbeddingCollection
+from distrain.models.embeddings.columns import Combiner
+from distrain.models.heads.named import named_head
+from distrain.models.heads.tasks import BinaryClassificationTask, LabelTask, Task
 from distrain.models.zoo import MODELS
-from distrain.schema import Schema, Tags
-from distrain.spec import ModelSpec, TaskSpec
+from distrain.schema.column import Tags
+from distrain.schema.schema import Schema
 
 
 def build_model(

@@ -8,11 +8,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from distrain.batch import Batch, Ragged
-from distrain.embeddings import EmbeddingCollection
 from distrain.errors import ModelError
-from distrain.models.blocks import Block
-from distrain.models.heads import Target, Task
+from distrain.loader.batch import Batch, Ragged
+from distrain.models.blocks.block import Block
+from distrain.models.embeddings.collection import EmbeddingCollection
+from distrain.models.heads.targets import Target
+from distrain.models.heads.tasks import Task
 from distrain.models.inputs import InputBlock
 from distrain.models.shapes import Events, EventValues, Features
 

@@ -13,8 +13,8 @@ from importlib import import_module
 from typing import Any
 
 from distrain.errors import ModelError, SpecError
+from distrain.jobs.spec.models.kinds import CustomSpec
 from distrain.models.blueprint import Blueprint, Given
-from distrain.spec import CustomSpec
 
 PACKAGES_VARIABLE = "DISTRAIN_MODEL_PACKAGES"
 """Top-level packages that models may be imported from, with commas between them."""

@@ -23,18 +23,18 @@ import torch
 from torch import Tensor, nn
 from torch.export import Dim, ExportedProgram
 
-from distrain.batch import Batch, Ragged
 from distrain.errors import InputError, ModelError
-from distrain.models.blocks import ParallelBlock
+from distrain.jobs.spec.tasks import INPUT_NAMES
+from distrain.loader.batch import Batch, Ragged
+from distrain.models.blocks.block import ParallelBlock
 from distrain.models.click import ClickModel, Ensemble, mean_scores
-from distrain.models.heads import Target, output_names
+from distrain.models.heads.targets import Target, output_names
 from distrain.models.lookups import TablePart, lookups_of, row_places
 from distrain.models.quantised import TableForm
 from distrain.models.saved import SavedModel
 from distrain.models.shapes import flat
-from distrain.schema import ColumnSchema
-from distrain.spec import INPUT_NAMES
-from distrain.storage import whole_dir
+from distrain.schema.column import ColumnSchema
+from distrain.storage.outputs import whole_dir
 from distrain.version import how_to_install
 
 Form = Literal["torch", "onnx"]

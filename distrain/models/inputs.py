@@ -9,13 +9,15 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
-from distrain.batch import Batch, Ragged
-from distrain.embeddings import Combiner, TableColumn
 from distrain.errors import SchemaError
-from distrain.models.blocks import Block, Chain, HashedCross
-from distrain.models.draws import ItemDraws
+from distrain.loader.batch import Batch, Ragged
+from distrain.models.blocks.block import Block, Chain
+from distrain.models.blocks.hashed_cross import HashedCross
+from distrain.models.embeddings.columns import Combiner, TableColumn
+from distrain.models.negative_sampling import ItemDraws
 from distrain.models.shapes import Column, Columns, Events, Group
-from distrain.schema import ColumnSchema, Schema, Tags
+from distrain.schema.column import ColumnSchema, Tags
+from distrain.schema.schema import Schema
 
 _DRAWN = "drawn items"
 

@@ -11,9 +11,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from distrain.batch import Ragged
-from distrain.embeddings import EmbeddingCollection, Store, TableColumn
 from distrain.errors import ModelError
+from distrain.loader.batch import Ragged
+from distrain.models.embeddings.collection import EmbeddingCollection
+from distrain.models.embeddings.columns import TableColumn
+from distrain.models.embeddings.store import Store
 from distrain.models.quantised import QuantisedTable, TableForm
 
 

@@ -26,23 +26,21 @@ import torch
 from pydantic import BaseModel
 from torch import Tensor
 
-from distrain.embeddings import (
-    Combiner,
-    EmbeddingCollection,
-    TableColumn,
-    canonical_weights,
-    first_of_tables,
-)
 from distrain.errors import DataError, ModelError, SchemaError
+from distrain.formatting import first_of
+from distrain.jobs.spec.explain import explain_all, shown
+from distrain.jobs.spec.models.kinds import ModelSpec
 from distrain.models.blueprint import TableFactory
 from distrain.models.build import blueprint_of, build_model
 from distrain.models.click import ClickModel, Ensemble
+from distrain.models.embeddings.canonical_state import canonical_weights
+from distrain.models.embeddings.collection import EmbeddingCollection
+from distrain.models.embeddings.columns import Combiner, TableColumn, first_of_tables
 from distrain.models.tensor_file import OneWriter, Slabs, TensorFile, write_tensors
-from distrain.schema import Schema, Tags
-from distrain.spec import ModelSpec, explain_all, shown
-from distrain.storage import whole_dir
+from distrain.schema.column import Tags
+from distrain.schema.schema import Schema
+from distrain.storage.outputs import whole_dir
 from distrain.version import __version__
-from distrain.wording import first_of
 
 FORMAT = 1
 ENSEMBLE_FORMAT = 2

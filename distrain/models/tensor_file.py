@@ -21,9 +21,9 @@ import xxhash
 from torch import Tensor
 from torch.distributed import DistError
 
-from distrain.embeddings import Peers
 from distrain.errors import DataError
-from distrain.host_memory import empty
+from distrain.loader.host_memory import empty
+from distrain.models.embeddings.peers import Peers
 
 
 class OneWriter(AbstractContextManager["OneWriter"]):

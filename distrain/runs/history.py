@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from distrain.jobs import AttemptStarted, Entry, Record
+from distrain.jobs.view import AttemptStarted, Entry, Record
 
 Key = tuple[int, str]
 

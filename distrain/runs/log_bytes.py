@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from distrain.run_paths import first_byte_of_part, log_end, unnumbered_parts
+from distrain.jobs.run_paths import first_byte_of_part, log_end, unnumbered_parts
 
 
 class LogFiles(Protocol):

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from distrain.errors import InputError
-from distrain.reasons import Reason, says_peer_lost
-from distrain.run_paths import RunPaths, check_run_dir, of_all_ranks
+from distrain.jobs.reasons import Reason, says_peer_lost
+from distrain.jobs.run_paths import RunPaths, check_run_dir, of_all_ranks
 from distrain.runs.log_bytes import read_log
 
 _TIME = re.compile(r"^(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3}) (\w+) ")

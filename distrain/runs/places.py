@@ -11,8 +11,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from distrain.errors import OutputError
-from distrain.progress import remove_reports
-from distrain.run_paths import RunPaths
+from distrain.jobs.run_paths import RunPaths
+from distrain.runs.records.kept_reports import remove_reports
 from distrain.runs.run_file import (
     RunFile,
     RunInUse,
@@ -21,7 +21,7 @@ from distrain.runs.run_file import (
     locked,
     read_run_file,
 )
-from distrain.storage import no_pipe, translated_errors
+from distrain.storage.outputs import no_pipe, translated_errors
 
 
 class NotOurs(RunInUse):

@@ -7,11 +7,13 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from distrain.errors import InputError, OutputError
-from distrain.jobs import AttemptStarted, Entry, JobState, JobView, Record
-from distrain.progress import replay_reports
-from distrain.run_paths import RunPaths
+from distrain.jobs.run_paths import RunPaths
+from distrain.jobs.spec.job import JobSpec
+from distrain.jobs.states import JobState
+from distrain.jobs.view import AttemptStarted, Entry, JobView, Record
 from distrain.runs.history import Followed, History
 from distrain.runs.places import RunPlace
+from distrain.runs.records.replay import replay_reports
 from distrain.runs.run_file import (
     RunFile,
     RunInUse,
@@ -27,8 +29,7 @@ from distrain.runs.run_file import (
 )
 from distrain.runs.summary import Summary, read_status, summarise
 from distrain.runs.writer import RunWriter
-from distrain.spec import JobSpec
-from distrain.storage import check_writable, whole_file
+from distrain.storage.outputs import check_writable, whole_file
 
 DrawCurves = Callable[[Sequence[Record], str, Path], None]
 

@@ -7,13 +7,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from distrain.events import StepsDone
-from distrain.jobs import Record, record_of_model
-from distrain.progress import add_up, read_reports, tail_offset
-from distrain.run_paths import RunPaths
+from distrain.jobs.events import StepsDone
+from distrain.jobs.run_paths import RunPaths
+from distrain.jobs.spec.job import JobSpec
+from distrain.jobs.view import Record, record_of_model
+from distrain.runs.records.merging import add_up
+from distrain.runs.records.report_file import read_reports, tail_offset
 from distrain.runs.run_file import RunFile, read_records, read_run_and_spec, read_summary
 from distrain.runs.summary import read_status
-from distrain.spec import JobSpec
 
 _OF_A_RANK_BYTES = 4 * 2**20
 _OF_ALL_BYTES = 256 * 2**20

@@ -16,13 +16,14 @@ import psutil
 from pydantic import ConfigDict, StrictInt, TypeAdapter, ValidationError
 
 from distrain.errors import InputError, OutputError, problem_in
-from distrain.hardware import cpu_model
-from distrain.jobs import Record
-from distrain.reasons import LEFT_OFF
-from distrain.run_paths import RunPaths
+from distrain.jobs.devices import cpu_model
+from distrain.jobs.reasons import LEFT_OFF
+from distrain.jobs.run_paths import RunPaths
+from distrain.jobs.spec.job import JobSpec
+from distrain.jobs.spec.load import dump_yaml, parse_spec, parse_yaml
+from distrain.jobs.view import Record
 from distrain.runs.validation import json_of, read_outcome, record_of, write_json
-from distrain.spec import JobSpec, dump_yaml, parse_spec, parse_yaml
-from distrain.storage import (
+from distrain.storage.outputs import (
     lock_now,
     locked_folder,
     no_pipe,

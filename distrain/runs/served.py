@@ -3,16 +3,17 @@
 from collections.abc import Mapping
 from typing import Any
 
-from distrain.jobs import AttemptStarted, JobState, JobView
-from distrain.progress import replay_reports
-from distrain.reasons import Reason
+from distrain.jobs.reasons import Reason
+from distrain.jobs.spec.job import JobSpec
+from distrain.jobs.states import JobState
+from distrain.jobs.view import AttemptStarted, JobView
 from distrain.runs.history import History
 from distrain.runs.places import LeasedFolder
+from distrain.runs.records.replay import replay_reports
 from distrain.runs.run_file import ServiceMark, read_records, read_summary, write_spec
 from distrain.runs.summary import RunStatus, Summary, read_status
 from distrain.runs.writer import RunWriter
-from distrain.spec import JobSpec
-from distrain.storage import translated_errors
+from distrain.storage.outputs import translated_errors
 
 MOST_BYTES = 2**27
 """Of `metrics.jsonl`: more is not read into a process that serves others, too."""

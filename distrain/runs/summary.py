@@ -6,8 +6,8 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from distrain.jobs import Checkpoints, JobView, Record, record_of_model
-from distrain.run_paths import RunPaths
+from distrain.jobs.run_paths import RunPaths
+from distrain.jobs.view import Checkpoints, JobView, Record, record_of_model
 from distrain.runs.validation import read_outcome, write_json
 
 

@@ -7,8 +7,8 @@ from typing import Any
 
 from pydantic import BaseModel, TypeAdapter
 
-from distrain.jobs import Checkpoints, Record, record_from_json
-from distrain.storage import read_file, whole_file
+from distrain.jobs.view import Checkpoints, Record, record_from_json
+from distrain.storage.outputs import read_file, whole_file
 
 
 class _Restart(BaseModel):

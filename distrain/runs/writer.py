@@ -14,13 +14,13 @@ from typing import Any, Protocol
 
 from pydantic_core import to_json
 
-from distrain.jobs import AttemptStarted, JobView, Record
+from distrain.jobs.view import AttemptStarted, JobView, Record
 from distrain.runs.history import History
 from distrain.runs.places import RunPlace
 from distrain.runs.run_file import ServiceMark
 from distrain.runs.summary import RunStatus, Summary, summarise
 from distrain.runs.validation import write_json
-from distrain.storage import no_pipe, read_file, translated_errors, whole_file
+from distrain.storage.outputs import no_pipe, read_file, translated_errors, whole_file
 
 
 class RunWriter:

@@ -10,11 +10,11 @@ from typing import Any
 from distributed import Client, Scheduler, Security
 from distributed.comm.addressing import get_address_host
 
-from distrain.jobs import Assignment, Rendezvous
-from distrain.lifecycle import CheckpointGang, LaunchGang, StopGang, TakeStacks
+from distrain.jobs.assignment import Assignment, Rendezvous
+from distrain.jobs.spec.job import JobSpec
+from distrain.scheduler.lifecycle.messages import CheckpointGang, LaunchGang, StopGang, TakeStacks
 from distrain.scheduler.rendezvous import Stores
-from distrain.spec import JobSpec
-from distrain.worker import COMMAND_OP, rank_key, supervise
+from distrain.workers.supervisor import COMMAND_OP, rank_key, supervise
 
 
 @dataclass

@@ -4,10 +4,14 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from typing import Any
 
-from distrain.jobs import JobState, JobStatus, JobView, Slot, gpus_in, record_of_model, targets_in
-from distrain.lifecycle import AttemptFailure, Budgets, Job, Submit
-from distrain.progress import Collector
-from distrain.spec import JobSpec
+from distrain.jobs.assignment import Slot
+from distrain.jobs.spec.job import JobSpec
+from distrain.jobs.states import JobState
+from distrain.jobs.status import JobStatus, gpus_in, targets_in
+from distrain.jobs.view import JobView, record_of_model
+from distrain.runs.records.collector import Collector
+from distrain.scheduler.lifecycle.job import AttemptFailure, Job
+from distrain.scheduler.lifecycle.messages import Budgets, Submit
 from distrain.version import build
 
 

@@ -15,25 +15,14 @@ from distributed.protocol.pickle import dumps
 from tornado.ioloop import PeriodicCallback
 
 from distrain.errors import DistrainError
-from distrain.events import RankExited, RankFailed, from_json
-from distrain.jobs import JobState, JobStatus, JobView, Reason
-from distrain.lifecycle import (
-    Cancel,
-    CheckpointGang,
-    EndGang,
-    Instruction,
-    LaunchFailed,
-    LaunchGang,
-    Lifecycle,
-    Reported,
-    Stimulus,
-    StopGang,
-    TakeStacks,
-    Tick,
-    WorkerLeaving,
-    WorkersChanged,
-)
-from distrain.progress import Collector
+from distrain.jobs.events import RankExited, RankFailed, from_json
+from distrain.jobs.reasons import Reason
+from distrain.jobs.spec.job import JobSpec
+from distrain.jobs.spec.load import parse_spec
+from distrain.jobs.states import JobState
+from distrain.jobs.status import JobStatus
+from distrain.jobs.view import JobView
+from distrain.runs.records.collector import Collector
 from distrain.scheduler.gangs import Gangs
 from distrain.scheduler.job_view import (
     Tombstones,
@@ -45,9 +34,25 @@ from distrain.scheduler.job_view import (
     status_of,
     tombstone_of,
 )
-from distrain.spec import JobSpec, parse_spec
+from distrain.scheduler.lifecycle.lifecycle import Lifecycle
+from distrain.scheduler.lifecycle.messages import (
+    Cancel,
+    CheckpointGang,
+    EndGang,
+    Instruction,
+    LaunchFailed,
+    LaunchGang,
+    Reported,
+    Stimulus,
+    StopGang,
+    TakeStacks,
+    Tick,
+    WorkerLeaving,
+    WorkersChanged,
+)
 from distrain.version import build
-from distrain.worker import BUILD_OP, EVENT_OP, LEAVING_OP, NannyLeavePlugin, SupervisorPlugin
+from distrain.workers.supervisor import BUILD_OP, EVENT_OP, LEAVING_OP, SupervisorPlugin
+from distrain.workers.worker_shutdown import NannyLeavePlugin
 
 PLUGIN_NAME = "distrain-coordinator"
 TICK_MS = 100

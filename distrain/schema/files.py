@@ -25,7 +25,10 @@ from distrain.schema.messages import (
     write_text,
 )
 from distrain.schema.textproto import Field, parse, render
-from distrain.storage import is_remote, open_input, read_bytes, refuse_unfinished, whole_file
+from distrain.storage.inputs import open_input, read_bytes
+from distrain.storage.outputs import whole_file
+from distrain.storage.prefixes import refuse_unfinished
+from distrain.storage.urls import is_remote
 
 _log = logging.getLogger(__name__)
 

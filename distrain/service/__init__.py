@@ -1,1 +1,1 @@
-"""Jobs of many users on many clusters: kept in a database, reconciled, served over HTTP."""
+"""Jobs of many users on many clusters: API, database, reconciler, web page."""

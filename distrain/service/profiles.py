@@ -12,7 +12,8 @@ from urllib.parse import urlsplit
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from distrain.errors import ClusterError, DistrainError
-from distrain.storage import check_url, has_conditional_writes
+from distrain.storage.objects import has_conditional_writes
+from distrain.storage.urls import check_url
 
 NAME_PATTERN = r"^[a-z0-9]([a-z0-9-]{0,62}[a-z0-9])?$"
 Name = Annotated[str, Field(pattern=NAME_PATTERN)]

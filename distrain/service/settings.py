@@ -18,7 +18,7 @@ from distrain.service.profiles import (
     TlsFiles as TlsFiles,
     is_loopback,
 )
-from distrain.storage import is_remote
+from distrain.storage.urls import is_remote
 
 
 class Limits(SettingsSection):
@@ -225,7 +225,7 @@ def _merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any
 
 
 def _values_of(file: Path) -> dict[str, Any]:
-    from distrain.spec import parse_yaml
+    from distrain.jobs.spec.load import parse_yaml
 
     where = {"file": str(file)}
     try:

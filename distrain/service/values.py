@@ -91,7 +91,7 @@ class Job:
     reason: str | None = None
     message: str | None = None
     why_pending: str = ""
-    # its known figures, see `distrain.jobs.JobFigures`
+    # its known figures, see `distrain.jobs.status.JobFigures`
     progress: Mapping[str, Any] = field(default_factory=dict)
     observed_at_s: float | None = None  # when the scheduler was last heard about it
     started_at_s: float | None = None

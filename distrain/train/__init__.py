@@ -1,1 +1,1 @@
-"""The training of one rank: set-up, steps, evaluation, checkpoints, reports. Knows no Dask."""
+"""One rank's run: set-up, steps, evaluation, checkpoints, warm start."""

@@ -1,7 +1,7 @@
-"""The map of rooms in ARCHITECTURE.md, made from `.importlinter` and the rooms' docstrings.
+"""The table of packages in ARCHITECTURE.md, made from `.importlinter` and docstrings.
 
 python docs/_ext/architecture_map.py            fails where the file is stale
-python docs/_ext/architecture_map.py --write    replaces what stands between its markers
+python docs/_ext/architecture_map.py --write    replaces the text between its markers
 """
 
 import ast
@@ -53,32 +53,37 @@ def layers(contract: SectionProxy) -> list[list[str]]:
     return [re.split(r"\s*[|:]\s*", line) for line in _lines(contract, "layers")]
 
 
-def rooms() -> str:
-    """The rooms from top to bottom with the folders inside them, and the modules beside them."""
+def packages() -> str:
+    """Return the packages from top to bottom with their sub-packages, and single modules."""
     found = contracts()
     inside: dict[Path, list[str]] = {}
     for folder in _inner_folders(found):
         first_sentence(_module(folder))
         inside.setdefault(folder.parent, []).append(f"`{folder.name}`")
     rows = [
-        (str(number), f"`{name}`", first_sentence(_module(room)), ", ".join(inside.get(room, [])))
+        (
+            str(number),
+            f"`{name}`",
+            first_sentence(_module(package)),
+            ", ".join(inside.get(package, [])),
+        )
         for number, names in enumerate(layers(found["layers"]), 1)
         for name in names
-        for room in [PACKAGE / name]
-        if room.is_dir()
+        for package in [PACKAGE / name]
+        if package.is_dir()
     ]
     modules = [name for names in layers(found["layers"]) for name in names]
     beside = ", ".join(
         f"`{_shown(PACKAGE / name)}`" for name in modules if not (PACKAGE / name).is_dir()
     )
     return (
-        f"{table(('layer', 'room', 'its job', 'folders'), rows)}\n\n"
-        f"Modules by themselves, from top to bottom: {beside}."
+        f"{table(('layer', 'package', 'its job', 'sub-packages'), rows)}\n\n"
+        f"Single modules, from top to bottom: {beside}."
     )
 
 
-def walls() -> str:
-    """What each contract forbids to whom, a line each; those about layers share a line."""
+def rules() -> str:
+    """Return what each contract forbids to whom, one line each; those about layers share a line."""
     found = contracts().values()
     forbidding = [one for one in found if one["type"] == "forbidden"]
     others = [one["name"] for one in found if one["type"] != "forbidden"]
@@ -87,9 +92,9 @@ def walls() -> str:
     return "\n".join(f"- {line}" for line in lines)
 
 
-def made_anew(page: str) -> str:
+def regenerated(page: str) -> str:
     """The page with what is generated in it replaced."""
-    for name, text in (("rooms", rooms()), ("walls", walls())):
+    for name, text in (("packages", packages()), ("rules", rules())):
         pattern = re.compile(_BETWEEN.format(name=name), re.DOTALL)
         # Split, not substituted: the text may hold backslashes.
         pieces = pattern.split(page)
@@ -100,20 +105,20 @@ def made_anew(page: str) -> str:
     return page
 
 
-def without_walls(page: str) -> str:
+def without_rules(page: str) -> str:
     """The page without its list of contracts, whose sentences name modules."""
-    return re.sub(_BETWEEN.format(name="walls"), "", page, flags=re.DOTALL)
+    return re.sub(_BETWEEN.format(name="rules"), "", page, flags=re.DOTALL)
 
 
 def main(arguments: list[str]) -> int:
     """Check the page, or write it; returns the exit code."""
     page = PAGE.read_text(encoding="utf-8")
-    new = made_anew(page)
+    new = regenerated(page)
     if arguments == ["--write"]:
         PAGE.write_text(new, encoding="utf-8")
     elif new != page:
         print(
-            f"{PAGE.name} is not what .importlinter and the rooms' docstrings say: "
+            f"{PAGE.name} differs from .importlinter and the packages' docstrings: "
             "python docs/_ext/architecture_map.py --write"
         )
         return 1
@@ -121,14 +126,14 @@ def main(arguments: list[str]) -> int:
 
 
 def _inner_folders(found: dict[str, SectionProxy]) -> Iterator[Path]:
-    """Folders inside rooms by name, but those with a contract of layers in its order."""
-    for room in sorted(path.parent for path in PACKAGE.glob("*/__init__.py")):
-        contract = found.get(f"{room.name}-layers")
+    """Yield sub-packages by name; those with a contract of layers in its order."""
+    for package in sorted(path.parent for path in PACKAGE.glob("*/__init__.py")):
+        contract = found.get(f"{package.name}-layers")
         if contract is not None:
             order = [name for names in layers(contract) for name in names]
-            yield from (room / name for name in order if (room / name).is_dir())
+            yield from (package / name for name in order if (package / name).is_dir())
         else:
-            yield from sorted(path.parent for path in room.glob("*/__init__.py"))
+            yield from sorted(path.parent for path in package.glob("*/__init__.py"))
 
 
 def _module(path: Path) -> Path:

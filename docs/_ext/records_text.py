@@ -14,8 +14,8 @@ from markdown_pieces import code, table
 from distrain import client, errors
 from distrain.cli.interrupts import INTERRUPTED, TERMINATED
 from distrain.errors import DistrainError
-from distrain.events import EVENT_TYPES, PHASES
-from distrain.reasons import Reason
+from distrain.jobs.events import EVENT_TYPES, PHASES
+from distrain.jobs.reasons import Reason
 
 # Fields that mean the same wherever they stand and are not described again in each docstring.
 _COMMON = {

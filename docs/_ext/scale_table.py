@@ -28,8 +28,9 @@ _URL = re.compile(r"https://\S+?(?=[,;]? |$|[,;])")
 
 def steps(machine_name: str, ranks: Sequence[int] = RANKS, widths: Sequence[int] = WIDTHS) -> str:
     """A row for each number of ranks and width, and one for replicated tables on most ranks."""
-    from distrain.train.data import check_inputs
-    from distrain.train.planning import load_machine, plan_scale
+    from distrain.train.data.inputs import check_inputs
+    from distrain.train.planning.machine_file import load_machine
+    from distrain.train.planning.scale_plan import plan_scale
 
     machine = load_machine(machine_name)
     cases = [(width, number, "auto") for width in widths for number in ranks]
@@ -70,8 +71,8 @@ def write_zeros(folder: Path) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
+    from distrain.prep.synthetic.draw import CATEGORIES
     from distrain.schema import criteo_schema
-    from distrain.synth.draw import CATEGORIES
 
     schema = criteo_schema({column.name: column.cardinality(1.0) for column in CATEGORIES})
     schema.save(folder / "schema.pbtxt")
@@ -82,8 +83,8 @@ def write_zeros(folder: Path) -> None:
 
 def job(folder: str, width: int, ranks: int, placement: str) -> Any:
     """The preset, with as many rows for each rank."""
-    from distrain.spec import parse_spec
-    from distrain.spec.presets import criteo_mlp
+    from distrain.jobs.spec import parse_spec
+    from distrain.jobs.spec.presets import criteo_mlp
 
     document = criteo_mlp(folder).model_dump(mode="json")
     document["data"]["valid"] = []
@@ -96,7 +97,7 @@ def job(folder: str, width: int, ranks: int, placement: str) -> Any:
 
 def numbers() -> str:
     """A row for each field: the machines' values, and where they are from."""
-    from distrain.train.planning import load_machine
+    from distrain.train.planning.machine_file import load_machine
 
     machines = [load_machine(name) for name in MACHINES]
     rows = []

@@ -6,7 +6,8 @@ from typing import Any
 
 from markdown_pieces import code, first_sentence_capital, table
 
-from distrain.service.api import CODES, openapi_document
+from distrain.service.api.app import openapi_document
+from distrain.service.api.problems import CODES
 
 
 def calls() -> str:

@@ -7,10 +7,10 @@ from markdown_pieces import code, table
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from distrain.spec import JobSpec
-from distrain.spec.fields import Section
-from distrain.spec.models import ModelSpec
-from distrain.spec.tasks import SharingSpec, TaskSpec
+from distrain.jobs.spec import JobSpec
+from distrain.jobs.spec.fields import Section
+from distrain.jobs.spec.models.kinds import ModelSpec
+from distrain.jobs.spec.tasks import SharingSpec, TaskSpec
 
 _KINDS = get_args(get_args(ModelSpec)[0])
 _OF_MODELS = {

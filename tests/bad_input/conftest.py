@@ -10,7 +10,7 @@ from small_jobs import CARDINALITIES, small_document
 from threads_as_cluster import client as client
 from yaml import safe_dump
 
-import distrain.cluster
+import distrain.workers
 from distrain.schema import criteo_schema
 
 
@@ -37,8 +37,9 @@ def job(prepared: Path) -> Path:
 @pytest.fixture(scope="session")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A saved model, untrained."""
-    from distrain.models import build_model, save_model
-    from distrain.spec import MlpSpec
+    from distrain.jobs.spec import MlpSpec
+    from distrain.models import build_model
+    from distrain.models.saved import save_model
 
     schema, spec = criteo_schema(CARDINALITIES), MlpSpec(embedding_dim=4, hidden=(8,))
     folder = tmp_path_factory.mktemp("saved") / "model"
@@ -54,7 +55,7 @@ def cluster_here(client: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     def open_cluster(*_: Any) -> Iterator[Any]:
         yield client
 
-    monkeypatch.setattr(distrain.cluster, "open_cluster", open_cluster)
+    monkeypatch.setattr(distrain.workers, "open_cluster", open_cluster)
 
 
 @pytest.fixture

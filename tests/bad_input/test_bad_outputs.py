@@ -10,7 +10,7 @@ import pytest
 from damaged import assert_nothing_left, assert_one_screen, changed, tell
 from small_jobs import distrain_command, run_distrain
 
-from distrain.synth import SynthRequest, generate
+from distrain.prep.synthetic.generate import SynthRequest, generate
 
 pytestmark = pytest.mark.usefixtures("undrawn")
 
@@ -104,7 +104,7 @@ def test_a_full_disk_does_not_hide_why_the_job_failed(
     changed("label", 0.5)(prepared / "train" / "part-0.parquet")
     # What the end of a job makes room for, others take.
     full = lambda _: leave_room(tiny_disk, 0, "more")  # noqa: E731
-    monkeypatch.setattr("distrain.running.run._release_place", full)
+    monkeypatch.setattr("distrain.launch.run._release_place", full)
     done = tell(capsys, "train", job, "--run-dir", tiny_disk / "run")
     assert_one_screen(done, 100, "'label' is 0.5", "reason: DataError")
     assert f"{FULL}\n  path: {tiny_disk / 'run' / 'summary.json'}" in done.stdout

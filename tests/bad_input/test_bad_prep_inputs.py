@@ -20,8 +20,8 @@ from damaged import (
     write_rows,
 )
 
-from distrain.schema import CATEGORICAL, CONTINUOUS
-from distrain.synth import SynthRequest, generate
+from distrain.prep.synthetic.generate import SynthRequest, generate
+from distrain.schema.criteo import CATEGORICAL, CONTINUOUS
 
 pytestmark = pytest.mark.usefixtures("cluster_here")
 

@@ -6,7 +6,7 @@ import pytest
 from torch.distributed import HashStore
 
 from benchmarks import agreement as bench
-from distrain.checkpoint import RankStore
+from distrain.train.checkpoint import RankStore
 
 
 def clients(num_ranks):

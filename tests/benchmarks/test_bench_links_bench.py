@@ -13,8 +13,7 @@ from benchmarks.bench_links_bench.result import (
     table,
 )
 from benchmarks.bench_links_bench.throttles import Throttle
-from distrain.bench import Bench, Measure
-from distrain.bench.document import Step
+from distrain.diagnostics.bench.document import Bench, Measure, Step
 
 CAP = 100e6 / 8
 

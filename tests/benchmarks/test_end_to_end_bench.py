@@ -12,9 +12,9 @@ import pytest
 import torch
 
 from benchmarks.end_to_end_bench import notebooks, result, rows, syncs, watching
-from distrain.events import EvaluationDone, RankFinished, StepsDone, TrainingStarted
+from distrain.jobs.events import EvaluationDone, RankFinished, StepsDone, TrainingStarted
+from distrain.jobs.spec import parse_spec
 from distrain.metrics import BinaryMetrics
-from distrain.spec import parse_spec
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 MADE = {"rows": 50_000_000, "valid_rows": 5, "table_rows": 9, "bayes_auc": 0.8, "size_bytes": 7}

@@ -19,8 +19,7 @@ from benchmarks.plan_scale_bench.machine import (
     machine_document,
 )
 from benchmarks.plan_scale_bench.result import Case, document, table
-from distrain.train.planning import load_machine
-from distrain.train.planning.machine_file import machine_of
+from distrain.train.planning.machine_file import load_machine, machine_of
 
 WHY_NOT = hosts.why_not()
 

@@ -5,9 +5,10 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from benchmarks.step_bench import contender, dense, roofline
+from distrain.jobs.spec import DcnV2Spec, DlrmSpec, MlpSpec
 from distrain.models import build_model
-from distrain.schema import CATEGORICAL, criteo_schema
-from distrain.spec import DcnV2Spec, DlrmSpec, MlpSpec
+from distrain.schema import criteo_schema
+from distrain.schema.criteo import CATEGORICAL
 
 ROWS = 8
 

@@ -5,8 +5,8 @@ import math
 import pytest
 from made_documents import PHASE_SECONDS, curve, job, rank
 
-from distrain.events import PHASES
-from distrain.pages.figure_data import (
+from distrain.jobs.events import PHASES
+from distrain.scheduler.dashboard.figure_data import (
     gpu_columns,
     memory_columns,
     phase_columns,
@@ -17,7 +17,7 @@ from distrain.pages.figure_data import (
     train_series,
     valid_series,
 )
-from distrain.pages.job_text import (
+from distrain.scheduler.dashboard.job_text import (
     headline,
     job_columns,
     job_options,

@@ -8,12 +8,8 @@ from bokeh.models import ColumnDataSource
 from hypothesis import given, strategies as st
 from made_documents import MadeDocuments, job
 
-from distrain.pages.panel import (
-    KEPT_POINTS,
-    bring_up_to_date,
-    extend,
-)
-from distrain.pages.watching import Watch, pick
+from distrain.scheduler.dashboard.panel import KEPT_POINTS, bring_up_to_date, extend
+from distrain.scheduler.dashboard.watching import Watch, pick
 
 CELLS = st.lists(st.integers(0, 2), max_size=4)
 

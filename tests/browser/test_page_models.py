@@ -12,8 +12,8 @@ from bokeh.document.events import DocumentPatchedEvent
 from bokeh.models import ColumnDataSource, DataTable, GlyphRenderer
 from made_documents import MadeDocuments, job
 
-from distrain.pages.page import TrainingPage
-from distrain.pages.watching import Watch
+from distrain.scheduler.dashboard.page import TrainingPage
+from distrain.scheduler.dashboard.watching import Watch
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import pytest
 from browser_tab import PATIENCE_S
 from kept_runs import finished_view, keep_run, records_of
 
-from distrain.report.run_page import write_report
+from distrain.runs.report.run_page import write_report
 
 BROKEN_WORDS = """() => {
   const broken = [], walk = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);

@@ -13,7 +13,7 @@ from browser_tab import Tab
 from dask_world import free_port
 from waiting import until
 
-from distrain.pages.dask_dashboard import INDIVIDUAL_PREFIX
+from distrain.scheduler.dashboard.dask_dashboard import INDIVIDUAL_PREFIX
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
 

@@ -7,8 +7,7 @@ import pytest
 from distributed import Scheduler
 from tornado.httpclient import AsyncHTTPClient
 
-from distrain.pages import install_pages
-from distrain.pages.dask_dashboard import INDIVIDUAL_PREFIX, PAGE_URL
+from distrain.scheduler.dashboard.dask_dashboard import INDIVIDUAL_PREFIX, PAGE_URL, install_pages
 
 
 async def fetch(url: str) -> str:

@@ -21,7 +21,8 @@ from waiting import until
 from distrain.cli.jobs.server import default_server
 from distrain.cli.main import cli
 from distrain.cli.runs.logs import lines_of
-from distrain.client import Client, servers_file
+from distrain.client import Client
+from distrain.client.credentials import servers_file
 from distrain.errors import DistrainError
 from distrain.service.settings import ClusterProfile
 from distrain.service.values import Quota, Role

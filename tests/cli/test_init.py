@@ -11,13 +11,15 @@ from small_jobs import write_prepared
 
 from distrain.cli.training.init import command
 from distrain.errors import OutputError, SpecError
+from distrain.jobs.spec import load_spec, parse_spec
+from distrain.jobs.spec.fitting import TableFacts
+from distrain.jobs.spec.presets import MODELS, PRESETS, job_for
 from distrain.jobs.states import JobState
-from distrain.models import blueprint_of
-from distrain.partition import column_moments, read_footers
+from distrain.launch.inline import run_inline
+from distrain.loader.partition.footers import read_footers
+from distrain.loader.partition.scanning import column_moments
+from distrain.models.build import blueprint_of
 from distrain.schema import ColumnSchema, Schema
-from distrain.spec import MODELS, TableFacts, job_for, load_spec, parse_spec
-from distrain.spec.presets import PRESETS
-from distrain.submission.inline import run_inline
 
 
 def test_presets_and_the_default_train_as_written(tmp_path: Path) -> None:
@@ -150,7 +152,7 @@ def test_moments_are_weighted_exact_and_of_some_row_groups(
     pq.write_table(pa.table(rows), tmp_path / "a.parquet", row_group_size=2)
     table = read_footers(str(tmp_path), Schema(columns))
     for sampled, taken in ((6, slice(None)), (3, [0, 1, 4, 5])):
-        monkeypatch.setattr("distrain.partition.scanning._SAMPLED_ROWS", sampled)
+        monkeypatch.setattr("distrain.loader.partition.scanning._SAMPLED_ROWS", sampled)
         repeated = np.repeat(price[taken], counts[taken].astype(int))
         (mean, std) = column_moments(table, ["price"], "counts")["price"]
         assert mean == pytest.approx(repeated.mean(), abs=1e-6)

@@ -11,9 +11,10 @@ from small_jobs import CARDINALITIES, write_prepared
 from waiting import until
 
 from distrain.cli.interrupts import INTERRUPTED, TERMINATED
-from distrain.models import build_model, save_model
+from distrain.jobs.spec import MlpSpec
+from distrain.models import build_model
+from distrain.models.saved import save_model
 from distrain.schema import criteo_schema
-from distrain.spec import MlpSpec
 
 MANY = 200
 """Links to one small file: more than a command can read before it hears the signal."""
@@ -95,8 +96,9 @@ def test_a_signal_ends_a_command_behind_the_import_that_it_meets(tmp_path: Path)
         "except BaseException:\n    raise ImportError('it is not installed')\n"
     )
     code = (
-        "import importlib, distrain.doctor; from distrain.cli.main import main; "
-        "distrain.doctor.check_machine = lambda *_: importlib.import_module('slow_module') "
+        "import importlib; from distrain.cli.main import main; "
+        "from distrain.diagnostics.doctor import machine; "
+        "machine.check_machine = lambda *_: importlib.import_module('slow_module') "
         "and __import__('threading').Event().wait(); main(['doctor'])"
     )
     path = f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}"

@@ -20,13 +20,14 @@ from distrain.cli.main import cli
 from distrain.cli.options import SCHEDULER_VARIABLE
 from distrain.cli.outcome import how_to_follow
 from distrain.errors import ClusterError, InputError, JobCancelled
+from distrain.jobs.run_paths import RunPaths
+from distrain.jobs.spec import load_spec
 from distrain.jobs.states import JobState
 from distrain.jobs.status import JobStatus, find_job
 from distrain.jobs.view import Checkpoints, JobView, Restart
-from distrain.run_paths import RunPaths
-from distrain.runs import open_run, read_summary, take_over_run
-from distrain.spec import load_spec
-from distrain.submission.handle import JobHandle
+from distrain.launch.job_handle import JobHandle
+from distrain.runs.recorder import open_run, take_over_run
+from distrain.runs.run_file import read_summary
 
 
 @pytest.fixture(scope="module")
@@ -174,7 +175,7 @@ def test_what_cannot_be_detached_is_refused_before_anything_is_made(
     def unreachable(address: str) -> None:
         raise ClusterError(f"cannot reach {address}")
 
-    monkeypatch.setattr("distrain.cluster.sources.connect", unreachable)
+    monkeypatch.setattr("distrain.workers.sources.connect", unreachable)
     done = run(*words, "--scheduler", "tcp://127.0.0.1:9")
     assert isinstance(done.exception, ClusterError)
     assert not (tmp_path / "run" / "run.json").exists()

@@ -150,8 +150,8 @@ def _hostile_run(root: Path) -> Path:
     """A run whose spec, log and summary were written by somebody who means ill."""
     from small_jobs import small_document
 
-    from distrain.runs import open_run
-    from distrain.spec import parse_spec
+    from distrain.jobs.spec import parse_spec
+    from distrain.runs.recorder import open_run
 
     document = {**small_document(root / "data"), "tags": {"team": HOSTILE}}
     with open_run(root, parse_spec(document), "hostile-1") as recorder:

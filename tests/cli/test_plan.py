@@ -9,7 +9,7 @@ from small_jobs import small_document, write_prepared
 
 from distrain.cli.main import cli
 from distrain.errors import DataError, SpecError
-from distrain.spec import parse_spec
+from distrain.jobs.spec import parse_spec
 from distrain.train.data.inputs import check_inputs
 
 

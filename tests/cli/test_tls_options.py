@@ -10,8 +10,8 @@ from click.testing import CliRunner
 from distributed import Security
 
 from distrain.cli.options import tls_options
-from distrain.cluster import connect
 from distrain.errors import ClusterError
+from distrain.workers.sources import connect
 
 
 @click.command()

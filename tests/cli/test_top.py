@@ -19,9 +19,9 @@ from distrain.cli.top import dashboard, live
 from distrain.cli.top.dashboard import Dashboard, dashboard_of
 from distrain.cli.top.live import chosen, moved
 from distrain.cli.top.view import largest_shares, screen
-from distrain.cluster import TOKEN_VARIABLE
 from distrain.errors import ClusterError, InputError
-from distrain.lifecycle.messages import Cancel
+from distrain.scheduler.lifecycle.messages import Cancel
+from distrain.workers.secrets import TOKEN_VARIABLE
 
 
 async def run(*args: object) -> str:

@@ -12,12 +12,9 @@ import pytest
 from fake_kube import make_certificate
 from scripted_service import Reply, ScriptedService
 
-from distrain.client import (
-    Client,
+from distrain.client import Client, Retries, ServiceError, ServiceUnavailable
+from distrain.client.credentials import (
     Login,
-    Retries,
-    ServiceError,
-    ServiceUnavailable,
     find_login,
     parse_address,
     servers_file,

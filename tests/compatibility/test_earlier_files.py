@@ -13,10 +13,11 @@ from click.testing import CliRunner
 import distrain
 from distrain import Dataset, Loader
 from distrain.cli.main import cli
-from distrain.run_paths import RunPaths
-from distrain.runs import read_records, read_summary
+from distrain.jobs.run_paths import RunPaths
+from distrain.runs.run_file import read_records, read_summary
 from distrain.service.settings import Settings
-from distrain.service.store import JobFilter, migrate, open_store
+from distrain.service.store.listing import JobFilter
+from distrain.service.store.store import migrate, open_store
 
 HERE = Path(__file__).parent
 

@@ -14,8 +14,8 @@ from service_processes import end_cluster, serving
 from small_jobs import small_document, write_prepared
 from waiting import until
 
-from distrain.cluster import read_started
 from distrain.version import build
+from distrain.workers.cluster_file import read_started
 
 pytestmark = [pytest.mark.slow, pytest.mark.release, pytest.mark.timeout(1500)]
 

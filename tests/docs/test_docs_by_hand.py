@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from small_jobs import distrain_command
 
-from distrain.run_paths import RunPaths
+from distrain.jobs.run_paths import RunPaths
 
 ROOT = Path(__file__).parents[2]
 

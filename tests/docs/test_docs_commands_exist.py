@@ -8,7 +8,7 @@ import click
 import pytest
 
 from distrain.cli.main import COMMANDS, cli
-from distrain.spec import parse_spec
+from distrain.jobs.spec import parse_spec
 
 ROOT = Path(__file__).resolve().parents[2]
 MINIMAL_SPECS = [

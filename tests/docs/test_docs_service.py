@@ -12,7 +12,7 @@ import pytest
 import yaml
 from service_processes import Serve, end_cluster, serving
 
-from distrain.run_paths import RunPaths
+from distrain.jobs.run_paths import RunPaths
 
 PAGE = Path(__file__).parents[2] / "docs" / "service.md"
 ADDRESS = "http://127.0.0.1:8686"

@@ -10,22 +10,23 @@ from typing import get_args
 
 import pytest
 
-from distrain import etl, events
+from distrain import prep
 from distrain.cli.main import COMMANDS
-from distrain.cluster import ClusterRequest
-from distrain.cluster.sources import SOURCES
-from distrain.embeddings.kernels import cpu
-from distrain.etl.operators import DOCUMENT_KEYS, OPERATORS
-from distrain.events import EVENT_TYPES
-from distrain.jobs import Record
+from distrain.jobs import events
+from distrain.jobs.events import EVENT_TYPES
+from distrain.jobs.optimizers import OPTIMIZERS, UPDATE_RULES, OptimizerKind
+from distrain.jobs.spec import JobSpec, ModelSpec
+from distrain.jobs.spec.data import READERS
+from distrain.jobs.view import Record
 from distrain.metrics import BinaryReport
+from distrain.models.embeddings.kernels import cpu
 from distrain.models.zoo import MODELS
-from distrain.optimizers import OPTIMIZERS, UPDATE_RULES, OptimizerKind
-from distrain.runs import Summary
+from distrain.prep.operators import DOCUMENT_KEYS, OPERATORS
+from distrain.runs.sinks.choosing import SINKS
+from distrain.runs.summary import Summary
 from distrain.service.clusters.choosing import LAUNCHERS
 from distrain.service.profiles import TRAITS, ClusterKind
-from distrain.sinks.choosing import SINKS
-from distrain.spec import READERS, JobSpec, ModelSpec
+from distrain.workers.sources import SOURCES, ClusterRequest
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -88,7 +89,7 @@ def test_optimizers_have_one_table():
 
 def test_operators_have_one_table_and_all_are_shown():
     assert {operator.kind for operator in OPERATORS.values()} == set(OPERATORS)
-    assert {operator.__name__ for operator in OPERATORS.values()} <= set(vars(etl))
+    assert {operator.__name__ for operator in OPERATORS.values()} <= set(prep._MODULES)
 
 
 def test_keys_of_operators_are_in_the_table_of_the_page(sources):

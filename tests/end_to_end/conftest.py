@@ -5,7 +5,7 @@ import pytest
 from distributed import Client
 from small_jobs import write_prepared
 
-from distrain.cluster import local_cluster
+from distrain.workers.local import local_cluster
 
 
 @pytest.fixture(scope="session")

@@ -12,8 +12,8 @@ from waiting import until
 from yaml import safe_dump
 
 from distrain.cli.interrupts import INTERRUPTED
-from distrain.cluster import connect
-from distrain.submission.handle import list_jobs
+from distrain.launch.job_handle import list_jobs
+from distrain.workers.sources import connect
 
 pytestmark = pytest.mark.slow
 ENDLESS = ("--set", "train.max_steps=1000000", "--set", "train.epochs=1000000")

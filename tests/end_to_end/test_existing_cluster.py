@@ -11,11 +11,11 @@ from dask_world import DaskWorld
 from small_jobs import is_running, make_spec, run_distrain, small_document
 from yaml import safe_dump
 
-from distrain.cluster import connect
 from distrain.jobs.states import JobState
 from distrain.jobs.view import JobView
+from distrain.launch.job_handle import JobHandle
 from distrain.scheduler.plugin import PLUGIN_NAME
-from distrain.submission.handle import JobHandle
+from distrain.workers.sources import connect
 
 
 @pytest.fixture

@@ -15,10 +15,10 @@ from distributed import Client
 from small_jobs import distrain_command, make_spec, small_document
 from yaml import safe_dump
 
+from distrain.jobs.run_paths import new_job_id
+from distrain.jobs.spec import JobSpec
 from distrain.jobs.states import JobState
-from distrain.run_paths import new_job_id
-from distrain.spec import JobSpec
-from distrain.submission.handle import JobHandle
+from distrain.launch.job_handle import JobHandle
 
 # Long enough that only the failure can end it, and a failure ends it.
 ENDLESS = (

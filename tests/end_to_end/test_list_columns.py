@@ -9,16 +9,16 @@ import pytest
 import torch
 from distributed import Client
 
-from distrain.batch import Batch, Ragged
+from distrain.jobs.run_paths import new_job_id
+from distrain.jobs.spec import JobSpec, parse_spec
 from distrain.jobs.states import JobState
 from distrain.jobs.view import Record
+from distrain.launch.inline import run_inline
+from distrain.launch.job_handle import JobHandle, raise_for_state
+from distrain.loader.batch import Batch, Ragged
 from distrain.models import load_model
-from distrain.run_paths import new_job_id
+from distrain.predict.prediction import PredictRequest, predict
 from distrain.schema import ColumnSchema, Schema, Tags
-from distrain.scoring import PredictRequest, predict
-from distrain.spec import JobSpec, parse_spec
-from distrain.submission.handle import JobHandle, raise_for_state
-from distrain.submission.inline import run_inline
 
 NUM_TAGS, ROWS = 40, {"train": 6_000, "valid": 3_000}
 IDS = (Tags.CATEGORICAL,)

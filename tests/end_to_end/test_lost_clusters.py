@@ -13,13 +13,14 @@ from small_jobs import distrain_command, make_spec, run_distrain, small_document
 from waiting import until
 from yaml import safe_dump
 
-from distrain.cluster import connect
+from distrain.jobs.run_paths import RunPaths
+from distrain.jobs.spec import JobSpec
 from distrain.jobs.states import JobState
 from distrain.jobs.view import AttemptStarted, JobView
-from distrain.run_paths import RunPaths
-from distrain.runs import open_run, read_records
-from distrain.spec import JobSpec
-from distrain.submission.handle import JobHandle
+from distrain.launch.job_handle import JobHandle
+from distrain.runs.recorder import open_run
+from distrain.runs.run_file import read_records
+from distrain.workers.sources import connect
 
 LONG = (
     "train.epochs=1000",

@@ -7,11 +7,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from distrain.jobs.spec import parse_spec
 from distrain.jobs.view import Record
+from distrain.launch.inline import run_inline
+from distrain.launch.job_handle import raise_for_state
 from distrain.schema import ColumnSchema, Schema, Tags
-from distrain.spec import parse_spec
-from distrain.submission.handle import raise_for_state
-from distrain.submission.inline import run_inline
 
 NUM_ITEMS, LATELY = 30, 4
 ROWS = {"train": 30_000, "valid": 8_000}

@@ -11,7 +11,7 @@ import pytest
 from distributed import Client, LocalCluster
 
 from distrain import fit
-from distrain.etl import FeatureConfig, PrepRequest, prepare
+from distrain.prep import FeatureConfig, PrepRequest, prepare
 
 pytestmark = pytest.mark.slow
 

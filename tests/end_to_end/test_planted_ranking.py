@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from distrain import fit
-from distrain.batch import Batch
+from distrain.loader.batch import Batch
 from distrain.metrics.ranking import top_items
 from distrain.models import load_model
 from distrain.models.zoo.two_tower import tower_vectors

@@ -12,7 +12,7 @@ from small_jobs import small_document
 from waiting import until
 from yaml import safe_dump
 
-from distrain.cluster import connect
+from distrain.workers.sources import connect
 
 SECURITY_PAGE = Path(__file__).parents[2] / "docs" / "security.md"
 LOOPBACK = "127.0.0.1"

@@ -12,12 +12,12 @@ from distributed import Client
 from safetensors.numpy import load_file
 from small_jobs import is_running, make_spec
 
+from distrain.jobs.run_paths import RunPaths, new_job_id
+from distrain.jobs.spec import JobSpec
 from distrain.jobs.states import JobState
 from distrain.jobs.view import AttemptStarted, JobView, Record
-from distrain.run_paths import RunPaths, new_job_id
-from distrain.runs import RunRecorder, open_run
-from distrain.spec import JobSpec
-from distrain.submission.handle import JobHandle
+from distrain.launch.job_handle import JobHandle
+from distrain.runs.recorder import RunRecorder, open_run
 
 SOME_STEPS = (
     "train.epochs=20",

@@ -6,10 +6,10 @@ import pytest
 from distributed import Client
 from small_jobs import make_spec
 
+from distrain.jobs.run_paths import new_job_id
 from distrain.jobs.view import JobView, Record
-from distrain.run_paths import new_job_id
-from distrain.submission.handle import JobHandle, raise_for_state
-from distrain.submission.inline import run_inline
+from distrain.launch.inline import run_inline
+from distrain.launch.job_handle import JobHandle, raise_for_state
 
 STEPS = 50
 

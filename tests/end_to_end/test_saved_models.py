@@ -21,13 +21,14 @@ from small_jobs import (
 from wording import Wording
 from yaml import safe_dump
 
-from distrain.batch import Batch
 from distrain.cli.main import cli
-from distrain.cluster import local_cluster
 from distrain.errors import DataError, OutputError
+from distrain.loader.batch import Batch
 from distrain.models import load_model
-from distrain.schema import CATEGORICAL, CONTINUOUS
-from distrain.scoring import PredictRequest, pieces, predict
+from distrain.predict import pieces
+from distrain.predict.prediction import PredictRequest, predict
+from distrain.schema.criteo import CATEGORICAL, CONTINUOUS
+from distrain.workers.local import local_cluster
 
 
 def run_distrain(*words: object) -> Result:

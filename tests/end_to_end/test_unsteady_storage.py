@@ -13,12 +13,12 @@ from safetensors.numpy import load_file
 from small_jobs import make_spec
 from unsteady_proxy import UnsteadyProxy, unsteady
 
-from distrain.cluster import local_cluster
+from distrain.jobs.run_paths import RunPaths, new_job_id
 from distrain.jobs.states import JobState
 from distrain.jobs.view import JobView
-from distrain.run_paths import RunPaths, new_job_id
-from distrain.runs import open_run
-from distrain.submission.handle import JobHandle
+from distrain.launch.job_handle import JobHandle
+from distrain.runs.recorder import open_run
+from distrain.workers.local import local_cluster
 
 pytestmark = pytest.mark.release  # `tests/loader/test_waiting_for_storage.py` holds the laws
 

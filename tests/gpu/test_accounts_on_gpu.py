@@ -7,11 +7,11 @@ import pytest
 import torch
 from small_jobs import make_spec, write_prepared
 
-from distrain.events import PHASES
+from distrain.jobs.events import PHASES
 from distrain.jobs.view import JobView
-from distrain.runs import open_run
-from distrain.submission.handle import raise_for_state
-from distrain.submission.inline import run_inline
+from distrain.launch.inline import run_inline
+from distrain.launch.job_handle import raise_for_state
+from distrain.runs.recorder import open_run
 from distrain.train.timing.phases import PhaseClock, device_clock
 
 pytestmark = [

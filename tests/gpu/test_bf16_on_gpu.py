@@ -9,11 +9,12 @@ import pytest
 from devices import on_gpu
 from small_jobs import make_spec
 
-from distrain.schema import CATEGORICAL, criteo_schema
-from distrain.submission.handle import raise_for_state
-from distrain.submission.inline import run_inline
-from distrain.synth.draw import CATEGORIES, CHUNK_ROWS, DrawnFeatures, draw_features
-from distrain.synth.planted import PlantedModel, Truth, probabilities
+from distrain.launch.inline import run_inline
+from distrain.launch.job_handle import raise_for_state
+from distrain.prep.synthetic.draw import CATEGORIES, CHUNK_ROWS, DrawnFeatures, draw_features
+from distrain.prep.synthetic.planted import PlantedModel, Truth, probabilities
+from distrain.schema import criteo_schema
+from distrain.schema.criteo import CATEGORICAL
 
 SEED, SCALE, CLICK_RATE = 0, 0.001, 0.25
 CHUNKS = {"train": 4, "valid": 1}

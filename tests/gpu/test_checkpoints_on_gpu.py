@@ -8,11 +8,11 @@ from checkpoint_states import read_all, save_together
 from click_models import batches_for, model_over
 from devices import on_gpu
 
-from distrain.checkpoint import CheckpointDir, TrainingState
-from distrain.checkpoint.manifest import from_document
-from distrain.embeddings import EmbeddingCollection, TableColumn
+from distrain.jobs.spec import TrainSpec
 from distrain.models.blocks.mlp import MLPBlock
-from distrain.spec import TrainSpec
+from distrain.models.embeddings import EmbeddingCollection, TableColumn
+from distrain.train.checkpoint import CheckpointDir, TrainingState
+from distrain.train.checkpoint.manifest import from_document
 from distrain.train.step.step import TrainStep
 from distrain.train.timing.phases import PhaseClock
 

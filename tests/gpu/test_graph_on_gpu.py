@@ -5,9 +5,9 @@ import torch
 from click_models import batches_for, model_over
 from devices import no_waiting
 
-from distrain.embeddings import EmbeddingCollection, TableColumn
+from distrain.jobs.spec import TrainSpec
 from distrain.models.blocks.mlp import MLPBlock
-from distrain.spec import TrainSpec
+from distrain.models.embeddings import EmbeddingCollection, TableColumn
 from distrain.train.step.device_metrics import DeviceMetrics
 from distrain.train.step.graphed_step import WARM_UP_STEPS, GraphedStep
 from distrain.train.step.step import TrainStep

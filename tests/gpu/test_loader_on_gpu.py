@@ -14,9 +14,9 @@ import pytest
 import torch
 from devices import no_waiting
 
-from distrain.batch import Batch
 from distrain.errors import DataError
 from distrain.loader import Dataset, Loader
+from distrain.loader.batch import Batch
 from distrain.loader.delivery.cuda_streams import CudaStreams, resolve_device
 from distrain.loader.filling.batch_memory import _low_half
 from distrain.schema import ColumnSchema, Schema, Tags

@@ -16,9 +16,9 @@ from device_operators import assert_as_arrow, columns
 from distributed import Client, LocalCluster
 from hypothesis import given, settings
 
-from distrain.cluster import count_gpus
-from distrain.etl import PrepRequest, prepare
-from distrain.etl.on_cudf import RunOnCudf
+from distrain.prep import PrepRequest, prepare
+from distrain.prep.on_cudf import RunOnCudf
+from distrain.workers.local import count_gpus
 
 pytestmark = [
     pytest.mark.gpu,

@@ -8,7 +8,7 @@ from devices import HAS_GPU, on_gpu
 from rank_processes import HeldRank, assignment_of
 from small_jobs import make_spec, write_prepared
 
-from distrain.embeddings.kernels import on_torch as kernels_torch
+from distrain.models.embeddings.kernels import on_torch as kernels_torch
 from distrain.train.rank.failures import explain_failure
 
 LIMIT_BYTES = 256 * 2**20
@@ -30,7 +30,7 @@ def test_who_asked_for_too_much_is_named_and_what_to_do(device: str) -> None:
     first, asker, hint = failure.message.splitlines()[-3:]
     assert failure.message.startswith("rank 3: ")
     assert "tried to allocate" in first.lower()
-    assert asker.startswith("  asked for by: distrain/embeddings/kernels/on_torch.py:")
+    assert asker.startswith("  asked for by: distrain/models/embeddings/kernels/on_torch.py:")
     assert "in gather: rows = weight.index_select(0, keys)" in asker
     assert "train.micro_batches" in hint
 

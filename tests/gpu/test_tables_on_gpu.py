@@ -6,9 +6,9 @@ from click_models import batches_for, model_over
 from devices import no_waiting, on_gpu
 from kernel_cases import check_sums_in_pieces
 
-from distrain.embeddings import EmbeddingCollection, SparseOptimizer, TableColumn
+from distrain.jobs.spec import TrainSpec
 from distrain.models.blocks.mlp import MLPBlock
-from distrain.spec import TrainSpec
+from distrain.models.embeddings import EmbeddingCollection, SparseOptimizer, TableColumn
 from distrain.train.step.open_report import OpenReport
 from distrain.train.step.routing import Routed
 from distrain.train.step.step import TrainStep

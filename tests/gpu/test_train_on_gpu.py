@@ -6,11 +6,11 @@ import pytest
 import torch
 from small_jobs import make_spec, write_prepared
 
-from distrain.cluster import count_gpus, local_cluster
 from distrain.jobs.view import JobView, Record
-from distrain.submission.handle import JobHandle, raise_for_state
-from distrain.submission.inline import run_inline
+from distrain.launch.inline import run_inline
+from distrain.launch.job_handle import JobHandle, raise_for_state
 from distrain.train.step.graphed_step import CudaStepGraph
+from distrain.workers.local import count_gpus, local_cluster
 
 pytestmark = [
     pytest.mark.gpu,

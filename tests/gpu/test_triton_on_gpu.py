@@ -12,8 +12,8 @@ from triton_cases import (
     twins,
 )
 
-from distrain.embeddings import EmbeddingCollection, SparseOptimizer, TableColumn
-from distrain.embeddings.fixed import FixedTables
+from distrain.models.embeddings import EmbeddingCollection, SparseOptimizer, TableColumn
+from distrain.models.embeddings.fixed_shape import FixedTables
 
 pytestmark = [
     pytest.mark.gpu,

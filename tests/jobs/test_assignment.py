@@ -4,9 +4,8 @@ import pytest
 from hypothesis import given, strategies as st
 
 from distrain.errors import SpecError
-from distrain.jobs import World
-from distrain.jobs.assignment import Assignment, Rendezvous
-from distrain.spec import parse_spec
+from distrain.jobs.assignment import Assignment, Rendezvous, World
+from distrain.jobs.spec import parse_spec
 
 SPEC = parse_spec(
     {"data": {"train": "day_0", "schema": "s.json"}, "model": {"kind": "dlrm"}},

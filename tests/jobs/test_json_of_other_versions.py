@@ -7,17 +7,17 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from distrain.jobs import (
+from distrain.jobs.states import JobState
+from distrain.jobs.status import JobStatus
+from distrain.jobs.view import (
+    JSON_VERSION,
     AttemptStarted,
     Checkpoints,
-    JobState,
-    JobStatus,
     JobView,
     Notice,
     Record,
     Restart,
 )
-from distrain.jobs.view import JSON_VERSION
 
 RECORD = Record("train", 0, 5, 50, 50, 1.0, 9.0, 0.5, 0.9, 0.7, 1e-4, stall_pct=(1.0, 2.0))
 VIEW = JobView(

@@ -2,8 +2,9 @@
 
 from dataclasses import replace
 
-from distrain.jobs import JobState, JobStatus, JobView, Record, record_from_json
-from distrain.jobs.status import _MOST_OF_A_TARGET, _MOST_TARGETS
+from distrain.jobs.states import JobState
+from distrain.jobs.status import _MOST_OF_A_TARGET, _MOST_TARGETS, JobStatus
+from distrain.jobs.view import JobView, Record, record_from_json
 
 BARE = Record("valid", 0, 10, 40, 200, 1.0, None, 0.5, 0.9, 0.7, None)
 TARGETS = {"price": {"rmse": 2.5, "r2": None}, "like": {"auc": 0.75}}

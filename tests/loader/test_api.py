@@ -16,8 +16,8 @@ from torch.utils.data import DataLoader
 from wording import Wording
 
 import distrain
-from distrain.batch import Batch
 from distrain.errors import SchemaError, SpecError
+from distrain.loader.batch import Batch
 from distrain.loader.options import parse_bytes
 from distrain.schema import Schema
 

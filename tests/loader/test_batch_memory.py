@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 import torch
 
-from distrain.batch import Batch
 from distrain.loader import Dataset, Loader
+from distrain.loader.batch import Batch
 from distrain.loader.filling.batch_memory import BlockPool
-from distrain.partition import read_footers
+from distrain.loader.partition.footers import read_footers
 from distrain.schema import Schema
 
 EPOCHS = 4

@@ -12,9 +12,9 @@ import pytest
 import torch
 from wording import Wording
 
-from distrain.batch import Batch
 from distrain.errors import DataError
 from distrain.loader import Dataset, Loader
+from distrain.loader.batch import Batch
 from distrain.schema import ColumnSchema, Schema, Tags
 
 ROWS = 60

@@ -17,15 +17,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from distrain.batch import Batch
 from distrain.errors import DataError
-from distrain.etl.parts import readable_parquet
+from distrain.jobs.spec.data import WindowsSpec
 from distrain.loader import Dataset, EpochIterator, Loader
+from distrain.loader.batch import Batch
 from distrain.loader.options import LoaderOptions
-from distrain.loader.reading import ArrowReader
-from distrain.partition import RowGroup, read_footers
+from distrain.loader.partition.footers import read_footers
+from distrain.loader.partition.table import RowGroup
+from distrain.loader.reading.arrow import ArrowReader
+from distrain.prep.parts import readable_parquet
 from distrain.schema import Schema
-from distrain.spec import WindowsSpec
 
 SIZES = [[20, 20, 20]] * 4
 FILES, GROUPS, GROUP_ROWS = 4, 3, 20

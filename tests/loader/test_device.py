@@ -15,20 +15,13 @@ from same_batches import assert_same, bits, tensors_of
 from streams_on_cpu import CpuStreams
 from wording import Wording
 
-from distrain.batch import Batch, Ragged
 from distrain.errors import SpecError
 from distrain.loader import Dataset, Loader
-from distrain.loader.delivery.cuda_streams import (
-    resolve_device,
-    thread_set_up,
-)
-from distrain.loader.delivery.transfer import (
-    DeviceDelivery,
-    HostDelivery,
-    move,
-)
+from distrain.loader.batch import Batch, Ragged
+from distrain.loader.delivery.cuda_streams import resolve_device, thread_set_up
+from distrain.loader.delivery.transfer import DeviceDelivery, HostDelivery, move
 from distrain.loader.filling.batch_memory import BatchLayout, BlockPool
-from distrain.partition.wanted_columns import WantedColumn
+from distrain.loader.partition.wanted_columns import WantedColumn
 from distrain.schema import Schema
 
 COLUMNS = [

@@ -18,8 +18,9 @@ from distrain.loader import Dataset, EpochIterator, Loader
 from distrain.loader.cpu_backend import CpuBackend
 from distrain.loader.delivery import loads_ahead
 from distrain.loader.delivery.stats import StatsRecorder
-from distrain.loader.filling import plan_loads
-from distrain.partition import RowGroup, Table, read_footers
+from distrain.loader.filling.schedule import plan_loads
+from distrain.loader.partition.footers import read_footers
+from distrain.loader.partition.table import RowGroup, Table
 from distrain.schema import Schema
 
 ROWS = 100

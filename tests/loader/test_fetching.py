@@ -18,13 +18,13 @@ from same_batches import assert_same
 from watched_files import WatchedFileSystem
 from wording import Wording
 
-from distrain.batch import Batch
 from distrain.errors import DataError
 from distrain.loader import Dataset, FetchOptions, Loader
+from distrain.loader.batch import Batch
+from distrain.loader.partition.table import RowGroup, Slice
 from distrain.loader.reading import fetcher as fetcher_module
 from distrain.loader.reading.fetcher import Fetcher
 from distrain.loader.reading.image import Image, Span, plan_ranges
-from distrain.partition import RowGroup, Slice
 from distrain.schema import Schema
 from distrain.storage import retrying
 

@@ -11,8 +11,8 @@ from distrain.errors import DataError
 from distrain.loader.filling import fill_numpy, filler as fill_module
 from distrain.loader.filling.filler import Filler
 from distrain.loader.filling.schedule import Deal
-from distrain.partition import RowGroup
-from distrain.partition.wanted_columns import WantedColumn
+from distrain.loader.partition.table import RowGroup
+from distrain.loader.partition.wanted_columns import WantedColumn
 
 SIGNED = [np.int8, np.int16, np.int32, np.int64]
 UNSIGNED = [np.uint8, np.uint16, np.uint32, np.uint64]

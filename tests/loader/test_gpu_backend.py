@@ -13,14 +13,13 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 from same_batches import assert_same
 from streams_on_cpu import CpuStreams
 
-from distrain.batch import Batch
 from distrain.errors import DataError
 from distrain.loader import Dataset, Loader
-from distrain.loader.delivery import new_delivery
-from distrain.loader.delivery.transfer import DeviceDelivery
+from distrain.loader.batch import Batch
+from distrain.loader.delivery.transfer import DeviceDelivery, new_delivery
 from distrain.loader.gpu_backend import GpuBackend
+from distrain.loader.partition.table import Table
 from distrain.loader.reader_choice import new_backend
-from distrain.partition import Table
 from distrain.schema import ColumnSchema, Schema, Tags
 
 SIZES = [[40, 31, 64, 50]]

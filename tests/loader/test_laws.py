@@ -13,12 +13,12 @@ import pyarrow.parquet as pq
 from hypothesis import given, settings, strategies as st
 from wording import Wording
 
-from distrain.batch import Batch
 from distrain.errors import SpecError
+from distrain.jobs.spec.data import WindowsSpec
 from distrain.loader import Dataset, Loader
-from distrain.partition import LARGE_ROWS
+from distrain.loader.batch import Batch
+from distrain.loader.partition.slices import LARGE_ROWS
 from distrain.schema import ColumnSchema, Schema, Tags
-from distrain.spec import WindowsSpec
 
 SCHEMA = Schema(
     (

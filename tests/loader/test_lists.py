@@ -14,9 +14,9 @@ import torch
 from hypothesis import given, settings, strategies as st
 from wording import Wording
 
-from distrain.batch import Batch, Ragged
 from distrain.errors import DataError, SpecError
 from distrain.loader import Dataset, Loader
+from distrain.loader.batch import Batch, Ragged
 from distrain.schema import ColumnSchema, Schema, Tags
 
 ROW = ColumnSchema("row", tags=(Tags.CATEGORICAL,))

@@ -10,12 +10,12 @@ from unittest.mock import patch
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
+from distrain.jobs.spec.data import READERS, WindowsSpec
 from distrain.loader import Dataset, Loader, loader as loader_module
 from distrain.loader.filling.batch_memory import BlockPool
 from distrain.loader.memory import batches_held, memory_of
-from distrain.partition import LARGE_ROWS
+from distrain.loader.partition.slices import LARGE_ROWS
 from distrain.schema import Schema
-from distrain.spec import READERS, WindowsSpec
 
 
 class Held:

@@ -13,12 +13,12 @@ from same_batches import assert_same, tensors_of
 from streams_on_cpu import CpuStreams
 from wording import Wording
 
-from distrain.batch import Batch
 from distrain.errors import DataError
 from distrain.loader import Dataset, Loader
+from distrain.loader.batch import Batch
 from distrain.loader.delivery.transfer import DeviceDelivery
-from distrain.loader.filling import NarrowLayout, narrow_layout
-from distrain.partition import WantedColumn
+from distrain.loader.filling.batch_memory import NarrowLayout, narrow_layout
+from distrain.loader.partition.wanted_columns import WantedColumn
 from distrain.schema import ColumnSchema, Schema, Tags
 
 COLUMNS = (

@@ -9,9 +9,9 @@ from object_stores import serving
 from same_batches import assert_same
 from wording import Wording
 
-from distrain.batch import Batch
 from distrain.errors import DataError, SchemaError
 from distrain.loader import Dataset, Loader
+from distrain.loader.batch import Batch
 from distrain.schema import Schema
 
 SIZES = [[40, 31], [64], [50, 33]]

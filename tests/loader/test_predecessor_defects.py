@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 import torch
 
-from distrain.batch import Batch
 from distrain.loader import Dataset, Loader
+from distrain.loader.batch import Batch
 from distrain.loader.cpu_backend import CpuBackend
 from distrain.schema import Schema
 

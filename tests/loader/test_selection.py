@@ -11,11 +11,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 from same_batches import assert_same
 
-from distrain.batch import Batch
 from distrain.errors import DataError
 from distrain.loader import Dataset, Loader
-from distrain.loader.packed import pack
-from distrain.partition import Table
+from distrain.loader.batch import Batch
+from distrain.loader.packed.pack import pack
+from distrain.loader.partition.table import Table
 from distrain.schema import ColumnSchema, Schema, Tags
 
 SIZES = (90, 61, 20, 70, 5)

@@ -15,8 +15,8 @@ import torch
 from same_batches import assert_same
 from watched_files import WatchedFileSystem
 
-from distrain.batch import Batch
 from distrain.loader import Dataset, Loader
+from distrain.loader.batch import Batch
 from distrain.loader.reading import fetcher as fetcher_module, shared_image as module
 from distrain.loader.reading.image import Image, Span
 from distrain.loader.reading.shared_image import SharedImage, shared_image

@@ -15,9 +15,10 @@ import pytest
 from same_batches import assert_same
 
 from distrain.loader import Dataset, Loader
+from distrain.loader.partition.footers import read_footers
+from distrain.loader.partition.table import Table
 from distrain.loader.reading import sliced_footer as footers
 from distrain.loader.reading.sliced_footer import slice_footer
-from distrain.partition import Table, read_footers
 from distrain.schema import ColumnSchema, Schema, Tags
 
 ROWS = 400
@@ -129,7 +130,7 @@ from pathlib import Path
 import psutil
 import pyarrow
 from distrain.loader import Dataset, Loader
-from distrain.partition import Table
+from distrain.loader.partition import Table
 from distrain.schema import Schema
 
 loader = Loader(

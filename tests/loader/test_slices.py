@@ -12,13 +12,14 @@ import pytest
 from same_batches import assert_same
 from wording import Wording
 
-from distrain.batch import Batch
 from distrain.errors import DataError
 from distrain.loader import Dataset, Loader
-from distrain.loader.pages import BUILT, PagesOfFile, page_columns
+from distrain.loader.batch import Batch
+from distrain.loader.parquet_pages.leaves import BUILT, page_columns
+from distrain.loader.parquet_pages.pages_of_file import PagesOfFile
+from distrain.loader.partition.slices import LARGE_ROWS, Slices
 from distrain.loader.reading import slice_streams
 from distrain.loader.reading.arrow import ArrowReader
-from distrain.partition import LARGE_ROWS, Slices
 from distrain.schema import ColumnSchema, Schema, Tags
 
 SIZES = [[90, 61], [20, 70]]

@@ -11,10 +11,13 @@ import torch
 from hypothesis import HealthCheck, given, settings, strategies as st
 from same_batches import assert_same, bits, tensors_of
 
-from distrain.batch import Batch
-from distrain.jobs import World
+from distrain.jobs.assignment import World
 from distrain.loader import Dataset, Loader
-from distrain.partition import Chunk, EpochPlan, Table, chunk_order, read_footers, row_permutation
+from distrain.loader.batch import Batch
+from distrain.loader.partition.footers import read_footers
+from distrain.loader.partition.order import Chunk, chunk_order, row_permutation
+from distrain.loader.partition.plan import EpochPlan
+from distrain.loader.partition.table import Table
 from distrain.schema import Schema
 
 SIZES = [[40, 31, 7], [64], [1, 50, 33]]

@@ -7,7 +7,7 @@ from host_work import PlayedDevice
 
 from distrain.loader.filling.schedule import Deal
 from distrain.loader.filling.torch_filler import TorchFiller
-from distrain.partition.wanted_columns import WantedColumn
+from distrain.loader.partition.wanted_columns import WantedColumn
 
 
 @pytest.mark.parametrize("places", [[], [2, 0, 1, 1, 0]])

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from distrain.loader import Dataset, Loader
-from distrain.loader.filling import tile_bytes
+from distrain.loader.filling.batch_memory import tile_bytes
 from distrain.loader.options import LoaderOptions
 from distrain.loader.tuning import FooterSummary, footer_summary, tuning_advice
 from distrain.schema import ColumnSchema, Schema, Tags

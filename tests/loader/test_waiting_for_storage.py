@@ -13,13 +13,15 @@ import pytest
 from same_batches import assert_same
 from watched_files import WatchedFileSystem
 
-from distrain.batch import Batch
 from distrain.errors import DataError, Unavailable
 from distrain.loader import Dataset, Loader
-from distrain.loader.packed import pack
-from distrain.partition import read_footers
+from distrain.loader.batch import Batch
+from distrain.loader.packed.pack import pack
+from distrain.loader.partition.footers import read_footers
 from distrain.schema import Schema
-from distrain.storage import is_retrying, list_inputs, retrying
+from distrain.storage import retrying
+from distrain.storage.inputs import list_inputs
+from distrain.storage.retrying import is_retrying
 
 SIZES = [[40, 31], [64], [50, 33]]
 STALE = OSError(errno.ESTALE, "Stale file handle")

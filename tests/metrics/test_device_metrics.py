@@ -7,8 +7,8 @@ import pytest
 import torch
 from devices import no_waiting
 
-from distrain.batch import Batch
 from distrain.errors import DataError
+from distrain.loader.batch import Batch
 from distrain.metrics import BinaryMetrics, MulticlassMetrics, RegressionMetrics, multiclass
 from distrain.metrics.bins import LOGIT_LIMIT, NUM_BINS
 from distrain.models.heads import RegressionTask, Target

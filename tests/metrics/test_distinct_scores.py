@@ -5,7 +5,7 @@ import pytest
 from hypothesis import example, given, settings, strategies as st
 from sklearn.metrics import average_precision_score, log_loss, roc_auc_score
 
-from distrain.metrics.distinct_scores import DistinctScores, key_of
+from distrain.metrics.exact import DistinctScores, key_of
 from distrain.metrics.grouped import grouped_metrics
 
 # What bins cannot tell apart: logits beyond them, within one of them, and of both zeros.

@@ -2,8 +2,7 @@
 
 import pytest
 
-from distrain.embeddings.route import Traffic
-from distrain.metrics.exchange_stats import ExchangeStats, add_up_exchanges
+from distrain.metrics.exchange_stats import ExchangeStats, Traffic, add_up_exchanges
 
 
 def stats_of(*traffic, route_s=0.0):

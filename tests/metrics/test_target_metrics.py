@@ -8,14 +8,9 @@ import pytest
 import sklearn.metrics as sk
 from hypothesis import given, settings, strategies as st
 
-from distrain.metrics import (
-    STATES,
-    BinaryMetrics,
-    DistinctScores,
-    MulticlassMetrics,
-    RegressionMetrics,
-    TargetMetrics,
-)
+from distrain.metrics import BinaryMetrics, MulticlassMetrics, RegressionMetrics
+from distrain.metrics.exact import DistinctScores
+from distrain.metrics.targets import STATES, TargetMetrics
 
 CLASSES = 7
 NUMBERS = st.floats(-100, 100, width=32)

@@ -4,7 +4,7 @@ import pytest
 import torch
 import torch_checks
 
-from distrain.batch import Batch
+from distrain.loader.batch import Batch
 from distrain.schema import ColumnSchema, Schema, Tags
 
 

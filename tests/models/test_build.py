@@ -5,9 +5,11 @@ import torch
 from refusals import refuses
 
 from distrain.errors import ModelError, SchemaError
-from distrain.models import build_model, infer_embedding_dim
+from distrain.jobs.spec import DlrmSpec, MlpSpec
+from distrain.jobs.spec.models.interactions import AutoIntSpec
+from distrain.models import build_model
+from distrain.models.inputs import infer_embedding_dim
 from distrain.schema import ColumnSchema, Schema, Tags
-from distrain.spec import AutoIntSpec, DlrmSpec, MlpSpec
 
 SPECS = [MlpSpec(embedding_dim=None, hidden=()), DlrmSpec()]
 

@@ -6,9 +6,9 @@ import pytest
 from refusals import refuses
 
 from distrain.errors import ModelError, SpecError
+from distrain.jobs.spec import CustomSpec
 from distrain.models import build_model
 from distrain.models.custom import PACKAGES_VARIABLE, handed_over, name_of
-from distrain.spec import CustomSpec
 
 MODULE = """
 from distrain.models import Blueprint, Embeddings, InputBlock

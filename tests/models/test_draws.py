@@ -4,9 +4,9 @@ import pytest
 import torch
 from refusals import refuses
 
-from distrain.batch import Batch
 from distrain.errors import ModelError
-from distrain.models.draws import ItemDraws
+from distrain.loader.batch import Batch
+from distrain.models.negative_sampling import ItemDraws
 
 
 def rows_of(count, key=5):

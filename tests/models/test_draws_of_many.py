@@ -2,8 +2,8 @@
 
 import torch
 
-from distrain.batch import Batch
-from distrain.models.draws import ItemDraws
+from distrain.loader.batch import Batch
+from distrain.models.negative_sampling import ItemDraws
 
 
 def test_popularity_reaches_all_of_ten_million_items() -> None:

@@ -6,15 +6,17 @@ from click_models import model_over
 from torch import nn
 from torch.nn.modules.module import register_module_forward_hook
 
-from distrain.embeddings import EmbeddingCollection, TableColumn
-from distrain.models import build_model, rows_are_independent
+from distrain.jobs.spec import TrainSpec, parse_spec
+from distrain.models import build_model
 from distrain.models.blocks import Block, MLPBlock
 from distrain.models.blocks.block import with_residual
+from distrain.models.embeddings import EmbeddingCollection, TableColumn
 from distrain.models.heads import BinaryClassificationTask, ItemRetrievalTask, MultiTask
+from distrain.models.independence import rows_are_independent
 from distrain.models.shapes import Flat
-from distrain.schema import CATEGORICAL, criteo_schema
-from distrain.spec import TrainSpec, parse_spec
-from distrain.train.step import TrainStep
+from distrain.schema import criteo_schema
+from distrain.schema.criteo import CATEGORICAL
+from distrain.train.step.step import TrainStep
 
 SCHEMA = criteo_schema(dict.fromkeys(CATEGORICAL, 5))
 

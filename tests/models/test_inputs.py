@@ -6,14 +6,14 @@ from functools import partial
 import torch
 from refusals import refuses
 
-from distrain.batch import Batch, Ragged
 from distrain.errors import SchemaError
+from distrain.jobs.spec import MlpSpec
+from distrain.loader.batch import Batch, Ragged
 from distrain.models import Blueprint, Embeddings, InputBlock, build_model
 from distrain.models.blocks.hashed_cross import HashedCross
 from distrain.models.blocks.mlp import MLPBlock
 from distrain.models.heads.tasks import BinaryClassificationTask
 from distrain.schema import ColumnSchema, Schema, Tags
-from distrain.spec import MlpSpec
 
 
 def categorical(name, cardinality, **options):

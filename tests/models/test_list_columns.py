@@ -8,11 +8,12 @@ import torch
 from ragged_rows import draw_rows_of_ids, ragged
 from refusals import refuses
 
-from distrain.batch import Batch
 from distrain.errors import DataError, SchemaError
-from distrain.models import build_model, load_model, save_model
+from distrain.jobs.spec import DeepFmSpec, DlrmSpec, MlpSpec
+from distrain.loader.batch import Batch
+from distrain.models import build_model, load_model
+from distrain.models.saved import save_model
 from distrain.schema import ColumnSchema, Schema, Tags
-from distrain.spec import DeepFmSpec, DlrmSpec, MlpSpec
 
 IDS = (Tags.CATEGORICAL,)
 SCHEMA = Schema(

@@ -10,11 +10,13 @@ import pytest
 import torch
 from refusals import refuses
 
-from distrain.batch import Batch, Ragged
 from distrain.errors import ModelError, SchemaError
-from distrain.models import blueprint_of, build_model
+from distrain.jobs.spec import DlrmSpec, MlpSpec
+from distrain.jobs.spec.models.kinds import NcfSpec, TwoTowerSpec
+from distrain.loader.batch import Batch, Ragged
+from distrain.models import build_model
+from distrain.models.build import blueprint_of
 from distrain.schema import Schema, Tags
-from distrain.spec import DlrmSpec, MlpSpec, NcfSpec, TwoTowerSpec
 
 MOST_IDS, ROWS = 500, 6
 # Name, and the models that its tags are enough for.

@@ -8,8 +8,9 @@ import torch
 from refusals import refuses
 
 from distrain.errors import DataError, OutputError, SchemaError
-from distrain.models import build_model, load_model, save_model
-from distrain.spec import DlrmSpec, MlpSpec
+from distrain.jobs.spec import DlrmSpec, MlpSpec
+from distrain.models import build_model, load_model
+from distrain.models.saved import save_model
 
 
 @pytest.fixture

@@ -13,9 +13,10 @@ from hypothesis import HealthCheck, given, settings
 from wording import Wording
 
 from distrain.errors import DataError, DistrainError, InputError
-from distrain.models import build_model, load_model, save_model
+from distrain.jobs.spec import DcnV2Spec
+from distrain.models import build_model, load_model
+from distrain.models.saved import save_model
 from distrain.schema import ColumnSchema, Schema, Tags
-from distrain.spec import DcnV2Spec
 
 SCHEMA = Schema(
     (

@@ -10,9 +10,9 @@ import xxhash
 from hypothesis import given, settings, strategies as st
 from safetensors.torch import load_file, save_file
 
-from distrain.embeddings import Peers
 from distrain.errors import DataError
 from distrain.models import tensor_file
+from distrain.models.embeddings import Peers
 from distrain.models.tensor_file import OneWriter, TensorFile, write_tensors
 
 DTYPES = [

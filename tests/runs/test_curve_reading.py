@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from distrain.runs import NewRecords, read_new_records
+from distrain.runs.curve_reading import NewRecords, read_new_records
 from distrain.runs.run_folder import DescriptorReader
 
 

@@ -10,10 +10,11 @@ from kept_runs import record_of, spec_of, view_of
 
 from distrain.cli.main import cli
 from distrain.errors import InputError, OutputError
+from distrain.jobs.run_paths import RunPaths
 from distrain.jobs.states import JobState
-from distrain.run_paths import RunPaths
-from distrain.runs import open_run, read_records, read_run_and_spec, read_status, read_summary
-from distrain.runs.run_file import locked
+from distrain.runs.recorder import open_run
+from distrain.runs.run_file import locked, read_records, read_run_and_spec, read_summary
+from distrain.runs.summary import read_status
 
 DEEP = "[" * 100_000
 RUN = {"job_id": "a", "created": "2026", "version": "1"}

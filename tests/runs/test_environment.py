@@ -4,12 +4,12 @@ import json
 
 import torch
 
-from distrain.events import RankStarted
-from distrain.progress.collector import Collector
-from distrain.run_paths import RunPaths
-from distrain.runs import open_run, read_run_and_spec
-from distrain.runs.run_file import describe_environment
-from distrain.spec import parse_spec
+from distrain.jobs.events import RankStarted
+from distrain.jobs.run_paths import RunPaths
+from distrain.jobs.spec import parse_spec
+from distrain.runs.recorder import open_run
+from distrain.runs.records.collector import Collector
+from distrain.runs.run_file import describe_environment, read_run_and_spec
 from distrain.version import build
 
 SPEC = parse_spec({"data": {"train": "day_0"}, "model": {"kind": "mlp"}})

@@ -8,7 +8,7 @@ from click.testing import CliRunner
 
 from distrain.cli.main import cli
 from distrain.errors import InputError
-from distrain.run_paths import RunPaths
+from distrain.jobs.run_paths import RunPaths
 from distrain.runs.logs import find_logs, first_error
 
 INFO = "2026-03-01 12:00:{:02d},000 INFO distrain.rank: met its peers\n"

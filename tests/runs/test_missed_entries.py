@@ -7,12 +7,14 @@ from unittest.mock import Mock
 import pytest
 from hypothesis import given, settings, strategies as st
 
+from distrain.jobs.spec import parse_spec
 from distrain.jobs.states import JobState
 from distrain.jobs.view import AttemptStarted, Entry, JobView, Notice, Record
-from distrain.runs import open_run, recorder as recorder_module, reopen_run
+from distrain.runs import recorder as recorder_module
 from distrain.runs.history import Followed, History
-from distrain.sinks import Feeds, RunFacts
-from distrain.spec import parse_spec
+from distrain.runs.recorder import open_run, reopen_run
+from distrain.runs.sinks.base import RunFacts
+from distrain.runs.sinks.feed import Feeds
 
 SPEC = parse_spec({"data": {"train": "day_0"}, "model": {"kind": "mlp"}, "name": "clicks"})
 EVERY = 5

@@ -10,7 +10,9 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from distrain.errors import InputError, OutputError, SpecError
-from distrain.events import Event, RankExited, StepsDone, TrainingStarted, to_json
+from distrain.jobs.events import Event, RankExited, StepsDone, TrainingStarted, to_json
+from distrain.jobs.run_paths import RunPaths
+from distrain.jobs.spec import parse_spec
 from distrain.jobs.states import JobState
 from distrain.jobs.view import (
     AttemptStarted,
@@ -22,12 +24,11 @@ from distrain.jobs.view import (
     Restart,
 )
 from distrain.metrics import BinaryMetrics
-from distrain.progress.collector import Collector
-from distrain.progress.kept_reports import ReportWriter
-from distrain.run_paths import RunPaths
-from distrain.runs import open_run, read_records, read_run_and_spec, read_summary, reopen_run
 from distrain.runs.history import History
-from distrain.spec import parse_spec
+from distrain.runs.recorder import open_run, reopen_run
+from distrain.runs.records.collector import Collector
+from distrain.runs.records.kept_reports import ReportWriter
+from distrain.runs.run_file import read_records, read_run_and_spec, read_summary
 
 SPEC = parse_spec({"data": {"train": "day_0"}, "model": {"kind": "mlp"}, "name": "clicks"})
 

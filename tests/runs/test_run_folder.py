@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from distrain.runs import NotInRun, RunFolder
+from distrain.runs.run_folder import NotInRun, RunFolder
 
 
 @pytest.fixture

@@ -7,13 +7,13 @@ from click.testing import CliRunner
 from kept_runs import LOST, record_of, records_of, spec_of, view_of
 
 from distrain.cli.runs.report import compare as compare_command
-from distrain.events import StepsDone, TrainingStarted, to_json
+from distrain.jobs.events import StepsDone, TrainingStarted, to_json
+from distrain.jobs.run_paths import RunPaths
 from distrain.jobs.states import JobState
 from distrain.jobs.view import AttemptStarted, Checkpoints, Restart
-from distrain.progress.kept_reports import ReportWriter
-from distrain.report.run_page import write_report
-from distrain.run_paths import RunPaths
-from distrain.runs import open_run, reopen_run
+from distrain.runs.recorder import open_run, reopen_run
+from distrain.runs.records.kept_reports import ReportWriter
+from distrain.runs.report.run_page import write_report
 from distrain.runs.run_data import read_run_data, recent_times
 
 PLACES = (

@@ -8,23 +8,15 @@ import pytest
 from served_jobs import SPEC, attempt_entries, record, told_by, view_of
 
 from distrain.errors import DistrainError, InputError, OutputError
+from distrain.jobs.run_paths import RunPaths
+from distrain.jobs.spec import parse_spec
 from distrain.jobs.states import JobState
 from distrain.jobs.view import AttemptStarted
-from distrain.run_paths import RunPaths
-from distrain.runs import (
-    LeasedFolder,
-    NotOurs,
-    RunInUse,
-    ServedRun,
-    ServiceMark,
-    open_run,
-    read_run_and_spec,
-    read_run_data,
-    read_summary,
-    reopen_run,
-    take_over_run,
-)
-from distrain.spec import parse_spec
+from distrain.runs.places import LeasedFolder, NotOurs
+from distrain.runs.recorder import open_run, reopen_run, take_over_run
+from distrain.runs.run_data import read_run_data
+from distrain.runs.run_file import RunInUse, ServiceMark, read_run_and_spec, read_summary
+from distrain.runs.served import ServedRun
 
 JOB_SPEC = parse_spec(SPEC)
 FIRST, SECOND = ServiceMark("s-1", 1), ServiceMark("s-1", 2)

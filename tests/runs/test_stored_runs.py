@@ -8,27 +8,20 @@ from object_stores import serving
 from served_jobs import SPEC, attempt_entries, record, view_of
 
 from distrain.errors import OutputError, Unavailable
+from distrain.jobs.run_paths import RunPaths
+from distrain.jobs.spec import parse_spec
 from distrain.jobs.states import JobState
 from distrain.jobs.view import AttemptStarted
-from distrain.run_paths import RunPaths
-from distrain.runs import (
-    LeasedFolder,
-    NotInRun,
-    NotOurs,
-    ServedRun,
-    ServiceMark,
-    StoredCopy,
-    StoredFolder,
-    fetch_run,
-    read_new_records,
-    read_records,
-    read_run_data,
-    read_summary,
-)
+from distrain.runs.curve_reading import read_new_records
+from distrain.runs.places import LeasedFolder, NotOurs
+from distrain.runs.run_data import read_run_data
+from distrain.runs.run_file import ServiceMark, read_records, read_summary
+from distrain.runs.run_folder import NotInRun
+from distrain.runs.served import ServedRun
 from distrain.runs.stored import copy as copy_module
-from distrain.spec import parse_spec
-from distrain.storage import Objects
-from distrain.storage.objects import StoredObject
+from distrain.runs.stored.copy import StoredCopy
+from distrain.runs.stored.folder import StoredFolder, fetch_run
+from distrain.storage.objects import Objects, StoredObject
 
 JOB_SPEC = parse_spec(SPEC)
 FIRST, SECOND = ServiceMark("s-1", 1), ServiceMark("s-1", 2)

@@ -8,13 +8,14 @@ import yaml
 from PIL import Image
 
 from distrain.errors import OutputError
-from distrain.events import PHASES
+from distrain.jobs.events import PHASES
+from distrain.jobs.run_paths import RunPaths
+from distrain.jobs.spec import parse_spec
 from distrain.jobs.states import JobState
 from distrain.jobs.view import JobView, Record
-from distrain.report import draw_curves
-from distrain.run_paths import RunPaths
-from distrain.runs import open_run, summarise
-from distrain.spec import parse_spec
+from distrain.runs.recorder import open_run
+from distrain.runs.report.figures import draw_curves
+from distrain.runs.summary import summarise
 
 SPEC = parse_spec({"data": {"train": "day_0"}, "model": {"kind": "mlp"}, "name": "clicks"})
 

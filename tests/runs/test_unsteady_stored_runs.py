@@ -15,11 +15,14 @@ from served_jobs import SPEC, record, view_of
 from unsteady_proxy import unsteady
 
 from distrain.errors import Unavailable
+from distrain.jobs.spec import parse_spec
 from distrain.jobs.states import JobState
 from distrain.jobs.view import AttemptStarted, Entry
-from distrain.runs import ServedRun, ServiceMark, StoredCopy, StoredFolder
-from distrain.spec import parse_spec
-from distrain.storage import Objects
+from distrain.runs.run_file import ServiceMark
+from distrain.runs.served import ServedRun
+from distrain.runs.stored.copy import StoredCopy
+from distrain.runs.stored.folder import StoredFolder
+from distrain.storage.objects import Objects
 
 ROOT = Path(__file__).parents[2]
 FIRST, SECOND = ServiceMark("s-1", 1), ServiceMark("s-1", 2)
@@ -66,7 +69,7 @@ from pathlib import Path
 from distrain.errors import DistrainError
 from distrain.runs import NotOurs, ServedRun, ServiceMark, StoredCopy
 from distrain.jobs.view import AttemptStarted
-from distrain.spec import parse_spec
+from distrain.jobs.spec import parse_spec
 from served_jobs import SPEC, record, view_of
 
 url, copy = sys.argv[1:]

@@ -10,14 +10,14 @@ from unittest.mock import Mock
 import pytest
 from distributed import Client, Scheduler, Worker
 
+from distrain.jobs.spec import parse_spec
 from distrain.jobs.states import JobState
-from distrain.lifecycle.lifecycle import Lifecycle
-from distrain.lifecycle.messages import Cancel
 from distrain.scheduler import gangs as gangs_module, plugin as plugin_module, rendezvous
+from distrain.scheduler.lifecycle.lifecycle import Lifecycle
+from distrain.scheduler.lifecycle.messages import Cancel
 from distrain.scheduler.plugin import PLUGIN_NAME, CoordinatorPlugin
-from distrain.spec import parse_spec
 from distrain.version import build
-from distrain.worker.supervisor import SupervisorPlugin
+from distrain.workers.supervisor import SupervisorPlugin
 
 SPEC = parse_spec(
     {
@@ -161,8 +161,8 @@ def test_a_store_that_opens_after_its_job_ended_is_not_kept(
             return make(host, listens_at)
 
         monkeypatch.setattr(rendezvous, "make_store", slow)
-        monkeypatch.setattr("distrain.lifecycle.lifecycle.CANCEL_GRACE_S", 0.0)
-        monkeypatch.setattr("distrain.lifecycle.lifecycle.GIVE_UP_S", 0.0)
+        monkeypatch.setattr("distrain.scheduler.lifecycle.lifecycle.CANCEL_GRACE_S", 0.0)
+        monkeypatch.setattr("distrain.scheduler.lifecycle.lifecycle.GIVE_UP_S", 0.0)
         coordinator.submit("a", SPEC, str(tmp_path))
         assert await asyncio.to_thread(opening.wait, 120)
         coordinator.cancel("a")

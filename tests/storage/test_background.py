@@ -3,7 +3,7 @@
 import asyncio
 import threading
 
-from distrain.storage import BackgroundWriter, Inbox, in_thread
+from distrain.storage.background import BackgroundWriter, Inbox, in_thread
 
 
 def test_the_oldest_that_waits_makes_room_and_the_rest_keeps_its_order() -> None:

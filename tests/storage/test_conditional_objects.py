@@ -4,7 +4,7 @@ import pytest
 from object_stores import serving
 
 from distrain.errors import InputError
-from distrain.storage import Changed, Objects
+from distrain.storage.objects import Changed, Objects
 
 
 @pytest.fixture(scope="module")

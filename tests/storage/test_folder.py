@@ -7,7 +7,7 @@ import uuid
 import numpy as np
 import pytest
 
-from distrain.storage import PAGE_BYTES, open_folder
+from distrain.storage.folder import PAGE_BYTES, open_folder
 
 
 @pytest.fixture(params=["local", "memory"])

@@ -6,14 +6,9 @@ import fsspec
 import pytest
 
 from distrain.errors import DataError
-from distrain.storage import (
-    InputFile,
-    check_url,
-    list_inputs,
-    open_folder,
-    open_input,
-    without_secrets,
-)
+from distrain.storage.folder import open_folder
+from distrain.storage.inputs import InputFile, list_inputs, open_input
+from distrain.storage.urls import check_url, without_secrets
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from synced_files import synced_and_renamed
 from wording import Wording
 
 from distrain.errors import DataError, OutputError
-from distrain.storage import (
+from distrain.storage.outputs import (
     check_free,
     check_place,
     check_writable,

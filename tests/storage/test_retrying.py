@@ -6,8 +6,15 @@ from types import SimpleNamespace
 import pytest
 
 from distrain.errors import Unavailable
-from distrain.storage import is_retrying, retrying, stop_retrying_when, with_retries
-from distrain.storage.retrying import FIRST_PAUSE_S, LONGEST_PAUSE_S, pause_s
+from distrain.storage import retrying
+from distrain.storage.retrying import (
+    FIRST_PAUSE_S,
+    LONGEST_PAUSE_S,
+    is_retrying,
+    pause_s,
+    stop_retrying_when,
+    with_retries,
+)
 
 WHERE = {"file": "s3://b/a.parquet", "row group": 7}
 

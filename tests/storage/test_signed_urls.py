@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from distrain.storage import Connections, signed_ranges
-from distrain.storage.ranges import SignedRanges
+from distrain.storage.ranges import Connections, SignedRanges, signed_ranges
 
 CONTENT = bytes(range(256)) * 40
 

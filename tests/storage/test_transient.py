@@ -9,7 +9,7 @@ import urllib.error
 import pytest
 
 from distrain.errors import DataError, Unavailable
-from distrain.storage import is_transient
+from distrain.storage.retrying import is_transient
 
 aiohttp = pytest.importorskip("aiohttp")
 botocore = pytest.importorskip("botocore.exceptions")

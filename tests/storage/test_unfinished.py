@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from distrain.errors import OutputError
-from distrain.storage import check_free, whole_dir
+from distrain.storage.outputs import check_free, whole_dir
 from distrain.storage.unfinished import partial_name
 
 _MAKER = """

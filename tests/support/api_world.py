@@ -17,11 +17,13 @@ from fastapi import FastAPI
 from starlette.testclient import TestClient
 from waiting import until
 
-from distrain.service.access import token_sha256
-from distrain.service.access.sessions import make_token
-from distrain.service.api import make_app
+from distrain.service.access.sessions import make_token, token_sha256
+from distrain.service.api.app import make_app
 from distrain.service.settings import ClusterProfile, Limits, Settings
-from distrain.service.store import Attempt, JobChange, Store, Token, migrate, open_store
+from distrain.service.store.people import Token
+from distrain.service.store.reconciler_writes import JobChange
+from distrain.service.store.rows import Attempt
+from distrain.service.store.store import Store, migrate, open_store
 from distrain.service.values import Job, Phase, Quota, Role, Scope
 
 ROOT = "/data"

@@ -5,14 +5,14 @@ from functools import partial
 
 import torch
 
-from distrain.checkpoint import CheckpointWriter, RankStore, TrainingState
-from distrain.checkpoint.manifest import from_document
-from distrain.checkpoint.shard_reading import ShardReading
-from distrain.embeddings import EmbeddingCollection, Peers, SparseOptimizer
+from distrain.jobs.spec import MlpSpec
 from distrain.models import build_model
+from distrain.models.embeddings import EmbeddingCollection, Peers, SparseOptimizer
 from distrain.schema import ColumnSchema, Schema, Tags
-from distrain.spec import MlpSpec
-from distrain.storage import open_folder
+from distrain.storage.folder import open_folder
+from distrain.train.checkpoint import CheckpointWriter, RankStore, TrainingState
+from distrain.train.checkpoint.manifest import from_document
+from distrain.train.checkpoint.shard_reading import ShardReading
 
 SIZES = {"a": (50, 4), "b": (3, 4), "c": (29, 2), "d": (1, 2), "e": (300, 4)}
 SCHEMA = Schema(

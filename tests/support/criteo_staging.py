@@ -1,9 +1,11 @@
 """Ranges of Criteo's lines, staged as a preparation without a features document stages them."""
 
-from distrain.etl.features import FeatureConfig, Staged, StagingTask, TableFile, stage_rows
-from distrain.etl.raw_lines import STAGED_SCHEMA, TextLayout
-from distrain.etl.texts import TextRange
-from distrain.etl.workflow import criteo_workflow
+from distrain.prep.features.config import FeatureConfig
+from distrain.prep.features.staging import Staged, StagingTask, stage_rows
+from distrain.prep.features.table_file import TableFile
+from distrain.prep.raw_lines import STAGED_SCHEMA, TextLayout
+from distrain.prep.text_files.pieces import TextRange
+from distrain.prep.workflow import criteo_workflow
 
 _TYPES = {field.name: field.type for field in STAGED_SCHEMA}
 

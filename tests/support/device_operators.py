@@ -11,17 +11,9 @@ import pyarrow as pa
 from hypothesis import strategies as st
 
 from distrain.errors import DataError
-from distrain.etl import (
-    Categorify,
-    Clip,
-    ColumnGroup,
-    FillMissing,
-    ListSlice,
-    LogOp,
-    Normalize,
-    Vocabulary,
-)
-from distrain.etl.operators import Moments
+from distrain.prep import Categorify, Clip, ColumnGroup, FillMissing, ListSlice, LogOp, Normalize
+from distrain.prep.operators.numbers import Moments
+from distrain.prep.vocabulary import Vocabulary
 
 COLUMN = "C1"
 

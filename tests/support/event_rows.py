@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from ragged_rows import draw_rows_of_ids, ragged
 
-from distrain.batch import Batch, Ragged
+from distrain.loader.batch import Batch, Ragged
 from distrain.schema import ColumnSchema, Schema, Tags
 
 ID, NUMBER = Tags.CATEGORICAL, Tags.CONTINUOUS

@@ -6,7 +6,7 @@ import os
 import time
 from pathlib import Path
 
-from distrain.checkpoint import RankStore
+from distrain.train.checkpoint import RankStore
 
 
 class FileRankStore(RankStore):

@@ -2,7 +2,8 @@
 
 from lifecycle_invariants import validate
 
-from distrain.events import (
+from distrain.jobs.assignment import Slot
+from distrain.jobs.events import (
     Heartbeat,
     RankExited,
     RankFinished,
@@ -10,11 +11,10 @@ from distrain.events import (
     RankStopped,
     TrainingStarted,
 )
-from distrain.jobs import Slot
+from distrain.jobs.reasons import Reason
 from distrain.jobs.states import JobState
-from distrain.lifecycle.lifecycle import Lifecycle
-from distrain.lifecycle.messages import Reported, Submit, Tick, WorkersChanged
-from distrain.reasons import Reason
+from distrain.scheduler.lifecycle.lifecycle import Lifecycle
+from distrain.scheduler.lifecycle.messages import Reported, Submit, Tick, WorkersChanged
 
 REPORTED_BY_RANKS = frozenset(
     {

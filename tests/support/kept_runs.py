@@ -1,10 +1,10 @@
 """Run directories as commands leave them, without training."""
 
-from distrain.events import PHASES
+from distrain.jobs.events import PHASES
+from distrain.jobs.spec import parse_spec
 from distrain.jobs.states import JobState
 from distrain.jobs.view import Checkpoints, JobView, Record, Restart
-from distrain.runs import open_run
-from distrain.spec import parse_spec
+from distrain.runs.recorder import open_run
 
 LOST = Restart(1, "RankDied", "rank 1 was killed by <SIGKILL>\nits last words: none", 60, 12.0)
 RELIABILITY = {"predicted": [0.1, 0.3, 0.6], "observed": [0.12, 0.28, 0.7], "rows": [400, 400, 200]}

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from distrain.embeddings import EmbeddingCollection, SparseOptimizer
-from distrain.embeddings.kernels import cpu as kernels_cpu, on_torch as kernels_torch
+from distrain.models.embeddings import EmbeddingCollection, SparseOptimizer
+from distrain.models.embeddings.kernels import cpu as kernels_cpu, on_torch as kernels_torch
 
 needs_c = pytest.mark.skipif(not kernels_cpu.AVAILABLE, reason="built without a compiler")
 BOTH = pytest.mark.parametrize(

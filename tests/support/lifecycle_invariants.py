@@ -1,7 +1,7 @@
 """What must always hold of the lifecycle of jobs; tests look after every stimulus."""
 
-from distrain.jobs import JobState
-from distrain.lifecycle.lifecycle import Lifecycle
+from distrain.jobs.states import JobState
+from distrain.scheduler.lifecycle.lifecycle import Lifecycle
 
 
 def validate(lifecycle: Lifecycle) -> None:

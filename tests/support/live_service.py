@@ -11,11 +11,12 @@ import httpx2
 from api_world import publish, served, write_job
 from service_store import UNLIMITED, submitted
 
-from distrain.run_paths import RunPaths
+from distrain.jobs.run_paths import RunPaths
 from distrain.service.access.sessions import make_token
-from distrain.service.api import make_app
+from distrain.service.api.app import make_app
 from distrain.service.settings import Limits, Settings
-from distrain.service.store import Store, Token, migrate, open_store
+from distrain.service.store.people import Token
+from distrain.service.store.store import Store, migrate, open_store
 from distrain.service.values import Job, Phase, Role, Scope
 
 YEAR_S = 365 * 86400.0

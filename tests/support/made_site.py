@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from distributed import Scheduler
 from made_documents import MadeDocuments
 
-from distrain.pages import DOCUMENTS
+from distrain.scheduler.dashboard.watching import DOCUMENTS
 
 
 @contextmanager

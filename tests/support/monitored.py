@@ -10,15 +10,22 @@ import numpy as np
 from distributed import Scheduler
 from tornado.httpclient import AsyncHTTPClient, HTTPResponse
 
-from distrain.door.door import EXTENSION, Door
-from distrain.events import Event, Heartbeat, RankStarted, StepsDone, TrainingStarted, to_json
-from distrain.jobs import Slot
-from distrain.lifecycle.lifecycle import Lifecycle
-from distrain.lifecycle.messages import Submit, WorkersChanged
+from distrain.jobs.assignment import Slot
+from distrain.jobs.events import (
+    Event,
+    Heartbeat,
+    RankStarted,
+    StepsDone,
+    TrainingStarted,
+    to_json,
+)
+from distrain.jobs.spec import parse_spec
 from distrain.metrics import BinaryMetrics
-from distrain.progress.collector import Collector
+from distrain.runs.records.collector import Collector
+from distrain.scheduler.http.coordinator_api import EXTENSION, Door
+from distrain.scheduler.lifecycle.lifecycle import Lifecycle
+from distrain.scheduler.lifecycle.messages import Submit, WorkersChanged
 from distrain.scheduler.plugin import PLUGIN_NAME, CoordinatorPlugin
-from distrain.spec import parse_spec
 
 
 class Site:

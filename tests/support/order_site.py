@@ -8,9 +8,9 @@ from typing import Any
 from distributed import Scheduler, Worker
 from monitored import Site
 
-from distrain.lifecycle.messages import Tick
-from distrain.service.clusters import SchedulerClient
-from distrain.spec import parse_spec
+from distrain.jobs.spec import parse_spec
+from distrain.scheduler.lifecycle.messages import Tick
+from distrain.service.clusters.scheduler_client import SchedulerClient
 
 SPEC = parse_spec(
     {"name": "clicks", "data": {"train": "/nowhere"}, "model": {"kind": "mlp"}}

@@ -4,8 +4,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from distrain.loader.partition.wanted_columns import wanted_columns
 from distrain.loader.reading.reader import DecodedColumns, Reader
-from distrain.partition.wanted_columns import wanted_columns
 from distrain.schema import ColumnSchema, Schema
 
 SCHEMA = Schema(

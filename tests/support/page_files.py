@@ -40,7 +40,7 @@ def from_pages(
     content: bytes, parquet: pq.ParquetFile, group: int, number: int, cuts: Any = ()
 ) -> NDArray[Any]:
     """A column of a row group from its pages, read in parts that end at `cuts`."""
-    from distrain.loader.pages.column_chunk import ColumnChunk
+    from distrain.loader.parquet_pages.column_chunk import ColumnChunk
 
     row_group = parquet.metadata.row_group(group)
     column, leaf = row_group.column(number), parquet.schema.column(number)
@@ -60,7 +60,7 @@ def in_one_call(
     content: bytes, parquet: pq.ParquetFile, group: int, number: int, fill: float | None = None
 ) -> NDArray[Any] | None:
     """The column, decoded in one call; `None` if its codec is none of those."""
-    from distrain.loader.pages import _pages
+    from distrain.loader.parquet_pages import _pages
 
     made = _arguments(parquet, group, number)
     if made is None:
@@ -85,7 +85,7 @@ def decode_chunk(
     chunk: Any, codec: int, optional: bool, file_bytes: int, out: Any, item_bytes: int, *more: Any
 ) -> None:
     """Decode a chunk that is a file of its own; an error says what is wrong with it."""
-    from distrain.loader.pages import _pages
+    from distrain.loader.parquet_pages import _pages
 
     fill, memory = more or (b"", _pages.memory())
     with os.fdopen(os.memfd_create("chunk"), "wb", buffering=0) as file:
@@ -96,7 +96,7 @@ def decode_chunk(
 
 
 def _raise(problem: str | None) -> None:
-    from distrain.loader.pages._pages import TOO_WIDE
+    from distrain.loader.parquet_pages._pages import TOO_WIDE
 
     if problem is not None:
         raise (OverflowError if problem == TOO_WIDE else ValueError)(problem)
@@ -115,7 +115,7 @@ def in_parts(
 
     Two streams read it in the same calls, and must agree.
     """
-    from distrain.loader.pages import _pages
+    from distrain.loader.parquet_pages import _pages
 
     made = _arguments(parquet, group, number)
     if made is None:
@@ -149,7 +149,7 @@ def _bytes_of(fill: float | None, dtype: np.dtype[Any]) -> bytes:
 
 
 def _arguments(parquet: pq.ParquetFile, group: int, number: int) -> Any:
-    from distrain.loader.pages.footer import CODECS
+    from distrain.loader.parquet_pages.footer import CODECS
 
     row_group = parquet.metadata.row_group(group)
     column, leaf = row_group.column(number), parquet.schema.column(number)

@@ -3,13 +3,13 @@
 import time
 from collections.abc import Callable
 
-from distrain.door.changes import Changes
-from distrain.door.monitor import Monitor
-from distrain.events import CheckpointTrouble, to_json
-from distrain.lifecycle.lifecycle import Lifecycle
+from distrain.jobs.events import CheckpointTrouble, to_json
+from distrain.jobs.spec import parse_spec
+from distrain.scheduler.http.changes import Changes
+from distrain.scheduler.http.monitor import Monitor
 from distrain.scheduler.job_view import Tombstones
+from distrain.scheduler.lifecycle.lifecycle import Lifecycle
 from distrain.scheduler.plugin import CoordinatorPlugin
-from distrain.spec import parse_spec
 
 SPEC = parse_spec({"name": "clicks", "data": {"train": "/nowhere"}, "model": {"kind": "mlp"}})
 

@@ -5,7 +5,7 @@ from itertools import accumulate, pairwise
 
 import torch
 
-from distrain.batch import Ragged
+from distrain.loader.batch import Ragged
 
 
 def ragged(rows: Sequence[Sequence[int]]) -> Ragged:

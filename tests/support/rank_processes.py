@@ -13,10 +13,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from distrain.events import ReportsAwaited
-from distrain.jobs import World
-from distrain.jobs.assignment import Assignment, Rendezvous
-from distrain.spec import JobSpec
+from distrain.jobs.assignment import Assignment, Rendezvous, World
+from distrain.jobs.events import ReportsAwaited
+from distrain.jobs.spec import JobSpec
 
 LONG_S = 120.0
 

@@ -9,10 +9,10 @@ from typing import Any
 from served_jobs import SPEC
 from waiting import until
 
-from distrain.service.decide import shown
+from distrain.service.decide.api_values import shown
 from distrain.service.reconcile.reconciler import Reconciler
 from distrain.service.settings import ClusterProfile, Settings
-from distrain.service.store import Store, migrate, open_store
+from distrain.service.store.store import Store, migrate, open_store
 from distrain.service.values import Job, NewJob, Phase, Quota, RequestKey
 
 

@@ -4,7 +4,8 @@ import random
 from collections.abc import Sequence
 from pathlib import Path
 
-from distrain.jobs import AttemptStarted, Checkpoints, Entry, JobState, JobView, Notice, Record
+from distrain.jobs.states import JobState
+from distrain.jobs.view import AttemptStarted, Checkpoints, Entry, JobView, Notice, Record
 from distrain.service.settings import ClusterProfile, Settings
 from distrain.service.values import Job
 

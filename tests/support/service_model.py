@@ -10,8 +10,7 @@ from typing import Any
 
 from service_jobs import a_job
 
-from distrain.jobs import JobStatus
-from distrain.service.decide import Workers
+from distrain.jobs.status import JobStatus
 from distrain.service.decide.effects import (
     Accepted,
     Begin,
@@ -27,6 +26,7 @@ from distrain.service.decide.effects import (
     SchedulerAnswer,
     Send,
     Silence,
+    Workers,
 )
 from distrain.service.values import Intent, Job, Phase
 

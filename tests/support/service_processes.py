@@ -14,7 +14,7 @@ from typing import Any
 import httpx2
 from waiting import until
 
-from distrain.cluster import read_started
+from distrain.workers.cluster_file import read_started
 
 
 class Serve:

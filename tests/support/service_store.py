@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from distrain.service.settings import Settings
-from distrain.service.store import Store, migrate, open_store
+from distrain.service.store.store import Store, migrate, open_store
 from distrain.service.values import Job, NewJob, Quota, RequestKey
 
 _numbers = itertools.count(1)

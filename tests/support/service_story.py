@@ -5,16 +5,9 @@ from collections.abc import Callable, Mapping
 
 from service_model import SERVICE, LeaseLost, World
 
-from distrain.service.decide import (
-    Effect,
-    Memory,
-    Pass,
-    Poll,
-    Put,
-    Replaced,
-    Send,
-)
-from distrain.service.decide.passes import Steps
+from distrain.service.decide.cluster_state import Memory
+from distrain.service.decide.effects import Effect, Poll, Put, Send
+from distrain.service.decide.passes import Pass, Replaced, Steps
 from distrain.service.values import Phase
 
 MOST_JOBS = 3

@@ -11,8 +11,9 @@ import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from distrain.schema import CATEGORICAL, CONTINUOUS, criteo_schema
-from distrain.spec import JobSpec, parse_spec
+from distrain.jobs.spec import JobSpec, parse_spec
+from distrain.schema import criteo_schema
+from distrain.schema.criteo import CATEGORICAL, CONTINUOUS
 
 CARDINALITIES = {name: 3 + 37 * i for i, name in enumerate(CATEGORICAL)}
 ROWS_PER_FILE, ROW_GROUP_ROWS = 3_500, 1_000

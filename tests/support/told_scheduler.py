@@ -13,8 +13,8 @@ from typing import Any
 from distributed import Scheduler
 from waiting import until
 
-from distrain.door.door import EXTENSION, Door
-from distrain.events import (
+from distrain.jobs.assignment import Slot
+from distrain.jobs.events import (
     Event,
     Heartbeat,
     RankExited,
@@ -24,11 +24,11 @@ from distrain.events import (
     TrainingStarted,
     to_json,
 )
-from distrain.jobs import Slot
-from distrain.lifecycle import LaunchGang, WorkersChanged
-from distrain.reasons import Reason
+from distrain.jobs.reasons import Reason
+from distrain.jobs.spec import JobSpec
+from distrain.scheduler.http.coordinator_api import EXTENSION, Door
+from distrain.scheduler.lifecycle.messages import LaunchGang, WorkersChanged
 from distrain.scheduler.plugin import PLUGIN_NAME, CoordinatorPlugin
-from distrain.spec import JobSpec
 
 _BEAT_S = 5.0
 

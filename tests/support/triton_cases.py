@@ -5,12 +5,12 @@ from contextlib import contextmanager, nullcontext
 
 import torch
 
-from distrain.embeddings.kernels import fixed as kernels_fixed
-from distrain.embeddings.kernels.fixed import segments_of
-from distrain.embeddings.kernels.segments import RowRule, StepRates
+from distrain.jobs.optimizers import UPDATE_RULES
 from distrain.models.blocks.functional import Linear
 from distrain.models.blocks.interaction import PairProducts
-from distrain.optimizers import UPDATE_RULES
+from distrain.models.embeddings.kernels import fixed_shape as kernels_fixed
+from distrain.models.embeddings.kernels.fixed_shape import segments_of
+from distrain.models.embeddings.kernels.segments import RowRule, StepRates
 
 KINDS = tuple(UPDATE_RULES)
 

@@ -18,8 +18,9 @@ def infer(context: click.Context) -> None:
         raise click.UsageError(
             f"--infer only writes a features document: leave out {', '.join(given)}.", ctx=context
         )
-    from distrain.etl import infer_features
-    from distrain.storage import check_apart, list_inputs, whole_file
+    from distrain.prep.features.inference.infer import infer_features
+    from distrain.storage.inputs import list_inputs
+    from distrain.storage.outputs import check_apart, whole_file
 
     inputs: tuple[str, ...] = context.params["inputs"]
     named = context.params["out"]

@@ -11,11 +11,11 @@ from distrain.cli.options import COUNT, PATH, json_option, row_group_option
 from distrain.cli.output import print_facts, print_json, progress_console
 from distrain.cli.progress_bars import WorkProgress
 from distrain.errors import InputError, SchemaError
-from distrain.wording import byte_size
+from distrain.formatting import byte_size
 
 if TYPE_CHECKING:
-    from distrain.loader.packed import PackReport
-    from distrain.schema import Schema
+    from distrain.loader.packed.pack import PackReport
+    from distrain.schema.schema import Schema
 
 
 @click.command()
@@ -70,15 +70,17 @@ def command(
       distrain pack criteo/train --out packed/train
       distrain pack 's3://clicks/day=*' --hive --schema schema.pbtxt --out /nvme/clicks
     """
-    from distrain.partition import PARQUET_SUFFIXES
-    from distrain.schema import Schema
-    from distrain.storage import check_free, list_inputs
+    from distrain.loader.partition.footers import PARQUET_SUFFIXES
+    from distrain.schema.schema import Schema
+    from distrain.storage.inputs import list_inputs
+    from distrain.storage.outputs import check_free
 
     files = list_inputs(inputs, suffixes=PARQUET_SUFFIXES)
     schema = None if schema_path is None else Schema.load(schema_path)
     check_free(output, overwrite)
 
-    from distrain.loader.packed import MOST_GROUP_ROWS, pack
+    from distrain.loader.packed.pack import pack
+    from distrain.loader.packed.writer import MOST_GROUP_ROWS
 
     if not 1 <= row_group_rows <= MOST_GROUP_ROWS or rows_per_file < 1:
         raise click.UsageError(
@@ -116,7 +118,8 @@ def _refuse_prep_folders(inputs: tuple[str, ...]) -> None:
 
 
 def _schema_beside(pattern: str, file: str) -> "Schema":
-    from distrain.schema import Schema, find_schema_beside, hint_without_schema
+    from distrain.schema.files import find_schema_beside, hint_without_schema
+    from distrain.schema.schema import Schema
 
     beside = find_schema_beside(file)
     if beside is None:

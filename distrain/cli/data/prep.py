@@ -27,7 +27,7 @@ from distrain.cli.output import print_answer, print_remark, progress_console
 from distrain.cli.progress_bars import WorkProgress
 
 if TYPE_CHECKING:
-    from distrain.etl import PrepRequest, PrepResult
+    from distrain.prep.request import PrepRequest, PrepResult
 
 _NOT_WITH_CONFIG = "{}; not with --config, whose document says it"
 
@@ -194,9 +194,12 @@ def command(context: click.Context, /, inputs: tuple[str, ...], **options: Any) 
     if options["out"] is None:
         (out,) = (param for param in context.command.params if param.name == "out")
         raise click.MissingParameter(ctx=context, param=out)
-    from distrain.cluster import ClusterRequest, open_cluster
-    from distrain.etl import check_tables, prepare, with_features
-    from distrain.storage import check_apart, check_output, list_inputs
+    from distrain.prep.features.file_checks import check_tables
+    from distrain.prep.prepare import prepare
+    from distrain.prep.reading import with_features
+    from distrain.storage.inputs import list_inputs
+    from distrain.storage.outputs import check_apart, check_output
+    from distrain.workers.sources import ClusterRequest, open_cluster
 
     if text := _contradiction(context):
         raise click.UsageError(text, ctx=context)
@@ -228,8 +231,8 @@ def command(context: click.Context, /, inputs: tuple[str, ...], **options: Any) 
 
 def _pack_splits(folder: Path, row_group_rows: int) -> None:
     """Write the fast layout in place of the compact one."""
-    from distrain.loader.packed import pack
-    from distrain.schema import Schema
+    from distrain.loader.packed.pack import pack
+    from distrain.schema.schema import Schema
 
     schema = Schema.load(folder / "schema.pbtxt")
     for split in ("train", "valid"):
@@ -242,7 +245,7 @@ def _pack_splits(folder: Path, row_group_rows: int) -> None:
 
 def _contradiction(context: click.Context) -> str:
     """Why some options do not go together; "" if all do."""
-    from distrain.storage import is_remote
+    from distrain.storage.urls import is_remote
 
     values = context.params
     saved, update = values["saved_workflow"], values["update"]
@@ -277,7 +280,11 @@ _AS_GIVEN = (
 
 
 def _request(inputs: tuple[str, ...], options: dict[str, Any]) -> "PrepRequest":
-    from distrain.etl import DriftBounds, FeatureConfig, PrepRequest, TextLayout, criteo_workflow
+    from distrain.prep.features.config import FeatureConfig
+    from distrain.prep.raw_lines import TextLayout
+    from distrain.prep.request import PrepRequest
+    from distrain.prep.updates.column_drift import DriftBounds
+    from distrain.prep.workflow import criteo_workflow
 
     sizes = (options["freq_threshold"], options["max_size"], options["num_buckets"])
     saved = options["saved_workflow"]

@@ -3,10 +3,11 @@
 from typing import TYPE_CHECKING
 
 from distrain.cli.output import print_facts, print_warning
-from distrain.wording import some
+from distrain.formatting import some
 
 if TYPE_CHECKING:
-    from distrain.etl import Drifted, PrepResult
+    from distrain.prep.request import PrepResult
+    from distrain.prep.updates.column_drift import Drifted
 
 
 def print_prepared(result: "PrepResult", is_fitted_anew: bool = True) -> None:

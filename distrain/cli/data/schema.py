@@ -15,7 +15,8 @@ from distrain.cli.output import (
 )
 
 if TYPE_CHECKING:
-    from distrain.schema import ColumnSchema, Schema
+    from distrain.schema.column import ColumnSchema
+    from distrain.schema.schema import Schema
 
 TITLES = ("column", "dtype", "tags", "cardinality", "embedding dim", "list")
 NUMBERS = ("cardinality", "embedding dim")
@@ -59,7 +60,8 @@ def command(
 
 
 def _load(path: str) -> "Schema":
-    from distrain.schema import Schema, criteo_schema
+    from distrain.schema.criteo import criteo_schema
+    from distrain.schema.schema import Schema
 
     if path == "criteo":
         if Path(path).is_dir():

@@ -17,10 +17,10 @@ from distrain.cli.output import (
     result_console,
 )
 from distrain.cli.progress_bars import WorkProgress
-from distrain.wording import byte_size
+from distrain.formatting import byte_size
 
 if TYPE_CHECKING:
-    from distrain.synth import SynthProgress, SynthResult
+    from distrain.prep.synthetic.generate import SynthProgress, SynthResult
 
 
 @click.command()
@@ -69,7 +69,7 @@ def command(
       distrain synth --rows 4G --scale 1 --format tsv.gz --files 24 --out /data/clicks
       distrain synth --rows 200k --click-rate 0.25 --format parquet --out clicks
     """
-    from distrain.synth import SynthRequest, generate
+    from distrain.prep.synthetic.generate import SynthRequest, generate
 
     request = SynthRequest(
         out, rows, valid_rows, seed, scale, click_rate, file_format, files, overwrite

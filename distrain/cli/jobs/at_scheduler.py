@@ -21,15 +21,21 @@ from distrain.cli.output import (
     print_result,
     progress_console,
 )
-from distrain.client import WaitTimedOut
-from distrain.cluster import connect, dashboard_link
+from distrain.client.errors import WaitTimedOut
 from distrain.errors import ClusterError, InputError
-from distrain.jobs import JobState, JobStatus, JobView, find_job
-from distrain.run_paths import RunPaths, new_job_id
-from distrain.running import RunRequest, attach, find_run, how_to_resume
-from distrain.spec import JobSpec, load_spec
-from distrain.submission import JobHandle, list_jobs, raise_for_state
-from distrain.wording import duration
+from distrain.formatting import duration
+from distrain.jobs.run_paths import RunPaths, new_job_id
+from distrain.jobs.spec.job import JobSpec
+from distrain.jobs.spec.load import load_spec
+from distrain.jobs.states import JobState
+from distrain.jobs.status import JobStatus, find_job
+from distrain.jobs.view import JobView
+from distrain.launch.detached import attach
+from distrain.launch.job_handle import JobHandle, list_jobs, raise_for_state
+from distrain.launch.resuming import find_run, how_to_resume
+from distrain.launch.run import RunRequest
+from distrain.workers.local import dashboard_link
+from distrain.workers.sources import connect
 
 if TYPE_CHECKING:
     from distributed import Client

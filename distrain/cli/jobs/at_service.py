@@ -15,16 +15,11 @@ from distrain.cli.jobs.pending import digest, pending
 from distrain.cli.jobs.server import at, service_at
 from distrain.cli.jobs.status_lines import status_lines
 from distrain.cli.output import clean_line, json_wanted, print_answer, print_remark, print_result
-from distrain.client import (
-    Client,
-    Job,
-    ServiceError,
-    ServiceUnavailable,
-    parse_address,
-    parse_time,
-    state_folder,
-    submission,
-)
+from distrain.client.client import Client
+from distrain.client.credentials import parse_address, state_folder
+from distrain.client.documents import Job, parse_time
+from distrain.client.errors import ServiceError, ServiceUnavailable
+from distrain.client.job_calls import submission
 from distrain.errors import (
     ClusterError,
     DistrainError,
@@ -33,9 +28,11 @@ from distrain.errors import (
     JobError,
     Mistakes,
 )
-from distrain.jobs import JobStatus, figures_in, time_left
-from distrain.spec import JobSpec, parse_spec, parse_yaml, with_absolute_paths
-from distrain.wording import UNKNOWN, count, duration, scores
+from distrain.formatting import UNKNOWN, count, duration, scores
+from distrain.jobs.spec.job import JobSpec
+from distrain.jobs.spec.load import parse_spec, parse_yaml
+from distrain.jobs.spec.paths import with_absolute_paths
+from distrain.jobs.status import JobStatus, figures_in, time_left
 
 _EVERY_S = 5.0
 

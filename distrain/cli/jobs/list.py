@@ -15,12 +15,12 @@ from distrain.cli.output import (
     print_result,
     result_console,
 )
-from distrain.wording import aucs, count, duration
+from distrain.formatting import aucs, count, duration
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from distrain.jobs import JobStatus
+    from distrain.jobs.status import JobStatus
 
 HEADINGS = ("JOB", "NAME", "STATE", "RANKS", "STEP", "ROWS/S", "VALID/TRAIN AUC", "AGE", "WHY")
 

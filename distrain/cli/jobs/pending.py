@@ -16,7 +16,7 @@ from typing import Any
 from uuid import uuid4
 
 from distrain.errors import OutputError
-from distrain.storage import sync_path
+from distrain.storage.folder import sync_path
 
 KEPT_S = 6 * 86_400.0  # how long a key is used again: services forget them after a week
 

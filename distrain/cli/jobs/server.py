@@ -11,7 +11,8 @@ import click
 from distrain.cli.output import print_warning
 
 if TYPE_CHECKING:
-    from distrain.client import Client, Retries
+    from distrain.client.client import Client
+    from distrain.client.retries import Retries
 
 SERVER_VARIABLE = "DISTRAIN_SERVER"
 """As `distrain.client` has it, which this file does not import: help must not load it."""
@@ -20,7 +21,7 @@ NO_RETRY = "distrain.no_retry"
 
 
 def default_server() -> str | None:
-    from distrain.client import read_logins, servers_file
+    from distrain.client.credentials import read_logins, servers_file
 
     return read_logins(servers_file()).default
 
@@ -34,7 +35,8 @@ def at(address: str, environment: Mapping[str, str] = os.environ) -> str:
 @contextmanager
 def service_at(address: str, for_s: float | None = None) -> "Iterator[Client]":
     """Yield a client that says why it tries again; for how long: its own patience, or `for_s`."""
-    from distrain.client import Client, Retries
+    from distrain.client.client import Client
+    from distrain.client.retries import Retries
 
     retries = Retries() if for_s is None else Retries(for_s=for_s)
     if click.get_current_context().meta.get(NO_RETRY):

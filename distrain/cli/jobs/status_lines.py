@@ -4,10 +4,10 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from distrain.cli.output import clean_line
-from distrain.wording import count, kept_step, scores
+from distrain.formatting import count, kept_step, scores
 
 if TYPE_CHECKING:
-    from distrain.jobs import JobStatus
+    from distrain.jobs.status import JobStatus
 
 LINES = (
     "job", "state", "project", "owner", "cluster", "submitted", "started", "ended", "last heard",

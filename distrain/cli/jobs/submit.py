@@ -10,7 +10,7 @@ from distrain.cli.jobs.place import JobPlace, place_options, wait_option
 from distrain.cli.options import PATH, json_option, overrides_option
 
 if TYPE_CHECKING:
-    from distrain.spec import JobSpec
+    from distrain.jobs.spec.job import JobSpec
 
 
 @click.command("submit")
@@ -76,7 +76,7 @@ def command(
       distrain submit job.yaml --scheduler tcp://10.0.0.5:8786 --run-dir /shared/runs/today
     """
     from distrain.cli.jobs.at_service import parse_tags
-    from distrain.spec import load_spec
+    from distrain.jobs.spec.load import load_spec
 
     if_interrupted("the job was not submitted")
     more = parse_tags(tags)

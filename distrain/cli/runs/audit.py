@@ -6,7 +6,7 @@ import click
 
 from distrain.cli.options import PATH, json_option
 from distrain.cli.output import print_json, print_result
-from distrain.run_paths import RunPaths, check_run_dir
+from distrain.jobs.run_paths import RunPaths, check_run_dir
 
 
 @click.command()
@@ -24,12 +24,12 @@ def command(run: Path, as_json: bool) -> None:
       distrain train job.yaml --set train.audit=true
       distrain audit runs/dlrm-20260301-123000-ab12
     """
-    from distrain.runs import read_run_and_spec
+    from distrain.runs.run_file import read_run_and_spec
 
     check_run_dir(RunPaths(run))
     read_run_and_spec(run)
 
-    from distrain.train.audit import audit_run
+    from distrain.train.audit.audit import audit_run
 
     audit = audit_run(run)
     if as_json:

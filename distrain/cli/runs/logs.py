@@ -10,15 +10,17 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from distrain.cli.interrupts import if_interrupted
-from distrain.cli.jobs import READ_S, server_of_run, server_option, service_at
+from distrain.cli.jobs.place import READ_S, server_of_run, server_option
+from distrain.cli.jobs.server import service_at
 from distrain.cli.options import PATH, POSITIVE, json_option
 from distrain.cli.output import VERSION, json_wanted, print_answer, print_json, print_result
 from distrain.errors import InputError
-from distrain.run_paths import RunPaths
+from distrain.jobs.run_paths import RunPaths
 
 if TYPE_CHECKING:
-    from distrain.client import Artifact, Client, Job
-    from distrain.runs import LoggedError, LogOfRank
+    from distrain.client.client import Client
+    from distrain.client.documents import Artifact, Job
+    from distrain.runs.logs import LoggedError, LogOfRank
 
 _LOG = re.compile(r"logs/attempt-(\d+)/rank-(\d+)\.log")
 
@@ -74,12 +76,12 @@ def command(
         return
     if follow or tail is not None:
         raise click.UsageError("--follow and --tail are for a job of a service: name it, --server.")
-    from distrain.runs import find_logs
+    from distrain.runs.logs import find_logs
 
     paths = RunPaths(run)
     logs = find_logs(paths, attempt, rank)
     if first_error:
-        from distrain.runs import first_error as find_first_error, silent_ranks
+        from distrain.runs.logs import first_error as find_first_error, silent_ranks
 
         error = find_first_error(logs)
         silent = silent_ranks(logs, error.log.attempt) if error else []
@@ -99,7 +101,7 @@ def command(
 
 def _account(paths: RunPaths) -> dict[str, Any] | None:
     """The coordinator's account of an attempt's end: a rank that was killed logs nothing of it."""
-    from distrain.runs import read_summary
+    from distrain.runs.run_file import read_summary
 
     summary = read_summary(paths) or {}
     ends = [*summary.get("restarts", ()), summary]
@@ -192,7 +194,7 @@ def _served_error(
     server: str, word: str, rank: int | None, attempt: int | None
 ) -> "tuple[LoggedError | None, Mapping[str, Any] | None, str, list[int]]":
     """The first error of a job's ranks, the service's account, the log's name, and silent ranks."""
-    from distrain.runs import first_error, silent_ranks
+    from distrain.runs.logs import first_error, silent_ranks
 
     error = None
     with service_at(server, READ_S) as client, TemporaryDirectory() as folder:
@@ -229,7 +231,7 @@ def _logs_there(
 
 
 def _files(client: "Client", job: "Job") -> "tuple[Artifact, ...]":
-    from distrain.client import NotFound
+    from distrain.client.errors import NotFound
 
     try:
         return client.artifacts(job.id, below="logs")
@@ -240,7 +242,7 @@ def _files(client: "Client", job: "Job") -> "tuple[Artifact, ...]":
 def _fetched(
     client: "Client", job_id: str, paths: RunPaths, attempt: int, rank: int
 ) -> "LogOfRank":
-    from distrain.runs import LogOfRank
+    from distrain.runs.logs import LogOfRank
 
     path = paths.log(rank, attempt)
     path.parent.mkdir(parents=True, exist_ok=True)

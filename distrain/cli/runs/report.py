@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from distrain.cli.jobs import READ_S, at, server_of_run, server_option, service_at
+from distrain.cli.jobs.place import READ_S, server_of_run, server_option
+from distrain.cli.jobs.server import at, service_at
 from distrain.cli.options import EXISTING_FILE, PATH, json_option
 from distrain.cli.output import print_answer, print_result, result_console
-from distrain.run_paths import RunPaths
-from distrain.storage import is_remote
+from distrain.jobs.run_paths import RunPaths
+from distrain.storage.urls import is_remote
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -77,7 +78,7 @@ def command(
             raise click.UsageError("--curves and --evaluation are for a run directory.")
         written = [str(_fetched(address, run, out))]
     else:
-        from distrain.report import write_curves, write_report
+        from distrain.runs.report.run_page import write_curves, write_report
 
         root = Path(run)
         curves = write_curves(root) if with_curves else []  # a report says that all is drawn
@@ -94,8 +95,8 @@ def _drawn_in_store(
     url: str, out: Path | None, evaluation: Path | None, *, with_curves: bool
 ) -> list[str]:
     """Draw a run of a bucket here, and put the pictures beside it."""
-    from distrain.report import write_curves, write_report
-    from distrain.runs import fetch_run, put_pictures
+    from distrain.runs.report.run_page import write_curves, write_report
+    from distrain.runs.stored.folder import fetch_run, put_pictures
 
     with TemporaryDirectory(prefix="distrain-report-") as folder:
         root = fetch_run(url, Path(folder))
@@ -111,7 +112,7 @@ def _drawn_in_store(
 
 def _fetched(server: str, word: str, out: Path | None) -> Path:
     """A job's report, fetched from the service into a file on this machine."""
-    from distrain.client import NotFound
+    from distrain.client.errors import NotFound
 
     with service_at(server, READ_S) as client:
         job = client.find(word)
@@ -146,8 +147,8 @@ def compare(runs: tuple[Path, ...], out: Path | None, as_json: bool) -> None:
       distrain compare runs/monday runs/tuesday
       distrain compare runs/monday runs/tuesday runs/today --out week.html
     """
-    from distrain.report import compare as compared, write_comparison
-    from distrain.runs import read_run_data
+    from distrain.runs.report.comparison import compare as compared, write_comparison
+    from distrain.runs.run_data import read_run_data
 
     if len(runs) < 2:
         raise click.UsageError("Give two runs or more.")

@@ -8,7 +8,12 @@ import click
 
 from distrain.cli.options import json_option
 from distrain.cli.output import print_answer, print_json, print_result
-from distrain.cli.service.given import note_change, open_database, read_settings, settings_options
+from distrain.cli.service.config_options import (
+    note_change,
+    open_database,
+    read_settings,
+    settings_options,
+)
 from distrain.errors import InputError
 
 NO_LIMIT = "none"
@@ -73,7 +78,8 @@ def put(
     settings = read_settings(config, data_dir)
     import re
 
-    from distrain.service.process import NAME_PATTERN, Quota
+    from distrain.service.settings import NAME_PATTERN
+    from distrain.service.values import Quota
 
     if not re.fullmatch(NAME_PATTERN, name):
         raise click.UsageError(f"NAME: {name!r} has more than lower case letters, digits and -.")
@@ -114,7 +120,7 @@ def member(
       distrain serve project member ads alice submitter
     """
     settings = read_settings(config, data_dir)
-    from distrain.service.process import Role
+    from distrain.service.values import Role
 
     declared = settings.projects.get(name)
     if declared is not None and user in declared.members:

@@ -10,13 +10,20 @@ from click.core import ParameterSource
 
 from distrain.cli.interrupts import if_interrupted
 from distrain.cli.options import PATH, json_option
-from distrain.cli.output import print_answer, print_facts, print_remark, print_result, print_warning
-from distrain.cli.service.given import open_database, read_settings, settings_options
+from distrain.cli.output import (
+    print_answer,
+    print_facts,
+    print_remark,
+    print_result,
+    print_warning,
+)
+from distrain.cli.service.config_options import open_database, read_settings, settings_options
 from distrain.cli.service.projects import project
 from distrain.cli.service.tokens import token
 
 if TYPE_CHECKING:
-    from distrain.service.process import Serving, Settings
+    from distrain.service.process.entry import Serving
+    from distrain.service.settings import Settings
 
 
 @click.command("backup")
@@ -55,8 +62,8 @@ def restore(config: Path | None, data_dir: Path | None, file: Path, as_json: boo
       distrain serve restore /backups/service-2026-03-01.db
     """
     settings = read_settings(config, data_dir)
-    from distrain.service.process import make_folder
-    from distrain.service.store import restore as put_back
+    from distrain.service.process.preparing import make_folder
+    from distrain.service.store.store import restore as put_back
 
     make_folder(settings)
     before = put_back(settings, file)
@@ -82,7 +89,7 @@ def prune(config: Path | None, data_dir: Path | None, dry_run: bool, as_json: bo
       distrain serve prune --dry-run
     """
     settings = read_settings(config, data_dir)
-    from distrain.service.recorder import old_runs, remove_old_runs
+    from distrain.service.recorder.places import old_runs, remove_old_runs
 
     runs = old_runs if dry_run else remove_old_runs
     with open_database(settings) as store:
@@ -154,7 +161,7 @@ def command(
         return
     read = partial(read_settings, config, data_dir, port, no_cluster)
     settings = read()  # what is wrong with it comes before anything else
-    from distrain.service.process import serve
+    from distrain.service.process.entry import serve
 
     if_interrupted("the service was not started")
     serve(read, config, _print_serving, stop_clusters=stop_clusters, makes_token=not no_token)
@@ -183,11 +190,11 @@ def api(
       distrain serve api --config serve.yaml
     """
     if supervised is not None:
-        from distrain.service.process import supervised_api
+        from distrain.service.process.entry import supervised_api
 
         return supervised_api(supervised)
     settings = read_settings(config, data_dir, port)
-    from distrain.service.process import api_alone
+    from distrain.service.process.entry import api_alone
 
     api_alone(settings, lambda url: _print_place(url=url))
 
@@ -207,11 +214,11 @@ def reconcile(config: Path | None, data_dir: Path | None, supervised: bool, as_j
       distrain serve reconcile --config serve.yaml
     """
     if supervised:
-        from distrain.service.process import supervised_reconciler
+        from distrain.service.process.entry import supervised_reconciler
 
         return supervised_reconciler()
     settings = read_settings(config, data_dir)
-    from distrain.service.process import reconciler_alone
+    from distrain.service.process.entry import reconciler_alone
 
     reconciler_alone(settings, lambda: _print_place(clusters=", ".join(settings.clusters)))
 
@@ -233,7 +240,7 @@ def check(config: Path | None, data_dir: Path | None, as_json: bool) -> None:
     from distrain.cli.output import print_json
 
     settings = read_settings(config, data_dir)
-    from distrain.service.process import check_service, exit_code
+    from distrain.service.process.checks import check_service, exit_code
 
     checks = check_service(settings)
     if as_json:
@@ -261,8 +268,8 @@ def migrate(config: Path | None, data_dir: Path | None, as_json: bool) -> None:
       distrain serve migrate --config serve.yaml
     """
     settings = read_settings(config, data_dir)
-    from distrain.service.process import declare, keep_key, make_folder, migrate as migrate_database
-    from distrain.service.store import open_store
+    from distrain.service.process.preparing import declare, keep_key, make_folder
+    from distrain.service.store.store import migrate as migrate_database, open_store
 
     make_folder(settings)
     migrate_database(settings)

@@ -7,10 +7,15 @@ import click
 
 from distrain.cli.options import json_option
 from distrain.cli.output import print_answer, print_json, print_result, print_warning
-from distrain.cli.service.given import note_change, open_database, read_settings, settings_options
+from distrain.cli.service.config_options import (
+    note_change,
+    open_database,
+    read_settings,
+    settings_options,
+)
 
 if TYPE_CHECKING:
-    from distrain.service.store import Token
+    from distrain.service.store.people import Token
 
 SCOPES = ("read", "submit", "cancel", "admin")
 
@@ -59,7 +64,8 @@ def create(
     if not 0 < len(user) <= 128 or not user.isprintable() or user != user.strip():
         raise click.UsageError("--user: a name of up to 128 printable characters.")
     settings = read_settings(config, data_dir)
-    from distrain.service.process import Scope, new_token
+    from distrain.service.access.sessions import new_token
+    from distrain.service.values import Scope
 
     wanted = frozenset(map(Scope, scopes or SCOPES))
     with open_database(settings) as store:

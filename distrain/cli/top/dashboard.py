@@ -9,8 +9,8 @@ from urllib.error import HTTPError, URLError
 from urllib.parse import quote, urlsplit, urlunsplit
 from urllib.request import HTTPSHandler, ProxyHandler, Request, build_opener
 
-from distrain.cluster import TOKEN_VARIABLE, token_of_environment
 from distrain.errors import ClusterError, InputError
+from distrain.workers.secrets import TOKEN_VARIABLE, token_of_environment
 
 DEFAULT_URL = "http://127.0.0.1:8787"
 TIMEOUT_S = 10.0
@@ -85,7 +85,7 @@ def dashboard_of(scheduler: str | None, url: str | None) -> Dashboard:
 
 
 def _url_from_scheduler(scheduler: str) -> str:
-    from distrain.cluster import connect
+    from distrain.workers.sources import connect
 
     with connect(scheduler) as client:
         port = client.scheduler_info().get("services", {}).get("dashboard")

@@ -18,7 +18,7 @@ from distrain.cli.interrupts import TERMINATED
 from distrain.cli.output import clean_line
 from distrain.cli.top.view import Document, framed, listed, screen
 from distrain.errors import DistrainError, on_sigterm
-from distrain.jobs import FINAL_STATES
+from distrain.jobs.status import FINAL_STATES
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType

@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from distrain.cli.output import STATE_STYLES, clean_line
-from distrain.documents import stands_out
-from distrain.jobs import FINAL_STATES, time_left
-from distrain.progress import phase_shares
-from distrain.wording import UNKNOWN, aucs, count, kept_step, milliseconds, percent, scores
+from distrain.formatting import UNKNOWN, aucs, count, kept_step, milliseconds, percent, scores
+from distrain.jobs.status import FINAL_STATES, time_left
+from distrain.runs.records.merging import phase_shares
+from distrain.scheduler.views.ranks import stands_out
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

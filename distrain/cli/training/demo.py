@@ -10,7 +10,7 @@ import click
 from distrain.cli.options import COUNT, PATH, ranks_option
 from distrain.cli.output import print_result, quiet_wanted
 from distrain.errors import OutputError
-from distrain.run_paths import RunPaths
+from distrain.jobs.run_paths import RunPaths
 
 JOB = """\
 # The demo's job. Run it again with changes:
@@ -67,7 +67,7 @@ def command(rows: int, ranks: int, out: Path, quick: bool, overwrite: bool) -> N
 
 def _job_text(job: Path, data: Path, rows: int, ranks: int) -> str:
     """The job spec, checked before anything is generated."""
-    from distrain.spec import parse_spec, parse_yaml
+    from distrain.jobs.spec.load import parse_spec, parse_yaml
 
     batch_rows = min(4096, max(64, rows // 240))
     text = JOB.format(
@@ -84,7 +84,7 @@ def _job_text(job: Path, data: Path, rows: int, ranks: int) -> str:
 
 
 def _make_room(out: Path, overwrite: bool) -> None:
-    from distrain.storage import check_writable, translated_errors
+    from distrain.storage.outputs import check_writable, translated_errors
 
     names = {path.name for path in out.iterdir()} if out.is_dir() else set()
     # Only what a demo made is ever removed, and only where there is nothing else.

@@ -9,8 +9,8 @@ import click
 from distrain.cli.options import PATH, json_option, ranks_option
 
 if TYPE_CHECKING:
-    from distrain.schema import Schema
-    from distrain.spec import TableFacts
+    from distrain.jobs.spec.fitting import TableFacts
+    from distrain.schema.schema import Schema
 
 
 @click.command()
@@ -39,9 +39,11 @@ def command(model: str, data: Path, ranks: int, out: Path, overwrite: bool, as_j
 
     from distrain.cli.output import print_answer, print_remark, print_result, print_warning
     from distrain.errors import OutputError, SchemaError
-    from distrain.schema import Schema, find_schema
-    from distrain.spec import MODELS, PRESETS, dump_yaml, job_for, parse_spec
-    from distrain.storage import whole_file
+    from distrain.jobs.spec.load import dump_yaml, parse_spec
+    from distrain.jobs.spec.presets import MODELS, PRESETS, job_for
+    from distrain.schema.files import find_schema
+    from distrain.schema.schema import Schema
+    from distrain.storage.outputs import whole_file
 
     if model not in (known := (*PRESETS, *MODELS)):
         raise click.BadParameter(
@@ -76,10 +78,12 @@ def _facts(data: Path, schema: "Schema") -> "TableFacts | None":
     """The facts of the prepared rows; `None` where there are none to be read yet."""
     from distrain.cli.output import print_warning
     from distrain.errors import DistrainError
-    from distrain.partition import column_moments, read_footers
-    from distrain.schema import Tags
-    from distrain.spec import TableFacts, windows_of
-    from distrain.storage import first_line
+    from distrain.jobs.spec.fitting import TableFacts
+    from distrain.jobs.spec.presets import windows_of
+    from distrain.loader.partition.footers import read_footers
+    from distrain.loader.partition.scanning import column_moments
+    from distrain.schema.column import Tags
+    from distrain.storage.retrying import first_line
 
     train, windows = data / "train", windows_of(schema)
     if not train.is_dir():

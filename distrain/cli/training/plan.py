@@ -8,10 +8,12 @@ import click
 from distrain.cli.options import PATH, POSITIVE, json_option, overrides_option, scheduler_option
 from distrain.cli.output import print_json, print_result, print_warning
 from distrain.errors import DistrainError
-from distrain.wording import byte_size
+from distrain.formatting import byte_size
 
 if TYPE_CHECKING:
-    from distrain.train.planning import JobPlan, MachineFile, ScalePlan
+    from distrain.train.planning.machine_file import MachineFile
+    from distrain.train.planning.plan import JobPlan
+    from distrain.train.planning.scale_plan import ScalePlan
 
 
 @click.command()
@@ -95,15 +97,16 @@ def command(
 def _plan(
     spec_file: Path, overrides: tuple[str, ...], memory_budget: str, scheduler: str | None
 ) -> "tuple[JobPlan, list[str]]":
-    from distrain.running import JobChecks
-    from distrain.spec import load_spec, with_absolute_paths
+    from distrain.jobs.spec.load import load_spec
+    from distrain.jobs.spec.paths import with_absolute_paths
+    from distrain.launch.checks import JobChecks
 
     spec = with_absolute_paths(load_spec(spec_file, overrides))
     checked = JobChecks(spec, scheduler=scheduler).run()
 
-    from distrain.loader import parse_bytes
-    from distrain.train.control import choose_device
-    from distrain.train.planning import plan_job
+    from distrain.loader.options import parse_bytes
+    from distrain.train.control.rank_setup import choose_device
+    from distrain.train.planning.plan import plan_job
 
     device = checked.device or choose_device(spec.resources)
     plan = plan_job(checked.spec, checked.inputs, device, parse_bytes(memory_budget))
@@ -113,9 +116,10 @@ def _plan(
 def _scale(
     spec_file: Path, overrides: tuple[str, ...], machine_name: str
 ) -> tuple[list[str], dict[str, object], list[str]]:
-    from distrain.running import JobChecks
-    from distrain.spec import load_spec, with_absolute_paths
-    from distrain.train.planning import plan_scale
+    from distrain.jobs.spec.load import load_spec
+    from distrain.jobs.spec.paths import with_absolute_paths
+    from distrain.launch.checks import JobChecks
+    from distrain.train.planning.scale_plan import plan_scale
 
     machine = _machine(machine_name)
     # The file's lanes are those of its own number of ranks; a step takes as long with others.
@@ -127,17 +131,18 @@ def _scale(
 
 def _machine(name: str) -> "MachineFile":
     """A machine file, or the machine of a bench."""
-    from distrain.train.planning import load_machine
+    from distrain.train.planning.machine_file import load_machine
 
     if not name.endswith(".json"):
         return load_machine(name)
-    from distrain.bench import load_bench, machine_of_bench
+    from distrain.diagnostics.bench.document import load_bench
+    from distrain.diagnostics.bench.machine import machine_of_bench
 
     return machine_of_bench(load_bench(Path(name)), name)
 
 
 def plan_lines(plan: "JobPlan") -> list[str]:
-    from distrain.embeddings.sharding import explain
+    from distrain.models.embeddings.sharding.plan import explain
 
     smallest, largest = plan.row_group_rows
     share, memory = plan.share, plan.memory
@@ -201,7 +206,7 @@ def _peak_lines(plan: "JobPlan") -> list[str]:
 
 def scale_lines(plan: "ScalePlan") -> list[str]:
     """The bottleneck first, then the step by its parts, the links, the memory and the numbers."""
-    from distrain.embeddings.sharding import explain
+    from distrain.models.embeddings.sharding.plan import explain
 
     scale, work, peak = plan.scale, plan.work, plan.peak
     lines = [_bottleneck(plan), ""]

@@ -21,12 +21,13 @@ from distrain.cli.output import (
     print_warning,
     progress_console,
 )
-from distrain.run_paths import new_job_id
-from distrain.sinks import known_sinks
+from distrain.jobs.run_paths import new_job_id
+from distrain.runs.sinks.choosing import known_sinks
 
 if TYPE_CHECKING:
-    from distrain.running import Resumption, RunRequest
-    from distrain.spec import JobSpec
+    from distrain.jobs.spec.job import JobSpec
+    from distrain.launch.resuming import Resumption
+    from distrain.launch.run import RunRequest
 
 
 @click.command()
@@ -107,8 +108,9 @@ def command(
       distrain train --resume runs/today --set resources.num_ranks=2
     """
     from distrain.cli.job_progress import JobProgress, leave
-    from distrain.running import RunRequest, find_run, go_on, lead_or_follow, train
-    from distrain.spec import load_spec
+    from distrain.jobs.spec.load import load_spec
+    from distrain.launch.resuming import find_run, go_on, lead_or_follow
+    from distrain.launch.run import RunRequest, train
 
     if (spec_file is None) == (resumed_run is None):
         raise click.UsageError("Give either a SPEC.yaml or --resume RUN.")
@@ -168,8 +170,8 @@ def _check_detachable(run: "RunRequest") -> None:
 
 
 def _print_checked(run: "RunRequest") -> None:
-    from distrain.cluster import connect
-    from distrain.spec import dump_yaml
+    from distrain.jobs.spec.load import dump_yaml
+    from distrain.workers.sources import connect
 
     checked = run.check()
     if run.scheduler is not None and run.spec.resources.backend == "dask":

@@ -8,7 +8,7 @@ import click
 from distrain.cli.options import PATH, connection_options, json_option, overrides_option
 
 if TYPE_CHECKING:
-    from distrain.running import Found
+    from distrain.launch.tuning import Found
 
 _TRIALS, _QUICK = 20, 8
 
@@ -64,10 +64,10 @@ def command(
       distrain tune job.yaml --run-dir search --over train.optimizer.lr=0.001..0.1
       distrain train search/best.yaml
     """
+    from distrain.cli.models.models import check_data
     from distrain.cli.output import json_wanted, print_answer, print_remark, print_result
-    from distrain.cli.saved import check_data
-    from distrain.running import Search
-    from distrain.spec import load_spec
+    from distrain.jobs.spec.load import load_spec
+    from distrain.launch.tuning import Search
 
     if quick and trials is not None:
         raise click.UsageError(f"--quick is --trials {_QUICK}: leave one of them out.")
@@ -109,9 +109,11 @@ def _print_gain(metric: str, rows: str, given: float | None, best: float | None)
 
 def _tested(run_dir: Path, found: "Found", test: tuple[str, ...]) -> dict[str, Any]:
     """The metric of test rows, of the spec as it is (the first trial) and of the best."""
-    from distrain.cli.saved import find_model
-    from distrain.scoring import ScorerInProcess, evaluate_saved, labelled_rows
-    from distrain.train.saving import open_model
+    from distrain.cli.models.models import find_model
+    from distrain.predict.evaluation import evaluate_saved
+    from distrain.predict.logits import ScorerInProcess
+    from distrain.predict.raw import labelled_rows
+    from distrain.train.saving.checkpoint_model import open_model
 
     values = {}
     for name, number in (("given", 0), ("best", found.trials[0]["number"])):

@@ -21,25 +21,23 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from distrain.batch import Batch
+from distrain.jobs.spec.data import ReaderFacts
+from distrain.loader.batch import Batch
 from distrain.loader.bucketing.bucket_file import BucketFile
 from distrain.loader.bucketing.store import BucketMemory, Slabs
 from distrain.loader.cpu_backend import CpuBackend
-from distrain.loader.delivery import EpochWork
-from distrain.loader.filling import Block, Deal, NarrowBatch, OpenBatch, plan_loads
+from distrain.loader.delivery.work import EpochWork
+from distrain.loader.filling.batch_memory import NarrowBatch, OpenBatch
+from distrain.loader.filling.filler import Block
+from distrain.loader.filling.schedule import Deal, plan_loads
 from distrain.loader.options import LoaderOptions
-from distrain.loader.reading import Expected
-from distrain.partition import (
-    Chunks,
-    EpochPlan,
-    LazySequence,
-    RowGroup,
-    WantedColumn,
-    forward_pieces,
-    key_order,
-    row_keys,
-)
-from distrain.spec import ReaderFacts
+from distrain.loader.partition.lazy_sequence import LazySequence
+from distrain.loader.partition.order import Chunks, key_order, row_keys
+from distrain.loader.partition.pieces import forward_pieces
+from distrain.loader.partition.plan import EpochPlan
+from distrain.loader.partition.table import RowGroup
+from distrain.loader.partition.wanted_columns import WantedColumn
+from distrain.loader.reading.reader import Expected
 
 LEAST_BUCKET_ROWS = 65_536
 """A bucket's column should fit a processor's cache while its rows are taken in their order, and the

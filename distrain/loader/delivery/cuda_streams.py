@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from distrain.errors import SpecError
-from distrain.storage import first_line
+from distrain.storage.retrying import first_line
 
 _side_streams: dict[torch.device, torch.cuda.Stream] = {}
 _side_streams_lock = threading.Lock()

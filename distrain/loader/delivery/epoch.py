@@ -21,10 +21,10 @@ from distrain.loader.delivery.loads_ahead import LoadsAhead
 from distrain.loader.delivery.stats import StatsRecorder
 from distrain.loader.delivery.transfer import Delivery
 from distrain.loader.delivery.work import Backend, EpochWork
-from distrain.loader.filling import LookAhead
+from distrain.loader.filling.schedule import LookAhead
 from distrain.loader.options import LoaderOptions
 from distrain.loader.own_threads import in_own_thread, mark_own_thread
-from distrain.storage import stop_retrying_when
+from distrain.storage.retrying import stop_retrying_when
 
 
 @dataclass(frozen=True)

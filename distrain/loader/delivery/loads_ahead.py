@@ -9,19 +9,12 @@ from functools import partial
 from itertools import takewhile
 from typing import Any, NamedTuple
 
-from distrain.batch import Batch
+from distrain.loader.batch import Batch
 from distrain.loader.delivery.work import Backend, EpochWork
-from distrain.loader.filling import (
-    ChunkDealer,
-    Load,
-    LoadSteps,
-    LookAhead,
-    NarrowBatch,
-    OpenBatches,
-    plan_loads,
-)
-from distrain.loader.reading import Expected
-from distrain.partition import RowGroup
+from distrain.loader.filling.batch_memory import NarrowBatch, OpenBatches
+from distrain.loader.filling.schedule import ChunkDealer, Load, LoadSteps, LookAhead, plan_loads
+from distrain.loader.partition.table import RowGroup
+from distrain.loader.reading.reader import Expected
 
 BeginWork = Callable[[EpochWork], tuple[EpochWork, Backend] | None]
 """Makes a work's backend and runs its first pass; `None` if that was cancelled."""

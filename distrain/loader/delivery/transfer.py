@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from distrain.batch import Batch
+from distrain.loader.batch import Batch
 from distrain.loader.delivery.cuda_streams import CudaStreams
-from distrain.loader.filling import NarrowBatch
+from distrain.loader.filling.batch_memory import NarrowBatch
 
 Transform = Callable[[Any], Any]
 

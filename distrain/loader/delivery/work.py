@@ -10,11 +10,14 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from distrain.batch import Batch
-from distrain.loader.filling import Deal, NarrowBatch, OpenBatch
+from distrain.loader.batch import Batch
+from distrain.loader.filling.batch_memory import NarrowBatch, OpenBatch
+from distrain.loader.filling.schedule import Deal
 from distrain.loader.options import LoaderOptions
-from distrain.loader.reading import Expected
-from distrain.partition import Chunks, EpochPlan, RowGroup
+from distrain.loader.partition.order import Chunks
+from distrain.loader.partition.plan import EpochPlan
+from distrain.loader.partition.table import RowGroup
+from distrain.loader.reading.reader import Expected
 
 
 class Backend(Protocol):

@@ -21,11 +21,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from distrain.batch import Batch, Ragged
+from distrain.loader.batch import Batch, Ragged
 from distrain.loader.filling.fill_numpy import LETTER_BYTES
 from distrain.loader.filling.kernel import KERNEL
 from distrain.loader.narrow_ids import narrow_type
-from distrain.partition import WantedColumn
+from distrain.loader.partition.wanted_columns import WantedColumn
 
 # In this order in memory, so that those of two and four bytes are aligned.
 _LETTERS = "iHTB"

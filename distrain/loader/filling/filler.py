@@ -12,7 +12,8 @@ from distrain.errors import DataError
 from distrain.loader.filling.batch_memory import NarrowLayout, TilePool
 from distrain.loader.filling.kernel import fill as _fill
 from distrain.loader.filling.schedule import Deal
-from distrain.partition import RowGroup, WantedColumn, value_problem
+from distrain.loader.partition.table import RowGroup
+from distrain.loader.partition.wanted_columns import WantedColumn, value_problem
 
 Block = NDArray[np.int32]
 

@@ -11,8 +11,8 @@ import pyarrow.compute as pc
 import torch
 from numpy.typing import NDArray
 
-from distrain.batch import Ragged
 from distrain.errors import DataError, SpecError
+from distrain.loader.batch import Ragged
 from distrain.loader.filling.batch_memory import ListRun, OpenBatch
 from distrain.loader.filling.filler import check_values, source_of, type_letter
 from distrain.loader.filling.kernel import (
@@ -22,7 +22,8 @@ from distrain.loader.filling.kernel import (
 )
 from distrain.loader.filling.schedule import Deal
 from distrain.loader.options import whole_number
-from distrain.partition import RowGroup, WantedColumn
+from distrain.loader.partition.table import RowGroup
+from distrain.loader.partition.wanted_columns import WantedColumn
 
 _MOST_ITEMS = 2**31 - 1  # of a column in a batch, whose offsets are int32
 

@@ -21,19 +21,11 @@ from numpy.typing import NDArray
 from distrain.errors import SpecError
 from distrain.loader.dataset import Dataset
 from distrain.loader.options import LoaderOptions
-from distrain.partition import (
-    Chunk,
-    Chunks,
-    EpochPlan,
-    LazySequence,
-    Piece,
-    Pieces,
-    chunk_order,
-    lane_pieces,
-    num_bands,
-    row_order,
-    sliced_order,
-)
+from distrain.loader.partition.lazy_sequence import LazySequence
+from distrain.loader.partition.order import Chunk, Chunks, chunk_order, row_order, sliced_order
+from distrain.loader.partition.pieces import Piece, Pieces, lane_pieces
+from distrain.loader.partition.plan import EpochPlan
+from distrain.loader.partition.slice_dealing import num_bands
 
 
 class Load(NamedTuple):

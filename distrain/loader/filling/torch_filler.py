@@ -10,12 +10,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from distrain.batch import Ragged
-from distrain.host_memory import to_device
+from distrain.loader.batch import Ragged
 from distrain.loader.filling.batch_memory import OpenBatch
 from distrain.loader.filling.list_columns import check_total
 from distrain.loader.filling.schedule import Deal
-from distrain.partition import WantedColumn
+from distrain.loader.host_memory import to_device
+from distrain.loader.partition.wanted_columns import WantedColumn
 
 
 class DeviceLists(NamedTuple):

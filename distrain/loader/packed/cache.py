@@ -18,15 +18,18 @@ from distrain.loader.packed.cache_folder import BoundedFolder
 from distrain.loader.packed.entry import ENTRY_VERSION, EntryFacts, EntryFile, EntryWriter
 from distrain.loader.packed.raw_file import Buffers
 from distrain.loader.packed.reader import COLUMNS_AT_A_TIME
-from distrain.loader.reading import (
+from distrain.loader.partition.table import RowGroup
+from distrain.loader.partition.wanted_columns import WantedColumn
+from distrain.loader.reading.reader import (
     DecodedColumns,
     Expected,
     Reader,
     join_decoded,
     parts_after,
 )
-from distrain.partition import RowGroup, WantedColumn
-from distrain.storage import file_identity, first_line, is_remote
+from distrain.storage.identity import file_identity
+from distrain.storage.retrying import first_line
+from distrain.storage.urls import is_remote
 
 _log = logging.getLogger(__name__)
 

@@ -18,13 +18,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from distrain.loader.filling import unusable
+from distrain.loader.filling.filler import unusable
 from distrain.loader.narrow_ids import NARROW_TYPES, narrow_type
 from distrain.loader.packed.layout import GroupLayout, ListValues, Values
 from distrain.loader.packed.mark import checksum
 from distrain.loader.packed.raw_file import Identity, RawFile
-from distrain.loader.reading import DecodedColumns
-from distrain.partition import WantedColumn
+from distrain.loader.partition.wanted_columns import WantedColumn
+from distrain.loader.reading.reader import DecodedColumns
 
 ENTRY_VERSION = 2
 

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 
 from distrain.errors import DataError
 from distrain.loader.packed.mark import DAMAGED, GroupMark, Mark
-from distrain.partition import WantedColumn
+from distrain.loader.partition.wanted_columns import WantedColumn
 
 _LONGEST_PAGE_HEADER_BYTES = 1024
 _DTYPES = {"INT32": np.dtype("<i4"), "FLOAT": np.dtype("<f4")}

@@ -18,19 +18,19 @@ import numpy as np
 import pyarrow as pa
 
 from distrain.errors import OutputError
-from distrain.loader.filling import check_lists, check_values
+from distrain.loader.filling.filler import check_values
+from distrain.loader.filling.list_columns import check_lists
 from distrain.loader.packed.writer import MOST_GROUP_ROWS, Column, PackedWriter, certify, kept_as
-from distrain.loader.reading import ArrowReader, SameFilesReader
-from distrain.partition import (
-    PARQUET_SUFFIXES,
-    RowGroup,
-    Table,
-    WantedColumn,
-    read_footers,
-    wanted_columns,
-)
-from distrain.schema import Schema, Tags
-from distrain.storage import check_free, is_remote, list_inputs, translated_errors, whole_dir
+from distrain.loader.partition.footers import PARQUET_SUFFIXES, read_footers
+from distrain.loader.partition.table import RowGroup, Table
+from distrain.loader.partition.wanted_columns import WantedColumn, wanted_columns
+from distrain.loader.reading.arrow import ArrowReader
+from distrain.loader.reading.reader import SameFilesReader
+from distrain.schema.column import Tags
+from distrain.schema.schema import Schema
+from distrain.storage.inputs import list_inputs
+from distrain.storage.outputs import check_free, translated_errors, whole_dir
+from distrain.storage.urls import is_remote
 
 ROW_GROUP_ROWS = 65536
 ROWS_PER_FILE = 64 * ROW_GROUP_ROWS
@@ -69,7 +69,7 @@ def pack(
     not at all. Memory is bounded by one row group of the source and one of the output per thread.
 
     Args:
-        patterns: Paths, folders, globs or URLs, as `distrain.storage.list_inputs` takes them.
+        patterns: Paths, folders, globs or URLs, as for `distrain.storage.inputs.list_inputs`.
         schema: Its categorical, continuous, target and weight columns are written, no others.
         output_dir: The folder to make: `part-00000.parquet`, ..., `.merlin/schema.json`.
         row_group_rows: Rows per row group, 1 to 2^28.

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from distrain.errors import DataError
 from distrain.loader.packed.layout import GroupLayout, ListValues, Values
 from distrain.loader.packed.mark import DAMAGED, checksum, new_checksum
-from distrain.loader.reading import DecodedColumns
-from distrain.partition import RowGroup
+from distrain.loader.partition.table import RowGroup
+from distrain.loader.reading.reader import DecodedColumns
 
 _BLOCK_BYTES = 1 << 20  # read at a time to verify large row groups
 _ALIGNMENT = 64

@@ -19,15 +19,17 @@ from distrain.loader.options import LoaderOptions
 from distrain.loader.packed.layout import GroupLayout, ListValues, group_layout
 from distrain.loader.packed.mark import Mark, checksum, is_packed, mark_of
 from distrain.loader.packed.raw_file import Buffers, Identity, RawFile
-from distrain.loader.reading import (
+from distrain.loader.partition.table import RowGroup, Table
+from distrain.loader.partition.wanted_columns import WantedColumn
+from distrain.loader.reading.reader import (
     DecodedColumns,
     Reader,
     join_decoded,
     taken_rows,
     unreadable,
 )
-from distrain.partition import RowGroup, Table, WantedColumn
-from distrain.storage import first_line, is_remote, is_transient
+from distrain.storage.retrying import first_line, is_transient
+from distrain.storage.urls import is_remote
 
 _OPEN_FILES = 256
 # As many rows of so many columns stay in the processor's cache until they have been gathered from,

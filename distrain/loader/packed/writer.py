@@ -19,7 +19,7 @@ from distrain.errors import DataError, OutputError
 from distrain.loader.packed.mark import MARK_KEY, GroupMark, Mark, checksum
 from distrain.loader.packed.raw_file import Buffers
 from distrain.loader.packed.reader import PackedFile
-from distrain.partition import WantedColumn
+from distrain.loader.partition.wanted_columns import WantedColumn
 
 MOST_GROUP_ROWS = 1 << 28
 MOST_GROUP_ITEMS = 1 << 27  # of a list column, whose levels lie in the same page

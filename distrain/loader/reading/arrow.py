@@ -1,4 +1,4 @@
-"""Row groups of parquet files, read with Arrow; what `loader/pages` decodes faster, by that."""
+"""Row groups of parquet files, read with Arrow, or by `loader/parquet_pages` where that can."""
 
 from __future__ import annotations
 
@@ -17,6 +17,8 @@ from numpy.typing import NDArray
 
 from distrain.errors import DataError, DistrainError
 from distrain.loader.options import FetchOptions, LoaderOptions
+from distrain.loader.partition.table import RowGroup, Table
+from distrain.loader.partition.wanted_columns import FILL_HINT, WantedColumn
 from distrain.loader.reading.fetcher import Fetcher
 from distrain.loader.reading.image import Span
 from distrain.loader.reading.open_files import (
@@ -34,8 +36,8 @@ from distrain.loader.reading.reader import (
     unreadable,
 )
 from distrain.loader.reading.slice_streams import Columns, SliceStreams
-from distrain.partition import FILL_HINT, RowGroup, Table, WantedColumn
-from distrain.storage import first_line, is_remote, is_transient
+from distrain.storage.retrying import first_line, is_transient
+from distrain.storage.urls import is_remote
 
 _OPEN_FILES_PER_THREAD = 32
 _MOST_LISTED = 5

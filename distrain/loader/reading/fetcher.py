@@ -14,12 +14,12 @@ import pyarrow.parquet as pq
 
 from distrain.loader.options import FetchOptions
 from distrain.loader.own_threads import mark_own_thread
+from distrain.loader.partition.table import RowGroup
 from distrain.loader.reading.image import Image, Span, plan_ranges
 from distrain.loader.reading.reader import Expected
 from distrain.loader.reading.remote_file import RemoteFile
 from distrain.loader.reading.shared_image import shared_image
-from distrain.partition import RowGroup
-from distrain.storage import Connections
+from distrain.storage.ranges import Connections
 
 _Key = tuple[str, int]
 _MOST_AHEAD = 64  # row groups, each of which holds an open file

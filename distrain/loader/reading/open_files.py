@@ -9,10 +9,11 @@ from typing import NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from distrain.loader.pages import PageColumns, PagesOfFile, page_columns
+from distrain.loader.parquet_pages.leaves import PageColumns, page_columns
+from distrain.loader.parquet_pages.pages_of_file import PagesOfFile
+from distrain.loader.partition.wanted_columns import WantedColumn, column_of_leaf, type_problem
 from distrain.loader.reading.image import Image
 from distrain.loader.reading.sliced_footer import LONG_BYTES, SlicedFooter, slice_footer
-from distrain.partition import WantedColumn, column_of_leaf, type_problem
 
 # Of each column that stays open. Without it Arrow reads a column's whole chunk at once.
 _STREAM_BUFFER_BYTES = 64 << 10

@@ -14,14 +14,12 @@ from numpy.typing import NDArray
 
 from distrain.errors import DataError, Unavailable
 from distrain.loader.options import LoaderOptions
-from distrain.partition import RowGroup, Table, WantedColumn
-from distrain.storage import (
-    is_remote,
-    is_transient,
-    reading_hint,
-    size_as_version,
-    with_retries,
-)
+from distrain.loader.partition.table import RowGroup, Table
+from distrain.loader.partition.wanted_columns import WantedColumn
+from distrain.storage.identity import size_as_version
+from distrain.storage.os_errors import reading_hint
+from distrain.storage.retrying import is_transient, with_retries
+from distrain.storage.urls import is_remote
 
 
 @dataclass(frozen=True)
@@ -82,7 +80,7 @@ class Reader(Protocol):
     """Reads row groups, the wanted columns only, from any thread.
 
     A reader has `read` or `iter_columns` of its own and inherits the other. One that
-    `distrain.spec.READERS` names is a `TableReader` too.
+    `distrain.jobs.spec.data.READERS` names is a `TableReader` too.
     """
 
     def read(self, group: RowGroup) -> DecodedColumns:
@@ -121,7 +119,7 @@ class Reader(Protocol):
 
 
 class TableReader(Protocol):
-    """What a loader asks a class of `distrain.spec.READERS`."""
+    """What a loader asks a class of `distrain.jobs.spec.data.READERS`."""
 
     @classmethod
     def of(

@@ -14,13 +14,9 @@ from distrain.loader.reading.image import Image
 from distrain.loader.reading.open_files import paths_of
 from distrain.loader.reading.reader import another_version
 from distrain.loader.reading.sliced_footer import LONG_BYTES, SlicedFooter, slice_footer
-from distrain.storage import (
-    Connections,
-    SignedRanges,
-    open_unbuffered,
-    signed_ranges,
-    version_in,
-)
+from distrain.storage.identity import version_in
+from distrain.storage.inputs import open_unbuffered
+from distrain.storage.ranges import Connections, SignedRanges, signed_ranges
 
 _MAGIC = b"PAR1"
 _TAIL_BYTES = 8  # the footer's length, and the magic word

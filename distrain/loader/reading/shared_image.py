@@ -15,7 +15,7 @@ import weakref
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from distrain.hardware import SHARED_MEMORY
+from distrain.jobs.devices import SHARED_MEMORY
 from distrain.loader.reading.image import Image, Span
 
 _FOLDER = Path(SHARED_MEMORY)

@@ -15,13 +15,14 @@ from typing import Any
 
 import pyarrow as pa
 
-from distrain.loader.pages import REFUSED, read_columns
+from distrain.loader.parquet_pages.pages_of_file import REFUSED, read_columns
+from distrain.loader.partition.selection import Selection
+from distrain.loader.partition.table import RowGroup, Slice
 from distrain.loader.reading.open_files import Handle
-from distrain.partition import RowGroup, Selection, Slice
 
 _Key = tuple[str, int, Selection | None, tuple[str, ...]]
 Columns = dict[str, Any]
-"""Rows of some columns: arrays where `loader/pages` decoded them, else Arrow's `ChunkedArray`."""
+"""Rows of some columns: arrays of `loader/parquet_pages`, or Arrow's `ChunkedArray`."""
 
 
 class SliceStream:

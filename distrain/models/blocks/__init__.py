@@ -9,7 +9,6 @@ from distrain.models.blocks.block import (
 from distrain.models.blocks.cross import CrossBlock as CrossBlock
 from distrain.models.blocks.events import (
     EventBlock as EventBlock,
-    RowGroups as RowGroups,
     TargetAttention as TargetAttention,
 )
 from distrain.models.blocks.filter import (
@@ -17,10 +16,6 @@ from distrain.models.blocks.filter import (
     FieldVectors as FieldVectors,
     Filter as Filter,
     PiecewiseLinear as PiecewiseLinear,
-)
-from distrain.models.blocks.functional import (
-    linear_over as linear_over,
-    one_hot as one_hot,
 )
 from distrain.models.blocks.gates import (
     BilinearFusion as BilinearFusion,
@@ -44,14 +39,8 @@ from distrain.models.blocks.layers import (
     LogitsTemperatureScaler as LogitsTemperatureScaler,
 )
 from distrain.models.blocks.mixtures import MMoEBlock as MMoEBlock, PLEBlock as PLEBlock
-from distrain.models.blocks.mlp import (
-    FASTAI_ORDER as FASTAI_ORDER,
-    MLPBlock as MLPBlock,
-)
+from distrain.models.blocks.mlp import MLPBlock as MLPBlock
 from distrain.models.blocks.transformers import (
     CausalTransformer as CausalTransformer,
-    HistoryVector as HistoryVector,
-    ItemTower as ItemTower,
-    NextVector as NextVector,
     TargetTransformer as TargetTransformer,
 )

@@ -6,12 +6,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from distrain.batch import Ragged
 from distrain.errors import ModelError
+from distrain.loader.batch import Ragged
 from distrain.models.blocks.block import Block
 from distrain.models.blocks.mlp import MLPBlock
 from distrain.models.shapes import Columns, Events, Features, Flat, GroupedRows, Shape
-from distrain.schema import Tags
+from distrain.schema.column import Tags
 
 
 class EventBlock(Block):

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
-from distrain.batch import Ragged
+from distrain.loader.batch import Ragged
 from distrain.models.blocks.events import EventBlock, RowGroups, with_last
 from distrain.models.blocks.functional import Linear
 from distrain.models.blocks.transformers import check_heads, of_heads

@@ -9,11 +9,11 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
-from distrain.embeddings.kernels import runs_triton
 from distrain.errors import ModelError
 from distrain.models.blocks.block import Block
 from distrain.models.blocks.functional import Linear, side_by_side
 from distrain.models.blocks.mlp import MLPBlock
+from distrain.models.embeddings.kernels import runs_triton
 from distrain.models.shapes import (
     Columns,
     Features,

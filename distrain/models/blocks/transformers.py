@@ -7,8 +7,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from distrain.batch import Ragged
 from distrain.errors import ModelError
+from distrain.loader.batch import Ragged
 from distrain.models.blocks.block import Block, Chain
 from distrain.models.blocks.events import EventBlock, RowGroups, of_rows, padded, with_last
 from distrain.models.blocks.functional import Linear, activation_layer

@@ -6,9 +6,9 @@ from itertools import pairwise
 import torch
 from torch import Tensor, nn
 
-from distrain.batch import Batch
 from distrain.errors import ModelError
-from distrain.models.blocks import Block
+from distrain.loader.batch import Batch
+from distrain.models.blocks.block import Block
 from distrain.models.heads.targets import Target
 from distrain.models.heads.tasks import BinaryClassificationTask, Task
 from distrain.models.shapes import Branches, Flat, Shape, Value

@@ -3,7 +3,10 @@
 from collections.abc import Mapping, Sequence
 
 from distrain.errors import ModelError, SpecError
-from distrain.models.blocks import Block, MLPBlock, MMoEBlock, PLEBlock
+from distrain.jobs.spec.tasks import EsmmSpec, MmoeSpec, PleSpec, SharingSpec, TaskSpec
+from distrain.models.blocks.block import Block
+from distrain.models.blocks.mixtures import MMoEBlock, PLEBlock
+from distrain.models.blocks.mlp import MLPBlock
 from distrain.models.heads.multitask import ESMMTask, MultiTask
 from distrain.models.heads.tasks import (
     BinaryClassificationTask,
@@ -12,8 +15,8 @@ from distrain.models.heads.tasks import (
     RegressionTask,
     Task,
 )
-from distrain.schema import ColumnSchema, Schema, Tags
-from distrain.spec import EsmmSpec, MmoeSpec, PleSpec, SharingSpec, TaskSpec
+from distrain.schema.column import ColumnSchema, Tags
+from distrain.schema.schema import Schema
 
 
 def named_head(

@@ -8,14 +8,14 @@ from torch import Tensor
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
-from distrain.batch import Batch, Ragged
 from distrain.errors import ModelError
-from distrain.models.draws import FIRST_VALUE_ID, ItemDraws
+from distrain.jobs.spec.training import RETRIEVAL_METRIC
+from distrain.loader.batch import Batch, Ragged
 from distrain.models.heads.targets import Candidates, label_of
 from distrain.models.heads.tasks import Task
 from distrain.models.heads.towers import tower_width
+from distrain.models.negative_sampling import FIRST_VALUE_ID, ItemDraws
 from distrain.models.shapes import Flat, Shape, Value, flat
-from distrain.spec import RETRIEVAL_METRIC
 
 RetrievalLoss = Literal["softmax", "bpr"]
 

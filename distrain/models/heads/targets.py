@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-from distrain.batch import Batch
-from distrain.schema import TargetKind
+from distrain.loader.batch import Batch
+from distrain.schema.column import TargetKind
 
 
 @dataclass(frozen=True)

@@ -9,12 +9,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from distrain.batch import Batch
 from distrain.errors import ModelError
-from distrain.models.blocks import Block, Chain, linear_over
+from distrain.jobs.spec.tasks import RegressionLoss
+from distrain.jobs.spec.training import ValidationMetric
+from distrain.loader.batch import Batch
+from distrain.models.blocks.block import Block, Chain
+from distrain.models.blocks.functional import linear_over
 from distrain.models.heads.targets import Candidates, Target, label_of, weight_of
 from distrain.models.shapes import Flat, Shape, Value, flat, flat_parts, some_width
-from distrain.spec import RegressionLoss, ValidationMetric
 
 
 class Task(Block):

@@ -7,11 +7,6 @@ from typing import get_type_hints
 
 from distrain.models.blueprint import Blueprint
 from distrain.models.custom import custom
-from distrain.models.zoo.two_tower import (
-    check_towers as check_towers,
-    id_column as id_column,
-    tower_vectors as tower_vectors,
-)
 
 MakeModel = Callable[..., Blueprint]
 

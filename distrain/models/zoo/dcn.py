@@ -1,8 +1,10 @@
 """Deep and cross networks."""
 
-from distrain.models.blocks import Block, CrossBlock, MLPBlock, ParallelBlock
+from distrain.jobs.spec.models.kinds import DcnSpec, DcnV2Spec, GdcnSpec
+from distrain.models.blocks.block import Block, ParallelBlock
+from distrain.models.blocks.cross import CrossBlock
+from distrain.models.blocks.mlp import MLPBlock
 from distrain.models.blueprint import Blueprint, Given
-from distrain.spec import DcnSpec, DcnV2Spec, GdcnSpec
 
 
 def dcn(given: Given, spec: DcnSpec) -> Blueprint:

@@ -1,9 +1,12 @@
 """DLRM, alone and beside a linear part."""
 
-from distrain.models.blocks import Aggregate, DLRMBlock, Filter, MLPBlock
+from distrain.jobs.spec.models.kinds import DlrmCrossSpec, DlrmSpec
+from distrain.models.blocks.block import Aggregate
+from distrain.models.blocks.filter import Filter
+from distrain.models.blocks.interaction import DLRMBlock
+from distrain.models.blocks.mlp import MLPBlock
 from distrain.models.blueprint import Blueprint, Given
 from distrain.models.zoo.wide_deep import WIDE, sum_or_parts, wide_tables
-from distrain.spec import DlrmCrossSpec, DlrmSpec
 
 
 def dlrm(given: Given, spec: DlrmSpec) -> Blueprint:

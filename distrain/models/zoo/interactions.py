@@ -1,22 +1,19 @@
 """Models whose features gate, mask, attend to or multiply each other, beside an MLP."""
 
-from distrain.models.blocks import (
-    BilinearFusion,
-    Block,
-    Chain,
-    CompressedInteraction,
-    FeatureGate,
-    FieldAttention,
-    FieldVectors,
-    Filter,
-    MaskNetBlock,
-    MLPBlock,
-    ParallelBlock,
+from distrain.jobs.spec.models.interactions import (
+    AutoIntSpec,
+    FinalMlpSpec,
+    MaskNetSpec,
+    XDeepFmSpec,
 )
+from distrain.models.blocks.block import Block, Chain, ParallelBlock
+from distrain.models.blocks.filter import FieldVectors, Filter
+from distrain.models.blocks.gates import BilinearFusion, FeatureGate, MaskNetBlock
+from distrain.models.blocks.interaction import CompressedInteraction, FieldAttention
+from distrain.models.blocks.mlp import MLPBlock
 from distrain.models.blueprint import Blueprint, Given
-from distrain.models.heads import BinaryClassificationTask
+from distrain.models.heads.tasks import BinaryClassificationTask
 from distrain.models.zoo.wide_deep import linear, logit_or_layers, sum_or_parts, wide_tables
-from distrain.spec import AutoIntSpec, FinalMlpSpec, MaskNetSpec, XDeepFmSpec
 
 
 def masknet(given: Given, spec: MaskNetSpec) -> Blueprint:

@@ -1,17 +1,12 @@
 """Multi-layer perceptrons, and fastai's TabularModel."""
 
-from distrain.models.blocks import (
-    FASTAI_ORDER,
-    Block,
-    ContinuousFeatures,
-    Dropout,
-    Filter,
-    MLPBlock,
-    ParallelBlock,
-)
+from distrain.jobs.spec.models.kinds import MlpSpec, TabularSpec
+from distrain.models.blocks.block import Block, ParallelBlock
+from distrain.models.blocks.filter import ContinuousFeatures, Filter
+from distrain.models.blocks.layers import Dropout
+from distrain.models.blocks.mlp import FASTAI_ORDER, MLPBlock
 from distrain.models.blueprint import Blueprint, Given
-from distrain.models.heads import BinaryClassificationTask
-from distrain.spec import MlpSpec, TabularSpec
+from distrain.models.heads.tasks import BinaryClassificationTask
 
 
 def mlp(given: Given, spec: MlpSpec) -> Blueprint:

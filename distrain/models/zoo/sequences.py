@@ -3,27 +3,33 @@
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
-from distrain.embeddings import Combiner
 from distrain.errors import ModelError
-from distrain.models.blocks import (
-    Block,
+from distrain.jobs.spec.models.kinds import (
+    BstSpec,
+    DinSpec,
+    HstuSpec,
+    SasrecRetrievalSpec,
+    SasrecSpec,
+)
+from distrain.models.blocks.block import Block, ParallelBlock
+from distrain.models.blocks.events import TargetAttention
+from distrain.models.blocks.filter import Filter
+from distrain.models.blocks.hstu import HSTUBlock
+from distrain.models.blocks.mlp import MLPBlock
+from distrain.models.blocks.transformers import (
     CausalTransformer,
-    Filter,
     HistoryVector,
-    HSTUBlock,
     ItemTower,
-    MLPBlock,
     NextVector,
-    ParallelBlock,
-    TargetAttention,
     TargetTransformer,
 )
 from distrain.models.blueprint import Blueprint, Given
-from distrain.models.draws import ItemDraws
+from distrain.models.embeddings.columns import Combiner
 from distrain.models.inputs import Embeddings, InputBlock
+from distrain.models.negative_sampling import ItemDraws
 from distrain.models.zoo.two_tower import id_column, item_draws, retrieval_task
-from distrain.schema import ColumnSchema, Schema, Tags
-from distrain.spec import BstSpec, DinSpec, HstuSpec, SasrecRetrievalSpec, SasrecSpec
+from distrain.schema.column import ColumnSchema, Tags
+from distrain.schema.schema import Schema
 
 _Spec = DinSpec | BstSpec | SasrecSpec | HstuSpec | SasrecRetrievalSpec
 EventTargets = Mapping[str, Mapping[str, str]]

@@ -2,30 +2,24 @@
 
 from torch import Tensor
 
-from distrain.batch import Batch
 from distrain.errors import ModelError
-from distrain.models.blocks import (
-    Aggregate,
-    Block,
-    Chain,
-    Filter,
-    ItemTower,
-    L2Norm,
-    MLPBlock,
-    ParallelBlock,
-)
+from distrain.jobs.spec.models.kinds import NcfSpec, SasrecRetrievalSpec, TwoTowerSpec
+from distrain.loader.batch import Batch
+from distrain.models.blocks.block import Aggregate, Block, Chain, ParallelBlock
+from distrain.models.blocks.filter import Filter
+from distrain.models.blocks.layers import L2Norm
+from distrain.models.blocks.mlp import MLPBlock
+from distrain.models.blocks.transformers import ItemTower
 from distrain.models.blueprint import Blueprint, Given
 from distrain.models.click import ClickModel
-from distrain.models.draws import ItemDraws
-from distrain.models.heads import (
-    DotProductTask,
-    ItemRetrievalTask,
-    Task,
-)
+from distrain.models.heads.retrieval import ItemRetrievalTask
+from distrain.models.heads.tasks import Task
+from distrain.models.heads.towers import DotProductTask
 from distrain.models.inputs import Embeddings, InputBlock
+from distrain.models.negative_sampling import ItemDraws
 from distrain.models.shapes import flat
-from distrain.schema import Schema, Tags
-from distrain.spec import NcfSpec, SasrecRetrievalSpec, TwoTowerSpec
+from distrain.schema.column import Tags
+from distrain.schema.schema import Schema
 
 USER_TAGS = (Tags.USER, Tags.USER_ID)
 ITEM_TAGS = (Tags.ITEM, Tags.ITEM_ID)

@@ -2,21 +2,18 @@
 
 from collections.abc import Mapping, Sequence
 
-from distrain.embeddings import Combiner
 from distrain.errors import ModelError
-from distrain.models.blocks import (
-    Aggregate,
-    Block,
-    Filter,
-    FMBlock,
-    HashedCross,
-    MLPBlock,
-    ParallelBlock,
-)
+from distrain.jobs.spec.models.interactions import XDeepFmSpec
+from distrain.jobs.spec.models.kinds import CrossSpec, DeepFmSpec, WideDeepSpec
+from distrain.models.blocks.block import Aggregate, Block, ParallelBlock
+from distrain.models.blocks.filter import Filter
+from distrain.models.blocks.hashed_cross import HashedCross
+from distrain.models.blocks.interaction import FMBlock
+from distrain.models.blocks.mlp import MLPBlock
 from distrain.models.blueprint import Blueprint, Given
-from distrain.models.heads import BinaryClassificationTask, Task
+from distrain.models.embeddings.columns import Combiner
+from distrain.models.heads.tasks import BinaryClassificationTask, Task
 from distrain.models.inputs import Embeddings, InputBlock
-from distrain.spec import CrossSpec, DeepFmSpec, WideDeepSpec, XDeepFmSpec
 
 WIDE = "wide"
 

@@ -26,7 +26,8 @@ from distrain.runs.stored.folder import (
     loads,
     store_errors,
 )
-from distrain.storage import Changed, translated_errors
+from distrain.storage.objects import Changed
+from distrain.storage.outputs import translated_errors
 
 _SEGMENT_BYTES = 16 * 2**20
 _TRIES = 5

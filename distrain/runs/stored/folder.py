@@ -13,10 +13,12 @@ from pathlib import Path
 from pydantic import TypeAdapter, ValidationError
 
 from distrain.errors import InputError, OutputError, Unavailable, problem_in
-from distrain.run_paths import RunPaths, attempts_of
+from distrain.jobs.run_paths import RunPaths, attempts_of
 from distrain.runs.run_file import ServiceMark
 from distrain.runs.run_folder import FileInRun, NotInRun, RunFolder, parts_of
-from distrain.storage import Changed, Objects, first_line, is_remote, is_transient
+from distrain.storage.objects import Changed, Objects
+from distrain.storage.retrying import first_line, is_transient
+from distrain.storage.urls import is_remote
 
 RECORD = "record.json"
 TAIL_BYTES = 2**16

@@ -18,9 +18,11 @@ from urllib.parse import unquote
 
 from pydantic import BaseModel, ValidationError
 
+from distrain.jobs.spec.explain import explain_all
+from distrain.jobs.spec.job import JobSpec
+from distrain.jobs.spec.paths import PATHS
 from distrain.service.settings import ClusterProfile, Limits, Settings
-from distrain.spec import PATHS, JobSpec, explain_all
-from distrain.storage import is_remote, without_secrets
+from distrain.storage.urls import is_remote, without_secrets
 
 _TAG_KEY, _TAG_VALUE = 64, 256
 _PATH_LENGTH = 4096  # Linux opens no longer ones, and a glob costs time with its length

@@ -19,7 +19,8 @@ from pathlib import Path
 
 from distrain.errors import InputError
 from distrain.service.settings import Settings
-from distrain.service.store import Store, Token
+from distrain.service.store.people import Token
+from distrain.service.store.store import Store
 from distrain.service.values import Scope
 
 PREFIX = "dtr"

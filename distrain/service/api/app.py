@@ -9,15 +9,16 @@ from fastapi import FastAPI
 from starlette.concurrency import run_in_threadpool
 
 from distrain.errors import DistrainError
-from distrain.service.access import service_key
+from distrain.service.access.sessions import service_key
 from distrain.service.api.answers import openapi
 from distrain.service.api.dependencies import ApiParts
 from distrain.service.api.guards import Audit, BodyLimit, CleanAddress, RequestRates
 from distrain.service.api.problems import register
 from distrain.service.api.routes import ROUTERS
-from distrain.service.api.streams import ApiStreams, Counting
+from distrain.service.api.streams.figures import Counting
+from distrain.service.api.streams.stream_state import ApiStreams
 from distrain.service.settings import Settings
-from distrain.service.store import Store
+from distrain.service.store.store import Store
 from distrain.service.values import Phase
 
 EVERY_S = 0.3

@@ -15,22 +15,20 @@ from fastapi import Depends, Request
 from fastapi.security import APIKeyCookie, HTTPBearer
 from starlette.concurrency import run_in_threadpool
 
-from distrain.service.access import (
+from distrain.service.access.rules import Action, has_scope, role_allows
+from distrain.service.access.sessions import (
     COOKIE,
     CSRF_HEADER,
-    Action,
-    has_scope,
     is_csrf_token,
     is_token,
     read_session,
-    role_allows,
     token_sha256,
 )
 from distrain.service.api.guards import CHANGING, AuditNote, RequestRates
 from distrain.service.api.problems import Problem, not_found
-from distrain.service.api.streams import streams_of
+from distrain.service.api.streams.stream_state import streams_of
 from distrain.service.settings import Settings
-from distrain.service.store import Store
+from distrain.service.store.store import Store
 from distrain.service.values import Job, Principal, Scope
 
 _NOTED_EVERY_S = 60.0

@@ -9,11 +9,11 @@ from typing import Annotated, Any, Self
 from pydantic import BaseModel, ConfigDict, Field, create_model, model_validator
 from pydantic.config import JsonDict
 
-from distrain.jobs import FIGURES, figures_in, is_storable
-from distrain.service.access import levels
-from distrain.service.decide import UNKNOWN, shown, utc
+from distrain.jobs.status import FIGURES, figures_in, is_storable
+from distrain.service.access.policy import levels
+from distrain.service.decide.api_values import UNKNOWN, shown, utc
 from distrain.service.settings import NAME_PATTERN
-from distrain.service.store import Store
+from distrain.service.store.store import Store
 from distrain.service.values import Job, Phase
 
 _MOST_DEPTH = 48

@@ -12,7 +12,7 @@ from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from distrain.service.api.problems import Problem
-from distrain.service.store import Deed
+from distrain.service.store.auditing import Deed
 
 CHANGING: Final = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 

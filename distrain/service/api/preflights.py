@@ -14,11 +14,12 @@ from typing import Any
 from pydantic import Field
 
 from distrain.errors import ClusterError
-from distrain.service.access import sign, signed_text
+from distrain.service.access.sessions import sign, signed_text
 from distrain.service.api.dependencies import ApiCall, ApiParts
 from distrain.service.api.documents import Answer
 from distrain.service.api.problems import Problem, not_found
-from distrain.service.clusters import Refused, SchedulerClient, Unreachable, make_launcher
+from distrain.service.clusters.choosing import make_launcher
+from distrain.service.clusters.scheduler_client import Refused, SchedulerClient, Unreachable
 
 _MOST_OF_CLUSTER, _MOST = 4, 16
 """Threads of this process that may wait for schedulers: one that hangs leaves the rest of them."""

@@ -12,9 +12,9 @@ from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
 from distrain.errors import DistrainError, Unavailable
-from distrain.service.access import Mistake, pointer
+from distrain.service.access.policy import Mistake, pointer
 from distrain.service.api.documents import MistakeDocument, ProblemDocument
-from distrain.service.store import (
+from distrain.service.store.errors import (
     KeyInFlight,
     KeyReused,
     NotNow,

@@ -13,24 +13,23 @@ from typing import Annotated, Any
 from fastapi import Header
 from pydantic import BaseModel
 
-from distrain.jobs import JobState
-from distrain.service.access import (
-    Action,
+from distrain.jobs.spec.job import JobSpec
+from distrain.jobs.spec.resuming import different_fields
+from distrain.jobs.states import JobState
+from distrain.service.access.policy import (
     Judged,
     Mistake,
     closed_places,
     judge,
-    max_priority,
     pointer,
-    role_allows,
     tag_mistakes,
     with_settings,
 )
+from distrain.service.access.rules import Action, max_priority, role_allows
 from distrain.service.api.dependencies import ApiCall
 from distrain.service.api.problems import Problem, not_found
 from distrain.service.settings import Settings
 from distrain.service.values import Job, NewJob, Quota, RequestKey
-from distrain.spec import JobSpec, different_fields
 
 IdempotencyKey = Annotated[
     str | None,

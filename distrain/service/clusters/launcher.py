@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, Protocol, runtime_checkable
 
-from distrain.cluster import TOKEN_VARIABLE
 from distrain.errors import ClusterError
 from distrain.service.settings import ClusterProfile
+from distrain.workers.secrets import TOKEN_VARIABLE
 
 Phase = Literal["absent", "waiting", "starting", "running", "failed"]
 """`waiting`: it stands in another queue, such as Slurm's. `failed`: its last start failed."""

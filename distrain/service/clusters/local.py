@@ -7,17 +7,17 @@ import subprocess
 import sys
 from pathlib import Path
 
-from distrain.cluster import ProcessId, StartedCluster, read_started
 from distrain.errors import ClusterError
 from distrain.service.clusters.launcher import LauncherState, SchedulerAddress, child_environment
 from distrain.service.settings import ClusterProfile
-from distrain.storage import translated_errors
+from distrain.storage.outputs import translated_errors
+from distrain.workers.cluster_file import ProcessId, StartedCluster, read_started
 
 STOP_S = 60.0  # how long workers get to save checkpoints and end
 
 
 class LocalLauncher:
-    """Starts `distrain.cluster.serve_local`, and finds it by the file in its own folder."""
+    """Starts `distrain.workers.serve_local`, and finds it by the file in its own folder."""
 
     def __init__(self, name: str, profile: ClusterProfile, folder: Path):
         self._name, self._profile, self._folder = name, profile, folder
@@ -33,7 +33,7 @@ class LocalLauncher:
             return
         with translated_errors(self._folder):
             self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        words = [sys.executable, "-P", "-m", "distrain.cluster.serve_local", str(self._folder)]
+        words = [sys.executable, "-P", "-m", "distrain.workers.serve_local", str(self._folder)]
         words += ["--device", self._profile.device]
         wanted = num_workers or self._profile.num_workers
         words += ["--workers", str(wanted)] if wanted else []

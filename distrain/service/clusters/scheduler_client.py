@@ -18,8 +18,9 @@ import httpx2
 from pydantic_core import from_json
 
 from distrain.errors import ClusterError, DistrainError
-from distrain.jobs import LARGEST, JobStatus, known_fields, storable
-from distrain.service.decide import SchedulerAnswer, Workers
+from distrain.jobs.status import LARGEST, JobStatus, storable
+from distrain.jobs.view import known_fields
+from distrain.service.decide.effects import SchedulerAnswer, Workers
 from distrain.service.settings import TlsFiles
 
 _MOST_OF_AN_EPOCH = 300

@@ -12,11 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from distrain.cluster import NOTICE_S, only_one, read_started
 from distrain.errors import ClusterError, InputError
 from distrain.service.clusters.launcher import LauncherState, SchedulerAddress, child_environment
 from distrain.service.settings import ClusterProfile, Settings
-from distrain.storage import translated_errors, whole_file
+from distrain.storage.outputs import translated_errors, whole_file
+from distrain.workers.cluster_file import only_one, read_started
+from distrain.workers.serve_slurm import NOTICE_S
 
 COMMAND_S = 30.0  # how long Slurm's commands are waited for
 POLL_S = 1.0
@@ -213,7 +214,7 @@ def sbatch_script(
         "signal": f"USR1@{NOTICE_S}",
         **given,
     }
-    program = [python, "-P", "-m", "distrain.cluster.serve_slurm", folder, "--device", device]
+    program = [python, "-P", "-m", "distrain.workers.serve_slurm", folder, "--device", device]
     return "\n".join(
         [
             "#!/bin/bash",

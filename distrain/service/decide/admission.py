@@ -12,9 +12,9 @@ from collections import Counter, defaultdict, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from distrain.service.decide import waiting
+from distrain.service.decide import wait_reasons
+from distrain.service.decide.cluster_state import ClusterNow
 from distrain.service.decide.effects import Workers
-from distrain.service.decide.memory import ClusterNow
 from distrain.service.values import Intent, Job, Phase, Quota
 
 _NO_QUOTA = Quota()
@@ -33,7 +33,7 @@ def admit(
     """The jobs to hand over, in order, and the others' reasons; `elsewhere`: ranks in use."""
     waiters = [job for job in queue if job.phase is Phase.QUEUED and job.intent is Intent.RUN]
     if not cluster.answers:
-        why = waiting.not_answering(cluster)
+        why = wait_reasons.not_answering(cluster)
         return [], {job.id: why for job in waiters}
     return _Admission(list(active), quotas, cluster, now_s, min_ranks or {}, elsewhere or {}).run(
         waiters
@@ -103,20 +103,20 @@ class _Admission:
         needs, workers = self.needs(job), self.cluster.workers
         quota = self.quotas.get(job.project, _NO_QUOTA).max_ranks
         if quota is not None and job.num_ranks > quota:
-            return waiting.quota_too_small(job, quota)
+            return wait_reasons.quota_too_small(job, quota)
         if needs > workers.usable:
-            return waiting.too_small(job, needs, self.cluster)
+            return wait_reasons.too_small(job, needs, self.cluster)
         if job.project in held_back:
-            return waiting.behind_in_project(held_back[job.project])
+            return wait_reasons.behind_in_project(held_back[job.project])
         used = self.shares.of_project[job.project]
         if quota is not None and used + job.num_ranks > quota:
             held_back[job.project] = job
             others = self.elsewhere.get(job.project, 0)
             holders = self.holders[job.project]
-            return waiting.quota_in_use(job, quota, used, holders, others, self.now_s)
+            return wait_reasons.quota_in_use(job, quota, used, holders, others, self.now_s)
         blocker = self.blocker
         if blocker is not None and blocker.priority >= job.priority:
-            return waiting.behind(blocker, self.needs(blocker), self.cluster)
+            return wait_reasons.behind(blocker, self.needs(blocker), self.cluster)
         return ""
 
     def needs(self, job: Job) -> int:

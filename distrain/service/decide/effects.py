@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from distrain.jobs import JobStatus
+from distrain.jobs.status import JobStatus
 from distrain.service.values import Job
 
 

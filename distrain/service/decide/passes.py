@@ -11,8 +11,10 @@ from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from distrain.jobs import JobState, JobStatus
+from distrain.jobs.states import JobState
+from distrain.jobs.status import JobStatus
 from distrain.service.decide.admission import admit, workers_wanted
+from distrain.service.decide.cluster_state import ClusterNow, Memory
 from distrain.service.decide.effects import (
     Accepted,
     Begin,
@@ -32,7 +34,6 @@ from distrain.service.decide.effects import (
     Silence,
     TakeView,
 )
-from distrain.service.decide.memory import ClusterNow, Memory
 from distrain.service.decide.rules import (
     CANCEL,
     MAX_SCHEDULER_LOSSES,

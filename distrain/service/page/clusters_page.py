@@ -15,9 +15,11 @@ from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from starlette.concurrency import run_in_threadpool
 
 from distrain.errors import DistrainError
-from distrain.service.access import Action, sign, signed_text
-from distrain.service.api import ApiParts, Call, Problem, Service, not_found
-from distrain.service.clusters import make_launcher
+from distrain.service.access.rules import Action
+from distrain.service.access.sessions import sign, signed_text
+from distrain.service.api.dependencies import ApiParts, Call, Service
+from distrain.service.api.problems import Problem, not_found
+from distrain.service.clusters.choosing import make_launcher
 from distrain.service.page.dashboard_proxy import DashboardProxy
 from distrain.service.page.rendering import PageRoute, page
 from distrain.service.settings import TlsFiles

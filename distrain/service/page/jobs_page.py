@@ -14,26 +14,21 @@ import yaml
 from fastapi import APIRouter, Query
 from fastapi.responses import HTMLResponse, RedirectResponse
 
-from distrain.jobs import Record, record_from_json
-from distrain.run_paths import RunPaths
-from distrain.runs import NotInRun, open_run_folder
-from distrain.service.access import Action, may, visible
-from distrain.service.api import (
-    USAGE_KEYS,
-    ApiCall,
-    Call,
-    JobDocument,
-    Problem,
-    UsageKey,
-    contacts,
-    job_document,
-    used,
-)
-from distrain.service.decide import HANDING_OVER, QUEUED, STATES, in_order
+from distrain.jobs.run_paths import RunPaths
+from distrain.jobs.spec.load import flat
+from distrain.jobs.view import Record, record_from_json
+from distrain.runs.run_folder import NotInRun
+from distrain.runs.stored.folder import open_run_folder
+from distrain.service.access.rules import Action, may, visible
+from distrain.service.api.dependencies import ApiCall, Call
+from distrain.service.api.documents import JobDocument, contacts, job_document
+from distrain.service.api.problems import Problem
+from distrain.service.api.routes.usage import USAGE_KEYS, UsageKey, used
+from distrain.service.decide.admission import in_order
+from distrain.service.decide.api_values import HANDING_OVER, QUEUED, STATES
 from distrain.service.page.rendering import PageRoute, page, url_with
-from distrain.service.store import JobFilter
+from distrain.service.store.listing import JobFilter
 from distrain.service.values import Job, Phase
-from distrain.spec import flat
 
 MOST_RANKS = 64
 MOST_FILES = 200

@@ -13,10 +13,12 @@ from fastapi.routing import APIRoute
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
 from markupsafe import Markup, escape
 
-from distrain.service.access import COOKIE, csrf_token
-from distrain.service.api import CODES, JobDocument, Problem, utc
+from distrain.formatting import byte_size, count, duration, number, percent, score, scores
+from distrain.service.access.sessions import COOKIE, csrf_token
+from distrain.service.api.documents import JobDocument
+from distrain.service.api.problems import CODES, Problem
+from distrain.service.decide.api_values import utc
 from distrain.service.values import Principal
-from distrain.wording import byte_size, count, duration, number, percent, score, scores
 
 _HERE = Path(__file__).parent
 STATIC = _HERE / "static"

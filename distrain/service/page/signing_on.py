@@ -6,7 +6,7 @@ from urllib.parse import urlsplit
 from fastapi import APIRouter, Form, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
-from distrain.service.access import (
+from distrain.service.access.sessions import (
     COOKIE,
     SESSION_S,
     is_csrf_token,
@@ -15,7 +15,7 @@ from distrain.service.access import (
     read_session,
     token_sha256,
 )
-from distrain.service.api import Service
+from distrain.service.api.dependencies import Service
 from distrain.service.page.rendering import page
 
 router = APIRouter(include_in_schema=False)

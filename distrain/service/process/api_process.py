@@ -17,10 +17,10 @@ import uvicorn
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
-from distrain.service.api import make_app
+from distrain.service.api.app import make_app
 from distrain.service.page import add_pages
 from distrain.service.settings import Settings
-from distrain.service.store import open_store
+from distrain.service.store.store import open_store
 
 HEAD_S = 20.0  # how long the head of a request may take, or the first to come
 HEAD_BYTES = 64 * 2**10  # of a head, at most; parsers collect it in memory, and ever more slowly

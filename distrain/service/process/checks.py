@@ -8,21 +8,19 @@ import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from distrain.checks import Check, CheckVerdict
+from distrain.diagnostics.check import Check, CheckVerdict
 from distrain.errors import DistrainError, Unavailable
-from distrain.service.access import key_file
-from distrain.service.clusters import (
-    KubeRefused,
-    Refused,
-    Scalable,
-    SchedulerAddress,
-    SchedulerClient,
-    make_launcher,
-)
+from distrain.service.access.sessions import key_file
+from distrain.service.clusters.choosing import make_launcher
+from distrain.service.clusters.kube_api import KubeRefused
+from distrain.service.clusters.launcher import Scalable, SchedulerAddress
+from distrain.service.clusters.scheduler_client import Refused, SchedulerClient
 from distrain.service.process.preparing import check_key
 from distrain.service.settings import ClusterProfile, Settings
-from distrain.service.store import Store, open_store
-from distrain.storage import Changed, Objects, first_line, is_remote
+from distrain.service.store.store import Store, open_store
+from distrain.storage.objects import Changed, Objects
+from distrain.storage.retrying import first_line
+from distrain.storage.urls import is_remote
 
 MOST_SKEW_S = 2.0
 LEAST_FREE_BYTES = 2**30

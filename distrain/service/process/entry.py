@@ -15,14 +15,15 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from distrain.cluster import only_one
 from distrain.errors import ClusterError, OutputError, on_sigterm
-from distrain.service.clusters import make_launcher
+from distrain.service.clusters.choosing import make_launcher
 from distrain.service.process.logs import set_up_logs
 from distrain.service.process.preparing import check_key, declare, first_token, make_folder
 from distrain.service.process.supervisor import Supervisor
 from distrain.service.settings import Listen, Settings
-from distrain.service.store import Token, migrate, open_store
+from distrain.service.store.people import Token
+from distrain.service.store.store import migrate, open_store
+from distrain.workers.cluster_file import only_one
 
 
 @dataclass(frozen=True)
@@ -119,7 +120,7 @@ def supervised_reconciler() -> None:
 
 
 def _reconcile(settings: Settings, on_ready: Callable[[], None]) -> None:
-    from distrain.service.reconcile import run_reconciler
+    from distrain.service.reconcile.reconciler import run_reconciler
 
     stop = threading.Event()
     with on_sigterm(lambda *_: stop.set()):

@@ -3,9 +3,10 @@
 import os
 
 from distrain.errors import InputError, OutputError
-from distrain.service.access import key_file, key_fingerprint, new_token, service_key
+from distrain.service.access.sessions import key_file, key_fingerprint, new_token, service_key
 from distrain.service.settings import Settings
-from distrain.service.store import Store, Token
+from distrain.service.store.people import Token
+from distrain.service.store.store import Store
 from distrain.service.values import Quota, Role
 
 DEFAULT_PROJECT = "default"

@@ -22,7 +22,7 @@ import structlog
 from distrain.errors import DistrainError
 from distrain.service.process.preparing import declare
 from distrain.service.settings import Settings
-from distrain.service.store import Store
+from distrain.service.store.store import Store
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.2, 30.0
 LOOK_S = 0.1

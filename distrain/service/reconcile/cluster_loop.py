@@ -8,11 +8,14 @@ from dataclasses import asdict
 from typing import Any
 
 from distrain.errors import DistrainError
-from distrain.service.decide import Memory, Pass, Replaced, progress_every_s
-from distrain.service.reconcile.carrying import EffectCarrier
+from distrain.service.decide.cluster_state import Memory
+from distrain.service.decide.passes import Pass, Replaced
+from distrain.service.decide.rules import progress_every_s
+from distrain.service.reconcile.apply_effects import EffectCarrier
 from distrain.service.reconcile.contact import Contact
-from distrain.service.reconcile.holding import OwnLeases
-from distrain.service.store import LeaseLost, Store
+from distrain.service.reconcile.lease_holder import OwnLeases
+from distrain.service.store.errors import LeaseLost
+from distrain.service.store.store import Store
 from distrain.service.values import Job, Phase, Quota
 
 EVERY_S = 1.0

@@ -4,7 +4,8 @@ import logging
 from collections.abc import Callable
 
 from distrain.errors import DistrainError
-from distrain.service.clusters import Launcher, Scalable, SchedulerAddress, SchedulerClient
+from distrain.service.clusters.launcher import Launcher, Scalable, SchedulerAddress
+from distrain.service.clusters.scheduler_client import SchedulerClient
 from distrain.service.settings import ClusterProfile
 
 log = logging.getLogger(__name__)

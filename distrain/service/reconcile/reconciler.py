@@ -7,16 +7,20 @@ from collections.abc import Callable, Mapping
 from functools import partial
 
 from distrain.errors import DistrainError
-from distrain.service.access import service_key
-from distrain.service.clusters import Launcher, SchedulerAddress, SchedulerClient, make_launcher
-from distrain.service.reconcile.carrying import EffectCarrier
+from distrain.service.access.sessions import service_key
+from distrain.service.clusters.choosing import make_launcher
+from distrain.service.clusters.launcher import Launcher, SchedulerAddress
+from distrain.service.clusters.scheduler_client import SchedulerClient
+from distrain.service.reconcile.apply_effects import EffectCarrier
 from distrain.service.reconcile.cluster_loop import ClusterLoop
 from distrain.service.reconcile.contact import Contact
-from distrain.service.reconcile.holding import OwnLeases, has_ended, owner_name
-from distrain.service.recorder import Recorder, remove_old_runs
+from distrain.service.reconcile.lease_holder import OwnLeases, has_ended, owner_name
+from distrain.service.recorder.places import remove_old_runs
+from distrain.service.recorder.recorder import Recorder
 from distrain.service.settings import Settings
-from distrain.service.store import LeaseLost, Store, open_store
-from distrain.service.webhooks import Deliverer
+from distrain.service.store.errors import LeaseLost
+from distrain.service.store.store import Store, open_store
+from distrain.service.webhooks.delivering import Deliverer
 
 PUBLISH_EVERY_S = 0.15
 WATCH_EVERY_S = 0.2

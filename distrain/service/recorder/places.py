@@ -13,10 +13,12 @@ from contextlib import suppress
 from pathlib import Path
 
 from distrain.errors import DistrainError, OutputError
-from distrain.run_paths import RunPaths
-from distrain.runs import read_run_file
+from distrain.jobs.run_paths import RunPaths
+from distrain.runs.run_file import read_run_file
 from distrain.service.settings import Settings
-from distrain.storage import has_conditional_writes, is_remote, translated_errors
+from distrain.storage.objects import has_conditional_writes
+from distrain.storage.outputs import translated_errors
+from distrain.storage.urls import is_remote
 
 log = logging.getLogger(__name__)
 

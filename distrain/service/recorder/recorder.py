@@ -10,16 +10,19 @@ from pathlib import Path
 from typing import Any
 
 from distrain.errors import DistrainError, OutputError
-from distrain.jobs import JobView
-from distrain.runs import LeasedFolder, NotOurs, ServedRun, ServiceMark, StoredCopy
+from distrain.jobs.spec.load import parse_spec
+from distrain.jobs.view import JobView
+from distrain.runs.places import LeasedFolder, NotOurs
+from distrain.runs.run_file import ServiceMark
+from distrain.runs.served import ServedRun
+from distrain.runs.stored.copy import StoredCopy
 from distrain.service.recorder.pictures import Pictures
 from distrain.service.recorder.places import Copies, check_place_of, make_folder
 from distrain.service.recorder.pool import Pool
 from distrain.service.recorder.run_state import RunState, pause_s
 from distrain.service.settings import Settings
 from distrain.service.values import Job
-from distrain.spec import parse_spec
-from distrain.storage import is_remote
+from distrain.storage.urls import is_remote
 
 log = logging.getLogger(__name__)
 

@@ -6,8 +6,8 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from distrain.jobs import Entry, JobView
-from distrain.runs import ServedRun
+from distrain.jobs.view import Entry, JobView
+from distrain.runs.served import ServedRun
 
 LIMIT_ENTRIES = 2000  # that wait; more are missed, and read from the reports that ranks kept
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from distrain.errors import InputError, OutputError
 from distrain.service.store import migrations
 from distrain.service.store.errors import SchemaDiffers
-from distrain.storage import sync_path
+from distrain.storage.folder import sync_path
 
 LEASES_AHEAD = 1_000_000  # schedulers refuse generations lower than they have seen
 

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from sqlalchemy import exc
 
 from distrain.errors import DistrainError, InputError, Unavailable
-from distrain.storage import first_line
+from distrain.storage.retrying import first_line
 
 _POSTGRES_DISK_FULL = "53100"
 _POSTGRES_READ_ONLY = "25006"

@@ -23,8 +23,8 @@ from sqlalchemy import (
     union_all,
 )
 
-from distrain.jobs import FINAL_STATES, figures_in
-from distrain.service.decide import CANCELLING, NO_CONTACT_S, UNKNOWN
+from distrain.jobs.status import FINAL_STATES, figures_in
+from distrain.service.decide.api_values import CANCELLING, NO_CONTACT_S, UNKNOWN
 from distrain.service.store import rows, tables
 from distrain.service.store.engine import Database
 from distrain.service.values import Intent, Job, Phase

@@ -6,8 +6,8 @@ from sqlalchemy import Connection, Table, delete, func, select, true, tuple_
 
 from distrain.service.settings import Retention
 from distrain.service.store import tables
-from distrain.service.store.changing import forget
 from distrain.service.store.engine import Database
+from distrain.service.store.job_changes import forget
 
 DAY_S = 86400.0
 BATCH_ROWS = 1000

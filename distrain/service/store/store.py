@@ -13,16 +13,16 @@ from distrain.errors import InputError, OutputError, Unavailable
 from distrain.service.settings import Settings
 from distrain.service.store import copies, migrations, tables
 from distrain.service.store.auditing import Auditing
-from distrain.service.store.changing import Changing
 from distrain.service.store.engine import Database, database_url
 from distrain.service.store.errors import DatabaseInUse
+from distrain.service.store.job_changes import Changing
 from distrain.service.store.leases import Leasing
 from distrain.service.store.listing import Listing
 from distrain.service.store.people import People
 from distrain.service.store.publishing import Publishing
-from distrain.service.store.recording import Recording
+from distrain.service.store.reconciler_writes import Recording
 from distrain.service.store.retention import Pruning
-from distrain.service.store.submitting import Submitting
+from distrain.service.store.submitting.new_jobs import Submitting
 
 log = logging.getLogger(__name__)
 

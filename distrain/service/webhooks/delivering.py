@@ -13,10 +13,12 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from distrain.errors import DistrainError
-from distrain.service.access import Action, role_allows
-from distrain.service.decide import event_document
+from distrain.service.access.rules import Action, role_allows
+from distrain.service.decide.api_values import event_document
 from distrain.service.settings import Settings
-from distrain.service.store import LeaseLost, Store, Webhook
+from distrain.service.store.auditing import Webhook
+from distrain.service.store.errors import LeaseLost
+from distrain.service.store.store import Store
 from distrain.service.values import Event, Lease, Principal
 from distrain.service.webhooks.posting import Posted, send, webhook_secret
 

@@ -32,13 +32,17 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from distrain.batch import Batch, Ragged
 from distrain.errors import DataError, OutputError
-from distrain.loader import Dataset, Loader
-from distrain.partition import Table
-from distrain.run_paths import RunPaths, check_run_dir, of_all_ranks
-from distrain.spec import JobSpec, load_spec
-from distrain.train.data import Inputs, JobSpan, check_inputs
+from distrain.jobs.run_paths import RunPaths, check_run_dir, of_all_ranks
+from distrain.jobs.spec.job import JobSpec
+from distrain.jobs.spec.load import load_spec
+from distrain.loader.batch import Batch, Ragged
+from distrain.loader.dataset import Dataset
+from distrain.loader.loader import Loader
+from distrain.loader.partition.table import Table
+from distrain.train.data.inputs import check_inputs
+from distrain.train.data.job_tables import Inputs
+from distrain.train.data.span import JobSpan
 
 _MAGIC = b"DTROWS01"
 _INT = np.dtype("<i8")

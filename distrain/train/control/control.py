@@ -13,12 +13,16 @@ from typing import Any
 
 from torch.distributed import PrefixStore, TCPStore
 
-from distrain.checkpoint import RankStore
-from distrain.events import KEEP_S, Event, Heartbeat, ReportsAwaited
-from distrain.jobs import Assignment, Rendezvous
+from distrain.jobs.assignment import Assignment, Rendezvous
+from distrain.jobs.events import KEEP_S, Event, Heartbeat, ReportsAwaited
+from distrain.train.checkpoint.rank_store import RankStore
 from distrain.train.control.gate import StepGate
-from distrain.train.control.stop_deadline import SHARE_FOR_AGREEMENT, StopDeadline, time_to_leave_s
-from distrain.train.timing import PEERS, RankActivity, waiting
+from distrain.train.control.stop_deadline import (
+    SHARE_FOR_AGREEMENT,
+    StopDeadline,
+    time_to_leave_s,
+)
+from distrain.train.timing.phases import PEERS, RankActivity, waiting
 
 CHECKPOINT_WAIT_S = 30.0  # how long ranks wait for each other before they leave out a checkpoint
 
@@ -130,7 +134,7 @@ class Commands:
     def take(self, line: str) -> None:
         """Carry a command out; an unknown one is logged, for newer supervisors may say more.
 
-        >>> from distrain.checkpoint import RankStore
+        >>> from distrain.train.checkpoint import RankStore
         >>> gate = StepGate(RankStore(), 0, 1)
         >>> Commands(gate, None).take('{"op": "checkpoint", "number": 7}')
         >>> gate.begin(), gate.begin()

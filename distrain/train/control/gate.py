@@ -34,7 +34,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-from distrain.checkpoint import RankStore
+from distrain.train.checkpoint.rank_store import RankStore
 
 Word = Literal["go", "checkpoint", "stop", "leave"]
 

@@ -12,8 +12,8 @@ from torch import distributed as dist
 from torch.distributed import PrefixStore, Store, TCPStore
 
 from distrain.errors import DataError, SpecError
-from distrain.jobs import Assignment, World
-from distrain.spec import ResourcesSpec
+from distrain.jobs.assignment import Assignment, World
+from distrain.jobs.spec.resources import ResourcesSpec
 
 _CUBLAS = "CUBLAS_WORKSPACE_CONFIG"
 COLLECTIVES = "DISTRAIN_COLLECTIVES"

@@ -6,8 +6,8 @@ import threading
 import time
 from collections.abc import Callable
 
-from distrain.events import Event, RankStopped
-from distrain.train.timing import RankActivity
+from distrain.jobs.events import Event, RankStopped
+from distrain.train.timing.phases import RankActivity
 
 SHARE_FOR_AGREEMENT = 0.5
 """The share of the grace after which a rank no longer waits for the others to agree."""

@@ -8,37 +8,30 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from distrain.errors import Mistakes, SchemaError, SpecError
-from distrain.loader import parse_bytes
-from distrain.partition import (
-    PARQUET_SUFFIXES,
-    Table,
-    WantedColumn,
-    read_footers,
-    thinned,
-    wanted_columns,
-)
-from distrain.schema import (
-    Schema,
-    Tags,
-    criteo_schema,
-    find_schema,
-    find_schema_beside,
-    hint_without_schema,
-)
-from distrain.spec import (
+from distrain.jobs.spec.data import DataSpec, WindowsSpec
+from distrain.jobs.spec.fields import Pooling
+from distrain.jobs.spec.job import JobSpec
+from distrain.jobs.spec.models.kinds import (
     CustomSpec,
-    DataSpec,
     EmbeddingsSpec,
-    JobSpec,
     ModelSpec,
-    Pooling,
     SasrecRetrievalSpec,
     TwoTowerSpec,
-    WindowsSpec,
-    with_targets,
 )
-from distrain.storage import is_remote, list_inputs
-from distrain.train.data.handed_tables import Inputs, read_tables
+from distrain.jobs.spec.targets import with_targets
+from distrain.loader.options import parse_bytes
+from distrain.loader.partition.footers import PARQUET_SUFFIXES, read_footers
+from distrain.loader.partition.negative_downsampling import thinned
+from distrain.loader.partition.table import Table
+from distrain.loader.partition.wanted_columns import WantedColumn, wanted_columns
+from distrain.prep.vocabulary import WORKFLOW_FILE
+from distrain.schema.column import Tags
+from distrain.schema.criteo import criteo_schema
+from distrain.schema.files import find_schema, find_schema_beside, hint_without_schema
+from distrain.schema.schema import Schema
+from distrain.storage.inputs import list_inputs
+from distrain.storage.urls import is_remote
+from distrain.train.data.job_tables import Inputs, read_tables
 from distrain.train.data.vocabularies import (
     WORKFLOW,
     Vocabularies,
@@ -46,12 +39,11 @@ from distrain.train.data.vocabularies import (
     vocabularies_in,
     workflows_beside,
 )
-from distrain.vocabulary import WORKFLOW_FILE
 
 if TYPE_CHECKING:
-    from distrain.etl import RawTables
-    from distrain.models import Blueprint
-    from distrain.models.heads import Task
+    from distrain.models.blueprint import Blueprint
+    from distrain.models.heads.tasks import Task
+    from distrain.prep.transforming import RawTables
 
 PATIENCE_S = 10.0
 """How long a command retries a storage that does not answer; a person waits for the command."""
@@ -93,7 +85,7 @@ def read_inputs(spec: JobSpec, retry_s: float = PATIENCE_S, handed: Path | None 
 
     raw = None
     if spec.data.workflow is not None:
-        from distrain.etl import raw_tables
+        from distrain.prep.transforming import raw_tables
 
         raw = raw_tables(spec.data.workflow)
         raw.check_rows_alone()
@@ -283,8 +275,8 @@ def _check_model(schema: Schema, spec: JobSpec, lists: Mapping[str, Pooling]) ->
 
     A model of the user's own is left to the ranks: its package may be with the workers alone.
     """
-    from distrain.models import blueprint_of
-    from distrain.models.heads import weigh
+    from distrain.models.build import blueprint_of
+    from distrain.models.heads.named import weigh
 
     if not isinstance(spec.model, CustomSpec):
         blueprint = blueprint_of(schema, spec.model, lists)

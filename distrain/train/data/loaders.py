@@ -5,11 +5,13 @@ from typing import Any
 
 import torch
 
-from distrain.jobs import World
-from distrain.loader import Dataset, Loader
-from distrain.partition import Table
-from distrain.schema import Schema
-from distrain.spec import DataSpec, JobSpec
+from distrain.jobs.assignment import World
+from distrain.jobs.spec.data import DataSpec
+from distrain.jobs.spec.job import JobSpec
+from distrain.loader.dataset import Dataset
+from distrain.loader.loader import Loader
+from distrain.loader.partition.table import Table
+from distrain.schema.schema import Schema
 
 # What the loader takes as the section has it; lengths of lists are the schema's (`read_inputs`).
 _OF_THE_SECTION = sorted(

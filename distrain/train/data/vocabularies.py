@@ -16,9 +16,7 @@ import numpy as np
 import xxhash
 
 from distrain.errors import DataError, DistrainError
-from distrain.schema import Schema
-from distrain.storage import RETRY_S, open_folder, open_input, read_bytes, with_retries
-from distrain.vocabulary import (
+from distrain.prep.vocabulary import (
     CATEGORIES,
     FIRST_OOV_ID,
     ROW_GROUP_VALUES,
@@ -28,6 +26,10 @@ from distrain.vocabulary import (
     read_batches,
     read_meta,
 )
+from distrain.schema.schema import Schema
+from distrain.storage.folder import open_folder
+from distrain.storage.inputs import open_input, read_bytes
+from distrain.storage.retrying import RETRY_S, with_retries
 
 log = logging.getLogger("distrain.rank")
 

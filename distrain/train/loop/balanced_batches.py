@@ -16,12 +16,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from distrain.batch import Batch, Ragged
-from distrain.embeddings import Peers
-from distrain.loader.filling import BatchLayout, ranges
-from distrain.models import ClickModel
-from distrain.train.step import Batches
-from distrain.train.timing import PEERS, waiting
+from distrain.loader.batch import Batch, Ragged
+from distrain.loader.filling.batch_memory import BatchLayout
+from distrain.loader.filling.torch_filler import ranges
+from distrain.models.click import ClickModel
+from distrain.models.embeddings.peers import Peers
+from distrain.train.step.routing import Batches
+from distrain.train.timing.phases import PEERS, waiting
 
 
 def even_owners(work: NDArray[np.int64], num_ranks: int) -> NDArray[np.int64]:

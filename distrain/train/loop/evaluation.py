@@ -9,29 +9,27 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from distrain.batch import Batch
-from distrain.checkpoint import gather_texts
-from distrain.embeddings import Peers
 from distrain.errors import NonFiniteOutput
-from distrain.loader import Loader
-from distrain.metrics import (
-    BinaryMetrics,
-    Bounded,
-    DistinctScores,
-    Metric,
-    Parts,
-    State,
-    TargetMetrics,
-    check_metric,
-    metric_errors,
-)
-from distrain.models import ClickModel, function_named
-from distrain.models.heads import ItemRetrievalTask, label_of
-from distrain.schema import Schema, Tags
-from distrain.spec import RETRIEVAL_METRIC, JobSpec
+from distrain.jobs.spec.job import JobSpec
+from distrain.jobs.spec.training import RETRIEVAL_METRIC
+from distrain.loader.batch import Batch
+from distrain.loader.loader import Loader
+from distrain.metrics.binary import BinaryMetrics
+from distrain.metrics.custom import Metric, check_metric, metric_errors
+from distrain.metrics.exact import Bounded, DistinctScores
+from distrain.metrics.state import Parts, State
+from distrain.metrics.targets import TargetMetrics
+from distrain.models.click import ClickModel
+from distrain.models.custom import function_named
+from distrain.models.embeddings.peers import Peers
+from distrain.models.heads.retrieval import ItemRetrievalTask
+from distrain.models.heads.targets import label_of
+from distrain.schema.column import Tags
+from distrain.schema.schema import Schema
+from distrain.train.checkpoint.rank_store import gather_texts
 from distrain.train.loop.exact_auc import auc_over_ranks
-from distrain.train.step import DeviceTargets, TargetRows, rows_of
-from distrain.train.timing import READER, waiting
+from distrain.train.step.device_metrics import DeviceTargets, TargetRows, rows_of
+from distrain.train.timing.phases import READER, waiting
 
 RETRIEVED = 10
 _MOST_SCORES = 1 << 22

@@ -9,8 +9,9 @@ of its scores, and needs of the other ranks only how many negatives lie below.
 import numpy as np
 import torch
 
-from distrain.embeddings import Peers
-from distrain.metrics import Bounded, Counts, DistinctScores, Keys
+from distrain.metrics.bins import Counts
+from distrain.metrics.exact import Bounded, DistinctScores, Keys
+from distrain.models.embeddings.peers import Peers
 
 _SAMPLES = 64
 """Per rank; more than ranks would make the cuts even, fewer only shift them a little."""

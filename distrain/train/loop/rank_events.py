@@ -9,7 +9,7 @@ from pathlib import Path
 
 import torch
 
-from distrain.events import (
+from distrain.jobs.events import (
     STEP_BOUNDS_S,
     EvaluationDone,
     RankFinished,
@@ -17,14 +17,17 @@ from distrain.events import (
     StoppedEarly,
     TrainingStarted,
 )
-from distrain.loader import Loader, LoaderStats
-from distrain.models import ClickModel
-from distrain.spec import ScheduleSpec, TrainSpec
-from distrain.train.data import JobSpan
+from distrain.jobs.spec.training import ScheduleSpec, TrainSpec
+from distrain.loader.delivery.stats import LoaderStats
+from distrain.loader.loader import Loader
+from distrain.models.click import ClickModel
+from distrain.train.data.span import JobSpan
 from distrain.train.loop.evaluation import Evaluation
-from distrain.train.saving import TrainingStart, Validations
-from distrain.train.step import OpenReport, lr_at, reduced
-from distrain.train.timing import PhaseClock
+from distrain.train.saving.checkpoints import TrainingStart
+from distrain.train.saving.early_stopping import Validations
+from distrain.train.step.learning_rate import lr_at, reduced
+from distrain.train.step.open_report import OpenReport
+from distrain.train.timing.phases import PhaseClock
 
 
 class StepCounts:

@@ -17,31 +17,25 @@ from itertools import count
 import torch
 from torch import distributed as dist
 
-from distrain.batch import Batch
-from distrain.loader.delivery import (
-    Channel,
-    CudaStreams,
-    End,
-    Failure,
-    Ready,
-    in_own_thread,
-    thread_set_up,
-)
-from distrain.models import ClickModel
-from distrain.spec import JobSpec
+from distrain.jobs.spec.job import JobSpec
+from distrain.loader.batch import Batch
+from distrain.loader.delivery.channel import Channel, End, Failure, Ready
+from distrain.loader.delivery.cuda_streams import CudaStreams, thread_set_up
+from distrain.loader.own_threads import in_own_thread
+from distrain.models.click import ClickModel
 from distrain.train.loop.balanced_batches import BalancedBatches
-from distrain.train.step import (
+from distrain.train.step.graphed_step import GraphedStep
+from distrain.train.step.routing import (
     Batches,
-    GraphedStep,
     MakeRoute,
     Routed,
     RouteMaker,
     StreamForRoutes,
-    TrainStep,
     route_batch,
     routes_of,
 )
-from distrain.train.timing import READER, PhaseClock, waiting
+from distrain.train.step.step import TrainStep
+from distrain.train.timing.phases import READER, PhaseClock, waiting
 
 LONGEST_JOIN_S = 1.0
 """A thread that waits for a peer in a collective operation cannot be called back."""

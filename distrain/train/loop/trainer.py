@@ -16,20 +16,22 @@ from functools import partial
 from pathlib import Path
 
 from distrain.errors import NonFiniteOutput
-from distrain.events import ModelSaved
-from distrain.loader import Loader
-from distrain.models import save_model
-from distrain.partition import Table
-from distrain.train.audit import AuditLog
-from distrain.train.control import StopAsked
-from distrain.train.data import JobSpan, job_loader
+from distrain.jobs.events import ModelSaved
+from distrain.loader.loader import Loader
+from distrain.loader.partition.table import Table
+from distrain.models.saved import save_model
+from distrain.train.audit.audit import AuditLog
+from distrain.train.control.gate import StopAsked
+from distrain.train.data.loaders import job_loader
+from distrain.train.data.span import JobSpan
 from distrain.train.loop.evaluation import Evaluation, evaluate_over_ranks, own_metrics
 from distrain.train.loop.rank_events import RankEvents
 from distrain.train.loop.routed_batches import routed_batches
-from distrain.train.loop.set_up import RankJob, set_up
-from distrain.train.saving import Validations, is_over, put_model
-from distrain.train.step import NonFiniteLoss
-from distrain.train.timing import PEERS, PhaseClock, device_clock, waiting
+from distrain.train.loop.setup import RankJob, set_up
+from distrain.train.saving.early_stopping import Validations, is_over
+from distrain.train.saving.stored_model import put_model
+from distrain.train.step.open_report import NonFiniteLoss
+from distrain.train.timing.phases import PEERS, PhaseClock, device_clock, waiting
 
 
 class Trainer(RankJob):

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from distrain.errors import SpecError
-from distrain.spec import parse_yaml
+from distrain.jobs.spec.load import parse_yaml
 
 GIVEN = Path(__file__).with_name("machines")  # the files that come with this package
 

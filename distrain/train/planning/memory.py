@@ -27,13 +27,13 @@ On the CPU all terms are of the host. CUDA's own memory, on the host and on a GP
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from distrain.embeddings import PLACEMENTS
-from distrain.embeddings.sharding import ShardingPlan
-from distrain.loader import LoaderMemory
-from distrain.metrics import NUM_BINS
-from distrain.models import SLAB_BYTES
-from distrain.optimizers import optimizer_facts
-from distrain.spec import TrainSpec
+from distrain.jobs.optimizers import optimizer_facts
+from distrain.jobs.spec.training import TrainSpec
+from distrain.loader.memory import LoaderMemory
+from distrain.metrics.bins import NUM_BINS
+from distrain.models.embeddings.columns import PLACEMENTS
+from distrain.models.embeddings.sharding.plan import ShardingPlan
+from distrain.models.tensor_file import SLAB_BYTES
 from distrain.train.planning.memory_probe import MemoryProbe
 
 EMBEDDING_SLACK, ACTIVATION_SLACK = 1.5, 0.25

@@ -17,12 +17,17 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from distrain.batch import Batch, Ragged
-from distrain.models import ClickModel, blueprint_of, build_model, rows_are_independent
-from distrain.schema import ColumnSchema, Schema
-from distrain.spec import JobSpec
-from distrain.train.step import DenseTraining, DeviceTargets, TrainStep
-from distrain.train.timing import PhaseClock
+from distrain.jobs.spec.job import JobSpec
+from distrain.loader.batch import Batch, Ragged
+from distrain.models.build import blueprint_of, build_model
+from distrain.models.click import ClickModel
+from distrain.models.independence import rows_are_independent
+from distrain.schema.column import ColumnSchema
+from distrain.schema.schema import Schema
+from distrain.train.step.dense import DenseTraining
+from distrain.train.step.device_metrics import DeviceTargets
+from distrain.train.step.step import TrainStep
+from distrain.train.timing.phases import PhaseClock
 
 _WARM_UP_ROWS = (256, 512)
 _MOST_ROWS = 4096  # of a slice that is counted; from there on all grows with the rows

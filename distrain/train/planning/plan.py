@@ -5,24 +5,18 @@ from typing import Any
 
 import torch
 
-from distrain.embeddings.sharding import ShardingPlan
-from distrain.jobs import World
-from distrain.loader import (
-    FooterSummary,
-    Loader,
-    LoaderMemory,
-    batches_held,
-    footer_summary,
-    largest_chunk_rows,
-    memory_of,
-    tuning_advice,
-)
-from distrain.spec import JobSpec
-from distrain.train.data import Inputs, job_loader
+from distrain.jobs.assignment import World
+from distrain.jobs.spec.job import JobSpec
+from distrain.loader.loader import Loader
+from distrain.loader.memory import LoaderMemory, batches_held, largest_chunk_rows, memory_of
+from distrain.loader.tuning import FooterSummary, footer_summary, tuning_advice
+from distrain.models.embeddings.sharding.plan import ShardingPlan
+from distrain.train.data.job_tables import Inputs
+from distrain.train.data.loaders import job_loader
 from distrain.train.planning.memory import RankMemory, rank_memory
 from distrain.train.planning.memory_probe import MemoryProbe, probe_memory
 from distrain.train.planning.tables_plan import plan_tables, tables_budget_bytes
-from distrain.train.step import Slicing, slicing_of
+from distrain.train.step.step import Slicing, slicing_of
 
 _MOST_RANK_NUMBERS = 12
 

@@ -27,8 +27,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from distrain.embeddings import PLACEMENTS
-from distrain.embeddings.sharding import sent_bytes, split_bytes
+from distrain.models.embeddings.columns import PLACEMENTS
+from distrain.models.embeddings.sharding.costs import sent_bytes, split_bytes
 from distrain.train.planning.machine_file import MachineFile
 
 BACKWARD_REST = 1 / 3

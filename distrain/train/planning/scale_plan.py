@@ -5,13 +5,15 @@ from typing import Any
 
 import torch
 
-from distrain.embeddings import PLACEMENTS
-from distrain.embeddings.sharding import Costs, ShardingPlan
-from distrain.jobs import World
-from distrain.loader import footer_summary
-from distrain.optimizers import optimizer_facts
-from distrain.spec import JobSpec
-from distrain.train.data import Inputs, job_loader
+from distrain.jobs.assignment import World
+from distrain.jobs.optimizers import optimizer_facts
+from distrain.jobs.spec.job import JobSpec
+from distrain.loader.tuning import footer_summary
+from distrain.models.embeddings.columns import PLACEMENTS
+from distrain.models.embeddings.sharding.costs import Costs
+from distrain.models.embeddings.sharding.plan import ShardingPlan
+from distrain.train.data.job_tables import Inputs
+from distrain.train.data.loaders import job_loader
 from distrain.train.planning.machine_file import MachineFile
 from distrain.train.planning.memory import VALUE_BYTES, RankMemory
 from distrain.train.planning.memory_probe import MemoryProbe, dense_flops, probe_memory

@@ -15,22 +15,22 @@ from typing import NamedTuple
 import psutil
 import torch
 
-from distrain.embeddings import TableColumn
-from distrain.embeddings.sharding import (
-    DEFAULT_COSTS,
-    WEIGHT_BYTES,
-    Costs,
-    ShardingPlan,
-    plan_placements,
-    table_sizes,
-)
 from distrain.errors import ModelError, SpecError
-from distrain.models import blueprint_of
-from distrain.models.heads import Task, output_names
-from distrain.schema import Schema
-from distrain.spec import INPUT_NAMES, JUDGING_METRICS, EmbeddingsSpec, JobSpec
+from distrain.formatting import byte_size
+from distrain.jobs.spec.job import JobSpec
+from distrain.jobs.spec.models.kinds import EmbeddingsSpec
+from distrain.jobs.spec.tasks import INPUT_NAMES
+from distrain.jobs.spec.training import JUDGING_METRICS
+from distrain.models.build import blueprint_of
+from distrain.models.embeddings.columns import TableColumn
+from distrain.models.embeddings.sharding.costs import DEFAULT_COSTS, Costs
+from distrain.models.embeddings.sharding.plan import ShardingPlan
+from distrain.models.embeddings.sharding.planner import plan_placements
+from distrain.models.embeddings.sharding.table_bytes import WEIGHT_BYTES, table_sizes
+from distrain.models.heads.targets import output_names
+from distrain.models.heads.tasks import Task
+from distrain.schema.schema import Schema
 from distrain.train.planning.memory import VALUE_BYTES, dense_bytes
-from distrain.wording import byte_size
 
 MEMORY_SHARE = 0.75
 """The share of a device's or host's memory for tables; all else takes of the rest."""

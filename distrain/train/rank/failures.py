@@ -7,9 +7,9 @@ import torch
 
 import distrain
 from distrain.errors import DataError, DistrainError, InputError, OutputError, Unavailable
-from distrain.events import RankFailed
-from distrain.reasons import Reason, says_out_of_memory, says_peer_lost
-from distrain.train.step import NonFiniteLoss
+from distrain.jobs.events import RankFailed
+from distrain.jobs.reasons import Reason, says_out_of_memory, says_peer_lost
+from distrain.train.step.open_report import NonFiniteLoss
 
 _MEMORY_HINT = (
     "`distrain plan` prints what a rank will hold, and in how many slices it cuts batches. Set "

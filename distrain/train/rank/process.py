@@ -19,12 +19,12 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, TextIO
 
 from distrain.errors import STOP_SIGNALS
-from distrain.events import Event, Heartbeat, RankFailed, RankStarted, StopNoticed, to_json
-from distrain.jobs import Assignment
-from distrain.spec import parse_spec
+from distrain.jobs.assignment import Assignment
+from distrain.jobs.events import Event, Heartbeat, RankFailed, RankStarted, StopNoticed, to_json
+from distrain.jobs.spec.load import parse_spec
 
 if TYPE_CHECKING:
-    from distrain.train.control import Control
+    from distrain.train.control.control import Control
 
 PR_SET_PDEATHSIG = 1
 STACKS_SIGNAL = signal.SIGUSR2
@@ -54,18 +54,18 @@ def _train(
 ) -> None:
     import torch
 
-    from distrain.hardware import device_name
-    from distrain.train.control import (
-        Control,
+    from distrain.jobs.devices import device_name
+    from distrain.train.control.control import Control
+    from distrain.train.control.rank_setup import (
         check_same_data,
         choose_device,
         join_peers,
         leave_peers,
         seed_everything,
     )
-    from distrain.train.data import check_inputs
-    from distrain.train.loop import Trainer
-    from distrain.train.timing import PEERS, READER, waiting
+    from distrain.train.data.inputs import check_inputs
+    from distrain.train.loop.trainer import Trainer
+    from distrain.train.timing.phases import PEERS, READER, waiting
 
     spec, world = parse_spec(assignment.spec), assignment.world
     device = choose_device(spec.resources)
@@ -126,7 +126,7 @@ def main() -> None:
 
 
 def _run_supervised(assignment: Assignment, report: Callable[[Event], None]) -> RankFailed | None:
-    from distrain.train.control import Commands, Control
+    from distrain.train.control.control import Commands, Control
     from distrain.train.rank.failures import explain_failure
 
     deadlines, rank = parse_spec(assignment.spec).deadlines, assignment.world.rank

@@ -5,28 +5,21 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from distrain.checkpoint import (
-    MANIFEST_FILE,
-    CheckpointDir,
-    TensorFacts,
-    WeightsReading,
-    from_document,
-)
-from distrain.embeddings import EmbeddingCollection, Peers
 from distrain.errors import DataError
-from distrain.models import (
-    SavedModel,
-    blueprint_of,
-    build_model,
-    dtype_of,
-    load_model,
-    with_targets_then,
-)
-from distrain.schema import Schema
-from distrain.spec import JobSpec, parse_spec
-from distrain.storage import is_remote
-from distrain.train.data import find_data_schema, list_combiners
-from distrain.train.warm_start import table_places
+from distrain.jobs.spec.job import JobSpec
+from distrain.jobs.spec.load import parse_spec
+from distrain.models.build import blueprint_of, build_model
+from distrain.models.embeddings.collection import EmbeddingCollection
+from distrain.models.embeddings.peers import Peers
+from distrain.models.saved import SavedModel, load_model, with_targets_then
+from distrain.models.tensor_file import dtype_of
+from distrain.schema.schema import Schema
+from distrain.storage.urls import is_remote
+from distrain.train.checkpoint.checkpoint_dir import CheckpointDir
+from distrain.train.checkpoint.loading import WeightsReading
+from distrain.train.checkpoint.manifest import MANIFEST_FILE, TensorFacts, from_document
+from distrain.train.data.inputs import find_data_schema, list_combiners
+from distrain.train.warm_start.matching import table_places
 
 
 def open_model(path: str | Path) -> SavedModel:

@@ -10,24 +10,30 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from distrain.checkpoint import (
-    CheckpointDir,
-    CheckpointWriter,
-    LoadResult,
-    TrainingState,
-    load_newest,
-)
 from distrain.errors import DataError, SpecError
-from distrain.events import CheckpointTrouble, Event
-from distrain.metrics import TargetMetrics
-from distrain.run_paths import RunPaths
-from distrain.spec import MAY_DIFFER_WITHOUT_DECAY, JobSpec, decaying_course, different_fields
-from distrain.train.control import Control
-from distrain.train.data import Inputs, Vocabularies, find_vocabularies
+from distrain.jobs.events import CheckpointTrouble, Event
+from distrain.jobs.run_paths import RunPaths
+from distrain.jobs.spec.job import JobSpec
+from distrain.jobs.spec.resuming import (
+    MAY_DIFFER_WITHOUT_DECAY,
+    decaying_course,
+    different_fields,
+)
+from distrain.metrics.targets import TargetMetrics
+from distrain.train.checkpoint.checkpoint_dir import CheckpointDir
+from distrain.train.checkpoint.loading import LoadResult, load_newest
+from distrain.train.checkpoint.training_state import TrainingState
+from distrain.train.checkpoint.writer import CheckpointWriter
+from distrain.train.control.control import Control
+from distrain.train.data.inputs import find_vocabularies
+from distrain.train.data.job_tables import Inputs
+from distrain.train.data.vocabularies import Vocabularies
 from distrain.train.saving.early_stopping import Validations, read_best_weights
 from distrain.train.saving.stored_model import keep_workflow
-from distrain.train.step import GraphedStep, OpenReport, TrainStep
-from distrain.train.timing import waiting
+from distrain.train.step.graphed_step import GraphedStep
+from distrain.train.step.open_report import OpenReport
+from distrain.train.step.step import TrainStep
+from distrain.train.timing.phases import waiting
 
 
 @dataclass(frozen=True)

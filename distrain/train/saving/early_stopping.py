@@ -12,17 +12,13 @@ from typing import Any
 
 import torch
 
-from distrain.checkpoint import (
-    CheckpointDir,
-    WeightsReading,
-    entry_of_step,
-    fail_together,
-    gather_texts,
-    on_one_line,
-)
 from distrain.errors import DataError, DistrainError
-from distrain.models import ClickModel
-from distrain.spec import MORE_IS_BETTER, EarlyStoppingSpec, JobSpec, PlateauSpec
+from distrain.jobs.spec.job import JobSpec
+from distrain.jobs.spec.training import MORE_IS_BETTER, EarlyStoppingSpec, PlateauSpec
+from distrain.models.click import ClickModel
+from distrain.train.checkpoint.checkpoint_dir import CheckpointDir, entry_of_step
+from distrain.train.checkpoint.loading import WeightsReading
+from distrain.train.checkpoint.rank_store import fail_together, gather_texts, on_one_line
 
 
 @dataclass(frozen=True)

@@ -6,19 +6,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 from distrain.errors import DistrainError, OutputError
-from distrain.models import MODEL_FILE
-from distrain.run_paths import RunPaths
-from distrain.schema import Schema
-from distrain.storage import (
-    RETRY_S,
-    Folder,
-    first_line,
-    open_folder,
-    open_input,
-    whole_dir,
-    with_retries,
-)
-from distrain.train.data import WORKFLOW, Vocabularies, vocabularies_in
+from distrain.jobs.run_paths import RunPaths
+from distrain.models.saved import MODEL_FILE
+from distrain.schema.schema import Schema
+from distrain.storage.folder import Folder, open_folder
+from distrain.storage.inputs import open_input
+from distrain.storage.outputs import whole_dir
+from distrain.storage.retrying import RETRY_S, first_line, with_retries
+from distrain.train.data.vocabularies import WORKFLOW, Vocabularies, vocabularies_in
 
 log = logging.getLogger("distrain.rank")
 

@@ -5,7 +5,9 @@ from collections.abc import Iterable, Sequence
 import torch
 from torch import Tensor
 
-from distrain.embeddings import Peers, Store, TouchedRows
+from distrain.models.embeddings.collection import TouchedRows
+from distrain.models.embeddings.peers import Peers
+from distrain.models.embeddings.store import Store
 
 _LIMB = 2.0**31
 """What a half of a sum in fixed point counts to: room for 2**31 rows in an int64."""

@@ -11,17 +11,17 @@ import torch
 from torch import Tensor, distributed as dist, nn
 from torch.optim import Optimizer
 
-from distrain.checkpoint import create_state
-from distrain.embeddings import GAP, Averaging
 from distrain.errors import ModelError
-from distrain.optimizers import optimizer_facts
-from distrain.spec import OptimizerSpec, TrainSpec
+from distrain.jobs.optimizers import optimizer_facts
+from distrain.jobs.spec.training import OptimizerSpec, TrainSpec
+from distrain.models.embeddings.averaging import GAP, Averaging
+from distrain.train.checkpoint.training_state import create_state
 from distrain.train.step.buckets import GradientBuckets
 from distrain.train.step.clipping import total_sq_norm
 from distrain.train.step.gradient_sync import BufferSync, FlatParameters
 from distrain.train.step.precision import arithmetic, check_precision, deterministic
 from distrain.train.step.split_backward import SplitBackward, can_part
-from distrain.train.timing import PEERS, waiting
+from distrain.train.timing.phases import PEERS, waiting
 
 # A compilation takes half a minute or so, so it is for numbers of rows that come again and again.
 # A rank's batches differ by a few rows where the lanes do not divide the global batch.

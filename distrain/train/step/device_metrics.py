@@ -6,24 +6,14 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from distrain.batch import Batch
 from distrain.errors import DataError
-from distrain.metrics import (
-    BINS_PER_LOGIT,
-    ERROR_BINS,
-    ERROR_SHIFT,
-    LOGIT_LIMIT,
-    NUM_BINS,
-    STATES,
-    TOP_K,
-    MulticlassMetrics,
-    Parts,
-    RegressionMetrics,
-    State,
-    TargetMetrics,
-    rows_at_once,
-)
-from distrain.models.heads import Target, label_of, weight_of
+from distrain.loader.batch import Batch
+from distrain.metrics.bins import BINS_PER_LOGIT, LOGIT_LIMIT, NUM_BINS
+from distrain.metrics.multiclass import TOP_K, MulticlassMetrics, rows_at_once
+from distrain.metrics.regression import ERROR_BINS, ERROR_SHIFT, RegressionMetrics
+from distrain.metrics.state import Parts, State
+from distrain.metrics.targets import STATES, TargetMetrics
+from distrain.models.heads.targets import Target, label_of, weight_of
 
 _WORDS = {
     "binary": (2 * NUM_BINS, 2, 2),

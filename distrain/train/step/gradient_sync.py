@@ -9,7 +9,7 @@ from itertools import accumulate
 import torch
 from torch import Tensor, distributed as dist, nn
 
-from distrain.train.timing import PEERS, waiting
+from distrain.train.timing.phases import PEERS, waiting
 
 # Each parameter begins at a multiple of this many values: 64 bytes of fp32, where a fresh tensor
 # would begin too. Matrix products on a CPU run faster there, and their rounding is that of

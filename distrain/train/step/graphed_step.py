@@ -1,8 +1,8 @@
 """The training step as a CUDA graph: one launch instead of some hundred.
 
-Every shape of such a step follows from the number of rows of its batch (`embeddings/fixed.py`), and
-all that changes from step to step is in tensors, so the kernels of one step, recorded, are those of
-all. Batches of a size that comes again and again are recorded after a few steps of warming up;
+Every shape of such a step follows from the number of rows of its batch
+(`embeddings/fixed_shape.py`), and all that changes from step to step is in tensors, so the kernels
+of one step, recorded, are those of all. Batches of a size that comes again and again are recorded after a few steps of warming up;
 other sizes, such as an epoch's last batch, run the same kernels one by one.
 
 What ranks ask each other for of spread tables comes from outside (`ask`), where the host may wait;
@@ -21,17 +21,21 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from distrain.batch import Batch
-from distrain.embeddings import EmbeddingCollection, FixedTables, PaddedRoutes, Peers, Route
 from distrain.errors import SpecError
-from distrain.models import ClickModel
-from distrain.models.heads import Task
-from distrain.spec import TrainSpec
+from distrain.jobs.spec.training import TrainSpec
+from distrain.loader.batch import Batch
+from distrain.models.click import ClickModel
+from distrain.models.embeddings.collection import EmbeddingCollection
+from distrain.models.embeddings.fixed_shape import FixedTables
+from distrain.models.embeddings.padded import PaddedRoutes
+from distrain.models.embeddings.peers import Peers
+from distrain.models.embeddings.route import Route
+from distrain.models.heads.tasks import Task
 from distrain.train.step.clipping import scales
 from distrain.train.step.dense import DenseTraining
-from distrain.train.step.shares import loss_against_all, sums_over_ranks, weighted_share
+from distrain.train.step.loss_share import loss_against_all, sums_over_ranks, weighted_share
 from distrain.train.step.step import sparse_optimizer
-from distrain.train.timing import PhaseClock
+from distrain.train.timing.phases import PhaseClock
 
 WARM_UP_STEPS = 3
 """Steps of a size before it is recorded: libraries set themselves up in the first ones."""

@@ -2,7 +2,7 @@
 
 import math
 
-from distrain.spec import PlateauSpec, ScheduleSpec
+from distrain.jobs.spec.training import PlateauSpec, ScheduleSpec
 
 
 def lr_at(step: int, num_steps: int, peak_lr: float, schedule: ScheduleSpec) -> float:

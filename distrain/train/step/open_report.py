@@ -9,11 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from distrain.embeddings import Route
-from distrain.loader import LoaderStats
-from distrain.loader.delivery import difference
-from distrain.metrics import ExchangeStats
-from distrain.models.heads import Target
+from distrain.loader.delivery.stats import LoaderStats, difference
+from distrain.metrics.exchange_stats import ExchangeStats
+from distrain.models.embeddings.route import Route
+from distrain.models.heads.targets import Target
 from distrain.train.step.device_metrics import DeviceTargets
 from distrain.train.step.graphed_step import GraphedStep
 from distrain.train.step.routing import Routed

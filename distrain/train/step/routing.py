@@ -11,11 +11,13 @@ from typing import Any, NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from distrain.batch import Batch
-from distrain.embeddings import PaddedRoutes, Route
-from distrain.loader.delivery import CudaStreams, map_tensors
-from distrain.models import ClickModel
-from distrain.train.timing import READER, waiting
+from distrain.loader.batch import Batch
+from distrain.loader.delivery.cuda_streams import CudaStreams
+from distrain.loader.delivery.transfer import map_tensors
+from distrain.models.click import ClickModel
+from distrain.models.embeddings.padded import PaddedRoutes
+from distrain.models.embeddings.route import Route
+from distrain.train.timing.phases import READER, waiting
 
 MakeRoute = Callable[[Batch], Route | PaddedRoutes]
 """Makes a batch's route; a collective operation where ranks share the tables."""

@@ -8,23 +8,21 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-from distrain.batch import Batch
-from distrain.embeddings import (
-    Averaging,
-    EmbeddingCollection,
-    PaddedRoutes,
-    Route,
-    SparseOptimizer,
-    TouchedRows,
-)
 from distrain.errors import SpecError
-from distrain.models import ClickModel, rows_are_independent
-from distrain.models.heads import Task
-from distrain.spec import TrainSpec
+from distrain.jobs.spec.training import TrainSpec
+from distrain.loader.batch import Batch
+from distrain.models.click import ClickModel
+from distrain.models.embeddings.averaging import Averaging
+from distrain.models.embeddings.collection import EmbeddingCollection, TouchedRows
+from distrain.models.embeddings.padded import PaddedRoutes
+from distrain.models.embeddings.route import Route
+from distrain.models.embeddings.sparse_optimizer import SparseOptimizer
+from distrain.models.heads.tasks import Task
+from distrain.models.independence import rows_are_independent
 from distrain.train.step.clipping import scales
 from distrain.train.step.dense import DenseTraining
-from distrain.train.step.shares import ShareOfLoss, share_of
-from distrain.train.timing import PhaseClock
+from distrain.train.step.loss_share import ShareOfLoss, share_of
+from distrain.train.timing.phases import PhaseClock
 
 
 class TrainStep:

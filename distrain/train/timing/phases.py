@@ -15,8 +15,8 @@ from typing import NamedTuple
 import torch
 from torch.cuda import Event
 
-from distrain.events import PHASES
-from distrain.storage import is_retrying
+from distrain.jobs.events import PHASES
+from distrain.storage.retrying import is_retrying
 
 _MOST_OPEN = 1024
 

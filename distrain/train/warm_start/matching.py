@@ -4,14 +4,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from distrain.embeddings import TableColumn, first_of_tables
-from distrain.models.heads import MultiTask, Task, name_by_task
-from distrain.train.data import Vocabularies, VocabularyFile
+from distrain.models.embeddings.columns import TableColumn, first_of_tables
+from distrain.models.heads.multitask import MultiTask, name_by_task
+from distrain.models.heads.tasks import Task
+from distrain.train.data.vocabularies import Vocabularies, VocabularyFile
 
 
 @dataclass(frozen=True)
 class TablePlace:
-    """A table in the canonical form of its group (`embeddings/canonical.py`)."""
+    """A table in the canonical form of its group (`models/embeddings/canonical_state.py`)."""
 
     name: str
     columns: tuple[str, ...]

@@ -9,36 +9,32 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from distrain.checkpoint import (
-    MANIFEST_FILE,
-    CheckpointDir,
-    Damaged,
-    Manifest,
-    Rows,
-    fail_together,
-    from_document,
-    gather_texts,
-    numbers_of,
-    row_slabs,
-)
-from distrain.embeddings import Peers, TableColumn
 from distrain.errors import SpecError, Unavailable
-from distrain.models import (
+from distrain.jobs.run_paths import RunPaths
+from distrain.jobs.spec.load import parse_spec
+from distrain.jobs.spec.models.kinds import CustomSpec
+from distrain.models.build import blueprint_of
+from distrain.models.embeddings.columns import TableColumn
+from distrain.models.embeddings.peers import Peers
+from distrain.models.heads.tasks import Task
+from distrain.models.saved import (
     MODEL_FILE,
     WEIGHTS_FILE,
-    TensorFile,
-    blueprint_of,
     check_sizes,
     open_weights,
     read_description,
     with_targets_then,
 )
-from distrain.models.heads import Task
-from distrain.run_paths import RunPaths
-from distrain.schema import Schema
-from distrain.spec import CustomSpec, parse_spec
-from distrain.storage import Folder, is_remote, open_folder
-from distrain.train.data import WORKFLOW, Vocabularies
+from distrain.models.tensor_file import TensorFile
+from distrain.schema.schema import Schema
+from distrain.storage.folder import Folder, open_folder
+from distrain.storage.urls import is_remote
+from distrain.train.checkpoint.checkpoint_dir import CheckpointDir, numbers_of
+from distrain.train.checkpoint.local_rows import Rows
+from distrain.train.checkpoint.manifest import MANIFEST_FILE, Damaged, Manifest, from_document
+from distrain.train.checkpoint.rank_store import fail_together, gather_texts
+from distrain.train.checkpoint.shard_reading import row_slabs
+from distrain.train.data.vocabularies import WORKFLOW, Vocabularies
 from distrain.train.warm_start.matching import Side
 
 Wanted = Callable[[Rows], bool]

@@ -11,21 +11,22 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from distrain.checkpoint import (
-    LocalRows,
-    Rows,
-    TrainingState,
-    local_rows_of,
-    own_tensors,
-    table_factor,
-)
-from distrain.embeddings import CanonicalTensor
 from distrain.errors import DataError, SpecError
-from distrain.events import WeightsTaken
-from distrain.models import Blueprint, ClickModel, Slabs, blueprint_of, model_tensors
-from distrain.spec import JobSpec
-from distrain.storage import open_folder
-from distrain.train.data import Inputs, find_vocabularies, list_combiners, new_ids
+from distrain.jobs.events import WeightsTaken
+from distrain.jobs.spec.job import JobSpec
+from distrain.models.blueprint import Blueprint
+from distrain.models.build import blueprint_of
+from distrain.models.click import ClickModel
+from distrain.models.embeddings.canonical_state import CanonicalTensor
+from distrain.models.saved import model_tensors
+from distrain.models.tensor_file import Slabs
+from distrain.storage.folder import open_folder
+from distrain.train.checkpoint.loading import own_tensors
+from distrain.train.checkpoint.local_rows import LocalRows, Rows, local_rows_of
+from distrain.train.checkpoint.training_state import TrainingState, table_factor
+from distrain.train.data.inputs import find_vocabularies, list_combiners
+from distrain.train.data.job_tables import Inputs
+from distrain.train.data.vocabularies import new_ids
 from distrain.train.warm_start.matching import Match, Side, TableMatch, TablePlace, match
 from distrain.train.warm_start.source import WeightsSource, open_source, open_together
 

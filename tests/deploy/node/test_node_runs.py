@@ -22,7 +22,7 @@ import small_jobs
 import yaml
 from unit_files import DEPLOY, UNITS, Root, fixed_port, unit
 
-from distrain.service.clusters import SchedulerClient
+from distrain.service.clusters.scheduler_client import SchedulerClient
 from distrain.service.settings import load_settings
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
@@ -154,7 +154,7 @@ def service_client(machine: Machine) -> SchedulerClient:
 
 
 def workers(client: SchedulerClient) -> list[dict[str, object]]:
-    from distrain.service.clusters import Unreachable
+    from distrain.service.clusters.scheduler_client import Unreachable
 
     try:
         return client.workers()

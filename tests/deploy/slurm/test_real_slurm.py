@@ -14,8 +14,8 @@ from safetensors.numpy import load_file
 from service_processes import serving
 from small_jobs import run_distrain, small_document, write_prepared
 
-from distrain.run_paths import RunPaths
-from distrain.service.clusters import make_launcher
+from distrain.jobs.run_paths import RunPaths
+from distrain.service.clusters.choosing import make_launcher
 from distrain.service.settings import Settings
 
 pytestmark = [
@@ -126,7 +126,7 @@ def test_a_disturbed_job_ends_with_the_weights_of_an_undisturbed_one(
 
 def test_each_task_of_a_node_takes_a_gpu_of_its_own(slurm):
     program = (
-        "from os import environ as e; from distrain.cluster.serve_slurm import gpu_of; "
+        "from os import environ as e; from distrain.workers.serve_slurm import gpu_of; "
         "print(e['SLURMD_NODENAME'], e['CUDA_VISIBLE_DEVICES'], gpu_of(e))"
     )
     words = ["srun", "--nodes=2", "--gpus-per-node=2"]

@@ -13,7 +13,7 @@ PROGRAMS = {
     # The cluster writes where it is and waits for the notice; `train` has the outcome it is told.
     "python": """
 case "$3" in
-distrain.cluster.serve_slurm)
+distrain.workers.serve_slurm)
     trap 'exit 0' USR1
     echo >"$4/client.env"
     while :; do sleep 0.05; done ;;

@@ -14,12 +14,12 @@ import pyarrow.parquet as pq
 import pytest
 from packed_tables import COLUMNS, SCHEMA, PlainReader, assert_same_cells, float32_cells, make_table
 
-from distrain.loader.packed import CachingReader
-from distrain.loader.packed.cache import CacheCounters
+from distrain.loader.packed.cache import CacheCounters, CachingReader
 from distrain.loader.packed.entry import EntryFile
+from distrain.loader.partition.footers import read_footers
+from distrain.loader.partition.table import RowGroup
+from distrain.loader.partition.wanted_columns import WantedColumn
 from distrain.loader.reading.reader import DecodedColumns
-from distrain.partition import RowGroup, read_footers
-from distrain.partition.wanted_columns import WantedColumn
 from distrain.storage.identity import file_identity
 
 GIB = 1 << 30
@@ -248,7 +248,7 @@ CHILD = """
 import sys, numpy as np
 from packed_tables import COLUMNS, SCHEMA, PlainReader, float32_cells, make_table
 from distrain.loader.packed import CachingReader
-from distrain.partition import read_footers
+from distrain.loader.partition import read_footers
 folder, cache, bound, seed = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
 groups = read_footers(folder, SCHEMA).row_groups
 starts = np.cumsum([0, *(group.num_rows for group in groups)])

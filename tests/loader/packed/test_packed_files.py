@@ -14,12 +14,14 @@ from hypothesis import given, settings, strategies as st
 from packed_tables import COLUMNS, SCHEMA, assert_same_cells, float32_cells, make_table
 
 from distrain.errors import DataError, OutputError
-from distrain.loader.packed import PackedReader, mark as mark_module, pack
+from distrain.loader.packed import mark as mark_module
 from distrain.loader.packed.mark import MARK_KEY, is_packed
+from distrain.loader.packed.pack import pack
 from distrain.loader.packed.raw_file import Buffers
-from distrain.loader.packed.reader import PackedFile
-from distrain.partition import RowGroup, read_footers
-from distrain.partition.wanted_columns import WantedColumn
+from distrain.loader.packed.reader import PackedFile, PackedReader
+from distrain.loader.partition.footers import read_footers
+from distrain.loader.partition.table import RowGroup
+from distrain.loader.partition.wanted_columns import WantedColumn
 from distrain.schema import Schema
 from distrain.schema.files import find_schema
 

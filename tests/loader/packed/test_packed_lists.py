@@ -11,11 +11,14 @@ from hypothesis import given, settings, strategies as st
 from same_batches import assert_same
 from wording import Wording
 
-from distrain.batch import Batch
 from distrain.errors import DataError, OutputError
 from distrain.loader import Dataset, Loader
-from distrain.loader.packed import PackedReader, mark as mark_module, pack, writer as writer_module
-from distrain.partition import RowGroup, WantedColumn
+from distrain.loader.batch import Batch
+from distrain.loader.packed import mark as mark_module, writer as writer_module
+from distrain.loader.packed.pack import pack
+from distrain.loader.packed.reader import PackedReader
+from distrain.loader.partition.table import RowGroup
+from distrain.loader.partition.wanted_columns import WantedColumn
 from distrain.schema import ColumnSchema, Schema, Tags
 
 ROW = ColumnSchema("row", tags=(Tags.CATEGORICAL,))

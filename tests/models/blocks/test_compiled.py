@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from distrain.batch import Batch
+from distrain.loader.batch import Batch
 from distrain.models.blocks import Aggregate, Chain, ParallelBlock
 from distrain.models.blocks.cross import CrossBlock
 from distrain.models.blocks.filter import ContinuousFeatures, Filter
@@ -14,11 +14,7 @@ from distrain.models.blocks.layers import Dropout, L2Norm, LogitsTemperatureScal
 from distrain.models.blocks.mlp import FASTAI_ORDER, MLPBlock
 from distrain.models.heads.multitask import MultiTask
 from distrain.models.heads.retrieval import ItemRetrievalTask
-from distrain.models.heads.tasks import (
-    BinaryClassificationTask,
-    MulticlassTask,
-    RegressionTask,
-)
+from distrain.models.heads.tasks import BinaryClassificationTask, MulticlassTask, RegressionTask
 from distrain.models.shapes import Features, Flat
 
 

@@ -7,10 +7,7 @@ from refusals import refuses
 
 from distrain.errors import ModelError
 from distrain.models.blocks.cross import CrossBlock
-from distrain.models.blocks.interaction import (
-    CompressedInteraction,
-    FMBlock,
-)
+from distrain.models.blocks.interaction import CompressedInteraction, FMBlock
 from distrain.models.blocks.layers import LogitsTemperatureScaler
 from distrain.models.shapes import Flat, Vectors
 

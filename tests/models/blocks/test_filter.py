@@ -8,11 +8,11 @@ import torch
 from refusals import refuses
 
 from distrain.errors import ModelError
+from distrain.jobs.spec import MlpSpec
 from distrain.models import build_model
 from distrain.models.blocks.filter import ContinuousFeatures, Filter, PiecewiseLinear
 from distrain.models.blocks.layers import Dropout
 from distrain.models.shapes import Branches, Columns, Features, Flat, flat
-from distrain.spec import MlpSpec
 
 
 def picked(shape):

@@ -14,30 +14,33 @@ from click.testing import CliRunner
 from ragged_rows import draw_rows_of_ids, ragged
 from refusals import refuses
 
-from distrain.batch import Batch
-from distrain.cli.saved.export import command
-from distrain.embeddings import EmbeddingCollection, Peers
+from distrain.cli.models.export import command
 from distrain.errors import InputError, ModelError, OutputError
-from distrain.models import build_model, export, load_model, save_model
-from distrain.models.export import ScoringModel, export_program, write_export
-from distrain.models.heads import Target
-from distrain.schema import ColumnSchema, Schema, Tags
-from distrain.spec import (
-    CrossSpec,
+from distrain.jobs.spec import (
     DcnSpec,
     DcnV2Spec,
     DeepFmSpec,
-    DlrmCrossSpec,
     DlrmSpec,
     MlpSpec,
-    NcfSpec,
-    TabularSpec,
-    TaskSpec,
-    TwoTowerSpec,
     WideDeepSpec,
     parse_spec,
-    with_targets,
 )
+from distrain.jobs.spec.models.kinds import (
+    CrossSpec,
+    DlrmCrossSpec,
+    NcfSpec,
+    TabularSpec,
+    TwoTowerSpec,
+)
+from distrain.jobs.spec.targets import with_targets
+from distrain.jobs.spec.tasks import TaskSpec
+from distrain.loader.batch import Batch
+from distrain.models import build_model, export, load_model
+from distrain.models.embeddings import EmbeddingCollection, Peers
+from distrain.models.export import ScoringModel, export_program, write_export
+from distrain.models.heads import Target
+from distrain.models.saved import save_model
+from distrain.schema import ColumnSchema, Schema, Tags
 
 ID = Tags.CATEGORICAL
 DOMAIN = {"domain": "letters"}

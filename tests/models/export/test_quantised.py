@@ -14,13 +14,14 @@ from refusals import refuses
 from torch import Tensor
 from wording import Wording
 
-from distrain.batch import Batch
-from distrain.cli.saved.export import command
+from distrain.cli.models.export import command
 from distrain.errors import ModelError
-from distrain.models import build_model, load_model, round_tables, save_model
-from distrain.models.quantised import QuantisedTable
+from distrain.jobs.spec import MlpSpec
+from distrain.loader.batch import Batch
+from distrain.models import build_model, load_model
+from distrain.models.quantised import QuantisedTable, round_tables
+from distrain.models.saved import save_model
 from distrain.schema import ColumnSchema, Schema, Tags
-from distrain.spec import MlpSpec
 
 FORMS = ("fp16", "int8", "int4")
 NAMES = tuple(f"c{n}" for n in range(6))

@@ -4,7 +4,7 @@ import pytest
 import torch
 import torch_checks
 
-from distrain.batch import Batch
+from distrain.loader.batch import Batch
 
 
 def _batch(rows, num_items=5, classes=4):

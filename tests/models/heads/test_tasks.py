@@ -9,11 +9,7 @@ from refusals import refuses
 from distrain.errors import ModelError
 from distrain.models.blocks.layers import LogitsTemperatureScaler
 from distrain.models.heads.multitask import MultiTask
-from distrain.models.heads.tasks import (
-    BinaryClassificationTask,
-    MulticlassTask,
-    RegressionTask,
-)
+from distrain.models.heads.tasks import BinaryClassificationTask, MulticlassTask, RegressionTask
 from distrain.models.shapes import Flat
 
 

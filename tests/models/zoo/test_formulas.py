@@ -8,24 +8,16 @@ from hypothesis import given, settings, strategies as st
 from refusals import refuses
 
 from distrain.errors import ModelError
-from distrain.models import build_model
-from distrain.models.blocks.hashed_cross import HashedCross
-from distrain.spec import (
+from distrain.jobs.spec import DcnSpec, DcnV2Spec, DeepFmSpec, DlrmSpec, MlpSpec, WideDeepSpec
+from distrain.jobs.spec.models.interactions import (
     AutoIntSpec,
-    CrossSpec,
-    DcnSpec,
-    DcnV2Spec,
-    DeepFmSpec,
-    DlrmCrossSpec,
-    DlrmSpec,
     FinalMlpSpec,
-    GdcnSpec,
     MaskNetSpec,
-    MlpSpec,
-    TabularSpec,
-    WideDeepSpec,
     XDeepFmSpec,
 )
+from distrain.jobs.spec.models.kinds import CrossSpec, DlrmCrossSpec, GdcnSpec, TabularSpec
+from distrain.models import build_model
+from distrain.models.blocks.hashed_cross import HashedCross
 
 CROSSES = (CrossSpec(columns=("c1", "c0"), num_bins=7), CrossSpec(columns=("c0", "c1", "c2")))
 EPS = 1e-5

@@ -7,18 +7,20 @@ import pytest
 import torch
 from refusals import refuses
 
-from distrain.batch import Batch
 from distrain.errors import ModelError, SpecError
-from distrain.models import build_model, load_model, save_model
+from distrain.jobs.spec import TrainSpec, parse_spec
+from distrain.jobs.spec.targets import with_targets
+from distrain.loader.batch import Batch
+from distrain.models import build_model, load_model
 from distrain.models.heads import (
     BinaryClassificationTask,
     MulticlassTask,
     MultiTask,
     RegressionTask,
-    weigh,
 )
+from distrain.models.heads.named import weigh
+from distrain.models.saved import save_model
 from distrain.schema import ColumnSchema, Schema, Tags
-from distrain.spec import TrainSpec, parse_spec, with_targets
 from distrain.train.step.step import TrainStep
 from distrain.train.timing.phases import PhaseClock
 

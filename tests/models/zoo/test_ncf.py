@@ -7,11 +7,11 @@ import pytest
 import torch
 from refusals import refuses
 
-from distrain.batch import Batch
 from distrain.errors import ModelError
+from distrain.jobs.spec.models.kinds import NcfSpec
+from distrain.loader.batch import Batch
 from distrain.models import build_model
 from distrain.schema import ColumnSchema, Schema, Tags
-from distrain.spec import NcfSpec
 
 SCHEMA = Schema(
     (

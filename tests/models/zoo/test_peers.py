@@ -13,8 +13,9 @@ from pathlib import Path
 import pytest
 import torch
 
+from distrain.jobs.spec import DcnV2Spec, DlrmSpec
+from distrain.jobs.spec.models.kinds import TabularSpec
 from distrain.models import build_model
-from distrain.spec import DcnV2Spec, DlrmSpec, TabularSpec
 
 PEERS, FASTAI = Path(sys.prefix) / "peers", Path(sys.prefix) / "fastai"
 ROWS, DIM, HIDDEN = 30, 4, (7, 5)

@@ -9,15 +9,16 @@ from ragged_rows import draw_rows_of_ids, ragged
 from refusals import refuses
 from torch import nn
 
-from distrain.batch import Batch, Ragged
-from distrain.embeddings import EmbeddingCollection
 from distrain.errors import ModelError
+from distrain.jobs.spec import TrainSpec
+from distrain.jobs.spec.models.kinds import SasrecRetrievalSpec
+from distrain.loader.batch import Batch, Ragged
 from distrain.models import build_model
-from distrain.models.zoo import tower_vectors
+from distrain.models.embeddings import EmbeddingCollection
+from distrain.models.zoo.two_tower import tower_vectors
 from distrain.schema import ColumnSchema, Schema, Tags
-from distrain.spec import SasrecRetrievalSpec, TrainSpec
-from distrain.train.step import TrainStep
-from distrain.train.timing import PhaseClock
+from distrain.train.step.step import TrainStep
+from distrain.train.timing.phases import PhaseClock
 
 ITEMS, USERS, L = 12, 5, 4
 SEEN = {"domain": "item", "event": "seen"}

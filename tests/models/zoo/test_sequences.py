@@ -12,25 +12,21 @@ from event_rows import SCHEMA, event_batch, list_column
 from refusals import refuses
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from distrain.batch import Ragged
-from distrain.embeddings import EmbeddingCollection
 from distrain.errors import ModelError, SchemaError, SpecError
-from distrain.models import (
-    Embeddings,
-    InputBlock,
-    build_model,
-    load_model,
-    save_model,
-    write_export,
-)
+from distrain.jobs.spec import MlpSpec, TrainSpec, parse_spec
+from distrain.jobs.spec.targets import with_targets
+from distrain.loader.batch import Ragged
+from distrain.models import Embeddings, InputBlock, build_model, load_model
 from distrain.models.blocks import Filter, MLPBlock, TargetAttention
-from distrain.models.export import ScoringModel, export_program
+from distrain.models.embeddings import EmbeddingCollection
+from distrain.models.export import ScoringModel, export_program, write_export
+from distrain.models.saved import save_model
 from distrain.models.shapes import Flat
 from distrain.schema import ColumnSchema, Schema, Tags
-from distrain.spec import MlpSpec, TrainSpec, parse_spec, with_targets
 from distrain.train.planning.memory_probe import probe_memory
-from distrain.train.step import GraphedStep, TrainStep
-from distrain.train.timing import PhaseClock
+from distrain.train.step.graphed_step import GraphedStep
+from distrain.train.step.step import TrainStep
+from distrain.train.timing.phases import PhaseClock
 
 STAY = ColumnSchema("price", "float32", (Tags.TARGET, Tags.REGRESSION))
 L = 3  # events of a row at most

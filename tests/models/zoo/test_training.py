@@ -3,24 +3,24 @@
 import pytest
 import torch
 
-from distrain.models import build_model, load_model, save_model
-from distrain.spec import (
-    AutoIntSpec,
-    CrossSpec,
+from distrain.jobs.spec import (
     DcnSpec,
     DcnV2Spec,
     DeepFmSpec,
-    DlrmCrossSpec,
     DlrmSpec,
-    FinalMlpSpec,
-    GdcnSpec,
-    MaskNetSpec,
     MlpSpec,
-    TabularSpec,
     TrainSpec,
     WideDeepSpec,
+)
+from distrain.jobs.spec.models.interactions import (
+    AutoIntSpec,
+    FinalMlpSpec,
+    MaskNetSpec,
     XDeepFmSpec,
 )
+from distrain.jobs.spec.models.kinds import CrossSpec, DlrmCrossSpec, GdcnSpec, TabularSpec
+from distrain.models import build_model, load_model
+from distrain.models.saved import save_model
 from distrain.train.step.step import TrainStep
 from distrain.train.timing.phases import PhaseClock
 

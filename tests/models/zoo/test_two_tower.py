@@ -7,12 +7,14 @@ import pytest
 import torch
 from refusals import refuses
 
-from distrain.batch import Batch, Ragged
 from distrain.errors import ModelError
-from distrain.models import build_model, load_model, save_model
+from distrain.jobs.spec import MlpSpec
+from distrain.jobs.spec.models.kinds import TwoTowerSpec
+from distrain.loader.batch import Batch, Ragged
+from distrain.models import build_model, load_model
+from distrain.models.saved import save_model
 from distrain.models.zoo.two_tower import tower_vectors
 from distrain.schema import ColumnSchema, Schema, Tags
-from distrain.spec import MlpSpec, TwoTowerSpec
 
 CATEGORICAL, USER, ITEM = Tags.CATEGORICAL, Tags.USER, Tags.ITEM
 

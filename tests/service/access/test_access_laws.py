@@ -10,24 +10,22 @@ from hypothesis import example, given, strategies as st
 from pydantic import BaseModel
 
 from distrain.errors import InputError
-from distrain.service.access import (
-    Action,
+from distrain.jobs.spec import JobSpec
+from distrain.jobs.spec.paths import PATHS
+from distrain.service.access.policy import has_credentials, path_problem, with_settings
+from distrain.service.access.rules import RULES, Action, may
+from distrain.service.access.sessions import (
     is_token,
     make_session,
-    may,
+    make_token,
     read_session,
     service_key,
     sign,
     signed_text,
-    with_settings,
 )
-from distrain.service.access.policy import has_credentials, path_problem
-from distrain.service.access.rules import RULES
-from distrain.service.access.sessions import make_token
 from distrain.service.api.guards import RequestRates
 from distrain.service.settings import Settings
 from distrain.service.values import Principal, Role, Scope
-from distrain.spec import PATHS, JobSpec
 
 SEGMENT = st.sampled_from(["a", "b", "..", ".", "", "%2e%2e", "*", "{a,..}", "..x", "data", "~"])
 

@@ -1,6 +1,7 @@
 """The OpenAPI document: committed as it is served, with all answers, and every call secured."""
 
-from distrain.service.api import CODES, openapi_document
+from distrain.service.api.app import openapi_document
+from distrain.service.api.problems import CODES
 
 PUBLIC = {"/livez", "/readyz", "/metrics"}
 NOT_READY = ("/readyz", "503")

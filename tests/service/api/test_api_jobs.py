@@ -6,8 +6,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from api_world import SPEC, World
 
-from distrain.service.decide import STATES
-from distrain.service.store import KeyInFlight
+from distrain.service.decide.api_values import STATES
+from distrain.service.store.errors import KeyInFlight
 from distrain.service.values import Quota, Role
 
 

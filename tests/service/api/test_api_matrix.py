@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from api_world import SPEC, USERS, World
 
-from distrain.run_paths import RunPaths
-from distrain.service.api import openapi_document
-from distrain.service.store import Webhook
+from distrain.jobs.run_paths import RunPaths
+from distrain.service.api.app import openapi_document
+from distrain.service.store.auditing import Webhook
 from distrain.service.values import Phase, Role, Scope
 
 # Who is let in, of: admin, operator, viewer, alice (owner), bob (another submitter), stranger

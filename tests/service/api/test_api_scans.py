@@ -14,7 +14,7 @@ from waiting import until
 
 from distrain.service.reconcile.reconciler import Reconciler
 from distrain.service.settings import ClusterProfile
-from distrain.service.store import Store
+from distrain.service.store.store import Store
 from distrain.service.values import Phase
 
 LARGE = "jobs|events|outbox|specs|attempts|job_tags|idempotency|audit"

@@ -7,8 +7,13 @@ import pytest
 from api_world import SPEC, World, api_world
 from starlette.testclient import TestClient
 
-from distrain.service.access import COOKIE, csrf_token, make_session, token_sha256
-from distrain.service.access.sessions import make_token
+from distrain.service.access.sessions import (
+    COOKIE,
+    csrf_token,
+    make_session,
+    make_token,
+    token_sha256,
+)
 from distrain.service.settings import Limits, Listen, SignOn
 from distrain.service.values import Scope
 

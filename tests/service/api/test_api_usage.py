@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from api_world import World
 
 from distrain.service.api.routes.usage import summed
-from distrain.service.store import Worked
+from distrain.service.store.listing import Worked
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC).timestamp()
 

@@ -7,8 +7,7 @@ from api_world import World, api_world
 from scripted_service import Reply, ScriptedService
 
 from distrain.service.settings import Webhooks
-from distrain.service.webhooks import place_of, webhook_secret
-from distrain.service.webhooks.posting import signature
+from distrain.service.webhooks.posting import place_of, signature, webhook_secret
 
 PUBLIC = "https://93.184.216.34/hook"
 

@@ -7,8 +7,10 @@ import pytest
 from fake_kube import Clock, FakeKube, Workload, make_certificate
 
 from distrain.errors import ClusterError
-from distrain.service.clusters import KubeRefused, Scalable, kube_api
+from distrain.service.clusters import kube_api
+from distrain.service.clusters.kube_api import KubeRefused
 from distrain.service.clusters.kubernetes import KubernetesLauncher
+from distrain.service.clusters.launcher import Scalable
 from distrain.service.process.checks import check_service
 from distrain.service.settings import ClusterProfile, Settings
 

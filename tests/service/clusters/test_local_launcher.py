@@ -15,12 +15,11 @@ import pytest
 from distributed import Client, Security
 from waiting import until
 
-from distrain.cluster import ProcessId, StartedCluster, read_started
-from distrain.cluster.started import write_started
 from distrain.errors import DistrainError
-from distrain.service.clusters import SchedulerAddress, make_launcher
-from distrain.service.clusters.launcher import child_environment
+from distrain.service.clusters.choosing import make_launcher
+from distrain.service.clusters.launcher import SchedulerAddress, child_environment
 from distrain.service.settings import ClusterProfile, Settings
+from distrain.workers.cluster_file import ProcessId, StartedCluster, read_started, write_started
 
 PROFILE = {"kind": "local", "num_workers": 1, "device": "cpu"}
 
@@ -39,7 +38,7 @@ def processes_of(folder: Path) -> list[int]:
                 words = (entry / "cmdline").read_bytes().decode().split("\0")
             except OSError:
                 continue
-            if "distrain.cluster.serve_local" in words and str(folder) in words:
+            if "distrain.workers.serve_local" in words and str(folder) in words:
                 found.append(int(entry.name))
     return found
 

@@ -13,8 +13,10 @@ from fake_kube import make_certificate
 from scripted_service import Reply, ScriptedService
 
 from distrain.errors import ClusterError
-from distrain.jobs import JobState, JobView, Notice
-from distrain.service.clusters import Refused, SchedulerClient, Unreachable, scheduler_client
+from distrain.jobs.states import JobState
+from distrain.jobs.view import JobView, Notice
+from distrain.service.clusters import scheduler_client
+from distrain.service.clusters.scheduler_client import Refused, SchedulerClient, Unreachable
 from distrain.service.settings import TlsFiles
 
 VIEW = JobView("a", "clicks", JobState.RUNNING, 2, 4, progress=(Notice("n"),), next_record=7)

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from distrain.cluster import ProcessId, StartedCluster
-from distrain.cluster.started import write_started
 from distrain.errors import ClusterError, InputError
-from distrain.service.clusters import make_launcher, slurm as slurm_module
+from distrain.service.clusters import slurm as slurm_module
+from distrain.service.clusters.choosing import make_launcher
 from distrain.service.clusters.slurm import sbatch_script
 from distrain.service.settings import Settings
+from distrain.workers.cluster_file import ProcessId, StartedCluster, write_started
 
 
 def test_the_script_says_what_the_profile_says():
@@ -40,7 +40,7 @@ def test_the_script_says_what_the_profile_says():
         "umask 077",
         '[ -z "$SLURM_CPUS_PER_TASK" ] || export SRUN_CPUS_PER_TASK="$SLURM_CPUS_PER_TASK"',
         "export GREETING='it'\"'\"'s'",
-        "exec srun --kill-on-bad-exit=1 /venv/bin/python -P -m distrain.cluster.serve_slurm "
+        "exec srun --kill-on-bad-exit=1 /venv/bin/python -P -m distrain.workers.serve_slurm "
         "'/shared/my runs/.clusters/a' --device cuda",
     ]
 

@@ -8,7 +8,7 @@ import pytest
 from service_jobs import NOW_S, a_cluster, a_job
 
 from distrain.service.decide.admission import admit, in_order
-from distrain.service.decide.memory import ClusterNow
+from distrain.service.decide.cluster_state import ClusterNow
 from distrain.service.values import Intent, Job, Phase, Quota
 
 

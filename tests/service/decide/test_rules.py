@@ -6,18 +6,12 @@ from typing import Any
 import pytest
 from service_jobs import NOW_S, a_cluster, a_job, a_sighting
 
-from distrain.jobs import JobState, JobView
-from distrain.service.decide import (
-    Change,
-    Commit,
-    JobOrder,
-    Memory,
-    Pass,
-    Poll,
-    ReadJobs,
-    Silence,
-    shown,
-)
+from distrain.jobs.states import JobState
+from distrain.jobs.view import JobView
+from distrain.service.decide.api_values import Shown, shown
+from distrain.service.decide.cluster_state import Memory
+from distrain.service.decide.effects import Change, Commit, JobOrder, Poll, ReadJobs, Silence
+from distrain.service.decide.passes import Pass
 from distrain.service.decide.rules import (
     PROGRESS_PER_S,
     Finish,
@@ -31,7 +25,6 @@ from distrain.service.decide.rules import (
     progress_every_s,
     reconcile,
 )
-from distrain.service.decide.telling import Shown
 from distrain.service.values import Intent, Job, Phase
 
 HANDING = a_job(phase=Phase.HANDING_OVER, epoch="boot-1", generation=1)

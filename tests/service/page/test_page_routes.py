@@ -8,7 +8,7 @@ import pytest
 from page_world import page_world
 from service_store import submitted
 
-from distrain.service.access import COOKIE
+from distrain.service.access.sessions import COOKIE
 from distrain.service.api.guards import RequestRates
 
 

@@ -13,8 +13,8 @@ from service_processes import end_cluster, is_alive, serving
 from small_jobs import small_document, write_prepared
 from waiting import until
 
-from distrain.cluster import read_started
-from distrain.runs import StoredFolder
+from distrain.runs.stored.folder import StoredFolder
+from distrain.workers.cluster_file import read_started
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 

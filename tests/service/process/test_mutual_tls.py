@@ -8,10 +8,10 @@ import pytest
 from api_world import served
 from made_certificates import write_certificate
 
-from distrain.service.api import make_app
+from distrain.service.api.app import make_app
 from distrain.service.process.api_process import _config, _Server
 from distrain.service.settings import Listen, Settings, SignOn, TlsFiles
-from distrain.service.store import migrate, open_store
+from distrain.service.store.store import migrate, open_store
 
 
 def test_the_header_counts_from_who_shows_the_certificate_of_a_named_proxy(tmp_path: Path) -> None:

@@ -15,12 +15,13 @@ from service_store import submitted
 
 from distrain.cli.main import cli
 from distrain.errors import DistrainError, InputError
-from distrain.run_paths import RunPaths
-from distrain.runs import RunFile, ServiceMark
-from distrain.service.process import check_service
+from distrain.jobs.run_paths import RunPaths
+from distrain.runs.run_file import RunFile, ServiceMark
+from distrain.service.process.checks import check_service
 from distrain.service.settings import ClusterProfile, Settings
-from distrain.service.store import JobChange, open_store
 from distrain.service.store.errors import DatabaseInUse, NotThere
+from distrain.service.store.reconciler_writes import JobChange
+from distrain.service.store.store import open_store
 from distrain.service.values import Phase, RequestKey
 
 

@@ -13,12 +13,12 @@ from live_service import FAST, LiveService
 from service_store import UNLIMITED
 from waiting import until
 
-from distrain.service.api import make_app
-from distrain.service.api.streams import live
+from distrain.service.api.app import make_app
+from distrain.service.api.streams import server_sent_events as live
 from distrain.service.process import api_process
 from distrain.service.process.api_process import _config, _Server
 from distrain.service.settings import Settings
-from distrain.service.store import migrate, open_store
+from distrain.service.store.store import migrate, open_store
 
 pytestmark = pytest.mark.slow
 

@@ -9,17 +9,18 @@ import pytest
 from served_jobs import SPEC, attempt_entries, job_in, record, settings_in, view_of
 from waiting import until
 
+from distrain.jobs.run_paths import RunPaths
 from distrain.jobs.status import JobStatus
 from distrain.jobs.view import AttemptStarted
-from distrain.run_paths import RunPaths
-from distrain.runs import read_records, served
-from distrain.service.decide import Change, Commit, FinishRun, ReadJobs
-from distrain.service.decide.memory import ClusterNow
+from distrain.runs import served
+from distrain.runs.run_file import read_records
+from distrain.service.decide.cluster_state import ClusterNow
+from distrain.service.decide.effects import Change, Commit, FinishRun, ReadJobs
 from distrain.service.decide.rules import Take, reconcile, refused
-from distrain.service.reconcile.carrying import EffectCarrier
-from distrain.service.reconcile.holding import OwnLeases
-from distrain.service.recorder import Recorder
-from distrain.service.store import migrate, open_store
+from distrain.service.reconcile.apply_effects import EffectCarrier
+from distrain.service.reconcile.lease_holder import OwnLeases
+from distrain.service.recorder.recorder import Recorder
+from distrain.service.store.store import migrate, open_store
 from distrain.service.values import NewJob, Phase, Quota, RequestKey
 
 

@@ -12,8 +12,8 @@ from told_scheduler import ToldScheduler
 from waiting import until
 
 from distrain.errors import OutputError
-from distrain.runs import RunInUse
-from distrain.service.recorder import Recorder
+from distrain.runs.run_file import RunInUse
+from distrain.service.recorder.recorder import Recorder
 from distrain.service.values import Job, Phase
 
 

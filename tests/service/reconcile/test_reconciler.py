@@ -11,9 +11,10 @@ from unsteady_proxy import unsteady
 from waiting import until
 
 from distrain.errors import OutputError
-from distrain.runs import ServedRun
-from distrain.service.clusters import SchedulerClient
-from distrain.service.decide import passes, shown
+from distrain.runs.served import ServedRun
+from distrain.service.clusters.scheduler_client import SchedulerClient
+from distrain.service.decide import passes
+from distrain.service.decide.api_values import shown
 from distrain.service.settings import ClusterProfile
 
 

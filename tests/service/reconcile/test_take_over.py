@@ -12,11 +12,11 @@ from unittest import mock
 
 import pytest
 
-from distrain.cluster import ProcessId
 from distrain.service import settings
-from distrain.service.reconcile.holding import OwnLeases, has_ended, owner_name
+from distrain.service.reconcile.lease_holder import OwnLeases, has_ended, owner_name
 from distrain.service.settings import Settings
-from distrain.service.store import Store, migrate, open_store
+from distrain.service.store.store import Store, migrate, open_store
+from distrain.workers.cluster_file import ProcessId
 
 
 @pytest.fixture

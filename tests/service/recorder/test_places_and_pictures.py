@@ -10,13 +10,16 @@ import pytest
 from served_jobs import SPEC, attempt_entries, job_in, settings_in, view_of
 from waiting import until
 
+from distrain.jobs.run_paths import RunPaths
+from distrain.jobs.spec import parse_spec
 from distrain.jobs.states import JobState
-from distrain.run_paths import RunPaths
-from distrain.runs import LeasedFolder, ServedRun, ServiceMark
-from distrain.service.recorder import Recorder, remove_old_runs
+from distrain.runs.places import LeasedFolder
+from distrain.runs.run_file import ServiceMark
+from distrain.runs.served import ServedRun
 from distrain.service.recorder.pictures import Pictures
+from distrain.service.recorder.places import remove_old_runs
+from distrain.service.recorder.recorder import Recorder
 from distrain.service.settings import ClusterProfile
-from distrain.spec import parse_spec
 
 MARK = ServiceMark("s-1", 1)
 DAY_S = 86_400.0

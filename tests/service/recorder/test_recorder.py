@@ -19,12 +19,15 @@ from served_jobs import SPEC, attempt_entries, job_in, record, settings_in, view
 from waiting import until
 
 from distrain.errors import OutputError, Unavailable
+from distrain.jobs.run_paths import RunPaths
 from distrain.jobs.states import JobState
 from distrain.jobs.view import AttemptStarted
-from distrain.run_paths import RunPaths
-from distrain.runs import LeasedFolder, ServedRun, read_records, read_run_and_spec, read_summary
+from distrain.runs.places import LeasedFolder
+from distrain.runs.run_file import read_records, read_run_and_spec, read_summary
+from distrain.runs.served import ServedRun
 from distrain.runs.writer import append
-from distrain.service.recorder import Recorder, recorder as recorder_module
+from distrain.service.recorder import recorder as recorder_module
+from distrain.service.recorder.recorder import Recorder
 from distrain.service.settings import Settings
 
 
@@ -277,7 +280,7 @@ import resource, signal, sys
 from pathlib import Path
 from distrain.errors import OutputError
 from distrain.runs import LeasedFolder, ServedRun, ServiceMark
-from distrain.spec import parse_spec
+from distrain.jobs.spec import parse_spec
 from served_jobs import SPEC, attempt_entries, record, view_of
 mark = ServiceMark("s-1", 1)
 run = ServedRun(LeasedFolder(Path({str(tmp_path / "run")!r}), "clicks-1"))

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from distrain.run_paths import RunPaths
+from distrain.jobs.run_paths import RunPaths
 
 ROOT = Path(__file__).parents[3]
 CODE = """

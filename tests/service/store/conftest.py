@@ -6,7 +6,7 @@ import psycopg
 import pytest
 from service_store import UNLIMITED, new_store, settings_for
 
-from distrain.service.store import open_store
+from distrain.service.store.store import open_store
 from distrain.service.store.tables import metadata
 
 

@@ -3,7 +3,9 @@
 import pytest
 from service_store import submitted
 
-from distrain.service.store import JobChange, JobFilter, NotNow, RevisionDiffers
+from distrain.service.store.errors import NotNow, RevisionDiffers
+from distrain.service.store.listing import JobFilter
+from distrain.service.store.reconciler_writes import JobChange
 from distrain.service.values import Intent, Phase
 
 RUNNING = {"phase": Phase.HANDED_OVER, "state": "running"}

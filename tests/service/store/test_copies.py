@@ -9,9 +9,10 @@ import pytest
 from service_store import key_for, new_job, new_store, settings_for, submitted
 
 from distrain.errors import InputError, OutputError
-from distrain.service.store import JobFilter, open_store, restore
 from distrain.service.store.copies import LEASES_AHEAD
 from distrain.service.store.errors import DatabaseInUse, SchemaDiffers
+from distrain.service.store.listing import JobFilter
+from distrain.service.store.store import open_store, restore
 
 
 @pytest.fixture

@@ -6,10 +6,13 @@ import random
 import pytest
 from service_store import key_for, new_job, submitted
 
-from distrain.jobs import JobState
-from distrain.service.decide import NO_CONTACT_S, shown
-from distrain.service.reconcile.carrying import attempts_of
-from distrain.service.store import Attempt, JobChange, JobFilter, NotThere
+from distrain.jobs.states import JobState
+from distrain.service.decide.api_values import NO_CONTACT_S, shown
+from distrain.service.reconcile.apply_effects import attempts_of
+from distrain.service.store.errors import NotThere
+from distrain.service.store.listing import JobFilter
+from distrain.service.store.reconciler_writes import JobChange
+from distrain.service.store.rows import Attempt
 from distrain.service.values import Intent, Phase
 
 ALL = JobFilter()

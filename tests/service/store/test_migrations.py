@@ -6,9 +6,9 @@ from alembic.migration import MigrationContext
 from alembic.operations import Operations
 from sqlalchemy import text
 
-from distrain.service.store import migrate, open_store
 from distrain.service.store.engine import Database, database_url
 from distrain.service.store.errors import SchemaDiffers
+from distrain.service.store.store import migrate, open_store
 from distrain.service.store.tables import metadata
 
 

@@ -4,7 +4,9 @@ import dataclasses
 
 import pytest
 
-from distrain.service.store import Deed, NotNow, NotThere, Token, Webhook
+from distrain.service.store.auditing import Deed, Webhook
+from distrain.service.store.errors import NotNow, NotThere
+from distrain.service.store.people import Token
 from distrain.service.values import Quota, Role, Scope
 
 

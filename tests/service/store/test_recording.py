@@ -4,7 +4,8 @@ import pytest
 from service_store import submitted
 from sqlalchemy import event
 
-from distrain.service.store import Attempt, JobChange
+from distrain.service.store.reconciler_writes import JobChange
+from distrain.service.store.rows import Attempt
 from distrain.service.values import Phase
 
 

@@ -12,7 +12,8 @@ from service_store import UNLIMITED, key_for, new_job, settings_for
 from sqlalchemy import select
 
 from distrain.errors import Unavailable
-from distrain.service.store import migrate, open_store, tables
+from distrain.service.store import tables
+from distrain.service.store.store import migrate, open_store
 
 SUBMIT_FOR_EVER = """
 import itertools, pathlib, sys

@@ -8,8 +8,10 @@ from sqlalchemy import event
 
 from distrain.errors import InputError, Unavailable
 from distrain.service.settings import Settings
-from distrain.service.store import JobFilter, ReadOnly, Unstorable, migrate, open_store
 from distrain.service.store.engine import database_url
+from distrain.service.store.errors import ReadOnly, Unstorable
+from distrain.service.store.listing import JobFilter
+from distrain.service.store.store import migrate, open_store
 
 
 def test_a_full_disk_is_said_and_nothing_is_half_written(made):

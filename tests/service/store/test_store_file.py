@@ -7,7 +7,8 @@ from waiting import until
 
 from distrain.errors import Unavailable
 from distrain.service.settings import Settings
-from distrain.service.store import ReadOnly, migrate, open_store
+from distrain.service.store.errors import ReadOnly
+from distrain.service.store.store import migrate, open_store
 
 
 def _writes(store) -> bool:

@@ -3,7 +3,8 @@
 import pytest
 from service_store import submitted
 
-from distrain.service.store import JobChange, LeaseLost
+from distrain.service.store.errors import LeaseLost
+from distrain.service.store.reconciler_writes import JobChange
 
 
 def _take(store, owner, ttl_s=15.0):

@@ -4,8 +4,10 @@ import pytest
 from service_store import new_job, settings_for
 from sqlalchemy import event, func, insert, select, text
 
-from distrain.service.store import JobFilter, migrate, open_store, tables
-from distrain.service.store.submitting import waiting
+from distrain.service.store import tables
+from distrain.service.store.listing import JobFilter
+from distrain.service.store.store import migrate, open_store
+from distrain.service.store.submitting.new_jobs import waiting
 from distrain.service.values import Phase
 
 NUM_JOBS = 20_000

@@ -4,8 +4,11 @@ from service_store import key_for, new_job, submitted
 from sqlalchemy import event, func, insert, select, update
 
 from distrain.service.settings import Retention
-from distrain.service.store import Attempt, Deed, JobChange, tables
+from distrain.service.store import tables
+from distrain.service.store.auditing import Deed
+from distrain.service.store.reconciler_writes import JobChange
 from distrain.service.store.retention import BATCH_ROWS, DAY_S
+from distrain.service.store.rows import Attempt
 from distrain.service.values import Phase
 
 KEEP = Retention()

@@ -3,7 +3,7 @@
 import pytest
 from service_store import key_for, new_job, submitted
 
-from distrain.service.store import KeyReused, NotThere, QuotaExceeded
+from distrain.service.store.errors import KeyReused, NotThere, QuotaExceeded
 from distrain.service.values import Intent, Job, Phase, Quota, RequestKey
 
 

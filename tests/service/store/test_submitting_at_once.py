@@ -6,7 +6,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from service_store import key_for, new_job, submitted
 
-from distrain.service.store import JobFilter, QuotaExceeded
+from distrain.service.store.errors import QuotaExceeded
+from distrain.service.store.listing import JobFilter
 from distrain.service.values import Phase, Quota, RequestKey
 
 

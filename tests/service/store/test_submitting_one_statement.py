@@ -8,13 +8,11 @@ from service_store import key_for, new_job
 from sqlalchemy import select, text
 from waiting import until
 
-from distrain.service.store import (
-    Deed,
-    JobFilter,
-    open_store,
-    tables as of,
-)
-from distrain.service.store.submitting.taking import put_all
+from distrain.service.store import tables as of
+from distrain.service.store.auditing import Deed
+from distrain.service.store.listing import JobFilter
+from distrain.service.store.store import open_store
+from distrain.service.store.submitting.new_jobs import put_all
 from distrain.service.values import Quota, RequestKey
 
 pytestmark = pytest.mark.parametrize("store", ["postgres"], indirect=True)

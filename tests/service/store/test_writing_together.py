@@ -9,8 +9,9 @@ from service_store import key_for, new_job
 from sqlalchemy import create_engine, event, text
 from waiting import until
 
-from distrain.service.store import Deed, NotNow, QuotaExceeded
+from distrain.service.store.auditing import Deed
 from distrain.service.store.engine import Together
+from distrain.service.store.errors import NotNow, QuotaExceeded
 from distrain.service.values import Quota
 
 

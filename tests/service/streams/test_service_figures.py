@@ -14,10 +14,10 @@ from prometheus_client.parser import text_string_to_metric_families
 from prometheus_names import SERVICE_NAMES
 from waiting import until
 
-from distrain.certificates import ends_s
 from distrain.service.api.streams.readiness import Places
 from distrain.service.settings import ClusterProfile, Listen, TlsFiles
-from distrain.service.store import Webhook
+from distrain.service.store.auditing import Webhook
+from distrain.workers.certificates import ends_s
 
 Samples = dict[str, dict[tuple[str, ...], float]]
 

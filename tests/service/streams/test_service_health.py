@@ -11,9 +11,9 @@ from live_service import LiveService, live_service
 from waiting import until
 
 from distrain.errors import Unavailable
-from distrain.service.api.streams import NoAnswer
 from distrain.service.api.streams.readiness import (
     Look,
+    NoAnswer,
     lag_limit_s,
     reconcile_lag_s,
     reconcile_trouble,

@@ -9,7 +9,7 @@ from service_store import submitted
 
 from distrain.service.api.routes import logs
 from distrain.service.values import Job, Role
-from distrain.worker.log_pump import BoundedLog
+from distrain.workers.log_pump import BoundedLog
 
 
 @pytest.fixture(scope="module")

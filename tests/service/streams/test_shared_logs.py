@@ -7,10 +7,10 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from live_service import LiveService
 
-from distrain.runs import LogSlice
-from distrain.service.api.streams import LogPlace, job_logs
-from distrain.service.api.streams.job_logs import SharedLogs
-from distrain.worker.log_pump import BoundedLog
+from distrain.runs.log_bytes import LogSlice
+from distrain.service.api.streams import job_logs
+from distrain.service.api.streams.job_logs import LogPlace, SharedLogs
+from distrain.workers.log_pump import BoundedLog
 
 PLACE = LogPlace("/runs/ads/clicks-1", 1, 0)
 WITHIN_S = 30.0

@@ -7,7 +7,7 @@ from api_world import api_world
 from fastapi import Request
 
 from distrain.service.api.dependencies import ApiCall, look_again
-from distrain.service.api.streams.state import SharedLooks
+from distrain.service.api.streams.stream_state import SharedLooks
 from distrain.service.settings import Listen, SignOn
 from distrain.service.values import Principal
 

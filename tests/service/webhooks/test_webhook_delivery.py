@@ -15,10 +15,12 @@ from waiting import until
 
 from distrain.service.reconcile.reconciler import Reconciler
 from distrain.service.settings import Settings, Webhooks
-from distrain.service.store import Store, Webhook
+from distrain.service.store.auditing import Webhook
+from distrain.service.store.store import Store
 from distrain.service.values import Job, Lease, Role
-from distrain.service.webhooks import Deliverer, delivering as module, send, webhook_secret
-from distrain.service.webhooks.posting import signature
+from distrain.service.webhooks import delivering as module
+from distrain.service.webhooks.delivering import Deliverer
+from distrain.service.webhooks.posting import send, signature, webhook_secret
 
 KEY = b"k" * 32
 LOCAL = Webhooks(allow_private=("127.0.0.1",))

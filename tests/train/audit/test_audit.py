@@ -12,12 +12,12 @@ from click.testing import CliRunner
 from small_jobs import make_spec, write_prepared
 from wording import Wording
 
-from distrain.batch import Batch
 from distrain.cli.main import cli
 from distrain.errors import DataError
-from distrain.run_paths import RunPaths
-from distrain.schema import CATEGORICAL, CONTINUOUS
-from distrain.submission.inline import run_inline
+from distrain.jobs.run_paths import RunPaths
+from distrain.launch.inline import run_inline
+from distrain.loader.batch import Batch
+from distrain.schema.criteo import CATEGORICAL, CONTINUOUS
 from distrain.train.audit.audit import audit_run, read_audit, row_hashes
 
 JOB = (

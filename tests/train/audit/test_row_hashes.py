@@ -4,7 +4,7 @@ import numpy as np
 import torch
 from hypothesis import given, settings, strategies as st
 
-from distrain.batch import Batch, Ragged
+from distrain.loader.batch import Batch, Ragged
 from distrain.train.audit.audit import row_hashes
 
 

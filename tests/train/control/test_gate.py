@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 from waiting import until
 
-from distrain.checkpoint import RankStore
+from distrain.train.checkpoint import RankStore
 from distrain.train.control.gate import StepGate
 
 LONG_S = 120.0

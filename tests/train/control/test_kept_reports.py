@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from distrain.events import Event, ReportsAwaited
+from distrain.jobs.events import Event, ReportsAwaited
 from distrain.train.control.control import Commands, KeptReports
 from distrain.train.control.gate import StepGate
 

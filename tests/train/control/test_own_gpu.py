@@ -7,7 +7,7 @@ import pytest
 from torch.distributed import HashStore
 
 from distrain.errors import SpecError
-from distrain.jobs import World
+from distrain.jobs.assignment import World
 from distrain.train.control.rank_setup import check_own_gpu
 
 TIMEOUT = timedelta(seconds=120)

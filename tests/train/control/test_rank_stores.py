@@ -8,8 +8,8 @@ import pytest
 from torch.distributed import TCPStore
 from waiting import until
 
-from distrain.checkpoint import RankStore
 from distrain.jobs.assignment import Rendezvous
+from distrain.train.checkpoint import RankStore
 from distrain.train.control.control import join_store
 from distrain.train.timing.phases import PEERS, wait_of
 

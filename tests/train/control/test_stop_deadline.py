@@ -6,8 +6,8 @@ import time
 
 import pytest
 
-from distrain.checkpoint import RankStore
-from distrain.events import RankStopped
+from distrain.jobs.events import RankStopped
+from distrain.train.checkpoint import RankStore
 from distrain.train.control import stop_deadline as stop_deadline_module
 from distrain.train.control.control import Commands
 from distrain.train.control.gate import StepGate

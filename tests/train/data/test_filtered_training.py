@@ -8,11 +8,11 @@ import torch
 from small_jobs import make_spec
 
 from distrain.errors import SpecError
-from distrain.events import EvaluationDone, Event, StepsDone
-from distrain.jobs import World
-from distrain.run_paths import RunPaths
-from distrain.train.data.handed_tables import hand_on
+from distrain.jobs.assignment import World
+from distrain.jobs.events import EvaluationDone, Event, StepsDone
+from distrain.jobs.run_paths import RunPaths
 from distrain.train.data.inputs import check_inputs, read_inputs
+from distrain.train.data.job_tables import hand_on
 from distrain.train.loop.trainer import Trainer
 
 FILTER = "C5 > 3 and not I1 < -0.5"

@@ -8,12 +8,12 @@ import torch
 from small_jobs import make_spec, write_prepared
 
 from distrain.errors import DataError
-from distrain.jobs import World
+from distrain.jobs.assignment import World
+from distrain.jobs.run_paths import RunPaths
+from distrain.launch.inline import run_inline
 from distrain.loader import Loader
-from distrain.run_paths import RunPaths
-from distrain.submission.inline import run_inline
-from distrain.train.data.handed_tables import hand_on, read_tables
 from distrain.train.data.inputs import check_inputs
+from distrain.train.data.job_tables import hand_on, read_tables
 from distrain.train.data.loaders import job_loader
 
 pytestmark = pytest.mark.usefixtures("undrawn")

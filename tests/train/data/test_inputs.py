@@ -11,8 +11,8 @@ from small_jobs import make_spec, write_prepared
 from wording import Wording
 
 from distrain.errors import DataError, SchemaError, SpecError
+from distrain.jobs.spec.models.kinds import EmbeddingsSpec
 from distrain.schema import ColumnSchema, Schema
-from distrain.spec import EmbeddingsSpec
 from distrain.train.data.inputs import check_inputs, list_combiners
 
 

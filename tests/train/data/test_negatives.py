@@ -11,17 +11,17 @@ import pytest
 import torch
 from wording import Wording
 
-from distrain.batch import Batch
 from distrain.errors import DataError, SpecError
-from distrain.events import EvaluationDone, Event, StepsDone
-from distrain.jobs import World
+from distrain.jobs.assignment import World
+from distrain.jobs.events import EvaluationDone, Event, StepsDone
+from distrain.jobs.run_paths import RunPaths
+from distrain.jobs.spec import JobSpec, parse_spec
+from distrain.loader.batch import Batch
 from distrain.metrics import BinaryMetrics, BinaryReport
 from distrain.models import load_model
 from distrain.models.export import ScoringModel
 from distrain.models.heads import BinaryClassificationTask, ItemRetrievalTask, RegressionTask
-from distrain.run_paths import RunPaths
 from distrain.schema import ColumnSchema, Schema, Tags
-from distrain.spec import JobSpec, parse_spec
 from distrain.train.data.inputs import check_inputs, check_negatives, read_inputs
 from distrain.train.loop.trainer import Trainer
 from distrain.train.saving.checkpoint_model import open_model

@@ -17,7 +17,9 @@ from wording import Wording
 
 from distrain import Run, fit
 from distrain.errors import DataError, SchemaError, SpecError
-from distrain.etl import (
+from distrain.jobs.spec import parse_spec
+from distrain.loader import Dataset, Loader
+from distrain.prep import (
     Categorify,
     ColumnGroup,
     FeatureConfig,
@@ -27,9 +29,7 @@ from distrain.etl import (
     output_schema,
     prepare,
 )
-from distrain.loader import Dataset, Loader
-from distrain.spec import parse_spec
-from distrain.train.data import check_inputs
+from distrain.train.data.inputs import check_inputs
 
 pytestmark = pytest.mark.usefixtures("undrawn")
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import torch
 from small_jobs import make_spec
 
-from distrain.events import to_json
-from distrain.jobs import World
-from distrain.run_paths import RunPaths
+from distrain.jobs.assignment import World
+from distrain.jobs.events import to_json
+from distrain.jobs.run_paths import RunPaths
 from distrain.train.data.inputs import check_inputs
 from distrain.train.loop.trainer import Trainer
 

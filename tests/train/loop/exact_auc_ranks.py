@@ -5,9 +5,10 @@ from itertools import product
 import numpy as np
 import torch
 
-from distrain.embeddings import Peers
-from distrain.metrics import STATES, Metric
-from distrain.metrics.distinct_scores import DistinctScores
+from distrain.metrics import Metric
+from distrain.metrics.exact import DistinctScores
+from distrain.metrics.targets import STATES
+from distrain.models.embeddings import Peers
 from distrain.train.loop.evaluation import own_over_ranks, state_over_ranks
 from distrain.train.loop.exact_auc import auc_over_ranks
 

@@ -12,14 +12,14 @@ import torch
 from small_jobs import make_spec
 
 from distrain.errors import DataError
-from distrain.events import STEP_BOUNDS_S, Event, RankFinished, StepsDone, TrainingStarted
-from distrain.jobs import World
+from distrain.jobs.assignment import World
+from distrain.jobs.events import STEP_BOUNDS_S, Event, RankFinished, StepsDone, TrainingStarted
+from distrain.jobs.run_paths import RunPaths
+from distrain.launch.inline import run_inline
 from distrain.loader import EpochIterator
-from distrain.run_paths import RunPaths
-from distrain.runs import open_run
-from distrain.submission.inline import run_inline
+from distrain.runs.recorder import open_run
 from distrain.train.data.inputs import check_inputs
-from distrain.train.loop import set_up
+from distrain.train.loop import setup as set_up
 from distrain.train.loop.trainer import Trainer
 
 INLINE = "resources={backend: inline, num_ranks: 1}"

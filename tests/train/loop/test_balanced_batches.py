@@ -19,16 +19,15 @@ from small_jobs import make_spec, write_prepared
 from torch import Tensor
 from wording import Wording
 
-from distrain.batch import Batch
-from distrain.embeddings import Peers
 from distrain.errors import InputError
 from distrain.loader import Dataset, Loader
+from distrain.loader.batch import Batch
+from distrain.models.embeddings import Peers
 from distrain.schema import ColumnSchema, Schema, Tags
 from distrain.train.audit.audit import row_hashes
-from distrain.train.data import check_inputs
+from distrain.train.data.inputs import check_inputs
 from distrain.train.loop.balanced_batches import BalancedBatches, even_owners
-from distrain.train.timing import PEERS, READER, waiting
-from distrain.train.timing.phases import wait_of
+from distrain.train.timing.phases import PEERS, READER, wait_of, waiting
 
 RANKS = 8
 

@@ -12,7 +12,7 @@ from event_rows import SCHEMA, event_batch
 from loaded_scripts import run_script
 from ragged_rows import rows_of
 
-from distrain.metrics import TargetMetrics
+from distrain.metrics.targets import TargetMetrics
 from distrain.train.audit.audit import audit_run
 
 SCRIPT = Path(__file__).parents[1] / "saving" / "resume_ranks.py"

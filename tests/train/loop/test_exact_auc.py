@@ -11,8 +11,8 @@ from sklearn.metrics import roc_auc_score
 from small_jobs import make_spec
 
 from distrain.jobs.view import JobView, Notice, Record
-from distrain.metrics import STATES
-from distrain.submission.inline import run_inline
+from distrain.launch.inline import run_inline
+from distrain.metrics.targets import STATES
 
 script = load_script(Path(__file__).with_name("exact_auc_ranks.py"))
 

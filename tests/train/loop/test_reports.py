@@ -5,9 +5,9 @@ from pathlib import Path
 import torch
 from small_jobs import make_spec
 
-from distrain.jobs import World
-from distrain.run_paths import RunPaths
-from distrain.submission.inline import run_inline
+from distrain.jobs.assignment import World
+from distrain.jobs.run_paths import RunPaths
+from distrain.launch.inline import run_inline
 from distrain.train.data.inputs import check_inputs
 from distrain.train.loop.trainer import Trainer
 

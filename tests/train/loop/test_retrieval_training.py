@@ -9,14 +9,14 @@ import pytest
 import torch
 
 from distrain.errors import SpecError
-from distrain.events import EvaluationDone
-from distrain.jobs import World
+from distrain.jobs.assignment import World
+from distrain.jobs.events import EvaluationDone
+from distrain.jobs.run_paths import RunPaths
+from distrain.jobs.spec import parse_spec
 from distrain.loader import Dataset, Loader
 from distrain.models import load_model
-from distrain.models.zoo import tower_vectors
-from distrain.run_paths import RunPaths
+from distrain.models.zoo.two_tower import tower_vectors
 from distrain.schema import ColumnSchema, Schema, Tags
-from distrain.spec import parse_spec
 from distrain.train.data.inputs import check_inputs
 from distrain.train.loop.trainer import Trainer
 

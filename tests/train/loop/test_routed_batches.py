@@ -10,10 +10,10 @@ from click_models import model_over
 from streams_on_cpu import CpuStreams
 from waiting import until
 
-from distrain.batch import Batch
-from distrain.embeddings import EmbeddingCollection, Peers, TableColumn
 from distrain.errors import DataError
+from distrain.loader.batch import Batch
 from distrain.models.blocks.mlp import MLPBlock
+from distrain.models.embeddings import EmbeddingCollection, Peers, TableColumn
 from distrain.train.loop import routed_batches as ahead
 from distrain.train.loop.routed_batches import RoutesAhead, RoutesInTurn
 from distrain.train.step.routing import routes_of

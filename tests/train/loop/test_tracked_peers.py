@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import distributed as dist
 
-from distrain.train.loop.set_up import WaitTrackingPeers
+from distrain.train.loop.setup import WaitTrackingPeers
 from distrain.train.timing.phases import PEERS, wait_of
 
 ROWS = torch.zeros(2, 3)

@@ -13,7 +13,7 @@ from loaded_scripts import run_script
 from sklearn.metrics import roc_auc_score
 from small_jobs import CARDINALITIES, draw_rows
 
-from distrain.metrics import TargetMetrics
+from distrain.metrics.targets import TargetMetrics
 from distrain.schema import criteo_schema
 from distrain.train.audit.audit import audit_run
 

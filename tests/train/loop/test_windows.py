@@ -12,15 +12,15 @@ from click.testing import CliRunner
 from small_jobs import make_spec
 from wording import Wording
 
-from distrain.checkpoint import CheckpointDir
 from distrain.cli.main import cli
 from distrain.errors import SpecError
-from distrain.events import EvaluationDone, Event
-from distrain.jobs import World
+from distrain.jobs.assignment import World
+from distrain.jobs.events import EvaluationDone, Event
+from distrain.jobs.run_paths import RunPaths
 from distrain.loader import Dataset, Loader
 from distrain.metrics import BinaryMetrics
 from distrain.models import load_model
-from distrain.run_paths import RunPaths
+from distrain.train.checkpoint import CheckpointDir
 from distrain.train.control.gate import StopAsked
 from distrain.train.data.inputs import check_inputs
 from distrain.train.loop.evaluation import evaluate

@@ -6,17 +6,18 @@ import pytest
 import torch
 from hypothesis import given, strategies as st
 
-from distrain.checkpoint.local_rows import local_rows_of, share_of
-from distrain.embeddings import EmbeddingCollection, Peers, SparseOptimizer, TableColumn
-from distrain.embeddings.canonical import canonical_state, canonical_weights
-from distrain.embeddings.sharding.costs import DEFAULT_COSTS
-from distrain.embeddings.sharding.planner import plan_placements
-from distrain.embeddings.sharding.table_bytes import TableSize
+from distrain.jobs.spec import parse_spec
+from distrain.jobs.spec.targets import with_targets
 from distrain.loader.memory import LoaderMemory
 from distrain.models import build_model
-from distrain.schema import CATEGORICAL, criteo_schema
-from distrain.spec import parse_spec
-from distrain.spec.targets import with_targets
+from distrain.models.embeddings import EmbeddingCollection, Peers, SparseOptimizer, TableColumn
+from distrain.models.embeddings.canonical_state import canonical_state, canonical_weights
+from distrain.models.embeddings.sharding.costs import DEFAULT_COSTS
+from distrain.models.embeddings.sharding.planner import plan_placements
+from distrain.models.embeddings.sharding.table_bytes import TableSize
+from distrain.schema import criteo_schema
+from distrain.schema.criteo import CATEGORICAL
+from distrain.train.checkpoint.local_rows import local_rows_of, share_of
 from distrain.train.planning.memory import (
     copy_bytes,
     dense_bytes,

@@ -6,12 +6,16 @@ import pytest
 from hypothesis import given, settings, strategies as st
 from wording import Wording
 
-from distrain.embeddings import PLACEMENTS
-from distrain.embeddings.sharding.costs import sent_bytes
 from distrain.errors import SpecError
-from distrain.train.planning import Work, load_machine, predict
-from distrain.train.planning.machine_file import MachineFile, given_machines, machine_of
-from distrain.train.planning.scale import TableStore
+from distrain.models.embeddings.columns import PLACEMENTS
+from distrain.models.embeddings.sharding.costs import sent_bytes
+from distrain.train.planning.machine_file import (
+    MachineFile,
+    given_machines,
+    load_machine,
+    machine_of,
+)
+from distrain.train.planning.scale import TableStore, Work, predict
 
 H100 = load_machine("h100-node")
 SPEEDS = (

@@ -5,12 +5,13 @@ import pytest
 import torch
 from hypothesis import given, settings, strategies as st
 
-from distrain.embeddings.sharding.costs import DEFAULT_COSTS, Costs
 from distrain.errors import ModelError, SchemaError
+from distrain.jobs.spec import parse_spec
+from distrain.jobs.spec.models.kinds import EmbeddingsSpec
 from distrain.models import build_model
+from distrain.models.embeddings.sharding.costs import DEFAULT_COSTS, Costs
 from distrain.models.heads import BinaryClassificationTask, RegressionTask
 from distrain.schema import criteo_schema
-from distrain.spec import EmbeddingsSpec, parse_spec
 from distrain.train.planning import tables_plan
 from distrain.train.planning.tables_plan import check_metric, plan_tables, tables_budget_bytes
 

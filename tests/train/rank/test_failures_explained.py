@@ -5,8 +5,8 @@ import torch
 from job_story import REPORTED_BY_RANKS
 from torch import distributed as dist
 
-from distrain.checkpoint import gather_texts
 from distrain.errors import DataError, OutputError, SchemaError, SpecError, Unavailable
+from distrain.train.checkpoint.rank_store import gather_texts
 from distrain.train.rank.failures import explain_failure
 from distrain.train.step.open_report import NonFiniteLoss
 
@@ -63,7 +63,7 @@ def test_the_line_that_ran_out_of_memory_is_named_in_whatever_room() -> None:
     with pytest.raises(MemoryError) as caught:
         gather_texts(Full(), torch.device("cpu"), "")  # type: ignore[arg-type]
     message = explain_failure(caught.value, rank=0).message
-    assert "asked for by: distrain/checkpoint/rank_store.py:" in message
+    assert "asked for by: distrain/train/checkpoint/rank_store.py:" in message
     assert "in gather_texts: if peers.num_ranks == 1:" in message
 
 

@@ -27,9 +27,8 @@ import torch
 from small_jobs import make_spec
 from torch.distributed import TCPStore
 
-from distrain.events import ReportsAwaited, to_json
-from distrain.jobs import World
-from distrain.jobs.assignment import Assignment, Rendezvous
+from distrain.jobs.assignment import Assignment, Rendezvous, World
+from distrain.jobs.events import ReportsAwaited, to_json
 from distrain.train.control.control import Control
 from distrain.train.loop.trainer import Trainer
 from distrain.train.rank.process import run_rank

@@ -10,13 +10,13 @@ import pytest
 import torch
 from small_jobs import draw_rows, make_spec, write_prepared
 
-from distrain.checkpoint import CheckpointDir
 from distrain.jobs.view import JobView, Notice
-from distrain.metrics.distinct_scores import Bounded
+from distrain.launch.inline import run_inline
+from distrain.metrics.exact import Bounded
 from distrain.models import load_model
 from distrain.models.saved import model_tensors
 from distrain.runs.summary import summarise
-from distrain.submission.inline import run_inline
+from distrain.train.checkpoint import CheckpointDir
 from distrain.train.loop import trainer as loop
 from distrain.train.loop.evaluation import Evaluation, evaluate_over_ranks
 

@@ -13,15 +13,15 @@ from click.testing import CliRunner
 from small_jobs import small_document, write_prepared
 
 import distrain
-from distrain.checkpoint import CheckpointDir
-from distrain.checkpoint.manifest import MANIFEST_FILE, _rendered
 from distrain.cli.main import cli
-from distrain.cli.saved.models import find_model
+from distrain.cli.models.models import find_model
 from distrain.errors import DataError, InputError
+from distrain.jobs.spec import parse_spec
 from distrain.models import load_model
+from distrain.predict.score_file import score_file
 from distrain.schema import Schema, Tags
-from distrain.scoring.files import score_file
-from distrain.spec import parse_spec
+from distrain.train.checkpoint import CheckpointDir
+from distrain.train.checkpoint.manifest import MANIFEST_FILE, _rendered
 from distrain.train.saving.checkpoint_model import load_checkpoint, open_model
 from distrain.train.warm_start.source import open_source
 

@@ -7,9 +7,10 @@ import torch
 from hypothesis import given, strategies as st
 
 from distrain.errors import SpecError
-from distrain.spec import EarlyStoppingSpec, PlateauSpec, parse_spec
+from distrain.jobs.spec import parse_spec
+from distrain.jobs.spec.training import EarlyStoppingSpec, PlateauSpec
 from distrain.train.saving.early_stopping import Validations, is_over
-from distrain.train.step import reduced
+from distrain.train.step.learning_rate import reduced
 
 METRICS = st.sampled_from(["auc", "log_loss", "normalised_entropy"])
 VALUES = st.lists(st.none() | st.sampled_from([0.1, 0.2, 0.21, 0.3, 0.5]), max_size=12)

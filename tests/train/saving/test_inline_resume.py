@@ -7,9 +7,9 @@ import torch
 from small_jobs import make_spec
 from wording import Wording
 
-from distrain.checkpoint import CheckpointDir
 from distrain.errors import SpecError
-from distrain.events import (
+from distrain.jobs.assignment import World
+from distrain.jobs.events import (
     CheckpointSaved,
     CheckpointTrouble,
     EvaluationDone,
@@ -17,10 +17,10 @@ from distrain.events import (
     StepsDone,
     TrainingStarted,
 )
-from distrain.jobs import World
+from distrain.jobs.run_paths import RunPaths
 from distrain.metrics import BinaryMetrics
 from distrain.models import load_model
-from distrain.run_paths import RunPaths
+from distrain.train.checkpoint import CheckpointDir
 from distrain.train.control.gate import StopAsked
 from distrain.train.data.inputs import check_inputs
 from distrain.train.loop.evaluation import evaluate

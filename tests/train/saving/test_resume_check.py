@@ -5,16 +5,11 @@ from dataclasses import replace
 import pytest
 
 from distrain.errors import DataError, SpecError
-from distrain.partition import Table
+from distrain.jobs.spec import JobSpec, parse_spec
+from distrain.jobs.spec.resuming import MAY_DIFFER, MAY_DIFFER_WITHOUT_DECAY, different_fields
+from distrain.loader.partition.table import Table
 from distrain.schema import criteo_schema
-from distrain.spec import (
-    MAY_DIFFER,
-    MAY_DIFFER_WITHOUT_DECAY,
-    JobSpec,
-    different_fields,
-    parse_spec,
-)
-from distrain.train.data import Inputs
+from distrain.train.data.job_tables import Inputs
 from distrain.train.saving.checkpoints import check_resumable, progress_values
 
 DOCUMENT = {"data": {"train": "a", "valid": "b"}, "model": {"kind": "mlp"}}

@@ -10,13 +10,15 @@ import torch
 from job_story import Story
 from small_jobs import make_spec
 
-from distrain.checkpoint import RankStore
 from distrain.errors import ModelError
-from distrain.events import Heartbeat
-from distrain.jobs import JobState, Reason, World
-from distrain.lifecycle.messages import TakeStacks
+from distrain.jobs.assignment import World
+from distrain.jobs.events import Heartbeat
+from distrain.jobs.reasons import Reason
+from distrain.jobs.run_paths import RunPaths
+from distrain.jobs.states import JobState
 from distrain.models import tensor_file
-from distrain.run_paths import RunPaths
+from distrain.scheduler.lifecycle.messages import TakeStacks
+from distrain.train.checkpoint import RankStore
 from distrain.train.control.control import Control
 from distrain.train.control.gate import StepGate
 from distrain.train.data.inputs import check_inputs

@@ -7,8 +7,9 @@ import torch
 from damaged import tell
 from small_jobs import make_spec
 
-from distrain.models import load_model, save_model
-from distrain.submission.inline import run_inline
+from distrain.launch.inline import run_inline
+from distrain.models import load_model
+from distrain.models.saved import save_model
 
 
 def test_validation_after_the_last_step_tells_a_non_finite_loss(

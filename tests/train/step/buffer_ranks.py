@@ -3,8 +3,8 @@
 import torch
 from torch import nn
 
+from distrain.jobs.spec import TrainSpec
 from distrain.models.blocks.layers import BatchNorm
-from distrain.spec import TrainSpec
 from distrain.train.step.dense import DenseTraining
 
 NUM_RANKS, WIDTH = 3, 4

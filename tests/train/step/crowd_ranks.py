@@ -5,10 +5,10 @@ from unittest import mock
 import torch
 from click_models import model_over
 
-from distrain.batch import Batch, Ragged
-from distrain.embeddings import EmbeddingCollection, Peers, TableColumn
+from distrain.jobs.spec import TrainSpec
+from distrain.loader.batch import Batch, Ragged
 from distrain.models.blocks.mlp import MLPBlock
-from distrain.spec import TrainSpec
+from distrain.models.embeddings import EmbeddingCollection, Peers, TableColumn
 from distrain.train.step import buckets
 from distrain.train.step.step import TrainStep
 from distrain.train.timing.phases import PhaseClock

@@ -7,11 +7,11 @@ from click_models import model_over
 from played_graph import PlayedGraph
 from torch import distributed as dist
 
-from distrain.batch import Batch
-from distrain.embeddings import EmbeddingCollection, Peers, TableColumn
-from distrain.embeddings.dealing import key_at
+from distrain.jobs.spec import TrainSpec
+from distrain.loader.batch import Batch
 from distrain.models.blocks.mlp import MLPBlock
-from distrain.spec import TrainSpec
+from distrain.models.embeddings import EmbeddingCollection, Peers, TableColumn
+from distrain.models.embeddings.row_owners import key_at
 from distrain.train.step.graphed_step import GraphedStep
 from distrain.train.step.step import TrainStep
 from distrain.train.timing.phases import PhaseClock

@@ -5,11 +5,12 @@ from functools import partial
 
 import torch
 
-from distrain.batch import Batch, Ragged
-from distrain.embeddings import EmbeddingCollection, Peers
+from distrain.jobs.spec import TrainSpec
+from distrain.jobs.spec.models.kinds import SasrecRetrievalSpec, TwoTowerSpec
+from distrain.loader.batch import Batch, Ragged
 from distrain.models import build_model
+from distrain.models.embeddings import EmbeddingCollection, Peers
 from distrain.schema import ColumnSchema, Schema
-from distrain.spec import SasrecRetrievalSpec, TrainSpec, TwoTowerSpec
 from distrain.train.step.step import TrainStep
 from distrain.train.timing.phases import PhaseClock
 

@@ -4,13 +4,14 @@ import pytest
 import torch
 from torch.optim.swa_utils import get_ema_multi_avg_fn
 
-from distrain.batch import Batch
+from distrain.jobs.optimizers import OptimizerKind
+from distrain.jobs.spec import MlpSpec, TrainSpec
+from distrain.jobs.spec.training import OptimizerSpec
+from distrain.loader.batch import Batch
 from distrain.models import ClickModel, build_model
-from distrain.optimizers import OptimizerKind
 from distrain.schema import ColumnSchema, Schema
-from distrain.spec import MlpSpec, OptimizerSpec, TrainSpec
-from distrain.train.step import TrainStep
-from distrain.train.timing import PhaseClock
+from distrain.train.step.step import TrainStep
+from distrain.train.timing.phases import PhaseClock
 
 SCHEMA = Schema(
     (

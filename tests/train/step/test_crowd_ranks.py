@@ -13,7 +13,7 @@ from gloo_ranks import on_ranks
 from loaded_scripts import load_script
 from torch_checks import one_torch_thread
 
-from distrain.embeddings.dealing import key_at
+from distrain.models.embeddings.row_owners import key_at
 
 pytestmark = pytest.mark.slow
 

@@ -13,8 +13,9 @@ from torch.optim import SGD, Adagrad, Adam, AdamW
 from torch_checks import one_torch_thread
 
 from distrain.errors import ModelError, SpecError
-from distrain.optimizers import OPTIMIZERS
-from distrain.spec import OptimizerSpec, TrainSpec
+from distrain.jobs.optimizers import OPTIMIZERS
+from distrain.jobs.spec import TrainSpec
+from distrain.jobs.spec.training import OptimizerSpec
 from distrain.train.control.rank_setup import seed_everything
 from distrain.train.step.clipping import total_sq_norm
 from distrain.train.step.dense import DenseForward, DenseTraining, _make

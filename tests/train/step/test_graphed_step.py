@@ -11,29 +11,25 @@ from host_work import HostWork
 from loaded_scripts import load_script
 from played_graph import PlayedGraph
 
-from distrain.batch import Batch
-from distrain.checkpoint import (
+from distrain.errors import SpecError
+from distrain.jobs.spec import TrainSpec, parse_spec
+from distrain.loader import LoaderStats
+from distrain.loader.batch import Batch
+from distrain.models.blocks.interaction import DLRMBlock
+from distrain.models.blocks.mlp import MLPBlock
+from distrain.models.embeddings import EmbeddingCollection, Peers, TableColumn
+from distrain.models.embeddings.padded import PaddedRoutes
+from distrain.train.checkpoint import (
     CheckpointDir,
     CheckpointWriter,
     RankStore,
     TrainingState,
     load_newest,
 )
-from distrain.embeddings import EmbeddingCollection, PaddedRoutes, Peers, TableColumn
-from distrain.errors import SpecError
-from distrain.loader import LoaderStats
-from distrain.models.blocks.interaction import DLRMBlock
-from distrain.models.blocks.mlp import MLPBlock
-from distrain.spec import TrainSpec, parse_spec
-from distrain.train.loop.set_up import _records
+from distrain.train.loop.setup import _records
 from distrain.train.step import graphed_step
 from distrain.train.step.device_metrics import DeviceTargets
-from distrain.train.step.graphed_step import (
-    WARM_UP_STEPS,
-    GraphedStep,
-    check_graph,
-    may_record,
-)
+from distrain.train.step.graphed_step import WARM_UP_STEPS, GraphedStep, check_graph, may_record
 from distrain.train.step.open_report import OpenReport
 from distrain.train.step.routing import Routed
 from distrain.train.step.step import TrainStep

@@ -8,18 +8,20 @@ from host_work import HostWork
 from torch.nn import functional
 from wording import Wording
 
-from distrain.batch import Batch
-from distrain.embeddings import EmbeddingCollection, SparseOptimizer, TableColumn
 from distrain.errors import SpecError
+from distrain.jobs.spec import MlpSpec, TrainSpec
+from distrain.jobs.spec.models.kinds import EmbeddingsSpec
+from distrain.jobs.spec.training import OptimizerSpec
+from distrain.loader.batch import Batch
 from distrain.models import build_model
 from distrain.models.blocks import MLPBlock
+from distrain.models.embeddings import EmbeddingCollection, SparseOptimizer, TableColumn
 from distrain.models.heads import BinaryClassificationTask, MulticlassTask, RegressionTask
 from distrain.models.shapes import Flat
 from distrain.schema import ColumnSchema, Schema
-from distrain.spec import EmbeddingsSpec, MlpSpec, OptimizerSpec, TrainSpec
-from distrain.train.planning import inits_of
-from distrain.train.step import TrainStep
-from distrain.train.timing import PhaseClock
+from distrain.train.planning.tables_plan import inits_of
+from distrain.train.step.step import TrainStep
+from distrain.train.timing.phases import PhaseClock
 
 SCHEMA = Schema(
     (

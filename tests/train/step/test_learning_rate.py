@@ -4,7 +4,7 @@ from itertools import pairwise
 import pytest
 from hypothesis import given, strategies as st
 
-from distrain.spec import ScheduleSpec
+from distrain.jobs.spec.training import ScheduleSpec
 from distrain.train.step.learning_rate import lr_at
 
 STEPS = st.integers(1, 200)

@@ -5,10 +5,10 @@ import torch
 from click_models import model_over
 from hypothesis import given, strategies as st
 
-from distrain.embeddings import EmbeddingCollection, TableColumn
+from distrain.jobs.spec import TrainSpec
+from distrain.loader.partition.plan import EpochPlan
 from distrain.models.blocks.mlp import MLPBlock
-from distrain.partition import EpochPlan
-from distrain.spec import TrainSpec
+from distrain.models.embeddings import EmbeddingCollection, TableColumn
 from distrain.train.step import step as step_module
 from distrain.train.step.step import ROWS_PER_THREAD, Slicing, TrainStep, slicing_of
 

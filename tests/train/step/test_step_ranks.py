@@ -8,7 +8,7 @@ from gloo_ranks import on_ranks
 from loaded_scripts import load_script
 from torch_checks import one_torch_thread
 
-from distrain.embeddings.dealing import key_at
+from distrain.models.embeddings.row_owners import key_at
 
 rank_side = load_script(Path(__file__).with_name("step_rank.py"))
 OF_ROW_WISE_TABLES = [name for name, case in rank_side.CASES.items() if case[1] == "row_wise"]

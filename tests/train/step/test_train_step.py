@@ -6,10 +6,10 @@ from click_models import model_over
 from torch import nn
 from torch.nn.functional import binary_cross_entropy_with_logits
 
-from distrain.batch import Batch
-from distrain.embeddings import EmbeddingCollection, Peers, TableColumn
+from distrain.jobs.spec import TrainSpec
+from distrain.loader.batch import Batch
 from distrain.models.blocks.mlp import MLPBlock
-from distrain.spec import TrainSpec
+from distrain.models.embeddings import EmbeddingCollection, Peers, TableColumn
 from distrain.train.step.step import TrainStep
 from distrain.train.timing.phases import PhaseClock
 

@@ -10,7 +10,7 @@ from loaded_scripts import load_script
 from played_graph import PlayedGraph
 from torch_checks import one_torch_thread
 
-from distrain.spec import TrainSpec
+from distrain.jobs.spec import TrainSpec
 from distrain.train.step.graphed_step import GraphedStep
 from distrain.train.step.step import TrainStep
 from distrain.train.timing.phases import PhaseClock

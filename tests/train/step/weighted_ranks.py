@@ -4,13 +4,13 @@ from dataclasses import replace
 
 import torch
 
-from distrain.batch import Batch
-from distrain.embeddings import EmbeddingCollection, Peers
+from distrain.jobs.spec import TrainSpec
+from distrain.loader.batch import Batch
 from distrain.models import Blueprint, Embeddings, InputBlock
 from distrain.models.blocks import MLPBlock
+from distrain.models.embeddings import EmbeddingCollection, Peers
 from distrain.models.heads import BinaryClassificationTask, MultiTask, RegressionTask
 from distrain.schema import ColumnSchema, Schema
-from distrain.spec import TrainSpec
 from distrain.train.step.step import TrainStep
 from distrain.train.timing.phases import PhaseClock
 

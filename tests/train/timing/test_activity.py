@@ -2,7 +2,7 @@
 
 import threading
 
-from distrain.checkpoint import RankStore
+from distrain.train.checkpoint import RankStore
 from distrain.train.control.control import Control
 from distrain.train.control.gate import StepGate
 from distrain.train.timing.phases import PEERS, READER, PhaseClock, RankActivity, wait_of, waiting

@@ -1,7 +1,7 @@
 import pytest
 from hypothesis import given, strategies as st
 
-from distrain.events import PHASES
+from distrain.jobs.events import PHASES
 from distrain.train.timing import phases
 from distrain.train.timing.phases import PhaseClock
 

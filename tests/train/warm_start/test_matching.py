@@ -5,12 +5,11 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
-from distrain.embeddings import EmbeddingCollection, TableColumn
-from distrain.embeddings.canonical import canonical_weights
-from distrain.train.data import Vocabularies, VocabularyFile
-from distrain.train.data.vocabularies import _checksum
+from distrain.models.embeddings import EmbeddingCollection, TableColumn
+from distrain.models.embeddings.canonical_state import canonical_weights
+from distrain.prep.vocabulary import Vocabulary
+from distrain.train.data.vocabularies import Vocabularies, VocabularyFile, _checksum
 from distrain.train.warm_start.matching import Side, match, table_places
-from distrain.vocabulary import Vocabulary
 
 COLUMNS = (
     TableColumn("a", 5, 4),

@@ -6,10 +6,11 @@ import pytest
 from hypothesis import given, strategies as st
 
 from distrain.errors import DataError
+from distrain.jobs.spec import parse_spec
+from distrain.prep.vocabulary import Vocabulary
 from distrain.schema import ColumnSchema, Schema, Tags
-from distrain.spec import parse_spec
-from distrain.train.data import Vocabularies, find_vocabularies, new_ids
-from distrain.vocabulary import Vocabulary
+from distrain.train.data.inputs import find_vocabularies
+from distrain.train.data.vocabularies import Vocabularies, new_ids
 
 INTEGERS = st.lists(st.integers(-(2**63), 2**63 - 1), unique=True, max_size=30)
 STRINGS = st.lists(st.text(max_size=5), unique=True, max_size=30)

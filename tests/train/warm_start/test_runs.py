@@ -10,13 +10,14 @@ from small_jobs import CARDINALITIES, make_spec, small_document, write_prepared
 
 import distrain
 from distrain.errors import DistrainError, SpecError
+from distrain.jobs.spec import parse_spec
+from distrain.launch.checks import JobChecks
+from distrain.launch.reporting import LoggedProgress
+from distrain.launch.resuming import find_run
+from distrain.launch.run import RunRequest, train
 from distrain.models import load_model
-from distrain.running import LoggedProgress, RunRequest, train
-from distrain.running.checks import JobChecks
-from distrain.running.resuming import find_run
-from distrain.schema import CATEGORICAL
-from distrain.spec import parse_spec
-from distrain.vocabulary import Vocabulary
+from distrain.prep.vocabulary import Vocabulary
+from distrain.schema.criteo import CATEGORICAL
 
 pytestmark = pytest.mark.usefixtures("undrawn")
 

@@ -17,19 +17,17 @@ from checkpoint_states import (
     some_content,
 )
 
-from distrain.checkpoint import CheckpointDir, rank_store
-from distrain.checkpoint.checkpoint_dir import name_of, prune
-from distrain.embeddings import Peers
 from distrain.errors import DataError, Unavailable
-from distrain.models import save_model
-from distrain.models.saved import model_tensors
-from distrain.train.data import Vocabularies, VocabularyFile
-from distrain.train.data.vocabularies import _checksum
+from distrain.models.embeddings import Peers
+from distrain.models.saved import model_tensors, save_model
+from distrain.prep.vocabulary import Vocabulary
+from distrain.train.checkpoint import CheckpointDir, rank_store
+from distrain.train.checkpoint.checkpoint_dir import name_of, prune
+from distrain.train.data.vocabularies import Vocabularies, VocabularyFile, _checksum
 from distrain.train.warm_start import source as source_module
 from distrain.train.warm_start.matching import Side, match, table_places
 from distrain.train.warm_start.source import open_source, open_together
 from distrain.train.warm_start.transfer import take_matched
-from distrain.vocabulary import Vocabulary
 
 WAYS = {
     "one": [("replicated",) * 5],

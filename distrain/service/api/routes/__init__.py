@@ -16,11 +16,6 @@ from distrain.service.api.routes import (
     usage,
     webhooks,
 )
-from distrain.service.api.routes.usage import (
-    USAGE_KEYS as USAGE_KEYS,
-    UsageKey as UsageKey,
-    used as used,
-)
 
 _IN_ORDER = (
     *(submitting, jobs, people, projects, usage, clusters, audit),

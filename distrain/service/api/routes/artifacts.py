@@ -9,24 +9,22 @@ from pydantic import Field
 from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from distrain.runs import NotInRun, RunFileReader
+from distrain.runs.run_folder import NotInRun, RunFileReader
 from distrain.service.api.answers import answers
 from distrain.service.api.dependencies import VisibleJob
 from distrain.service.api.documents import Answer, Time
 from distrain.service.api.problems import Problem, not_found
-from distrain.service.api.streams import (
-    SAFE,
-    ApiStreams,
+from distrain.service.api.streams.artifacts import (
     NoSuchBytes,
     chunks_of,
     headers_of,
     is_named,
     list_files,
     open_artifact,
-    streams_of,
     wanted_range,
 )
-from distrain.service.decide import utc
+from distrain.service.api.streams.stream_state import SAFE, ApiStreams, streams_of
+from distrain.service.decide.api_values import utc
 
 router = APIRouter(tags=["logs, events, files"])
 

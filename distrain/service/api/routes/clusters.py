@@ -5,14 +5,14 @@ from typing import Any
 from fastapi import APIRouter
 from pydantic import Field
 
-from distrain.service.access import Action
+from distrain.service.access.rules import Action
 from distrain.service.api.answers import answers
 from distrain.service.api.dependencies import ApiCall, Call
 from distrain.service.api.documents import Answer, Time
 from distrain.service.api.preflights import Preflight, preflight
 from distrain.service.api.problems import not_found
 from distrain.service.api.submission import usable_clusters
-from distrain.service.decide import NO_CONTACT_S, utc
+from distrain.service.decide.api_values import NO_CONTACT_S, utc
 
 router = APIRouter(tags=["clusters"])
 

@@ -8,15 +8,18 @@ from fastapi import APIRouter, Header, Query, Request
 from fastapi.responses import Response
 from pydantic import Field
 
-from distrain.run_paths import RunPaths
-from distrain.runs import NewRecords, NotInRun, open_run_folder, read_new_records
-from distrain.service.access import Action
+from distrain.jobs.run_paths import RunPaths
+from distrain.runs.curve_reading import NewRecords, read_new_records
+from distrain.runs.run_folder import NotInRun
+from distrain.runs.stored.folder import open_run_folder
+from distrain.service.access.rules import Action
 from distrain.service.api.answers import answers
 from distrain.service.api.dependencies import ApiCall, Call, VisibleJob
 from distrain.service.api.documents import Answer
-from distrain.service.api.following import EventFollower
+from distrain.service.api.event_stream import EventFollower
 from distrain.service.api.problems import Problem
-from distrain.service.api.streams import EventStream, streams_of
+from distrain.service.api.streams.server_sent_events import EventStream
+from distrain.service.api.streams.stream_state import streams_of
 
 router = APIRouter(tags=["logs, events, files"])
 

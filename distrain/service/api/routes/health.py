@@ -13,16 +13,9 @@ from distrain.errors import DistrainError
 from distrain.service.api.answers import answers
 from distrain.service.api.dependencies import ApiParts, Service, caller_now
 from distrain.service.api.documents import Answer
-from distrain.service.api.streams import (
-    DATABASE_S,
-    ApiStreams,
-    NoAnswer,
-    of_database,
-    of_health,
-    of_places,
-    reconcile_trouble,
-    streams_of,
-)
+from distrain.service.api.streams.figures import of_database, of_health, of_places
+from distrain.service.api.streams.readiness import DATABASE_S, NoAnswer, reconcile_trouble
+from distrain.service.api.streams.stream_state import ApiStreams, streams_of
 
 router = APIRouter(tags=["health"])
 

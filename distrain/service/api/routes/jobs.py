@@ -12,7 +12,8 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Header, Query, Response
 from starlette.concurrency import run_in_threadpool
 
-from distrain.service.access import Action, Mistake, tag_mistakes, visible
+from distrain.service.access.policy import Mistake, tag_mistakes
+from distrain.service.access.rules import Action, visible
 from distrain.service.api.answers import ETAG, answers, as_json
 from distrain.service.api.dependencies import (
     ApiCall,
@@ -35,10 +36,11 @@ from distrain.service.api.documents import (
     job_document,
 )
 from distrain.service.api.problems import Problem
-from distrain.service.api.streams import is_named
+from distrain.service.api.streams.artifacts import is_named
 from distrain.service.api.submission import bad_spec, check_priority, quota_for
-from distrain.service.decide import STATES
-from distrain.service.store import JobFilter, NotNow
+from distrain.service.decide.api_values import STATES
+from distrain.service.store.errors import NotNow
+from distrain.service.store.listing import JobFilter
 from distrain.service.values import Job, Phase
 
 router = APIRouter(tags=["jobs"])

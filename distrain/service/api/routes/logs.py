@@ -8,14 +8,11 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Response
 
 from distrain.errors import DistrainError
-from distrain.runs import BeyondLog, LogSlice
+from distrain.runs.log_bytes import BeyondLog, LogSlice
 from distrain.service.api.answers import answers
 from distrain.service.api.dependencies import ApiCall, Call, VisibleJob, look_again
 from distrain.service.api.problems import Problem, not_found
-from distrain.service.api.streams import (
-    PLAIN,
-    ApiStreams,
-    LiveResponse,
+from distrain.service.api.streams.job_logs import (
     LogPart,
     LogPlace,
     SharedLog,
@@ -23,8 +20,9 @@ from distrain.service.api.streams import (
     last_attempt,
     read,
     read_tail,
-    streams_of,
 )
+from distrain.service.api.streams.server_sent_events import LiveResponse
+from distrain.service.api.streams.stream_state import PLAIN, ApiStreams, streams_of
 from distrain.service.values import Job
 
 router = APIRouter(tags=["logs, events, files"])

@@ -5,12 +5,13 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Response
 from pydantic import ConfigDict, Field
 
-from distrain.service.access import DEFAULT_DAYS, MOST_DAYS, Action, new_token
+from distrain.service.access.rules import Action
+from distrain.service.access.sessions import DEFAULT_DAYS, MOST_DAYS, new_token
 from distrain.service.api.answers import answers
 from distrain.service.api.dependencies import Call, Counted
 from distrain.service.api.documents import Answer, Request, Time, UserName
 from distrain.service.api.problems import Problem, not_found
-from distrain.service.store import Token
+from distrain.service.store.people import Token
 from distrain.service.values import Scope
 
 router = APIRouter(tags=["people"])

@@ -6,12 +6,12 @@ from typing import Annotated
 from fastapi import APIRouter, Path
 from pydantic import Field
 
-from distrain.service.access import Action, role_allows
+from distrain.service.access.rules import Action, role_allows
 from distrain.service.api.answers import answers
 from distrain.service.api.dependencies import ApiCall, Call, Counted
 from distrain.service.api.documents import Answer, Priority, ProjectName, Request, UserName
 from distrain.service.api.problems import Problem, not_found
-from distrain.service.store import Project
+from distrain.service.store.people import Project
 from distrain.service.values import Principal, Quota, Role
 
 router = APIRouter(tags=["projects"])

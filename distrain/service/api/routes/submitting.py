@@ -6,7 +6,8 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Response
 from fastapi.responses import JSONResponse
 
-from distrain.service.access import Action, Mistake, tag_mistakes
+from distrain.service.access.policy import Mistake, tag_mistakes
+from distrain.service.access.rules import Action
 from distrain.service.api.answers import ETAG, LOCATION, answers, as_json
 from distrain.service.api.dependencies import ApiCall, Call, Counted, audit_note
 from distrain.service.api.documents import (
@@ -35,8 +36,10 @@ from distrain.service.api.submission import (
     make_key,
     quota_for,
 )
-from distrain.service.decide import utc
-from distrain.service.store import Deed, NotNow, Store
+from distrain.service.decide.api_values import utc
+from distrain.service.store.auditing import Deed
+from distrain.service.store.errors import NotNow
+from distrain.service.store.store import Store
 from distrain.service.values import Job, NewJob, RequestKey
 
 router = APIRouter(tags=["jobs"], dependencies=[Counted])

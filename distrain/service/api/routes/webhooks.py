@@ -11,15 +11,16 @@ from fastapi import APIRouter, Query, Response
 from pydantic import Field
 
 from distrain.errors import InputError
-from distrain.service.access import Action, Mistake, role_allows
+from distrain.service.access.policy import Mistake
+from distrain.service.access.rules import Action, role_allows
 from distrain.service.api.answers import LOCATION, answers
 from distrain.service.api.dependencies import ApiCall, Call, Counted
 from distrain.service.api.documents import Answer, ProjectName, Request, Time
 from distrain.service.api.problems import Problem, not_found
-from distrain.service.decide import utc
-from distrain.service.store import Webhook
+from distrain.service.decide.api_values import utc
+from distrain.service.store.auditing import Webhook
 from distrain.service.values import Principal
-from distrain.service.webhooks import place_of, send, webhook_secret
+from distrain.service.webhooks.posting import place_of, send, webhook_secret
 
 router = APIRouter(tags=["webhooks"])
 

@@ -21,7 +21,8 @@ from distrain.service.api.streams.readiness import (
     reconcile_trouble,
 )
 from distrain.service.settings import Settings
-from distrain.service.store import Store, Webhook
+from distrain.service.store.auditing import Webhook
+from distrain.service.store.store import Store
 
 _BUCKETS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})

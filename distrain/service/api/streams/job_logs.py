@@ -14,16 +14,16 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 
-from distrain.runs import (
+from distrain.runs.log_bytes import (
     LogFiles,
     LogSlice,
-    NotInRun,
     log_extent,
     log_modified_s,
-    open_run_folder,
     read_log_slice,
     read_log_tail,
 )
+from distrain.runs.run_folder import NotInRun
+from distrain.runs.stored.folder import open_run_folder
 from distrain.service.values import Job, Phase
 
 QUIET_S = 15.0  # after this long a log without an end mark, of a killed writer, is whole

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from distrain.certificates import ends_s
 from distrain.service.settings import Settings, TlsFiles
-from distrain.storage import is_remote
+from distrain.storage.urls import is_remote
+from distrain.workers.certificates import ends_s
 
 Result = TypeVar("Result")
 

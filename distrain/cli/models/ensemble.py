@@ -1,0 +1,103 @@
+"""`distrain ensemble`: the mean of several runs' models, as a run."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from distrain.cli.interrupts import if_interrupted
+from distrain.cli.models.models import check_data, find_model, validation_of
+from distrain.cli.options import PATH, POSITIVE, json_option
+from distrain.cli.output import print_answer, print_remark, print_result
+from distrain.errors import InputError
+
+if TYPE_CHECKING:
+    from distrain.metrics.report import BinaryReport
+    from distrain.models.saved import SavedModel
+
+_FIGURES = ("auc", "log_loss", "normalised_entropy", "calibration")
+
+
+@click.command()
+@click.argument("runs", metavar="RUN RUN ...", nargs=-1, required=True, type=PATH)
+@click.option("--out", required=True, type=PATH, help="The folder to write: a run directory.")
+@click.option(
+    "--valid",
+    metavar="DATA",
+    multiple=True,
+    help="Labelled rows to measure on, prepared or raw; may be repeated. Default: the validation "
+    "data that all runs name.",
+)
+@click.option("--threads", type=POSITIVE, default=1, help="torch's CPU threads.")
+@click.option("--overwrite", is_flag=True, help="Replace an existing output folder.")
+@json_option("Print the metrics as JSON.")
+def command(
+    runs: tuple[Path, ...],
+    out: Path,
+    valid: tuple[str, ...],
+    threads: int,
+    overwrite: bool,
+    as_json: bool,
+) -> None:
+    """Measure the mean of several runs' models, and write it as a run.
+
+    Each RUN is a run directory or its model folder. Runs of other seeds, models or training
+    settings make an ensemble; targets, columns and the meaning of ids are the same in all.
+
+    A row's probability is the mean of the runs' probabilities, of a regression its prediction the
+    mean of theirs. The folder OUT holds copies of their models. `distrain evaluate`, `predict` and
+    `export` take it in place of a run, and `distrain.load` opens it.
+
+    \b
+    Examples:
+      distrain ensemble runs/seed-1 runs/seed-2 runs/seed-3 --out runs/mean
+      distrain ensemble runs/dcn runs/mlp --out runs/both --valid criteo/valid
+      distrain export runs/mean exported --to onnx
+    """
+    from distrain.storage.outputs import check_apart, check_free
+
+    folders = [find_model(run) for run in runs]
+    if len({Path(folder).resolve() for folder in folders}) < max(2, len(folders)):
+        raise InputError("an ensemble needs two different runs", hint="Name each of them once.")
+    check_free(out, overwrite)
+    data = valid or validation_of(runs)
+    check_apart(out, [*folders, *data])
+    check_data(data)
+
+    import torch
+
+    from distrain.predict.ensembling import ensemble_of, write_ensemble
+    from distrain.predict.evaluation import evaluate_saved
+    from distrain.predict.logits import ScorerInProcess
+    from distrain.predict.raw import labelled_rows
+    from distrain.train.saving.checkpoint_model import open_model
+
+    torch.set_num_threads(threads)
+    if_interrupted(f"nothing was written to {out}")
+    members = {str(run): open_model(folder) for run, folder in zip(runs, folders, strict=True)}
+    whole = ensemble_of(members)
+
+    with labelled_rows(folders[0], whole, data) as (dataset, *_):
+
+        def measured(name: str, saved: "SavedModel") -> "BinaryReport":
+            print_remark(f"scoring {len(dataset):,} rows with {name}")
+            return evaluate_saved(ScorerInProcess(saved, dataset))
+
+        found = {name: _figures(measured(name, saved)) for name, saved in members.items()}
+        report = measured("the ensemble", whole)
+    write_ensemble(out, whole, report, folders, data, replace=overwrite)
+    figures = _figures(report)
+    if as_json:
+        print_answer(folder=str(out), rows=report.rows, ensemble=figures, runs=found)
+    for name, of_run in (*found.items(), ("the ensemble", figures)):
+        shown = (f"{figure.replace('_', ' ')} {value:.5f}" for figure, value in of_run.items())
+        print_result(f"{name}: {', '.join(shown)}")
+    print_result(f"the mean of {len(found)} runs: {out}")
+
+
+def _figures(report: "BinaryReport") -> dict[str, Any]:
+    own = {name: getattr(report, name) for name in _FIGURES}
+    found = {name: value for name, value in own.items() if value is not None}
+    for target, metrics in report.targets.items():
+        found |= {f"{target}.{k}": value for k, value in metrics.items() if value is not None}
+    return found

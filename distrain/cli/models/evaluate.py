@@ -1,0 +1,361 @@
+"""`distrain evaluate`: a saved model's metrics on labelled rows."""
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from distrain.cli.data.prepared import left_out_of, warn_of
+from distrain.cli.interrupts import if_interrupted
+from distrain.cli.models.models import (
+    check_data,
+    checkpoint_option,
+    find_model,
+    raw_options,
+    scoring_options,
+)
+from distrain.cli.options import (
+    PATH,
+    PLACE,
+    POSITIVE,
+    connection_options,
+    given_options,
+    json_option,
+)
+from distrain.cli.output import (
+    print_facts,
+    print_json,
+    print_remark,
+    print_result,
+    print_warning,
+    progress_console,
+)
+from distrain.cli.progress_bars import WorkProgress
+from distrain.errors import InputError
+from distrain.formatting import entropy, some, target_name
+
+if TYPE_CHECKING:
+    from distrain.loader.dataset import Dataset
+    from distrain.metrics.report import BinaryReport
+    from distrain.models.saved import SavedModel
+    from distrain.predict.logits import Scorer, ScorerInProcess
+
+
+@dataclass(frozen=True)
+class ScoringPlace:
+    scheduler: str | None
+    workers: int | None  # of a local cluster; without a scheduler, `None` is this process
+    batch_rows: int | None  # rows scored at once; `None` chooses
+    resume: Path | None  # the folder of scores if the command ends early
+
+    def preparing(self) -> "AbstractContextManager[Any]":
+        """A cluster in this process that prepares raw rows."""
+        from distrain.workers.sources import ClusterRequest, open_cluster
+
+        if self.scheduler is None and self.resume is None:
+            return open_cluster(ClusterRequest(in_process=True))
+        raise InputError(
+            "raw rows are prepared here, for a while: neither --scheduler nor --resume finds them",
+            hint="Prepare them with `distrain prep RAW --workflow W --out DIR`, and evaluate "
+            "DIR/train.",
+        )
+
+    @contextmanager
+    def scorer(
+        self, folder: Path | str, saved: "SavedModel", dataset: "Dataset"
+    ) -> "Iterator[Scorer]":
+        """A scorer of the rows with the model in `folder`."""
+        from distrain.predict.logits import ScorerInProcess, ScorerOnCluster
+        from distrain.predict.resuming import kept_logits
+        from distrain.storage.urls import is_remote
+        from distrain.workers.local import device_of_workers
+        from distrain.workers.sources import ClusterRequest, open_cluster
+
+        device = "auto" if self.scheduler else "cpu"
+        if self.scheduler is None and self.workers is not None:
+            device = device_of_workers(self.workers)
+        with ExitStack() as stack:
+            kept = None
+            if self.resume is not None:
+                settings = {"batch_rows": self.batch_rows, "device": device}
+                files = dataset.table.compact.files
+                opened = kept_logits(self.resume, folder, files, settings)
+                kept = stack.enter_context(opened)
+            if self.scheduler is None and self.workers is None:
+                yield ScorerInProcess(saved, dataset, self.batch_rows, kept)
+                return
+            request = ClusterRequest(self.scheduler, self.workers or 1, device=device)
+            client = stack.enter_context(open_cluster(request))
+            where = folder if is_remote(folder) else Path(folder).absolute()
+            yield ScorerOnCluster(client, str(where), dataset, self.batch_rows, device, kept)
+
+
+@click.command()
+@scoring_options(None, "; by default 4,096 on a CPU and 65,536 on a GPU")
+@click.option("--threads", type=POSITIVE, default=1, help="torch's CPU threads in this process.")
+@click.option(
+    "--workers",
+    type=POSITIVE,
+    help="Score on so many workers of a local cluster; by default in this process, on its CPU.",
+)
+@connection_options("Score on the workers of this Dask cluster.")
+@click.option(
+    "--resume",
+    type=PATH,
+    metavar="FOLDER",
+    help="Keep in FOLDER what is scored (5 bytes a row) if the command ends early; go on from what "
+    "such a command left there with the same model, data and options.",
+)
+@click.option(
+    "--group",
+    metavar="COLUMN",
+    help="Also print AUC, log loss and calibration within the rows of each value of COLUMN, such "
+    "as a user's id; and the mean of the AUCs, weighted by rows or their weights.",
+)
+@click.option(
+    "--by-day",
+    is_flag=True,
+    help="Also print these for each day, in UTC, of the column of times that --group names, or "
+    "else that the schema of the model's data tags `time`.",
+)
+@click.option(
+    "--drift",
+    "train",
+    type=PLACE,
+    metavar="TRAIN",
+    help="Also print how far each column has moved from the prepared rows that the model was "
+    "trained on: the population stability index. Warns of columns above 0.25.",
+)
+@click.option(
+    "--importance",
+    is_flag=True,
+    help="Also print how much worse the metric of the first target is with each column shuffled "
+    "among the rows scored at once; all rows are scored once for each column.",
+)
+@click.option(
+    "--seed", type=click.IntRange(0), default=0, help="With --importance: of the shuffling."
+)
+@click.option(
+    "--max-auc-bound",
+    type=click.FloatRange(min=0),
+    default=1e-3,
+    help="The error of AUC and average precision that bins of the logit may leave. Beyond it the "
+    "rows are scored once more and ordered by their scores.",
+)
+@click.option(
+    "--items",
+    type=PLACE,
+    help="Rank all these items, prepared parquet with a row for each, for each row of DATA with "
+    "label 1, whose item is the relevant one: of a model of two towers.",
+)
+@click.option("--top", type=POSITIVE, default=10, help="With --items: how many a user is shown.")
+@click.option(
+    "--seen",
+    metavar="COLUMN",
+    multiple=True,
+    help="With --items: leave out the items in this column of lists; may be repeated.",
+)
+@raw_options
+@checkpoint_option
+@json_option("Print one JSON object.")
+def command(
+    model: Path,
+    data: tuple[str, ...],
+    batch_size: int | None,
+    threads: int,
+    workers: int | None,
+    scheduler: str | None,
+    resume: Path | None,
+    group: str | None,
+    by_day: bool,
+    train: Path | str | None,
+    importance: bool,
+    seed: int,
+    max_auc_bound: float,
+    items: Path | str | None,
+    top: int,
+    seen: tuple[str, ...],
+    is_raw: bool | None,
+    bad_lines: str,
+    max_bad: float,
+    checkpoint: str | None,
+    as_json: bool,
+) -> None:
+    """Score the labelled rows of DATA with a saved model and print its metrics.
+
+    RUN_OR_MODEL is a run directory, its model folder, or the folder of one checkpoint; DATA are
+    prepared parquet files, folders or globs, or raw rows, which the workflow that the model was
+    trained with prepares here first. They are scored in pieces of about a million rows.
+
+    Normalised entropy is the log loss over that of a constant, the share of ones: 1 or more is
+    no use. Calibration is the sum of predictions over the sum of labels: 1 is best. The bounds
+    are the errors of counting scores in bins, and no sampling errors.
+
+    \b
+    Examples:
+      distrain evaluate runs/dlrm-20260301-123000-ab12 criteo/valid
+      distrain evaluate runs/NAME/model 'criteo/valid/*.parquet' --json
+      distrain evaluate runs/NAME orders-of-may.csv
+      distrain evaluate runs/NAME criteo/valid --group C1
+      distrain evaluate runs/NAME clicks/valid --by-day --drift clicks/train
+      distrain evaluate runs/NAME criteo/valid --checkpoint 2000
+      distrain evaluate runs/NAME criteo/valid --importance
+      distrain evaluate runs/NAME shop/valid --items shop/items --seen history
+      distrain evaluate runs/NAME criteo/valid --workers 8 --resume scratch
+    """
+    _check_options(click.get_current_context())
+    folder = find_model(model, checkpoint)
+    check_data([*data, *(str(place) for place in (items, train) if place is not None)])
+
+    import torch
+
+    from distrain.predict.drift import column_drift, training_rows
+    from distrain.predict.evaluation import (
+        check_group,
+        evaluate_groups,
+        evaluate_saved,
+        time_column,
+    )
+    from distrain.predict.logits import ScorerInProcess
+    from distrain.predict.raw import RawOptions, labelled_rows
+    from distrain.train.saving.checkpoint_model import open_model
+
+    torch.set_num_threads(threads)
+    console = progress_console()
+    saved = open_model(folder)
+    if_interrupted("" if resume is None else f"what is scored stays in {resume} for --resume")
+    place = ScoringPlace(scheduler, workers, batch_size, resume)
+    with ExitStack() as stack:
+        progress = stack.enter_context(WorkProgress(console))
+        raw = RawOptions(is_raw, bad_lines == "skip", max_bad)
+        dataset, group_column, prepared = stack.enter_context(
+            labelled_rows(folder, saved, data, raw, place.preparing, progress.show_prep, group)
+        )
+        group_column = group_column or (time_column(saved.schema) if by_day else None)
+        if group_column is not None:
+            check_group(dataset, group_column, by_day)
+        before = None if train is None else training_rows(folder, saved, train)
+        scorer = stack.enter_context(place.scorer(folder, saved, dataset))
+
+        def show(phase: str, done: int, total: int) -> None:
+            progress.show(phase, done, total, done, "rows")
+
+        if items is not None:
+            found = _retrieval_metrics(scorer, saved, items, top, seen)
+        else:
+            report = evaluate_saved(scorer, max_auc_bound, show)
+            found = {name: value for name, value in asdict(report).items() if value != {}}
+        if importance and isinstance(scorer, ScorerInProcess):
+            found["importance"] = _importance(scorer, report, seed, max_auc_bound, show)
+        if group_column is not None:
+            groups = evaluate_groups(scorer, group_column, show, by_day=by_day)
+            found |= groups.to_json() | {"group": group or group_column}
+        if before is not None:
+            found["drift"] = column_drift(before, dataset)
+    if prepared is not None:
+        print_facts(left_out_of(prepared), 29)
+        warn_of(prepared)
+    if before is not None:
+        _tell_of_drift(found["drift"], [column.name for column in before.columns])
+    if not as_json:
+        _print_found(found)
+        return
+    if prepared is not None:
+        of_rows = prepared.to_json()
+        found |= {key: of_rows[key] for key in ("bad_lines", "rows_without_label")}
+    print_json(found)
+
+
+def _retrieval_metrics(
+    scorer: "Scorer", saved: "SavedModel", items: Path | str, top: int, seen: tuple[str, ...]
+) -> dict[str, Any]:
+    from distrain.predict.retrieval import evaluate_retrieval, table_of_items
+
+    report = asdict(evaluate_retrieval(scorer, table_of_items(saved, items), top, seen))
+    return {"rows" if name == "users" else name: value for name, value in report.items()}
+
+
+def _importance(
+    scorer: "ScorerInProcess",
+    report: "BinaryReport",
+    seed: int,
+    max_auc_bound: float,
+    show: Callable[[str, int, int], None],
+) -> dict[str, Any]:
+    from distrain.predict.importance import column_importance
+
+    return asdict(column_importance(scorer, report, seed, max_auc_bound, show)) | {"seed": seed}
+
+
+def _check_options(context: click.Context) -> None:
+    values = context.params
+    for name, needed in (("seed", "importance"), ("top", "items"), ("seen", "items")):
+        if given_options(context, [name]) and not values[needed]:
+            raise click.UsageError(f"--{name} is for --{needed}.")
+    if values["items"] and (values["group"] or values["by_day"] or values["resume"]):
+        raise InputError("--items goes with neither --group nor --by-day nor --resume")
+    elsewhere = [f"--{name}" for name in ("items", "workers", "scheduler") if values[name]]
+    if values["importance"] and elsewhere:
+        raise InputError(
+            f"--importance is measured in this process, without {' and '.join(elsewhere)}",
+            hint="Leave one of them out.",
+        )
+
+
+def _tell_of_drift(drift: "dict[str, float]", columns: list[str]) -> None:
+    from distrain.predict.drift import DRIFTED
+
+    if left_out := [name for name in columns if name not in drift]:
+        print_remark(
+            f"--drift leaves target means out, of which training rows have their own: "
+            f"{some(left_out, 10)}"
+        )
+    names = [name for name, index in drift.items() if index > DRIFTED]
+    if names:
+        print_warning(
+            f"warning: columns no longer hold what the training rows held: {some(names, 10)} "
+            f"(population stability index above {DRIFTED}); train with newer rows, or look at "
+            "their source"
+        )
+
+
+def _print_found(found: "dict[str, Any]") -> None:
+    targets, importance = found.pop("targets", {}), found.pop("importance", None)
+    largest, days = found.pop("largest_groups", []), found.pop("days", [])
+    drift = found.pop("drift", {})
+    if found.get("log_loss") is None and targets:  # there is no binary target
+        found = {"rows": found["rows"]}
+    bounds = ("auc_bound", "average_precision_bound") if found.get("auc") is not None else ()
+    for name, value in found.items():
+        text = entropy(value) if name == "normalised_entropy" else _shown(value)
+        text += " (of counting in bins, not of sampling)" if name in bounds else ""
+        print_result(f"{name.replace('_', ' '):28} {text}")
+    for target, metrics in targets.items():
+        print_result(f"\n{target_name(target)}:")
+        for name, value in metrics.items():
+            print_result(f"  {name.replace('_', ' '):26} {_shown(value)}")
+    if importance:
+        print_result(f"\nhow much worse {importance['metric']} is with a column shuffled:")
+        for column, loss in importance["loss"].items():
+            print_result(f"  {column:26} {loss:+.6f}")
+    if drift:
+        print_result("\nhow far columns moved from the training rows (stability index):")
+        for column, index in drift.items():
+            print_result(f"  {column:26} {index:.4f}")
+    if largest or days:
+        what = "days" if days else "the largest groups"
+        print_result(f"\n{what} of {found['group']}:")
+    for row in largest or days:
+        rows, auc, loss = (_shown(row[name]) for name in ("rows", "auc", "log_loss"))
+        value = "(missing)" if row["value"] is None else row["value"]
+        figures = f"AUC {auc}  log loss {loss}  calibration {_shown(row['calibration'])}"
+        print_result(f"  {value!s:26} {rows:>14} rows  {figures}")
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, int):
+        return f"{value:,}"
+    return f"{value:.6g}" if isinstance(value, float) else "-" if value is None else str(value)

@@ -1,0 +1,223 @@
+"""`distrain export`: a saved model for torch alone, or for ONNX runtimes."""
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from distrain.cli.interrupts import if_interrupted
+from distrain.cli.models.models import (
+    check_data,
+    checkpoint_option,
+    find_model,
+    model_argument,
+    validation_of,
+)
+from distrain.cli.options import PATH, PLACE, json_option
+from distrain.cli.output import print_answer, print_facts, print_remark, print_result
+from distrain.errors import DistrainError, InputError
+from distrain.formatting import byte_size
+
+if TYPE_CHECKING:
+    from distrain.models.export import Form
+    from distrain.models.quantised import TableForm
+    from distrain.predict.retrieval import Index
+    from distrain.predict.serving.folder import Written
+
+
+@click.command()
+@model_argument
+@click.argument("place", metavar="[OUT]", required=False, type=PATH)
+@click.option("--out", type=PATH, help="The folder to write; it may also be the second argument.")
+@click.option(
+    "--to",
+    type=click.Choice(["torch", "onnx"]),
+    default="torch",
+    help="torch: a program for torch.export.load; onnx: a graph for ONNX runtimes.",
+)
+@click.option(
+    "--tables",
+    type=click.Choice(["fp32", "fp16", "int8", "int4"]),
+    default="fp32",
+    help="What embedding tables are kept in. int8 and int4 have a scale for each row.",
+)
+@click.option(
+    "--valid",
+    metavar="DATA",
+    multiple=True,
+    help="Labelled rows, prepared or raw, on which the exported tables' metrics are measured and "
+    "written into `manifest.json`; may be repeated. Default, for tables in fewer bits: the run's "
+    "validation data.",
+)
+@click.option(
+    "--items",
+    type=PLACE,
+    help="Write the vectors of these items, too, and the users' tower by itself: prepared parquet "
+    "with a row for each.",
+)
+@click.option(
+    "--index",
+    type=click.Choice(["flat", "hnsw"]),
+    help="With --items: write `items.faiss`, too, Faiss's index of these vectors; flat: exact; "
+    "hnsw: approximate and quicker.",
+)
+@click.option(
+    "--with-workflow",
+    is_flag=True,
+    help="Write what the run's workflow does, too: the folder scores raw rows, without distrain.",
+)
+@click.option(
+    "--sample",
+    metavar="FILE",
+    help="With --with-workflow: raw rows. The folder's scores of the first 200, and of such with "
+    "odd values, are compared with those of `distrain predict`. Default: the file that the "
+    "workflow was fitted on.",
+)
+@click.option(
+    "--since",
+    type=PATH,
+    metavar="FOLDER",
+    help="Write a delta: what changed since this export, whole or a delta itself.",
+)
+@click.option("--overwrite", is_flag=True, help="Replace an existing output folder.")
+@checkpoint_option
+@json_option("Print what was written as JSON.")
+def command(
+    model: Path,
+    place: Path | None,
+    out: Path | None,
+    to: "Form",
+    tables: "TableForm",
+    valid: tuple[str, ...],
+    items: Path | str | None,
+    index: "Index | None",
+    with_workflow: bool,
+    sample: str | None,
+    since: Path | None,
+    overwrite: bool,
+    checkpoint: str | None,
+    as_json: bool,
+) -> None:
+    """Write a saved model to the folder OUT in a form that needs no distrain.
+
+    RUN_OR_MODEL is a run directory, its model folder, or the folder of one checkpoint.
+
+    The folder holds `model.pt2`, or `model.onnx` and its weights in `model.onnx.data`, and
+    `inputs.json`, which says what the model takes: the columns in order, their types and
+    cardinalities. The model gives logits; a sigmoid makes them probabilities. Of two towers --items
+    adds `items.parquet`: ids, and the vectors whose products with a user's rank them, which
+    `query.pt2` or `query.onnx` gives.
+
+    With --with-workflow it takes raw rows, as `distrain predict` does: the folder also holds
+    `score.py`, which needs NumPy and the model's runtime, vocabularies, hashes of all files, and
+    golden rows, which `python OUT/score.py --check` scores again. With --to onnx `raw.onnx` takes
+    raw columns by itself, unless ONNX has no form for one of them. See docs/models/serving.md.
+
+    With --since only rows of tables that changed, values of vocabularies that are new or gone, and
+    small files are written. `python OUT/deltas.py NEW WHOLE DELTA ...` makes a whole export of one
+    and the deltas that follow it.
+
+    \b
+    Examples:
+      distrain export runs/NAME exported
+      distrain export runs/NAME exported --to onnx
+      distrain export runs/NAME exported --checkpoint best
+      distrain export runs/NAME exported --tables int8
+      distrain export runs/NAME exported --items shop/items --index hnsw
+      distrain export runs/NAME --to onnx --with-workflow --tables int8 --out served
+      distrain export runs/NEXT tuesday --to onnx --since monday
+    """
+    from distrain.storage.outputs import check_apart, check_free
+
+    if sample is not None and not with_workflow:
+        raise InputError(
+            "--sample goes with --with-workflow",
+            hint="Without it the model takes ids, and no raw rows.",
+        )
+    if index is not None and items is None:
+        raise InputError("--index is of the items that --items names, which is missing")
+    if (out is None) == (place is None):
+        what = "is missing" if out is None else "is named twice"
+        raise InputError(f"the folder to write {what}", hint="Name it once: --out FOLDER.")
+    out = out or place
+    assert out is not None
+    folder = find_model(model, checkpoint)
+    check_free(out, overwrite)
+    if valid:
+        check_data(valid)
+    if items is not None:
+        check_data([str(items)])
+
+    from functools import partial
+
+    from distrain.predict.retrieval import check_index, table_of_items, write_towers
+    from distrain.predict.serving.folder import export_folder
+    from distrain.train.saving.checkpoint_model import open_model
+
+    if index is not None:
+        check_index()
+    if_interrupted(f"nothing was written to {out}")
+    saved = open_model(folder)
+    if tables != "fp32" and not valid:
+        valid = _known_validation(model, saved.about)
+    check_apart(out, [folder, *valid, *(one for one in (items, sample, since) if one)])
+    beside = None
+    if items is not None:
+        dataset = table_of_items(saved, items)
+        beside = partial(write_towers, saved=saved, to=to, items=dataset, index=index)
+    written = export_folder(
+        out,
+        folder,
+        saved,
+        to,
+        tables=tables,
+        with_workflow=with_workflow,
+        sample=sample,
+        valid=valid,
+        since=since,
+        beside=beside,
+        replace=overwrite,
+    )
+    size_bytes = sum(file.stat().st_size for file in out.rglob("*") if file.is_file())
+    if as_json:
+        more: dict[str, Any] = {} if written.served is None else asdict(written.served)
+        parts = {"delta": written.delta and asdict(written.delta), "validation": written.validation}
+        more |= {name: part for name, part in parts.items() if part is not None}
+        print_answer(folder=str(out), kind=saved.spec.kind, to=to, size_bytes=size_bytes, **more)
+    _print_findings(written, to)
+    print_result(f"{saved.spec.kind} for {to}, {byte_size(size_bytes)}: {out}")
+
+
+def _print_findings(written: "Written", to: "Form") -> None:
+    facts = {}
+    if (served := written.served) is not None:
+        facts = {
+            "golden rows": f"{served.rows:,}",
+            "largest difference to predict": f"{served.largest_difference:.1e}",
+            "rows with unusable values": f"{served.refused:,}",
+        }
+        if to == "onnx":
+            why = "; ".join(f"{name}: {reason}" for name, reason in served.no_graph.items())
+            facts["raw.onnx"] = f"not written; {why}" if why else "written, takes raw columns"
+    if (delta := written.delta) is not None:
+        changed = f"{delta.changed_rows:,} of {delta.rows:,}"
+        facts["changed rows"] = f"{changed}, {delta.dropped_rows:,} gone"
+        facts["new values"] = f"{delta.new_values:,}, {delta.dropped_values:,} gone"
+    if (found := written.validation) is not None:
+        for name, trained in found["fp32"].items():
+            if trained is not None:  # those of a regression are among its targets
+                facts[name.replace("_", " ")] = f"{found[name]} (fp32: {trained})"
+    print_facts(facts, 30)
+
+
+def _known_validation(run: Path, about: Mapping[str, Any]) -> tuple[str, ...]:
+    """The validation data of a run's spec, or of an ensemble."""
+    try:
+        valid = tuple(about.get("valid", ())) or validation_of([run])
+        check_data(valid)
+    except DistrainError as error:
+        print_remark(f"the tables' metrics are not measured: {error.message}; see --valid")
+        return ()
+    return valid

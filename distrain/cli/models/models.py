@@ -1,0 +1,126 @@
+"""The saved model and the data that a command line names, found without loading torch.
+
+Loading torch takes seconds, and a mistyped path should be reported at once.
+"""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from distrain.cli.options import PATH, POSITIVE, bad_lines_options
+from distrain.errors import DataError, InputError
+from distrain.jobs.run_paths import RunPaths
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+model_argument = click.argument("model", metavar="RUN_OR_MODEL", type=PATH)
+
+checkpoint_option = click.option(
+    "--checkpoint",
+    metavar="WHICH",
+    help="Take a checkpoint of the run, not its model: a number of steps, best or newest.",
+)
+
+
+def scoring_options(batch_rows: int | None, more_help: str = "") -> Callable[[Function], Function]:
+    """RUN_OR_MODEL, DATA and `--batch-size`."""
+    help_text = f"Rows scored at once{more_help}."
+    batch_size = click.option("--batch-size", type=POSITIVE, default=batch_rows, help=help_text)
+    data = click.argument("data", nargs=-1, required=True)
+    return lambda function: model_argument(data(batch_size(function)))
+
+
+def raw_options(function: Function) -> Function:
+    """`--raw`, `--prepared`, `--bad-lines` and `--max-bad`."""
+    kind = click.option(
+        "--raw/--prepared",
+        "is_raw",
+        default=None,
+        help="What DATA hold. Default: files that are not parquet are raw; of parquet schema and "
+        "columns tell.",
+    )
+    return kind(bad_lines_options(function))
+
+
+def find_model(path: Path, checkpoint: str | None = None) -> Path | str:
+    """The folder or URL of a run's model or checkpoint, or `path` if it is that folder itself."""
+    if checkpoint is not None:
+        return _find_checkpoint(path, checkpoint)
+    inside = RunPaths(path).model
+    folder = inside if inside.is_dir() else path
+    if any((folder / name).is_file() for name in ("model.json", "manifest.json")):
+        return folder
+    if RunPaths(path).run.is_file():
+        raise DataError(
+            "the run has no saved model",
+            where={"path": str(path)},
+            hint="It has one when it has succeeded; `distrain report` shows how it stands.",
+        )
+    raise DataError(
+        "neither a saved model nor a checkpoint: it lacks model.json"
+        if folder.is_dir()
+        else "no such saved model",
+        where={"path": str(path)},
+        hint="Give a run directory, the folder `model` in it, or that of a checkpoint; check its "
+        "name.",
+    )
+
+
+def check_data(patterns: Sequence[str]) -> None:
+    """Refuse patterns that match no files, with a `DataError`."""
+    from distrain.storage.inputs import list_inputs
+
+    list_inputs(patterns)
+
+
+def validation_of(runs: Sequence[Path]) -> tuple[str, ...]:
+    """The validation data that all runs name; an `InputError` says why there is none."""
+    from distrain.runs.run_file import read_run_and_spec
+
+    hint = "Name labelled rows with --valid."
+    named: dict[tuple[str, ...], Path] = {}
+    for run in runs:
+        if not RunPaths(run).run.is_file():
+            raise InputError(f"{run} is no run directory that names validation data", hint=hint)
+        _, spec = read_run_and_spec(run)
+        if not spec.data.valid or spec.data.filter:
+            why = "leaves rows out (data.filter)" if spec.data.valid else "has no validation data"
+            raise InputError(f"{run} {why}", hint=hint)
+        named.setdefault(spec.data.valid, run)
+    if len(named) > 1:
+        raise InputError(
+            "the runs were validated on different data",
+            where={str(run): ", ".join(data) for data, run in named.items()},
+            hint=hint,
+        )
+    return next(iter(named))
+
+
+def _find_checkpoint(root: Path, which: str) -> Path | str:
+    from distrain.runs.run_file import read_run_and_spec
+    from distrain.storage.urls import is_remote
+    from distrain.train.checkpoint.checkpoint_dir import entry_of_step
+    from distrain.train.saving.checkpoints import checkpoint_dir
+
+    run, spec = read_run_and_spec(root)
+    place = checkpoint_dir(spec, RunPaths(root), run.job_id, resumed=True)
+    entries = place.list()
+    steps = ", ".join(str(entry.step) for entry in reversed(entries)) or "none"
+    where = {"place": place.url, "steps of its checkpoints": steps}
+    if which in ("best", "newest"):
+        newest = entries[0] if entries else None
+        step = None if newest is None else newest.step
+        if newest is not None and which == "best":
+            step = (newest.values.get("validations") or {}).get("best_step")
+    elif which.isdecimal():
+        step = int(which)
+    else:
+        raise InputError(f"--checkpoint {which}: neither a step nor best nor newest", where=where)
+    entry = entry_of_step(entries, step)
+    if entry is None:
+        what = f"of step {which}" if which.isdecimal() else f"that is the {which}"
+        hint = "Train with checkpoint.keep_best to keep the best." if which == "best" else None
+        raise InputError(f"there is no whole checkpoint {what}", where=where, hint=hint)
+    return entry.url if is_remote(entry.url) else Path(entry.url)

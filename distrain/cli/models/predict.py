@@ -1,0 +1,153 @@
+"""`distrain predict`: a saved model's scores of prepared or raw rows, to parquet."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from distrain.cli.data.prepared import left_out_of, warn_of
+from distrain.cli.interrupts import if_interrupted
+from distrain.cli.models.models import (
+    check_data,
+    checkpoint_option,
+    find_model,
+    raw_options,
+    scoring_options,
+)
+from distrain.cli.options import PLACE, given_options, json_option, keep_option, workers_options
+from distrain.cli.output import print_answer, print_facts, print_result, progress_console
+from distrain.cli.progress_bars import WorkProgress
+
+if TYPE_CHECKING:
+    from distrain.predict.prediction import PredictResult
+
+_BATCH_ROWS = 65536
+"""Also the rows of a row group of the scores."""
+_SMALL_BYTES = 64 << 20
+"""Files of fewer bytes are scored in this process, sooner than a worker would have started."""
+
+
+@click.command()
+@scoring_options(_BATCH_ROWS)
+@click.option(
+    "--out",
+    required=True,
+    type=PLACE,
+    help="Folder to write, or a prefix of an object store (s3://BUCKET/PATH).",
+)
+@keep_option("Copy this column of DATA; may be repeated.")
+@raw_options
+@workers_options
+@click.option("--overwrite", is_flag=True, help="Replace an existing output folder.")
+@click.option(
+    "--resume",
+    is_flag=True,
+    help="Keep what is scored, in .OUT.scored beside OUT, if the command ends early; go on from "
+    "what such a command left with the same model, data and options. A finished OUT stays as it "
+    "is.",
+)
+@checkpoint_option
+@json_option("Print what was written as JSON.")
+def command(
+    model: Path,
+    data: tuple[str, ...],
+    out: Path | str,
+    keep: tuple[str, ...],
+    is_raw: bool | None,
+    bad_lines: str,
+    max_bad: float,
+    batch_size: int,
+    workers: int,
+    scheduler: str | None,
+    overwrite: bool,
+    resume: bool,
+    checkpoint: str | None,
+    as_json: bool,
+) -> None:
+    """Write one file of scores per file of DATA, on a Dask cluster.
+
+    RUN_OR_MODEL is a run directory, its model folder, or the folder of one checkpoint.
+
+    Each output row has the kept columns, `logit` and `probability`, in the order of the input
+    rows; of other targets than one of 0 and 1 see docs/models/tasks.md. The folder appears when all
+    files are done. All workers must see model, data and output. Without --workers and
+    --scheduler, files of less than 64 MiB together are scored on the CPU in this process, unless
+    there is a GPU for each worker.
+
+    DATA are prepared parquet, or raw rows as `distrain prep` reads them, labelled or not: the
+    workflow that the model was trained with prepares them first. Scores of raw rows have `file`
+    and `row_number`, from 0 in each file, bad rows counted.
+
+    \b
+    Examples:
+      distrain predict runs/NAME criteo/valid --out scores
+      distrain predict runs/NAME new-orders.csv --out scores --keep order
+      distrain predict runs/NAME 'new/*.parquet' --out scores --keep user --keep label
+      distrain predict runs/NAME s3://clicks/day_24 --out s3://clicks/day_24-scores
+    """
+    from distrain.storage.outputs import check_output
+
+    folder = find_model(model, checkpoint)
+    check_data(data)
+    if not resume:
+        check_output(out, overwrite)
+
+    import torch
+
+    from distrain.predict.prediction import (
+        PredictRequest,
+        check_request,
+        finished_scores,
+        predict,
+    )
+    from distrain.predict.raw import RawOptions
+    from distrain.workers.local import device_of_workers
+    from distrain.workers.sources import ClusterRequest, open_cluster
+
+    # On a scheduler's workers each task takes the GPU that its worker sees.
+    device = device_of_workers(workers) if scheduler is None else "auto"
+    request = PredictRequest(
+        folder,
+        data,
+        out,
+        keep,
+        batch_size,
+        overwrite,
+        device,
+        resume,
+        RawOptions(is_raw, bad_lines == "skip", max_bad),
+    )
+    finished = finished_scores(request)
+    if finished is not None:
+        _print(out, finished, as_json, f"nothing is left to do, {out} holds these scores already")
+        return
+    files = check_request(request)  # starting workers takes seconds; a mistyped path should not
+    kept = "; what is scored stays for --resume" if resume else ""
+    if_interrupted(f"nothing was written to {out}{kept}")
+    wanted = ClusterRequest(scheduler, workers, device=device)
+    told = given_options(click.get_current_context(), ["workers"])
+    are_small = sum(file.size_bytes for file in files) < _SMALL_BYTES
+    if are_small and device == "cpu" and not told:
+        torch.set_num_threads(1)  # as in each worker
+        wanted = ClusterRequest(num_workers=1, in_process=True)
+    with open_cluster(wanted) as client, WorkProgress(progress_console()) as progress:
+        result = predict(
+            request,
+            client,
+            lambda done, total, rows: progress.show("scoring", done, total, rows, "tasks"),
+            progress.show_prep,
+        )
+    before = f", {result.resumed_rows:,} of them scored before" if result.resumed_rows else ""
+    _print(out, result, as_json, f"{result.rows:,} rows in {result.files} files{before}: {out}")
+
+
+def _print(out: Path | str, result: "PredictResult", as_json: bool, text: str) -> None:
+    if as_json:
+        answer = {"rows": result.rows, "files": result.files, "resumed_rows": result.resumed_rows}
+        if result.prepared is not None:
+            answer["bad_lines"] = result.prepared.to_json()["bad_lines"]
+        print_answer(folder=str(out), **answer)
+    if result.prepared is not None:
+        print_facts(left_out_of(result.prepared), 20)
+        warn_of(result.prepared)
+    print_result(text)

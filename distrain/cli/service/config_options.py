@@ -1,0 +1,85 @@
+"""The options that name a service's configuration, and what they amount to."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from distrain.cli.options import PATH
+from distrain.errors import InputError
+from distrain.version import how_to_install
+
+if TYPE_CHECKING:
+    from distrain.service.settings import Settings
+    from distrain.service.store.store import Store
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+def settings_options(function: Function) -> Function:
+    function = click.option(
+        "--data-dir",
+        type=PATH,
+        metavar="FOLDER",
+        help="Where the service keeps its things. Default: ~/.local/share/distrain/serve.",
+    )(function)
+    return click.option(
+        "--config",
+        type=PATH,
+        metavar="serve.yaml",
+        envvar="DISTRAIN_SERVE_CONFIG",
+        help="The service's configuration. Default: DISTRAIN_SERVE_CONFIG.",
+    )(function)
+
+
+def read_settings(
+    config: Path | None, data_dir: Path | None, port: int | None = None, no_cluster: bool = False
+) -> "Settings":
+    """The settings of a command's options, the environment and the file."""
+    try:
+        import alembic
+        import fastapi
+        import sqlalchemy
+        import structlog
+        import uvicorn
+
+        from distrain.service.settings import load_settings
+
+        del alembic, fastapi, sqlalchemy, structlog, uvicorn
+    except ModuleNotFoundError as error:
+        raise InputError(
+            f"the service needs a package that is not installed: {error.name}",
+            hint=f"Install them with {how_to_install('service')}.",
+        ) from error
+    overrides: dict[str, Any] = {}
+    if data_dir is not None:
+        overrides["data_dir"] = data_dir.absolute()
+    if port is not None:
+        overrides["listen"] = {"port": port}
+    settings = load_settings(config, **overrides)
+    if no_cluster:
+        kept = {name: p for name, p in settings.clusters.items() if not p.traits.is_own_machine}
+        settings = settings.model_copy(update={"clusters": kept})
+    return settings
+
+
+def open_database(settings: "Settings") -> "Store":
+    """The service's database, which a running service shares."""
+    from distrain.service.store.store import open_store
+
+    return open_store(settings, single=False)
+
+
+def note_change(store: "Store", action: str, target: str, **details: Any) -> None:
+    """Write an audit row about a change without the API."""
+    import getpass
+
+    from distrain.service.store.auditing import Deed
+
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):  # a container's user without a name
+        user = str(os.getuid())
+    store.audit(Deed(f"os:{user}", action, target, "ok", details=details))

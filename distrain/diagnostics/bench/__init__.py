@@ -1,0 +1,1 @@
+"""Measures clusters and judges them: what limits a step, outliers, thresholds, comparisons."""

@@ -1,0 +1,90 @@
+"""Two benches side by side; whether a figure changed is judged by its measured spread. Pure."""
+
+import math
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Literal
+
+from distrain.diagnostics.bench.document import Bench, Measure
+
+Judgement = Literal["better", "worse", "same", "unknown"]
+
+_STANDARD_ERRORS = 4.0
+_LEAST_SHARE = 0.01
+"""A change below this share is none, however little a figure spreads."""
+
+
+@dataclass(frozen=True)
+class FigureChange:
+    """A figure before and now; `share`: its gain (or loss, negative) of the earlier one."""
+
+    name: str
+    place: str
+    size_bytes: int
+    share: float
+    judgement: Judgement
+
+
+def find_changes(earlier: Bench, now: Bench) -> list[FigureChange]:
+    """Figures of both benches, the greatest loss first.
+
+    `unknown` is a figure with fewer than three repetitions in one of them. Benches of other modes
+    or devices have none in common: their sizes, or their measures, differ.
+    """
+    if (earlier.mode, earlier.device) != (now.mode, now.device):
+        return []
+    before = {_key(measure): measure for measure in _figures(earlier)}
+    after = _figures(now)
+    usual = _usual_errors([*before.values(), *after])
+    pairs = [(before[_key(m)], m) for m in after if _key(m) in before]
+    changes = [_change(old, new, usual.get(_group(new), 0.0)) for old, new in pairs]
+    return sorted(changes, key=lambda change: change.share)
+
+
+def _figures(bench: Bench) -> list[Measure]:
+    steps = [
+        Measure(f"step.{s.scaling}", f"{s.ranks} ranks", "rows/s", s.rows_per_s)
+        for s in bench.steps
+    ]
+    return [*bench.measures, *steps]
+
+
+def _key(measure: Measure) -> tuple[str, str, str, int]:
+    return measure.name, measure.place, measure.unit, measure.size_bytes
+
+
+def _group(measure: Measure) -> tuple[str, int]:
+    return measure.name, measure.size_bytes
+
+
+def _usual_errors(measures: Sequence[Measure]) -> Mapping[tuple[str, int], float]:
+    """The median of the places' relative standard errors, by measure.
+
+    Few repetitions agree by chance now and then: of hundreds of links some would seem to change.
+    """
+    errors: dict[tuple[str, int], list[float]] = defaultdict(list)
+    for measure in measures:
+        if measure.standard_error is not None:
+            errors[_group(measure)].append(measure.standard_error / measure.median)
+    return {group: median(values) for group, values in errors.items()}
+
+
+def _change(old: Measure, new: Measure, usual: float) -> FigureChange:
+    share = new.median / old.median - 1
+    gained = -share if new.less_is_better else share
+    return FigureChange(
+        new.name, new.place, new.size_bytes, gained, _judge(old, new, gained, usual)
+    )
+
+
+def _judge(old: Measure, new: Measure, gained: float, usual: float) -> Judgement:
+    errors = old.standard_error, new.standard_error
+    if errors[0] is None or errors[1] is None:
+        return "unknown"
+    shares = max(errors[0] / old.median, usual), max(errors[1] / new.median, usual)
+    noise = _STANDARD_ERRORS * math.hypot(*shares)
+    if abs(gained) <= max(noise, _LEAST_SHARE):
+        return "same"
+    return "better" if gained > 0 else "worse"

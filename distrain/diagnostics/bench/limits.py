@@ -1,0 +1,78 @@
+"""What limits a step: the resource that takes the most of its time, and the next. Pure."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from distrain.diagnostics.bench.document import Bench, Measure, Step
+
+LOADER_RATE = "loader.all_ranks"
+"""The measure of the loaders of all ranks at once, in rows/s of all together."""
+
+_COMPUTE = ("forward_backward", "optimizer")
+
+
+@dataclass(frozen=True)
+class StepLimit:
+    resource: str  # `CPU` or `GPU`, `network`, `loader`, `copies`, `uneven ranks`
+    seconds: float
+
+
+@dataclass(frozen=True)
+class StepLimits:
+    """Resources of a step, the one with the most seconds first."""
+
+    ranks: int
+    resources: tuple[StepLimit, ...]
+
+    @property
+    def first(self) -> StepLimit:
+        return self.resources[0]
+
+    @property
+    def next(self) -> StepLimit | None:
+        """The limit if the first were faster; `None` if nothing else takes time."""
+        return self.resources[1] if len(self.resources) > 1 else None
+
+    @property
+    def head_room(self) -> float | None:
+        """The first's seconds over the next's."""
+        return self.first.seconds / self.next.seconds if self.next else None
+
+
+def find_limits(bench: Bench) -> StepLimits | None:
+    """The limits of the step on the most ranks; `None` without a step that took time."""
+    step = bench.largest_step
+    if step is None:
+        return None
+    # Ranks wait for the slowest inside of their exchanges. The shortest exchange of a rank is the
+    # network's; the median's excess over it is waiting for other ranks.
+    exchanges = [of_rank.get("exchange", 0.0) for of_rank in step.seconds]
+    network_s = min(exchanges)
+    taken = {
+        "GPU" if bench.device == "cuda" else "CPU": _median_of(step, _COMPUTE),
+        "network": network_s,
+        "uneven ranks": median(exchanges) - network_s,
+        "copies": _median_of(step, ("copy",)),
+        "loader": max(_median_of(step, ("data_wait",)), _loading_s(step, bench.measures)),
+    }
+    limits = [StepLimit(resource, seconds) for resource, seconds in taken.items() if seconds > 0]
+    if not limits:
+        return None
+    return StepLimits(step.ranks, tuple(sorted(limits, key=lambda limit: -limit.seconds)))
+
+
+def own_seconds(of_rank: Mapping[str, float]) -> float:
+    """A rank's work in a step, without the exchange, in which it waits for others."""
+    return sum(seconds for phase, seconds in of_rank.items() if phase != "exchange")
+
+
+def _median_of(step: Step, phases: Sequence[str]) -> float:
+    return median(sum(of_rank.get(phase, 0.0) for phase in phases) for of_rank in step.seconds)
+
+
+def _loading_s(step: Step, measures: Sequence[Measure]) -> float:
+    """The loaders' seconds for a step's rows, hidden behind training or not."""
+    place = f"{step.ranks} ranks"
+    rates = [m.median for m in measures if m.name == LOADER_RATE and m.place == place]
+    return step.rows / max(rates) if rates else 0.0

@@ -1,0 +1,1 @@
+"""What a bench measures on a cluster's workers, through Dask."""

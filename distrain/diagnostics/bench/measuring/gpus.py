@@ -1,0 +1,165 @@
+"""`python -m distrain.diagnostics.bench.measuring.gpus`: rates of a host's GPUs, and NVML facts.
+
+Reads sizes from stdin as JSON, and writes figures and facts of all GPUs that the process sees.
+"""
+
+import json
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import suppress
+from typing import Any
+
+import torch
+
+_AT_ONCE = 10
+"""So many operations are queued on a GPU before somebody waits for them."""
+_WINDOW_S = 0.1
+_THROTTLES = {
+    0x8: "hardware slowdown",
+    0x20: "software thermal slowdown",
+    0x40: "hardware thermal slowdown",
+    0x80: "power brake",
+}
+"""Bits of NVML's reasons for lower clocks. Its power cap (0x4) is left out: products meet that."""
+
+_Work = tuple[float, Callable[[], object]]
+
+
+def rates_of(device: torch.device, words: dict[str, Any]) -> dict[str, list[float]]:
+    """Bytes/s of one device: of its memory, counted as by STREAM, and from and to the host."""
+    count = int(words["gpu_bytes"]) // 4
+    first, second = (torch.ones(count, device=device) for _ in range(2))
+    out = torch.empty(count, device=device)
+    host = torch.ones(count, pin_memory=device.type == "cuda")
+    works: dict[str, _Work] = {
+        "gpu.copy": (8 * count, lambda: out.copy_(first)),
+        "gpu.triad": (12 * count, lambda: torch.add(first, second, alpha=3.0, out=out)),
+        "gpu.from_host": (4 * count, lambda: out.copy_(host, non_blocking=True)),
+        "gpu.to_host": (4 * count, lambda: host.copy_(out, non_blocking=True)),
+    }
+    repeats = int(words["repeats"])
+    return {name: _rates(work, device, repeats, _WINDOW_S) for name, work in works.items()}
+
+
+def product_rates(device: torch.device, words: dict[str, Any]) -> list[float]:
+    """FLOP/s of products of square matrices in bfloat16, over `product_s` in all."""
+    rows, repeats = int(words["product_rows"]), int(words["repeats"])
+    left = torch.randn(rows, rows, device=device, dtype=torch.bfloat16)
+    product = torch.empty_like(left)
+    work = (2.0 * rows**3, lambda: torch.mm(left, left, out=product))
+    return _rates(work, device, repeats, words["product_s"] / repeats)
+
+
+def peer_rates(
+    devices: list[torch.device], words: dict[str, Any]
+) -> Iterator[tuple[str, int, int, list[float]]]:
+    """Bytes/s from each device to each other; by the host where none reads the other's memory."""
+    count = int(words["gpu_bytes"]) // 4
+    for i, source in enumerate(devices):
+        for j, target in enumerate(devices):
+            if i != j:
+                is_direct = torch.cuda.can_device_access_peer(target, source)
+                sent, got = torch.ones(count, device=source), torch.empty(count, device=target)
+                work = (4.0 * count, lambda got=got, sent=sent: got.copy_(sent, non_blocking=True))
+                name = "gpu.peer" if is_direct else "gpu.peer_by_host"
+                yield name, i, j, _rates(work, target, int(words["repeats"]), _WINDOW_S)
+
+
+def _rates(work: _Work, device: torch.device, repeats: int, window_s: float) -> list[float]:
+    amount, operation = work
+    return [_rate(operation, amount, device, window_s) for _ in range(repeats + 1)][1:]
+
+
+def _rate(
+    operation: Callable[[], object], amount: float, device: torch.device, window_s: float
+) -> float:
+    done, start_s = 0, time.perf_counter()
+    while True:
+        for _ in range(_AT_ONCE):
+            operation()
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+        done += _AT_ONCE
+        taken_s = time.perf_counter() - start_s
+        if taken_s >= window_s:
+            return amount * done / taken_s
+
+
+def facts_of(nvml: Any, uuid: str) -> dict[str, Any]:
+    """What NVML says of a GPU; `None` where it, or its driver, does not say it."""
+    handle = nvml.nvmlDeviceGetHandleByUUID(uuid)
+
+    def ask(name: str, *words: Any) -> Any:
+        with suppress(nvml.NVMLError, AttributeError):  # not on this GPU, or not in this version
+            return getattr(nvml, f"nvmlDeviceGet{name}")(handle, *words)
+        return None
+
+    uncorrected = nvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED
+    remapped = ask("RemappedRows")  # corrected, uncorrected, whether one waits, or failed
+    ecc = ask("EccMode")
+    reasons = ask("CurrentClocksThrottleReasons")
+    return {
+        "uuid": uuid,
+        "driver": _text(nvml.nvmlSystemGetDriverVersion()),
+        "ecc": None if ecc is None else bool(ecc[0]),
+        "uncorrected_errors": ask("TotalEccErrors", uncorrected, nvml.NVML_VOLATILE_ECC),
+        "remap_pending": None if remapped is None else bool(remapped[2]),
+        "remap_failed": None if remapped is None else bool(remapped[3]),
+        "pcie": [ask("CurrPcieLinkGeneration"), ask("CurrPcieLinkWidth")],
+        "pcie_most": [ask("MaxPcieLinkGeneration"), ask("MaxPcieLinkWidth")],
+        "throttled_by": [word for bit, word in _THROTTLES.items() if reasons and reasons & bit],
+        "celsius": ask("Temperature", 0),  # of the die
+        "power_limit_w": _watts(ask("EnforcedPowerLimit")),
+    }
+
+
+def _watts(milliwatts: int | None) -> float | None:
+    return None if milliwatts is None else milliwatts / 1e3
+
+
+def _text(value: Any) -> str:
+    return value.decode() if isinstance(value, bytes) else str(value)
+
+
+def _gpus(words: dict[str, Any]) -> dict[str, Any]:
+    devices = [torch.device("cuda", index) for index in range(torch.cuda.device_count())]
+    measures = [
+        (name, f"gpu {index}", rates)
+        for index, device in enumerate(devices)
+        for name, rates in rates_of(device, words).items()
+    ]
+    measures += [
+        (name, f"gpu {source} > gpu {target}", rates)
+        for name, source, target, rates in peer_rates(devices, words)
+    ]
+    torch.cuda.empty_cache()
+    with ThreadPoolExecutor(max(1, len(devices))) as pool:  # all share power and cooling
+        products = [pool.submit(product_rates, device, words) for device in devices]
+        wait(products, timeout=0.8 * words["product_s"])  # warm by then, and still at work
+        facts = [_facts(device) for device in devices]
+        measures += [("gpu.product", f"gpu {i}", one.result()) for i, one in enumerate(products)]
+    return {"measures": measures, "facts": facts}
+
+
+def _facts(device: torch.device) -> dict[str, Any]:
+    properties = torch.cuda.get_device_properties(device)
+    try:
+        import pynvml  # type: ignore[import-not-found,unused-ignore]
+
+        pynvml.nvmlInit()
+        return {"name": properties.name, **facts_of(pynvml, f"GPU-{properties.uuid}")}
+    except Exception as error:  # no module, or a slice of MIG, which has no such id
+        return {"name": properties.name, "silent": f"{type(error).__name__}: {error}"}
+
+
+def main() -> None:
+    words = json.load(sys.stdin)
+    signal.alarm(int(words["limit_s"]))
+    print(json.dumps(_gpus(words)), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,134 @@
+"""The hosts of a cluster: their workers, what they have, and how fast they copy memory."""
+
+import asyncio
+import os
+import platform
+import socket
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import psutil
+from distributed.comm.addressing import get_address_host
+
+from distrain.diagnostics.bench.document import Measure
+from distrain.errors import ClusterError
+from distrain.version import build, package_version
+
+COPY, TRIAD = "host.copy", "host.triad"
+_BYTES_PER_VALUE = 8
+
+
+def workers_by_host(client: Any) -> dict[str, list[str]]:
+    """The addresses of a cluster's workers, by their host in Dask; `ClusterError` for none."""
+    hosts: dict[str, list[str]] = {}
+    for address in sorted(client.scheduler_info(n_workers=-1)["workers"]):
+        hosts.setdefault(get_address_host(address), []).append(address)
+    if not hosts:
+        raise ClusterError(
+            "the cluster has no worker to measure",
+            where={"scheduler": client.scheduler.address},
+            hint="Start some with `dask worker ADDRESS`.",
+        )
+    return hosts
+
+
+def one_per_host(client: Any) -> dict[str, str]:
+    return {host: workers[0] for host, workers in workers_by_host(client).items()}
+
+
+def ask(client: Any, function: Callable[..., Any], *words: Any, workers: list[str]) -> Any:
+    """The answers of some workers, by address; `ClusterError` if one cannot answer."""
+    try:
+        return client.run(function, *words, workers=workers)
+    except OSError as error:
+        if error.errno is not None and error.filename is not None:
+            raise  # of a file, which whoever wrote it explains
+        raise _could_not(error) from error
+    except Exception as error:  # a worker that went, or that has another version
+        raise _could_not(error) from error
+
+
+def _could_not(error: Exception) -> ClusterError:
+    return ClusterError(
+        f"a worker could not measure: {type(error).__name__}: {error}",
+        hint="Workers need the same distrain as this machine: `distrain doctor --cluster` compares "
+        "them.",
+    )
+
+
+def take_inventory(client: Any) -> tuple[dict[str, Any], ...]:
+    """One entry per host; GPUs are those that its first worker sees."""
+    hosts = workers_by_host(client)
+    answers = ask(client, describe_host, workers=[workers[0] for workers in hosts.values()])
+    return tuple(
+        {"node": host, "workers": len(workers), **answers[workers[0]]}
+        for host, workers in hosts.items()
+    )
+
+
+def describe_host() -> dict[str, Any]:
+    """The machine of this process, as JSON values."""
+    import torch
+
+    gpus = range(torch.cuda.device_count()) if torch.cuda.is_available() else ()
+    return {
+        "hostname": socket.gethostname(),
+        "cores": len(os.sched_getaffinity(0)),
+        "memory_bytes": psutil.virtual_memory().total,
+        "gpus": [torch.cuda.get_device_name(index) for index in gpus],
+        "system": platform.platform(),
+        "python": platform.python_version(),
+        "distrain": build(),
+        **{name: package_version(name) for name in ("torch", "dask", "distributed", "pyarrow")},
+    }
+
+
+def measure_host_memory(client: Any, size_bytes: int, repeats: int) -> list[Measure]:
+    """Measure STREAM's copy and triad on one worker of each host, on three arrays of that size."""
+    hosts = one_per_host(client)
+    answers = ask(client, _stream_in_thread, size_bytes, repeats, workers=list(hosts.values()))
+    return measures_of(hosts, answers, size_bytes)
+
+
+def measures_of(
+    hosts: dict[str, str], answers: dict[str, dict[str, list[float]]], size_bytes: int
+) -> list[Measure]:
+    """The rates of each host's worker, in bytes/s by name."""
+    return [
+        Measure(name, f"node {host}", "bytes/s", tuple(rates), size_bytes)
+        for host, address in hosts.items()
+        for name, rates in answers[address].items()
+    ]
+
+
+async def _stream_in_thread(size_bytes: int, repeats: int) -> dict[str, Sequence[float]]:
+    # A worker's event loop answers its scheduler meanwhile.
+    return await asyncio.to_thread(stream, size_bytes, repeats)
+
+
+def stream(size_bytes: int, repeats: int) -> dict[str, Sequence[float]]:
+    """STREAM's copy and triad with torch's threads here, in bytes/s.
+
+    As in STREAM, an array's reading and its writing count, but not a cache's reading of memory that
+    is about to be written.
+    """
+    import torch
+
+    count = max(1, size_bytes // _BYTES_PER_VALUE)
+    first, second = (torch.ones(count, dtype=torch.float64) for _ in range(2))
+    out = torch.zeros(count, dtype=torch.float64)
+    kernels = {
+        COPY: (2, lambda: out.copy_(first)),
+        TRIAD: (3, lambda: torch.add(first, second, alpha=3.0, out=out)),
+    }
+    return {
+        name: [_rate(work, arrays * count * _BYTES_PER_VALUE) for _ in range(repeats + 1)][1:]
+        for name, (arrays, work) in kernels.items()
+    }
+
+
+def _rate(work: Any, moved_bytes: int) -> float:
+    start_s = time.perf_counter()
+    work()
+    return float(moved_bytes / (time.perf_counter() - start_s))

@@ -1,0 +1,97 @@
+"""How many rows a second loaders deliver: of one rank by threads, and of all ranks at once."""
+
+import asyncio
+import math
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+from distrain.diagnostics.bench.document import Measure
+from distrain.diagnostics.bench.limits import LOADER_RATE
+from distrain.diagnostics.bench.measuring.hosts import ask, one_per_host, workers_by_host
+
+LOADER_THREADS = "loader.threads_{}"
+"""The measure of one loader on a node; it ends in the threads that decode."""
+
+_MOST_THREADS = 8
+
+
+def write_rows(client: Any, folder: Path, rows: int, scale: float) -> Path:
+    """Generate rows and prepare them on the cluster; returns the table's folder."""
+    from distrain.prep.prepare import prepare
+    from distrain.prep.request import PrepRequest
+    from distrain.prep.synthetic.generate import SynthRequest, generate
+
+    raw, out = folder / "raw", folder / "data"
+    generate(SynthRequest(raw, rows, scale=scale, format="parquet", files=4))
+    # Every rank finds a row group of its own.
+    row_group_rows = max(1024, min(65536, rows // 64))
+    inputs = tuple(str(path) for path in sorted(raw.glob("train-*.parquet")))
+    prepare(PrepRequest(inputs, out, row_group_rows=row_group_rows), client)
+    return out
+
+
+def measure_loaders(
+    client: Any, train: Path, batch_rows: int, repeats: int, device: str
+) -> list[Measure]:
+    """Measure the loader on a worker of each host, by threads, and then on all workers at once.
+
+    The batches go to the memory of the device: "cpu", or "cuda" for each worker's first GPU.
+    """
+    hosts = one_per_host(client)
+    options = {"train": str(train), "batch_rows": batch_rows, "epochs": repeats, "device": device}
+    measures = []
+    for threads in (1, 2, 4, _MOST_THREADS):
+        alone = {**options, "threads": threads, "num_ranks": 1}
+        ranks = dict.fromkeys(hosts.values(), 0)
+        answers = ask(client, _load_in_thread, ranks, alone, workers=list(ranks))
+        for host, address in hosts.items():
+            if rates := answers[address]:
+                rates = [rows / seconds for rows, seconds in rates]
+                name = LOADER_THREADS.format(threads)
+                measures.append(Measure(name, f"node {host}", "rows/s", tuple(rates)))
+    workers = [address for group in workers_by_host(client).values() for address in group]
+    ranks = {address: rank for rank, address in enumerate(workers)}
+    together = {**options, "threads": 1, "num_ranks": len(ranks)}
+    answers = ask(client, _load_in_thread, ranks, together, workers=workers)
+    epochs = zip(*answers.values(), strict=True)
+    # Of an epoch the slowest rank counts: the others wait for it.
+    rates = [sum(rows for rows, _ in of) / max(seconds for _, seconds in of) for of in epochs]
+    return [*measures, Measure(LOADER_RATE, f"{len(ranks)} ranks", "rows/s", tuple(rates))]
+
+
+async def _load_in_thread(
+    ranks: dict[str, int], options: dict[str, Any], dask_worker: Any = None
+) -> list[tuple[int, float]]:
+    if options["threads"] > len(os.sched_getaffinity(0)):
+        return []
+    return await asyncio.to_thread(load, rank=ranks[dask_worker.address], **options)
+
+
+def load(
+    train: str, rank: int, num_ranks: int, batch_rows: int, threads: int, epochs: int, device: str
+) -> list[tuple[int, float]]:
+    """Rows and seconds of some epochs of a rank's loader, after a first one."""
+    import torch
+
+    from distrain.loader.dataset import Dataset
+    from distrain.loader.loader import Loader
+
+    loader = Loader(
+        Dataset(train),
+        batch_size=batch_rows,
+        rank=rank,
+        num_ranks=num_ranks,
+        lanes=math.lcm(24, num_ranks),
+        decode_threads=threads,
+        device=device,
+    )
+    passes = []
+    for _ in range(epochs + 1):
+        start_s = time.perf_counter()
+        rows = sum(batch.num_rows for batch in loader)
+        if device == "cuda":
+            torch.cuda.synchronize()  # for what was begun
+        passes.append((rows, time.perf_counter() - start_s))
+    return passes[1:]

@@ -1,0 +1,206 @@
+"""`python -m distrain.diagnostics.bench.measuring.rank`: one rank of a collectives benchmark.
+
+Reads what to measure from stdin as JSON, and writes the figures that it is the first to have.
+"""
+
+import json
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import timedelta
+from statistics import median
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from distrain.diagnostics.bench.measuring.sizes import MOST_PAIRED_NODES
+
+
+@dataclass(frozen=True)
+class Among:
+    suffix: str  # of the measures' names, such as `.off_node`
+    place: str
+    ranks: list[int]
+
+
+def groups_of(hosts: list[str]) -> list[list[Among]]:
+    """Lists of groups that measure at the same time.
+
+    Args:
+        hosts: The node of each rank.
+
+    >>> [[(g.suffix, g.place, g.ranks) for g in phase] for phase in groups_of(["a", "a", "b"])]
+    ... # doctest: +NORMALIZE_WHITESPACE
+    [[('.on_node', 'node a', [0, 1])], [('.off_node', '2 nodes', [0, 2])],
+     [('', '3 ranks', [0, 1, 2])]]
+    """
+    nodes = {host: [r for r, h in enumerate(hosts) if h == host] for host in dict.fromkeys(hosts)}
+    inside = [Among(".on_node", f"node {h}", ranks) for h, ranks in nodes.items() if len(ranks) > 1]
+    phases = [inside] if inside else []
+    if len(nodes) > 1:
+        first = [ranks[0] for ranks in nodes.values()]
+        phases.append([Among(".off_node", f"{len(nodes)} nodes", first)])
+        if inside:
+            phases.append([Among("", f"{len(hosts)} ranks", list(range(len(hosts))))])
+    return phases
+
+
+def pairs_of(nodes: int) -> Iterator[tuple[int, int]]:
+    """Pairs of nodes, sender and receiver.
+
+    >>> list(pairs_of(2)), len(list(pairs_of(8))), list(pairs_of(9))[-1]
+    ([(0, 1), (1, 0)], 56, (8, 0))
+    """
+    if nodes > MOST_PAIRED_NODES:
+        yield from ((node, (node + 1) % nodes) for node in range(nodes))
+        return
+    yield from ((a, b) for a in range(nodes) for b in range(nodes) if a != b)
+
+
+class Measuring:
+    def __init__(self, words: dict[str, Any], device: torch.device) -> None:
+        self.words, self.device = words, device
+        self.rank: int = words["rank"]
+        self.repeats: int = words["repeats"]
+        self.measures: list[dict[str, Any]] = []
+
+    def collectives(self) -> None:
+        """Measure all groups, one phase after another."""
+        for phase in groups_of(self.words["hosts"]):
+            # Every rank takes part in making each group.
+            peer = timedelta(seconds=self.words["peer_s"])
+            made = [(among, dist.new_group(among.ranks, timeout=peer)) for among in phase]
+            for among, group in made:
+                if self.rank in among.ranks:
+                    self._of_group(among, group)
+            dist.barrier()
+
+    def _of_group(self, among: Among, group: Any) -> None:
+        count = len(among.ranks)
+        for name, make in (
+            ("all_reduce", self._all_reduce),
+            ("all_gather", self._all_gather),
+            ("all_to_all", self._all_to_all),
+        ):
+            # What nccl-tests calls the bus bandwidth: bytes that a rank's link carries.
+            share = (2 if name == "all_reduce" else 1) * (count - 1) / count
+            took_s, before = 0.0, 0
+            for size in self.words["message_bytes"]:
+                expected_s = took_s * (self.repeats + 1) * (size / before if before else 0.0)
+                if expected_s > self.words["message_budget_s"]:
+                    break
+                values = max(1, size // (4 * count)) * count
+                seconds = self._timed(make(values, count, group), group)
+                took_s, before = median(seconds), size
+                if self.rank == among.ranks[0]:
+                    rates = [share * 4 * values / s for s in seconds]
+                    self._keep(name + among.suffix, among.place, size, rates)
+
+    def _all_reduce(self, values: int, count: int, group: Any) -> Callable[[], object]:
+        tensor = torch.zeros(values, device=self.device)
+        return lambda: dist.all_reduce(tensor, group=group)
+
+    def _all_gather(self, values: int, count: int, group: Any) -> Callable[[], object]:
+        out = torch.zeros(values, device=self.device)
+        own = torch.zeros(values // count, device=self.device)
+        # Later versions of torch have another name for it.
+        gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
+        return lambda: gather(out, own, group=group)
+
+    def _all_to_all(self, values: int, count: int, group: Any) -> Callable[[], object]:
+        from distrain.models.embeddings.peers import all_to_all
+
+        out, own = (torch.zeros(values, device=self.device) for _ in range(2))
+        each = [values // count] * count
+        return lambda: all_to_all(out, own, each, each, group)  # as ranks exchange rows
+
+    def _timed(self, work: Callable[[], object], group: Any) -> list[float]:
+        """Seconds of the slowest rank in each repetition, the same on all of the group."""
+        seconds = []
+        for _ in range(self.repeats + 1):
+            dist.barrier(group=group)
+            start_s = time.perf_counter()
+            work()
+            if self.device.type == "cuda":
+                torch.cuda.synchronize(self.device)
+            seconds.append(time.perf_counter() - start_s)
+        slowest = torch.tensor(seconds[1:], dtype=torch.float64, device=self.device)
+        dist.all_reduce(slowest, dist.ReduceOp.MAX, group=group)
+        return [float(value) for value in slowest.tolist()]
+
+    def links(self) -> None:
+        """Measure from the first rank of a node to that of another, one pair after another."""
+        hosts = self.words["hosts"]
+        first = {host: hosts.index(host) for host in dict.fromkeys(hosts)}
+        names = list(first)
+        for a, b in pairs_of(len(names)) if len(names) > 1 else ():
+            sender, receiver = first[names[a]], first[names[b]]
+            if self.rank in (sender, receiver):
+                rates = self._send(sender, receiver)
+                if self.rank == sender:
+                    place = f"link {names[a]} > {names[b]}"
+                    self._keep("link", place, self.words["link_bytes"], rates)
+            dist.barrier()
+
+    def _send(self, sender: int, receiver: int) -> list[float]:
+        # Gloo sends from the host's memory alone.
+        on = torch.device("cpu") if dist.get_backend() == "gloo" else self.device
+        tensor = torch.zeros(self.words["link_bytes"] // 4, device=on)
+        word = torch.zeros(1, device=on)
+        rates = []
+        for _ in range(self.repeats + 1):
+            if self.rank == sender:
+                start_s = time.perf_counter()
+                dist.send(tensor, receiver)
+                dist.recv(word, receiver)  # it has arrived
+                if self.device.type == "cuda":  # NCCL's calls return before
+                    torch.cuda.synchronize(self.device)
+                rates.append(4 * len(tensor) / (time.perf_counter() - start_s))
+            else:
+                dist.recv(tensor, sender)
+                dist.send(word, sender)
+        return rates[1:]
+
+    def _keep(self, name: str, place: str, size_bytes: int, rates: list[float]) -> None:
+        self.measures.append(
+            {
+                "name": name,
+                "place": place,
+                "unit": "bytes/s",
+                "values": rates,
+                "size_bytes": size_bytes,
+            }
+        )
+
+
+def main() -> None:
+    words = json.load(sys.stdin)
+    signal.alarm(int(words["limit_s"]))
+    from distrain.train.control.rank_setup import choose_backend
+
+    device = torch.device("cuda", 0) if words["device"] == "cuda" else torch.device("cpu")
+    timeout = timedelta(seconds=words["peer_s"])
+    host, port = words["store"]
+    store = dist.TCPStore(host, port, is_master=False, timeout=timeout)
+    backend = choose_backend(device)
+    dist.init_process_group(
+        backend,
+        store=dist.PrefixStore(words["key"], store),
+        rank=words["rank"],
+        world_size=len(words["workers"]),
+        # Who measures nothing in a phase waits for those who do.
+        timeout=timedelta(seconds=words["limit_s"]),
+        device_id=device if backend == "nccl" else None,
+    )
+    measuring = Measuring(words, device)
+    measuring.collectives()
+    measuring.links()
+    dist.destroy_process_group()
+    print(json.dumps(measuring.measures), flush=True)
+
+
+if __name__ == "__main__":
+    main()

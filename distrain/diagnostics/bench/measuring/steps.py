@@ -1,0 +1,105 @@
+"""Training steps on one rank, two, four, up to all: short jobs on the cluster."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+from distrain.diagnostics.bench.document import Scaling, Step
+from distrain.diagnostics.bench.measuring.hosts import workers_by_host
+from distrain.diagnostics.bench.measuring.sizes import Sizes
+from distrain.jobs.spec.load import parse_spec, parse_yaml
+from distrain.jobs.view import Record
+from distrain.launch.job_handle import JobHandle, raise_for_state
+
+_WINDOWS = 12
+_WARM_UP = 3
+"""Of so many windows a training's first ones are no repetitions."""
+
+_JOB = """
+name: bench
+data: {drop_last: true}
+model: {kind: dlrm, embedding_dim: 16, bottom: [128, 64], top: [64, 128, 256]}
+train: {epochs: 1_000_000, log_every_s: 0, optimizer: {kind: adagrad, lr: 0.02}}
+checkpoint: {every_s: null, at_end: false}
+restart: {max_rank_failures: 0, max_worker_losses: 0}
+deadlines: {queue_s: 600}  # a worker may have left
+"""
+
+_PHASES = ("data_wait", "copy", "forward_backward", "exchange", "optimizer", "other")
+
+
+def measure_steps(
+    client: Any, data: Path, folder: Path, sizes: Sizes, device: str, say: Callable[[str], None]
+) -> list[Step]:
+    """Train on 1, 2, 4 ... ranks and on all; `folder`, which all workers see, takes the runs."""
+    most = sum(map(len, workers_by_host(client).values()))
+    steps = []
+    for ranks in _numbers(most):
+        say(f"steps on {ranks} of {most} ranks")
+        steps.append(measure_step(client, data, folder, sizes, device, ranks, "weak"))
+    if sizes.has_strong and most > 1:
+        for ranks in _numbers(most)[:-1]:
+            say(f"steps on {ranks} of {most} ranks, with the rows of all")
+            steps.append(measure_step(client, data, folder, sizes, device, ranks, "strong", most))
+        last = next(step for step in steps if step.ranks == most)
+        steps.append(replace(last, scaling="strong"))  # all ranks have the same rows in both
+    return steps
+
+
+def _numbers(most: int) -> list[int]:
+    """Powers of two, and all.
+
+    >>> _numbers(6)
+    [1, 2, 4, 6]
+    """
+    powers = [2**power for power in range(most.bit_length())]
+    return sorted({n for n in powers if n <= most} | {most})
+
+
+def measure_step(
+    client: Any,
+    data: Path,
+    folder: Path,
+    sizes: Sizes,
+    device: str,
+    ranks: int,
+    scaling: Scaling,
+    rows_of: int = 0,
+) -> Step:
+    rows = sizes.rank_rows * (rows_of or ranks)
+    job = JobHandle(client, f"bench-{scaling}-{ranks}-{uuid4().hex[:8]}")
+    entries: list[Any] = []
+    spec = job_spec(data, sizes, device, ranks, rows)
+    job.submit(spec, folder / job.job_id)
+    try:
+        view = job.watch(lambda seen: entries.extend(seen.progress))
+    except BaseException:
+        job.cancel("`distrain bench` ended")
+        raise
+    raise_for_state(view)
+    records = [e for e in entries if isinstance(e, Record) and e.split == "train" and e.rows_per_s]
+    return Step(
+        ranks,
+        scaling,
+        rows,
+        tuple(record.rows_per_s for record in records[_WARM_UP:] if record.rows_per_s),
+        tuple(
+            {p: seconds.get(p, 0.0) / sizes.steps for p in _PHASES} for seconds in view.rank_seconds
+        ),
+        tuple(place["host"] for place in view.rank_places),
+    )
+
+
+def job_spec(data: Path, sizes: Sizes, device: str, ranks: int, rows: int) -> Any:
+    """The job: a DLRM on generated rows, which saves nothing on its way."""
+    document = parse_yaml(_JOB)
+    document["data"]["train"] = str(data / "train")
+    document["train"] |= {
+        "global_batch_size": rows,
+        "max_steps": sizes.steps,
+        "log_every_steps": max(1, sizes.steps // _WINDOWS),
+    }
+    document["resources"] = {"num_ranks": ranks, "device": device}
+    return parse_spec(document)

@@ -1,0 +1,74 @@
+"""How fast hosts write and read files of a folder that they share."""
+
+import asyncio
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+from distrain.diagnostics.bench.document import Measure
+from distrain.diagnostics.bench.measuring.hosts import ask, measures_of, one_per_host
+
+WRITE, COLD, WARM = "storage.write", "storage.read_cold", "storage.read_warm"
+_PIECE_BYTES = 2**20
+
+
+def measure_storage(client: Any, folder: Path, size_bytes: int, repeats: int) -> list[Measure]:
+    """Measure all hosts at once, each with a file of its own, which is removed."""
+    hosts = one_per_host(client)
+    names = {address: f"storage-{n}" for n, address in enumerate(hosts.values())}
+    answers = ask(client, _in_thread, str(folder), names, size_bytes, repeats, workers=list(names))
+    return measures_of(hosts, answers, size_bytes)
+
+
+async def _in_thread(
+    folder: str, names: dict[str, str], size_bytes: int, repeats: int, dask_worker: Any = None
+) -> dict[str, list[float]]:
+    path = Path(folder) / names[dask_worker.address]
+    return await asyncio.to_thread(write_and_read, path, size_bytes, repeats)
+
+
+def write_and_read(path: Path, size_bytes: int, repeats: int) -> dict[str, list[float]]:
+    """Rates in bytes/s: written and synced; read after the kernel was told to forget it; again.
+
+    A filesystem without pages of its own on a disk, such as tmpfs, forgets nothing.
+    """
+    pieces = max(1, size_bytes // _PIECE_BYTES)
+    piece = os.urandom(_PIECE_BYTES)  # a filesystem that compresses gains nothing
+    rates: dict[str, list[float]] = {WRITE: [], COLD: [], WARM: []}
+    try:
+        for _ in range(repeats):
+            rates[WRITE].append(_rate(pieces, lambda: _write(path, piece, pieces)))
+            _forget(path)
+            rates[COLD].append(_rate(pieces, lambda: _read(path)))
+            rates[WARM].append(_rate(pieces, lambda: _read(path)))
+    finally:
+        path.unlink(missing_ok=True)
+    return rates
+
+
+def _rate(pieces: int, work: Any) -> float:
+    start_s = time.perf_counter()
+    work()
+    return pieces * _PIECE_BYTES / (time.perf_counter() - start_s)
+
+
+def _write(path: Path, piece: bytes, pieces: int) -> None:
+    with path.open("wb", buffering=0) as file:
+        for _ in range(pieces):
+            rest = memoryview(piece)
+            while rest:
+                rest = rest[file.write(rest) or 0 :]
+        os.fsync(file.fileno())
+
+
+def _read(path: Path) -> None:
+    buffer = bytearray(_PIECE_BYTES)
+    with path.open("rb", buffering=0) as file:
+        while file.readinto(buffer):
+            pass
+
+
+def _forget(path: Path) -> None:
+    with path.open("rb") as file:
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)

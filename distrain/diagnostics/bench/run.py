@@ -1,0 +1,79 @@
+"""One bench, from a cluster to a document."""
+
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from distrain.diagnostics.bench.document import Bench
+from distrain.diagnostics.bench.measuring.collectives import measure_collectives
+from distrain.diagnostics.bench.measuring.hosts import measure_host_memory, take_inventory
+from distrain.diagnostics.bench.measuring.loading import measure_loaders, write_rows
+from distrain.diagnostics.bench.measuring.programs import measure_gpus
+from distrain.diagnostics.bench.measuring.sizes import MOST_PAIRED_NODES, Sizes
+from distrain.diagnostics.bench.measuring.steps import measure_steps
+from distrain.diagnostics.bench.measuring.storage import measure_storage
+from distrain.version import build
+
+
+def run_bench(
+    client: Any,
+    folder: Path,
+    sizes: Sizes,
+    mode: str,
+    device: str = "auto",
+    say: Callable[[str], None] = lambda _: None,
+) -> Bench:
+    """Measure the cluster of a `distributed.Client`, all of its workers.
+
+    `folder` is empty, and all workers see it; its content may be removed afterwards. `mode` is the
+    name of `sizes` in the document. The device `auto` is `cuda` if every host has a GPU.
+    """
+    say("inventory")
+    inventory = take_inventory(client)
+    device = device_of(inventory, device)
+    say("memory")
+    measures = measure_host_memory(client, sizes.memory_bytes, sizes.repeats)
+    if device == "cuda":
+        say("GPUs")
+        figures, facts = measure_gpus(client, sizes)
+        measures += figures
+        inventory = tuple({**host, "gpu_facts": facts[host["node"]]} for host in inventory)
+    say("storage")
+    measures += measure_storage(client, folder, sizes.file_bytes, min(3, sizes.repeats))
+    say("collectives")
+    measures += measure_collectives(client, sizes, device)
+    say("generating rows")
+    # The largest step of weak scaling takes eighths of the rows.
+    most_rows = 8 * sizes.rank_rows * sum(host["workers"] for host in inventory)
+    data = write_rows(client, folder, max(sizes.data_rows, most_rows), sizes.data_scale)
+    say("loaders")
+    epochs = min(3, sizes.repeats)
+    measures += measure_loaders(client, data / "train", sizes.rank_rows, epochs, device)
+    steps = measure_steps(client, data, folder, sizes, device, say)
+    return Bench(
+        mode=mode,
+        device=device,
+        inventory=inventory,
+        measures=tuple(measures),
+        steps=tuple(steps),
+        left_out=tuple(left_out(inventory, device)),
+        made={"distrain": build()},
+    )
+
+
+def device_of(inventory: Iterable[Mapping[str, Any]], asked: str) -> str:
+    if asked != "auto":
+        return asked
+    return "cuda" if all(host["gpus"] for host in inventory) else "cpu"
+
+
+def left_out(inventory: tuple[Mapping[str, Any], ...], device: str) -> Iterable[str]:
+    """The measures that such hosts do not allow, with the reason."""
+    if sum(host["workers"] for host in inventory) < 2:
+        yield "collectives, which need two workers"
+    if len(inventory) < 2:
+        yield "links and collectives between nodes: all workers are on one host"
+    elif len(inventory) > MOST_PAIRED_NODES:
+        yield f"links between all {len(inventory)} nodes: each sent to the next one only"
+    if device == "cuda":
+        yield "errors that the kernel's log alone has (XID), and NVLink's counters: ask dcgmi"

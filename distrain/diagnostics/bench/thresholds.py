@@ -1,0 +1,153 @@
+"""What a type of machine must reach, from a YAML file; what is far from the others. Pure."""
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median
+from typing import Annotated
+
+from pydantic import BeforeValidator, ConfigDict, Field, TypeAdapter
+
+from distrain.diagnostics.bench.document import Bench, Measure, text_of
+from distrain.diagnostics.bench.limits import own_seconds
+from distrain.errors import InputError, problem_in
+from distrain.jobs.spec.load import parse_yaml
+
+OUTLIER_SHARE = 0.05
+_NOISE = 3.0
+"""Standard errors that a figure must be off, so that noise makes no outlier."""
+
+
+@dataclass(frozen=True)
+class Outlier:
+    """A place whose figure is off the median of its group."""
+
+    place: str  # the rank, node or link
+    name: str  # the measure
+    off: float  # the share of the median by which it is better (positive) or worse (negative)
+    is_of_two: bool = False  # whether it is the worse of two, and `off` a share of the better
+
+
+def find_outliers(bench: Bench, share: float = OUTLIER_SHARE) -> list[Outlier]:
+    """All of a bench, the worst first."""
+    outliers = [*_of_measures(bench.measures, share), *_of_ranks(bench, share)]
+    return sorted(outliers, key=lambda outlier: outlier.off)
+
+
+def _of_measures(measures: Iterable[Measure], share: float) -> Iterable[Outlier]:
+    groups: dict[tuple[str, str, int], list[Measure]] = defaultdict(list)
+    for measure in measures:
+        kind = measure.place.partition(" ")[0]
+        if kind in ("node", "rank", "link"):
+            groups[measure.name, kind, measure.size_bytes].append(measure)
+    for (name, _, _), group in groups.items():
+        if len(group) == 2:
+            yield from _worse_of_two(name, group, share)
+            continue
+        middle = median(m.median for m in group)
+        for measure in group:
+            off = measure.median / middle - 1
+            noise = _NOISE * (measure.standard_error or 0.0) / middle
+            if abs(off) > max(share, noise):
+                yield Outlier(measure.place, name, -off if measure.less_is_better else off)
+
+
+def _worse_of_two(name: str, pair: list[Measure], share: float) -> Iterable[Outlier]:
+    """The worse of two places, if both have repetitions enough to tell."""
+    low, high = sorted(pair, key=lambda measure: measure.median)
+    worse, better = (high, low) if low.less_is_better else (low, high)
+    if worse.standard_error is None or better.standard_error is None:
+        return
+    off = abs(worse.median - better.median) / better.median
+    noise = _NOISE * math.hypot(worse.standard_error, better.standard_error) / better.median
+    if off > max(share, noise):
+        yield Outlier(worse.place, name, -off, is_of_two=True)
+
+
+def _of_ranks(bench: Bench, share: float) -> Iterable[Outlier]:
+    step = bench.largest_step
+    if step is None or step.ranks < 3:
+        return
+    own = [own_seconds(of_rank) for of_rank in step.seconds]
+    middle = median(own)
+    for rank, seconds in enumerate(own):
+        if middle > 0 and abs(seconds / middle - 1) > share:
+            yield Outlier(step.place(rank), f"step on {step.ranks} ranks", 1 - seconds / middle)
+
+
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Limits = Annotated[Mapping[str, Positive], BeforeValidator(lambda limits: limits or {})]
+
+
+@dataclass(frozen=True)
+class Miss:
+    """A figure that misses a threshold; `measured` is `None` if it was never measured."""
+
+    name: str
+    place: str
+    measured: float | None
+    wanted: float
+    unit: str = ""
+
+
+@dataclass(frozen=True)
+class Thresholds:
+    __pydantic_config__ = ConfigDict(extra="forbid", coerce_numbers_to_str=True)
+
+    machine: str
+    # by measure, the least that every place must reach at its best size
+    least: Limits = field(default_factory=dict)
+    # by measure, the most that any place may have at its best size, for times
+    most: Limits = field(default_factory=dict)
+    outlier_share: Positive = OUTLIER_SHARE
+
+
+_THRESHOLDS = TypeAdapter(Thresholds)
+
+
+def load_thresholds(path: Path) -> Thresholds:
+    """Read a machine type's file; errors as of `parse_thresholds`."""
+    return parse_thresholds(text_of(path), str(path))
+
+
+def parse_thresholds(text: str, where: str = "") -> Thresholds:
+    """Read a machine type's file; `InputError` for another file or an unknown field."""
+    try:
+        thresholds = _THRESHOLDS.validate_python(parse_yaml(text))
+        if not thresholds.least and not thresholds.most:
+            raise ValueError("neither `least` nor `most` names a measure")
+    except ValueError as error:
+        raise InputError(
+            f"the thresholds cannot be used: {problem_in(error)}",
+            where={"file": where} if where else {},
+            hint="It wants `machine: NAME`, and `least:` or `most:` with `MEASURE: NUMBER`.",
+        ) from error
+    return thresholds
+
+
+def find_misses(measures: Sequence[Measure], thresholds: Thresholds) -> list[Miss]:
+    """The figures that miss a threshold, and those that were not measured."""
+    sides = ((thresholds.least, False), (thresholds.most, True))
+    return [
+        miss
+        for limits, is_most in sides
+        for name, wanted in limits.items()
+        for miss in _misses(name, wanted, is_most, measures)
+    ]
+
+
+def _misses(name: str, wanted: float, is_most: bool, measures: Sequence[Measure]) -> list[Miss]:
+    best: dict[str, Measure] = {}
+    for measure in (m for m in measures if m.name == name):
+        other = best.setdefault(measure.place, measure)
+        if (measure.median < other.median) if is_most else (measure.median > other.median):
+            best[measure.place] = measure
+    if not best:
+        return [Miss(name, "", None, wanted)]
+    return [
+        Miss(name, place, m.median, wanted, m.unit)
+        for place, m in best.items()
+        if (m.median > wanted if is_most else m.median < wanted)
+    ]

@@ -1,0 +1,287 @@
+"""Examines a running cluster: asks all of its processes at once, and waits for none for long."""
+
+import asyncio
+import random
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from typing import Any, TypeVar
+from uuid import uuid4
+
+from distributed.comm.addressing import get_address_host
+
+from distrain.diagnostics.doctor import links, probes
+from distrain.diagnostics.doctor.facts import (
+    Clock,
+    ClusterSeen,
+    DataSeen,
+    FolderSeen,
+    Link,
+    ProcessFacts,
+    ProcessPlace,
+    ProcessRole,
+)
+from distrain.diagnostics.doctor.report import Report, judge
+
+Answer = TypeVar("Answer")
+
+CLOCK_ROUNDS = 3
+MOST_WRITERS = 16
+MOST_HOSTS_IN_PAIRS = 16
+PEERS_OF_MANY = 8
+CONNECT_S = 5.0
+_END_S = 10.0
+
+
+def examine_cluster(
+    client: Any, run_root: str = "", data: str = "", device: str = "auto", timeout_s: float = 20.0
+) -> Report:
+    """Examine the cluster of a `distributed.Client`.
+
+    Jobs go on meanwhile. What it leaves in the cluster for seconds are listeners at free ports, and
+    a file of each worker in `run_root`.
+
+    Args:
+        run_root: The folder that all workers are to share; "" to leave that out.
+        data: Path, glob or URL of data that all workers are to read; "" to leave that out.
+        device: What jobs train on: `auto`, `cpu`, `cuda`.
+        timeout_s: How long to wait for the answers of each of five steps.
+    """
+    info = client.scheduler_info(n_workers=-1)
+    examination = _Examination(client, info, timeout_s)
+    work = examination.run(run_root, data, device)
+    future = asyncio.run_coroutine_threadsafe(work, client.loop.asyncio_loop)
+    try:
+        seen = future.result()
+    except KeyboardInterrupt:
+        future.cancel()
+        examination.ended.wait(_END_S)  # its files are being removed
+        raise
+    return Report(seen, tuple(judge(seen)))
+
+
+class _Examination:
+    def __init__(self, client: Any, info: Mapping[str, Any], timeout_s: float):
+        self._client = client
+        self._timeout_s = timeout_s
+        self.scheduler = ProcessPlace(ProcessRole.SCHEDULER, info["address"])
+        self.here = ProcessPlace(ProcessRole.CLIENT)
+        self.workers = [_worker(address, facts) for address, facts in info["workers"].items()]
+        self._silent: dict[ProcessPlace, str] = {}
+        self._key = f".distrain-doctor-{uuid4().hex[:12]}"
+        self._run_root = ""
+        self._files: dict[ProcessPlace, str] = {}
+        self._listeners: list[ProcessPlace] = []
+        self.ended = threading.Event()
+
+    async def run(self, run_root: str, data: str, device: str) -> ClusterSeen:
+        try:
+            return await self._run(run_root, data, device)
+        finally:
+            await self._clean_up()
+            self.ended.set()
+
+    async def _run(self, run_root: str, data: str, device: str) -> ClusterSeen:
+        self._run_root = run_root
+        everywhere = [self.scheduler, self.here, *self.workers]
+        answers = await self._ask_all(everywhere, probes.look, lambda p: (get_host(p),))
+        facts = {place: ProcessFacts.from_json(values) for place, values in answers.items()}
+        seen = ClusterSeen(
+            self.scheduler.address, facts, device=device, run_root=run_root, data_path=data
+        )
+        clocks = await self._measure_clocks(list(facts))
+        links_seen, deaf = await self._try_links(facts)
+        users = [place for place in facts if place.role is not ProcessRole.SCHEDULER]
+        folders_seen = await self._compare_folders(users) if run_root else {}
+        data_seen = await self._look_at_data(users, data) if data else {}
+        return replace(
+            seen,
+            silent=self._silent,
+            clocks=clocks,
+            folders=folders_seen,
+            data=data_seen,
+            links=links_seen,
+            deaf=deaf,
+        )
+
+    async def _clean_up(self) -> None:
+        files, self._files = self._files, {}
+        listeners, self._listeners = self._listeners, []
+        # Who is silent may have written before: others remove that, since the folder is shared.
+        left = [name for place, name in files.items() if place in self._silent]
+        names = {place: [name, *left] for place, name in files.items()}
+        await asyncio.gather(
+            self._ask_all(files, probes.remove_files, lambda p: (self._run_root, names[p])),
+            self._ask_all(listeners, links.stop_listening, lambda p: (self._key,)),
+        )
+
+    async def _measure_clocks(self, places: list[ProcessPlace]) -> dict[ProcessPlace, Clock]:
+        async def measure(place: ProcessPlace) -> Clock:
+            earliest_s, latest_s = -float("inf"), float("inf")
+            for _ in range(CLOCK_ROUNDS):
+                before_s = probes.clock()
+                there_s = await self._ask(place, probes.clock)
+                # It was read there between these two moments here; each round narrows that down.
+                earliest_s = max(earliest_s, there_s - probes.clock())
+                latest_s = min(latest_s, there_s - before_s)
+            return Clock(earliest_s, latest_s)
+
+        return await self._gather(places, measure)
+
+    async def _compare_folders(self, places: list[ProcessPlace]) -> dict[ProcessPlace, FolderSeen]:
+        names = {place: f"{self._key}-{number}" for number, place in enumerate(places)}
+        self._files = dict(names)
+        left = await self._ask_all(places, probes.leave_file, lambda p: (self._run_root, names[p]))
+        seen = {place: FolderSeen(**values) for place, values in left.items()}
+        written = [place for place, folder in seen.items() if not folder.trouble]
+        writers = sorted(written)[:: max(1, -(-len(written) // MOST_WRITERS))]
+        wanted = [names[place] for place in writers]
+        answers = await self._ask_all(
+            written, probes.find_files, lambda p: (self._run_root, wanted)
+        )
+        for place, there in answers.items():
+            missing = tuple(p for p in writers if names[p] not in there)
+            seen[place] = replace(seen[place], missing=missing)
+        return seen
+
+    async def _look_at_data(
+        self, places: list[ProcessPlace], data: str
+    ) -> dict[ProcessPlace, DataSeen]:
+        answers = await self._ask_all(places, probes.look_at_data, lambda p: (data,))
+        return {place: DataSeen(**values) for place, values in answers.items()}
+
+    async def _try_links(
+        self, facts: Mapping[ProcessPlace, ProcessFacts]
+    ) -> tuple[tuple[Link, ...], dict[ProcessPlace, str]]:
+        hosts = one_per_host({p: f for p, f in facts.items() if p.role is ProcessRole.WORKER})
+        lifetime_s = 3 * self._timeout_s + 2 * CONNECT_S
+        self._listeners = [*hosts, self.scheduler]
+        deaf: dict[ProcessPlace, str] = {}
+        scheduler_host = get_host(self.scheduler)
+        ports = await self._ask_all(
+            hosts, links.listen, lambda p: (self._key, facts[p].rank_address, lifetime_s), deaf
+        )
+        words = (self._key, scheduler_host, await self._listens_at(), lifetime_s)
+        at_scheduler = await self._ask_all(
+            [self.scheduler], links.listen_for_rendezvous, lambda p: words, deaf
+        )
+        tried: dict[ProcessPlace, list[Link]] = {
+            source: [
+                Link(source, target, _joined(facts[target].rank_address, ports[target][0]))
+                for target in targets
+                if target in ports
+            ]
+            + [
+                Link(source, self.scheduler, _joined(scheduler_host, port), rendezvous=True)
+                for port in at_scheduler.get(self.scheduler, [])
+            ]
+            for source, targets in choose_pairs(hosts).items()
+        }
+        targets = {p: [_split(link.address) for link in tries] for p, tries in tried.items()}
+        answers = await self._ask_all(tried, links.try_links, lambda p: (targets[p], CONNECT_S))
+        return tuple(
+            replace(link, trouble=trouble)
+            for source, troubles in answers.items()
+            for link, trouble in zip(tried[source], troubles, strict=True)
+        ), deaf
+
+    async def _listens_at(self) -> str:
+        answers = await self._ask_all([self.scheduler], probes.listens_at, lambda p: (), {})
+        return str(answers.get(self.scheduler, ""))
+
+    async def _ask_all(
+        self,
+        places: Iterable[ProcessPlace],
+        function: Callable[..., Any],
+        words: Callable[[ProcessPlace], tuple[Any, ...]],
+        troubles: dict[ProcessPlace, str] | None = None,
+    ) -> dict[ProcessPlace, Any]:
+        """The answers of all places that give one; `troubles` takes errors of those that do not."""
+        return await self._gather(
+            places, lambda place: self._ask(place, function, *words(place)), troubles
+        )
+
+    async def _gather(
+        self,
+        places: Iterable[ProcessPlace],
+        work: Callable[[ProcessPlace], Any],
+        troubles: dict[ProcessPlace, str] | None = None,
+    ) -> dict[ProcessPlace, Any]:
+        async def bounded(place: ProcessPlace) -> Any:
+            try:
+                async with asyncio.timeout(self._timeout_s):
+                    return await work(place)
+            except TimeoutError:
+                self._silent[place] = f"no answer within {self._timeout_s:g} s"
+            except Exception as error:  # of whatever its process raised: that is a finding
+                words = f"{type(error).__name__}: {error}"
+                (self._silent if troubles is None else troubles)[place] = words
+            return _NOTHING
+
+        asked = [place for place in places if place not in self._silent]
+        answers = await asyncio.gather(*(bounded(place) for place in asked))
+        paired = zip(asked, answers, strict=True)
+        return {place: answer for place, answer in paired if answer is not _NOTHING}
+
+    async def _ask(self, place: ProcessPlace, function: Callable[..., Any], *words: Any) -> Any:
+        if place.role is ProcessRole.WORKER:
+            answers = await self._client.run(
+                function, *words, workers=[place.address], on_error="return"
+            )
+            answer = answers[place.address]
+            if isinstance(answer, BaseException):
+                raise answer
+            return answer
+        if place.role is ProcessRole.SCHEDULER:
+            return await self._client.run_on_scheduler(function, *words)
+        answer = function(*words)
+        return await answer if asyncio.iscoroutine(answer) else answer
+
+
+_NOTHING = object()
+
+
+def get_host(place: ProcessPlace) -> str:
+    """The host of a place's Dask address; "" for the machine that asks."""
+    return get_address_host(place.address) if place.address else ""
+
+
+def one_per_host(workers: Mapping[ProcessPlace, ProcessFacts]) -> list[ProcessPlace]:
+    """A worker for each network and address that ranks would use there."""
+    hosts: dict[tuple[str, str], ProcessPlace] = {}
+    for place, facts in sorted(workers.items()):
+        if facts.rank_address:
+            hosts.setdefault((facts.network, facts.rank_address), place)
+    return list(hosts.values())
+
+
+def choose_pairs(hosts: list[ProcessPlace]) -> dict[ProcessPlace, list[ProcessPlace]]:
+    """Whom each host tries: all others; of many the next one and some by chance.
+
+    >>> places = [ProcessPlace(ProcessRole.WORKER, f"tcp://10.0.0.{i}:1") for i in range(100)]
+    >>> [sum(map(len, choose_pairs(places[:n]).values())) for n in (1, 2, 16, 100)]
+    [0, 2, 240, 800]
+    """
+    if len(hosts) <= MOST_HOSTS_IN_PAIRS:
+        return {host: [other for other in hosts if other != host] for host in hosts}
+    draw = random.Random(0)
+    pairs = {}
+    for index, host in enumerate(hosts):
+        following = hosts[(index + 1) % len(hosts)]
+        rest = [other for other in hosts if other not in (host, following)]
+        pairs[host] = [following, *draw.sample(rest, PEERS_OF_MANY - 1)]
+    return pairs
+
+
+def _worker(address: str, facts: Mapping[str, Any]) -> ProcessPlace:
+    name = str(facts.get("name", ""))
+    return ProcessPlace(ProcessRole.WORKER, address, "" if name == address else name)
+
+
+def _joined(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _split(address: str) -> list[Any]:
+    host, _, port = address.rpartition(":")
+    return [host.strip("[]"), int(port)]

@@ -1,0 +1,96 @@
+"""Connections as ranks make them: a listener at the address of their interface, and a large text.
+
+A connection that opens and then stands still is what a wrong MTU looks like, so that each carries
+a mebibyte.
+"""
+
+import asyncio
+import contextlib
+import os
+import socket
+from typing import Any
+
+PAYLOAD_BYTES = 2**20
+_RECEIVED = b"received"
+
+_listeners: dict[str, list[asyncio.Server]] = {}
+
+
+async def listen(key: str, host: str, lifetime_s: float) -> list[int]:
+    """Listen at a free port of `host` for `lifetime_s` at most; returns the port."""
+    server = await asyncio.start_server(_receive, host, 0)
+    return _keep(key, [server], lifetime_s)
+
+
+async def listen_for_rendezvous(
+    key: str, host: str, listens_at: str, lifetime_s: float
+) -> list[int]:
+    """Listen on the scheduler, as the stores of attempts do; a `ClusterError` if nothing can.
+
+    Returns the first, one in the middle and the last of the free ports of
+    `DISTRAIN_RENDEZVOUS_PORTS`; without it any free port.
+    """
+    from distrain.scheduler.rendezvous import listen_for_store, rendezvous_ports
+
+    ports = rendezvous_ports(os.environ)
+    # Of a short range one, or attempts that start now would find none.
+    wide = ports is not None and len(ports) >= 10
+    indices = [0, len(ports) // 2, len(ports) - 1] if ports and wide else [0]
+    servers: list[asyncio.Server] = []
+    for index in indices:
+        try:
+            listener = listen_for_store(host, listens_at, ports, index)
+        except Exception:
+            if not servers:
+                raise
+            break  # fewer are free than are tried
+        listener.setblocking(False)
+        servers.append(await asyncio.start_server(_receive, sock=listener))
+    return _keep(key, servers, lifetime_s)
+
+
+async def stop_listening(key: str) -> None:
+    for server in _listeners.pop(key, []):
+        server.close()
+
+
+async def try_links(targets: list[list[Any]], timeout_s: float) -> list[str]:
+    """Send a mebibyte to each host and port, all at once; each one's error, "" for none."""
+    return list(await asyncio.gather(*(_send(host, port, timeout_s) for host, port in targets)))
+
+
+def _keep(key: str, servers: list[asyncio.Server], lifetime_s: float) -> list[int]:
+    _listeners.setdefault(key, []).extend(servers)
+    loop = asyncio.get_running_loop()
+    loop.call_later(lifetime_s, lambda: asyncio.ensure_future(stop_listening(key)))
+    return [server.sockets[0].getsockname()[1] for server in servers]
+
+
+async def _receive(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    with contextlib.suppress(OSError, asyncio.IncompleteReadError, TimeoutError):
+        async with asyncio.timeout(60.0):
+            await reader.readexactly(PAYLOAD_BYTES)
+            writer.write(_RECEIVED)
+            await writer.drain()
+    writer.close()
+
+
+async def _send(host: str, port: int, timeout_s: float) -> str:
+    try:
+        async with asyncio.timeout(timeout_s):
+            reader, writer = await asyncio.open_connection(host, port)
+    except TimeoutError:
+        return f"no answer within {timeout_s:g} s"
+    except (OSError, socket.gaierror) as error:
+        return os.strerror(error.errno) if error.errno and error.errno > 0 else str(error)
+    try:
+        async with asyncio.timeout(timeout_s):
+            writer.write(bytes(PAYLOAD_BYTES))
+            await reader.readexactly(len(_RECEIVED))
+    except TimeoutError:
+        return f"it opened, but 1 MiB did not get through within {timeout_s:g} s"
+    except (OSError, asyncio.IncompleteReadError) as error:
+        return f"it opened, but broke under 1 MiB: {error}"
+    finally:
+        writer.close()
+    return ""

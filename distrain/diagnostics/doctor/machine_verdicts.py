@@ -1,0 +1,269 @@
+"""Verdicts on memory, limits, GPUs, versions, folders and clocks. Pure."""
+
+from collections.abc import Callable, Iterator, Mapping
+
+from distrain.diagnostics.doctor.facts import (
+    Clock,
+    ClusterSeen,
+    DataSeen,
+    Finding,
+    FolderSeen,
+    ProcessFacts,
+    ProcessPlace,
+    ProcessRole,
+    by_value,
+    mistake,
+    warning,
+)
+from distrain.formatting import byte_size
+from distrain.version import how_to_install
+
+LEAST_SHARED_BYTES = 2**30
+LEAST_MEMORY_BYTES = 4 * 2**30
+LEAST_OPEN_FILES = 4096
+
+
+def judge_memory(seen: ClusterSeen) -> Iterator[Finding]:
+    for place, facts in sorted(seen.of(ProcessRole.WORKER).items()):
+        if facts.shm_trouble:
+            mend = f"Mount it with mode=1777, or let {facts.user} write there."
+            yield mistake("/dev/shm", (place,), facts.shm_trouble, mend)
+        elif facts.shm_bytes < LEAST_SHARED_BYTES:
+            fact = f"/dev/shm has {byte_size(facts.shm_bytes)}, NCCL and loaders want 1 GiB"
+            mend = (
+                "`docker run --shm-size=1g`; in Kubernetes an emptyDir with medium: Memory at "
+                "/dev/shm; on a host `mount -o remount,size=50% /dev/shm`."
+            )
+            on_gpu = seen.device == "cuda" or (seen.device == "auto" and bool(facts.first_gpu))
+            yield (mistake if on_gpu else warning)("/dev/shm", (place,), fact, mend)
+        if facts.available_bytes < LEAST_MEMORY_BYTES:
+            fact = f"{byte_size(facts.available_bytes)} of {byte_size(facts.memory_bytes)} are free"
+            mend = "`ps aux --sort=-rss` there says who has it, `distrain plan` what a job needs."
+            yield warning("memory", (place,), fact, mend)
+
+
+def judge_limits(seen: ClusterSeen) -> Iterator[Finding]:
+    for place, facts in sorted(seen.of(ProcessRole.WORKER, ProcessRole.SCHEDULER).items()):
+        if 0 <= facts.open_files < LEAST_OPEN_FILES:
+            fact = f"it may open {facts.open_files} files"
+            mend = f"`ulimit -n {16 * LEAST_OPEN_FILES}` before it starts; LimitNOFILE= in systemd."
+            yield warning("open files", (place,), fact, mend)
+        if facts.infiniband and facts.locked_bytes >= 0:
+            fact = (
+                f"it may lock {byte_size(facts.locked_bytes)}, and InfiniBand wants all it asks for"
+            )
+            mend = "`ulimit -l unlimited` before it starts; LimitMEMLOCK=infinity in systemd."
+            yield warning("locked memory", (place,), fact, mend)
+
+
+def judge_gpus(seen: ClusterSeen) -> Iterator[Finding]:
+    """GPUs that are missing, shared by two workers, taken, or too new for their driver."""
+    if seen.device == "cpu":
+        return
+    workers = seen.of(ProcessRole.WORKER)
+    first = {place: facts.first_gpu for place, facts in workers.items()}
+    for uuid, places in by_value(first).items():
+        if uuid and len(places) > 1:
+            yield mistake("gpu", places, *_shared(uuid, places))
+    without = tuple(sorted(place for place, uuid in first.items() if not uuid))
+    if without and (seen.device == "cuda" or len(without) < len(workers)):
+        yield _tell(seen)("gpu", without, *_missing(workers[without[0]]))
+    for place, facts in sorted(workers.items()):
+        if first[place]:
+            yield from _of_one(seen, place, facts)
+
+
+def _shared(uuid: str, places: tuple[ProcessPlace, ...]) -> tuple[str, str]:
+    fact = f"{len(places)} workers have the same GPU as their first: {uuid}"
+    mend = (
+        "Start them with `dask cuda worker`, one process with a GPU of its own for each; by hand, "
+        "give each another CUDA_VISIBLE_DEVICES. For jobs on CPUs ask with --device cpu."
+    )
+    return fact, mend
+
+
+def _missing(facts: ProcessFacts) -> tuple[str, str]:
+    if facts.gpus:
+        fact = (
+            f"CUDA_VISIBLE_DEVICES={facts.visible_devices!r} shows none of {len(facts.gpus)} GPUs"
+        )
+        return fact, "Name one of them there, or start it with `dask cuda worker`."
+    fact = "no GPU: neither NVML nor nvidia-smi shows one"
+    return (
+        fact,
+        "Install the driver; in a container add `--gpus all`, or a runtime class of NVIDIA.",
+    )
+
+
+def _of_one(seen: ClusterSeen, place: ProcessPlace, facts: ProcessFacts) -> Iterator[Finding]:
+    if not facts.torch_cuda:
+        fact = f"torch {facts.versions.get('torch', '')} was built without CUDA"
+        yield _tell(seen)("gpu", (place,), fact, f"{how_to_install('gpu')} there.")
+    elif facts.cuda_driver and _major(facts.torch_cuda) > _major(facts.cuda_driver):
+        fact = (
+            f"torch wants CUDA {facts.torch_cuda}; its driver {facts.driver} serves CUDA "
+            f"{facts.cuda_driver} at most"
+        )
+        mend = "Install a newer driver, or a torch that was built for that CUDA."
+        yield mistake("gpu", (place,), fact, mend)
+    for gpu in facts.gpus:
+        if gpu.uuid == facts.first_gpu and gpu.free_bytes < gpu.total_bytes / 2:
+            fact = (
+                f"{byte_size(gpu.free_bytes)} of {byte_size(gpu.total_bytes)} of its {gpu.name} "
+                "are free"
+            )
+            yield warning("gpu memory", (place,), fact, "See who has it there: nvidia-smi.")
+
+
+def _tell(seen: ClusterSeen) -> Callable[..., Finding]:
+    return mistake if seen.device == "cuda" else warning
+
+
+def _major(version: str) -> int:
+    return int(version.partition(".")[0])
+
+
+LARGEST_OFFSET_S = 2.0
+LITTLE_DISK_BYTES = 10 * 2**30
+NO_DISK_BYTES = 2**30
+_TALK = ("python", "distrain", "dask", "distributed")
+"""What the client must have as the cluster has it: their messages are pickled."""
+
+
+def judge_versions(seen: ClusterSeen) -> Iterator[Finding]:
+    """Packages that differ from those of most places."""
+    cluster = seen.of(ProcessRole.WORKER, ProcessRole.SCHEDULER)
+    clients = seen.of(ProcessRole.CLIENT)
+    packages = dict.fromkeys(name for facts in cluster.values() for name in facts.versions)
+    for package in ("python", *packages):
+        theirs = {place: _version(facts, package) for place, facts in cluster.items()}
+        usual = _usual(theirs)
+        others = clients if package in _TALK else {}
+        all_of_it = theirs | {place: _version(facts, package) for place, facts in others.items()}
+        for version, places in by_value(all_of_it).items():
+            if version != usual:
+                yield mistake("versions", places, *_odd_version(package, version, usual))
+
+
+def _version(facts: ProcessFacts, package: str) -> str:
+    if package == "python":  # 3.12.1 and 3.12.9 understand each other
+        return ".".join(facts.python.split(".")[:2])
+    return facts.versions.get(package, "")
+
+
+def _usual(versions: Mapping[ProcessPlace, str]) -> str:
+    groups = by_value(versions)
+    most = max((len(places) for places in groups.values()), default=0)
+    likely = {version: places for version, places in groups.items() if len(places) == most}
+    for version, places in likely.items():
+        if any(place.role is ProcessRole.SCHEDULER for place in places):
+            return version
+    return next(iter(likely), "")
+
+
+def _odd_version(package: str, version: str, usual: str) -> tuple[str, str]:
+    fact = f"{package} {version or 'is not installed'}; the others have {usual or 'none'}"
+    if package == "python":
+        return fact, f"Start it with Python {usual}."
+    if package == "distrain" and usual:
+        return fact, "Install that one there, of the same checkout or wheel, and start it again."
+    if not usual:
+        return fact, f"pip uninstall {package}, or install it everywhere."
+    return fact, f"pip install '{package}=={usual}' there, and start it again."
+
+
+def judge_clocks(seen: ClusterSeen) -> Iterator[Finding]:
+    """Clocks that are surely more than `LARGEST_OFFSET_S` from the scheduler's."""
+    scheduler = ProcessPlace(ProcessRole.SCHEDULER, seen.scheduler)
+    reference = seen.clocks.get(scheduler)
+    if reference is None:
+        return
+    offsets = {
+        place: Clock(clock.earliest_s - reference.latest_s, clock.latest_s - reference.earliest_s)
+        for place, clock in seen.clocks.items()
+        if place != scheduler
+    }
+    off = {
+        place: offset
+        for place, offset in offsets.items()
+        if offset.earliest_s > LARGEST_OFFSET_S or offset.latest_s < -LARGEST_OFFSET_S
+    }
+    mend = "Have a time service keep it there: `timedatectl set-ntp true`, or chrony."
+    if len(off) > 1 and len(off) == len(offsets):
+        fact = f"its clock differs from all others, by {_offset(next(iter(off.values())))}"
+        yield mistake("clock", (scheduler,), fact, mend)
+        return
+    for place, offset in sorted(off.items()):
+        yield mistake("clock", (place,), f"its clock is {_offset(offset)} the scheduler's", mend)
+
+
+def _offset(offset: Clock) -> str:
+    middle_s = (offset.earliest_s + offset.latest_s) / 2
+    bound_s = (offset.latest_s - offset.earliest_s) / 2
+    return f"{abs(middle_s):.1f} s (± {bound_s:.2f} s) {'ahead of' if middle_s > 0 else 'behind'}"
+
+
+def judge_folders(seen: ClusterSeen) -> Iterator[Finding]:
+    writers = {p: f for p, f in seen.folders.items() if not f.trouble}
+    for trouble, places in by_value({p: f.trouble for p, f in seen.folders.items()}).items():
+        if trouble:
+            user = seen.facts[places[0]].user if places[0] in seen.facts else "its user"
+            fact = f"cannot write to {seen.run_root}: {trouble}"
+            mend = f"Mount the shared filesystem there, and let {user} write to {seen.run_root}."
+            yield _of_workers("run root", places, fact, mend)
+    yield from _apart(seen, writers)
+    for place, folder in sorted(writers.items()):
+        if folder.free_bytes < LITTLE_DISK_BYTES:
+            tell = mistake if folder.free_bytes < NO_DISK_BYTES else warning
+            fact = f"{byte_size(folder.free_bytes)} are free in {seen.run_root}"
+            mend = "Remove old runs and checkpoints, or take a larger filesystem."
+            yield tell("free space", (place,), fact, mend)
+            break  # of one filesystem, told once
+
+
+def _apart(seen: ClusterSeen, writers: Mapping[ProcessPlace, FolderSeen]) -> Iterator[Finding]:
+    """Places with another folder at that path than most."""
+    left = set(writers)
+    groups: list[set[ProcessPlace]] = []
+    while left:
+        first = min(left)
+        group = {p for p in left if p not in writers[first].missing}
+        group = {p for p in group if first not in writers[p].missing} | {first}
+        groups.append(group)
+        left -= group
+    groups.sort(key=lambda group: (-len(group), min(group)))
+    for group in groups[1:]:
+        places = tuple(sorted(group))
+        here = writers[places[0]].filesystem or "unknown"
+        usual = writers[min(groups[0])].filesystem or "unknown"
+        fact = (
+            f"{seen.run_root} is another folder than on most others: on {here} here, {usual} there"
+        )
+        mend = f"Mount the same filesystem at {seen.run_root}, and start the worker again."
+        yield _of_workers("run root", places, fact, mend)
+
+
+def _of_workers(check: str, places: tuple[ProcessPlace, ...], fact: str, mend: str) -> Finding:
+    # `distrain train` writes there too, but not where the service does, or for `--run-root` alone.
+    only_client = all(place.role is ProcessRole.CLIENT for place in places)
+    return (warning if only_client else mistake)(check, places, fact, mend)
+
+
+def judge_data(seen: ClusterSeen) -> Iterator[Finding]:
+    for trouble, places in by_value({p: d.trouble for p, d in seen.data.items()}).items():
+        if trouble:
+            mend = f"Mount it there, or give the workers credentials for {seen.data_path}."
+            yield _of_workers("data", places, f"cannot list {seen.data_path}: {trouble}", mend)
+    read = {place: data for place, data in seen.data.items() if not data.trouble}
+    groups = by_value({place: data.digest for place, data in read.items()})
+    usual = next(iter(groups.values()), ())
+    for places in list(groups.values())[1:]:
+        fact = (
+            f"{seen.data_path} has {_files(read[places[0]])}; others see {_files(read[usual[0]])}"
+        )
+        mend = "Put the data on a filesystem that all workers share, at the same path."
+        yield _of_workers("data", places, fact, mend)
+
+
+def _files(data: DataSeen) -> str:
+    return f"{data.num_files} files of {byte_size(data.size_bytes)} ({data.digest})"

@@ -1,0 +1,175 @@
+"""Verdicts on who reaches whom, and by which interface. Pure."""
+
+import ipaddress
+from collections.abc import Iterator
+
+from distrain.diagnostics.doctor.facts import (
+    ClusterSeen,
+    Finding,
+    Link,
+    ProcessFacts,
+    ProcessPlace,
+    ProcessRole,
+    mistake,
+    warning,
+)
+
+LITTLE_PORTS = 1000
+_SETTINGS = "docs/security.md, Settings for a firewall"
+
+
+def judge_answers(seen: ClusterSeen) -> Iterator[Finding]:
+    for place, why in sorted(seen.silent.items()):
+        mend = "Look at its log; is it stopped, swapping, or of another version of distrain?"
+        yield mistake("no answer", (place,), why, mend)
+    if not any(place.role is ProcessRole.WORKER for place in (*seen.facts, *seen.silent)):
+        scheduler = ProcessPlace(ProcessRole.SCHEDULER, seen.scheduler)
+        mend = f"Start some: dask worker {seen.scheduler}"
+        yield mistake("workers", (scheduler,), "the cluster has no workers", mend)
+
+
+def judge_interfaces(seen: ClusterSeen) -> Iterator[Finding]:
+    """Interfaces that ranks cannot use, and addresses that lead nowhere else."""
+    for place, facts in sorted(seen.of(ProcessRole.WORKER).items()):
+        if facts.interface_trouble:
+            listed = ", ".join(
+                f"{name} ({', '.join(addresses) or 'no address'})"
+                for name, addresses in facts.interfaces.items()
+            )
+            fact = f"{facts.interface_trouble}; {facts.hostname} has {listed}"
+            mend = "Set DISTRAIN_INTERFACE to one of them for that worker, or unset it."
+            yield mistake("interface", (place,), fact, mend)
+    cluster = seen.of(ProcessRole.WORKER, ProcessRole.SCHEDULER)
+    if len({facts.network for facts in cluster.values()}) < 2:
+        return  # one machine may talk to itself
+    for place, facts in sorted(cluster.items()):
+        yield from _loopback(place, facts)
+
+
+def _loopback(place: ProcessPlace, facts: ProcessFacts) -> Iterator[Finding]:
+    if _is_loopback(facts.host):
+        fact = f"its address is {facts.host}, where no other host reaches it"
+        mend = "Start it with `--host` and the address of its network."
+        yield mistake("address", (place,), fact, mend)
+    elif _is_loopback(facts.rank_address):
+        fact = f"its ranks would listen at {facts.rank_address} ({facts.interface})"
+        mend = "Set DISTRAIN_INTERFACE there to the interface of its network."
+        yield mistake("interface", (place,), fact, mend)
+    addresses = facts.name_addresses
+    if addresses and all(_is_loopback(address) for address in addresses):
+        fact = f"its host name {facts.hostname} resolves to {', '.join(addresses)}"
+        mend = (
+            f"Give {facts.hostname} its real address in /etc/hosts, in place of {addresses[0]}: a "
+            "program that asks for it would offer others an address that leads back to them."
+        )
+        yield warning("host name", (place,), fact, mend)
+
+
+def _is_loopback(address: str) -> bool:
+    try:
+        return ipaddress.ip_address(address).is_loopback
+    except ValueError:
+        return address == "localhost"
+
+
+def judge_links(seen: ClusterSeen) -> Iterator[Finding]:
+    """Connections that failed, or did not carry a large text."""
+    for place, why in sorted(seen.deaf.items()):
+        if place.role is ProcessRole.SCHEDULER:
+            mend = f"Widen DISTRAIN_RENDEZVOUS_PORTS, or free one of them ({_SETTINGS})."
+            yield mistake("rendezvous", (place,), f"no store could listen: {why}", mend)
+        elif not seen.facts[place].interface_trouble:
+            mend = "Set DISTRAIN_INTERFACE there to an interface with an address."
+            yield mistake("interface", (place,), f"its ranks could not listen: {why}", mend)
+    yield from _rendezvous(seen)
+    between = [link for link in seen.links if not link.rendezvous]
+    alone = {place for place in {link.target for link in between} if _alone(place, between)}
+    for place in sorted(alone):
+        yield _unreachable(seen, place, [link for link in between if link.target == place])
+    for link in between:
+        if link.trouble and link.target not in alone:
+            yield _pair(link)
+
+
+def _rendezvous(seen: ClusterSeen) -> Iterator[Finding]:
+    failed: dict[tuple[ProcessPlace, str], list[str]] = {}
+    for link in seen.links:
+        if link.rendezvous and link.trouble:
+            failed.setdefault((link.source, link.trouble), []).append(link.address)
+    for (source, trouble), addresses in sorted(failed.items()):
+        places = (source, ProcessPlace(ProcessRole.SCHEDULER, seen.scheduler))
+        fact = f"{source} cannot reach the scheduler's rendezvous at {', '.join(addresses)}"
+        ranges = [f.rendezvous_ports for f in seen.of(ProcessRole.SCHEDULER).values()]
+        ports = ranges[0] if ranges and ranges[0] else ""
+        mend = (
+            f"Open TCP ports {ports} of the scheduler's host to the workers."
+            if ports
+            else "Set DISTRAIN_RENDEZVOUS_PORTS for the scheduler, and open those ports to workers"
+        )
+        yield mistake("rendezvous", places, f"{fact}: {trouble}", f"{mend} ({_SETTINGS})")
+
+
+def _alone(place: ProcessPlace, links: list[Link]) -> bool:
+    """Whether two others or more tried to reach a place, and none did."""
+    tried = [link for link in links if link.target == place]
+    others_reach = any(not link.trouble for link in links if link.target != place)
+    return len(tried) > 1 and others_reach and all(link.trouble for link in tried)
+
+
+def _unreachable(seen: ClusterSeen, place: ProcessPlace, links: list[Link]) -> Finding:
+    facts = seen.facts[place]
+    troubles = ", ".join(sorted({link.trouble for link in links}))
+    where = f"{facts.rank_address} ({facts.interface or 'no interface'})"
+    fact = f"none of {len(links)} other hosts reaches its ranks' address {where}: {troubles}"
+    if facts.asked_interface:
+        own = [name for name, addresses in facts.interfaces.items() if facts.host in addresses]
+        mend = (
+            f"DISTRAIN_INTERFACE={facts.asked_interface} is set there: is that the network of the "
+            f"others? The worker's own address, {facts.host}, is on {', '.join(own) or 'none'}."
+        )
+    else:
+        mend = _open_ports(facts)
+    return mistake("connections", (place,), fact, mend)
+
+
+def _pair(link: Link) -> Finding:
+    fact = f"{link.source} cannot reach {link.target} at {link.address}: {link.trouble}"
+    if "did not get through" in link.trouble:
+        mend = (
+            "Small packets pass and large ones are lost: set the same MTU on all interfaces on the "
+            "way (`ip link`; a tunnel or VLAN needs room), or let ICMP `packet too big` through."
+        )
+    else:
+        mend = _open_ports(None)
+    return mistake("connections", (link.source, link.target), fact, mend)
+
+
+def _open_ports(facts: ProcessFacts | None) -> str:
+    first_last = facts.port_range if facts else []
+    ports = "-".join(map(str, first_last)) or "of net.ipv4.ip_local_port_range"
+    return f"Open TCP ports {ports} between the workers' hosts ({_SETTINGS})."
+
+
+def judge_ports(seen: ClusterSeen) -> Iterator[Finding]:
+    for place, facts in sorted(seen.of(ProcessRole.WORKER, ProcessRole.SCHEDULER).items()):
+        if len(facts.port_range) != 2:
+            continue
+        first, last = facts.port_range
+        if last - first + 1 < LITTLE_PORTS:
+            fact = f"net.ipv4.ip_local_port_range gives {last - first + 1} ports, {first}-{last}"
+            mend = f"Each rank takes several for each peer; give it {LITTLE_PORTS} or more."
+            yield warning("ports", (place,), fact, mend)
+        if place.role is ProcessRole.SCHEDULER and _overlap(facts.rendezvous_ports, first, last):
+            fact = f"DISTRAIN_RENDEZVOUS_PORTS={facts.rendezvous_ports} lies within {first}-{last}"
+            mend = (
+                "The kernel gives those to any program that asks: take a range outside of "
+                "net.ipv4.ip_local_port_range."
+            )
+            yield warning("ports", (place,), fact, mend)
+
+
+def _overlap(ports: str, first: int, last: int) -> bool:
+    ends = ports.split("-")
+    if len(ends) != 2 or not all(map(str.isdigit, ends)):
+        return False
+    return first <= int(ends[1]) and int(ends[0]) <= last

@@ -1,0 +1,336 @@
+"""What a process of the cluster finds out about itself and its machine.
+
+These functions run on workers and on the scheduler. They answer with JSON values, block no event
+loop, and end by themselves: a filesystem that hangs holds up a thread, not the process. None makes
+a CUDA context.
+
+Whether a folder is the same one everywhere is seen by files that each process leaves there. They
+are opened by names that nobody has looked for before: a listing of a network filesystem may be half
+a minute old, and so may be the news that a name does not exist.
+"""
+
+import asyncio
+import contextlib
+import getpass
+import hashlib
+import os
+import platform
+import re
+import resource
+import socket
+import subprocess
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from distrain.diagnostics.doctor.facts import DataSeen, GpuFacts, ProcessFacts
+from distrain.errors import ClusterError, DistrainError
+from distrain.storage.inputs import list_inputs
+from distrain.storage.unfinished import boot_id
+from distrain.version import build, package_version
+from distrain.workers.local import check_shared_memory
+from distrain.workers.serve_slurm import INTERFACE_VARIABLE
+
+PACKAGES = ("torch", "dask", "distributed", "pyarrow", "numpy")
+
+
+async def look(host: str) -> dict[str, Any]:
+    """The `ProcessFacts` of this process, whose Dask address is at `host`."""
+    facts = await in_thread(lambda: facts_of_here(host))
+    return asdict(facts)
+
+
+def clock() -> float:
+    """This machine's clock, in seconds since 1970."""
+    return time.time()
+
+
+async def in_thread(work: Callable[[], Any]) -> Any:
+    """Do blocking work beside the event loop, in a thread that keeps no process from its end."""
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[Any] = loop.create_future()
+
+    def finish(result: Any, error: Exception | None) -> None:
+        if not done.cancelled():
+            done.set_exception(error) if error else done.set_result(result)
+
+    def run() -> None:
+        result, error = None, None
+        try:
+            result = work()
+        except Exception as found:
+            error = found
+        with contextlib.suppress(RuntimeError):  # the loop has been closed meanwhile
+            loop.call_soon_threadsafe(finish, result, error)
+
+    threading.Thread(target=run, name="distrain-doctor", daemon=True).start()
+    return await done
+
+
+def facts_of_here(host: str) -> ProcessFacts:
+    memory = psutil.virtual_memory()
+    gpus = look_at_gpus()
+    return ProcessFacts(
+        hostname=socket.gethostname(),
+        network=_network(),
+        user=_user(),
+        python=platform.python_version(),
+        versions={
+            "distrain": build(),
+            **{package: package_version(package) for package in PACKAGES},
+        },
+        torch_cuda=_torch_cuda(),
+        host=host,
+        **_interface(host),
+        name_addresses=_own_name(),
+        **_shared_memory(),
+        memory_bytes=memory.total,
+        available_bytes=memory.available,
+        open_files=_limit(resource.RLIMIT_NOFILE),
+        locked_bytes=_limit(resource.RLIMIT_MEMLOCK),
+        port_range=_port_range(),
+        gpus=gpus.gpus,
+        driver=gpus.driver,
+        cuda_driver=gpus.cuda,
+        visible_devices=os.environ.get("CUDA_VISIBLE_DEVICES"),
+        infiniband=_names(Path("/sys/class/infiniband")),
+        rendezvous_ports=os.environ.get("DISTRAIN_RENDEZVOUS_PORTS", ""),
+        asked_interface=os.environ.get(INTERFACE_VARIABLE, ""),
+    )
+
+
+def _network() -> str:
+    # Containers and network namespaces of one machine are hosts of their own to each other.
+    with contextlib.suppress(OSError):
+        return f"{boot_id().strip()} {os.readlink('/proc/self/ns/net')}"
+    return socket.gethostname()
+
+
+def _user() -> str:
+    try:
+        return f"{getpass.getuser()} ({os.getuid()})"
+    except (KeyError, OSError):  # a container's user without a name
+        return str(os.getuid())
+
+
+def _torch_cuda() -> str:
+    # torch itself would take seconds, and memory of the worker.
+    spec = find_spec("torch")
+    if spec is None or spec.origin is None:
+        return ""
+    with contextlib.suppress(OSError):
+        text = Path(spec.origin).with_name("version.py").read_text()
+        match = re.search(r"^cuda\b[^=]*=\s*['\"]([\d.]+)['\"]", text, re.M)
+        return match[1] if match else ""
+    return ""
+
+
+def _interface(host: str) -> dict[str, Any]:
+    from distrain.workers.network_interface import choose_interface, ip_addresses
+
+    facts: dict[str, Any] = {"interfaces": ip_addresses()}
+    try:
+        name = os.environ.get("GLOO_SOCKET_IFNAME") or choose_interface(host) or ""
+    except ClusterError as error:
+        return facts | {"interface_trouble": error.message}
+    addresses = facts["interfaces"].get(name.partition(",")[0], [])
+    if name and not addresses:
+        return facts | {"interface": name, "interface_trouble": f"{name} has no IP address here"}
+    # gloo takes the interface's first address, which is one of IPv4 if it has any; without an
+    # interface that of the machine's own name.
+    first = (addresses or _own_name() or [""])[0]
+    return facts | {"interface": name, "rank_address": first}
+
+
+def _own_name() -> list[str]:
+    with contextlib.suppress(OSError):
+        addresses = socket.getaddrinfo(socket.gethostname(), None, type=socket.SOCK_STREAM)
+        return sorted({str(address[0]) for *_, address in addresses})
+    return []
+
+
+def _shared_memory() -> dict[str, Any]:
+    try:
+        stats = check_shared_memory()
+    except DistrainError as error:
+        return {"shm_trouble": error.message}
+    return {"shm_bytes": stats.f_blocks * stats.f_frsize}
+
+
+def _limit(what: int) -> int:
+    soft, _ = resource.getrlimit(what)
+    return -1 if soft == resource.RLIM_INFINITY else soft
+
+
+def _port_range() -> list[int]:
+    with contextlib.suppress(OSError, ValueError):
+        text = Path("/proc/sys/net/ipv4/ip_local_port_range").read_text()
+        return [int(word) for word in text.split()]
+    return []
+
+
+def _names(folder: Path) -> list[str]:
+    with contextlib.suppress(OSError):
+        return sorted(path.name for path in folder.iterdir())
+    return []
+
+
+def listens_at(dask_scheduler: Any = None) -> str:
+    """The host at which the scheduler's comm listens; Dask hands the scheduler in."""
+    from distributed.comm.addressing import get_address_host
+
+    listeners = dask_scheduler.listeners if dask_scheduler is not None else []
+    return get_address_host(listeners[0].listen_address) if listeners else ""
+
+
+ANSWER_S = 10.0
+_QUERY = "uuid,name,memory.total,memory.free,driver_version"
+
+
+@dataclass(frozen=True)
+class GpusSeen:
+    """GPUs in the driver's order, the driver's version, and the newest CUDA that it serves."""
+
+    gpus: list[GpuFacts] = field(default_factory=list)
+    driver: str = ""
+    cuda: str = ""
+
+
+def look_at_gpus() -> GpusSeen:
+    """Ask NVML, or `nvidia-smi` where NVML's module is not installed; nothing without a driver."""
+    with contextlib.suppress(Exception):  # no module, no driver, or one that does not answer it
+        return _ask_nvml()
+    with contextlib.suppress(OSError, subprocess.SubprocessError, ValueError):
+        return _ask_nvidia_smi()
+    return GpusSeen()
+
+
+def _ask_nvml() -> GpusSeen:
+    import pynvml  # type: ignore[import-not-found,unused-ignore]
+
+    pynvml.nvmlInit()
+    try:
+        gpus = []
+        for index in range(pynvml.nvmlDeviceGetCount()):
+            handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+            memory = pynvml.nvmlDeviceGetMemoryInfo(handle)
+            uuid = _text(pynvml.nvmlDeviceGetUUID(handle))
+            name = _text(pynvml.nvmlDeviceGetName(handle))
+            gpus.append(GpuFacts(uuid, name, int(memory.total), int(memory.free)))
+        cuda = pynvml.nvmlSystemGetCudaDriverVersion()
+        driver = _text(pynvml.nvmlSystemGetDriverVersion())
+        return GpusSeen(gpus, driver, f"{cuda // 1000}.{cuda % 1000 // 10}")
+    finally:
+        pynvml.nvmlShutdown()
+
+
+def _ask_nvidia_smi() -> GpusSeen:
+    rows = _run("nvidia-smi", f"--query-gpu={_QUERY}", "--format=csv,noheader,nounits")
+    gpus, driver = read_rows(rows)
+    cuda = re.search(r"CUDA Version:\s*([\d.]+)", _run("nvidia-smi"))
+    return GpusSeen(gpus, driver, cuda[1] if cuda else "")
+
+
+def read_rows(text: str) -> tuple[list[GpuFacts], str]:
+    """The GPUs in the answer of `nvidia-smi`, and the driver's version.
+
+    >>> read_rows("GPU-7f, NVIDIA H100, 81559, 81000, 570.86")[0][0].uuid
+    'GPU-7f'
+    """
+    gpus, driver = [], ""
+    for line in filter(str.strip, text.splitlines()):
+        uuid, name, total, free, driver = (word.strip() for word in line.split(","))
+        gpus.append(GpuFacts(uuid, name, _mebibytes(total), _mebibytes(free)))
+    return gpus, driver
+
+
+def _mebibytes(text: str) -> int:
+    return int(text) * 2**20 if text.isdigit() else 0  # [N/A] where memory is the host's
+
+
+def _run(*words: str) -> str:
+    done = subprocess.run(words, capture_output=True, text=True, timeout=ANSWER_S, check=True)
+    return done.stdout
+
+
+def _text(value: Any) -> str:
+    return value.decode() if isinstance(value, bytes) else str(value)
+
+
+async def leave_file(folder: str, name: str) -> dict[str, Any]:
+    """Write a file whose text is its name; returns the free space and the filesystem."""
+    return dict(await in_thread(lambda: _leave(Path(folder), name)))
+
+
+async def find_files(folder: str, names: list[str]) -> list[str]:
+    """The names whose files are there with their text."""
+    return list(await in_thread(lambda: [name for name in names if _is_there(folder, name)]))
+
+
+async def remove_files(folder: str, names: list[str]) -> None:
+    await in_thread(lambda: _remove([Path(folder, name) for name in names]))
+
+
+async def look_at_data(path: str) -> dict[str, Any]:
+    """The `DataSeen` of a path, folder, glob or URL."""
+    return asdict(await in_thread(lambda: _data(path)))
+
+
+def _leave(folder: Path, name: str) -> dict[str, Any]:
+    seen: dict[str, Any] = {"filesystem": filesystem_of(folder)}
+    try:
+        stats = os.statvfs(folder)
+        seen["free_bytes"] = stats.f_bavail * stats.f_frsize
+        with open(folder / name, "x") as file:
+            file.write(name)
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        seen["trouble"] = error.strerror or str(error)
+        with contextlib.suppress(OSError):  # half a file on a disk that is full
+            (folder / name).unlink(missing_ok=True)
+    return seen
+
+
+def _remove(files: list[Path]) -> None:
+    for file in files:
+        with contextlib.suppress(OSError):
+            file.unlink(missing_ok=True)
+
+
+def _is_there(folder: str, name: str) -> bool:
+    try:
+        return Path(folder, name).read_text() == name
+    except OSError:
+        return False
+
+
+def filesystem_of(folder: Path) -> str:
+    """Type and source of the filesystem that a folder is on, as the kernel lists them."""
+    best, filesystem = -1, ""
+    with contextlib.suppress(OSError):
+        real = os.path.realpath(folder)
+        for line in Path("/proc/self/mountinfo").read_text().splitlines():
+            left, _, right = line.partition(" - ")
+            point = left.split()[4].replace("\\040", " ")
+            inside = real == point or real.startswith(point.rstrip("/") + "/")
+            if inside and len(point) >= best:  # the last of several at one point hides the others
+                kind, source = right.split()[:2]
+                best, filesystem = len(point), f"{kind} {source}"
+    return filesystem
+
+
+def _data(path: str) -> DataSeen:
+    try:
+        files = list_inputs(path)
+    except DistrainError as error:
+        return DataSeen(trouble=error.message)
+    listed = sorted((file.path, file.size_bytes) for file in files)
+    digest = hashlib.sha256(repr(listed).encode()).hexdigest()[:16]
+    return DataSeen("", len(listed), sum(size for _, size in listed), digest)

@@ -1,0 +1,154 @@
+"""A report on a cluster: the verdict on what was seen of it, as text and as JSON. Pure."""
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from distrain.diagnostics.doctor.facts import (
+    ClusterSeen,
+    Finding,
+    ProcessFacts,
+    ProcessPlace,
+    ProcessRole,
+    Severity,
+)
+from distrain.diagnostics.doctor.machine_verdicts import (
+    judge_clocks,
+    judge_data,
+    judge_folders,
+    judge_gpus,
+    judge_limits,
+    judge_memory,
+    judge_versions,
+)
+from distrain.diagnostics.doctor.network_verdicts import (
+    judge_answers,
+    judge_interfaces,
+    judge_links,
+    judge_ports,
+)
+from distrain.formatting import byte_size
+
+CHECKS = (
+    judge_answers,
+    judge_versions,
+    judge_interfaces,
+    judge_links,
+    judge_folders,
+    judge_data,
+    judge_clocks,
+    judge_gpus,
+    judge_memory,
+    judge_limits,
+    judge_ports,
+)
+
+
+def judge(seen: ClusterSeen) -> list[Finding]:
+    """All findings, mistakes first."""
+    findings = [finding for check in CHECKS for finding in check(seen)]
+    return sorted(findings, key=lambda finding: finding.severity is not Severity.MISTAKE)
+
+
+@dataclass(frozen=True)
+class Report:
+    """What was seen of a cluster, and what is wrong with it, mistakes first."""
+
+    seen: ClusterSeen
+    findings: tuple[Finding, ...]
+
+    @property
+    def mistakes(self) -> int:
+        """How many findings keep jobs from running as asked."""
+        return sum(finding.severity is Severity.MISTAKE for finding in self.findings)
+
+
+_MARKS = {Severity.MISTAKE: "FAIL", Severity.WARNING: "note"}
+
+
+def verdict_line(report: Report) -> str:
+    counts = Counter(str(finding.severity) for finding in report.findings)
+    text = ", ".join(_counted(counts[word], word) for word in counts) or "all well"
+    everywhere = {*report.seen.facts, *report.seen.silent}
+    workers = sum(place.role is ProcessRole.WORKER for place in everywhere)
+    return f"cluster: {text} on {_counted(workers, 'worker')}"
+
+
+def report_lines(report: Report) -> Iterator[str]:
+    """The verdict, and each finding with its places, the fact and its mend."""
+    yield verdict_line(report)
+    for finding in report.findings:
+        where = ", ".join(map(str, finding.places))
+        yield f"{_MARKS[finding.severity]}  {finding.check}: {where}"
+        yield f"      {finding.fact}"
+        yield f"   -> {finding.mend}"
+    yield from _not_looked_at(report.seen)
+
+
+def _not_looked_at(seen: ClusterSeen) -> Iterator[str]:
+    if not seen.run_root:
+        yield "not checked: whether all workers share a folder of runs; name it with --run-root"
+    hosts = {facts.network for facts in seen.of(ProcessRole.WORKER).values()}
+    if len(hosts) == 1:
+        yield "not checked: connections between hosts; all workers are on one"
+
+
+HEADINGS = (
+    "process", "host", "python", "distrain", "torch", "interface", "ranks' address",
+    "clock", "/dev/shm", "free memory", "first GPU", "run root on",
+)  # fmt: skip
+
+
+def facts_table(seen: ClusterSeen) -> list[tuple[str, ...]]:
+    return [HEADINGS, *(_row(seen, place, facts) for place, facts in sorted(seen.facts.items()))]
+
+
+def _row(seen: ClusterSeen, place: ProcessPlace, facts: ProcessFacts) -> tuple[str, ...]:
+    is_worker = place.role is ProcessRole.WORKER
+    clock, folder = seen.clocks.get(place), seen.folders.get(place)
+    offset_s = None if clock is None else (clock.earliest_s + clock.latest_s) / 2
+    return (
+        place.name or place.address if is_worker else str(place.role),
+        facts.hostname,
+        facts.python,
+        facts.versions.get("distrain", ""),
+        facts.versions.get("torch", ""),
+        facts.interface if is_worker else "",
+        facts.rank_address if is_worker else "",
+        "-" if offset_s is None else f"{offset_s:+.2f} s",
+        byte_size(facts.shm_bytes),
+        byte_size(facts.available_bytes),
+        facts.first_gpu or "-",
+        folder.filesystem if folder else "-",
+    )
+
+
+def _counted(number: int, word: str) -> str:
+    return f"{number} {word}" + ("" if number == 1 else "s")
+
+
+def report_json(report: Report) -> dict[str, Any]:
+    seen = report.seen
+    warnings = len(report.findings) - report.mistakes
+    return {
+        "scheduler": seen.scheduler,
+        "mistakes": report.mistakes,
+        "warnings": warnings,
+        "findings": [asdict(finding) for finding in report.findings],
+        "processes": [
+            {
+                **asdict(place),
+                "facts": asdict(facts),
+                "clock": _asdict(seen.clocks.get(place)),
+                "run_root": _asdict(seen.folders.get(place)),
+                "data": _asdict(seen.data.get(place)),
+            }
+            for place, facts in sorted(seen.facts.items())
+        ],
+        "connections": [asdict(link) for link in seen.links],
+    }
+
+
+def _asdict(value: Any) -> dict[str, Any] | None:
+    return None if value is None else asdict(value)

@@ -1,0 +1,339 @@
+"""Everything that a rank may report, as frozen dataclasses that travel as JSON.
+
+A rank writes events; its supervisor adds the job and the attempt; the coordinator merges them.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, ClassVar, get_args
+
+PHASES = (
+    "data_wait",
+    "copy",
+    "forward_backward",
+    "exchange",
+    "optimizer",
+    "evaluate",
+    "checkpoint",
+    "save",
+    "other",
+)
+"""Where a rank's wall time goes; the phases of a report sum to its elapsed time."""
+
+STEP_BOUNDS_S = (
+    0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0,
+)  # fmt: skip
+"""Steps are counted by their wall time, in seconds: up to each of these, and longer."""
+
+KEEP_S = 30.0
+"""How long a checkpoint waits until the reports before it are kept; then it is given up."""
+
+
+@dataclass(frozen=True)
+class _OfRank:
+    rank: int
+
+
+@dataclass(frozen=True)
+class RankStarted(_OfRank):
+    """The rank's process lives and is about to join its gang."""
+
+    kind: ClassVar[str] = "rank_started"
+    pid: int
+    host: str
+    device: str  # as torch names it, such as `cuda:0`
+    hardware: str = ""  # the device's own name, such as its CPU's model
+
+
+@dataclass(frozen=True)
+class TrainingStarted(_OfRank):
+    """Model and data are ready and all ranks have met."""
+
+    kind: ClassVar[str] = "training_started"
+    num_steps: int  # steps this job will take in all
+    rows_per_epoch: int  # rows of one epoch over all ranks
+    total_rows: int  # rows of the whole job over all ranks
+    parameters: int  # trainable values, embeddings included
+    reader: str = ""  # who reads row groups, and why it was chosen
+    first_step: int = 0  # steps that a checkpoint brought along; 0 without one
+    rows_before: int = 0  # rows that were trained in these steps, over all ranks
+    elapsed_before_s: float = 0.0  # wall time that they took
+    # of these rows, this rank's in the report window that the checkpoint left open: the next
+    # report's metrics hold them again
+    open_rows: int = 0
+    checkpoint: str | None = None  # the checkpoint that the training goes on from
+    open_steps: int = 0  # steps of that window; all before them have been reported
+    scored: bool = False  # whether a validation after `first_step` has been reported
+
+
+@dataclass(frozen=True)
+class Heartbeat(_OfRank):
+    """What a running rank does; a thread of its own sends it."""
+
+    kind: ClassVar[str] = "heartbeat"
+    step: int  # steps begun since the start of the job
+    # A number that grows with every step, validation batch and saved piece. Ranks in the same place
+    # of the same program have the same number
+    progress: int
+    doing: str  # what the training thread does: a phase of `PHASES`, or `setup`
+    # what it waits for: `peers` in a collective operation, `reader` for rows, `storage` for files
+    # that cannot be read now and are tried again; "" while it works
+    waiting_for: str = ""
+
+
+@dataclass(frozen=True)
+class CheckpointSaved(_OfRank):
+    """A checkpoint is whole; rank 0 reports it."""
+
+    kind: ClassVar[str] = "checkpoint_saved"
+    step: int  # steps that it holds
+    path: str  # where it is: a folder or URL
+    size_bytes: int  # its size, over all ranks
+    stood_still_s: float  # how long training stood still for it, on rank 0
+    write_s: float  # how long it took to write, from the first byte to the manifest
+    auc: float | None = None  # of the validation rows at this step, if they were scored
+
+
+@dataclass(frozen=True)
+class CheckpointTrouble(_OfRank):
+    """A checkpoint could not be written, or is damaged and left aside; training goes on."""
+
+    kind: ClassVar[str] = "checkpoint_trouble"
+    message: str  # what happened to which checkpoint, for people
+    # steps that a checkpoint would have held that was not written; null for other trouble
+    step: int | None = None
+
+
+@dataclass(frozen=True)
+class KeepingTrouble(_OfRank):
+    """The supervisor could not keep reports beside the logs; training goes on."""
+
+    kind: ClassVar[str] = "keeping_trouble"
+    message: str  # how many reports, and why, for people
+
+
+@dataclass(frozen=True)
+class ReportsAwaited(_OfRank):
+    """A checkpoint waits until the supervisor, to whom this goes, has kept earlier reports."""
+
+    kind: ClassVar[str] = "reports_awaited"
+    number: int  # the rank's number of this event, from 1; the answer names it
+
+
+@dataclass(frozen=True)
+class StopNoticed(_OfRank):
+    """A signal, not from the coordinator, asked the rank's process to end."""
+
+    kind: ClassVar[str] = "stop_noticed"
+    signal: str  # its name
+
+
+@dataclass(frozen=True)
+class RankStopped(_OfRank):
+    """The rank stopped in order, as it was asked to; its process will end."""
+
+    kind: ClassVar[str] = "rank_stopped"
+    step: int  # steps taken since the start of the job
+    saved: bool  # whether a checkpoint holds them all
+
+
+@dataclass(frozen=True)
+class StacksTaken(_OfRank):
+    """What a rank's process was doing when nothing moved, as its supervisor saw it."""
+
+    kind: ClassVar[str] = "stacks_taken"
+    # the kernel's letter and word, such as `T (stopped)`; `gone` if it has ended
+    process_state: str
+    stacks: str  # the Python stacks of its threads; "" if the process could not write them
+
+
+@dataclass(frozen=True)
+class StepsDone(_OfRank):
+    """Some steps, since the last such report."""
+
+    kind: ClassVar[str] = "steps_done"
+    epoch: int  # the epoch of the last step, from 0
+    step: int  # steps taken since the start of the job
+    elapsed_s: float  # wall time since training started on this rank
+    seconds: Mapping[str, float]  # this window's wall time by phase (`PHASES`)
+    # A `BinaryMetrics` state as JSON, or a `TargetMetrics` state of several targets or of another
+    # kind: this rank's rows, scored before their update
+    metrics: Mapping[str, Any]
+    lr: float  # learning rate of the last step
+    # what the rank's loader did in this window: `LoaderStats` by field, and their mean queue depth
+    loader: Mapping[str, float] = field(default_factory=dict)
+    # what the rank looked up and sent in this window: `ExchangeStats` by field, the unique ratio,
+    # and the bytes sent per step
+    exchange: Mapping[str, float] = field(default_factory=dict)
+    # the GPU's time by phase, of what it finished in this window; empty on the CPU
+    device_seconds: Mapping[str, float] = field(default_factory=dict)
+    # the steps that this process took in this window, counted by their wall time: up to each of
+    # `STEP_BOUNDS_S`, and longer. Validation, checkpoints and waits between steps are no part of
+    # it; on a GPU it is the host's time
+    step_counts: Sequence[int] = ()
+    # what the process holds now: `host_bytes` and, on a GPU, `device_bytes` of its tensors
+    memory: Mapping[str, int] = field(default_factory=dict)
+    windows: int = 1  # how many reports of the rank it stands for: above 1 where they were joined
+
+
+@dataclass(frozen=True)
+class EvaluationDone(_OfRank):
+    """This rank's share of the validation rows was scored."""
+
+    kind: ClassVar[str] = "evaluation_done"
+    epoch: int
+    step: int  # steps taken when it was scored
+    elapsed_s: float
+    metrics: Mapping[str, Any]  # A state as that of `StepsDone.metrics`
+    # of the rows of all ranks, from their scores, where the bins of `metrics` are too wide; `None`
+    # where they serve
+    auc: float | None = None
+    auc_bound: float | None = None  # the true AUC lies within +- this of `auc`; 0: it is exact
+    # the metrics of `evaluate.metrics` by name, of the rows of all ranks
+    own: Mapping[str, float | None] = field(default_factory=dict)
+    # the same two, `auc` and `auc_bound`, of further binary targets by name; absent if empty
+    target_aucs: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    # the window of the training rows that was scored, before it was trained; absent for the
+    # validation rows
+    window: str = ""
+    # of all windows that were scored so, of all ranks' rows: how many `windows` and `rows`, `auc`,
+    # `auc_bound`, `log_loss`, `normalised_entropy`, `calibration`; absent for the validation rows
+    progressive: Mapping[str, float | None] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class StoppedEarly(_OfRank):
+    """Training ends early: validations no longer get better; rank 0 reports it."""
+
+    kind: ClassVar[str] = "stopped_early"
+    step: int  # steps taken
+    rows: int  # rows that were trained in them, over all ranks
+    metric: str  # what validations are judged by
+    best_step: int | None  # steps that had been taken at the best one
+    best_value: float | None  # the metric there
+    waited: int  # validations since the last improvement
+
+
+@dataclass(frozen=True)
+class WeightsTaken(_OfRank):
+    """A new run begins with the weights of another; rank 0 reports it."""
+
+    kind: ClassVar[str] = "weights_taken"
+    path: str  # the saved model or checkpoint with these weights
+    step: int | None  # steps of training that they had; `None` if it does not say
+    # of each embedding table, by its name: its `columns`, `by` (how its rows were found: `id`,
+    # `value` or `fresh`), and how many rows were `matched`, are `fresh`, and were `dropped`
+    tables: Mapping[str, Mapping[str, Any]]
+    dense: int  # dense tensors that were taken
+    left: Sequence[str] = ()  # in words, what did not fit and keeps its initial values
+    state: str = ""  # `all` if optimizers got their state as well; else absent
+
+
+@dataclass(frozen=True)
+class ModelSaved(_OfRank):
+    """Rank 0 wrote the model."""
+
+    kind: ClassVar[str] = "model_saved"
+    path: str  # its folder
+    # steps of training that it has had: those of the best validation, if that is kept
+    step: int | None = None
+
+
+@dataclass(frozen=True)
+class RankFinished(_OfRank):
+    """The rank did all its work; how its process then ends does not matter."""
+
+    kind: ClassVar[str] = "rank_finished"
+    steps: int  # steps taken
+    rows: int  # rows this rank trained, each counted once per epoch
+    elapsed_s: float  # wall time of training
+    seconds: Mapping[str, float]  # wall time by phase, summing to `elapsed_s`
+    setup_s: float = 0.0  # wall time before training: opening the data and building the model
+    # what the rank's loader did in all, like `StepsDone.loader`
+    loader: Mapping[str, float] = field(default_factory=dict)
+    # what the rank looked up and sent in all, like `StepsDone.exchange`
+    exchange: Mapping[str, float] = field(default_factory=dict)
+    # the GPU's time by phase; empty on the CPU
+    device_seconds: Mapping[str, float] = field(default_factory=dict)
+    # `host_bytes`, the most that the rank's process ever held, and `device_bytes`, the most that
+    # its tensors on the GPU ever took (0 on the CPU)
+    peak_memory: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class RankFailed(_OfRank):
+    """The rank says why it cannot go on."""
+
+    kind: ClassVar[str] = "rank_failed"
+    reason: str  # one of `distrain.jobs.reasons.Reason`
+    message: str  # what failed, where, and a hint, for people
+    # the step at which a loss was not finite, from 1; `None` for other reasons
+    step: int | None = None
+    traceback: str | None = None  # python's, if it helps
+
+
+@dataclass(frozen=True)
+class RankExited(_OfRank):
+    """The rank's process ended, as its supervisor saw it."""
+
+    kind: ClassVar[str] = "rank_exited"
+    exit_code: int  # as the operating system gave it; negative: the number of a signal
+    stopped: bool  # whether the supervisor had asked it to stop
+    log_tail: str = ""  # the last lines that the process printed
+
+
+Event = (
+    RankStarted
+    | TrainingStarted
+    | Heartbeat
+    | StepsDone
+    | EvaluationDone
+    | CheckpointSaved
+    | CheckpointTrouble
+    | StoppedEarly
+    | WeightsTaken
+    | KeepingTrouble
+    | ReportsAwaited
+    | ModelSaved
+    | StopNoticed
+    | RankStopped
+    | StacksTaken
+    | RankFinished
+    | RankFailed
+    | RankExited
+)
+
+EVENT_TYPES: dict[str, type[Event]] = {cls.kind: cls for cls in get_args(Event)}
+
+
+_ABSENT_IF_EMPTY = ("target_aucs", "window", "progressive", "state")
+"""Fields that jobs with one target and no windows do not tell, as before there were any."""
+
+
+def to_json(event: Event) -> dict[str, Any]:
+    """An event as JSON values.
+
+    >>> to_json(ModelSaved(rank=0, path="runs/a/model"))
+    {'kind': 'model_saved', 'rank': 0, 'path': 'runs/a/model', 'step': None}
+    """
+    fields = asdict(event)
+    for name in _ABSENT_IF_EMPTY:
+        if not fields.get(name, True):
+            del fields[name]
+    return {"kind": event.kind, **fields}
+
+
+def from_json(document: Mapping[str, Any]) -> Event:
+    """The inverse of `to_json`.
+
+    Raises:
+        ValueError: The kind is unknown or a field is missing.
+    """
+    fields = dict(document)
+    kind = fields.pop("kind", None)
+    if not isinstance(kind, str) or kind not in EVENT_TYPES:
+        raise ValueError(f"unknown event kind {kind!r}; known: {', '.join(EVENT_TYPES)}")
+    try:
+        return EVENT_TYPES[kind](**fields)
+    except TypeError as error:
+        raise ValueError(f"not a {kind} event: {error}") from None

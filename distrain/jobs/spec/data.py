@@ -1,0 +1,256 @@
+"""The section `data`: where the rows are, and the readers of row groups and what each can do.
+
+Field descriptions are what `docs/spec.md` and the published JSON Schema show.
+"""
+
+import math
+import re
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, WrapValidator, field_validator, model_validator
+
+from distrain.errors import SpecError
+from distrain.jobs.spec.fields import PositiveInt, Real, Section, Whole, check_url_of
+from distrain.jobs.spec.row_filter import parse_filter
+
+ReaderKind = Literal["arrow", "packed", "cudf"]
+"""What `data.reader` may name: the keys of `READERS`."""
+
+
+@dataclass(frozen=True)
+class ReaderFacts:
+    code: str  # its class, `module:Name`, a `TableReader` of `distrain/loader/reading/reader.py`
+    hint: str = ""  # what to do where it cannot serve a table
+    by_auto: bool = False  # whether `auto` may take it, in the order of the table
+    # why `auto` takes it; null: since those before it cannot serve the table
+    chosen: str | None = None
+    cell_bytes: int = 8  # the most bytes of a decoded value on the host
+    # whether it decodes on the GPU that batches go to, so that no row passes the host
+    on_gpu: bool = False
+    fetches: bool = False  # whether it reads remote files, which it fetches ahead
+    # whether decoders of large row groups stay open between their slices
+    keeps_decoders: bool = False
+    checks_files: bool = False  # whether it refuses changed files by itself
+    is_cached: bool = False  # whether `data.cache_dir` keeps what it decodes
+
+
+READERS: dict[ReaderKind, ReaderFacts] = {
+    "packed": ReaderFacts(
+        "distrain.loader.packed.reader:PackedReader",
+        "`distrain pack` writes files for it; reader 'auto' takes what serves the table.",
+        by_auto=True,
+        chosen="all files are in the fast layout",
+        cell_bytes=4,
+        checks_files=True,
+    ),
+    # It has not run on a GPU yet: only who names it gets it.
+    "cudf": ReaderFacts(
+        "distrain.loader.cudf_reader:CudfReader",
+        "It decodes on the GPU that batches go to; 'auto' takes another one.",
+        on_gpu=True,
+    ),
+    "arrow": ReaderFacts(
+        "distrain.loader.reading.arrow:ArrowReader",
+        by_auto=True,
+        fetches=True,
+        keeps_decoders=True,
+        is_cached=True,
+    ),
+}
+
+RAW_ROWS = ReaderFacts(
+    "distrain.loader.reading.raw_rows:RawReader", cell_bytes=32, fetches=True, keeps_decoders=True
+)
+"""The reader of raw rows, which `data.workflow` asks for."""
+
+ANY_TABLE = READERS["arrow"]
+"""The reader that serves every table."""
+
+
+_UNITS_S = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
+_TIME = re.compile(r"([1-9][0-9]{0,8})([smhdw])")
+
+
+def _number_or_time(value: Any, _: Any) -> Any:
+    """One mistake for a wrong value, where a union would tell of each of its types."""
+    if value is None or (isinstance(value, str) and _TIME.fullmatch(value)):
+        return value
+    if isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < 2**63:
+        return value
+    raise ValueError("a number above 0, or a time such as 30m, 12h, 7d is needed")
+
+
+_OF_PREPARED_ROWS = (
+    *("filter", "negatives", "hive", "windows", "cache_dir", "fill_null_id", "fill_null_value"),
+)
+
+
+class WindowsSpec(Section):
+    """Windows of the training rows, which are trained strictly one after another."""
+
+    by: str = Field(
+        description="What puts windows in order: a column of dates, times or numbers, the key of "
+        "folders named `key=value`, or `file`, by which each file is a window.",
+        min_length=1,
+    )
+    size: Annotated[float | str | None, WrapValidator(_number_or_time)] = Field(
+        None,
+        description="How long a window is: a time, such as `12h` or `7d`, counted from 1970 in "
+        "UTC, or a number; null: each value is a window.",
+    )
+
+    @property
+    def size_ns(self) -> int | None:
+        """The size in nanoseconds; `None` if it is a number, or there is none."""
+        found = _TIME.fullmatch(self.size) if isinstance(self.size, str) else None
+        return int(found[1]) * _UNITS_S[found[2]] * 10**9 if found else None
+
+
+NotNegative = Annotated[Real, Field(ge=0)]
+
+
+class DataSpec(Section):
+    """Where the rows are and how they are read."""
+
+    # The files' fingerprints must be the same, wherever they lie; columns are checked with tables.
+    may_differ = (
+        *("train", "valid", "schema", "reader", "prefetch_batches", "decode_threads"),
+        *("gpu_memory_fraction", "cache_dir", "cache_size", "shuffle_dir", "retry_s"),
+    )
+
+    train: tuple[str, ...] = Field(
+        description="Training parquet: paths, folders, globs or URLs.", min_length=1
+    )
+    valid: tuple[str, ...] = Field((), description="Validation parquet, scored during training.")
+    schema_path: str = Field(
+        "auto",
+        alias="schema",
+        description="A schema file or its folder; `auto` looks beside the training data.",
+    )
+    filter: str | None = Field(
+        None,
+        description="Which rows of `train` and `valid` are used, such as `country == 'de' and age "
+        "> 18`; null uses all.",
+    )
+    negatives: Real = Field(
+        1.0,
+        gt=0,
+        le=1,
+        description="Share of the training rows with label 0 that are kept, the same in every "
+        "epoch; scores are those of a training on all.",
+    )
+    hive: bool = Field(False, description="Whether folders named `key=value` give columns.")
+    workflow: str | None = Field(
+        None,
+        description="The folder of a fitted workflow, as `distrain prep` writes it: `train` and "
+        "`valid` are raw parquet then, which it prepares in the threads that decode.",
+        min_length=1,
+    )
+    reader: Literal["auto", ReaderKind] = Field(
+        "auto", description="Who reads row groups; `auto` says what it chose and why."
+    )
+    gpu_memory_fraction: Real = Field(
+        0.1, gt=0, lt=1, description="Share of a GPU's memory that the cudf reader may pool."
+    )
+    cache_dir: str | None = Field(
+        None, description="A folder on each host's disk that keeps decoded rows; null does without."
+    )
+    cache_size: str = Field("100GB", description="What that folder may grow to.")
+    fill_null_id: Whole | None = Field(
+        None, ge=0, description="What a null id becomes; null refuses them."
+    )
+    fill_null_value: Real | None = Field(
+        None, description="What a null number becomes; null refuses them."
+    )
+    weight: str | None = Field(
+        None,
+        description="A column of the rows' weights, 0 or more: weight 2 counts as the row twice; "
+        "null: the column that the schema tags `weight`, if any.",
+    )
+    class_weight: dict[str, dict[Whole, NotNegative]] = Field(
+        {},
+        description="Factors on the weights of rows by label, for a task or target by name, such "
+        "as `{click: {1: 3.0}}`; 1 for other labels.",
+    )
+    max_list_length: dict[str, PositiveInt] = Field(
+        {},
+        description="How many items of a list column's rows are kept, the first ones; the saved "
+        "model keeps to it. Lists of events are cut by `model.max_length`.",
+    )
+    shuffle: Literal["chunk", "full", "none"] = Field(
+        "chunk",
+        description="`chunk`: parts permuted, rows permuted inside a chunk; `full`: all rows, "
+        "with a rank's whole share of an epoch in memory, or in `shuffle_dir`.",
+    )
+    shuffle_dir: str | None = Field(
+        None,
+        description="A folder on each host's disk where `shuffle: full` keeps each rank's share of "
+        "an epoch while it lasts; null keeps it in memory.",
+    )
+    part_size: str | None = Field(
+        None,
+        description="Row groups of a file up to this size stay together, as one part; null: each "
+        "row group is a part.",
+    )
+    parts_per_chunk: PositiveInt = Field(1, description="Parts that are shuffled together.")
+    windows: WindowsSpec | None = Field(
+        None,
+        description="Cuts the training rows into windows, such as days, which are trained in their "
+        "order; lanes and `shuffle` work inside of a window. Null: all rows are one.",
+    )
+    prefetch_batches: PositiveInt = Field(4, description="Batches prepared ahead of the step.")
+    decode_threads: PositiveInt = Field(1, description="Threads that decode parquet, per rank.")
+    drop_last: bool = Field(False, description="Leave out the last, smaller global batch.")
+    retry_s: Real = Field(
+        300.0,
+        ge=0,
+        description="How long a rank reads again, in seconds, with growing pauses, where the "
+        "storage does not answer; then the attempt ends, and the job restarts from its last "
+        "checkpoint. Choose less than deadlines.collective_s.",
+    )
+
+    @property
+    def logit_shift(self) -> float:
+        """What scores need that were learnt from a share of the negatives."""
+        return math.log(self.negatives)
+
+    @property
+    def needs_gpu(self) -> bool:
+        return self.reader != "auto" and READERS[self.reader].on_gpu
+
+    @model_validator(mode="after")
+    def _raw_rows(self) -> "DataSpec":
+        """Refuse what is decided by prepared values in footers, which raw rows do not have."""
+        defaults = type(self).model_fields
+        others = [n for n in _OF_PREPARED_ROWS if getattr(self, n) != defaults[n].default]
+        if self.workflow is not None and others:
+            raise ValueError(
+                f"{', '.join(others)}: for prepared rows only, and data.workflow is set; prepare "
+                "the rows with `distrain prep`, or leave it out"
+            )
+        return self
+
+    @field_validator("filter")
+    @classmethod
+    def _good_filter(cls, value: str | None) -> str | None:
+        if value is not None:
+            try:
+                parse_filter(value)
+            except SpecError as error:
+                raise ValueError(str(error)) from None
+        return value
+
+    @field_validator("train", "valid", mode="before")
+    @classmethod
+    def _one_or_many(cls, value: object) -> object:
+        if value is None:
+            return ()
+        return (value,) if isinstance(value, str) else value
+
+    @field_validator("train", "valid")
+    @classmethod
+    def _good_urls(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        for url in value:
+            check_url_of(url)
+        return value

@@ -1,0 +1,284 @@
+"""pydantic's errors in the words of a document: path, what is wrong, what is allowed."""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from difflib import get_close_matches
+from itertools import groupby
+from types import NoneType, UnionType
+from typing import Annotated, Any, Union, get_args, get_origin
+
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+from distrain.jobs.spec.fields import FUNCTION
+from distrain.jobs.spec.job import JOB_NAME, JobSpec
+from distrain.jobs.spec.tasks import TASK_NAME
+from distrain.storage.urls import without_secrets
+
+_LIKENESS = 0.7  # of names that are less alike, the nearest misleads
+LONGEST_VALUE = 80
+"""Characters of an offending value that are shown."""
+
+_WHOLE, _NUMBER, _FLAG = "a whole number is needed", "a number is needed", "true or false is needed"
+
+# pydantic speaks of Python's types and their parsing; a job spec knows numbers, lists and mappings.
+_WORDS = {
+    "int_type": _WHOLE,
+    "int_parsing": _WHOLE,
+    "int_from_float": _WHOLE,
+    "int_parsing_size": "a whole number of fewer digits is needed",
+    "float_type": _NUMBER,
+    "float_parsing": _NUMBER,
+    "finite_number": "a finite number is needed",
+    "bool_type": _FLAG,
+    "bool_parsing": _FLAG,
+    "string_type": "a text is needed (in quotes, if it looks like a number)",
+    "tuple_type": "a list is needed",
+}
+_OF_PATTERNS = {
+    JOB_NAME: "1 to 63 letters, digits, dots, hyphens and underscores are needed, the first a "
+    "letter or digit",
+    TASK_NAME: "1 to 63 letters, digits, hyphens and underscores are needed, the first no hyphen",
+    FUNCTION: "package.module:NAME is needed",
+}
+_MAPPINGS = ("dict_type", "model_type", "model_attributes_type")
+
+
+def explain_all(errors: Sequence[Any], root: type[BaseModel] = JobSpec) -> list[str]:
+    """One line for each of pydantic's errors (`ValidationError.errors()`) about a `root`."""
+    told = _of_one_type(errors, root)
+    inner = {item["loc"][:-1] for item in told}
+    # A list whose only item is wrong is, to pydantic, too short as well.
+    kept = [e for e in told if not (e["type"] == "too_short" and e["loc"] in inner)]
+    return [_explain(item, root) for item in kept]
+
+
+def _of_one_type(errors: Iterable[Any], root: type[BaseModel], depth: int = 0) -> list[Any]:
+    """Of pydantic's errors for each type of a union those of the type that comes closest.
+
+    Where a value is of no such type, one error names them all.
+
+    Args:
+        depth: How many unions of each error's place are behind.
+    """
+    found: list[Any] = []
+    for loc, group in groupby(errors, lambda item: _loc_of_union(item["loc"], root, depth)):
+        members = [*group]
+        if loc is None:
+            found += members
+            continue
+        near = [e for e in members if len(e["loc"]) > len(loc) + 1 or not _is_of_type(e)]
+        if near:
+            found += _of_one_type(near, root, depth + 1)
+        else:
+            found.append({**members[0], "loc": loc, "type": "union", "msg": _any_of(members)})
+    return found
+
+
+def _loc_of_union(loc: Sequence[Any], root: type[BaseModel], depth: int) -> tuple[Any, ...] | None:
+    ends = _followed(loc, root)[2][depth:]
+    return tuple(loc[: ends[0]]) if ends else None
+
+
+def _is_of_type(item: Any) -> bool:
+    kind: str = item["type"]
+    return kind == "literal_error" or kind.endswith(("_type", "_parsing"))
+
+
+def _any_of(errors: Sequence[Any]) -> str:
+    """What the errors ask for.
+
+    >>> _any_of([{"type": "bool_type"}, {"type": "literal_error", "ctx": {"expected": "'auto'"}}])
+    "true or false or 'auto' is needed"
+    """
+    words = [
+        item["ctx"]["expected"] if item["type"] == "literal_error" else _words_for(item)
+        for item in errors
+    ]
+    *first, last = (word.partition(" is needed")[0] for word in words)
+    return f"{', '.join(first)} or {last} is needed"
+
+
+def _words_for(item: Any) -> str:
+    if item["type"] in _MAPPINGS:
+        return "a mapping of keys is needed"
+    if item["type"] == "string_pattern_mismatch" and item["ctx"]["pattern"] in _OF_PATTERNS:
+        return _OF_PATTERNS[item["ctx"]["pattern"]]
+    return _WORDS.get(item["type"]) or str(item["msg"]).removeprefix("Value error, ")
+
+
+def _explain(item: Any, root: type[BaseModel]) -> str:
+    keys, place, _ = _followed(item["loc"], root)
+    path = ".".join(_key(part) for part in keys)
+    match item["type"]:
+        case "extra_forbidden":
+            return f"{path}: {_unknown_key(str(item['loc'][-1]), place)}"
+        case "missing":
+            return f"{path}: required, but missing"
+        case "union_tag_not_found":
+            tag, kinds = _kinds_of(place)
+            return f"{path}.{tag}: required, but missing (allowed: {', '.join(kinds)})"
+        case "union_tag_invalid":
+            tag, kinds = _kinds_of(place)
+            what = "model" if keys == ["model"] else tag
+            given = shown(item["input"].get(tag))
+            guess = _guess(str(item["input"].get(tag)), list(kinds))
+            return f"{path}.{tag}: {given} is no {what}{guess} (allowed: {', '.join(kinds)})"
+        case "too_short":
+            return f"{path}: needs at least {item['ctx']['min_length']} item"
+        case "too_long":
+            return f"{path}: has more than {item['ctx']['max_length']} items"
+        case kind if kind in _MAPPINGS:
+            section = place if _kinds_of(place)[1] else _inside(place, keys[-1])
+            message = f"{_words_for(item)}, such as {{{_example(section)}}}"
+        case _:
+            message = _words_for(item)
+    if not keys:
+        return message
+    return f"{path}: {message[0].lower()}{message[1:]}, not {shown(item['input'])}"
+
+
+def _example(section: Any) -> str:
+    """Two keys that may stand in a mapping, with their defaults."""
+    tag, kinds = _kinds_of(section)
+    if kinds:
+        return f"{tag}: {next(iter(kinds))}"
+    if not (isinstance(section, type) and issubclass(section, BaseModel)):
+        return "NAME: VALUE"
+    pairs = [
+        f"{field.alias or name}: {_default(field)}"
+        for name, field in section.model_fields.items()
+        if field.is_required() or isinstance(field.default, str | int | float)
+    ]
+    return ", ".join(pairs[:2])
+
+
+def _default(field: FieldInfo) -> str:
+    return "..." if field.is_required() else json.dumps(field.default).strip('"')
+
+
+def shown(value: object) -> str:
+    """A value on one short line.
+
+    >>> shown({"a": None}), shown(None), len(shown("x" * 1000))
+    ("{'a': None}", 'null', 80)
+    """
+    if value is None:
+        return "null"
+    try:
+        text = without_secrets(repr(value))  # before it is cut, and a secret with it
+    except (ValueError, RecursionError):  # integers of thousands of digits, endless nesting
+        return "something too large to show"
+    return text if len(text) <= LONGEST_VALUE else text[: LONGEST_VALUE - 3] + "..."
+
+
+def _key(part: object) -> str:
+    text = str(part)
+    return text if text and text.isprintable() else repr(text)
+
+
+def _unknown_key(key: str, section: Any) -> str:
+    allowed = _keys_of(section)
+    below = [f"{name}.{key}" for name in allowed if key in _keys_below(_inside(section, name))]
+    guess = _of_other_tools(key, allowed) or _guess(key, allowed)
+    guess = guess or (f"; did you mean {below[0]!r}?" if below else "")
+    return f"unknown key{guess} (allowed: {', '.join(allowed)})"
+
+
+_OTHER_TOOLS = {
+    **dict.fromkeys(("lr", "learning_rate", "eta"), "optimizer.lr"),
+    **dict.fromkeys(("batch_size", "batch"), "global_batch_size"),
+    **dict.fromkeys(("num_epochs", "n_epochs", "max_epochs"), "epochs"),
+}
+"""Fields of `train` by what other tools call them."""
+
+
+def _of_other_tools(key: str, allowed: list[str]) -> str:
+    path = _OTHER_TOOLS.get(key.lower(), "")
+    for name in (path, path.rpartition(".")[2], f"train.{path}"):
+        if path and name.partition(".")[0] in allowed:
+            return f"; did you mean {name!r}?"
+    return ""
+
+
+def _guess(text: str, allowed: list[str]) -> str:
+    near = get_close_matches(text, allowed, n=1, cutoff=_LIKENESS)
+    return f"; did you mean {near[0]!r}?" if near else ""
+
+
+def _keys_below(place: Any) -> set[str]:
+    sections = list(_kinds_of(place)[1].values()) or [place]
+    known = [one for one in sections if isinstance(one, type) and issubclass(one, BaseModel)]
+    return {key for section in known for key in _keys_of(section)}
+
+
+def _followed(loc: Sequence[Any], root: type[BaseModel]) -> tuple[list[Any], Any, list[int]]:
+    """A document's keys to `loc`, what holds the last, and where `loc` has types of a union."""
+    keys: list[Any] = []
+    unions: list[int] = []
+    place: Any = root
+    above: Any = root
+    for depth, part in enumerate(loc):
+        if kinds := _kinds_of(place)[1]:
+            place = kinds[part]
+        elif members := _members(place):
+            unions.append(depth)
+            place = next((one for one in members if str(part).startswith(_name(one))), None)
+            above = place
+        else:
+            keys.append(part)
+            above, place = place, _inside(place, part)
+    return keys, above if not _kinds_of(place)[1] else place, unions
+
+
+def _members(place: Any) -> list[Any]:
+    """The types of a union without a tag."""
+    if get_origin(place) not in (UnionType, Union):
+        return []
+    return [_bare(one) for one in get_args(place) if one is not NoneType]
+
+
+def _name(kind: Any) -> str:
+    return getattr(get_origin(kind) or kind, "__name__", str(kind))
+
+
+def _inside(place: Any, part: Any) -> Any:
+    """The type of what a section, a mapping or a list has at `part`; `None` if unknown."""
+    if isinstance(place, type) and issubclass(place, BaseModel):
+        by_key = {field.alias or name: field for name, field in place.model_fields.items()}
+        return _bare(by_key.get(part) or place.model_fields.get(part))
+    origin, inner = get_origin(place), get_args(place)
+    if origin in (dict, Mapping, tuple, list) and inner:
+        return _bare(inner[1] if origin in (dict, Mapping) else inner[0])
+    return None
+
+
+def _bare(annotation: Any) -> Any:
+    """An annotation without what may be null; unions with a tag stay whole, as `FieldInfo`s."""
+    if isinstance(annotation, FieldInfo):
+        if annotation.discriminator is not None:
+            return annotation
+        return _bare(annotation.annotation)
+    if get_origin(annotation) is Annotated:
+        kind, *extra = get_args(annotation)
+        tagged = [e for e in extra if isinstance(e, FieldInfo) and e.discriminator is not None]
+        return FieldInfo.from_annotation(annotation) if tagged else _bare(kind)
+    members = _members(annotation)
+    return members[0] if len(members) == 1 else annotation
+
+
+def _kinds_of(place: Any) -> tuple[str, dict[str, Any]]:
+    """The key that says which section of a union it is, and the sections by its value."""
+    if not isinstance(place, FieldInfo) or not isinstance(place.discriminator, str):
+        return "", {}
+    tag = place.discriminator
+    union = place.annotation
+    union = get_args(union)[0] if get_origin(union) is Annotated else union
+    members = [
+        arg for arg in get_args(union) if isinstance(arg, type) and issubclass(arg, BaseModel)
+    ]
+    return tag, {value: m for m in members for value in get_args(m.model_fields[tag].annotation)}
+
+
+def _keys_of(section: Any) -> list[str]:
+    return [field.alias or name for name, field in section.model_fields.items()]

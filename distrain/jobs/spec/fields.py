@@ -1,0 +1,80 @@
+"""Types of fields, and the base class of the sections, of a job spec."""
+
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+
+from distrain.errors import DataError
+from distrain.storage.urls import check_url
+
+FUNCTION = r"^[A-Za-z_][A-Za-z0-9_.]*:[A-Za-z_][A-Za-z0-9_]*$"
+"""How a spec names what a module holds."""
+LARGEST = 2**31 - 1
+MOST_LAYERS = 1024
+"""Most layers of one stack: a layer takes some memory before it has any values."""
+
+
+def _no_truth_value(value: object) -> object:
+    """Refuse `True`, which is 1 to Python: `num_ranks: yes` would train on one rank."""
+    if isinstance(value, bool):
+        raise ValueError("a number is needed (YAML reads yes, no, on and off as truth values)")
+    return value
+
+
+Whole = Annotated[int, BeforeValidator(_no_truth_value)]
+Real = Annotated[float, BeforeValidator(_no_truth_value)]
+PositiveInt = Annotated[Whole, Field(gt=0, le=LARGEST)]
+DecayRate = Annotated[Real, Field(ge=0, lt=1)]
+Depth = Annotated[Whole, Field(gt=0, le=MOST_LAYERS)]
+Widths = Annotated[tuple[PositiveInt, ...], Field(max_length=MOST_LAYERS)]
+Dropout = Annotated[Real, Field(ge=0, lt=1)]
+Width = Annotated[PositiveInt, Field(description="Width of every embedding.")]
+WidthOrOwn = Annotated[
+    PositiveInt | None,
+    Field(description="Width of every embedding; null takes each column's own from the schema."),
+]
+HiddenDropout = Annotated[Dropout, Field(description="After each hidden layer.")]
+Pieces = Annotated[
+    int,
+    Field(
+        ge=0,
+        le=256,
+        strict=True,
+        description="Into how many pieces a piecewise linear encoding cuts each continuous column, "
+        "beside its own value; for columns of mean 0 and deviation 1. 0: none.",
+    ),
+]
+Structure = Annotated[
+    Literal["stacked", "parallel"],
+    Field(description="Whether the MLP is above the crosses or beside them."),
+]
+Placement = Literal["replicated", "row_wise", "host_cached"]
+Pooling = Literal["mean", "sum", "sqrtn"]
+
+
+class Section(BaseModel):
+    """A section: frozen, and without unknown keys."""
+
+    # fields that may change when a job goes on from a checkpoint: neither rows nor arithmetic
+    # depend on them
+    may_differ: ClassVar[tuple[str, ...]] = ()
+
+    model_config = ConfigDict(
+        frozen=True,
+        extra="forbid",
+        populate_by_name=True,
+        serialize_by_alias=True,
+        allow_inf_nan=False,
+    )
+
+
+def check_url_of(url: str) -> None:
+    """Check a URL or path in a field.
+
+    Raises:
+        ValueError: It is none; pydantic collects these.
+    """
+    try:
+        check_url(url)
+    except DataError as error:
+        raise ValueError(f"{error.message} ({error.hint})") from None

@@ -1,0 +1,152 @@
+"""A job's training fitted to its table: batch, epochs, optimizer, validations."""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from distrain.jobs.spec.training import FEWEST_STEPS, RETRIEVAL_METRIC, batch_for
+from distrain.schema.column import Tags
+from distrain.schema.schema import Schema
+
+_MANY_STEPS = 4_000
+"""Steps of tables whose rows may come again: early stopping ends most of them sooner."""
+
+_MOST_EPOCHS = 60
+_SEEN_OFTEN = 50
+"""Rows for each id of the largest column from which a second pass does not learn ids by heart."""
+
+_VALIDATIONS = 4
+_JUDGES = {"binary": "log_loss", "regression": "rmse", "multiclass": "log_loss"}
+_ONCE = {"kind": "adagrad", "lr": 0.02}
+_OFTEN = {"kind": "adamw", "lr": 0.001, "weight_decay": 0.1}
+"""The optimizers of rows that come once, and of rows that come often and are learnt by heart."""
+
+_PIECES = 12
+_DROPOUT = 0.2
+_MANY_ROWS = 10_000_000
+"""From here on an average of the weights changes little, and takes memory."""
+
+_OF_KIND: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
+    # It adds up products of embeddings, which large first values drown.
+    "deepfm": {"embeddings": {"init": 0.02}},
+    # The newest event's vector holds all events that matter, since it knows no target.
+    "sasrec": {"model": {"embedding_dim": 32}},
+}
+"""What models want, by section of the spec."""
+
+_OF_RETRIEVAL: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
+    "two_tower": {
+        "model": {
+            "embedding_dim": 64,
+            "tower": [64],
+            "normalize": True,
+            "temperature": 0.1,
+            "log_q": "batch",
+        },
+        "embeddings": {"combiner": "sqrtn"},
+        "train": {"optimizer": {"kind": "adam", "lr": 0.002}},
+    },
+    "sasrec_retrieval": {
+        "model": {"embedding_dim": 64},
+        "embeddings": {"init": 0.035},
+        "train": {"optimizer": {"kind": "adam", "lr": 0.003}},
+    },
+}
+
+_RETRIEVAL_EPOCHS = 10
+_LEAST_CANDIDATES = 1024
+"""The fewest rows of a step of two towers: each row is compared with the items of its step."""
+
+
+@dataclass(frozen=True)
+class TableFacts:
+    """What a table says of its training."""
+
+    rows: int
+    has_valid: bool
+    # mean and standard deviation of the targets, by column
+    targets: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    windows: int = 1
+
+
+def fit_to(
+    document: dict[str, Any], schema: Schema, table: TableFacts, options: Collection[str] = ()
+) -> None:
+    """Write the training that suits the table into a spec's document.
+
+    Args:
+        options: The fields of the model's section.
+    """
+    if table.rows < 1:
+        return
+    train = document["train"]
+    in_order, kind = bool(document["data"].get("windows")), document["model"]["kind"]
+    retrieves = is_retrieval(document["model"])
+    batch = batch_for(table.rows // table.windows)
+    if retrieves and kind == "two_tower":
+        batch = max(batch, _LEAST_CANDIDATES)
+    train["global_batch_size"] = batch
+    steps = -(-table.rows // batch)
+    of_retrieval = min(_MOST_EPOCHS, max(_RETRIEVAL_EPOCHS, -(-FEWEST_STEPS // steps)))
+    epochs = of_retrieval if retrieves else _epochs(schema, table, steps)
+    train["epochs"] = epochs = 1 if in_order else epochs
+    if not in_order:  # the newest window counts most, and the next one goes on from it
+        train["schedule"] = {"decay": "linear", "decay_start_step": epochs * steps // 2}
+    train["optimizer"] = _ONCE if epochs == 1 else _OFTEN
+    if table.rows < _MANY_ROWS:
+        train["ema"] = 0.99
+    # Products of many pieces explode in cross layers: losses begin at hundreds.
+    numbers = bool(schema.continuous) and "cross_depth" not in options
+    _fit_layers(document["model"], options, numbers=numbers, often=epochs > 1)
+    of_kind = _OF_RETRIEVAL if retrieves else _OF_KIND
+    for section, wanted in of_kind.get(kind, {}).items():
+        document[section] |= wanted
+    _fit_tasks(document, schema, table)
+    of_label = "log_loss" if len(schema.select_by_tag(Tags.TARGET)) == 1 else None
+    metric = judging_metric(document["model"]) or of_label
+    # A window is validated by `evaluate.next_window`.
+    if table.has_valid and metric and not in_order:
+        passes = 1 if epochs > 1 else _VALIDATIONS
+        document["evaluate"]["every_steps"] = max(1, steps // passes)
+        train["early_stopping"] = {"metric": metric, "patience": max(_VALIDATIONS, epochs // 4)}
+        document["checkpoint"]["keep_best"] = metric
+
+
+def _fit_layers(
+    model: dict[str, Any], options: Collection[str], *, numbers: bool, often: bool
+) -> None:
+    if numbers and "number_pieces" in options:
+        model["number_pieces"] = _PIECES
+    if often and "dropout" in options:
+        model["dropout"] = _DROPOUT
+
+
+def _epochs(schema: Schema, table: TableFacts, steps: int) -> int:
+    largest = max((column.cardinality or 1 for column in schema.categorical), default=1)
+    if table.rows < _SEEN_OFTEN * largest and steps >= FEWEST_STEPS // 2:
+        return 1
+    wanted = _MANY_STEPS if table.has_valid else 2 * FEWEST_STEPS
+    return min(_MOST_EPOCHS, max(1, wanted // steps))
+
+
+def _fit_tasks(document: dict[str, Any], schema: Schema, table: TableFacts) -> None:
+    tasks = document["model"].get("tasks", {})
+    for name, task in tasks.items():
+        column = task.get("target") or name
+        mean, std = table.targets.get(column, (0.0, 0.0))
+        if task.get("kind") == "regression" and std > 0:
+            task |= {"mean": mean, "std": std}
+        elif task.get("kind") == "binary" and 0 < mean < 1:
+            task["mean"] = mean
+
+
+def is_retrieval(model: Mapping[str, Any]) -> bool:
+    return model["kind"] == "sasrec_retrieval" or model.get("task") == "retrieval"
+
+
+def judging_metric(model: Mapping[str, Any]) -> str | None:
+    """The metric of retrieval, or of the first task that says its kind; `None` without one."""
+    if is_retrieval(model):
+        return RETRIEVAL_METRIC
+    kinds = ((name, task["kind"]) for name, task in model.get("tasks", {}).items())
+    return next((f"{name}.{_JUDGES[kind]}" for name, kind in kinds if kind), None)

@@ -1,0 +1,169 @@
+"""A job spec: its sections, and what they must not say together."""
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from pydantic import Field, model_validator
+
+from distrain.jobs.spec.data import DataSpec
+from distrain.jobs.spec.fields import Section
+from distrain.jobs.spec.models.kinds import CustomSpec, EmbeddingsSpec, ModelSpec
+from distrain.jobs.spec.removed import refusals, translated
+from distrain.jobs.spec.resources import (
+    CheckpointSpec,
+    DeadlinesSpec,
+    QueueSpec,
+    ResourcesSpec,
+    RestartSpec,
+)
+from distrain.jobs.spec.training import LANES, MOST_LANES, EvaluateSpec, TrainSpec, lanes_for
+
+JOB_NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$"
+RANKS_THAT_SEND_ALL = 8
+"""Up to so many ranks send the scheduler each report, unless `train.log_every_s` says more."""
+
+REPORTS_PER_S = 32
+"""What the scheduler gets in a second from more ranks, together: some 2 % of a core."""
+
+
+class JobSpec(Section):
+    """One training job."""
+
+    version: Literal[1] = Field(1, description="Version of this document's format.")
+    name: str = Field("distrain", pattern=JOB_NAME, description="A short name.")
+    tags: dict[str, str] = Field({}, description="Labels for your own bookkeeping.")
+    data: DataSpec
+    model: ModelSpec
+    train: TrainSpec = TrainSpec()
+    evaluate: EvaluateSpec = EvaluateSpec()
+    embeddings: EmbeddingsSpec = EmbeddingsSpec()
+    resources: ResourcesSpec = ResourcesSpec()
+    checkpoint: CheckpointSpec = CheckpointSpec()
+    restart: RestartSpec = RestartSpec()
+    deadlines: DeadlinesSpec = DeadlinesSpec()
+    queue: QueueSpec = QueueSpec()
+
+    def for_rows(self, rows: int) -> "JobSpec":
+        """The spec with what `auto` stands for with so many training rows, if it does not yet."""
+        if "auto" not in (self.train.global_batch_size, self.train.epochs):
+            return self
+        train = self.train.for_rows(rows, in_order=self.data.windows is not None)
+        return self.model_copy(update={"train": train})
+
+    @property
+    def functions(self) -> dict[str, str]:
+        found = {f"evaluate.metrics.{name}": one for name, one in self.evaluate.metrics.items()}
+        if isinstance(self.model, CustomSpec):
+            found["model.function"] = self.model.function
+        return found
+
+    @property
+    def best_metric(self) -> str | None:
+        stopping = self.train.early_stopping
+        return self.checkpoint.keep_best if stopping is None else stopping.metric
+
+    @property
+    def log_every_s(self) -> float:
+        """Least seconds between two reports of a rank to the scheduler; 0: each is sent.
+
+        What the scheduler reads does not grow with the ranks: above 8 of them, 32 reports a second.
+        """
+        said, ranks = self.train.log_every_s, self.resources.num_ranks
+        if said is not None:
+            return said
+        return ranks / REPORTS_PER_S if ranks > RANKS_THAT_SEND_ALL else 0.0
+
+    @property
+    def allowed_ranks(self) -> tuple[int, ...]:
+        """The numbers of ranks that the job may train with, the largest first."""
+        most, fewest = self.resources.num_ranks, self.resources.min_ranks
+        numbers = range(most, (most if fewest is None else fewest) - 1, -1)
+        return tuple(n for n in numbers if self.train.lanes % n == 0)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _nothing_removed(cls, document: Any) -> Any:
+        if not isinstance(document, Mapping):
+            return document
+        if gone := refusals(document):
+            raise ValueError("; ".join(gone))
+        return translated(document)
+
+    @model_validator(mode="after")
+    def _lanes_chosen(self) -> "JobSpec":
+        """Write down the lanes that `auto` stands for: a later number of ranks keeps them."""
+        ranks = self.resources.num_ranks
+        lanes = lanes_for(ranks)
+        if "lanes" in self.train.model_fields_set or lanes == LANES:
+            return self
+        if lanes > MOST_LANES:
+            fits = MOST_LANES // ranks * ranks
+            raise ValueError(
+                f"resources.num_ranks {ranks} needs {lanes} lanes, but {MOST_LANES} are the most"
+                + (f"; set train.lanes to {fits}" if fits else "")
+            )
+        # A validator of a frozen model; what is unset stays out of short documents, but not this.
+        self.__dict__["train"] = self.train.model_copy(update={"lanes": lanes})
+        self.__pydantic_fields_set__.add("train")
+        return self
+
+    @model_validator(mode="after")
+    def _consistent(self) -> "JobSpec":
+        ranks, lanes = self.resources.num_ranks, self.train.lanes
+        if lanes % ranks:
+            allowed = [n for n in range(1, lanes + 1) if lanes % n == 0]
+            needed = lanes_for(ranks)
+            raise ValueError(
+                f"resources.num_ranks {ranks} does not divide train.lanes {lanes}; "
+                f"with {lanes} lanes it may be {', '.join(map(str, allowed))}"
+                + (f"; a new run with {ranks} ranks takes train.lanes {needed} (or auto)")
+                * (needed <= MOST_LANES)
+            )
+        fewest = self.resources.min_ranks
+        if fewest is not None and fewest > ranks:
+            raise ValueError(
+                f"resources.min_ranks {fewest} is more than resources.num_ranks {ranks}"
+            )
+        stopping, best = self.train.early_stopping, self.checkpoint.keep_best
+        if stopping is not None and best not in (None, stopping.metric):
+            raise ValueError(
+                f"train.early_stopping.metric is {stopping.metric}, but checkpoint.keep_best is "
+                f"{best}; a run has one best model: name the same metric, or leave keep_best out"
+            )
+        plateau = self.train.reduce_on_plateau
+        for field, section in (("early_stopping", stopping), ("reduce_on_plateau", plateau)):
+            if section is not None and not (self.data.valid and self.evaluate.every_steps):
+                raise ValueError(
+                    f"train.{field} needs validations: set data.valid and evaluate.every_steps"
+                )
+        if plateau is not None and self.best_metric is None:
+            raise ValueError(
+                "train.reduce_on_plateau needs a metric: set checkpoint.keep_best, such as to auc"
+            )
+        for field, is_set in (
+            ("evaluate.next_window", self.evaluate.next_window),
+            ("checkpoint.window_models", self.checkpoint.window_models),
+        ):
+            if is_set and self.data.windows is None:
+                raise ValueError(f"{field} needs windows: set data.windows")
+        if self.train.table_weight_decay and self.embeddings.storage == "bf16":
+            raise ValueError(
+                "train.table_weight_decay needs embeddings.storage fp32: bf16 rounds a decay away"
+            )
+        if self.train.table_weight_decay and self.train.ema is not None:
+            raise ValueError(
+                "train.table_weight_decay goes without train.ema, whose step knows of the rows of "
+                "its batch alone"
+            )
+        if self.train.init_state == "all" and self.train.init_from is None:
+            raise ValueError("train.init_state all needs a run to go on from: set train.init_from")
+        if self.train.precision == "tf32" and self.resources.device == "cpu":
+            raise ValueError(
+                "train.precision tf32 needs NVIDIA's GPUs, but resources.device is cpu; "
+                "fp32 and bf16 run on both"
+            )
+        if self.resources.backend == "inline" and ranks != 1:
+            raise ValueError(
+                f"resources.backend inline trains one rank, but resources.num_ranks is {ranks}"
+            )
+        return self

@@ -1,0 +1,287 @@
+"""From YAML or JSON text, with overrides, to a JobSpec; all mistakes are reported together."""
+
+import json
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from distrain.errors import SpecError
+from distrain.jobs.spec.explain import explain_all
+from distrain.jobs.spec.job import JobSpec
+from distrain.jobs.spec.removed import refusals, translated
+from distrain.storage.urls import without_secrets
+
+
+def load_spec(path: str | Path, overrides: Iterable[str] = (), *, of_run: bool = False) -> JobSpec:
+    """Read a job spec from a YAML file, or a JSON file if its name ends in `.json`.
+
+    Args:
+        path: The file.
+        overrides: `section.field=value` assignments; values are read as YAML.
+        of_run: As for `parse_spec`.
+
+    Raises:
+        SpecError: The file is missing or not YAML, or the spec has mistakes (all are listed).
+    """
+    return parse_spec(read_document(Path(path)), overrides, source=str(path), of_run=of_run)
+
+
+def parse_spec(
+    document: object,
+    overrides: Iterable[str] = (),
+    *,
+    source: str | None = None,
+    of_run: bool = False,
+) -> JobSpec:
+    """Make a JobSpec of a plain document.
+
+    Args:
+        of_run: Whether it is the spec of a run that exists: what specs could say once is
+            translated there, and refused elsewhere.
+
+    >>> spec = parse_spec({"data": {"train": "day_0"}, "model": {"kind": "mlp"}},
+    ...                   ["train.optimizer.lr=0.5"])
+    >>> spec.train.optimizer.lr
+    0.5
+
+    Raises:
+        SpecError: It has mistakes; all are listed, each with its path.
+    """
+    from pydantic import ValidationError
+
+    where = {"file": source} if source else {}
+    if not isinstance(document, Mapping):
+        raise SpecError(
+            "a job spec is a mapping of sections",
+            where=where,
+            hint="At least `data: {train: PATH}` and `model: {kind: dlrm}`.",
+        )
+    try:
+        merged = plain(document)
+    except RecursionError:
+        raise SpecError("the job spec is nested too deeply", where=where) from None
+    if of_run:
+        merged = translated(merged)
+    problems = [problem for text in overrides if (problem := _override(merged, text))]
+    problems += refusals(merged)
+    try:
+        spec = JobSpec.model_validate(translated(merged))
+    except ValidationError as error:
+        problems += explain_all(error.errors())
+    if problems:
+        raise SpecError(without_secrets("\n".join(problems)), where=where)
+    return spec
+
+
+def plain(document: Mapping[Any, Any]) -> dict[str, Any]:
+    return {_key(k): plain(v) if isinstance(v, Mapping) else v for k, v in document.items()}
+
+
+def flat(document: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """The values of a document by their dotted names.
+
+    >>> flat({"name": "a", "train": {"optimizer": {"lr": 0.1}}})
+    {'name': 'a', 'train.optimizer.lr': 0.1}
+    """
+    values: dict[str, Any] = {}
+    for name, value in document.items():
+        if isinstance(value, Mapping) and value:
+            values |= flat(value, f"{prefix}{name}.")
+        else:
+            values[prefix + name] = value
+    return values
+
+
+def _key(key: object) -> str:
+    # YAML and JSON can escape half a surrogate pair, which no file or terminal takes.
+    return str(key).encode(errors="backslashreplace").decode()
+
+
+def _override(document: dict[str, Any], assignment: str) -> str | None:
+    path, sign, text = assignment.partition("=")
+    keys = path.strip().split(".")
+    if not sign or not all(keys):
+        return f"cannot use the override {assignment!r}; write it as section.field=value"
+    for key in keys[:-1]:
+        inner = document.setdefault(key, {})
+        if not isinstance(inner, dict):
+            return f"cannot set {path}: {key} is not a section"
+        document = inner
+    try:
+        document[keys[-1]] = parse_yaml(text)
+    except ValueError as error:
+        return f"cannot set {path} to {text!r}: {error}"
+    return None
+
+
+# What PyYAML raises for text that it cannot read: besides its own errors, whatever its
+# constructors stumble over (a month 13, `!!bool perhaps`, a nesting deeper than the stack).
+MOST_VALUES = 1_000_000
+"""The most values of a YAML document whose aliases are expanded; few lines could make 2**30."""
+
+_UNREADABLE = (ValueError, TypeError, KeyError, AttributeError, RecursionError)
+
+
+# A number of YAML 1.2 that YAML 1.1, and so PyYAML, takes for a text: 1e-3, 2.5E4.
+_EXPONENT = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)[eE][-+]?[0-9]+\Z")
+_TAG = "tag:yaml.org,2002:"
+_FLOAT_TAG, _FIRST_CHARACTERS = f"{_TAG}float", list("-+.0123456789")
+
+# What is no text where words keep their spelling: whoever writes yes, 007, 12:30 or 2024-05-01
+# means these characters.
+_FEWEST_WORDS = (
+    ("bool", r"true|True|TRUE|false|False|FALSE", "tTfF"),
+    ("null", r"~|null|Null|NULL|", ["~", "n", "N", ""]),
+    ("int", r"[-+]?(?:0|[1-9][0-9]*)", "-+0123456789"),
+    ("float", r"[-+]?(?:0|[1-9][0-9]*)\.[0-9]*|\.[0-9]+", "-+.0123456789"),
+    ("merge", r"<<", "<"),
+)
+
+
+def read_document(
+    path: Path,
+    what: str = "job spec",
+    writes_one: str = "`distrain init` writes one.",
+    keep_words: bool = False,
+) -> object:
+    """Read a YAML file, or a JSON file if its name ends in `.json`.
+
+    Args:
+        path: The file.
+        what: What it should be, and `writes_one` which command makes one, for the errors.
+        keep_words: As of `parse_yaml`.
+
+    Raises:
+        SpecError: It is missing, or neither YAML nor JSON.
+    """
+    where = {"file": str(path)}
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except FileNotFoundError:
+        raise SpecError(
+            f"no such {what}", where=where, hint=f"Check the path; {writes_one}"
+        ) from None
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise SpecError(
+            f"cannot read the {what}: {reason}",
+            where=where,
+            hint=f"A {what} is a file of YAML or JSON; {writes_one}",
+        ) from None
+    try:
+        return _parse_json(text) if path.suffix == ".json" else parse_yaml(text, keep_words)
+    except ValueError as error:
+        hint = f"Mend it there, or is that no {what}? {writes_one}"
+        if r"'\t' that cannot start" in str(error):
+            hint = "YAML is indented with spaces: put them in place of the tabulator."
+        raise SpecError(str(error), where=where, hint=hint) from None
+
+
+def parse_yaml(text: str, keep_words: bool = False) -> Any:
+    """One YAML document as plain values.
+
+    >>> parse_yaml("{lr: 1e-3, name: '1e-3', widths: [8, 4]}")
+    {'lr': 0.001, 'name': '1e-3', 'widths': [8, 4]}
+    >>> parse_yaml("{no: yes, 1.50: 007, is_new: true}", keep_words=True)
+    {'no': 'yes', '1.50': '007', 'is_new': True}
+
+    Args:
+        keep_words: Keys are texts as they are written, and so are all values but `true`, `false`,
+            `null` and decimal numbers; otherwise YAML 1.1 takes `yes` for true and 010 for 8.
+
+    Raises:
+        ValueError: It is not YAML, a mapping names a key twice, or its aliases (`*NAME`) expand to
+            more than `MOST_VALUES` values.
+    """
+    import yaml
+
+    class Loader(yaml.SafeLoader):
+        def get_single_node(self) -> Any:
+            node = super().get_single_node()
+            if node is not None:
+                _expanded_size(node, {})
+            return node
+
+        def compose_mapping_node(self, anchor: Any) -> Any:
+            # Here, since later PyYAML puts the keys of `<<` merges beside the mapping's own.
+            node = super().compose_mapping_node(anchor)
+            keys = [key for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
+            _refuse_repeats([k.value for k in keys], f" (line {node.start_mark.line + 1} on)")
+            for key in keys:
+                if keep_words and key.tag != f"{_TAG}merge":
+                    key.tag = f"{_TAG}str"
+            return node
+
+    if keep_words:
+        Loader.yaml_implicit_resolvers = {}
+        for kind, pattern, first in _FEWEST_WORDS:
+            Loader.add_implicit_resolver(_TAG + kind, re.compile(rf"(?:{pattern})\Z"), list(first))
+    Loader.add_implicit_resolver(_FLOAT_TAG, _EXPONENT, _FIRST_CHARACTERS)
+    try:
+        return yaml.load(text, Loader)
+    except _Refused:
+        raise
+    except (yaml.YAMLError, *_UNREADABLE) as error:
+        told = str(error).replace('in "<unicode string>", line', "in line")
+        raise ValueError(f"not YAML: {told}") from None
+
+
+def dump_yaml(document: object) -> str:
+    r"""Plain values as text that `parse_yaml` reads as the same.
+
+    >>> dump_yaml({"lr": 0.001, "name": "1e-3"})
+    "lr: 0.001\nname: '1e-3'\n"
+    """
+    import yaml
+
+    class Dumper(yaml.SafeDumper):
+        pass
+
+    Dumper.add_implicit_resolver(_FLOAT_TAG, _EXPONENT, _FIRST_CHARACTERS)
+    return str(yaml.dump(document, Dumper=Dumper, sort_keys=False))
+
+
+class _Refused(ValueError): ...
+
+
+def _expanded_size(node: Any, known: dict[int, int | None]) -> int:
+    """Return the number of values of a YAML node with all its aliases expanded."""
+    if isinstance(node.value, str):
+        return 1
+    if id(node) in known:
+        if (size := known[id(node)]) is None:
+            raise _Refused(f"the value of line {node.start_mark.line + 1} contains itself")
+        return size
+    known[id(node)] = None
+    parts = (part for item in node.value for part in (item if isinstance(item, tuple) else (item,)))
+    size = 1
+    for part in parts:
+        size += _expanded_size(part, known)
+        if size > MOST_VALUES:
+            raise _Refused(
+                f"the aliases of the value of line {node.start_mark.line + 1} expand to more than "
+                f"{MOST_VALUES} values"
+            )
+    known[id(node)] = size
+    return size
+
+
+def _parse_json(text: str) -> Any:
+    def mapping(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        _refuse_repeats([key for key, _ in pairs])
+        return dict(pairs)
+
+    try:
+        return json.loads(text, object_pairs_hook=mapping)
+    except _Refused:
+        raise
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"not JSON: {error}") from None
+
+
+def _refuse_repeats(keys: list[str], place: str = "") -> None:
+    twice = sorted(key for key, count in Counter(keys).items() if count > 1)
+    if twice:
+        raise _Refused(f"a mapping{place} names {', '.join(twice)} twice")

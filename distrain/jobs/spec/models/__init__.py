@@ -1,0 +1,1 @@
+"""The sections `model`, a class for each kind, and `embeddings`."""

@@ -1,0 +1,74 @@
+"""The local paths of a job spec, in a form that means the same to every process and later run."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+from distrain.errors import SpecError
+from distrain.jobs.spec.job import JobSpec
+from distrain.storage.urls import is_remote
+
+PATHS = (
+    "data.train",
+    "data.valid",
+    "data.schema_path",
+    "data.workflow",
+    "data.cache_dir",
+    "data.shuffle_dir",
+    "checkpoint.dir",
+    "train.init_from",
+)
+"""Fields that hold paths or URLs, one or several."""
+
+_NO_PATHS = {"data.schema_path": ("auto", "criteo")}
+
+
+def with_absolute_paths(spec: JobSpec) -> JobSpec:
+    """The same job, whose local paths are absolute.
+
+    Relative ones are those of this process's directory, and `~` is the home of this process's
+    user: workers and later commands have others. URLs stay as they are.
+
+    Raises:
+        SpecError: A path begins with `~` and the name of no user.
+    """
+    problems: list[str] = []
+    for field in PATHS:
+        section, _, name = field.partition(".")
+        inner = getattr(spec, section)
+        value = getattr(inner, name, None)
+        if value is None or value in _NO_PATHS.get(field, ()):
+            continue
+        try:
+            paths = tuple(map(absolute, value)) if isinstance(value, tuple) else absolute(value)
+        except ValueError as error:
+            problems.append(f"{field}: {error}")
+            continue
+        changed: dict[str, Any] = {section: inner.model_copy(update={name: paths})}
+        spec = spec.model_copy(update=changed)
+    if problems:
+        raise SpecError("\n".join(problems), hint="Write ./~NAME for a file of that name.")
+    return spec
+
+
+def absolute(path: str) -> str:
+    """A local path with `~` expanded and made absolute; a URL as it is.
+
+    >>> absolute("s3://bucket/run"), absolute("/data/./day_*")
+    ('s3://bucket/run', '/data/day_*')
+    """
+    if is_remote(path) or not path.strip():
+        return path
+    return str(Path(with_home(path)).absolute())
+
+
+def with_home(path: str) -> str:
+    """A path whose `~` is a home folder, as a shell would have made it.
+
+    Raises:
+        ValueError: It begins with `~` and the name of no user.
+    """
+    expanded = os.path.expanduser(path)
+    if expanded.startswith("~"):
+        raise ValueError(f"{path!r} begins with the home of a user that is not known")
+    return expanded

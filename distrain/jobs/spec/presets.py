@@ -1,0 +1,176 @@
+"""Job specs to begin with, for a folder that `distrain prep` wrote, fitted to its schema."""
+
+import re
+from collections.abc import Callable, Collection
+from typing import Any, get_args
+
+from distrain.errors import SpecError
+from distrain.jobs.spec.data import DataSpec, WindowsSpec
+from distrain.jobs.spec.fitting import TableFacts, fit_to
+from distrain.jobs.spec.job import JobSpec
+from distrain.jobs.spec.models.kinds import DlrmSpec, MlpSpec, ModelSpec
+from distrain.jobs.spec.resources import ResourcesSpec
+from distrain.jobs.spec.tasks import INPUT_NAMES
+from distrain.jobs.spec.training import OptimizerSpec, TrainSpec
+from distrain.schema.column import ColumnSchema, Tags
+from distrain.schema.schema import Schema
+
+
+def criteo_mlp(data: str, num_ranks: int = 1) -> JobSpec:
+    """The MLP of NVTabular's notebook "Scaling Criteo: Training with TensorFlow"."""
+    return JobSpec(
+        name="criteo-mlp",
+        data=_prepared(data),
+        model=MlpSpec(embedding_dim=16, hidden=(128, 128, 128)),
+        train=TrainSpec(global_batch_size=65536, optimizer=OptimizerSpec(kind="sgd", lr=0.01)),
+        resources=ResourcesSpec(num_ranks=num_ranks),
+    )
+
+
+def criteo_dlrm(data: str, num_ranks: int = 1) -> JobSpec:
+    """A small DLRM: embeddings of 16, bottom 128-64, top 64-128-256, Adagrad."""
+    return JobSpec(
+        name="criteo-dlrm",
+        data=_prepared(data),
+        model=DlrmSpec(embedding_dim=16, bottom=(128, 64), top=(64, 128, 256)),
+        train=TrainSpec(global_batch_size=8192, optimizer=OptimizerSpec(kind="adagrad", lr=0.02)),
+        resources=ResourcesSpec(num_ranks=num_ranks),
+    )
+
+
+PRESETS: dict[str, Callable[[str, int], JobSpec]] = {
+    "criteo-mlp": criteo_mlp,
+    "criteo-dlrm": criteo_dlrm,
+}
+
+
+def _prepared(data: str) -> DataSpec:
+    folder = data.rstrip("/")
+    return DataSpec(train=(f"{folder}/train",), valid=(f"{folder}/valid",))
+
+
+MODELS: dict[str, Any] = {
+    model.model_fields["kind"].default: model
+    for model in get_args(get_args(ModelSpec)[0])
+    if model.model_fields["kind"].default != "custom"
+}
+"""The models that need no code of one's own, by kind."""
+
+_OF_EVENTS = ("din", "bst", "sasrec", "hstu", "sasrec_retrieval")
+_SIDES = ((Tags.USER, Tags.USER_ID), (Tags.ITEM, Tags.ITEM_ID))
+
+
+def job_for(
+    kind: str, data: str, schema: Schema | None, table: TableFacts | None = None
+) -> dict[str, Any]:
+    """A spec's document for a preset or a model, with what the schema of the data says.
+
+    A model's training is fitted to the table where that is given; a preset's is its own.
+
+    Several targets, and those of other kinds than 0 and 1, become `model.tasks`; the weight and the
+    column of windows become `data.weight` and `data.windows`.
+
+    Raises:
+        SpecError: The model does not go with the schema's columns or targets.
+    """
+    document: dict[str, Any]
+    if kind in PRESETS:
+        document = PRESETS[kind](data, 1).model_dump(mode="json")
+        kind = document["model"]["kind"]
+        table = None
+    else:
+        document = PRESETS["criteo-dlrm"](data, 1).model_dump(mode="json")
+        document["name"] = kind.replace("_", "-")
+        document["model"] = {"kind": kind, **_columns_of(kind, schema)}
+        has_weight = schema is not None and len(schema.select_by_tag(Tags.WEIGHT))
+        if kind == "two_tower" and not has_weight:  # of which retrieval takes none
+            document["model"]["task"] = "retrieval"
+        document["train"]["global_batch_size"] = "auto"
+        document["train"]["epochs"] = "auto"
+    if schema is None:
+        return document
+    if tasks := _tasks(schema):
+        if "tasks" not in MODELS[kind].model_fields:
+            raise SpecError(
+                f"{kind} learns one target of 0 and 1, and the schema has {', '.join(tasks)}",
+                hint="Choose another model, such as mlp, or name one target when preparing.",
+            )
+        document["model"]["tasks"] = tasks
+    if weights := schema.select_by_tag(Tags.WEIGHT).names:
+        document["data"]["weight"] = weights[0]
+    if windows := windows_of(schema):
+        document["data"]["windows"] = windows.model_dump(mode="json")
+        document["evaluate"]["next_window"] = True
+    if table is not None:
+        fit_to(document, schema, table, MODELS[kind].model_fields)
+    return document
+
+
+def windows_of(schema: Schema) -> WindowsSpec | None:
+    """The windows that the data was prepared for."""
+    columns = schema.select_by_tag(Tags.TIME).columns
+    found = [column for column in columns if "window_size" in column.properties]
+    if not found:
+        return None
+    return WindowsSpec(by=found[-1].name, size=found[-1].properties["window_size"])
+
+
+def _tasks(schema: Schema) -> dict[str, Any]:
+    targets = schema.select_by_tag(Tags.TARGET).columns
+    if len(targets) < 2 and all(column.target_kind == "binary" for column in targets):
+        return {}
+    tasks: dict[str, Any] = {}
+    for column in targets:
+        tasks[_task_name(column.name, (*INPUT_NAMES, *tasks))] = _task(column)
+    return tasks
+
+
+def _task_name(column: str, taken: Collection[str]) -> str:
+    """The column's name as one of a task, with a number where it is taken."""
+    name = re.sub(r"[^A-Za-z0-9_-]", "_", column).lstrip("-") or "task"
+    endings = ("", *(f"_{number}" for number in range(2, len(taken) + 2)))
+    names = (name[: 63 - len(ending)] + ending for ending in endings)
+    return next(name for name in names if name not in taken)
+
+
+def _task(column: ColumnSchema) -> dict[str, Any]:
+    kind = column.target_kind
+    classes = {"classes": column.cardinality} if kind == "multiclass" else {}
+    return {"target": column.name, "kind": kind, **classes}
+
+
+def _columns_of(kind: str, schema: Schema | None) -> dict[str, Any]:
+    """What the model needs to be told of columns; a `SpecError` if there are none."""
+    flat = Schema(tuple(c for c in schema.categorical if not c.holds_lists)) if schema else Schema()
+    if kind == "dlrm_cross":
+        crossed = sorted(flat, key=lambda column: -(column.cardinality or 0))[:2]
+        if len(crossed) < 2:
+            raise SpecError("dlrm_cross crosses two categorical columns, and there are not two")
+        return {"crosses": [{"columns": [column.name for column in crossed]}]}
+    if kind in ("two_tower", "ncf"):
+        tags = [side[1:] if kind == "ncf" else side for side in _SIDES]
+        lacking = [side[-1] for side in tags if not len(flat.select_by_tag(*side))]
+        if lacking:
+            raise SpecError(
+                f"{kind} needs columns of a user and of an item: none is tagged "
+                f"{' or '.join(lacking)}",
+                hint="Say which in the features document (tags: [user_id]), and prepare again.",
+            )
+    own = {column.domain for column in flat}
+    lists = [c for c in schema.categorical if c.holds_lists and c.domain in own] if schema else []
+    if kind in _OF_EVENTS and schema and not lists:
+        raise SpecError(
+            f"{kind} reads events: lists of ids of one domain with a column of the row, and the "
+            "data have none",
+            hint="Write them by `history` in the features document, or give list and column one "
+            "`domain` there (docs/any-table.md), and prepare the rows again.",
+        )
+    if kind == "sasrec_retrieval" and schema and not len(flat.select_by_tag(Tags.ITEM_ID)):
+        raise SpecError(
+            f"{kind} finds items, and no column is tagged item_id",
+            hint="Say which in the features document (tags: [item_id]), and prepare again.",
+        )
+    if kind == "sasrec_retrieval" and len(lists) < 2:  # of events with several, none are drawn
+        # What came closest to a softmax over all items (docs/benchmarks.md).
+        return {"negatives": "uniform", "num_negatives": 16}
+    return {}

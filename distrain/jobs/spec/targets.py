@@ -1,0 +1,122 @@
+"""The schema as a job trains on it: what `model.tasks` and `data.weight` name, by tags. Pure."""
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+from distrain.errors import SpecError
+from distrain.jobs.spec.job import JobSpec
+from distrain.jobs.spec.tasks import TaskSpec
+from distrain.schema.column import TARGET_TAGS, ColumnSchema, Tags, TargetKind
+from distrain.schema.schema import Schema
+
+_ROLES = (Tags.CATEGORICAL, Tags.CONTINUOUS, Tags.TARGET, Tags.WEIGHT, Tags.TASK_WEIGHT)
+_KINDS = (Tags.BINARY, *TARGET_TAGS.values())
+
+
+def with_targets(schema: Schema, spec: JobSpec) -> Schema:
+    """The schema with the job's targets and weights, in the order of its tasks, and no others.
+
+    A column that the job names is a target or a weight alone, whatever its tags say. Columns that
+    the schema lacks are added: whether files have them is seen in their footers.
+
+    Raises:
+        SpecError: A column has two roles, or two tasks take one column as different kinds.
+    """
+    tasks: Mapping[str, TaskSpec] = getattr(spec.model, "tasks", {})
+    targets: dict[str, ColumnSchema] = {}
+    for name, task in tasks.items():
+        column = _target(schema, name, task)
+        if targets.setdefault(column.name, column) != column:
+            raise SpecError(
+                f"two tasks take the column {column.name!r} as different kinds of targets",
+                where={"model.tasks": name},
+                hint="Give both the same kind and number of classes.",
+            )
+    weights = {} if spec.data.weight is None else {spec.data.weight: Tags.WEIGHT}
+    for task in tasks.values():
+        if task.weight is not None:
+            weights.setdefault(task.weight, Tags.TASK_WEIGHT)
+    tagged = set(schema.select_by_tag(Tags.TARGET).names)
+    if tagged <= weights.keys():
+        targets |= {name: schema[name] for name in tagged if not tasks}  # none would be left
+    both = sorted(targets.keys() & weights.keys())
+    if both:
+        raise SpecError(
+            f"these columns are named as targets and as weights: {', '.join(both)}",
+            hint="A weight that is the label would make every loss zero or trivial.",
+        )
+    replaced = set(targets) | set(weights)
+    if tasks:
+        replaced |= tagged
+    if spec.data.weight is not None:
+        replaced |= set(schema.select_by_tag(Tags.WEIGHT).names)
+    if not replaced:
+        return schema
+    kept = [column for column in schema.columns if column.name not in replaced]
+    added = [_column(schema, name, (tag,)) for name, tag in weights.items()]
+    return Schema((*kept, *targets.values(), *added))
+
+
+def _target(schema: Schema, name: str, task: TaskSpec) -> ColumnSchema:
+    column = _column(schema, task.target or name, ())
+    cardinality = column.cardinality
+    kind = task.kind or _kind_of(schema, column.name)
+    wrong = list(_unused_options(kind, task))
+    _check_mean(kind, name, task)
+    if wrong:
+        raise SpecError(
+            f"the task {name!r} is {kind}, and has no use for: {', '.join(wrong)}",
+            where={"model.tasks": name},
+            hint="Leave them out, or set the task's kind.",
+        )
+    classes = (task.classes or cardinality) if kind == "multiclass" else None
+    tags = (Tags.TARGET, TARGET_TAGS[kind], *column.tags)
+    return replace(column, tags=tags, cardinality=classes)
+
+
+def _check_mean(kind: TargetKind, name: str, task: TaskSpec) -> None:
+    if task.mean is None:
+        return
+    most = 1.0 if kind == "binary" else math.inf
+    if (kind == "binary" or task.loss == "poisson") and not 0 < task.mean < most:
+        raise SpecError(
+            f"the task {name!r} has the mean {task.mean:g}, whose logarithm it would begin at",
+            where={"model.tasks": name},
+            hint="A share of ones lies between 0 and 1, the mean of counts above 0.",
+        )
+
+
+def _kind_of(schema: Schema, name: str) -> TargetKind:
+    """What the column's tags say, or that it held ids or numbers."""
+    if name not in schema:
+        return "binary"
+    found = schema[name]
+    if any(found.has_tag(tag) for tag in _KINDS):
+        return found.target_kind
+    if found.has_tag(Tags.CATEGORICAL) and (found.cardinality or 0) > 2:
+        return "multiclass"
+    return "regression" if found.has_tag(Tags.CONTINUOUS) else "binary"
+
+
+def _unused_options(kind: TargetKind, task: TaskSpec) -> Iterator[str]:
+    usual = TaskSpec()  # by values: documents that were read again have all fields set
+    if kind != "multiclass" and task.classes is not None:
+        yield "classes"
+    if kind != "regression" and task.loss != usual.loss:
+        yield "loss"
+    if kind == "multiclass" and task.mean is not None:
+        yield "mean"
+    if (kind != "regression" or task.loss == "poisson") and task.std is not None:
+        yield "std"
+    if kind == "regression" and task.label_smoothing:
+        yield "label_smoothing"
+    if (kind != "regression" or task.loss != "huber") and task.delta != usual.delta:
+        yield "delta"
+
+
+def _column(schema: Schema, name: str, tags: tuple[str, ...]) -> ColumnSchema:
+    """The column of the schema without its roles and kinds, or a new one."""
+    found = schema[name] if name in schema else ColumnSchema(name)
+    others = (tag for tag in found.tags if tag not in _ROLES and tag not in _KINDS)
+    return replace(found, tags=(*tags, *others))

@@ -1,0 +1,1 @@
+"""Checks, starts, follows and finishes one job from this process; prints nothing."""

@@ -1,0 +1,326 @@
+"""Checks of a job before anything starts, by one function for every command.
+
+`distrain train`, its `--dry-run` and `distrain plan` call it, so their answers agree. It reads
+names of files and footers, tries whether places can be written, and computes what a rank must
+hold. It leaves nothing behind. Mistakes that do not depend on each other are reported together.
+
+What depends on the machines of another cluster is not checked, and the notes say so.
+"""
+
+import shutil
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from distrain.errors import DistrainError, Mistakes, OutputError, SpecError, Unavailable
+from distrain.formatting import byte_size
+from distrain.jobs.assignment import World
+from distrain.jobs.run_paths import RunPaths
+from distrain.jobs.spec.job import JobSpec
+from distrain.jobs.spec.models.kinds import CustomSpec
+from distrain.jobs.view import Record
+from distrain.launch.spec_warnings import surprises
+from distrain.loader.partition.footers import PARQUET_SUFFIXES
+from distrain.runs.run_file import check_new_run, untrained
+from distrain.runs.sinks.base import Sink
+from distrain.runs.sinks.choosing import open_sinks
+from distrain.schema.schema import Schema
+from distrain.storage.folder import open_folder
+from distrain.storage.inputs import list_inputs
+from distrain.storage.outputs import check_place
+
+if TYPE_CHECKING:
+    import torch
+
+    from distrain.launch.resuming import Resumption
+    from distrain.train.data.job_tables import Inputs
+
+
+@dataclass
+class JobChecks:
+    spec: JobSpec
+    job_id: str = "job"  # it may be part of a path
+    run_dir: Path | None = None  # `None` if the job will have none
+    scheduler: object = None  # the cluster, if its ranks are not to run on this machine
+    resumed: "Resumption | None" = None  # the run that the job goes on with
+    sinks: "Sequence[str | Sink]" = ()
+    overwrite: bool = False  # whether a run in the directory may be replaced
+    notes: list[str] = field(default_factory=list)  # what was not checked, and what may surprise
+    # where its ranks train on this machine, once chosen; `None` for those of another cluster
+    device: "torch.device | None" = None
+    inputs: "Inputs" = field(init=False)  # its data, once read
+
+    @property
+    def elsewhere(self) -> bool:
+        """Whether its workers may be on other machines."""
+        return self.scheduler is not None and self.spec.resources.backend == "dask"
+
+    def run(self) -> "JobChecks":
+        """Check the job against its data, its places and the machines; one error has all."""
+        mistakes = Mistakes()
+
+        def passes(*checks: Callable[[JobChecks], None]) -> bool:
+            before = len(mistakes.found)
+            for check in checks:
+                with mistakes.collected():
+                    check(self)
+            return len(mistakes.found) == before
+
+        data = self.spec.data
+        files_exist = passes(
+            lambda _: _check_files(data.train), lambda _: _check_files(data.valid), _check_schema
+        )
+        folders = [partial(_check_folder, name=name) for name in ("cache_dir", "shuffle_dir")]
+        passes(_check_run_dir, _check_checkpoint_dir, *folders, _check_sinks)
+        if not files_exist:  # all that follows looks into the data, and takes seconds to load
+            mistakes.raise_found()
+        model_can_be_built = passes(_choose_device, _check_function)
+        passes(_check_owner)
+        fields_are_good = passes(_check_fields)
+        if passes(_read_inputs):
+            if fields_are_good:
+                passes(_check_loading)
+            if model_can_be_built:
+                passes(_check_model, _check_warm_start)
+            passes(_check_metrics, _check_resumable)
+        mistakes.raise_found()
+        unchecked = _not_checked(self.spec) if self.elsewhere else []
+        self.notes = [*unchecked, *self.notes, *surprises(self.spec, self.inputs), *_replaced(self)]
+        return self
+
+
+# Each check raises what it finds, and does nothing where it does not apply.
+
+
+def _check_files(patterns: Sequence[str]) -> None:
+    """Look for the files by their names alone, which needs no library that loads for long."""
+    # A storage that does not answer now is waited for where the footers are read.
+    with suppress(Unavailable):
+        list_inputs(patterns, suffixes=PARQUET_SUFFIXES)
+
+
+def _check_schema(job: JobChecks) -> None:
+    if job.spec.data.schema_path not in ("auto", "criteo"):
+        Schema.load(job.spec.data.schema_path)
+
+
+def _check_run_dir(job: JobChecks) -> None:
+    if job.run_dir is not None:
+        check_place(job.run_dir)
+        if job.resumed is None:
+            check_new_run(RunPaths(job.run_dir), overwrite=job.overwrite)
+
+
+def _check_checkpoint_dir(job: JobChecks) -> None:
+    if job.elsewhere or job.spec.checkpoint.dir is None:
+        return
+    url = job.spec.checkpoint.dir.replace("{run_id}", job.job_id)
+    with _field_named("checkpoint.dir"):
+        try:
+            folder = open_folder(url)
+        except OSError as error:
+            raise OutputError(
+                f"cannot be opened: {error}",
+                where={"url": url},
+                hint="Check the URL, and that the package of its filesystem is installed.",
+            ) from None
+        if folder.local:
+            check_place(folder.url)
+
+
+def _check_folder(job: JobChecks, name: str) -> None:
+    """Check `data.cache_dir` or `data.shuffle_dir`."""
+    folder = getattr(job.spec.data, name)
+    if not job.elsewhere and folder is not None:
+        with _field_named(f"data.{name}"):
+            check_place(folder)
+
+
+def _check_sinks(job: JobChecks) -> None:
+    open_sinks(job.sinks)
+
+
+def _choose_device(job: JobChecks) -> None:
+    if job.elsewhere:
+        return
+    from distrain.train.control.rank_setup import choose_backend, choose_device
+    from distrain.train.step.graphed_step import check_graph
+    from distrain.train.step.precision import check_precision
+    from distrain.workers.sources import ClusterRequest, check_cluster
+
+    resources = job.spec.resources
+    device = choose_device(resources)
+    if resources.backend == "dask":
+        check_cluster(ClusterRequest(num_workers=resources.num_ranks, device=resources.device))
+    check_precision(job.spec.train.precision, device)
+    if job.spec.train.cuda_graph is True:
+        check_graph(job.spec.train, device)
+    choose_backend(device)
+    job.device = device
+
+
+def _check_function(job: JobChecks) -> None:
+    from distrain.models.custom import check_function
+
+    metrics = job.spec.evaluate.metrics
+    for name in metrics:
+        if name in Record.__dataclass_fields__:
+            raise SpecError(
+                f"{name!r} is a field of every record, and cannot be a metric's name",
+                where={"evaluate.metrics": metrics[name]},
+                hint="Name the metric otherwise.",
+            )
+    if not job.elsewhere:
+        for field, name in job.spec.functions.items():
+            check_function(name, field, here=job.spec.resources.backend == "inline")
+
+
+def _check_owner(job: JobChecks) -> None:
+    """Check that the place of checkpoints is no other run's; note it if that cannot be seen."""
+    from distrain.train.checkpoint.ownership import check_owner
+    from distrain.train.saving.checkpoints import checkpoint_dir
+
+    if job.run_dir is None or job.spec.checkpoint.dir is None:
+        return  # inside the run directory, which is as new as the run
+    paths = RunPaths(job.run_dir)
+    place = checkpoint_dir(job.spec, paths, job.job_id, resumed=job.resumed is not None)
+    try:
+        check_owner(place)
+    except Unavailable as error:
+        job.notes.append(f"not checked, whose checkpoint.dir is: {error.message}")
+
+
+def _check_fields(job: JobChecks) -> None:
+    from distrain.train.data.inputs import check_fields
+
+    check_fields(job.spec)
+
+
+def _read_inputs(job: JobChecks) -> None:
+    from distrain.train.data.inputs import read_inputs
+
+    job.inputs = read_inputs(job.spec)
+    job.spec = job.spec.for_rows(job.inputs.train.num_rows)
+
+
+def _check_loading(job: JobChecks) -> None:
+    import torch
+
+    from distrain.train.data.loaders import job_loader
+    from distrain.train.data.span import JobSpan
+
+    spec, inputs, device = job.spec, job.inputs, torch.device("cpu")
+    if spec.data.needs_gpu:  # a loader for a GPU allocates there, which only this one needs
+        if job.device is None:
+            return  # the GPU that it decodes on is a worker's
+        device = job.device
+    else:  # the cache has a check of its own, and need not pass for the others
+        spec = spec.model_copy(update={"data": spec.data.model_copy(update={"cache_dir": None})})
+    world, shuffle = World(0, spec.resources.num_ranks), spec.data.shuffle
+    loader = job_loader(spec, inputs.schema, inputs.train, world, device, shuffle=shuffle)
+    span = JobSpan.of(spec, loader)
+    if job.resumed is not None and job.resumed.newest is not None:
+        span.check_start(job.resumed.newest.step, job.resumed.newest.name)
+    if not job.elsewhere and spec.data.shuffle_dir is not None:
+        _check_room(spec.data.shuffle_dir, spec.resources.num_ranks * loader.memory.disk_bytes)
+    if inputs.valid is not None:
+        job_loader(spec, inputs.schema, inputs.valid, world, device, shuffle="none")
+
+
+def _check_room(folder: str, needed_bytes: int) -> None:
+    """Check that the ranks' shares of an epoch fit on the disk; a missing folder's is its parent's.
+
+    What a file in there holds is reserved by each rank once more, when its epoch begins.
+    """
+    place = Path(folder).absolute()
+    nearest = next(path for path in (place, *place.parents) if path.exists())
+    free_bytes = shutil.disk_usage(nearest).free
+    if free_bytes < needed_bytes:
+        raise OutputError(
+            f"the full shuffle needs up to {byte_size(needed_bytes)} on this disk, which has "
+            f"{byte_size(free_bytes)} left",
+            where={"data.shuffle_dir": folder},
+            hint="Make room, or name a folder on a larger disk.",
+        )
+
+
+def _check_model(job: JobChecks) -> None:
+    from distrain.train.planning.tables_plan import check_fits
+
+    model = job.spec.model
+    if job.elsewhere and isinstance(model, CustomSpec):
+        return
+    try:
+        check_fits(job.spec, job.inputs.schema, job.device)
+    except DistrainError:
+        raise
+    except Exception as error:
+        if not isinstance(model, CustomSpec):
+            raise
+        frame = traceback.extract_tb(error.__traceback__)[-1]
+        at = f"{frame.filename}:{frame.lineno}, in {frame.name}"
+        raise SpecError(
+            f"the model's function failed: {type(error).__name__}: {error}",
+            where={"model.function": model.function, "at": at},
+            hint="It is called with the schema and model.options; mend it, or these.",
+        ) from error
+
+
+def _check_metrics(job: JobChecks) -> None:
+    from distrain.train.loop.evaluation import own_metrics
+
+    if not job.elsewhere:
+        own_metrics(job.spec, job.inputs.schema)
+
+
+def _check_warm_start(job: JobChecks) -> None:
+    if job.elsewhere and isinstance(job.spec.model, CustomSpec):
+        return
+    if job.resumed is None and job.spec.train.init_from is not None:
+        from distrain.train.warm_start.transfer import (
+            check_warm_start,  # late: its imports take seconds
+        )
+
+        check_warm_start(job.spec, job.inputs)
+
+
+def _check_resumable(job: JobChecks) -> None:
+    if job.resumed is not None:
+        job.resumed.check(job.spec, job.inputs)
+
+
+def _not_checked(spec: JobSpec) -> list[str]:
+    depends = {
+        "resources.device": True,
+        "memory for the tables": spec.embeddings.memory_gib is None,
+        "data.cache_dir": spec.data.cache_dir is not None,
+        "data.shuffle_dir": spec.data.shuffle_dir is not None,
+        "checkpoint.dir": spec.checkpoint.dir is not None,
+        ", ".join(spec.functions): bool(spec.functions),
+        "data.reader": spec.data.needs_gpu,
+    }
+    names = ", ".join(name for name, is_asked in depends.items() if is_asked)
+    return [f"not checked, as workers may be on other machines: {names}"]
+
+
+def _replaced(job: JobChecks) -> list[str]:
+    if job.run_dir is None or job.resumed is not None:
+        return []
+    reason = untrained(RunPaths(job.run_dir))
+    if reason is None:
+        return []
+    what = f"{job.run_dir} holds a job that ended before its first step ({reason})"
+    return [f"{what}, and is replaced"]
+
+
+@contextmanager
+def _field_named(field: str) -> Iterator[None]:
+    try:
+        yield
+    except OutputError as error:
+        message = f"{field}: {error.message}"
+        raise OutputError(message, where=error.where, hint=error.hint) from None

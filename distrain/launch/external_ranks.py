@@ -1,0 +1,386 @@
+"""Ranks that torchrun, srun or a JobSet started: they meet by torch's `env://`.
+
+The process of rank 0 checks the job, writes the run directory, trains, and gives orders. The others
+get their assignment from it, hand it their events, and take its orders. All of that goes through
+the store at `MASTER_ADDR`, which rank 0 opens unless torchelastic's agent has.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import os
+import signal
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from distrain.errors import ClusterError, InputError, Terminated, on_sigterm
+from distrain.jobs.assignment import Assignment, Rendezvous, World
+from distrain.jobs.events import (
+    KEEP_S,
+    Event,
+    RankExited,
+    RankFailed,
+    RankStopped,
+    ReportsAwaited,
+    StopNoticed,
+    TrainingStarted,
+    from_json,
+    to_json,
+)
+from distrain.jobs.reasons import Reason
+from distrain.jobs.spec.job import JobSpec
+from distrain.jobs.spec.load import parse_spec
+from distrain.storage.retrying import first_line
+
+if TYPE_CHECKING:
+    from torch.distributed import Store
+
+    from distrain.train.control.control import Control
+
+_NEEDED = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+_POLL_S = 0.05
+_CONNECT_S = 600.0  # until rank 0 answers, and until it has checked the job
+_LAST_WORDS_S = 10.0  # how long rank 0 hears the others after its own end, unless all went well
+_FAILED = 100
+_TERMINATED = 128 + signal.SIGTERM
+
+log = logging.getLogger("distrain.launched")
+
+
+@dataclass(frozen=True)
+class Launch:
+    """What a launcher told this process: its rank, and where the ranks meet."""
+
+    world: World
+    meeting: Rendezvous
+    has_store: bool = False  # whether the launcher keeps the store, as torchelastic's agent does
+    local_rank: int = 0
+
+    @classmethod
+    def of_environment(cls, environ: Mapping[str, str] = os.environ) -> Launch:
+        """What `RANK`, `WORLD_SIZE`, `MASTER_ADDR` and `MASTER_PORT` say, or an `InputError`.
+
+        >>> where = {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "a", "MASTER_PORT": "29500"}
+        >>> Launch.of_environment(where).world
+        World(rank=1, num_ranks=2, ranks_per_node=1)
+        """
+        missing = [name for name in _NEEDED if not environ.get(name)]
+        hint = "Start the command by torchrun, or set them; see docs/launchers.md."
+        if missing:
+            raise InputError(
+                "resources.backend is env, and the environment lacks what a launcher sets",
+                where={"missing": ", ".join(missing)},
+                hint=hint,
+            )
+        try:
+            rank, num_ranks, port = (int(environ[n]) for n in ("RANK", "WORLD_SIZE", "MASTER_PORT"))
+            world = World(rank, num_ranks, int(environ.get("LOCAL_WORLD_SIZE", "1")))
+            local_rank = int(environ.get("LOCAL_RANK", "0"))
+        except ValueError as error:
+            where = {name: environ[name] for name in _NEEDED}
+            raise InputError(f"not what a launcher sets: {error}", where=where, hint=hint) from None
+        run = environ.get("TORCHELASTIC_RUN_ID", "distrain")
+        prefix = f"{run}/{environ.get('TORCHELASTIC_RESTART_COUNT', '0')}"
+        has_store = environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+        meeting = Rendezvous(environ["MASTER_ADDR"], port, prefix)
+        return cls(world, meeting, has_store, local_rank)
+
+    def take_own_gpu(self, environ: dict[str, str] | os._Environ[str] = os.environ) -> None:
+        """Show this process, of all GPUs of the host, its own alone; a rank takes the first."""
+        import torch
+
+        count = torch.cuda.device_count()
+        visible = environ.get("CUDA_VISIBLE_DEVICES", "")
+        names = visible.split(",") if visible else [str(number) for number in range(count)]
+        if count > 1 and self.local_rank < len(names):
+            environ["CUDA_VISIBLE_DEVICES"] = names[self.local_rank]
+
+    def join(self) -> Store:
+        from torch.distributed import PrefixStore, TCPStore
+
+        host, port, timeout = self.meeting.host, self.meeting.port, timedelta(seconds=_CONNECT_S)
+        is_master = self.world.rank == 0 and not self.has_store
+        try:
+            # Left to itself, torch shares the port with another process of rank 0.
+            listener = _listen(port).detach() if is_master else None
+            store = TCPStore(
+                host,
+                port,
+                is_master=is_master,
+                wait_for_workers=False,
+                timeout=timeout,
+                master_listen_fd=listener,
+            )
+        except (OSError, RuntimeError) as error:  # torch's errors of networks are of the second
+            hint = "What rank 0 printed says why; every process needs the same MASTER_ADDR."
+            if is_master:
+                hint = "Another program has MASTER_PORT, or two processes have RANK=0: choose a "
+                hint += "free port, and give each process a rank of its own."
+            raise self.error(f"the ranks cannot meet: {first_line(error)}", hint) from None
+        shared = PrefixStore(f"{self.meeting.prefix}/launch", store)
+        try:
+            self._check_world(shared)
+        except ClusterError as error:
+            if self.world.rank:  # rank 0 ends the job
+                failed = RankFailed(self.world.rank, Reason.INVALID_SPEC.value, str(error))
+                _Reporter(shared)(failed)
+            raise
+        return shared
+
+    def _check_world(self, store: Store) -> None:
+        """Raise `ClusterError` if another process has this rank, or counts other ranks."""
+        rank, num_ranks = self.world.rank, self.world.num_ranks
+        if rank == 0:
+            store.set("num_ranks", str(num_ranks))
+        elif (counted := int(store.get("num_ranks"))) != num_ranks:
+            raise self.error(
+                f"WORLD_SIZE is {num_ranks} here, and {counted} to rank 0",
+                "Start all ranks with the same WORLD_SIZE.",
+            )
+        if store.add(f"joined/{rank}", 1) > 1:
+            raise self.error(
+                f"two processes have RANK={rank}", "Give each process a rank of its own."
+            )
+
+    def error(self, message: str, hint: str) -> ClusterError:
+        at = f"{self.meeting.host}:{self.meeting.port}"
+        return ClusterError(message, where={"rank": self.world.rank, "at": at}, hint=hint)
+
+
+def _listen(port: int) -> socket.socket:
+    if socket.has_dualstack_ipv6():
+        return socket.create_server(("", port), family=socket.AF_INET6, dualstack_ipv6=True)
+    return socket.create_server(("", port))
+
+
+@dataclass
+class _Orders:
+    """Orders of rank 0, which each rank takes in turn."""
+
+    store: Store
+    control: Control
+    taken: int = 0
+
+    def take_new(self) -> None:
+        from distrain.train.control.control import Commands
+
+        while self.store.check([f"order/{self.taken}"]):
+            line = self.store.get(f"order/{self.taken}").decode()
+            self.taken += 1
+            assert self.control.stop_deadline is not None
+            Commands(self.control.gate, self.control.stop_deadline).take(line)
+
+
+class Gang:
+    """All ranks of a launch, as the process of rank 0 sees them."""
+
+    def __init__(self, launch: Launch) -> None:
+        self.launch = launch
+        self._store = launch.join()
+        self._num_events = self._num_orders = 0
+        self._changed = threading.Condition()
+        self._exited = {0}
+        self._ended = threading.Event()
+        self._signalled = threading.Event()
+        self._every_s = self._next_checkpoint_s = math.inf
+        self._error: BaseException | None = None
+        self.failures: list[RankFailed] = []
+        self.was_stopped = False
+
+    @property
+    def culprit(self) -> RankFailed | None:
+        """The first failure that is not about a lost peer, or else the first."""
+        causes = [one for one in self.failures if one.reason != Reason.PEER_LOST]
+        return next(iter([*causes, *self.failures]), None)
+
+    def raise_error(self) -> None:
+        """Raise what went wrong where the others' events are taken."""
+        if self._error is not None:
+            raise self._error
+
+    @contextmanager
+    def training(
+        self, spec: JobSpec, assignment: Assignment, take: Callable[[Event], None]
+    ) -> Iterator[tuple[Callable[[Event], None], Control]]:
+        """Give the others their assignments; yields rank 0's way to report, and its control."""
+        from distrain.train.control.control import Control
+
+        self._every_s = spec.checkpoint.every_s or math.inf
+
+        def report(event: Event) -> None:
+            self._note(event)
+            if isinstance(event, ReportsAwaited):
+                assert control.kept_reports is not None
+                control.kept_reports.told(event.number)
+            else:
+                take(event)
+
+        timeout_s = spec.deadlines.collective_s
+        control = Control.supervised(assignment, report, _leave, timeout_s=timeout_s)
+        control = replace(control, look=self.raise_error)
+        orders = _Orders(self._store, control)
+        self._store.set("assignment", assignment.dumps())
+
+        def watch() -> None:
+            try:
+                while not self._ended.wait(_POLL_S):
+                    self._take_events(take)
+                    self._give_orders(spec.deadlines.stop_grace_s)
+                    orders.take_new()
+            except BaseException as error:
+                self._error = error
+
+        thread = threading.Thread(target=watch, name="launched", daemon=True)
+        thread.start()
+        within_s = _LAST_WORDS_S
+        try:
+            with on_sigterm(lambda *_: self._signalled.set()):
+                yield report, control
+            if not (self.failures or self.was_stopped):
+                within_s = spec.deadlines.collective_s
+        finally:
+            self._hear_last_words(within_s)
+            self._ended.set()
+            thread.join(_LAST_WORDS_S)
+        if self.was_stopped and not self.failures:
+            raise Terminated
+
+    def _note(self, event: Event) -> None:
+        match event:
+            case TrainingStarted() if self._next_checkpoint_s == math.inf:
+                self._next_checkpoint_s = time.monotonic() + self._every_s
+            case StopNoticed():
+                self._signalled.set()
+            case RankStopped():
+                self.was_stopped = True
+            case RankFailed():
+                self.failures.append(event)
+            case RankExited():
+                with self._changed:
+                    self._exited.add(event.rank)
+                    self._changed.notify_all()
+
+    def _take_events(self, take: Callable[[Event], None]) -> None:
+        while self._store.check([key := f"event/{self._num_events + 1}"]):
+            event = from_json(json.loads(self._store.get(key)))
+            self._store.delete_key(key)
+            self._num_events += 1
+            if isinstance(event, ReportsAwaited):  # those before are recorded
+                self._store.set(f"kept/{event.rank}/{event.number}", "")
+            else:
+                take(event)
+                self._note(event)
+
+    def _give_orders(self, grace_s: float) -> None:
+        order: dict[str, object] = {}
+        if self._signalled.is_set():
+            self._signalled.clear()
+            order = {"op": "stop", "grace_s": grace_s}
+        elif time.monotonic() >= self._next_checkpoint_s:
+            self._next_checkpoint_s = time.monotonic() + self._every_s
+            order = {"op": "checkpoint"}
+        if order:
+            order["number"] = self._num_orders
+            self._store.set(f"order/{self._num_orders}", json.dumps(order))
+            self._num_orders += 1
+
+    def _hear_last_words(self, within_s: float) -> None:
+        num_ranks = self.launch.world.num_ranks
+        with self._changed:
+            self._changed.wait_for(
+                lambda: self._error is not None or len(self._exited) == num_ranks, within_s
+            )
+
+
+@dataclass
+class _Reporter:
+    """A rank's way to rank 0; without that, the process ends."""
+
+    store: Store
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    control: Control | None = None
+
+    def __call__(self, event: Event) -> None:
+        from distrain.train.checkpoint.rank_store import RankStore
+
+        with self.lock, _ends_with_rank_0():
+            number = self.store.add("events", 1)
+            self.store.set(f"event/{number}", json.dumps(to_json(event)))
+        if isinstance(event, ReportsAwaited) and self.control is not None:
+            with suppress(TimeoutError), _ends_with_rank_0():
+                RankStore(self.store).read(f"kept/{event.rank}/{event.number}", KEEP_S)
+                assert self.control.kept_reports is not None
+                self.control.kept_reports.told(event.number)
+
+
+def follow(launch: Launch) -> int:
+    """Train the rank of this process, any but 0, as rank 0 assigns it; returns the exit code."""
+    from distrain.train.checkpoint.rank_store import RankStore
+    from distrain.train.control.control import Control
+    from distrain.train.rank.process import run_rank
+
+    store = launch.join()
+    try:
+        text = RankStore(store).read("assignment", _CONNECT_S)
+    except (OSError, RuntimeError) as error:  # torch's errors of stores are of the second
+        raise launch.error(
+            f"rank 0 gave this process no work: {first_line(error)}",
+            "What rank 0 printed says why; every process needs the same MASTER_ADDR.",
+        ) from None
+    assignment = replace(Assignment.loads(text), world=launch.world)
+    spec = parse_spec(assignment.spec)
+    if spec.resources.device != "cpu":
+        launch.take_own_gpu()
+    report = _Reporter(store)
+    rank, stopped = launch.world.rank, threading.Event()
+
+    def tell(event: Event) -> None:
+        if isinstance(event, RankStopped):
+            stopped.set()
+        report(event)
+
+    control = Control.supervised(assignment, tell, _leave, timeout_s=spec.deadlines.collective_s)
+    report.control = control
+    orders, signalled = _Orders(store, control), threading.Event()
+
+    def watch() -> None:
+        while not ended.wait(_POLL_S):
+            with _ends_with_rank_0():
+                orders.take_new()
+            if signalled.is_set():
+                signalled.clear()
+                report(StopNoticed(rank, "SIGTERM"))
+
+    ended = threading.Event()
+    thread = threading.Thread(target=watch, name="launched", daemon=True)
+    thread.start()
+    with on_sigterm(lambda *_: signalled.set()):
+        failure = run_rank(assignment, tell, control)
+        ended.set()
+        thread.join()
+        code = _FAILED if failure else _TERMINATED if stopped.is_set() else 0
+        report(RankExited(rank, code, stopped.is_set()))
+    if failure is not None:
+        log.error("%s", "\n".join(filter(None, (failure.message, failure.traceback))))
+    return code
+
+
+def _leave() -> None:
+    os._exit(_TERMINATED)
+
+
+@contextmanager
+def _ends_with_rank_0() -> Iterator[None]:
+    try:
+        yield
+    except (RuntimeError, ConnectionError) as error:
+        log.error("rank 0 is gone: %s", first_line(error))
+        os._exit(_FAILED)

@@ -1,0 +1,75 @@
+"""A rank in the calling process: no cluster, no subprocess, the same records."""
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+from threading import RLock
+
+from distrain.errors import lost_interrupts
+from distrain.jobs.assignment import Assignment, World
+from distrain.jobs.events import Event, RankFailed
+from distrain.jobs.spec.job import JobSpec
+from distrain.jobs.states import JobState
+from distrain.jobs.view import JobView
+from distrain.launch.external_ranks import Gang
+from distrain.runs.records.collector import Collector
+
+
+def run_inline(
+    spec: JobSpec,
+    run_dir: Path,
+    job_id: str,
+    on_view: Callable[[JobView], None],
+    attempt: int = 1,
+    gang: Gang | None = None,
+) -> JobView:
+    """Train one rank in this process; nobody restarts it, and its failure is in the last view.
+
+    With a `gang` it is rank 0 of that, and the records are those of all ranks.
+    """
+    from distrain.train.control.control import Control
+    from distrain.train.control.rank_setup import process_as_it_was
+    from distrain.train.rank.process import run_rank
+
+    collector = Collector()
+    world = World() if gang is None else gang.launch.world
+    collector.begin_attempt(attempt, world.num_ranks)
+    num_shown = 0
+
+    def view(state: JobState, failure: RankFailed | None = None) -> JobView:
+        nonlocal num_shown
+        fresh, num_shown = tuple(collector.entries.since(num_shown)), len(collector.entries)
+        parts = [failure.message, failure.traceback or ""] if failure else []
+        return JobView(
+            job_id=job_id,
+            name=spec.name,
+            state=state,
+            attempt=attempt,
+            num_ranks=world.num_ranks,
+            reason=failure.reason if failure else None,
+            message="\n".join(part for part in parts if part) or None,
+            progress=fresh,
+            **collector.shown(),
+        )
+
+    one_at_a_time = RLock()  # a checkpoint is reported by the thread that writes it
+
+    def report(event: Event) -> None:
+        with one_at_a_time:
+            collector.add(event)
+            on_view(view(JobState.RUNNING))
+
+    document = spec.model_dump(mode="json")
+    root = str(run_dir.absolute())
+    meeting = None if gang is None else gang.launch.meeting
+    run = Assignment(job_id, attempt, world, document, root, meeting, first_attempt=attempt)
+    with process_as_it_was(), lost_interrupts() as raise_lost, ExitStack() as training:
+        if gang is None:
+            failure = run_rank(run, report, Control.alone(raise_lost))
+        else:
+            failure = run_rank(run, *training.enter_context(gang.training(spec, run, report)))
+    if gang is not None:
+        failure = gang.culprit
+    final = view(JobState.FAILED if failure else JobState.SUCCEEDED, failure)
+    on_view(final)
+    return final

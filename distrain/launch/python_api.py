@@ -1,0 +1,379 @@
+"""Training from Python: `fit`, the `Run` that it returns, and errors that speak Python."""
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from numbers import Integral, Real
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from distrain.errors import DistrainError, InputError, SpecError
+from distrain.formatting import count, main_metrics, number
+from distrain.jobs.run_paths import RunPaths, new_job_id
+from distrain.jobs.spec.job import JOB_NAME, JobSpec
+from distrain.jobs.spec.load import parse_spec, read_document
+from distrain.jobs.spec.models.kinds import CustomSpec
+from distrain.launch.notebook import progress_here
+from distrain.launch.reporting import Progress
+from distrain.launch.resuming import find_run
+from distrain.launch.run import CallbackFailed, RunRequest, train
+from distrain.runs.run_file import read_records, read_run_and_spec, read_summary
+from distrain.runs.summary import Summary
+
+if TYPE_CHECKING:
+    import pandas  # type: ignore[import-untyped]
+    from distributed import Client
+    from distributed.deploy import Cluster
+
+    from distrain.jobs.view import Record
+    from distrain.metrics.custom import Metric
+    from distrain.metrics.report import BinaryReport
+    from distrain.models.blueprint import Blueprint
+    from distrain.models.saved import SavedModel
+    from distrain.runs.sinks.base import Sink
+
+_ONLY_HERE = """\
+warning: model_fn is defined in this process alone: its run can be evaluated from here, or with
+distrain.Run(run_dir, model_fn=...). The commands evaluate, predict and export cannot make its
+model: for these, move model_fn to a module of a package that DISTRAIN_MODEL_PACKAGES names"""
+
+MakeModel = Callable[..., "Blueprint"]
+Spec = JobSpec | Mapping[str, Any] | str | Path
+
+
+class Run:
+    """A run that has ended, by its directory.
+
+    Args:
+        run_dir: The run directory.
+        model_fn: The function that made the model, where this process cannot import it by the name
+            that the run's spec has; it must make the same model. `None` for a named model.
+
+    Attributes:
+        summary: What `summary.json` held when the run was opened. `records` and `history` are read
+            anew: where the run is resumed, take the `Run` that `fit` returns.
+
+    Raises:
+        InputError: The directory holds no run that has ended, or `model_fn` is not for its model.
+    """
+
+    def __init__(self, run_dir: str | Path, model_fn: MakeModel | None = None):
+        self.run_dir = Path(run_dir).expanduser()
+        self.model_fn = model_fn
+        self._names: dict[str, MakeModel] = {}
+        self.summary: Summary = _read_summary(self.run_dir)
+        if model_fn is not None:
+            _, spec = read_run_and_spec(self.run_dir)
+            self._names = {_function_of(spec): model_fn}
+
+    def __repr__(self) -> str:
+        summary = self.summary
+        score = f"AUC {number(summary.auc, 4)}"
+        if summary.auc is None and (of_targets := main_metrics(summary.targets)):
+            score = " ".join(of_targets[0])
+        scores = f", {score} on {summary.scored_on}" if summary.scored_on else ""
+        return f"<Run {self.run_dir}: {summary.state}, {count(summary.steps)} steps{scores}>"
+
+    @property
+    def records(self) -> "list[Record]":
+        """What `metrics.jsonl` holds: a record for each report of training and each validation."""
+        return read_records(RunPaths(self.run_dir))
+
+    @property
+    def history(self) -> "pandas.DataFrame":
+        """The records as a table: a row for each, with those of its figures that are one number."""
+        import pandas
+
+        rows = [record.figures() for record in self.records]
+        return pandas.DataFrame(rows).dropna(axis="columns", how="all")
+
+    def load_model(self) -> "SavedModel":
+        """The trained model, on the CPU; see `distrain.models.load_model`."""
+        from distrain.models.custom import handed_over
+        from distrain.models.saved import load_model
+
+        with speaking_python(), handed_over(names=self._names):
+            return load_model(RunPaths(self.run_dir).model)
+
+    def predict(
+        self, rows: Any, *, keep: Sequence[str] = (), raw: bool | None = None
+    ) -> "pandas.DataFrame":
+        """The scores of rows, in their order; those of a table need no target.
+
+        Those of a DataFrame have its index, so that `rows.join(run.predict(rows))` puts each score
+        beside its row. Rows in memory are scored in this process; model and vocabularies stay open.
+
+        Args:
+            rows: A DataFrame of pandas or polars, an Arrow table, a mapping of arrays, a list of
+                dictionaries, or files: as the run's data were before they were prepared, or
+                prepared by the run's own workflow. Texts spell numbers and times as in a text file.
+            keep: Columns to have beside the scores.
+            raw: Whether rows are not prepared; `None` looks at their columns.
+
+        Returns:
+            For each row logit and probability, of several targets `probability_TARGET` of each.
+        """
+        import pandas
+
+        from distrain.models.custom import handed_over
+        from distrain.predict.in_memory import score_rows
+        from distrain.predict.raw import RawOptions
+
+        model = RunPaths(self.run_dir).model
+        with speaking_python(), handed_over(names=self._names):
+            scores = score_rows(model, rows, keep=keep, raw=RawOptions(raw)).to_pandas()
+        if isinstance(rows, pandas.DataFrame):
+            # Prepared rows have no numbers but a column of that name, and are all there.
+            numbers = None if "row_number" in keep else scores.get("row_number")
+            scores.index = rows.index if numbers is None else rows.index.take(numbers)
+        return scores
+
+    def evaluate(self, rows: Any, *, raw: bool | None = None) -> "BinaryReport":
+        """The metrics of rows with labels, scored in this process; arguments as of `predict`.
+
+        Metrics of your own are of validations alone.
+        """
+        from distrain.models.custom import handed_over
+        from distrain.predict.in_memory import evaluate_rows
+        from distrain.predict.raw import RawOptions
+
+        with speaking_python(), handed_over(names=self._names):
+            return evaluate_rows(RunPaths(self.run_dir).model, rows, raw=RawOptions(raw))
+
+
+def load(run_dir: str | Path, model_fn: MakeModel | None = None) -> Run:
+    """Open a run that has ended, to score rows: `distrain.load("runs/first").predict(rows)`.
+
+    Arguments and errors are those of `Run`.
+    """
+    return Run(run_dir, model_fn)
+
+
+def fit(
+    spec: Spec | None = None,
+    *,
+    overrides: Mapping[str, Any] | None = None,
+    model_fn: MakeModel | None = None,
+    options: Mapping[str, Any] | None = None,
+    run_dir: str | Path | None = None,
+    overwrite: bool = False,
+    resume: "Run | str | Path | None" = None,
+    scheduler: "str | Client | Cluster | None" = None,
+    progress: Progress | None = None,
+    callbacks: "Sequence[Callable[[Record], object]]" = (),
+    metrics: "Mapping[str, type[Metric]] | None" = None,
+    sinks: "Sequence[str | Sink]" = (),
+) -> Run:
+    """Train a job and wait for it.
+
+    Args:
+        spec: The job: a spec, a document as in its YAML file, or the path of that file. `None` with
+            `resume`. Where it has no name, the job is called as `run_dir`'s last part.
+        overrides: Fields of the spec to be set, by their paths: `{"train.optimizer.lr": 0.01}`.
+        model_fn: Makes the model, as `model_fn(schema, **options)`, in place of a section `model`,
+            which the document or file then must not have. With the inline backend it may be any
+            function. Elsewhere the workers import it by its module's name, which their operator
+            must have allowed (`DISTRAIN_MODEL_PACKAGES`). With `resume` it must make the same model
+            as before; `None` then takes that of the `Run`.
+        options: Keyword arguments for `model_fn`, JSON values; a resumed run has its own.
+        run_dir: Where the run's files go; every worker must see it. `None` for `runs/JOB`.
+        overwrite: Whether a run in `run_dir` may be replaced; it is removed when the new job has
+            passed its checks.
+        resume: A run, or its directory, to go on with from its newest checkpoint, with its spec.
+        scheduler: A Dask cluster: a client, a cluster, or its scheduler's address; `None` for a new
+            one on this machine. It stays when the job ends.
+        progress: Reports how the run goes; `None` for a bar and a chart in a notebook, lines on a
+            terminal, and the log `distrain` elsewhere.
+        callbacks: Called in this process with each record of training and validation as it comes.
+            An exception ends the job and comes out of `fit`.
+        metrics: Metrics of your own for validations, by the names that records have for them:
+            subclasses of `distrain.metrics.Metric`, which workers import as they do `model_fn`.
+        sinks: Where the run's records go as well: `"tensorboard"`, `"mlflow:URI"`, or sinks of your
+            own (`distrain.runs.sinks.base.Sink`).
+
+    Raises:
+        SpecError: The spec cannot be used.
+        DistrainError: The inputs cannot be used, or the job ended badly.
+    """
+    from distrain.models.custom import handed_over, is_importable, name_of
+
+    own = dict(metrics or {})
+    with speaking_python():
+        fields = dict(overrides or {})
+        if own:
+            fields["evaluate.metrics"] = {name: name_of(metric) for name, metric in own.items()}
+        words = tuple(
+            f"{path}={json.dumps(value, default=_plain)}" for path, value in fields.items()
+        )
+        if resume is not None:
+            if spec is not None or run_dir is not None or overwrite or options:
+                raise DistrainError(
+                    "fit(resume=) goes on with the run's own spec and directory",
+                    hint="Leave out spec, options, run_dir and overwrite; change fields with "
+                    "overrides.",
+                )
+            if isinstance(resume, Run):
+                model_fn = model_fn or resume.model_fn
+                resume = resume.run_dir
+            root = Path(resume).expanduser()
+            job_id, job, resumed = find_run(root, words)
+        else:
+            job, resumed = _job(spec, words, model_fn, options or {}, run_dir), None
+            job_id = new_job_id(job.name)
+            root = Path(run_dir).expanduser() if run_dir is not None else Path("runs") / job_id
+        names = {} if model_fn is None else {_function_of(job): model_fn}
+        reporter = progress or progress_here()
+        if resumed is not None:
+            for text in resumed.damaged:
+                reporter.say(f"warning: {text}")
+        if model_fn is not None and not is_importable(model_fn):
+            reporter.say(_ONLY_HERE)
+        request = RunRequest(
+            job, root, job_id, scheduler, ":0", resumed, tuple(sinks), tuple(callbacks), overwrite
+        )
+        try:
+            with handed_over(*own.values(), names=names):
+                train(request, reporter)
+        except CallbackFailed as failed:
+            raise failed.error from None
+        return Run(root, model_fn)
+
+
+def _job(
+    spec: Spec | None,
+    overrides: Sequence[str],
+    model_fn: MakeModel | None,
+    options: Mapping[str, Any],
+    run_dir: str | Path | None,
+) -> JobSpec:
+    from distrain.models.custom import name_of
+
+    if spec is None:
+        raise DistrainError("fit needs a spec, or a run to resume")
+    if options and model_fn is None:
+        raise DistrainError(
+            "options are for model_fn, which is not given",
+            hint="What a model of the spec takes stands in its section `model`.",
+        )
+    document: object = spec
+    if isinstance(spec, str | Path):
+        document = read_document(Path(spec))
+    elif isinstance(spec, JobSpec):
+        document = spec.model_dump(mode="json", exclude_unset=True)
+    if isinstance(document, Mapping):
+        name = Path(run_dir or "").name
+        document = {"name": name, **document} if re.match(JOB_NAME, name) else dict(document)
+        if model_fn is not None:
+            if document.get("model") is not None:
+                raise SpecError(
+                    "the spec has a section `model`, and model_fn is given, too",
+                    where={"model": document["model"], "model_fn": name_of(model_fn)},
+                    hint="Leave one of them out: model_fn, or the section of the document.",
+                )
+            section = CustomSpec(function=name_of(model_fn), options=dict(options))
+            document["model"] = section.model_dump(mode="json")
+    return parse_spec(
+        document, overrides, source=str(spec) if isinstance(spec, str | Path) else None
+    )
+
+
+def _plain(value: object) -> str | int | float:
+    match value:
+        case Path():
+            return str(value)
+        case Integral():
+            return int(value)
+        case Real():
+            return float(value)
+    raise SpecError(
+        f"overrides hold a {type(value).__name__}, which no job spec holds",
+        hint="Give texts, paths, numbers, truth values, None, lists and mappings.",
+    )
+
+
+def _function_of(spec: JobSpec) -> str:
+    if isinstance(spec.model, CustomSpec):
+        return spec.model.function
+    raise SpecError(
+        f"model_fn is given, and the run's model is no function's but of kind {spec.model.kind!r}",
+        hint="Leave model_fn out.",
+    )
+
+
+def _read_summary(run_dir: Path) -> "Summary":
+    values = read_summary(RunPaths(run_dir))
+    if values is None:
+        raise InputError(
+            "no run that has ended",
+            where={"path": str(run_dir)},
+            hint="Name the directory of a run; it holds summary.json when the run has ended.",
+        )
+    return Summary(
+        **{name: values[name] for name in Summary.__dataclass_fields__ if name in values}
+    )
+
+
+_END = r"(?=\.?(?:\s|$)|[,;`'])"
+_SET = rf"--set '?([\w.]+)=([^\s,;`']+?)'?{_END}"
+_SETS = rf"(`|or |pass |distrain train JOB )?{_SET}(?: {_SET})*"
+_WORDS_OF_YAML = {"null": "None", "true": "True", "false": "False"}
+
+_WORDS: tuple[tuple[str, str | Callable[[re.Match[str]], str]], ...] = (
+    (
+        rf"distrain train --resume (\S+?) --scheduler (\S+?){_END}",
+        r'distrain.fit(resume="\1", scheduler="\2")',
+    ),
+    (rf"distrain train --resume (\S+?){_END}", r'distrain.fit(resume="\1")'),
+    (_SETS, lambda match: _overrides(match)),
+    (r"--keep (?=\S)", "keep "),
+    (r"another --run-dir, remove that one", "another run_dir, replace that one (overwrite=True)"),
+    (r"begin anew from step 0: --without-checkpoint", "begin a new run"),
+    (r"`distrain predict RUN FILE` scores them.*", "run.predict(rows) scores them."),
+    (r"--raw or --prepared", "raw=True or raw=False"),
+    (r"Say --raw if", "Say raw=True if"),
+    (r"--run-dir", "run_dir"),
+    (r"(?<!doctor )--scheduler", "scheduler"),
+)
+
+
+def _overrides(match: re.Match[str]) -> str:
+    before, pairs = match[1] or "pass ", re.findall(_SET, match[0])
+    fields = ", ".join(f'"{path}": {_literal(value)}' for path, value in pairs)
+    if before.startswith("distrain"):
+        return f"distrain.fit(JOB, overrides={{{fields}}})"
+    return f"{before}overrides={{{fields}}}"
+
+
+def _literal(value: str) -> str:
+    """A value of YAML in Python; a placeholder such as N stays as it is."""
+    plain = re.fullmatch(r"[A-Z]+|-?[0-9.]+", value)
+    return _WORDS_OF_YAML.get(value, value if plain else f'"{value}"')
+
+
+@contextmanager
+def speaking_python() -> Iterator[None]:
+    """Have expected errors that leave the block name arguments instead of options."""
+    try:
+        yield
+    except DistrainError as error:
+        for one in (error, *error.parts):
+            one.message = in_python(one.message)
+            one.hint = one.hint and in_python(one.hint)
+            one.args = (one.message,)
+        raise
+
+
+def in_python(text: str) -> str:
+    """A message or hint about commands, turned into one about functions.
+
+    >>> in_python("Go on from the checkpoint of step 4: distrain train --resume runs/a")
+    'Go on from the checkpoint of step 4: distrain.fit(resume="runs/a")'
+    >>> in_python("To train longer, pass --set train.epochs=N, or train.max_steps.")
+    'To train longer, pass overrides={"train.epochs": N}, or train.max_steps.'
+    >>> in_python("`--set train.init_from=runs/a --set train.early_stopping=null`")
+    '`overrides={"train.init_from": "runs/a", "train.early_stopping": None}`'
+    """
+    for command, function in _WORDS:
+        text = re.sub(command, function, text)
+    return text

@@ -1,0 +1,120 @@
+"""How a run reports to people, on a screen or in a log."""
+
+import logging
+import re
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from types import TracebackType
+from typing import Protocol
+
+from distrain.formatting import count, duration, main_metrics, number, of_own, percent
+from distrain.jobs.view import AttemptStarted, JobView, Notice, Record
+
+LINE_EVERY_S = 5.0
+"""Seconds between two lines about a job's steps where nothing else shows them."""
+
+log = logging.getLogger("distrain")
+
+
+class Progress(Protocol):
+    """Reports how a run goes; entered while its job is watched."""
+
+    def __enter__(self) -> object: ...
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+        /,
+    ) -> None: ...
+
+    def say(self, text: str) -> None: ...
+
+    def show(self, view: JobView) -> None: ...
+
+
+class LoggedProgress(AbstractContextManager["LoggedProgress"]):
+    """Reports lines of text to `write`, or to the log `distrain`."""
+
+    _write: Callable[[str], None] | None = None
+    _shown_state = ""
+    _shown_restarts = 0
+    _last_line_s = 0.0
+
+    def __init__(self, write: Callable[[str], None] | None = None):
+        self._write = write
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def say(self, text: str) -> None:
+        if self._write is None:
+            log.info("%s", text)
+        else:
+            self._write(text)
+
+    def show(self, view: JobView) -> None:
+        for restart in view.restarts[self._shown_restarts :]:
+            first_line = restart.message.splitlines()[0]
+            self.say(
+                f"attempt {restart.attempt} ended after step {restart.step}: "
+                f"{restart.reason}: {first_line}"
+            )
+        self._shown_restarts = len(view.restarts)
+        if not view.state.is_final:
+            self._show_state(view)
+        for entry in view.progress:
+            match entry:
+                case AttemptStarted(step=0, attempt=1):
+                    pass
+                case AttemptStarted():
+                    ranks = f"{entry.num_ranks} rank{'s' if entry.num_ranks > 1 else ''}"
+                    self.say(f"attempt {entry.attempt} trains on {ranks} from step {entry.step} on")
+                case Notice():
+                    self.say(f"{'warning' if entry.is_warning else 'note'}: {entry.text}")
+                case Record(split="valid"):
+                    self.say(f"validated at step {entry.step}: {_scores(entry)}")
+                case Record(split="next_window"):
+                    self.say(f"window {entry.window} before it is trained: {_scores(entry)}")
+        train = [record for record in view.records if record.split == "train"]
+        if train:
+            self.show_step(view, train[-1])
+        if view.state.is_final:  # after what led there
+            self._show_state(view)
+
+    def show_step(self, view: JobView, record: Record) -> None:
+        """Show the last record of training, in a line now and then."""
+        now_s = time.monotonic()
+        if record.step == view.num_steps or now_s - self._last_line_s >= LINE_EVERY_S:
+            self._last_line_s = now_s
+            self.say(step_line(view, record))
+
+    def _show_state(self, view: JobView) -> None:
+        state = f"{view.state.value}: {view.why_pending}" if view.why_pending else view.state.value
+        without_numbers = re.sub(r"\d[\d.]*", "#", state)  # seconds left, say
+        if without_numbers != self._shown_state:
+            self._shown_state = without_numbers
+            self.say(f"job {view.job_id}: {state}")
+
+
+def step_line(view: JobView, record: Record) -> str:
+    parts = [
+        f"step {record.step}/{view.num_steps or '?'}",
+        f"{count(record.rows_per_s or 0.0)} rows/s",
+        _scores(record),
+        f"stall max {percent(record.stall_max_pct or 0.0, 0)}",
+    ]
+    if view.total_rows and record.elapsed_s > 0 and record.rows_total:
+        remaining = view.total_rows - record.rows_total
+        parts.append(f"ETA {duration(remaining * record.elapsed_s / record.rows_total, 0)}")
+    return "  ".join(parts)
+
+
+def _scores(record: Record) -> str:
+    more = [f"{target} {name} {value}" for target, name, value in main_metrics(record.targets)]
+    more += [f"{name} {value}" for name, value in of_own(record.own)]
+    if more and record.loss is None and record.auc is None:
+        return "  ".join(more)
+    return "  ".join([f"loss {number(record.loss, 4)}", f"AUC {number(record.auc, 4)}", *more])

@@ -1,0 +1,304 @@
+"""One job from its spec to a finished run directory."""
+
+import socket
+import time
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from distrain.errors import (
+    ClusterError,
+    OutputError,
+    SpecError,
+    Terminated,
+    lost_interrupts,
+    on_sigterm,
+)
+from distrain.formatting import is_no_use, useless_targets
+from distrain.jobs.reasons import LEFT_OFF
+from distrain.jobs.run_paths import RunPaths
+from distrain.jobs.spec.job import JobSpec
+from distrain.jobs.spec.load import flat
+from distrain.jobs.spec.paths import with_absolute_paths
+from distrain.jobs.view import Entry, JobView, Record
+from distrain.launch.checks import JobChecks
+from distrain.launch.external_ranks import Gang
+from distrain.launch.inline import run_inline
+from distrain.launch.job_handle import JobHandle, raise_for_state
+from distrain.launch.reporting import Progress
+from distrain.launch.resuming import how_to_resume
+from distrain.runs.recorder import RunRecorder, open_run, reopen_run
+from distrain.runs.report.figures import draw_curves
+from distrain.runs.sinks.base import RunFacts, Sink
+from distrain.runs.sinks.choosing import open_sinks
+from distrain.runs.sinks.feed import Feeds
+from distrain.runs.summary import Summary
+from distrain.workers.local import dashboard_link
+from distrain.workers.sources import ClusterRequest, open_cluster
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from distributed import Client
+
+    from distrain.launch.resuming import Resumption
+
+
+_COMMAND = "the command that submitted it"
+
+FULL_DISK_S = 60.0
+"""How long writing to a run directory may fail until its job is stopped. A rank that fills the same
+disk with its model leaves room again when it fails, and its own error says more."""
+
+
+class CallbackFailed(BaseException):
+    """A callback raised `error`; nothing on the way takes this for a failure of the job."""
+
+    def __init__(self, error: Exception):
+        super().__init__(repr(error))
+        self.error = error
+
+
+@dataclass(frozen=True)
+class RunRequest:
+    """A run to be made; its relative paths are those of this process, wherever workers run."""
+
+    spec: JobSpec
+    run_dir: Path
+    job_id: str
+    # the cluster's address, its client, or the cluster itself; `None` for a local cluster or the
+    # inline backend
+    scheduler: Any = None
+    dashboard_address: str = ":8787"  # where a local cluster's dashboard listens
+    resumed: "Resumption | None" = None  # where an earlier run was left; `None` for a new run
+    sinks: "tuple[str | Sink, ...]" = ()  # sinks, or texts for `open_sink`
+    # called with each record; what they raise ends the job
+    callbacks: "tuple[Callable[[Record], object], ...]" = ()
+    overwrite: bool = False  # whether a run in the directory may be replaced
+    gang: Gang | None = None  # the ranks that a launcher started, of which this process is rank 0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "spec", with_absolute_paths(self.spec))
+        object.__setattr__(self, "run_dir", self.run_dir.expanduser())
+
+    def call_back(self, record: Record) -> None:
+        for callback in self.callbacks:
+            try:
+                callback(record)
+            except Exception as error:
+                raise CallbackFailed(error) from error
+
+    @property
+    def first_attempt(self) -> int:
+        return 1 if self.resumed is None else self.resumed.first_attempt
+
+    def check(self) -> JobChecks:
+        if self.spec.resources.backend == "env" and self.gang is None:
+            raise SpecError(
+                "resources.backend env is for the command `distrain train`, started by a launcher",
+                hint="Here take inline, or dask.",
+            )
+        place = (self.job_id, self.run_dir, self.scheduler)
+        return JobChecks(self.spec, *place, self.resumed, self.sinks, self.overwrite).run()
+
+    def open_recorder(self) -> "RunRecorder":
+        if self.resumed is None:
+            return open_run(self.run_dir, self.spec, self.job_id, overwrite=self.overwrite)
+        return reopen_run(self.run_dir, self.spec)
+
+
+def train(
+    run: RunRequest, progress: Progress, on_summary: "Callable[[Summary], None]" = lambda _: None
+) -> "Summary":
+    """Check a job, train it, and keep its run directory up to date.
+
+    `on_summary` gets the summary of a job that ended, before the error of one that ended badly.
+    """
+    checked = run.check()
+    run = replace(run, spec=checked.spec)
+    from distrain.train.data.job_tables import hand_on  # late: it loads torch
+
+    for note in checked.notes:
+        progress.say(f"note: {note}")
+    feeds = _feeds(run, progress)
+    recorder = run.open_recorder()
+    recording = RetryingRecorder(recorder, progress.say, FULL_DISK_S)
+
+    def on_view(view: "JobView") -> None:
+        fresh = recording.add(view)
+        progress.show(view)
+        feeds.put(fresh)
+        for record in fresh:
+            if isinstance(record, Record):
+                run.call_back(record)
+
+    # Sinks are waited for last, when the run's own files are whole.
+    with feeds, recorder, ExitStack() as unless_submitted:
+        unless_submitted.callback(recorder.forget)
+        hand_on(checked.inputs, run.spec, recorder.paths.tables)
+        with progress:
+            view = _run_to_end(run, recorder, progress, on_view, unless_submitted.pop_all)
+        is_left_off = view.reason in LEFT_OFF
+        if view.state.is_final and not view.checkpoints.count and not is_left_off:
+            _release_place(run)
+        feeds.ends(view.state.value)
+        summary = finish(recorder, view, progress.say)
+    on_summary(summary)
+    if view.reason is None and view.checkpoints.outcome:
+        progress.say(f"warning: checkpoints: {view.checkpoints.outcome}; the notices above say why")
+    if view.reason is None and is_no_use(summary.normalised_entropy):
+        progress.say(
+            "warning: the model is worse than a constant: its normalised entropy is "
+            f"{summary.normalised_entropy:.5f}, and that of the share of ones is 1"
+        )
+    if view.reason is None and (useless := useless_targets(summary.targets)):
+        progress.say(
+            f"warning: predictions are no better than the mean (R2 0 or less): {', '.join(useless)}"
+        )
+    logs = recorder.paths.logs
+    raise_for_state(view, logs if logs.is_dir() else None, _how_to_go_on(run, view))
+    return summary
+
+
+def _release_place(run: RunRequest) -> None:
+    from distrain.train.checkpoint.ownership import release_dir
+    from distrain.train.saving.checkpoints import checkpoint_dir
+
+    resumed = run.resumed is not None
+    place = checkpoint_dir(run.spec, RunPaths(run.run_dir), run.job_id, resumed=resumed)
+    with suppress(OSError):  # a claim that stays is named in the error of who is refused
+        release_dir(place)
+
+
+def _feeds(run: RunRequest, progress: Progress) -> "Feeds":
+    parameters = flat(run.spec.model_dump(mode="json"))
+    facts = RunFacts(run.job_id, run.spec.name, run.run_dir, run.spec.tags, parameters)
+    return Feeds(open_sinks(run.sinks), facts, progress.say)
+
+
+def _run_to_end(
+    run: RunRequest,
+    recorder: "RunRecorder",
+    progress: Progress,
+    on_view: "Callable[[JobView], None]",
+    on_submitting: "Callable[[], object]" = lambda: None,
+) -> "JobView":
+    """Run a job; `on_submitting` is called before a scheduler, or this process, may have it."""
+    root = recorder.paths.root
+    if run.spec.resources.backend != "dask":
+        on_submitting()
+        return run_inline(run.spec, root, run.job_id, on_view, run.first_attempt, run.gang)
+    request = ClusterRequest(
+        run.scheduler,
+        run.spec.resources.num_ranks,
+        device=run.spec.resources.device,
+        dashboard_address=run.dashboard_address,
+    )
+    with open_cluster(request, progress.say) as client:
+        progress.say(f"Dask dashboard: {dashboard_link(client)}")
+        job = JobHandle(client, run.job_id)
+        num_seen = 0
+
+        def show(view: "JobView", raise_lost: "Callable[[], None]" = lambda: None) -> None:
+            nonlocal num_seen
+            raise_lost()
+            on_view(view)
+            num_seen = view.next_record
+
+        on_submitting()
+        with on_sigterm():
+            is_new = job.submit(run.spec, root, run.first_attempt)
+            try:
+                after_submission(run, is_new, recorder, client, progress)
+                with lost_interrupts() as raise_lost:
+                    return job.watch(lambda view: show(view, raise_lost))
+            except OutputError as error:  # the run directory takes no more records
+                job.cancel(f"{_COMMAND} cannot write its run directory: {error.message}")
+                raise
+            except CallbackFailed as failed:
+                job.cancel(f"a callback raised {failed}")
+                raise
+            except KeyboardInterrupt as interrupt:
+                progress.say("stopping the job (Ctrl-C again leaves it to itself)")
+                why = "received SIGTERM" if isinstance(interrupt, Terminated) else "got Ctrl-C"
+                job.cancel(f"{_COMMAND} {why} on host {socket.gethostname()}")
+                return job.watch(show, since=num_seen)
+
+
+def after_submission(
+    run: RunRequest, is_new: bool, recorder: "RunRecorder", client: "Client", progress: Progress
+) -> None:
+    """Prepare the run directory for what the scheduler holds of the job, and show its jobs."""
+    if not is_new:
+        progress.say("the scheduler has the job already, as it was submitted")
+        recorder.same_job()
+    elif run.resumed is not None:
+        recorder.catch_up()
+    show_jobs(client, progress)
+
+
+def show_jobs(client: "Client", progress: Progress) -> None:
+    """Open the door of a scheduler that was started without the preload."""
+    from distrain.scheduler.http.attach import ensure_door
+
+    try:
+        ensure_door(client)
+    except ClusterError as error:  # it trains all the same
+        progress.say(f"warning: {error}")
+
+
+def _how_to_go_on(run: RunRequest, view: "JobView") -> str | None:
+    saved = view.checkpoints.step
+    if saved is None and run.resumed is not None:
+        saved = run.resumed.step
+    if saved is None and view.reason not in LEFT_OFF:
+        return None
+    scheduler = run.scheduler if isinstance(run.scheduler, str) else None
+    return how_to_resume(run.run_dir, scheduler, saved)
+
+
+class RetryingRecorder:
+    """Writes to a run directory, and writes later what could not be written.
+
+    `say` gets a warning when writing begins to fail; it may fail for `limit_s`, or until the job's
+    end.
+    """
+
+    def __init__(
+        self, recorder: "RunRecorder", say: "Callable[[str], None]", limit_s: float | None = None
+    ):
+        self._recorder = recorder
+        self._say = say
+        self._limit_s = limit_s
+        self._failing_since_s: float | None = None
+
+    def add(self, view: "JobView") -> "list[Entry]":
+        """What `RunRecorder.add` returns; nothing on failure, an error after `limit_s`."""
+        try:
+            fresh = self._recorder.add(view)
+        except OutputError as error:
+            now_s = time.monotonic()
+            if self._failing_since_s is None:
+                self._failing_since_s = now_s
+                self._say(f"warning: {error}")
+            failing_s = now_s - self._failing_since_s
+            if not view.state.is_final and self._limit_s is not None and failing_s >= self._limit_s:
+                raise
+            return []
+        self._failing_since_s = None
+        return fresh
+
+
+def finish(recorder: "RunRecorder", view: "JobView", say: "Callable[[str], None]") -> "Summary":
+    """Finish the run directory of a job that has ended; returns its summary.
+
+    An `OutputError` of a job that did not succeed is a warning: what ended it matters more.
+    """
+    try:
+        return recorder.finish(view, draw_curves)
+    except OutputError as error:
+        if view.reason is None:
+            raise
+        say(f"warning: {error}")
+        return recorder.sum_up(view)

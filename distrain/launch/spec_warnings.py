@@ -1,0 +1,182 @@
+"""Notes on what trains, though hardly as it was meant."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from distrain.formatting import some
+from distrain.jobs.optimizers import optimizer_facts
+from distrain.jobs.spec.data import DataSpec
+from distrain.jobs.spec.fitting import is_retrieval
+from distrain.jobs.spec.job import JobSpec
+from distrain.jobs.spec.training import TrainSpec, batch_for
+from distrain.storage.urls import is_remote
+
+if TYPE_CHECKING:
+    from distrain.loader.partition.table import Table
+    from distrain.train.data.job_tables import Inputs
+
+_MANY_STEPS = 10_000  # of a validation: minutes
+_FEW_STEPS = 100  # of a job
+_SOME_STEPS = 300  # after which models know something
+_WINDOW_STEPS = 20  # of a window, in which models learn what is new in it
+_SMALL_BATCH = 512
+_MOST_UNKNOWN = 0.5
+_GROWN = 0.1
+_SHOWN = 5
+
+
+def surprises(spec: JobSpec, inputs: "Inputs") -> list[str]:
+    retrieves = is_retrieval(spec.model.model_dump())
+    notes = _data_notes(spec.data, inputs, learnable=(1,) if retrieves else ())
+    batch, rows = spec.train.batch_rows, inputs.train.num_rows
+    notes += _steps_notes(spec, rows)
+    notes += _window_notes(spec, inputs.train)
+    steps = -(-inputs.valid.num_rows // batch) if inputs.valid is not None else 0
+    if steps > _MANY_STEPS:
+        notes.append(
+            f"a validation takes {steps:,} steps of train.global_batch_size ({batch:,}) rows: "
+            "larger batches validate faster"
+        )
+    best = spec.checkpoint.keep_best
+    if best is not None and not spec.evaluate.every_steps:
+        at_end = spec.data.valid and spec.evaluate.at_end
+        notes.append(
+            f"checkpoint.keep_best is {best}, but evaluate.every_steps is null: "
+            f"{'the last step alone is' if at_end else 'nothing is'} validated, and the last "
+            "model is saved"
+        )
+    numbers = [column.name for column in inputs.schema.continuous if column.holds_lists]
+    if numbers and not hasattr(spec.model, "max_length") and spec.model.kind != "custom":
+        notes.append(
+            f"{spec.model.kind} leaves out numbers of events, which din, bst, sasrec and hstu "
+            f"read: {some(numbers, _SHOWN)}"
+        )
+    return [*notes, *_late_notes(spec, rows), *_idle_options(spec.train)]
+
+
+def _late_notes(spec: JobSpec, rows: int) -> Iterator[str]:
+    """What is to begin after the last step: numbers that were chosen for smaller batches."""
+    if spec.data.windows is not None:  # each window ends with a step of its own
+        return
+    train, steps = spec.train, _steps_of(spec, rows)
+    if train.max_steps is not None:
+        steps = min(steps, train.max_steps)
+    every = spec.evaluate.every_steps
+    if spec.best_metric is not None and every is not None and every > steps:
+        yield (
+            f"evaluate.every_steps is {every:,}, and the job takes {steps:,} steps: no validation "
+            f"before the last step can stop it, or keep a model by {spec.best_metric}"
+        )
+    schedule = train.schedule
+    if schedule.decay != "none" and schedule.last_peak_step >= steps:
+        yield (
+            f"train.schedule.decay begins at step {schedule.last_peak_step:,}, and the job takes "
+            f"{steps:,} steps: its learning rate does not fall"
+        )
+
+
+def _steps_of(spec: JobSpec, rows: int) -> int:
+    batch = spec.train.batch_rows
+    return spec.train.num_epochs * (rows // batch if spec.data.drop_last else -(-rows // batch))
+
+
+def _idle_options(train: TrainSpec) -> Iterator[str]:
+    if train.table_optimizer is not None and train.table_optimizer.weight_decay:
+        yield (
+            "train.table_optimizer.weight_decay has no effect: rows of tables do not decay; that "
+            "of dense parameters is train.optimizer.weight_decay"
+        )
+    if train.clip_groups == "apart" and train.clip_grad_norm is None:
+        yield "train.clip_groups apart has no effect while train.clip_grad_norm is null"
+
+
+def _steps_notes(spec: JobSpec, rows: int) -> Iterator[str]:
+    train = spec.train
+    batch, epochs = train.batch_rows, train.num_epochs
+    steps = _steps_of(spec, rows)
+    smaller = min(batch, max(rows // _SOME_STEPS, min(_SMALL_BATCH, rows // 8), 1))
+    smaller = 1 << (smaller.bit_length() - 1)
+    more = max(epochs, -(-_SOME_STEPS // max(1, -(-rows // smaller))))
+    is_free = train.max_steps is None and train.init_from is None  # few steps may be meant
+    comes_again = spec.data.windows is None  # else the oldest window would follow the newest
+    better = [f"train.global_batch_size to {smaller:,}"] if smaller < batch else []
+    better += [f"train.epochs to {more:,}"] if more > epochs and is_free and comes_again else []
+    if (
+        is_free and not optimizer_facts(train.optimizer.kind).dense_state
+    ):  # it has hardly learnt by then
+        better.append("train.optimizer to {kind: adam, lr: 0.002}")
+    remedy = f"set {', '.join(better)}"
+    if batch > rows:
+        yield (
+            f"train.global_batch_size {batch:,} is more than the {rows:,} training rows: an epoch "
+            f"is one step of all rows; {remedy}"
+        )
+    elif better and steps < _FEW_STEPS and is_free:
+        yield (
+            f"the job takes {steps:,} steps, and models hardly learn in fewer than some hundred: "
+            f"{remedy}"
+        )
+
+
+def _window_notes(spec: JobSpec, table: "Table") -> Iterator[str]:
+    if spec.data.windows is None or table.windows is None or len(table.windows.names) < 2:
+        return
+    rows = sorted(table.of_window(n).num_rows for n in range(len(table.windows.names)))
+    middle, batch = rows[len(rows) // 2], spec.train.batch_rows
+    if spec.data.drop_last and rows[0] < batch:
+        yield (
+            f"{sum(n < batch for n in rows):,} windows have fewer rows than "
+            f"train.global_batch_size ({batch:,}), and data.drop_last leaves these out"
+        )
+    steps, smaller = -(-middle // batch), batch_for(middle)
+    if steps < _WINDOW_STEPS:
+        better = f"train.global_batch_size to {smaller:,}, or " if smaller < batch else ""
+        yield (
+            f"half of the windows have {steps:,} steps or fewer, in which models hardly learn what "
+            f"is new in them: set {better}train.optimizer.lr or data.windows.size larger"
+        )
+
+
+def _data_notes(data: DataSpec, inputs: "Inputs", learnable: Sequence[int]) -> list[str]:
+    """Notes on a job's rows, from footers and from `prep.json` where there is one.
+
+    Of rows that all have a label in `learnable` a model can learn.
+    """
+    notes: list[str] = []
+    tables = (("training", data.train, inputs.train), ("validation", data.valid, inputs.valid))
+    for role, patterns, table in tables:
+        if table is not None and table.only_label not in (None, *learnable):
+            notes.append(f"all {table.num_rows:,} {role} rows have the label {table.only_label:g}")
+        preparation = _prepared(patterns)
+        if preparation is not None:
+            with suppress(AttributeError, KeyError, TypeError):  # of another version
+                notes += _unknown_notes(role, *preparation)
+    return notes
+
+
+def _prepared(patterns: Sequence[str]) -> tuple[str, Any] | None:
+    """`train` or `valid`, and the content of the `prep.json` beside it; `None` without one."""
+    for pattern in patterns:
+        path = Path(pattern)
+        for folder in () if is_remote(pattern) else (path, *path.parents[:2]):
+            if folder.name in ("train", "valid"):
+                with suppress(OSError, ValueError):
+                    return folder.name, json.loads((folder.parent / "prep.json").read_bytes())
+    return None
+
+
+def _unknown_notes(role: str, split: str, document: Mapping[str, Any]) -> Iterator[str]:
+    shares = document["unknown_share"]
+    fitted = shares["train"] if split == "valid" else {}
+    most = _GROWN if split == "valid" else _MOST_UNKNOWN
+    columns = [
+        f"{column} ({share:.0%})"
+        for column, share in shares[split].items()
+        if share - fitted.get(column, 0) > most
+    ]
+    if columns:
+        names = some(columns, _SHOWN)
+        yield f"many values of {role} rows have no id, and tell a model nothing: {names}"

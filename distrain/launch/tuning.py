@@ -1,0 +1,454 @@
+"""A search for a better spec: each trial is a run, and Optuna says with which values.
+
+A folder holds the search: `spec.yaml`, `trials.journal`, which Optuna appends to, a run directory
+for each trial in `trials/`, and at the end `trials.json` and `best.yaml`. A trial that was killed
+goes on from its checkpoint, so none is lost and none is begun twice. Its values are drawn by the
+seed and its number, and it ends early by what the trials before it reached: a search that was
+killed has the same trials as one that was not.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from math import inf, isnan
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from numpy.random import SeedSequence
+
+from distrain.errors import DistrainError, InputError, JobError, SpecError
+from distrain.jobs.reasons import Reason
+from distrain.jobs.run_paths import RunPaths, new_job_id
+from distrain.jobs.spec.fitting import is_retrieval, judging_metric
+from distrain.jobs.spec.job import JobSpec
+from distrain.jobs.spec.load import dump_yaml, flat, parse_spec, parse_yaml
+from distrain.jobs.spec.training import MORE_IS_BETTER
+from distrain.launch.reporting import LoggedProgress
+from distrain.launch.resuming import find_run
+from distrain.launch.run import CallbackFailed, RunRequest, train
+from distrain.runs.run_file import read_records, read_summary
+from distrain.storage.outputs import whole_file
+from distrain.version import how_to_install
+
+if TYPE_CHECKING:
+    import optuna
+    from optuna.distributions import BaseDistribution
+
+    from distrain.jobs.view import Record
+
+_BATCH = "train.global_batch_size"
+_OF_STEPS = ("evaluate.every_steps", "train.schedule.decay_start_step")
+"""Numbers of steps, which stay the same part of an epoch where its steps become more or fewer."""
+
+_SEARCHED = ("data", "model", "train", "embeddings")
+"""The sections of which a field may be searched."""
+
+FIRST_RUNG, REDUCTION = 2, 3
+"""The first validation at which a trial may end early, and one of how many trials goes on."""
+
+_OF_VALUES = (Reason.NON_FINITE_LOSS, Reason.OUT_OF_MEMORY, Reason.INVALID_SPEC)
+"""Why a trial fails of which others need not know."""
+
+Row = dict[str, Any]
+"""A trial that has ended: `number`, `state`, `value` and `values`."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """The trials of a search that have ended, the best one first."""
+
+    metric: str  # what they are compared by, of validation rows
+    trials: list[Row]
+    # the value of the spec as it is; `None` where its values do not lie in the space
+    given: float | None
+
+    @property
+    def best(self) -> float | None:
+        first = self.trials[0]
+        return first["value"] if first["state"] == "complete" else None
+
+    @property
+    def gain(self) -> float | None:
+        """How much better the best one is than the spec: 0 or more."""
+        if self.best is None or self.given is None:
+            return None
+        return abs(self.best - self.given)
+
+    def to_json(self) -> dict[str, Any]:
+        own = {"metric": self.metric, "given": self.given, "best": self.best, "gain": self.gain}
+        return {**own, "trials": self.trials}
+
+
+class _PrunedError(Exception):
+    """A trial ends early: others were better after as many validations."""
+
+
+@dataclass(frozen=True)
+class Search:
+    """A search of a spec."""
+
+    spec: JobSpec
+    folder: Path
+    # How many there shall be in all. The first has the spec's own values where they lie in the
+    # space.
+    trials: int
+    # `FIELD=LOW..HIGH`, on a logarithmic scale for numbers above 0, or `FIELD=A,B,C`; none for
+    # `usual_space`
+    space: tuple[str, ...] = ()
+    scheduler: str | None = None
+
+    def run(self, say: Callable[[str], None]) -> Found:
+        """Run the trials that are still to be run; what all of them found."""
+        optuna = _optuna()
+        metric = self._metric()
+        space = distributions(self.spec, self.space or usual_space(self.spec))
+        if not self.folder.exists():  # what no trial can be trained with leaves no search behind
+            values = {name: _usable_of(self.spec, name, one) for name, one in space.items()}
+            values |= _values_of(self.spec, space)
+            self._request(self.folder / "trials" / "0000", values, lambda _: None).check()
+        self._claim()
+        file = self.folder / "trials.journal"
+        _drop_torn_line(file)
+        journal = optuna.storages.journal.JournalFileBackend(str(file))
+        study = optuna.create_study(
+            storage=optuna.storages.JournalStorage(journal),
+            study_name="trials",
+            load_if_exists=True,
+            direction="maximize" if _best(metric) is max else "minimize",
+            pruner=optuna.pruners.NopPruner(),  # `_falls_behind` decides
+        )
+        if not study.trials:
+            study.enqueue_trial(_values_of(self.spec, space))
+        begun = [trial for trial in study.trials if trial.state.name == "RUNNING"]
+        while sum(trial.state.is_finished() for trial in study.trials) < self.trials:
+            trial = optuna.Trial(study, begun.pop(0)._trial_id) if begun else study.ask()
+            values = {}
+            for place, (name, one) in enumerate(space.items()):
+                # By field, since those that are written down already are given again, not drawn.
+                words = (self.spec.train.seed, trial.number, place)
+                seed = int(SeedSequence(words).generate_state(1)[0])
+                study.sampler = optuna.samplers.TPESampler(seed=seed)
+                values[name] = trial._suggest(name, one)
+            short = {name.rpartition(".")[2]: value for name, value in values.items()}
+            say(f"trial {trial.number + 1} of {self.trials}: {short}")
+            self._run_trial(trial, values, metric, say)
+        return self._finish(study, metric)
+
+    def given_of(self, rows: Iterable[Row]) -> float | None:
+        """The value of the spec as it is; `None` where no trial has its values."""
+        first = next(row for row in rows if row["number"] == 0)
+        is_as_given = with_values(self.spec, first["values"]) == self.spec
+        return first["value"] if is_as_given and first["state"] == "complete" else None
+
+    def _metric(self) -> str:
+        spec, model = self.spec, self.spec.model.model_dump(mode="json")
+        metric = spec.best_metric
+        if self.of_windows:
+            metric = judging_metric(model) or "log_loss"
+        elif metric is None or not (spec.data.valid and spec.evaluate.every_steps):
+            raise SpecError(
+                "a search needs a metric of validation rows, and validations while a trial trains",
+                hint="Set data.valid, checkpoint.keep_best and evaluate.every_steps, as in --set "
+                f"checkpoint.keep_best={judging_metric(model) or 'auc'} "
+                "--set evaluate.every_steps=100; or of windows, "
+                "but for retrieval, evaluate.next_window. `distrain init` writes them.",
+            )
+        tasks = model.get("tasks", {}).items()
+        main = next((name for name, task in tasks if task["kind"] == "binary"), "")
+        return metric.removeprefix(f"{main}.")  # its metrics stand without its name
+
+    @property
+    def of_windows(self) -> bool:
+        """Whether windows that are not trained yet are what trials are compared by."""
+        retrieves = is_retrieval(self.spec.model.model_dump())
+        return self.spec.evaluate.next_window and self.spec.best_metric is None and not retrieves
+
+    def _validations(self, records: Iterable[Record], metric: str) -> dict[object, float]:
+        """Return the metric by validation: by its step, or by window of all windows until it."""
+        found: dict[object, float | None] = {}
+        for one in records:
+            if self.of_windows and one.window:
+                found[one.window] = (one.progressive or {}).get(metric)
+            elif not self.of_windows and one.split == "valid":
+                found[one.step] = one.loss if metric == "log_loss" else one.value(metric)
+        return {place: value for place, value in found.items() if value is not None}
+
+    def _claim(self) -> None:
+        """Write down what is searched; refuse a folder of another search."""
+        place = self.folder / "spec.yaml"
+        mine = {"spec": self.spec.model_dump(mode="json"), "space": list(self.space)}
+        if not place.exists():
+            self.folder.mkdir(parents=True, exist_ok=True)
+            _write(place, dump_yaml(mine))
+        held = parse_yaml(place.read_text())
+        # Parsed, so that fields which are newer than the search have their defaults in it.
+        if held["space"] != mine["space"] or parse_spec(held["spec"], of_run=True) != self.spec:
+            raise InputError(
+                "the folder holds the trials of another spec or space",
+                where={"path": str(self.folder)},
+                hint="Give the spec and --over as before, or another --run-dir.",
+            )
+
+    def _run_trial(
+        self,
+        trial: optuna.Trial,
+        values: Mapping[str, Any],
+        metric: str,
+        say: Callable[[str], None],
+    ) -> None:
+        root = self.folder / "trials" / f"{trial.number:04}"
+        paths, state = RunPaths(root), "COMPLETE"
+        study, best_of = trial.study, _best(metric)
+        seen: dict[object, float] = {}  # a trial that goes on repeats those since its checkpoint
+        reported = {**study.trials[trial.number].intermediate_values}
+        before = [one.intermediate_values for one in study.trials[: trial.number]]
+
+        def watch(*records: Record) -> None:
+            for place, value in self._validations(records, metric).items():
+                seen[place] = value
+                number = list(seen).index(place) + 1
+                if number not in reported:
+                    reported[number] = value
+                    trial.report(value, number)
+                if _falls_behind(value, number, before, best_of):
+                    raise _PrunedError
+
+        try:
+            watch(*read_records(paths))
+            if (read_summary(paths) or {}).get("state") != "succeeded":
+                train(self._request(root, values, watch), LoggedProgress(lambda _: None))
+        except (_PrunedError, CallbackFailed) as ended:
+            if isinstance(ended, CallbackFailed) and not isinstance(ended.error, _PrunedError):
+                raise ended.error from None
+            state = "PRUNED"
+        except (SpecError, JobError) as error:
+            of_values = isinstance(error, SpecError) or error.where.get("reason") in _OF_VALUES
+            if trial.number == 0 or not of_values:
+                raise
+            say(f"trial {trial.number + 1} cannot be trained: {error.message}")
+            state = "FAIL"
+        found = [*self._validations(read_records(paths), metric).values()]
+        best = best_of(found[-1:] if self.of_windows else found, default=None)
+        if state == "COMPLETE" and not found:
+            say(f"trial {trial.number + 1} fails: none of its validations has a value of {metric}")
+            state = "FAIL"
+        best = best if state == "COMPLETE" else None
+        study.tell(trial.number, best, state=_optuna().trial.TrialState[state])
+
+    def _request(
+        self, root: Path, values: Mapping[str, Any], watch: Callable[[Record], None]
+    ) -> RunRequest:
+        request = partial(RunRequest, scheduler=self.scheduler, callbacks=(watch,))
+        with suppress(DistrainError):  # it was not begun, or killed before it had written a spec
+            job_id, spec, resumed = find_run(root, (), without_checkpoint=True)
+            return request(spec, root, job_id, resumed=resumed)
+        spec = with_values(self.spec, values)
+        return request(spec, root, new_job_id(spec.name), overwrite=True)
+
+    def _finish(self, study: optuna.Study, metric: str) -> Found:
+        ended = [trial for trial in study.trials if trial.state.is_finished()]
+        sign = -1 if study.direction.name == "MAXIMIZE" else 1
+        ended.sort(key=lambda one: (one.state.name != "COMPLETE", sign * (one.value or 0.0)))
+        rows = [
+            Row(number=t.number, state=t.state.name.lower(), value=t.value, values=t.params)
+            for t in ended
+        ]
+        found = Found(metric, rows, self.given_of(rows))
+        _write(self.folder / "trials.json", json.dumps(found.to_json(), indent=1) + "\n")
+        if rows[0]["state"] == "complete":
+            best = with_values(self.spec, rows[0]["values"])
+            _write(self.folder / "best.yaml", dump_yaml(best.model_dump(mode="json")))
+        return found
+
+
+def usual_space(spec: JobSpec) -> tuple[str, ...]:
+    """What is searched unless a user says otherwise: rates, rows of a step, widths, dropout.
+
+    >>> spec = parse_spec({"data": {"train": "t"}, "model": {"kind": "dlrm"}})
+    >>> usual_space(spec)
+    ('train.optimizer.lr=0.002..0.05', 'model.embedding_dim=8,16,32')
+    """
+    lr, batch, fields = spec.train.optimizer.lr, spec.train.global_batch_size, _fields(spec)
+    space = {"train.optimizer.lr": f"{lr / 5:g}..{lr * 5:g}", "model.embedding_dim": "8,16,32"}
+    space["model.dropout"] = "0.0,0.1,0.2,0.4"
+    space["model.hidden"] = f"{fields.get('model.hidden')};[64, 32];[256, 128, 64]"
+    if batch != "auto" and 32 <= batch < 65536:
+        space[_BATCH] = f"{batch // 2},{batch},{2 * batch}"
+    return tuple(f"{name}={values}" for name, values in space.items() if name in fields)
+
+
+def distributions(spec: JobSpec, space: Iterable[str]) -> dict[str, BaseDistribution]:
+    """Optuna's distributions of a space; choices are kept as their text.
+
+    Raises:
+        SpecError: A text is no range and no choice, a field comes twice, or the spec takes none of
+            its values.
+    """
+    from optuna import distributions as kinds
+
+    found: dict[str, BaseDistribution] = {}
+    for text in space:
+        name, _, values = text.partition("=")
+        left, dots, right = values.partition("..")
+        ends: list[Any] = [_parsed(end) if dots else None for end in (left, right)]
+        low, high = ends
+        if name in found:
+            raise SpecError(f"{name} is to be searched twice", hint="Give one --over a field.")
+        if dots and all(isinstance(end, int | float) for end in ends) and -inf < low < high < inf:
+            whole = not any(isinstance(one, float) for one in (*ends, _fields(spec).get(name)))
+            kind = kinds.IntDistribution if whole else kinds.FloatDistribution
+            found[name], some = kind(low, high, log=low > 0), ends
+        elif values and not dots:
+            some = [one.strip() for one in values.split(";" if "[" in values else ",")]
+            firsts: dict[str, str] = {}
+            for one in some:
+                firsts.setdefault(_taken(spec, name, one), one)
+            some = [*firsts.values()]
+            if len(some) < 2:
+                raise SpecError(
+                    f"{name} has one value, {some[0]}: there is nothing to search",
+                    hint=f"Name others, or set it with --set {name}={some[0]}.",
+                )
+            found[name] = kinds.CategoricalDistribution(some)
+        else:
+            raise SpecError(
+                f"{text!r} is no range and no choice of values",
+                hint="Write FIELD=LOW..HIGH or FIELD=A,B,C; lists stand between `;`.",
+            )
+        if name == "data.valid":
+            raise SpecError("data.valid is what trials are compared by", hint="Leave it as it is.")
+        if name and name.partition(".")[0] not in _SEARCHED:
+            raise SpecError(
+                f"{name} changes nothing of what a model learns",
+                hint=f"Search a field of {', '.join(_SEARCHED)}.",
+            )
+        mistakes = [mistake for one in some if (mistake := _mistake(spec, {name: one}))]
+        if len(mistakes) == len(some):
+            raise mistakes[0]
+    for name in found:
+        _check_choices(spec, name, found)
+    return found
+
+
+def _check_choices(spec: JobSpec, name: str, space: Mapping[str, Any]) -> None:
+    """Raise `SpecError` for a choice that the spec takes with no value of another field either."""
+    others = [{}, *({o: c} for o in space if o != name for c in getattr(space[o], "choices", ()))]
+    for choice in getattr(space[name], "choices", ()):
+        mistakes = (_mistake(spec, {name: choice, **other}) for other in others)
+        first = next(mistakes)
+        if first is not None and all(mistakes):
+            raise SpecError(
+                f"{name} cannot be searched over {choice}: {first.message}",
+                where=first.where,
+                hint=f"Leave {choice} out of the choices of {name}.",
+            )
+
+
+def _falls_behind(
+    value: float,
+    number: int,
+    before: Iterable[Mapping[int, float]],
+    best_of: Callable[..., float],
+) -> bool:
+    """Return True if a trial ends early at a validation, by asynchronous successive halving.
+
+    At validations 2, 6, 18, ... a trial goes on if it is among the best third of those that reached
+    it. `before` has the values of earlier trials by the number of the validation.
+    """
+    rung = FIRST_RUNG
+    while rung < number:
+        rung *= REDUCTION
+    if rung != number or isnan(value):
+        return rung == number
+    others = [one[number] for one in before if number in one]
+    reached = sorted([value, *(other for other in others if not isnan(other))])
+    kept = max(1, len(reached) // REDUCTION)
+    return value not in (reached[-kept:] if best_of is max else reached[:kept])
+
+
+def _parsed(text: str) -> Any:
+    """The value of a text; of what is no YAML, which no field takes, the text."""
+    with suppress(ValueError):
+        return parse_yaml(text)
+    return text
+
+
+def _taken(spec: JobSpec, name: str, text: str) -> str:
+    """The value that the spec takes from a text; of what it refuses, the text."""
+    with suppress(SpecError):
+        return repr(_fields(with_values(spec, {name: text}))[name])
+    return text
+
+
+def _mistake(spec: JobSpec, values: Mapping[str, Any]) -> SpecError | None:
+    try:
+        with_values(spec, values)
+    except SpecError as error:
+        return error
+    return None
+
+
+def with_values(spec: JobSpec, values: Mapping[str, Any]) -> JobSpec:
+    """The spec of a trial; what counts steps follows the rows of a step."""
+    document, fields = spec.model_dump(mode="json"), _fields(spec)
+    overrides = [f"{name}={value}" for name, value in values.items()]
+    before, now = fields[_BATCH], _parsed(str(values.get(_BATCH, fields[_BATCH])))
+    if before != now and isinstance(before, int) and isinstance(now, int) and now > 0:
+        steps = {n: fields.get(n) for n in _OF_STEPS if n not in values}
+        overrides += [f"{n}={max(1, round(v * before / now))}" for n, v in steps.items() if v]
+    return parse_spec(document, overrides)
+
+
+def _values_of(spec: JobSpec, space: Mapping[str, BaseDistribution]) -> dict[str, Any]:
+    """The spec's own values, as far as they lie in the space."""
+    fields, found = _fields(spec), dict[str, Any]()
+    for name, one in space.items():
+        value, choices = fields.get(name), getattr(one, "choices", None)
+        if choices is None:  # a range
+            same = [value] if value is not None and one._contains(value) else []
+        else:
+            same = [choice for choice in choices if _parsed(choice) == value]
+        if same:
+            found[name] = same[0]
+    return found
+
+
+def _usable_of(spec: JobSpec, name: str, distribution: Any) -> Any:
+    """The first choice, or the end of a range, that the spec takes."""
+    some = getattr(distribution, "choices", None) or (distribution.low, distribution.high)
+    return next(one for one in some if _mistake(spec, {name: one}) is None)
+
+
+def _fields(spec: JobSpec) -> dict[str, Any]:
+    return flat(spec.model_dump(mode="json"))
+
+
+def _best(metric: str) -> Callable[..., Any]:
+    return max if metric.rpartition(".")[2] in MORE_IS_BETTER else min
+
+
+def _write(place: Path, text: str) -> None:
+    with whole_file(place) as file:
+        file.write_text(text)
+
+
+def _drop_torn_line(file: Path) -> None:
+    """Drop a last line that a kill or a full disk cut off: Optuna would go on in it."""
+    content = file.read_bytes() if file.exists() else b""
+    if content:
+        os.truncate(file, content.rfind(b"\n") + 1)
+
+
+def _optuna() -> Any:
+    try:
+        import optuna
+    except ImportError:
+        hint = f"Install it by {how_to_install('tune')}."
+        raise InputError("a search needs Optuna, which is not installed", hint=hint) from None
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    return optuna

@@ -1,0 +1,158 @@
+"""Decodes one column chunk, some rows at a time, from its bytes."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from distrain.loader.parquet_pages import _pages
+
+CODECS = ("UNCOMPRESSED", "SNAPPY", "LZ4", "ZSTD", "GZIP")
+"""As `pyarrow.parquet` names those that are read here; LZ4 is what parquet calls LZ4_RAW."""
+
+_PYARROW_CODECS = {"SNAPPY": "snappy", "ZSTD": "zstd"}
+_DICTIONARY_PAGE, _PLAIN = 2, 0
+_GZIP_OR_ZLIB = 32 + zlib.MAX_WBITS
+_MOST_SKIPPED = 65_536  # rows at a time
+
+
+class _Page(NamedTuple):
+    kind: int
+    encoding: int
+    num_values: int
+    start: int
+    compressed: int
+    uncompressed: int
+    levels_bytes: int
+    is_compressed: int
+    checksum: int
+
+
+class ColumnChunk:
+    """The values of a column of a row group, taken from the front, from all bytes of its chunk.
+
+    An `optional` one may hold nulls, which are refused where there are any. With `read_again`,
+    which gives bytes of the chunk by their start and count, pages are read when they are decoded.
+
+    Raises:
+        ValueError, OSError: The bytes are damaged, or laid out as it is not known here: Arrow has
+            to read the column. The methods raise the same.
+    """
+
+    def __init__(
+        self,
+        chunk: bytes | memoryview,
+        codec: str,
+        num_values: int,
+        dtype: np.dtype[Any],
+        *,
+        optional: bool,
+        read_again: Callable[[int, int], bytes] | None = None,
+    ):
+        self._chunk = memoryview(chunk)
+        self._read_again: Callable[[int, int], bytes] | None = None
+        self._codec = codec
+        self._pyarrow_codec = pa.Codec(_PYARROW_CODECS[codec]) if codec in _PYARROW_CODECS else None
+        self.dtype = dtype
+        self._optional = optional
+        pages = [_Page(*header) for header in _pages.headers(chunk, num_values, optional)]
+        self._dictionary: NDArray[Any] = np.empty(0, dtype)
+        if pages and pages[0].kind == _DICTIONARY_PAGE:
+            first = pages.pop(0)
+            # A copy, since a page may begin at any byte of the chunk.
+            entries = np.frombuffer(self._content(first), dtype, first.num_values)
+            self._dictionary = np.require(entries, requirements="A")
+        if read_again is not None:
+            self._read_again, self._chunk = read_again, memoryview(b"")
+        self._pages: Iterator[_Page] = iter(pages)
+        self._page: Any = b""
+        self._left = 0  # values left in that page
+        self._run: NDArray[np.int64] | None = None  # of its ids; None if it holds plain values
+        self._start = 0  # of its next plain value
+
+    def read(self, rows: int) -> NDArray[Any]:
+        values = np.empty(rows, self.dtype)
+        self.read_into(values)
+        return values
+
+    def skip(self, rows: int) -> None:
+        while rows > 0:
+            rows -= len(self.read(min(rows, _MOST_SKIPPED)))
+
+    def read_into(self, out: NDArray[Any]) -> None:
+        """Fill an array, `[rows]`, C-contiguous and of the column's type, with the next values."""
+        done = 0
+        while done < len(out):
+            if not self._left:
+                self._enter(next(self._pages, None))
+            count = min(self._left, len(out) - done)
+            self._take(out[done : done + count])
+            self._left -= count
+            done += count
+
+    def _enter(self, page: _Page | None) -> None:
+        if page is None:
+            raise ValueError("there are fewer values than rows are wanted")
+        content = self._content(page)
+        start = max(0, page.levels_bytes)
+        if self._optional:
+            start = _pages.skip_levels(content, page.num_values, page.levels_bytes)
+        self._page, self._left, self._start, self._run = content, page.num_values, start, None
+        if page.encoding != _PLAIN:
+            if start >= len(content):
+                raise ValueError("a page of ids ends before their width")
+            width = memoryview(content)[start]
+            self._run = np.array([start + 1, width, 0, 0, 0, 0], np.int64)
+
+    def _take(self, out: NDArray[Any]) -> None:
+        if self._run is None:
+            out[:] = np.frombuffer(self._page, self.dtype, len(out), self._start)
+            self._start += out.nbytes
+        else:
+            _pages.lookup(self._page, self._run, self._dictionary, out, self.dtype.itemsize)
+
+    def _content(self, page: _Page) -> Any:
+        """A page's bytes: levels, then values."""
+        if self._read_again is not None:
+            raw = memoryview(self._read_again(page.start, page.compressed))
+        else:
+            raw = self._chunk[page.start : page.start + page.compressed]
+        if page.checksum >= 0 and _pages.checksum(raw) != page.checksum:
+            raise ValueError("a page's checksum is wrong")
+        if self._codec == "UNCOMPRESSED" or not page.is_compressed:
+            if page.compressed != page.uncompressed:
+                raise ValueError("a page's sizes contradict each other")
+            return raw
+        if page.levels_bytes <= 0:
+            return self._decompressed(raw, page.uncompressed)
+        levels, values = raw[: page.levels_bytes], raw[page.levels_bytes :]
+        content = self._decompressed(values, page.uncompressed - page.levels_bytes)
+        return b"".join((levels, content))
+
+    def _decompressed(self, raw: memoryview, size: int) -> Any:
+        if self._codec == "GZIP":
+            return _inflated(raw, size)
+        if self._pyarrow_codec is None:
+            block = np.empty(size, np.uint8)
+            _pages.lz4(raw, block)
+            return block
+        # The codec does not tell how much it wrote; the rest would be what the memory held before.
+        if _pages.content_bytes(self._codec, raw) != size:
+            raise ValueError("a page does not hold as much as its header says")
+        return self._pyarrow_codec.decompress(raw, size)
+
+
+def _inflated(raw: memoryview, size: int) -> bytes:
+    stream = zlib.decompressobj(_GZIP_OR_ZLIB)
+    try:
+        content = stream.decompress(raw, size + 1)
+    except zlib.error as error:
+        raise ValueError(f"a page cannot be decompressed: {error}") from error
+    if len(content) != size or not stream.eof:  # only the end has been checked against its checksum
+        raise ValueError("a page does not hold as much as its header says")
+    return content

@@ -1,0 +1,291 @@
+"""Columns of a local file that are decoded here, from their bytes.
+
+Arrow decides what is right: what is damaged or unknown here is left to it, and so are nulls of
+columns without something to fill them with.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from distrain.loader.parquet_pages.footer import (
+    CODECS,
+    IS_BUILT,
+    ChunkFacts,
+    chunks_of,
+    read_row_groups,
+)
+from distrain.loader.parquet_pages.leaves import Leaf, PageColumns
+from distrain.loader.parquet_pages.thread_memory import MEMORY
+
+if TYPE_CHECKING:
+    from distrain.loader.parquet_pages.column_stream import Descriptor
+
+if IS_BUILT:
+    from distrain.loader.parquet_pages import column_chunk, column_stream
+    from distrain.loader.parquet_pages._pages import TOO_WIDE, decode
+
+REFUSED = (ValueError, OSError, pa.ArrowException)
+"""What is raised where Arrow has to read a column."""
+
+_T = TypeVar("_T")
+
+# PLAIN, PLAIN_DICTIONARY, RLE, BIT_PACKED and RLE_DICTIONARY
+_ENCODINGS = sum(1 << number for number in (0, 2, 3, 4, 8))
+_DECOMPRESSED_IN_C = {CODECS.index(name) for name in ("UNCOMPRESSED", "SNAPPY", "LZ4")}
+_TYPES = {1: "INT32", 2: "INT64", 4: "FLOAT", 5: "DOUBLE"}
+
+
+class _Chunk(NamedTuple):
+    """A column chunk that C decompresses: where it starts in the file, its bytes, its codec."""
+
+    leaf: Leaf
+    start: int
+    size: int
+    codec: int
+
+
+class OpenColumn:
+    """A column of a row group whose rows are taken from the front, by one thread at a time.
+
+    `source` gives its values as the file has them.
+    """
+
+    def __init__(self, leaf: Leaf, source: column_chunk.ColumnChunk | column_stream.ColumnStream):
+        self.leaf = leaf
+        self.source = source
+
+    def read(self, rows: int) -> NDArray[Any]:
+        """The next values; raises one of `REFUSED` where Arrow has to read the column."""
+        return self.leaf.as_logical(self.source.read(rows))
+
+    def skip(self, rows: int) -> None:
+        self.source.skip(rows)
+
+
+def read_columns(columns: Mapping[str, OpenColumn], rows: int) -> dict[str, NDArray[Any]]:
+    """The next values of columns of one row group; without those that Arrow has to read."""
+    found = {}
+    streams: dict[str, column_stream.ColumnStream] = {}
+    for name, column in columns.items():
+        source = column.source
+        if isinstance(source, column_stream.ColumnStream):
+            streams[name] = source
+            continue
+        with contextlib.suppress(*REFUSED):
+            found[name] = column.read(rows)
+    together = column_stream.read_together(list(streams.values()), rows) if streams else []
+    for name, values in zip(streams, together, strict=True):
+        if not isinstance(values, str):
+            found[name] = columns[name].leaf.as_logical(values)
+    return found
+
+
+class PagesOfFile:
+    """A local parquet file's column chunks, for one thread; opened when a chunk is first read.
+
+    `span` says where a row group's part of the footer lies in the file; without it the whole footer
+    is read again and held.
+    """
+
+    def __init__(
+        self,
+        file: str,
+        columns: PageColumns,
+        span: Callable[[int], tuple[int, int]] | None = None,
+    ):
+        self._file = file
+        self._span = span
+        self._descriptor: Descriptor | None = None
+        self._columns = columns
+        self._refused: set[str] = set()
+        self._dtypes: dict[str, tuple[np.dtype[Any], ...]] = {}  # of columns that need more room
+        self._footer: list[memoryview] | None = None
+        self._latest: tuple[int, list[ChunkFacts]] = (-1, [])
+
+    def read(self, index: int, num_rows: int, names: Iterable[str]) -> dict[str, NDArray[Any]]:
+        """Those of some columns of a row group of so many rows that do not need Arrow.
+
+        Integers come in the narrowest of their column's types that has room for all of them, of the
+        row group and of those that were read before it.
+        """
+        found: dict[str, NDArray[Any]] = {}
+        chunks = []
+        for leaf in self._leaves_to_try(names):
+            begun = self._tried(index, num_rows, leaf, self._begun)
+            if isinstance(begun, _Chunk):
+                chunks.append(begun)
+            elif begun is not None:
+                found[leaf.name] = begun
+        while chunks:
+            chunks = self._decode(chunks, num_rows, found)
+        return found
+
+    def chunk_bytes(self, index: int, numbers: Iterable[int]) -> int | None:
+        """Compressed bytes of some columns of a row group; `None` if Arrow has to tell."""
+        if not self._columns.leaves:  # nothing else asks for them
+            return None
+        try:
+            facts = self._facts(index)
+        except REFUSED:
+            return None
+        return sum(facts[number].num_bytes for number in numbers)
+
+    def open(self, index: int, num_rows: int, name: str) -> OpenColumn | None:
+        """The same in steps, holding one page and a file of its own; for any one thread."""
+        leaves = self._leaves_to_try([name])
+        return self._tried(index, num_rows, leaves[0], self._opened) if leaves else None
+
+    def _leaves_to_try(self, names: Iterable[str]) -> list[Leaf]:
+        leaves, refused = self._columns.leaves, self._refused
+        return [leaves[name] for name in names if name in leaves and name not in refused]
+
+    def _tried(
+        self,
+        index: int,
+        num_rows: int,
+        leaf: Leaf,
+        act: Callable[[ChunkFacts, Leaf, int], _T],
+    ) -> _T | None:
+        try:
+            facts = self._facts(index)[leaf.number]
+            return act(facts, leaf, num_rows) if _is_known(facts, leaf, num_rows) else None
+        except REFUSED:
+            self._refused.add(leaf.name)  # the file's other row groups will be no better
+            return None
+
+    def _begun(self, facts: ChunkFacts, leaf: Leaf, num_rows: int) -> _Chunk | NDArray[Any]:
+        """A column chunk that C decodes, or its values where it does not decompress it."""
+        start, size = self._span_of(facts)
+        if facts.codec in _DECOMPRESSED_IN_C:
+            return _Chunk(leaf, start, size, facts.codec)
+        chunk = self._bytes_at(start, size)
+        return leaf.as_logical(self._chunk(facts, leaf, num_rows, chunk).read(num_rows))
+
+    def _decode(
+        self, chunks: Sequence[_Chunk], num_rows: int, found: dict[str, NDArray[Any]]
+    ) -> list[_Chunk]:
+        """Add what chunks become to `found`; returns those that need wider values."""
+        dtypes = [self._dtypes_of(chunk.leaf)[0] for chunk in chunks]
+        outs = MEMORY.columns_for(num_rows, dtypes)
+        described = [
+            (
+                chunk.start,
+                chunk.size,
+                chunk.codec,
+                chunk.leaf.optional,
+                chunk.leaf.dtype.itemsize,
+                values,
+                values.itemsize,
+                chunk.leaf.fill_bytes(values.dtype),
+            )
+            for chunk, values in zip(chunks, outs, strict=True)
+        ]
+        problems = decode(self._opened_file().number, MEMORY.kernel, described)
+        again = []
+        for chunk, values, problem in zip(chunks, outs, problems, strict=True):
+            name = chunk.leaf.name
+            if problem is None:
+                found[name] = chunk.leaf.as_logical(values)
+            elif problem == TOO_WIDE:
+                self._dtypes[name] = self._dtypes_of(chunk.leaf)[1:]
+                again.append(chunk)
+            else:
+                self._refused.add(name)
+        return again
+
+    def _dtypes_of(self, leaf: Leaf) -> tuple[np.dtype[Any], ...]:
+        return self._dtypes.get(leaf.name, leaf.dtypes)
+
+    def _opened(self, facts: ChunkFacts, leaf: Leaf, num_rows: int) -> OpenColumn:
+        start, count = self._span_of(facts)
+        file = self._opened_file()
+        if facts.codec in _DECOMPRESSED_IN_C:
+            span = column_stream.Span(
+                start, start + count, facts.codec, num_rows, leaf.optional, leaf.dtype
+            )
+            dtypes = self._dtypes_of(leaf)
+            stream = column_stream.ColumnStream(file, span, leaf.fill_bytes, dtypes)
+            return OpenColumn(leaf, stream)
+
+        def read_again(at: int, count: int) -> bytes:
+            return _bytes_of(file, start + at, count)
+
+        chunk = self._bytes_at(start, count)
+        return OpenColumn(leaf, self._chunk(facts, leaf, num_rows, chunk, read_again))
+
+    def _chunk(
+        self,
+        facts: ChunkFacts,
+        leaf: Leaf,
+        num_rows: int,
+        chunk: bytes,
+        read_again: Callable[[int, int], bytes] | None = None,
+    ) -> column_chunk.ColumnChunk:
+        return column_chunk.ColumnChunk(
+            chunk,
+            CODECS[facts.codec],
+            num_rows,
+            leaf.dtype,
+            optional=leaf.optional,
+            read_again=read_again,
+        )
+
+    def _facts(self, index: int) -> list[ChunkFacts]:
+        if self._latest[0] != index:
+            if self._span is not None:
+                begin, end = self._span(index)
+                found = chunks_of(self._bytes_at(begin, end - begin))
+            else:
+                if self._footer is None:
+                    file = self._opened_file()
+                    self._footer = read_row_groups(self._bytes_at, file.num_bytes)
+                found = chunks_of(self._footer[index]) if index < len(self._footer) else []
+            if len(found) != self._columns.num_columns:
+                raise ValueError("a row group has another number of columns")
+            self._latest = (index, found)
+        return self._latest[1]
+
+    def _span_of(self, facts: ChunkFacts) -> tuple[int, int]:
+        start, count = facts.data_page, facts.num_bytes
+        if 0 < facts.dictionary_page < start:
+            start = facts.dictionary_page
+        if start < 0 or not 0 <= count <= self._opened_file().num_bytes - start:
+            raise ValueError("a column chunk lies beyond its file")
+        return start, count
+
+    def _bytes_at(self, start: int, count: int) -> bytes:
+        return _bytes_of(self._opened_file(), start, count)
+
+    def _opened_file(self) -> Descriptor:
+        if self._descriptor is None:
+            self._descriptor = column_stream.Descriptor(self._file)
+        return self._descriptor
+
+    def close(self) -> None:
+        """Close the file, once its open columns are dropped; it is opened again if need be."""
+        self._descriptor = None
+
+
+def _bytes_of(file: Descriptor, start: int, count: int) -> bytes:
+    found = os.pread(file.number, count, start)
+    if len(found) != count:
+        raise ValueError("a column chunk ends early")
+    return found
+
+
+def _is_known(facts: ChunkFacts, leaf: Leaf, num_rows: int) -> bool:
+    if facts.num_values != num_rows or facts.is_elsewhere or not num_rows:
+        return False
+    fills = leaf.fill_bytes(leaf.dtype) and facts.codec in _DECOMPRESSED_IN_C
+    if _TYPES.get(facts.type) != leaf.physical or (facts.nulls > 0 and not fills):
+        return False
+    codec = CODECS[facts.codec] if 0 <= facts.codec < len(CODECS) else ""
+    return codec in column_chunk.CODECS and not facts.encodings & ~_ENCODINGS

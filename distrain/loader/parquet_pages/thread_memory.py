@@ -1,0 +1,76 @@
+"""Memory of a thread that is used again, for the values of column chunks.
+
+Fresh memory of these sizes costs a page fault every 4 KiB, and is given back to the kernel at once.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from distrain.loader.parquet_pages.footer import IS_BUILT
+
+if IS_BUILT:
+    from distrain.loader.parquet_pages import _pages
+
+_MOST_KEPT_BYTES = 8 << 20  # larger pieces are not kept
+_MOST_ARRAYS = 8  # as many columns as streams give at a time, and some that a consumer still has
+_ALIGNMENT = 64
+
+
+def _references_of_a_list() -> int:
+    """References to an array that its list, a loop and, before Python 3.14, an argument hold."""
+    for owner in [np.empty(0, np.uint8)]:
+        found = sys.getrefcount(owner)
+    return found
+
+
+_ONLY_HERE = _references_of_a_list()
+
+
+class ThreadMemory(threading.local):
+    """Each thread has its own, until it ends.
+
+    Attributes:
+        kernel: What the C code uses for column chunks, pages and dictionaries.
+    """
+
+    def __init__(self) -> None:
+        if IS_BUILT:
+            self.kernel = _pages.memory()
+        self._arrays: list[NDArray[np.uint8]] = []
+
+    def columns_for(self, count: int, dtypes: Sequence[np.dtype[Any]]) -> list[NDArray[Any]]:
+        """Arrays `[count]` of each type in one piece, given again once nothing refers to any."""
+        starts = [0]
+        for dtype in dtypes:
+            end = starts[-1] + count * dtype.itemsize
+            starts.append(-(-end // _ALIGNMENT) * _ALIGNMENT)
+        owner = self._owner_of(starts[-1])
+        return [
+            owner[start : start + count * dtype.itemsize].view(dtype)
+            for start, dtype in zip(starts, dtypes, strict=False)
+        ]
+
+    def _owner_of(self, num_bytes: int) -> NDArray[np.uint8]:
+        if not 0 < num_bytes <= _MOST_KEPT_BYTES:
+            return np.empty(num_bytes, np.uint8)
+        in_use = []
+        for owner in self._arrays:
+            if sys.getrefcount(owner) != _ONLY_HERE:
+                in_use.append(owner)
+            elif len(owner) >= num_bytes:
+                return owner
+        new: NDArray[np.uint8] = np.empty(num_bytes, np.uint8)
+        # Those that are too small make room for it, and so do the oldest that are still in use.
+        self._arrays = [*in_use[-_MOST_ARRAYS + 1 :], new]
+        return new
+
+
+MEMORY = ThreadMemory()
+"""That of the thread that asks."""

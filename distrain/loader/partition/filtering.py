@@ -1,0 +1,290 @@
+"""Which rows a filter takes: by the statistics in footers where these decide, else by the values.
+
+Arrow compares. A comparison with null is null, and a row is taken where the filter is true. NaN is
+unequal to every number, and neither less nor greater.
+"""
+
+from __future__ import annotations
+
+import operator
+import re
+from collections.abc import Sequence
+from contextlib import suppress
+from datetime import UTC, date, datetime
+from difflib import get_close_matches
+from functools import reduce
+from typing import IO, TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from distrain.errors import SpecError
+from distrain.jobs.spec.row_filter import (
+    ColumnName,
+    ColumnTest,
+    Condition,
+    Value,
+    parse_filter,
+    tests_in,
+)
+from distrain.loader.partition.hive import folder_number
+from distrain.loader.partition.scanning import Columns, scan_columns
+from distrain.loader.partition.table import RowGroup, Table
+from distrain.schema.folders import NULL_FOLDER, folder_values
+from distrain.storage.retrying import first_line
+
+if TYPE_CHECKING:
+    from pyarrow import DataType, Scalar, Schema as ArrowSchema
+    from pyarrow.dataset import Expression, ParquetFileFragment
+
+_COMPARE = {
+    "==": operator.eq, "!=": operator.ne, "<": operator.lt, "<=": operator.le,
+    ">": operator.gt, ">=": operator.ge,
+}  # fmt: skip
+_TOO_FINE = re.compile(r"[.,][0-9]{7}")
+_TRUTHS = {"true": True, "false": False}
+_HINT = "Texts stand in quotes, and so do dates: '2026-11-30'. Numbers, true and false do not."
+
+
+class RowFilter:
+    """A filter of rows.
+
+    Args:
+        text: As `distrain.jobs.spec.row_filter.parse_filter` takes it.
+        hive: Whether folders named `key=value` give columns.
+
+    Attributes:
+        columns: The columns that it names.
+    """
+
+    def __init__(self, text: str, *, hive: bool = False):
+        self.text = text
+        self._condition = parse_filter(text)
+        self._hive = hive
+        self._tests = tuple(tests_in(self._condition))
+        others = (t.value.name for t in self._tests if isinstance(t.value, ColumnName))
+        self.columns = tuple(dict.fromkeys([*(t.column.name for t in self._tests), *others]))
+
+    def outcomes(self, file: str, handle: IO[bytes], schema: ArrowSchema) -> list[bool | None]:
+        """For each row group whether all of its rows are taken, or none; `None` if it must be read.
+
+        Raises:
+            SpecError: It names a column that the file lacks, or compares unlike types.
+        """
+        import pyarrow as pa
+        import pyarrow.dataset as ds
+
+        taken = self._expression(self._condition, file, schema)
+        fragment = ds.ParquetFileFormat().make_fragment(handle)
+        floats = [c for c in self.columns if c in schema.names and _is_float(schema.field(c).type)]
+        # Statistics leave out NaN, for which these tests hold.
+        hold_for_nan = any(
+            side.name in floats and (test.operator == "!=" or test.negated)
+            for test in self._tests
+            for side in (test.column, test.value)
+            if isinstance(side, ColumnName)
+        )
+        all_groups = set(range(fragment.num_row_groups))
+        try:
+            some = all_groups if hold_for_nan else _row_groups(fragment, taken)
+            rest = all_groups if floats else _row_groups(fragment, ~taken | taken.is_null())
+        except pa.ArrowInvalid:  # it does not round bounds above 2^53 to compare them with floats
+            some = rest = all_groups
+        return [None if n in some & rest else n in some for n in sorted(all_groups)]
+
+    def applied(self, table: Table, taken: Sequence[bool | None], retry_s: float = 0.0) -> Table:
+        """The rows of a table that it takes, from the outcomes of its row groups."""
+        unsure = [group for group, is_taken in zip(table.row_groups, taken, strict=True)
+                  if is_taken is None]  # fmt: skip
+        read = iter(scan_columns(unsure, self.columns, self._chosen, retry_s))
+        kept = [
+            next(read) if is_taken is None else group if is_taken else None
+            for group, is_taken in zip(table.row_groups, taken, strict=True)
+        ]
+        if not any(kept):
+            raise SpecError(
+                f"the filter takes none of {table.num_rows} rows",
+                where={"data.filter": self.text, "file": table.row_groups[0].file},
+                hint="Look at the columns' values; null passes no test but `is null`.",
+            )
+        return table.taking(kept)
+
+    def _chosen(self, group: RowGroup, columns: Columns, _: int) -> RowGroup | None:
+        import pyarrow as pa
+
+        table = pa.table(dict(columns))
+        taken = _values(self._expression(self._condition, group.file, table.schema), table)
+        mask: NDArray[np.bool_] = taken.fill_null(False).to_numpy(zero_copy_only=False)
+        return group.taking(mask)
+
+    def _expression(self, condition: Condition, file: str, schema: ArrowSchema) -> Expression:
+        if isinstance(condition, ColumnTest):
+            return self._expression_of_test(condition, file, schema)
+        parts = [self._expression(part, file, schema) for part in condition.conditions]
+        join = operator.and_ if condition.word == "and" else operator.or_
+        while len(parts) > 1:  # as a balanced tree, for Arrow walks down it by recursion
+            pairs = [parts[n : n + 2] for n in range(0, len(parts), 2)]
+            parts = [reduce(join, pair) for pair in pairs]
+        return parts[0]
+
+    def _expression_of_test(self, test: ColumnTest, file: str, schema: ArrowSchema) -> Expression:
+        import pyarrow as pa
+
+        column, kind = self._operand(test.column, test.value, file, schema)
+        try:
+            found = self._compared(column, kind, test, file, schema)
+            _values(found, schema.empty_table())
+        except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+            name, value = test.column.name, test.value
+            other = f"column {value.name!r}" if isinstance(value, ColumnName) else repr(value)
+            message = f"column {name!r} holds {kind}, which does not compare with {other}"
+            raise self._error(f"{message}: {first_line(error)}", test.column, file, _HINT) from None
+        return found
+
+    def _compared(
+        self, column: Expression, kind: DataType, test: ColumnTest, file: str, schema: ArrowSchema
+    ) -> Expression:
+        import pyarrow as pa
+
+        if test.operator == "is":
+            return ~column.is_null() if test.negated else column.is_null()
+        if isinstance(test.value, tuple):
+            literals = [_literal(value, kind) for value in test.value]
+            for one in {literal.type: literal for literal in literals}.values():
+                _values(operator.eq(*_sides(column, kind, one, one.type)), schema.empty_table())
+            if pa.types.is_decimal(kind):
+                column, kind = column.cast(pa.float64(), safe=False), pa.float64()
+            same = _equal_values(literals, pa.float64() if _is_float(kind) else kind)
+            found = column.isin(_equal_floats(same, kind) if _is_float(kind) else same)
+            return ~found & column.is_valid() if test.negated else found
+        if isinstance(test.value, ColumnName):
+            other, other_kind = self._operand(test.value, test.column, file, schema)
+        else:
+            other = _literal(test.value, kind)
+            other_kind = other.type
+        found = _COMPARE[test.operator](*_sides(column, kind, other, other_kind))
+        return ~found if test.negated else found
+
+    def _operand(
+        self, column: ColumnName, other: Any, file: str, schema: ArrowSchema
+    ) -> tuple[Expression, DataType]:
+        """A column of the file, or the value that a folder gives it."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        folders = dict(folder_values(file)) if self._hive else {}
+        if column.name in folders:
+            value = _folder_value(folders[column.name], other)
+            return pc.scalar(value), value.type
+        if column.name not in schema.names:
+            known = [*schema.names, *folders]
+            near = get_close_matches(column.name, known, n=1)
+            hint = f"Did you mean {near[0]!r}?" if near else f"There are: {', '.join(known[:50])}."
+            message = f"the filter names column {column.name!r}, which is missing"
+            raise self._error(message, column, file, hint)
+        kind = schema.field(column.name).type
+        if pa.types.is_dictionary(kind):
+            return pc.field(column.name).cast(kind.value_type), kind.value_type
+        return pc.field(column.name), kind
+
+    def _error(self, message: str, column: ColumnName, file: str, hint: str) -> SpecError:
+        where = {"data.filter": self.text, "character": column.place, "file": file}
+        return SpecError(message, where=where, hint=hint)
+
+
+def _row_groups(fragment: ParquetFileFragment, holds: Expression) -> set[int]:
+    """The row groups in which an expression may be true for some row."""
+    return {group.id for group in fragment.subset(holds).row_groups}
+
+
+def _values(expression: Expression, table: Any) -> Any:
+    """The values of an expression for each row."""
+    import pyarrow.dataset as ds
+
+    return ds.dataset(table).to_table(columns={"": expression})[""]
+
+
+def _is_float(kind: DataType) -> bool:
+    import pyarrow as pa
+
+    return bool(pa.types.is_floating(kind))
+
+
+def _sides(column: Any, kind: DataType, other: Any, other_kind: DataType) -> tuple[Any, Any]:
+    """Two expressions, or scalars, for a comparison."""
+    import pyarrow as pa
+
+    kinds, types = (kind, other_kind), pa.types
+    mixed = any(map(_is_float, kinds)) and any(map(types.is_integer, kinds))
+    if not mixed and not any(map(types.is_decimal, kinds)):
+        return column, other
+    # Arrow itself refuses to round integers above 2^53, and to widen decimals.
+    first, second = (side.cast(pa.float64(), safe=False) for side in (column, other))
+    return first, second
+
+
+def _equal_values(literals: Sequence[Scalar], kind: DataType) -> Any:
+    """The values of a type that are equal to some of the literals, which compare with it."""
+    import pyarrow as pa
+
+    found = []
+    for own in {literal.type for literal in literals}:
+        some = pa.array([literal for literal in literals if literal.type == own], own)
+        try:
+            found.append(some.cast(kind))
+        except pa.ArrowInvalid:  # some are no values of the type
+            for number in range(len(some)):
+                with suppress(pa.ArrowInvalid):
+                    found.append(some[number : number + 1].cast(kind))
+    return pa.concat_arrays([pa.array([], kind), *found])
+
+
+def _equal_floats(numbers: Any, kind: DataType) -> Any:
+    """The floats of a type that are equal to some of the numbers, float64, for `isin`."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    rounded = numbers.cast(kind, safe=False)
+    equal = rounded.filter(pc.equal(rounded.cast(pa.float64()), numbers))
+    zeros = [-0.0, 0.0] if 0.0 in equal.to_pylist() else []  # for `isin` these are two values
+    return pa.concat_arrays([equal, pa.array(zeros, pa.float64()).cast(kind)])
+
+
+def _literal(value: Value, kind: DataType) -> Scalar:
+    """A value for the comparison with a column of type `kind`."""
+    import pyarrow as pa
+
+    types = pa.types
+    if isinstance(value, str) and types.is_date(kind):
+        return pa.scalar(date.fromisoformat(value), kind)
+    if isinstance(value, str) and types.is_timestamp(kind):
+        if _TOO_FINE.search(value):  # which Python would cut off
+            raise ValueError("moments have six digits of a second at most")
+        moment = datetime.fromisoformat(value)
+        if kind.tz is not None and moment.tzinfo is None:
+            moment = moment.replace(tzinfo=UTC)
+        return pa.scalar(moment, pa.timestamp("us", kind.tz))
+    if isinstance(value, float) and value.is_integer() and types.is_integer(kind):
+        value = int(value)
+    if type(value) is not int:
+        return pa.scalar(value)
+    # Arrow makes no int64 of uint64.
+    own, bits = (kind, 64) if types.is_uint64(kind) else (pa.int64(), 63)
+    fits = (0 if bits == 64 else -(2**63)) <= value < 2**bits
+    return pa.scalar(value, own) if fits and not _is_float(kind) else pa.scalar(float(value))
+
+
+def _folder_value(text: str, other: Any) -> Scalar:
+    """A value in a folder's name: a number where it is compared with one, else a text."""
+    import pyarrow as pa
+
+    first = other[0] if isinstance(other, tuple) and other else other
+    wanted = int if isinstance(first, ColumnName) else type(first)
+    if text == NULL_FOLDER:
+        return pa.scalar(None, pa.float64() if wanted in (int, float) else pa.string())
+    if wanted is bool and text.lower() in _TRUTHS:
+        return pa.scalar(_TRUTHS[text.lower()])
+    number = folder_number(text) if wanted in (int, float) else None
+    if number is None:
+        return pa.scalar(text)
+    return pa.scalar(number if abs(number) < 2**63 else float(number))

@@ -1,0 +1,49 @@
+"""Leaves out rows with label 0 by chance, the same ones on any number of ranks, in every epoch."""
+
+from __future__ import annotations
+
+from zlib import crc32
+
+import numpy as np
+
+from distrain.errors import DataError
+from distrain.loader.partition.order import row_draws
+from distrain.loader.partition.scanning import Columns, scan_columns
+from distrain.loader.partition.table import RowGroup, Table
+from distrain.schema.folders import folder_values
+
+
+def thinned(table: Table, label: str, share: float, seed: int, retry_s: float = 0.0) -> Table:
+    """The table with each row whose label is 0 kept with probability `share`.
+
+    Whether a row is kept depends on its number in its file, the file's base name, the `key=value`
+    folders above it, and the seed, not on other files or on which other rows are taken. Rows with
+    other labels stay.
+
+    Args:
+        share: Above 0 and below 1.
+        retry_s: How long to try again where the storage does not answer, for each file.
+
+    Raises:
+        DataError: A file cannot be read, or no row is left.
+        Unavailable: The storage does not answer.
+    """
+
+    def kept(group: RowGroup, columns: Columns, first: int) -> RowGroup | None:
+        folders = [f"{key}={value}/" for key, value in folder_values(group.file)]
+        file = crc32("".join([*folders, group.file.rpartition("/")[2]]).encode())
+        draws = row_draws(seed, file, first, group.group_rows)[group.rows_in_file]
+        stays = draws < np.uint64(share * 2.0**64)
+        if label in columns:
+            labels = columns[label].to_numpy()  # nulls, which the loader refuses, become NaN
+            return group.taking(stays | (labels != 0))
+        return group.taking(stays) if dict(group.constants)[label] == 0 else group
+
+    found = scan_columns(table.row_groups, [label], kept, retry_s)
+    if not any(found):
+        raise DataError(
+            "data.negatives leaves no rows",
+            where={"data.negatives": share, "rows": table.num_rows},
+            hint="All of few rows have label 0.",
+        )
+    return table.taking(found)

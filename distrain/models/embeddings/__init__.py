@@ -1,0 +1,7 @@
+"""Embedding tables whose training step costs what a batch touches, never whole tables."""
+
+from distrain.models.embeddings.averaging import Averaging as Averaging
+from distrain.models.embeddings.collection import EmbeddingCollection as EmbeddingCollection
+from distrain.models.embeddings.columns import TableColumn as TableColumn
+from distrain.models.embeddings.peers import Peers as Peers
+from distrain.models.embeddings.sparse_optimizer import SparseOptimizer as SparseOptimizer

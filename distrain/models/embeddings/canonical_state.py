@@ -1,0 +1,193 @@
+"""Tables and their optimizer state in a form that does not depend on placements and ranks.
+
+The canonical tensor of a group has the rows of its tables one after another, in the order of the
+columns (a shared table where its first column is): what one rank alone holds as that group's
+weight. However many ranks hold it, and however they share it, its rows and their order are these.
+It is far too large to be put together anywhere, so it is read and written in slabs of rows.
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from distrain.loader.host_memory import Slab
+from distrain.models.embeddings.collection import EmbeddingCollection
+from distrain.models.embeddings.columns import first_of_tables
+from distrain.models.embeddings.peers import Peers
+from distrain.models.embeddings.sparse_optimizer import SparseOptimizer
+from distrain.models.embeddings.store import Store
+
+
+class _Run(NamedTuple):
+    """Canonical rows `start .. stop`, which are neighbouring keys of one store."""
+
+    start: int
+    stop: int
+    first_key: int
+    store: Store
+    values: Tensor  # what this rank holds of the store's tensor
+
+
+class _Part(NamedTuple):
+    place: slice  # among the slab's rows
+    keys: slice
+    store: Store
+    values: Tensor
+
+
+@dataclass(frozen=True)
+class CanonicalTensor:
+    """All rows of one group, wherever they live; a view, which holds no values of its own."""
+
+    shape: tuple[int, ...]  # `[rows, dim]`, or `[rows]` for what is kept once per row
+    dtype: torch.dtype
+    peers: Peers
+    runs: tuple[_Run, ...]  # where they are, in order
+
+    @property
+    def shared(self) -> bool:
+        return any(run.store.spread for run in self.runs)
+
+    @torch.no_grad()
+    def read(self, rows: slice, *, everywhere: bool = False) -> Tensor | None:
+        """Neighbouring rows, `[rows, ...]` on the CPU; collective if the tensor is `shared`.
+
+        They are the same rows on every rank. The result may be a view of the live values; it is
+        `None` on all ranks but the first, unless rows are wanted `everywhere`.
+        """
+        parts = list(self._parts(rows))
+        wanted = everywhere or self.peers.rank == 0
+        apart = [part for part in parts if part.store.spread]
+        if wanted and not apart and len(parts) == 1 and parts[0].values.device.type == "cpu":
+            return parts[0].values[parts[0].keys]
+        gathered = self._gather(apart, everywhere) if apart else None
+        if not wanted:
+            return None
+        like = self.runs[0].values
+        slab = Slab().lend_as(like, rows.stop - rows.start, like.device)
+        for part in parts:
+            if not part.store.spread:
+                slab[part.place] = part.values[part.keys]
+        if gathered is not None:
+            self._spread(apart, gathered, slab)
+        return slab
+
+    @torch.no_grad()
+    def write(self, rows: slice, values: Tensor) -> None:
+        """Write this rank's share of neighbouring rows out of all of them; no communication."""
+        for part in self._parts(rows):
+            local = part.store.local_part(part.keys)
+            part.values[local] = values[part.place][part.store.kept_of(part.keys)].to(
+                part.values.device
+            )
+
+    @torch.no_grad()
+    def write_rows(self, rows: Tensor, values: Tensor) -> None:
+        """Write this rank's share of distinct rows `[n]`, int64, on the CPU; no communication."""
+        for run in self.runs:
+            inside = (rows >= run.start) & (rows < run.stop)
+            mine, local = run.store.local_rows_of(rows[inside] - run.start + run.first_key)
+            if len(local):
+                own = values[inside][mine].to(run.values.device, run.values.dtype)
+                run.values[local.to(run.values.device)] = own
+
+    def _parts(self, rows: slice) -> Iterator[_Part]:
+        for run in self.runs:
+            start, stop = max(rows.start, run.start), min(rows.stop, run.stop)
+            if start < stop:
+                keys = slice(start - run.start + run.first_key, stop - run.start + run.first_key)
+                yield _Part(
+                    slice(start - rows.start, stop - rows.start), keys, run.store, run.values
+                )
+
+    def _gather(self, parts: Sequence[_Part], everywhere: bool) -> list[Tensor] | None:
+        own = [part.values[_given(part, self.peers.rank)] for part in parts]
+        # As bytes, since a backend may not know the type; what is on the host may travel by NCCL.
+        flat = torch.cat([o.reshape(len(o), math.prod(self.shape[1:])) for o in own])
+        flat = flat.to(self.peers.device)
+        lengths = [
+            sum(_length(_given(part, rank)) for part in parts)
+            for rank in range(self.peers.num_ranks)
+        ]
+        if everywhere:
+            return self.peers.gather_rows(flat.view(torch.uint8), lengths)
+        return self.peers.gather_rows_at_first(flat.view(torch.uint8), lengths)
+
+    def _spread(self, parts: Sequence[_Part], gathered: Sequence[Tensor], slab: Tensor) -> None:
+        for rank, of_rank in enumerate(gathered):
+            values = of_rank.cpu().view(self.dtype).view(len(of_rank), *self.shape[1:])
+            done = 0
+            for part in parts:
+                length = _length(_given(part, rank))
+                if length:
+                    kept = _of_rank(part.store, rank).kept_of(part.keys)
+                    slab[part.place][kept] = values[done : done + length]
+                done += length
+
+
+def canonical_weights(tables: EmbeddingCollection) -> dict[str, CanonicalTensor]:
+    """The live weights in canonical form, `weights.GROUP`: good until the next step of training.
+
+    Values of the tables are these times `tables.factor`.
+    """
+    tables.settle_caches()
+    weights = canonical_form(tables, [weight.data for weight in tables.weights])
+    return {f"weights.{group}": values for group, values in weights.items()}
+
+
+def canonical_form(
+    tables: EmbeddingCollection, values: Sequence[Tensor]
+) -> dict[int, CanonicalTensor]:
+    """Values of each store's rows in canonical form, by group."""
+    return {group: _canonical(tables, group, values) for group in _groups(tables)}
+
+
+def canonical_state(optimizer: SparseOptimizer) -> dict[str, CanonicalTensor]:
+    """An optimizer's state in canonical form, `GROUP.NAME`: `[rows, dim]`, or `[rows]` per row."""
+    tables, state = optimizer.embeddings, optimizer.state_dict()
+    names = sorted({name.partition(".")[2] for name in state} - {""})
+    return {
+        f"{group}.{name}": _canonical(
+            tables, group, [state[f"{number}.{name}"] for number in range(len(tables.stores))]
+        )
+        for group in _groups(tables)
+        for name in names
+    }
+
+
+def _groups(tables: EmbeddingCollection) -> range:
+    return range(len(tables.groups))
+
+
+def _canonical(
+    tables: EmbeddingCollection, group: int, values: Sequence[Tensor]
+) -> CanonicalTensor:
+    runs: list[_Run] = []
+    row = 0
+    for table in first_of_tables(tables.columns[i] for i in tables.groups[group]):
+        number, keys = tables.keys_of_table(table.name)
+        store, stop = tables.stores[number], row + table.cardinality
+        last = runs[-1] if runs else None
+        if last and last.store is store and keys.start - last.first_key == row - last.start:
+            runs[-1] = last._replace(stop=stop)
+        else:
+            runs.append(_Run(row, stop, keys.start, store, values[number]))
+        row = stop
+    first = runs[0].values
+    return CanonicalTensor((row, *first.shape[1:]), first.dtype, tables.peers, tuple(runs))
+
+
+def _of_rank(store: Store, rank: int) -> Store:
+    return replace(store, peers=replace(store.peers, rank=rank))
+
+
+def _given(part: _Part, rank: int) -> slice:
+    return _of_rank(part.store, rank).local_part(part.keys)
+
+
+def _length(rows: slice) -> int:
+    return int(rows.stop - rows.start)

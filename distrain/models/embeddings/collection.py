@@ -1,0 +1,417 @@
+"""All embedding tables of a model, and the five verbs of a training step on them."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+import torch
+import xxhash
+from torch import Tensor, nn
+
+from distrain.errors import InputError
+from distrain.loader.batch import Ragged
+from distrain.loader.host_memory import HostMemory, empty
+from distrain.metrics.exchange_stats import Traffic
+from distrain.models.embeddings import kernels
+from distrain.models.embeddings.columns import TableColumn, first_of_tables
+from distrain.models.embeddings.peers import Peers
+from distrain.models.embeddings.route import ListRoute, Route
+from distrain.models.embeddings.row_cache import RowCache
+from distrain.models.embeddings.store import Store, StoreWeights, column_placements, make_stores
+
+DEFAULT_CACHE_BYTES = 1 << 30
+_DRAWN_VALUES = 1 << 18  # at a time, of this rank's own
+_FIRST = torch.zeros(1, dtype=torch.int64)
+_DRAWN_ON_DEVICE = 1 << 23  # where each operation is a launch; 18 bytes a value meanwhile
+
+
+class TouchedRows(NamedTuple):
+    """The rows of one store that this rank must update after a step."""
+
+    keys: Tensor  # `[v]`, int64, distinct: rows of the weight
+    grads: Tensor  # `[v, dim]`: the sums of their gradients over all ranks
+
+
+class EmbeddingCollection(nn.Module):
+    """The tables of columns; those of equal width and placement are slices of one weight.
+
+    The columns of one width are a *group*; a lookup gives one tensor per group, and after those one
+    for each sequence, a list column whose embeddings are not pooled. Groups are ordered by width,
+    columns within a group as given. The tables of a group with the same placement are a
+    *store*, which has one weight. The weights are parameters without gradients: `expand` returns
+    leaves of the autograd graph, from whose gradients a `SparseOptimizer` updates touched rows. A
+    step::
+
+        route = tables.route(ids)               # needs ids only: may be made ahead
+        rows = tables.fetch(route)              # distinct rows
+        embedded = tables.expand(route, rows)   # leaves for the dense model
+        ...                                     # loss, backward
+        sums = tables.collect(route, [leaf.grad for leaf in embedded])
+        optimizer.apply(tables.exchange(route, sums), lr)
+
+    Where ranks share the tables, `route`, `fetch` and `exchange` are collective operations.
+
+    Each column has a table of its own, or shares that of others that name the same one. A row that
+    is looked up through several columns is fetched, exchanged and updated once, with the sum of all
+    its gradients.
+
+    Each value of a table is drawn uniformly from `-1/sqrt(cardinality) .. 1/sqrt(cardinality)`,
+    the rule of facebookresearch/dlrm (`create_emb`), or within another bound (`init`). It depends
+    on the generator's state, the table's name, the row and the place in the row alone (`_draw`), so
+    the tables are the same on any number of ranks, whatever the placement.
+
+    Args:
+        columns: In the order of the columns of `ids`, with list columns anywhere.
+        placements: For each column "replicated" (all ranks hold all rows), "row_wise" (each row
+            lives on one rank) or "host_cached" (row-wise in the host's memory, with recently used
+            rows on the device); `None` for all replicated. A rank alone holds everything. Columns
+            of one table have one placement.
+        generator: Where the initial values come from; `None` for torch's default generator.
+        dtype: Of the weights: float32, bfloat16 or float64.
+        cache_bytes: What the weights of host-cached tables may take on the device. Stores share it
+            by their sizes. An optimizer's state comes on top, in proportion.
+        init: The bound of the initial values, of all tables or by column.
+        device: Where tables are made, and their values drawn; `None` for the host, on which
+            host-cached ones always are.
+
+    Attributes:
+        groups: For each group, the positions of its columns in `columns`.
+        sequences: The positions of the columns whose combiner is "sequence".
+        weights: For each store, `[rows on this rank, dim]`.
+        route_peers: Like `peers`; give it a process group of its own to route ahead in a thread.
+
+    >>> tables = EmbeddingCollection([TableColumn("a", 3, 2), TableColumn("b", 5, 2)])
+    >>> [tuple(weight.shape) for weight in tables.weights]
+    [(8, 2)]
+    >>> ids = torch.tensor([[2, 0], [0, 4], [2, 4]], dtype=torch.int32)
+    >>> tables.route(ids).traffic
+    Traffic(lookups=6, distinct=4, updated=4, sent_bytes=0)
+    >>> [tuple(values.shape) for values in tables(ids)]
+    [(3, 2, 2)]
+    """
+
+    def __init__(
+        self,
+        columns: Sequence[TableColumn],
+        *,
+        placements: Sequence[str] | None = None,
+        peers: Peers | None = None,
+        generator: torch.Generator | None = None,
+        dtype: torch.dtype = torch.float32,
+        cache_bytes: int = DEFAULT_CACHE_BYTES,
+        device: torch.device | None = None,
+        init: float | Mapping[str, float] | None = None,
+    ):
+        super().__init__()
+        self.columns = tuple(columns)
+        # of each table the first column that is looked up in it, in the columns' order
+        self.tables = first_of_tables(self.columns)
+        self.peers = self.route_peers = peers or Peers()
+        # A value of the tables is that of a weight times this: so all rows decay in every step.
+        self.factor = 1.0
+        self._memory = HostMemory()
+        placed = column_placements(self.columns, placements, self.peers.num_ranks)
+        dims = sorted({column.dim for column in self.columns})
+        self.groups = tuple(
+            tuple(i for i, column in enumerate(self.columns) if column.dim == dim) for dim in dims
+        )
+        self.sequences = tuple(i for i, column in enumerate(self.columns) if column.is_sequence)
+        self.stores = tuple(make_stores(self.columns, self.groups, placed, self.peers))
+        self.weights = StoreWeights(
+            nn.Parameter(_new_weight(store, dtype, device), requires_grad=False)
+            for store in self.stores
+        )
+        self._draw(generator, init)
+        self.stores = tuple(self._cached(cache_bytes))
+        # torch has not annotated its hooks.
+        self.register_state_dict_pre_hook(self._settle_before)  # type: ignore[no-untyped-call]
+        self.register_load_state_dict_pre_hook(self._settle_before)  # type: ignore[no-untyped-call]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(column.name for column in self.columns if column.combiner is None)
+
+    @property
+    def list_names(self) -> tuple[str, ...]:
+        return tuple(column.name for column in self.columns if column.combiner is not None)
+
+    def table(self, name: str) -> Tensor:
+        """One column's table, `[cardinality, dim]`: a view of its store's weight.
+
+        `KeyError`: there is no such column. `InputError`: this rank holds a share of it only.
+        """
+        number, keys = self.keys_of_table(name)
+        store = self.stores[number]
+        if store.num_local_rows != store.num_rows:
+            raise InputError(
+                f"a rank holds a share of the rows of {name!r} only",
+                where={"placement": store.placement, "ranks": self.peers.num_ranks},
+            )
+        self.settle()
+        whole: Tensor = self.weights[number].data
+        return whole[keys]
+
+    def route(
+        self, ids: Tensor, lists: Mapping[str, Ragged] | None = None, *, peers: Peers | None = None
+    ) -> Route:
+        """Find out which rows a batch needs, whose they are, and who else needs them.
+
+        A collective operation where ranks share the tables.
+
+        Args:
+            ids: `[rows, flat columns]`, int32 or int64. Each must lie in `0 .. cardinality-1` of
+                its column. That is not checked here, where a check would cost as much as the
+                lookup: the loader refuses other ids before they get this far. An id past its
+                column's end would mean a row of another table.
+            lists: The list columns by name; others than the collection's are ignored. Their ids
+                must lie in the same range.
+            peers: Whose process group the ids travel through; `None` for `route_peers`.
+
+        Raises:
+            ValueError: There are other columns, or lists for another number of rows.
+        """
+        if ids.shape[1] != len(self.names):
+            raise ValueError(f"{ids.shape[1]} columns of ids for {len(self.names)} tables")
+        by_column = ids.T if ids.dtype == torch.int32 else ids.T.int()
+        place = {name: i for i, name in enumerate(self.names)}
+        routes = []
+        for store in self.stores:
+            flat = [place[self.columns[i].name] for i in store.flat]
+            own = by_column if flat == list(range(len(by_column))) else by_column[flat]
+            own_lists = [_list_of(self.columns[i].name, lists, len(ids)) for i in store.lists]
+            routes.append(store.route(own.contiguous(), own_lists, peers or self.route_peers))
+        traffic = sum(
+            (
+                store.traffic(route, values_dtype(weight).itemsize)
+                for store, route, weight in zip(self.stores, routes, self.weights, strict=True)
+            ),
+            Traffic(),
+        )
+        return Route(len(ids), tuple(routes), traffic)
+
+    @property
+    def fetches_from_peers(self) -> bool:
+        """Whether `fetch` brings rows from other ranks."""
+        return any(store.spread for store in self.stores)
+
+    @torch.no_grad()
+    def fetch(self, route: Route) -> tuple[Tensor, ...]:
+        """The distinct rows that a batch needs; collective where ranks share row-wise tables.
+
+        For each store `[u, dim]`, float32 (float64 for float64 tables).
+        """
+        rows = tuple(
+            store.fetch(weight, own)
+            for store, weight, own in zip(self.stores, self.weights, route.stores, strict=True)
+        )
+        if self.factor != 1.0:
+            for fetched in rows:
+                fetched *= self.factor
+        return rows
+
+    def expand(
+        self, route: Route, rows: Sequence[Tensor], part: slice | None = None
+    ) -> tuple[Tensor, ...]:
+        """The embeddings of a batch, or of `part` of its rows, a slice without a step.
+
+        For each group `[rows, columns of the group, dim]`, without its sequences; then for each
+        sequence `[ids of the rows, dim]`, row after row. Each is a leaf that requires grad where
+        gradients are enabled. The memory is used again once they are dropped.
+        """
+        bounded, num_rows = _bounded(part, route.num_rows)
+        with torch.no_grad():
+            embedded = [
+                self._lend_like(
+                    rows, num_rows, len({*group} - {*self.sequences}), self.columns[group[0]].dim
+                )
+                for group in self.groups
+            ]
+            for store, own, values in zip(self.stores, route.stores, rows, strict=True):
+                store.expand(values, own, bounded, embedded[self.group_of(store)])
+            for i in self.sequences:
+                number, whole = self._sequence(i, route)
+                inverse = whole.part(bounded).inverse
+                found = self._lend_like(rows, len(inverse), self.columns[i].dim)
+                kernels.expand(rows[number], inverse[None], _FIRST, found.unsqueeze(1))
+                embedded.append(found)
+        if torch.is_grad_enabled():
+            for leaf in embedded:
+                leaf.requires_grad_()
+        return tuple(embedded)
+
+    @torch.no_grad()
+    def collect(
+        self,
+        route: Route,
+        grads: Sequence[Tensor | None],
+        part: slice | None = None,
+        into: Sequence[Tensor] | None = None,
+    ) -> tuple[Tensor, ...]:
+        """Add up the gradients of each distinct row, in the order of the batch's rows.
+
+        `grads` are of what `expand` returned for `part` of the rows; `None` counts as zeros. They
+        are added to the sums of earlier parts, `into`. For each store `[u, dim]`.
+        """
+        bounded, _ = _bounded(part, route.num_rows)
+        sums = []
+        for number, (store, own) in enumerate(zip(self.stores, route.stores, strict=True)):
+            grad = grads[self.group_of(store)]
+            shape, dtype = (own.num_distinct, store.dim), values_dtype(self.weights[number])
+            # Beside the batch: the weight of host-cached tables lies on the host.
+            total = (
+                self._lend(shape, dtype, own.inverse.device).zero_()
+                if into is None
+                else into[number]
+            )
+            if grad is not None:
+                store.collect(grad, own, bounded, total)
+            sums.append(total)
+        for i, grad in zip(self.sequences, grads[len(self.groups) :], strict=True):
+            if grad is not None:
+                number, whole = self._sequence(i, route)
+                inverse = whole.part(bounded).inverse
+                kernels.collect(grad.unsqueeze(1), inverse[None], _FIRST, sums[number])
+        return tuple(sums)
+
+    def exchange(self, route: Route, sums: Sequence[Tensor]) -> tuple[TouchedRows, ...]:
+        """Add the ranks' sums, in rank order; every rank calls it, also with a batch of no rows.
+
+        For each store the rows to update on this rank and their gradients: of all touched rows if
+        it is replicated, of those that live here if it is row-wise. Collective if it is shared.
+        """
+        return self.begin_exchange(route, sums)()
+
+    @torch.no_grad()
+    def begin_exchange(
+        self, route: Route, sums: Sequence[Tensor]
+    ) -> Callable[[], tuple[TouchedRows, ...]]:
+        """Begin an `exchange`; the function returned ends it, and calls no collective operation."""
+        ends = [
+            store.begin_exchange(own_sums, own)
+            for store, own, own_sums in zip(self.stores, route.stores, sums, strict=True)
+        ]
+
+        @torch.no_grad()
+        def finish() -> tuple[TouchedRows, ...]:
+            return tuple(TouchedRows(*end()) for end in ends)
+
+        return finish
+
+    def lookup(self, ids: Tensor, lists: Mapping[str, Ragged] | None = None) -> tuple[Tensor, ...]:
+        # Routes made ahead in a thread may be on their way among `route_peers`.
+        route = self.route(ids, lists, peers=self.peers)
+        return self.expand(route, self.fetch(route))
+
+    def forward(self, ids: Tensor, lists: Mapping[str, Ragged] | None = None) -> tuple[Tensor, ...]:
+        return self.lookup(ids, lists)
+
+    def settle_caches(self) -> None:
+        """Bring changed rows of host-cached tables back to the host, and empty their caches."""
+        for store in self.stores:
+            if store.cache is not None:
+                store.cache.settle()
+
+    @torch.no_grad()
+    def settle(self, factor: float = 1.0) -> None:
+        """Let the weights hold all values, divided by another `factor`. It empties the caches."""
+        self.settle_caches()
+        if self.factor != factor:
+            for weight in self.weights:
+                weight *= self.factor / factor
+            self.factor = factor
+
+    def _settle_before(self, *_: object) -> None:
+        self.settle()
+
+    def extra_repr(self) -> str:
+        sizes = ", ".join(
+            f"[{store.num_rows:,}, {store.dim}] {store.placement}" for store in self.stores
+        )
+        return f"{len(self.columns)} columns in {sizes}"
+
+    def keys_of_table(self, name: str) -> tuple[int, slice]:
+        """The number of a column's store, and the column's keys among the store's; `KeyError`."""
+        for number, store in enumerate(self.stores):
+            for table, column in zip(store.table_of, store.columns, strict=True):
+                if column.name == name:
+                    start = int(store.starts[table])
+                    return number, slice(start, start + column.cardinality)
+        raise KeyError(name)
+
+    @torch.no_grad()
+    def _draw(
+        self, generator: torch.Generator | None, init: float | Mapping[str, float] | None
+    ) -> None:
+        seed = int(torch.randint(2**63 - 1, (), generator=generator))
+        for column in self.tables:
+            key = xxhash.xxh3_64_intdigest(f"{seed}/{column.table_name}".encode())
+            number, keys = self.keys_of_table(column.name)
+            store, weight = self.stores[number], self.weights[number]
+            own = init.get(column.name) if isinstance(init, Mapping) else init
+            bound = column.cardinality**-0.5 if own is None else own
+            at_once = _DRAWN_VALUES if weight.is_cpu else _DRAWN_ON_DEVICE
+            step = store.sharers.num_ranks * max(1, at_once // column.dim)
+            for start in range(keys.start, keys.stop, step):
+                mine = store.local_part(slice(start, min(start + step, keys.stop)))
+                rows = torch.arange(mine.start, mine.stop, device=weight.device)
+                rows = store.keys_at(rows) - keys.start
+                kernels.draw(key, rows, bound, weight[mine])
+
+    def _cached(self, cache_bytes: int) -> Iterator[Store]:
+        sizes = [w.numel() * w.element_size() for w in self.weights]
+        cached = [store.facts.on_host for store in self.stores]
+        total = sum(size for size, wanted in zip(sizes, cached, strict=True) if wanted)
+        for store, weight in zip(self.stores, self.weights, strict=True):
+            if store.facts.on_host:
+                rows = len(weight) * cache_bytes // max(total, 1)
+                cache = RowCache(len(weight), max(1, min(len(weight), rows)))
+                cache.attach(weight.data)
+                self.weights.stay_on_host(weight)
+                store = replace(store, cache=cache)
+            yield store
+
+    def group_of(self, store: Store) -> int:
+        first = (store.flat + store.lists)[0]
+        return next(n for n, group in enumerate(self.groups) if first in group)
+
+    def _sequence(self, column: int, route: Route) -> tuple[int, ListRoute]:
+        """The number of a sequence's store, and its ids on a route."""
+        for number, (store, own) in enumerate(zip(self.stores, route.stores, strict=True)):
+            if column in store.lists:
+                return number, own.lists[store.lists.index(column)]
+        raise IndexError(column)
+
+    def _lend_like(self, rows: Sequence[Tensor], *shape: int) -> Tensor:
+        return self._lend(shape, values_dtype(rows[0]), rows[0].device)
+
+    def _lend(self, shape: Sequence[int], dtype: torch.dtype, device: torch.device) -> Tensor:
+        if device.type == "cpu":
+            return self._memory.lend(shape, dtype)
+        return torch.empty(shape, dtype=dtype, device=device)
+
+
+def _new_weight(store: Store, dtype: torch.dtype, device: torch.device | None) -> Tensor:
+    shape = (store.num_local_rows, store.dim)
+    if device is None or device.type == "cpu" or store.facts.on_host:
+        return empty(shape, dtype)
+    return torch.empty(shape, dtype=dtype, device=device)
+
+
+def values_dtype(weight: Tensor) -> torch.dtype:
+    return torch.float64 if weight.dtype == torch.float64 else torch.float32
+
+
+def _list_of(name: str, lists: Mapping[str, Ragged] | None, num_rows: int) -> Ragged:
+    column = (lists or {}).get(name)
+    if column is None:
+        raise ValueError(f"no lists for the column {name!r}")
+    if len(column.offsets) != num_rows + 1:
+        raise ValueError(
+            f"{name!r} has lists for {len(column.offsets) - 1} rows, the batch has {num_rows}"
+        )
+    return Ragged(column.values.int(), column.offsets.int())
+
+
+def _bounded(part: slice | None, num_rows: int) -> tuple[slice, int]:
+    start, stop, _ = (part or slice(None)).indices(num_rows)
+    return slice(start, stop), max(0, stop - start)

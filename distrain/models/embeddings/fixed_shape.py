@@ -1,0 +1,270 @@
+"""The verbs of a step on tables in shapes that are known before the batch is.
+
+The verbs of `EmbeddingCollection` work on as many rows as a batch touches, and asking a GPU how
+many that is makes the host wait for it. Here every shape follows from the batch's. Of replicated
+tables there is room for `sum(min(rows * columns, cardinality))` rows, which is the most that can be
+touched, and what is left is padding whose key is one past the last row. Nothing waits for the
+device, so a CUDA graph can hold the whole step; what changes from step to step are tensors: ids,
+learning rate, number of the step. The price is work on padding, and with several ranks its
+transport.
+
+Of tables that are spread over ranks, ids travel before the step, outside of a graph, and
+`padded.py` says how much room the rows have.
+
+A step::
+
+    padded = fixed.ask(ids)                     # collective if tables are spread over ranks
+    route = fixed.route(ids, padded)            # collective if ranks share the tables
+    embedded = fixed.lookup(route)              # leaves for the dense model
+    ...                                         # loss, backward
+    fixed.update(route, [leaf.grad for leaf in embedded], lr, scale)
+
+Who looks at the sums in between, such as for clipping, calls `collect`, `exchange` and `apply`.
+
+To capture a step in a graph: fill one tensor with each batch's ids, one with the learning rate,
+those of `padded` with the batch's, and call the verbs but `ask` on these. `num_steps` counts on the
+device; see `read_steps` and `write_steps`. A batch of another number of rows, or other rooms of
+`padded`, needs another graph, or a call outside of it: all batches fit, up to `max_rows`.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from distrain.errors import InputError
+from distrain.models.embeddings import kernels
+from distrain.models.embeddings.collection import EmbeddingCollection, TouchedRows, values_dtype
+from distrain.models.embeddings.fixed_shape_stores import FixedStoreRoute, SpreadStore, WholeStore
+from distrain.models.embeddings.kernels import StepRates
+from distrain.models.embeddings.padded import PaddedRouter, PaddedRoutes
+from distrain.models.embeddings.sparse_optimizer import SparseOptimizer, rounding_seed
+
+
+@dataclass(frozen=True)
+class FixedRoute:
+    num_rows: int
+    stores: tuple[FixedStoreRoute, ...]
+
+
+class FixedTables:
+    """Looks up and updates the tables of a collection without waiting for the device.
+
+    Its results are those of the collection's verbs and `SparseOptimizer.apply`: on a CPU the same
+    bits, on a GPU to rounding, for the sums there run in another order.
+
+    `tables` are on their device, and `max_rows` is the most rows that a batch has, on any rank. The
+    optimizer's state is used and updated, its `num_steps` is not. `InputError`: there are columns
+    of lists, or host-cached tables.
+    """
+
+    def __init__(self, tables: EmbeddingCollection, optimizer: SparseOptimizer, max_rows: int):
+        _check(tables)
+        self.tables = tables
+        self.optimizer = optimizer
+        self.max_rows = max_rows
+        self._device = tables.weights[0].device
+        # a scalar on the device, int64: how many updates were made
+        self.num_steps = torch.zeros((), dtype=torch.int64, device=self._device)
+        self._stores = [
+            (SpreadStore if store.spread else WholeStore)(
+                store, max_rows, len(tables.groups[tables.group_of(store)]), self._device
+            )
+            for store in tables.stores
+        ]
+        self._group_of = [tables.group_of(store) for store in tables.stores]
+        self._routers = {
+            number: PaddedRouter(store, max_rows)
+            for number, store in enumerate(tables.stores)
+            if store.spread
+        }
+        # The live tensors: loading a state copies into them.
+        state = optimizer.state_dict()
+        self._state_tensors = [
+            tuple(values for name, values in state.items() if name.startswith(f"{number}."))
+            for number in range(len(tables.stores))
+        ]
+        self.write_steps()
+
+    @property
+    def asks(self) -> bool:
+        """Whether some tables are spread over ranks, so that `ask` must come before `route`."""
+        return bool(self._routers)
+
+    @torch.no_grad()
+    def ask(self, ids: Tensor) -> PaddedRoutes:
+        """Ask owners for a batch's rows of spread tables; collective, and the host waits.
+
+        It may be made ahead, in a thread, through the group of `EmbeddingCollection.route_peers`.
+        `ids` are those of `EmbeddingCollection.route`, on the tables' device; `ValueError` for more
+        rows than `max_rows`, or other columns.
+        """
+        self._check_ids(ids)
+        peers, by_column = self.tables.route_peers, ids.T.int()
+        asked = []
+        for number, router in self._routers.items():
+            own = by_column[list(self.tables.stores[number].flat)].contiguous()
+            asked.append((router, *router.ask(own, peers)))
+        missing = [router.rooms.missing(rows.asked) for router, rows, _ in asked]
+        most = peers.largest(missing) if missing else []
+        routes = []
+        for (router, rows, inverse), wanted in zip(asked, most, strict=True):
+            router.rooms.make(wanted)
+            routes.append(router.padded(rows, inverse))
+        return PaddedRoutes(tuple(routes))
+
+    @torch.no_grad()
+    def route(self, ids: Tensor, padded: PaddedRoutes | None = None) -> FixedRoute:
+        """The route of ids for which `ask` gave `padded`, or asks here; collective."""
+        self._check_ids(ids)
+        of_store = dict(zip(self._routers, (padded or self.ask(ids)).stores, strict=True))
+        return FixedRoute(
+            len(ids),
+            tuple(
+                store.route(ids, of_store.get(number)) for number, store in enumerate(self._stores)
+            ),
+        )
+
+    def lookup(self, route: FixedRoute, dtype: torch.dtype | None = None) -> tuple[Tensor, ...]:
+        """The embeddings of a batch, as of `EmbeddingCollection.expand`; collective if spread.
+
+        They may be of another type than that of the sums, and so are their gradients.
+        """
+        tables = self.tables
+        leaves = [
+            torch.empty(
+                (route.num_rows, len(group), tables.columns[group[0]].dim),
+                dtype=dtype or values_dtype(tables.weights[0]),
+                device=self._device,
+            )
+            for group in tables.groups
+        ]
+        with torch.no_grad():
+            for number, (store, own) in enumerate(zip(self._stores, route.stores, strict=True)):
+                values = store.values(tables.weights[number], own)
+                kernels.lookup(values, own.keys, store.places, leaves[self._group_of[number]])
+        return tuple(leaf.requires_grad_(torch.is_grad_enabled()) for leaf in leaves)
+
+    @torch.no_grad()
+    def collect(self, route: FixedRoute, grads: Sequence[Tensor | None]) -> tuple[Tensor, ...]:
+        """As `EmbeddingCollection.collect`: `[any, dim]` for each store, zeros in the padding."""
+        return tuple(
+            weight.new_zeros(len(own.own.keys), weight.shape[1], dtype=values_dtype(weight))
+            if (grad := grads[group]) is None
+            else kernels.sum_segments(_as_rows(grad), own.sources, own.own)
+            for weight, own, group in zip(
+                self.tables.weights, route.stores, self._group_of, strict=True
+            )
+        )
+
+    @torch.no_grad()
+    def exchange(self, route: FixedRoute, sums: Sequence[Tensor]) -> tuple[TouchedRows, ...]:
+        """As `EmbeddingCollection.exchange`; padding has the weight's number of rows, and zeros."""
+        return tuple(
+            store.exchange(own_sums, own)
+            for store, own, own_sums in zip(self._stores, route.stores, sums, strict=True)
+        )
+
+    @torch.no_grad()
+    def apply(
+        self, touched: Sequence[TouchedRows], lr: Tensor | float, scale: Tensor | float = 1.0
+    ) -> None:
+        """Update the touched rows; for a graph `lr` and `scale` are scalars on the device."""
+        self.num_steps.add_(1)
+        for number, rows in enumerate(touched):
+            weight, state = self._state(number)
+            rates = self._rates(lr, scale, weight.shape[1])
+            named = self._named(number, rows.keys)
+            kernels.update_padded(
+                self.optimizer.rule, weight, state, rows.keys, rows.grads, rates, named
+            )
+
+    @torch.no_grad()
+    def update(
+        self,
+        route: FixedRoute,
+        grads: Sequence[Tensor | None],
+        lr: Tensor | float,
+        scale: Tensor | float = 1.0,
+    ) -> None:
+        """`collect`, `exchange` and `apply`; for a rank alone on a GPU in one kernel."""
+        if self.tables.peers.num_ranks > 1 or any(grad is None for grad in grads):
+            self.apply(self.exchange(route, self.collect(route, grads)), lr, scale)
+            return
+        self.num_steps.add_(1)
+        for number, own in enumerate(route.stores):
+            grad = grads[self._group_of[number]]
+            assert grad is not None
+            weight, state = self._state(number)
+            rates = self._rates(lr, scale, weight.shape[1])
+            named = self._named(number, own.own.keys)
+            kernels.sum_and_update(
+                self.optimizer.rule,
+                weight,
+                state,
+                _as_rows(grad),
+                own.sources,
+                own.own,
+                rates,
+                named,
+            )
+
+    def read_steps(self) -> None:
+        """Set the optimizer's number of steps, as before saving; waits for the device."""
+        self.optimizer.num_steps = int(self.num_steps)
+
+    def write_steps(self) -> None:
+        """Take over the optimizer's number of steps, as after loading it; does not wait."""
+        self.num_steps.fill_(self.optimizer.num_steps)
+
+    def _check_ids(self, ids: Tensor) -> None:
+        if len(ids) > self.max_rows or ids.shape[1] != len(self.tables.columns):
+            raise ValueError(
+                f"ids {list(ids.shape)} for {len(self.tables.columns)} tables and at most "
+                f"{self.max_rows} rows"
+            )
+
+    def _named(self, number: int, keys: Tensor) -> Tensor | None:
+        """The keys that the rounding of bfloat16 depends on; `None` where these are it."""
+        if self.tables.weights[number].dtype != torch.bfloat16:
+            return None
+        return self._stores[number].global_keys(keys)
+
+    def _state(self, number: int) -> tuple[Tensor, tuple[Tensor, ...]]:
+        return self.tables.weights[number], self._state_tensors[number]
+
+    def _rates(self, lr: Tensor | float, scale: Tensor | float, dim: int) -> StepRates:
+        rate, scale = self._scalar(lr), self._scalar(scale)
+        if self.optimizer.corrects_bias:
+            beta1, beta2 = self.optimizer.rule.betas
+            steps = self.num_steps.double()
+            rate = rate * ((1 - beta2**steps).sqrt() / (1 - beta1**steps))
+        # The seed is linear in the number of steps, and int64 wraps around as the formula does.
+        start = rounding_seed(self.optimizer.seed, 0, dim)
+        seed = self.num_steps * rounding_seed(0, 1, 0) + (start - 2**64 * (start >= 2**63))
+        return StepRates(rate, scale, seed)
+
+    def _scalar(self, value: Tensor | float) -> Tensor:
+        if isinstance(value, Tensor):
+            return value.double()
+        return torch.full((), value, dtype=torch.float64, device=self._device)
+
+
+def _check(tables: EmbeddingCollection) -> None:
+    if tables.list_names:
+        raise InputError(
+            "columns of lists have no fixed number of ids",
+            where={"columns": ", ".join(tables.list_names)},
+            hint="Use the verbs of EmbeddingCollection.",
+        )
+    if any(store.cache is not None for store in tables.stores):
+        raise InputError(
+            "host-cached tables cannot be looked up in shapes known beforehand",
+            where={"placement": "host_cached"},
+            hint="Place all tables otherwise, or use the verbs of EmbeddingCollection.",
+        )
+
+
+def _as_rows(grad: Tensor) -> Tensor:
+    return grad.reshape(-1, grad.shape[2])

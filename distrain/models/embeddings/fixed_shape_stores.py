@@ -1,0 +1,150 @@
+"""One store in shapes known before the batch is: held whole by each rank, or spread over ranks.
+
+Each form finds out which places of a batch read the same row (`route`), brings the rows that are
+read (`values`), and adds up what the ranks have for one row (`exchange`). Nothing here waits for
+the device.
+"""
+
+from collections import Counter
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from distrain.models.embeddings import kernels
+from distrain.models.embeddings.collection import TouchedRows
+from distrain.models.embeddings.kernels import Segments, segments_of, sources_of
+from distrain.models.embeddings.padded import PaddedRows
+from distrain.models.embeddings.store import Store
+
+_MOST_INT32 = 2**31 - 1
+
+
+@dataclass(frozen=True)
+class FixedStoreRoute:
+    # `[columns, rows]`, int32 or int64: which row each id means, of the weight, or of what
+    # the owners send
+    keys: Tensor
+    own: Segments  # which of these are the same, with room for all that there may be
+    # `[columns * rows]`: for each of `own.order` where its gradient lies in `[rows *
+    # columns of the group, dim]`
+    sources: Tensor
+    union: Segments | None = None  # which sums of several ranks are of one row
+    padded: PaddedRows | None = None  # what the owners were asked for, of spread tables
+
+
+class FixedStore:
+    """What both forms share, for a store without columns of lists and without a cache.
+
+    `max_rows` is the most rows of a batch on any rank, `group_columns` those of its group.
+    """
+
+    def __init__(self, store: Store, max_rows: int, group_columns: int, device: torch.device):
+        self._store = store
+        self._max_rows = max_rows
+        self._group_columns = group_columns
+        # Made once: a tensor made of Python's numbers in a step would be a copy that waits.
+        self.places = torch.tensor(store.places, device=device)
+        self._starts = store.starts.to(device)
+        self._moves = torch.tensor(store.canonical_starts, device=device) - self._starts
+        self._is_canonical = not store.spread and store.canonical_starts == tuple(
+            store.starts.tolist()
+        )
+
+    def global_keys(self, keys: Tensor) -> Tensor | None:
+        """Those rows of the weight among the group's in canonical order; `None`: they are these."""
+        if self._is_canonical:
+            return None
+        everywhere = self._store.keys_at(keys)
+        tables = torch.searchsorted(self._starts, everywhere, right=True) - 1
+        return everywhere + self._moves[tables]
+
+    def _sources(self, order: Tensor, num_rows: int) -> Tensor:
+        return sources_of(order, num_rows, self.places, self._group_columns)
+
+
+class WholeStore(FixedStore):
+    """A store of which this rank holds all rows."""
+
+    def __init__(self, store: Store, max_rows: int, group_columns: int, device: torch.device):
+        super().__init__(store, max_rows, group_columns, device)
+        self.capacity = self._capacity(1)  # the most rows that a batch can touch
+        # Keys in int32, where they fit, are faster to sort.
+        dtype = torch.int32 if store.num_rows <= _MOST_INT32 else torch.int64
+        self._column_starts = store.starts[list(store.table_of)].to(dtype).unsqueeze(1).to(device)
+        self._flat = torch.tensor(store.flat, device=device)
+
+    def route(self, ids: Tensor, padded: PaddedRows | None) -> FixedStoreRoute:
+        is_all = len(self._flat) == ids.shape[1]
+        by_column = ids.T if is_all else ids.T.index_select(0, self._flat)
+        keys = (by_column + self._column_starts).contiguous()
+        end = self._store.num_rows
+        own = segments_of(keys.reshape(-1), self.capacity, end)
+        union, peers = None, self._store.peers
+        if peers.num_ranks > 1:
+            sent = own.keys.to(self._column_starts.dtype)
+            every = peers.gather_padded(sent, self.capacity)
+            union = segments_of(every, self._capacity(peers.num_ranks), end)
+        return FixedStoreRoute(keys, own, self._sources(own.order, keys.shape[1]), union)
+
+    def values(self, weight: Tensor, route: FixedStoreRoute) -> Tensor:
+        return weight
+
+    def exchange(self, sums: Tensor, route: FixedStoreRoute) -> TouchedRows:
+        """Add the ranks' sums `[capacity, dim]`; a collective operation."""
+        if route.union is None:
+            return TouchedRows(route.own.keys, sums)
+        every = self._store.peers.gather_padded(sums, len(sums))
+        return TouchedRows(
+            route.union.keys, kernels.sum_segments(every, route.union.order, route.union)
+        )
+
+    def _capacity(self, num_ranks: int) -> int:
+        most = self._max_rows * num_ranks
+        num_columns = Counter(self._store.table_of)
+        return sum(
+            min(most * num_columns[number], table.cardinality)
+            for number, table in enumerate(self._store.tables)
+        )
+
+
+class SpreadStore(FixedStore):
+    def route(self, ids: Tensor, padded: PaddedRows | None) -> FixedStoreRoute:
+        assert padded is not None
+        slots, size = padded.slots, sum(padded.rooms)
+        in_order, order = torch.sort(slots.reshape(-1), stable=True)
+        # Every slot has a segment, so sums come out where they are sent from; most are short, and
+        # those of the padding are empty.
+        every = torch.arange(size + 1, dtype=slots.dtype, device=slots.device)
+        own = Segments(
+            every[:-1].long(), torch.searchsorted(in_order, every), in_order, order, size
+        )
+        end = self._store.num_local_rows
+        asked = len(padded.requested)
+        union = segments_of(padded.requested, min(asked, end), end)
+        sources = self._sources(order, slots.shape[1])
+        return FixedStoreRoute(slots, own, sources, union, padded)
+
+    def values(self, weight: Tensor, route: FixedStoreRoute) -> Tensor:
+        """The rows that `route.keys` counts, from their owners; a collective operation."""
+        assert route.padded is not None
+        sent = kernels.gather(weight, route.padded.requested.clamp(max=len(weight) - 1))
+        receive, send = self._splits(route.padded)
+        return self._store.sharers.exchange_rows(sent, send, receive)
+
+    def exchange(self, sums: Tensor, route: FixedStoreRoute) -> TouchedRows:
+        """Bring the sums `[slots, dim]` to the owners, who add them; a collective operation."""
+        assert route.padded is not None
+        assert route.union is not None
+        send, receive = self._splits(route.padded)
+        arrived = self._store.sharers.exchange_rows(sums, send, receive)
+        return TouchedRows(route.union.keys, _sums(arrived, route.union))
+
+    def _splits(self, padded: PaddedRows) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        return padded.rooms, (padded.rooms[self._store.sharers.rank],) * len(padded.rooms)
+
+
+def _sums(rows: Tensor, segments: Segments) -> Tensor:
+    if len(segments.keys) == 0:  # a rank may hold no row of a small store
+        return rows.new_empty(0, rows.shape[1])
+    return kernels.sum_segments(rows, segments.order, segments)

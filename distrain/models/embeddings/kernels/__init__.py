@@ -1,0 +1,33 @@
+"""Gather, sum and update rows of tables: in C, torch and Triton, with the same bits."""
+
+from distrain.models.embeddings.kernels.dispatch import (
+    Grouping as Grouping,
+    add_rows as add_rows,
+    collect as collect,
+    draw as draw,
+    expand as expand,
+    gather as gather,
+    is_built as is_built,
+    keys_of as keys_of,
+    part_segments as part_segments,
+    places_in_rooms as places_in_rooms,
+    repeated as repeated,
+    unique as unique,
+    update as update,
+)
+from distrain.models.embeddings.kernels.fixed_shape import (
+    lookup as lookup,
+    runs_triton as runs_triton,
+    segments_of as segments_of,
+    sources_of as sources_of,
+    sum_and_update as sum_and_update,
+    sum_segments as sum_segments,
+    update_padded as update_padded,
+)
+from distrain.models.embeddings.kernels.on_torch import made_once as made_once, sqrt as sqrt
+from distrain.models.embeddings.kernels.random_bits import lowbias32 as lowbias32, words as words
+from distrain.models.embeddings.kernels.segments import (
+    RowRule as RowRule,
+    Segments as Segments,
+    StepRates as StepRates,
+)

@@ -1,0 +1,204 @@
+"""The few operations on rows that a step of embedding tables consists of.
+
+Sums run in the order of a batch's rows, so the same input gives the same bits, whatever the number
+of threads. "Distinct rows" below are those that a batch looks up, each once; *inverse indices* say
+which of them each id means, as those of `torch.unique` do.
+
+Who does the work: the C kernels where they were built, for float32 on a CPU and weights in
+bfloat16; else torch, with the same results bit by bit.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from distrain.loader.host_memory import to_device
+from distrain.models.embeddings.kernels import (
+    cpu as kernels_cpu,
+    fixed_shape as kernels_fixed,
+    on_torch as kernels_torch,
+    random_bits,
+)
+from distrain.models.embeddings.kernels.segments import RowRule
+
+
+@dataclass(frozen=True)
+class Grouping:
+    inverse: Tensor  # int32, lying where the ids lay: which of the distinct ids each is
+    # `[u]`, int32: the distinct ids of the first column in order of first appearance, then
+    # those of the second,
+    ids: Tensor
+    counts: Tensor  # `[columns]`, int64, on the CPU: how many each column has
+
+
+def unique(ids: Tensor, offsets: Tensor, counts: Tensor) -> Grouping:
+    """Find the distinct ids of each column.
+
+    `ids` is `[total]`, int32, not negative, contiguous. `offsets` and `counts`, `[columns,
+    segments]`, int64, on the CPU, say where in `ids` each segment of a column begins, and how long
+    it is.
+
+    >>> offsets, counts = torch.tensor([[0], [3]]), torch.tensor([[3], [2]])
+    >>> grouping = unique(torch.tensor([7, 2, 7, 7, 7], dtype=torch.int32), offsets, counts)
+    >>> grouping.inverse.tolist(), grouping.ids.tolist(), grouping.counts.tolist()
+    ([0, 1, 0, 2, 2], [7, 2, 7], [2, 1])
+    """
+    make = kernels_cpu.unique if _in_c(ids, torch.int32) else kernels_torch.unique
+    return Grouping(*make(ids, offsets, counts))
+
+
+def gather(weight: Tensor, keys: Tensor) -> Tensor:
+    """Rows of a weight for keys `[u]`, int64: `[u, dim]`, float32 or float64, in lent memory."""
+    get = kernels_cpu.gather if _in_c(weight, *_WEIGHTS) else kernels_torch.gather
+    return get(weight, keys)
+
+
+def expand(rows: Tensor, inverse: Tensor, places: Tensor, out: Tensor) -> None:
+    """Write each looked-up row to its place: `out[i, places[c]] = rows[inverse[c, i]]`.
+
+    `rows` is `[u, dim]`, `inverse` `[columns, n]`, int32, `places` `[columns]`, int64, on the CPU,
+    distinct; `out`, `[n, places, dim]`, is contiguous, and other places are left alone.
+    """
+    if kernels_fixed.runs_triton(out):
+        kernels_fixed.lookup(rows, inverse, kernels_torch.placed_on(out.device, places), out)
+        return
+    in_c = _in_c(rows, torch.float32) and _in_c(out, torch.float32)
+    put = kernels_cpu.expand if in_c else kernels_torch.expand
+    put(rows, inverse, places, out)
+
+
+def collect(grads: Tensor, inverse: Tensor, places: Tensor, sums: Tensor) -> None:
+    """Add gradients of equal rows: `sums[inverse[c, i]] += grads[i, places[c]]`, i rising.
+
+    `grads` is `[n, places, dim]`, `inverse` `[columns, n]`, int32, with no index in two columns, as
+    `unique` makes them; `places` `[columns]`, int64, on the CPU; `sums` `[u, dim]`, contiguous.
+    """
+    if kernels_fixed.runs_triton(sums):
+        on_device = kernels_torch.placed_on(sums.device, places)
+        kernels_fixed.collect(grads, inverse, on_device, sums)
+        return
+    in_c = _in_c(sums, torch.float32) and grads.dtype == torch.float32
+    add = kernels_cpu.collect if in_c else kernels_torch.collect
+    add(grads, inverse, places, sums)
+
+
+def update(
+    rule: RowRule,
+    weight: Tensor,
+    state: Sequence[Tensor],
+    keys: Tensor,
+    grads: Tensor,
+    *,
+    rate: float,
+    rounding_seed: int = 0,
+    global_keys: Tensor | None = None,
+) -> None:
+    """Update rows by a rule of `distrain.jobs.optimizers`.
+
+    | rule | update, in this order |
+    |---|---|
+    | sgd | `weight -= rate * grad`, with the bits of `torch.optim.SGD` in float32 |
+    | adagrad | `sum += grad^2`, `weight -= rate * grad / (sqrt(sum) + eps)` |
+    | rowwise_adagrad | `row_sum += mean(grad^2)`, `weight -= rate / (sqrt(row_sum) + eps) * grad` |
+    | adam | `exp_avg += (1 - beta1) * (grad - exp_avg)`, |
+    | | `exp_avg_sq = beta2 * exp_avg_sq + (1 - beta2) * grad^2`, |
+    | | `weight -= rate * exp_avg / (sqrt(exp_avg_sq) + eps)` |
+
+    The row-wise formula is that of fbgemm's EXACT_ROWWISE_ADAGRAD, the others are torch's.
+
+    Args:
+        weight: `[rows, dim]`, of any floating type, contiguous, updated in place. What is computed
+            is float32 (float64 for float64). A weight in bfloat16 is rounded stochastically, see
+            `random_bits.py`.
+        state: The rule's `state`, `[rows, dim]`, then its `row_state`, `[rows]`: float32
+            (float64), updated in place.
+        keys: `[v]`, int64, distinct: the rows to update; all others are left alone.
+        grads: `[v, dim]`, float32 (float64).
+        rate: The learning rate, for Adam with the bias correction in it.
+        rounding_seed: 64 bits, another in each step, the same on all ranks.
+        global_keys: `[v]`, int64: the keys of the rows among those of all ranks; `None` if `keys`
+            are these.
+
+    Raises:
+        InputError: There is no such rule.
+    """
+    in_c = (
+        rule.name in kernels_cpu.RULES
+        and _in_c(weight, *_WEIGHTS)
+        and all(_in_c(own, torch.float32) for own in state)
+        and grads.dtype == torch.float32
+    )
+    do = kernels_cpu.update if in_c else kernels_torch.update
+    do(rule, weight, state, keys, grads, rate, rounding_seed, global_keys)
+
+
+def draw(key: int, rows: Tensor, bound: float, out: Tensor) -> None:
+    """Draw rows `[n]`, int64, uniformly from `-bound .. bound` into `out`, `[n, dim]`, of any type.
+
+    Values are multiples of `bound / 2**23` that follow from the table's 64-bit key, row and place.
+    """
+    scale = random_bits.scale_of(bound)
+    drawn = out
+    if out.dtype == torch.bfloat16 or not out.is_contiguous():
+        dtype = torch.float64 if out.dtype == torch.float64 else torch.float32
+        drawn = out.new_empty(out.shape, dtype=dtype)
+    if _in_c(drawn, torch.float32):
+        kernels_cpu.draw(key, rows, scale, drawn)
+    else:
+        random_bits.scaled(key, rows, scale, drawn)
+    if drawn is not out:
+        out.copy_(drawn)
+
+
+def add_rows(rows: Tensor, inverse: Tensor, total: Tensor) -> None:
+    """Add rows `[n, dim]`, of many ranks in rank order, to `total` at their inverse indices."""
+    if len(rows):
+        place = torch.zeros(1, dtype=torch.int64)
+        collect(rows.unsqueeze(1), inverse.unsqueeze(0), place, total)
+
+
+def keys_of(grouping: Grouping, starts: Tensor) -> Tensor:
+    """Each column's ids, moved to where its table begins: `[u]`, int64."""
+    return repeated(starts, grouping.counts, grouping.ids).add_(grouping.ids)
+
+
+def repeated(numbers: Tensor, counts: Tensor, like: Tensor) -> Tensor:
+    """Few numbers, each `counts` times, on the device of `like`: `[len(like)]`, int64."""
+    both = to_device(torch.stack([numbers, counts]), like.device)
+    return both[0].repeat_interleave(both[1], output_size=len(like))
+
+
+def places_in_rooms(lengths: Sequence[int], rooms: Sequence[int], device: torch.device) -> Tensor:
+    """Where the rows of parts are, one after another, in which each has its room, int64.
+
+    >>> places_in_rooms([2, 0, 1], [3, 1, 2], torch.device("cpu")).tolist()
+    [0, 1, 4]
+    """
+    counts = torch.tensor([*lengths])
+    places = torch.arange(sum(lengths), device=device)
+    starts, firsts = (torch.cumsum(torch.tensor([0, *s[:-1]]), 0) for s in (rooms, lengths))
+    return places.add_(repeated(starts - firsts, counts, places))
+
+
+def part_segments(counts: Tensor) -> tuple[Tensor, Tensor]:
+    """Offsets and counts `[columns, parts]` of parts of columns; `counts` is `[parts, columns]`."""
+    ends = torch.cumsum(counts.flatten(), 0).view(counts.shape)
+    return (ends - counts).T.contiguous(), counts.T.contiguous()
+
+
+def is_built() -> bool:
+    return kernels_cpu.AVAILABLE
+
+
+_WEIGHTS = (torch.float32, torch.bfloat16)
+
+
+def _in_c(values: Tensor, *dtypes: torch.dtype) -> bool:
+    return (
+        kernels_cpu.AVAILABLE
+        and values.device.type == "cpu"
+        and values.dtype in dtypes
+        and values.is_contiguous()
+    )

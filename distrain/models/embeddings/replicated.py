@@ -1,0 +1,74 @@
+"""Placement "replicated": every rank holds all rows, and all ranks update all touched rows.
+
+A rank finds every row at home. After the backward pass the ranks gather each other's sums of
+gradients, add them in rank order, and make the same update. A rank with u distinct rows of R bytes
+sends `(W-1) * u * (R + 4)` bytes, its ids included; all send as many rows as the rank with most.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from torch import Tensor
+
+from distrain.models.embeddings import kernels
+from distrain.models.embeddings.kernels import Grouping, add_rows, keys_of, part_segments
+from distrain.models.embeddings.peers import Peers
+
+
+@dataclass(frozen=True)
+class ReplicatedRoute:
+    keys: Tensor  # `[u]`, int64: the rows of the weight that this rank looks up
+    touched: Tensor  # `[v]`, int64: those that any rank looks up
+    # `[ranks * most]`, int32: where each rank's rows stand in `touched`, rank by rank; those
+    # that fill up stand one past its end. `None` for a rank alone.
+    inverse: Tensor | None = None
+    most: int = 0  # the largest u of a rank, to which those of the others are filled up
+    others: int = 0
+    sent_ids_bytes: int = 0
+
+    def sent_bytes(self, row_bytes: int) -> int:
+        return self.sent_ids_bytes + self.others * self.most * row_bytes
+
+    def at(self, places: Callable[[Tensor], Tensor]) -> "ReplicatedRoute":
+        """The route of a weight whose rows lie at other places, such as a cache's."""
+        return replace(self, keys=places(self.keys))
+
+    def fetch(self, weight: Tensor, peers: Peers) -> Tensor:
+        return kernels.gather(weight, self.keys)
+
+    def begin_exchange(self, sums: Tensor, peers: Peers) -> Callable[[], tuple[Tensor, Tensor]]:
+        """Begin to gather sums `[u, dim]`; the end adds them in rank order: rows, sums."""
+        inverse = self.inverse
+        if inverse is None:
+            return lambda: (self.touched, sums)
+        arriving = peers.begin_gather(sums, self.most)
+
+        def finish() -> tuple[Tensor, Tensor]:
+            gathered = peers.arrived(arriving).flatten(0, 1)
+            count = len(self.touched)
+            total = sums.new_zeros(count + 1, sums.shape[1])  # one more takes what fills up
+            add_rows(gathered, inverse, total)
+            return self.touched, total[:count]
+
+        return finish
+
+
+def make_route(grouping: Grouping, starts: Tensor, peers: Peers) -> ReplicatedRoute:
+    """Learn which rows others look up; collective. `starts`: where each column's keys begin."""
+    keys = keys_of(grouping, starts)
+    if peers.num_ranks == 1:
+        return ReplicatedRoute(keys, keys)
+    counts = peers.gather_counts(grouping.counts.to(keys.device))  # [ranks, columns]
+    lengths = counts.sum(1).tolist()
+    most, others = max(lengths), peers.num_ranks - 1
+    ids, inverse_places = peers.gather_padded(grouping.ids, most), None
+    if most > min(lengths):
+        inverse_places = kernels.places_in_rooms(lengths, [most] * len(lengths), ids.device)
+        ids = ids[inverse_places]
+    union = kernels.unique(ids, *part_segments(counts))
+    touched, inverse = keys_of(union, starts), union.inverse
+    if inverse_places is not None:
+        inverse = inverse.new_full((peers.num_ranks * most,), len(touched))
+        inverse[inverse_places] = union.inverse
+    sent = others * (8 * counts.shape[1] + 4 * most)
+    return ReplicatedRoute(keys, touched, inverse, most, others, sent)

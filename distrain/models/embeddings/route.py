@@ -1,0 +1,76 @@
+"""The route of a batch's ids: the rows that they mean, the owners, what is sent to whom.
+
+A route depends on ids alone, not on what is in the tables, so it can be made while earlier batches
+still train. It is then all that a step needs to know: fetching, expanding, collecting and
+exchanging only move values along it.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+
+import torch
+from torch import Tensor
+
+from distrain.metrics.exchange_stats import Traffic
+from distrain.models.embeddings.replicated import ReplicatedRoute
+from distrain.models.embeddings.row_wise import RowWiseRoute
+
+RowsRoute = ReplicatedRoute | RowWiseRoute
+
+
+@dataclass(frozen=True)
+class ListRoute:
+    """How the ids of a list column become one embedding a row."""
+
+    inverse: Tensor  # `[ids]`, int32: which distinct row each id means
+    offsets: Tensor  # `[rows + 1]`, int32: where each row's ids begin
+
+    @property
+    def lengths(self) -> Tensor:
+        return (self.offsets[1:] - self.offsets[:-1]).long()
+
+    def part(self, rows: slice) -> "ListRoute":
+        num_rows = len(self.offsets) - 1
+        start, stop, _ = rows.indices(num_rows)
+        if (start, stop) == (0, num_rows):
+            return self  # and need not wait for a GPU to find where ids begin and end
+        bounds = self.offsets[start : stop + 1]
+        first, last = int(bounds[0]), int(bounds[-1])
+        return ListRoute(self.inverse[first:last], bounds - first)
+
+
+@dataclass(frozen=True)
+class StoreRoute:
+    inverse: Tensor  # `[flat columns, rows]`, int32: which distinct row each id means
+    lists: tuple[ListRoute, ...]  # the same for each of its list columns
+    num_distinct: int  # u, how many distinct rows the batch looks up
+    rows: RowsRoute  # where those rows are, and how they and their gradients travel
+
+
+@dataclass(frozen=True)
+class Route:
+    """A batch's route through all tables, store by store, and the traffic of its step."""
+
+    num_rows: int
+    stores: tuple[StoreRoute, ...]
+    traffic: Traffic
+
+
+def table_segments(table_of: Sequence[int], lengths: Sequence[int]) -> tuple[Tensor, Tensor]:
+    """Where each table's ids lie when those of the columns stand one after another.
+
+    Offsets and counts are `[tables, most columns of a table]`, int64: empty segments fill up.
+
+    >>> offsets, counts = table_segments([0, 1, 0], [5, 5, 3])
+    >>> offsets.tolist(), counts.tolist()
+    ([[0, 10], [5, 0]], [[5, 3], [5, 0]])
+    """
+    segments: list[list[tuple[int, int]]] = [[] for _ in range(max(table_of) + 1)]
+    for table, end, length in zip(table_of, accumulate(lengths), lengths, strict=True):
+        segments[table].append((end - length, length))
+    width = max(len(own) for own in segments)
+    filled = torch.tensor(
+        [own + [(0, 0)] * (width - len(own)) for own in segments], dtype=torch.int64
+    )
+    return filled[..., 0].contiguous(), filled[..., 1].contiguous()

@@ -1,0 +1,110 @@
+"""Placement "row_wise": each row lives on one rank, as `dealing.py` deals them.
+
+Ranks have single rows rather than blocks of them, since ids are often ordered by frequency: one
+block would then hold what everybody asks for. A rank asks each owner for the distinct rows it
+needs, gets them, and later sends their sums of gradients back the same way; owners add the sums in
+rank order and update. A rank with u distinct rows of R bytes sends about
+`(W-1)/W * u * (2R + 4)` bytes: ids, rows that others asked for, sums.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from distrain.models.embeddings import kernels
+from distrain.models.embeddings.kernels import Grouping, add_rows, keys_of, part_segments
+from distrain.models.embeddings.peers import Peers
+from distrain.models.embeddings.row_owners import place_of
+
+
+@dataclass(frozen=True)
+class RowWiseRoute:
+    # `[u]`, int64: this rank's distinct rows in the order in which they are asked for: those
+    # of rank 0 first
+    by_owner: Tensor
+    arrival: Tensor  # `[u]`, int64: the inverse; where each distinct row stands in what arrives
+    asked: tuple[int, ...]  # how many rows this rank asks of each
+    # `[sum of wanted]`, int64: rows of the own weight that the ranks ask for, those for rank
+    # 0 first
+    requested: Tensor
+    wanted: tuple[int, ...]  # how many rows each rank asks of this one
+    touched: Tensor  # `[v]`, int64: the distinct ones among them
+    inverse: Tensor  # `[sum of wanted]`, int32: where each requested row stands in `touched`
+    rank: int
+    sent_ids_bytes: int  # what this rank sent to make the route
+
+    def sent_bytes(self, row_bytes: int) -> int:
+        away = sum(self.asked) + sum(self.wanted) - self.asked[self.rank] - self.wanted[self.rank]
+        return self.sent_ids_bytes + away * row_bytes
+
+    def at(self, places: Callable[[Tensor], Tensor]) -> "RowWiseRoute":
+        """The route of a weight whose rows lie at other places, such as a cache's."""
+        return replace(self, requested=places(self.requested))
+
+    def fetch(self, weight: Tensor, peers: Peers) -> Tensor:
+        """The batch's distinct rows from their owners, `[u, dim]`; a collective operation."""
+        served = kernels.gather(weight, self.requested)
+        arrived = peers.exchange_rows(served, self.wanted, self.asked)
+        return kernels.gather(arrived, self.arrival)
+
+    def begin_exchange(self, sums: Tensor, peers: Peers) -> Callable[[], tuple[Tensor, Tensor]]:
+        """Begin to bring sums `[u, dim]` to owners; the end adds them in rank order: rows, sums."""
+        arriving = peers.begin_rows(kernels.gather(sums, self.by_owner), self.asked, self.wanted)
+
+        def finish() -> tuple[Tensor, Tensor]:
+            arrived = peers.arrived(arriving)
+            total = sums.new_zeros(len(self.touched), sums.shape[1])
+            add_rows(arrived, self.inverse, total)
+            return self.touched, total
+
+        return finish
+
+
+def make_route(grouping: Grouping, starts: Tensor, peers: Peers) -> RowWiseRoute:
+    """Ask the owners for this rank's rows; collective. `starts`: where each column's keys begin."""
+    own = ask_owners(grouping, starts, peers)
+    union = kernels.unique(own.requested, *part_segments(own.wanted))
+    arrival = torch.empty_like(own.by_owner)
+    arrival[own.by_owner] = torch.arange(len(own.by_owner), device=arrival.device)
+    return RowWiseRoute(
+        by_owner=own.by_owner,
+        arrival=arrival,
+        asked=own.asked,
+        requested=own.requested.long(),
+        wanted=tuple(own.wanted.sum(1).tolist()),
+        touched=union.ids.long(),
+        inverse=union.inverse,
+        rank=peers.rank,
+        sent_ids_bytes=own.sent_bytes,
+    )
+
+
+class RowRequests(NamedTuple):
+    by_owner: Tensor  # as of `RowWiseRoute`, as are the next two
+    asked: tuple[int, ...]
+    requested: Tensor  # but int32
+    # `[ranks, columns]`, int64, on the CPU: how many rows each rank asks of this one
+    wanted: Tensor
+    sent_bytes: int  # what this rank sent to ask
+
+
+def ask_owners(grouping: Grouping, starts: Tensor, peers: Peers) -> RowRequests:
+    """Ask the owners for rows, and learn who asks this rank; as `make_route`, which it begins."""
+    num_ranks, num_columns = peers.num_ranks, len(starts)
+    keys = keys_of(grouping, starts)
+    owners, rows = place_of(keys, num_ranks)
+    short = torch.int16 if num_ranks <= 1 << 15 else torch.int32  # sorted faster than int64
+    by_owner = torch.argsort(owners.to(short), stable=True)
+    columns = kernels.repeated(torch.arange(num_columns), grouping.counts, keys)
+    asked = torch.bincount(owners * num_columns + columns, minlength=num_ranks * num_columns)
+    asked = asked.view(num_ranks, num_columns)  # [owner, column]
+    wanted = peers.exchange_counts(asked)  # [asker, column]
+    send = asked.sum(1).tolist()
+    # Rows of the owner's weight fit into int32, whatever the number of keys.
+    local = rows[by_owner].int()
+    requested = peers.exchange_rows(local, send, wanted.sum(1).tolist())
+    sent_bytes = 4 * (len(keys) - send[peers.rank]) + 8 * (num_ranks - 1) * num_columns
+    return RowRequests(by_owner, tuple(send), requested, wanted, sent_bytes)

@@ -1,0 +1,201 @@
+"""Sparse optimizers: a step reads and writes the touched rows, nothing else.
+
+| update rule | equals | state |
+|---|---|---|
+| sgd | `torch.optim.SGD`, exactly: an untouched row has a gradient of zero | none |
+| adagrad | `torch.optim.Adagrad`, exactly, for the same reason | one per value |
+| rowwise_adagrad | fbgemm's EXACT_ROWWISE_ADAGRAD: a row's mean square | one per row |
+| adam | `torch.optim.SparseAdam` | two per value |
+
+Adam is the lazy one: a row's moments stand still while no batch touches it, whereas those of dense
+`torch.optim.Adam` decay at every step and go on moving the row. The two differ for rows that are
+not in every batch; the bias correction counts steps, not touches. Weight decay is that of
+`torch.optim.AdamW`, of every row in every step: the tables' values are their weights times a
+factor, which decays, and the touched rows' updates are divided by it (Bottou 2012, "Stochastic
+Gradient Descent Tricks", section 5.1).
+"""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from distrain.errors import InputError
+from distrain.jobs.optimizers import optimizer_facts
+from distrain.loader.host_memory import empty
+from distrain.models.embeddings import kernels
+from distrain.models.embeddings.averaging import GAP, Averaging
+from distrain.models.embeddings.collection import EmbeddingCollection, TouchedRows, values_dtype
+from distrain.models.embeddings.kernels import RowRule
+
+_SMALLEST_FACTOR = 1e-6
+
+
+class SparseOptimizer:
+    """Updates the touched rows of an `EmbeddingCollection`, alike on every rank.
+
+    The state is made beside the tables, so move these to their device first. `kind` is one of
+    `jobs.optimizers`, such as "adagrad", whose default `eps` may be replaced, and whose sums
+    start at `initial_accumulator_value`. `seed`, of the stochastic rounding of bfloat16 weights, is
+    the same on all ranks. A step first takes `lr * weight_decay` of every row. With `averaging` it
+    keeps an average of the weights, too; not with a decay. `FixedTables` does neither.
+    `InputError`: there is no such kind, or the averages are of host-cached tables.
+    """
+
+    def __init__(
+        self,
+        embeddings: EmbeddingCollection,
+        kind: str,
+        *,
+        eps: float | None = None,
+        betas: tuple[float, float] = (0.9, 0.999),
+        initial_accumulator_value: float = 0.0,
+        seed: int = 0,
+        averaging: Averaging | None = None,
+        weight_decay: float = 0.0,
+    ):
+        if averaging is not None and any(store.cache is not None for store in embeddings.stores):
+            raise InputError(
+                "host-cached tables have no averages of their weights",
+                hint="Choose another placement of the tables, or leave train.ema out.",
+            )
+        rule = optimizer_facts(kind).update_rule
+        self.embeddings = embeddings
+        self.kind = kind
+        # by which rows are updated, and its numbers
+        self.rule = RowRule(optimizer_facts(kind).rule, rule.eps if eps is None else eps, betas)
+        self.seed = seed
+        self.averaging = averaging
+        self.weight_decay = weight_decay
+        self.num_steps = 0  # updates so far
+        self.corrects_bias = rule.bias_correction  # Adam's, of the learning rate
+        starts = dict.fromkeys(rule.accumulators, initial_accumulator_value)
+        self._state = tuple(
+            {
+                name: _state_tensor(weight, name in rule.row_state, starts.get(name, 0.0))
+                for name in (*rule.state, *rule.row_state, *([GAP] if averaging else []))
+            }
+            for weight in embeddings.weights
+        )
+        self._of_rule = len(rule.state) + len(rule.row_state)
+        self._cached = tuple(
+            [] if store.cache is None else [store.cache.attach(v) for v in state.values()]
+            for store, state in zip(embeddings.stores, self._state, strict=True)
+        )
+
+    @torch.no_grad()
+    def apply(
+        self, touched: Sequence[TouchedRows], lr: float, *, scale: float | Tensor = 1.0
+    ) -> None:
+        """Update the touched rows, of each store, as `EmbeddingCollection.exchange` gives them.
+
+        `scale` is a factor on the gradients. `1 / num_ranks` gives the mean that
+        `DistributedDataParallel` takes of dense gradients.
+        """
+        self.num_steps += 1
+        if self.averaging is not None:
+            for kept in self._state:
+                self.averaging.begin(kept[GAP], self.num_steps)
+        rate = lr
+        if self.corrects_bias:
+            beta1, beta2 = self.rule.betas
+            # As in SparseAdam, eps is added before the bias correction, not after it.
+            rate *= math.sqrt(1 - beta2**self.num_steps) / (1 - beta1**self.num_steps)
+        if self.weight_decay:
+            self.embeddings.factor *= max(1 - lr * self.weight_decay, _SMALLEST_FACTOR)
+            rate /= self.embeddings.factor
+        for number, rows in enumerate(touched):
+            if len(rows.keys) == 0:
+                continue
+            unscaled = isinstance(scale, float) and scale == 1.0
+            grads = rows.grads if unscaled else rows.grads * scale
+            weight, state = self._on_device(number)
+            rounding = self._rounding(number, rows.keys)
+            before = weight[rows.keys] if self.averaging else None
+            kernels.update(self.rule, weight, state, rows.keys, grads, rate=rate, **rounding)
+            if self.averaging is not None and before is not None:
+                gaps = self._state[number][GAP]
+                moved = before.to(gaps.dtype) - weight[rows.keys].to(gaps.dtype)
+                gaps.index_add_(0, rows.keys, moved, alpha=self.averaging.moved(self.num_steps))
+        if self.embeddings.factor < _SMALLEST_FACTOR:
+            self.embeddings.settle()
+
+    def take_averages(self) -> None:
+        """Replace the weights by their averages, in new memory."""
+        assert self.averaging is not None
+        for weight, state in zip(self.embeddings.weights, self._state, strict=True):
+            weight.data = self.averaging.averages(weight.data, state[GAP], self.num_steps)
+
+    @contextmanager
+    def averaged(self) -> Iterator[None]:
+        """Inside, the weights are their averages, if these are kept; nothing may be updated."""
+        own = [weight.data for weight in self.embeddings.weights]
+        if self.averaging is not None:
+            self.take_averages()
+        try:
+            yield
+        finally:
+            for weight, values in zip(self.embeddings.weights, own, strict=True):
+                weight.data = values
+
+    def _on_device(self, number: int) -> tuple[Tensor, list[Tensor]]:
+        cache = self.embeddings.stores[number].cache
+        if cache is None:
+            of_rule = list(self._state[number].values())[: self._of_rule]
+            return self.embeddings.weights[number], of_rule
+        return cache.values(0), [cache.values(place) for place in self._cached[number]]
+
+    def _rounding(self, number: int, keys: Tensor) -> dict[str, Any]:
+        """How bfloat16 weights are rounded: alike wherever a row lives, otherwise in every step."""
+        if self.embeddings.weights[number].dtype != torch.bfloat16:
+            return {}
+        store = self.embeddings.stores[number]
+        return {
+            "rounding_seed": rounding_seed(self.seed, self.num_steps, store.dim),
+            "global_keys": store.canonical_keys(keys),
+        }
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """The live state: `num_steps`, and `STORE.NAME` for each store's state."""
+        self.embeddings.settle_caches()
+        state = {"num_steps": torch.tensor(self.num_steps)}
+        for number, own in enumerate(self._state):
+            state |= {f"{number}.{name}": values for name, values in own.items()}
+        return state
+
+    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
+        """Take over a state of the same kind for tables of the same shapes.
+
+        `InputError`: it holds other names or other shapes; nothing was changed.
+        """
+        own = self.state_dict()
+        if set(own) != set(state):
+            raise InputError(
+                f"the saved state is not that of {self.kind!r}: it holds {sorted(state)}, "
+                f"not {sorted(own)}"
+            )
+        for name, values in own.items():
+            if values.shape != state[name].shape:
+                raise InputError(
+                    f"saved optimizer state has shape {list(state[name].shape)}, "
+                    f"the tables need {list(values.shape)}",
+                    where={"state": name},
+                )
+        for name, values in own.items():
+            values.copy_(state[name])
+        self.num_steps = int(state["num_steps"])
+
+
+def rounding_seed(seed: int, num_steps: int, dim: int) -> int:
+    """The 64 bits from which the weights of a width are rounded in a step; linear in each."""
+    return ((seed * 1_000_003 + num_steps) * 1_000_003 + dim) % 2**64
+
+
+def _state_tensor(weight: Tensor, per_row: bool, start: float) -> Tensor:
+    shape = weight.shape[:1] if per_row else weight.shape
+    if weight.device.type == "cpu":
+        return empty(shape, values_dtype(weight)).fill_(start)
+    return torch.full(shape, start, dtype=values_dtype(weight), device=weight.device)

@@ -1,0 +1,1 @@
+"""Applies saved models: evaluates, predicts, retrieves, exports for serving."""

@@ -1,0 +1,141 @@
+"""Ensembles of saved models: which may be one, and how it is written."""
+
+import dataclasses
+import json
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from distrain.errors import InputError
+from distrain.formatting import first_of
+from distrain.jobs.run_paths import RunPaths
+from distrain.jobs.spec.paths import absolute
+from distrain.jobs.states import JobState
+from distrain.jobs.view import JobView, Record
+from distrain.metrics.report import BinaryReport
+from distrain.models.heads.retrieval import ItemRetrievalTask
+from distrain.models.saved import SavedModel
+from distrain.runs.summary import summarise
+from distrain.schema.column import Tags
+from distrain.storage.outputs import whole_dir
+from distrain.train.data.vocabularies import WORKFLOW, Vocabularies
+
+
+def ensemble_of(members: Mapping[str, SavedModel]) -> SavedModel:
+    """The ensemble of saved models, by their names in errors.
+
+    Raises:
+        InputError: One has other targets or columns than the first, or ids of another meaning, or
+            ranks items, or is an ensemble itself.
+    """
+    (name, first), *others = members.items()
+    for one, saved in members.items():
+        if saved.members:
+            raise InputError(
+                f"{one} is an ensemble itself", hint="Name the runs that it was made of."
+            )
+        if isinstance(saved.model.task, ItemRetrievalTask):
+            raise InputError(
+                f"{one} ranks items, and its scores are no probabilities",
+                hint="Models of clicks, prices or classes have a mean.",
+            )
+    meaning = Vocabularies.from_json(first.about)
+    for one, saved in others:
+        _check_alike(f"predicts other targets than {name}", one, _targets(first), _targets(saved))
+        _check_alike(f"takes other columns than {name}", one, _columns(first), _columns(saved))
+        if unlike := meaning.unlike(Vocabularies.from_json(saved.about)):
+            raise InputError(
+                f"the ids of {one} mean something else than those of {name}: their data were "
+                "prepared with different workflows",
+                where={"columns": ", ".join(first_of(unlike, 5))},
+                hint="Train all runs on data of one `distrain prep`.",
+            )
+    return SavedModel.ensemble(list(members.values()), meaning.to_json())
+
+
+def write_ensemble(
+    path: Path,
+    saved: SavedModel,
+    report: BinaryReport,
+    models: Sequence[Path | str],
+    valid: Sequence[str],
+    *,
+    replace: bool = False,
+) -> None:
+    """Write an ensemble as the directory of a run that has succeeded: its model and summary.
+
+    Args:
+        report: Its metrics of validation rows.
+        models: The folders of its members, of which the first workflow is kept.
+        valid: The patterns of the validation rows, which the model's `about` keeps.
+    """
+    record = Record(
+        split="valid",
+        epoch=0,
+        step=0,
+        rows=report.rows,
+        rows_total=0,
+        elapsed_s=0.0,
+        rows_per_s=None,
+        loss=report.log_loss,
+        normalised_entropy=report.normalised_entropy,
+        auc=report.auc,
+        auc_bound=report.auc_bound,
+        targets=report.targets or None,
+    )
+    with whole_dir(path, replace=replace) as folder:
+        paths = RunPaths(folder)
+        about = {**saved.about, "valid": [absolute(one) for one in valid]}
+        dataclasses.replace(saved, about=about).save(paths.model)
+        kept = (Path(model) / WORKFLOW for model in models)
+        if workflow := next((one for one in kept if one.is_dir()), None):
+            shutil.copytree(workflow, paths.model / WORKFLOW)
+        view = JobView(
+            path.name,
+            path.name,
+            JobState.SUCCEEDED,
+            attempt=0,
+            num_ranks=0,
+            parameters=sum(one.numel() for one in saved.model.parameters()),
+            model_path=str(RunPaths(path).model.absolute()),
+        )
+        text = json.dumps(summarise(view, [record]).to_json(), indent=2)
+        paths.summary.write_text(text + "\n")
+
+
+def _check_alike(what: str, name: str, wanted: Mapping[str, Any], found: Mapping[str, Any]) -> None:
+    apart = [
+        f"{one}: {found.get(one, 'absent')}, not {wanted.get(one, 'absent')}"
+        for one in {**wanted, **found}
+        if wanted.get(one) != found.get(one)
+    ]
+    if not apart and list(wanted) != list(found):
+        apart = [f"their order: {', '.join(found)}"]
+    if apart:
+        raise InputError(
+            f"{name} {what}, and an ensemble has those of all its members",
+            where={"differences": "; ".join(first_of(apart, 5))},
+            hint="Leave it out, or train it on the data and targets of the others.",
+        )
+
+
+def _targets(saved: SavedModel) -> dict[str, str]:
+    return {
+        target.name: f"{target.kind}, {target.classes} classes"
+        if target.kind == "multiclass"
+        else target.kind
+        for target in saved.model.task.targets
+    }
+
+
+def _columns(saved: SavedModel) -> dict[str, str]:
+    features = saved.schema.remove_by_tag(Tags.TARGET)
+    ids, numbers = features.categorical.names, features.continuous.names
+    found = {}
+    for column in features:
+        kind = "ids" if column.name in ids else "numbers" if column.name in numbers else "unused"
+        lists = f"lists of up to {column.max_list_length or 'any number of'} "
+        size = "" if column.cardinality is None else f" below {column.cardinality}"
+        found[column.name] = (lists if column.holds_lists else "") + kind + size
+    return found

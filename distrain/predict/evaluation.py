@@ -1,0 +1,261 @@
+"""The metrics of a saved model on labelled files."""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from distrain.errors import DataError, InputError, ModelError
+from distrain.loader.dataset import Dataset
+from distrain.metrics.exact import Bounded, DistinctScores
+from distrain.metrics.grouped import GroupedReport, grouped_metrics
+from distrain.metrics.report import BinaryReport
+from distrain.metrics.targets import TargetMetrics
+from distrain.predict.logits import RowsOfPiece, Scored, Scorer, on_host
+from distrain.predict.side_columns import check_side_columns, common_type, side_columns
+from distrain.schema.column import Tags
+from distrain.schema.schema import Schema
+from distrain.train.loop.evaluation import count_in, finite_metrics, main_rows, not_bounded
+from distrain.train.step.device_metrics import DeviceTargets
+
+MAX_AUC_BOUND = 1e-3
+SHOWN_GROUPS = 20
+_VALUES_AT_ONCE = 65536
+
+Array = np.ndarray[Any, Any]
+
+OnProgress = Callable[[str, int, int], None]
+"""Called with the phase (`scoring`, `ordering`, `grouping`), rows done and rows in all."""
+
+
+@dataclass(frozen=True)
+class Groups:
+    column: str
+    report: GroupedReport  # the groups' figures, in the order of `names`
+    names: Sequence[Any]  # the column's values or days, null among them if there are nulls
+    by_day: bool = False
+
+    def to_json(self) -> dict[str, Any]:
+        report = self.report
+        shown = np.argsort(-report.rows, kind="stable")[:SHOWN_GROUPS].tolist()
+        if self.by_day:
+            shown = sorted(range(report.groups), key=lambda index: str(self.names[index]))
+        return {
+            "group": self.column,
+            "groups": report.groups,
+            "scored_groups": report.scored_groups,
+            "scored_rows": report.scored_rows,
+            "grouped_auc": report.grouped_auc,
+            "mean_group_auc": report.mean_auc,
+            "days" if self.by_day else "largest_groups": [
+                {
+                    "value": _plain(self.names[index]),
+                    "rows": int(report.rows[index]),
+                    "positives": int(report.positives[index]),
+                    "auc": _defined(report.auc[index]),
+                    "log_loss": _defined(report.log_loss[index]),
+                    "calibration": _defined(report.calibration[index]),
+                }
+                for index in shown
+            ],
+        }
+
+
+def evaluate_saved(
+    scorer: Scorer, max_auc_bound: float = MAX_AUC_BOUND, on_progress: OnProgress | None = None
+) -> BinaryReport:
+    """Every metric of a saved model on labelled rows: those of its first binary target, if any.
+
+    Where the bins' bound on an AUC or the average precision is wider than `max_auc_bound`, the
+    rows are scored once more, or their kept scores read, and ordered by them.
+
+    Raises:
+        ModelError: A logit is not finite.
+        DataError: The rows cannot be used.
+        ClusterError: Workers died.
+    """
+    found = _binned(scorer, _rows_counter(scorer.dataset, "scoring", on_progress))
+    main, name = found.main, found.main_name or ""
+    none = BinaryReport(found.rows, 0, None, None, None, None, None, None, None)
+    report = replace(none if main is None else main.compute(), targets=found.figures())
+    wide = not_bounded(found, max_auc_bound)
+    if main is not None and (report.average_precision_bound or 0.0) > max_auc_bound:
+        wide[name] = main.counted is not None
+    if not wide:
+        return report
+    ranked = {target: DistinctScores(weighted=has) for target, has in wide.items()}
+    on_rows = _rows_counter(scorer.dataset, "ordering", on_progress)
+    for _, of_piece in scorer.states(partial(_order, wide), on_rows):
+        for target, state in of_piece.items():
+            ranked[target].add_all(state)
+    aucs = {target: one.auc() for target, one in ranked.items()}
+    targets = {target: dict(metrics) for target, metrics in report.targets.items()}
+    for target in aucs.keys() & targets.keys():
+        targets[target] |= _exact("auc", aucs[target])
+    exact: dict[str, Any] = {"targets": targets}
+    if name in ranked:
+        exact |= _exact("auc", aucs[name])
+        exact |= _exact("average_precision", ranked[name].average_precision())
+    return replace(report, **exact)
+
+
+def _exact(name: str, found: Bounded | None) -> dict[str, float | None]:
+    assert found is not None  # the bins had both classes
+    return {name: found.value, f"{name}_bound": found.bound}
+
+
+def _binned(scorer: Scorer, on_rows: Callable[[int], None]) -> TargetMetrics:
+    total: TargetMetrics | None = None
+    sums: dict[int, list[Array]] = {}
+    for place, of_piece in scorer.states(_bin, on_rows):
+        total = of_piece if total is None else total.merge(of_piece)
+        sums[place] = [state.parts().sums for state in of_piece.states.values()]
+    assert total is not None  # a data set has rows
+    # In the rows' order: so the sums do not depend on which piece was done first.
+    in_order = [sums[place] for place in sorted(sums)]
+    added = (sum(of_target) for of_target in zip(*in_order, strict=True))
+    return TargetMetrics(
+        {
+            name: state.of_parts(state.parts()._replace(sums=of_target))
+            for (name, state), of_target in zip(total.states.items(), added, strict=True)
+        }
+    )
+
+
+def _bin(_: RowsOfPiece, scored: Scored) -> TargetMetrics:
+    metrics = None
+    for rows in scored:
+        targets = [one.target for one in rows]
+        metrics = metrics or DeviceTargets(targets, rows[0].scores.device)
+        metrics.add(rows)
+    assert metrics is not None  # a piece has rows
+    return finite_metrics(metrics)
+
+
+def _order(weighted: dict[str, bool], _: RowsOfPiece, scored: Scored) -> dict[str, DistinctScores]:
+    counted = {name: DistinctScores(weighted=has) for name, has in weighted.items()}
+    for rows in on_host(scored):
+        count_in(counted, rows)
+    return counted
+
+
+def time_column(schema: Schema) -> str:
+    """The last column that a schema tags `time`; an `InputError` if there is none."""
+    found = schema.select_by_tag(Tags.TIME).names
+    if not found:
+        raise InputError(
+            "--by-day: the schema of the model's data tags no column as time",
+            hint="Name the column of times with --group.",
+        )
+    return found[-1]
+
+
+def check_group(dataset: Dataset, column: str, by_day: bool = False) -> pa.DataType:
+    """The type of a column for groups, from footers alone.
+
+    Raises:
+        DataError: A file lacks the column, or it holds lists or structs, or values that cannot be
+            compared with those of another file.
+    """
+    files = _files(dataset)
+    for file in files:
+        check_side_columns(file, [column], "--group")
+    found = common_type(files, column)
+    if by_day and not (pa.types.is_timestamp(found) or pa.types.is_date(found)):
+        raise DataError(
+            f"--by-day: the column {column} holds {found}, not timestamps or dates",
+            where={"file": files[0]},
+            hint="--group names the column of days here: name one of timestamps, or none for the "
+            "schema's own. Print the groups of another column by a command of its own.",
+        )
+    return found
+
+
+def evaluate_groups(
+    scorer: Scorer, column: str, on_progress: OnProgress | None = None, *, by_day: bool = False
+) -> Groups:
+    """The metrics of a saved model within the groups of a column of the files.
+
+    With `by_day` the rows of a day in UTC are a group, and the column holds timestamps or dates.
+    It holds a score, a label and a group number of every row, and its weight if there are such: up
+    to 17 bytes a row, some times as much while they are sorted. Null is a group too. Errors as of
+    `evaluate_saved`.
+    """
+    schema = pa.schema([(column, check_group(scorer.dataset, column, by_day))])
+    on_rows = _rows_counter(scorer.dataset, "grouping", on_progress)
+    found = dict(scorer.states(partial(_with_values, schema, by_day), on_rows))
+    values, rows = zip(*(found.pop(place) for place in sorted(found)), strict=True)
+    encoded = pa.chunked_array(values).unify_dictionaries().combine_chunks()
+    groups = encoded.indices.fill_null(len(encoded.dictionary)).to_numpy()
+    known = [*encoded.dictionary.to_pylist(), None]
+    report = grouped_metrics(groups, *_joined(rows))
+    names = [known[number] for number in report.numbers.tolist()]
+    return Groups(column, report, names, by_day)
+
+
+def _with_values(
+    schema: pa.Schema, by_day: bool, rows: RowsOfPiece, scored: Scored
+) -> tuple[pa.DictionaryArray, list[Array]]:
+    """Each row's value of the column; its logit, whether it is positive, and its weight if any."""
+    piece = rows.piece
+    read = side_columns(
+        [piece.file], schema.names, _VALUES_AT_ONCE, schema, row_groups=piece.row_groups
+    )
+    columns = (batch.column(0) for batch in read)
+    values = [(_days(one) if by_day else one).dictionary_encode() for one in columns]
+    batches = []
+    for rows_of_batch in on_host(scored):
+        main = main_rows(rows_of_batch)
+        if main is None:
+            raise ModelError(
+                "the model has no binary target, and so no AUC within groups",
+                hint="Leave --group and --by-day out.",
+            )
+        weights = () if main.weights is None else (main.weights.numpy(),)
+        batches.append((main.scores.numpy(), main.labels.numpy() != 0, *weights))
+    encoded = pa.chunked_array(values).unify_dictionaries().combine_chunks()
+    return encoded, _joined(batches)
+
+
+def _days(times: pa.Array) -> pa.Array:
+    """The days of times, in UTC; Arrow alone takes those of the column's time zone."""
+    if pa.types.is_timestamp(times.type):
+        times = times.cast(pa.timestamp(times.type.unit))
+    return times.cast(pa.date32())
+
+
+def _joined(parts: Sequence[Sequence[Array]]) -> list[Array]:
+    return [np.concatenate(of_parts) for of_parts in zip(*parts, strict=True)]
+
+
+def _files(dataset: Dataset) -> list[str]:
+    return list(dict.fromkeys(group.file for group in dataset.table.row_groups))
+
+
+def _rows_counter(
+    dataset: Dataset, phase: str, on_progress: OnProgress | None
+) -> Callable[[int], None]:
+    rows, done = len(dataset), 0
+
+    def count(more: int) -> None:
+        nonlocal done
+        done += more
+        if on_progress:
+            on_progress(phase, done, rows)
+
+    count(0)
+    return count
+
+
+def _defined(value: float) -> float | None:
+    return None if math.isnan(value) else float(value)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    return value if value is None or isinstance(value, bool | int | float | str) else str(value)

@@ -1,0 +1,127 @@
+"""What each column is worth to a saved model: how much worse it scores with the column shuffled."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor, nn
+
+from distrain.jobs.spec.training import JUDGING_METRICS, MORE_IS_BETTER
+from distrain.loader.batch import Batch, Ragged
+from distrain.metrics.report import BinaryReport
+from distrain.models.click import ClickModel
+from distrain.models.heads.targets import Target
+from distrain.models.heads.tasks import Task
+from distrain.models.saved import SavedModel
+from distrain.predict.evaluation import MAX_AUC_BOUND, OnProgress, evaluate_saved
+from distrain.predict.logits import ScorerInProcess
+
+
+@dataclass(frozen=True)
+class Importance:
+    """How much worse a metric is with each column shuffled, the most needed one first.
+
+    Attributes:
+        metric: That of the first target, such as `auc`.
+        loss: By column, or by the event that columns of lists are fields of; above 0 is worse.
+    """
+
+    metric: str
+    loss: Mapping[str, float]
+
+
+def column_importance(
+    scorer: ScorerInProcess,
+    report: BinaryReport,
+    seed: int = 0,
+    max_auc_bound: float = MAX_AUC_BOUND,
+    on_progress: OnProgress | None = None,
+) -> Importance:
+    """The permutation importance of each column (Breiman 2001, "Random Forests", section 10).
+
+    A column's values change places at random among the rows scored at once, in the first target's
+    metric and with all else as it is. All rows are scored once for each column.
+
+    Args:
+        report: The metrics of the same rows as they are.
+        seed: Of the places: the same one gives the same numbers.
+        max_auc_bound, on_progress: As of `evaluate_saved`.
+    """
+    saved = scorer.saved
+    target = saved.model.task.targets[0]
+    metric = JUDGING_METRICS[target.kind][0]
+    own, sign = _value(report, target, metric), 1 if metric in MORE_IS_BETTER else -1
+    loss = {}
+    for name, columns in _units(saved).items():
+        shuffled = replace(saved, model=_Shuffled(saved.model, columns, seed))
+        found = evaluate_saved(
+            replace(scorer, saved=shuffled, folder=None), max_auc_bound, on_progress
+        )
+        loss[name] = sign * (own - _value(found, target, metric))
+    return Importance(metric, dict(sorted(loss.items(), key=lambda one: -one[1])))
+
+
+def _value(report: BinaryReport, target: Target, metric: str) -> float:
+    of_others = report.targets.get(target.name, {})
+    value = of_others[metric] if metric in of_others else getattr(report, metric)
+    return float("nan") if value is None else float(value)
+
+
+def _units(saved: SavedModel) -> dict[str, list[str]]:
+    """The model's columns by what is shuffled together: those of one event are equally long."""
+    inputs, units = saved.model.inputs, dict[str, list[str]]()
+    for name in (*inputs.categorical_names, *inputs.continuous_names):
+        units[name] = [name]
+    for name in (*inputs.list_names, *inputs.number_names):
+        units.setdefault(saved.schema[name].event, []).append(name)
+    return units
+
+
+class _Shuffled(ClickModel):
+    def __init__(self, model: ClickModel, columns: Sequence[str], seed: int):
+        nn.Module.__init__(self)
+        self.model, self.columns = model, columns
+        self.inputs = model.inputs
+        self.seed = seed
+
+    @property
+    def task(self) -> Task:
+        return self.model.task
+
+    def scores(self, batch: Batch) -> tuple[Tensor, ...]:
+        # The same whenever and wherever the batch is scored, which may be twice.
+        draws = torch.Generator().manual_seed(self.seed)
+        order = torch.randperm(batch.num_rows, generator=draws)
+        return self.model.scores(_reordered(batch, self.columns, order.to(batch.continuous.device)))
+
+
+def _reordered(batch: Batch, columns: Sequence[str], order: Tensor) -> Batch:
+    lists = {name: _taken(batch.lists[name], order) for name in columns if name in batch.lists}
+    return replace(
+        batch,
+        categorical=_moved(batch.categorical, batch.categorical_names, columns, order),
+        continuous=_moved(batch.continuous, batch.continuous_names, columns, order),
+        lists={**batch.lists, **lists},
+    )
+
+
+def _moved(values: Tensor, names: Sequence[str], columns: Sequence[str], order: Tensor) -> Tensor:
+    places = [place for place, name in enumerate(names) if name in columns]
+    if not places:
+        return values
+    moved = values.clone()
+    for place in places:
+        moved[:, place] = values[order, place]
+    return moved
+
+
+def _taken(lists: Ragged, order: Tensor) -> Ragged:
+    """Rows in another order."""
+    lengths = lists.lengths.long()[order]
+    ends = lengths.cumsum(0)
+    shift = lists.offsets[:-1].long()[order] - (ends - lengths)
+    places = torch.arange(len(lists.values), device=order.device)
+    values = lists.values[places + shift.repeat_interleave(lengths)]
+    return Ragged(values, torch.cat([ends.new_zeros(1), ends]).to(lists.offsets.dtype))

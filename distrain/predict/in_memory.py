@@ -1,0 +1,272 @@
+"""Scores and metrics of rows in memory."""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from decimal import Decimal
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import torch
+
+from distrain.errors import DistrainError, InputError
+from distrain.loader.batch import Batch, Ragged
+from distrain.loader.dataset import Dataset
+from distrain.loader.filling.batch_memory import BatchLayout
+from distrain.loader.filling.list_columns import cut_lists
+from distrain.metrics.report import BinaryReport
+from distrain.models.saved import SavedModel
+from distrain.predict.evaluation import evaluate_saved
+from distrain.predict.logits import ScorerInProcess
+from distrain.predict.prediction import PredictRequest, check_kept, check_request, predict
+from distrain.predict.raw import RawOptions, labelled_rows, table_is_raw, workflow_for
+from distrain.predict.score_columns import score_columns, side_by_side
+from distrain.predict.score_file import model_for_worker, score_file
+from distrain.prep.features.table_file import check_named
+from distrain.prep.parts import FILE, ROW_NUMBER
+from distrain.prep.transforming import raw_tables
+from distrain.train.saving.checkpoint_model import open_model
+from distrain.workers.sources import ClusterRequest, open_cluster
+
+_HERE = ClusterRequest(num_workers=1, in_process=True)
+_GIVEN = "distrain-rows"
+"""What stands for a file in errors about rows in memory."""
+
+_AT_ONCE = 65536
+_HINTS_OF_ROWS = {
+    "Mend the features document, or leave the file out. A workflow takes files": "The model's "
+    "workflow takes rows",
+    ", or leave the file out": "",
+    "Check the files.": "Check the rows given.",
+}
+
+
+def score_rows(
+    model_dir: Path | str,
+    rows: Any,
+    *,
+    keep: Sequence[str] = (),
+    raw: RawOptions = RawOptions(),  # noqa: B008
+) -> pa.Table:
+    """The scores of rows: the table that `predict` writes.
+
+    Rows in memory are scored in this process, unless the workflow makes histories of them. The
+    model and its vocabularies are opened once.
+
+    Args:
+        rows: What Arrow makes a table of, or files as in `PredictRequest.inputs`.
+        keep, raw: As in `PredictRequest`.
+    """
+    if (files := _named(rows)) is not None:
+        return _score_files(model_dir, files, keep, raw)
+    saved, on = model_for_worker(str(model_dir), "auto")
+    if isinstance(rows, list) and not rows:
+        return pa.table({ROW_NUMBER: pa.array([], pa.int64())} | _no_scores(saved, on, keep))
+    table = _table(rows)
+    if not table_is_raw(table, saved, raw.is_raw):
+        return _score_prepared(model_dir, table, keep)
+    tables = raw_tables(workflow_for(model_dir, saved), labeled=False)
+    if tables.needs_other_rows:
+        with _file_of(table) as file:
+            return _score_files(model_dir, (file,), keep, raw).drop_columns([FILE])
+    check_kept(keep, saved, is_raw=True)
+    pieces = []
+    with _told_of_rows(_GIVEN):
+        check_named("--keep", keep, table.column_names, _GIVEN)
+        for first in range(0, max(1, table.num_rows), _AT_ONCE):
+            with _rows_from(first):
+                made = tables.of_rows(table.slice(first, _AT_ONCE), _GIVEN)
+            pieces.append(pa.table(scores_of_prepared(saved, on, made)))
+    found: dict[str, Any] = {ROW_NUMBER: np.arange(table.num_rows)}
+    found |= {name: table[name] for name in keep}
+    scores = pa.concat_tables(pieces)
+    return pa.table(found | {name: scores[name] for name in scores.column_names})
+
+
+def evaluate_rows(
+    model_dir: Path | str,
+    rows: Any,
+    *,
+    raw: RawOptions = RawOptions(),  # noqa: B008
+) -> BinaryReport:
+    """The metrics of labelled rows; arguments as of `score_rows`."""
+    if (files := _named(rows)) is not None:
+        return _evaluate_files(model_dir, files, raw)
+    table, saved = _table(rows), open_model(model_dir)
+    tables = None
+    if table_is_raw(table, saved, raw.is_raw):
+        tables = raw_tables(workflow_for(model_dir, saved))
+    if tables is None or tables.needs_other_rows:
+        with _file_of(table) as file:
+            return _evaluate_files(model_dir, (file,), raw)
+    with _told_of_rows(_GIVEN):
+        made = tables.of_rows(table, _GIVEN)
+    with _file_of(made) as file:
+        return evaluate_saved(ScorerInProcess(saved, Dataset(file, saved.schema)))
+
+
+def _score_files(
+    model_dir: Path | str, inputs: tuple[str, ...], keep: Sequence[str], raw: RawOptions
+) -> pa.Table:
+    with TemporaryDirectory(prefix="distrain-scores-") as folder:
+        out = Path(folder) / "scores"
+        request = PredictRequest(model_dir, inputs, out, tuple(keep), raw=raw)
+        with open_cluster(_HERE) as client:
+            result = predict(request, client)
+        return pa.concat_tables([pq.read_table(out / name) for name in result.names])
+
+
+def _score_prepared(model_dir: Path | str, table: pa.Table, keep: Sequence[str]) -> pa.Table:
+    with _file_of(table) as file, TemporaryDirectory(prefix="distrain-scores-") as folder:
+        out, raw = str(Path(folder) / "scores.parquet"), RawOptions(is_raw=False)
+        check_request(PredictRequest(model_dir, (file,), out, tuple(keep), raw=raw))
+        score_file(str(model_dir), file, out, tuple((name, name) for name in keep), _AT_ONCE)
+        return pq.read_table(out)
+
+
+def _evaluate_files(
+    model_dir: Path | str, inputs: tuple[str, ...], raw: RawOptions
+) -> BinaryReport:
+    saved = open_model(model_dir)
+    opened = labelled_rows(model_dir, saved, inputs, raw, lambda: open_cluster(_HERE))
+    with opened as (dataset, *_):
+        return evaluate_saved(ScorerInProcess(saved, dataset))
+
+
+def scores_of_prepared(saved: SavedModel, on: torch.device, made: pa.Table) -> dict[str, Any]:
+    """The columns of scores of prepared rows."""
+    model, scores = saved.model, []
+    for first in range(0, max(1, made.num_rows), _AT_ONCE):
+        batch = _batch_of(made.slice(first, _AT_ONCE), saved).to(on)
+        with torch.no_grad():
+            scores.append(side_by_side(model.scores(batch)).cpu())
+    return score_columns(model.task.targets, torch.cat(scores))
+
+
+def _no_scores(saved: SavedModel, on: torch.device, keep: Sequence[str]) -> dict[str, Any]:
+    inputs = saved.model.inputs
+    lists = {name: pa.list_(pa.int32()) for name in inputs.list_names}
+    lists |= {name: pa.list_(pa.float32()) for name in inputs.number_names}
+    types = dict.fromkeys(inputs.categorical_names, pa.int32())
+    types |= dict.fromkeys(inputs.continuous_names, pa.float32())
+    made = pa.schema([*types.items(), *lists.items()]).empty_table()
+    return dict.fromkeys(keep, pa.nulls(0)) | scores_of_prepared(saved, on, made)
+
+
+def _batch_of(made: pa.Table, saved: SavedModel) -> Batch:
+    inputs = saved.model.inputs
+    ids, numbers = inputs.categorical_names, inputs.continuous_names
+    block = np.empty((len(ids) + len(numbers), made.num_rows), np.int32)
+    for place, name in enumerate((*ids, *numbers)):
+        block[place] = _plain(made[name]).to_numpy().view(np.int32)
+    lists = {}
+    for name in (*inputs.list_names, *inputs.number_names):
+        rows = cut_lists(_plain(made[name]), saved.schema[name].max_list_length)
+        offsets = torch.from_numpy(rows.offsets.to_numpy() - rows.offsets[0].as_py())
+        lists[name] = Ragged(torch.from_numpy(rows.flatten().to_numpy().copy()), offsets)
+    return BatchLayout(ids, numbers, ()).batch(torch.from_numpy(block), lists)
+
+
+def _plain(values: pa.ChunkedArray) -> pa.Array:
+    return values.chunk(0) if values.num_chunks == 1 else values.combine_chunks()
+
+
+def _named(rows: Any) -> tuple[str, ...] | None:
+    """The files that are named; `None` for rows in memory."""
+    names = [rows] if isinstance(rows, str | Path) else rows
+    if not isinstance(names, list | tuple) or not names:
+        return None
+    if all(isinstance(one, str | Path) for one in names):
+        return tuple(map(str, names))
+    return None
+
+
+@contextmanager
+def _rows_from(first: int) -> Iterator[None]:
+    """Count the row that an error names from the first of all rows."""
+    try:
+        yield
+    except DistrainError as error:
+        if isinstance(row := error.where.get("row"), int):
+            error.where = {**error.where, "row": row + first}
+        raise
+
+
+@contextmanager
+def _file_of(table: pa.Table) -> Iterator[str]:
+    with TemporaryDirectory(prefix="distrain-rows-") as folder:
+        file = str(Path(folder) / "rows.parquet")
+        pq.write_table(table, file)
+        with _told_of_rows(file):
+            yield file
+
+
+@contextmanager
+def _told_of_rows(file: str) -> Iterator[None]:
+    """Replace what stands for a file in errors by words about the rows."""
+    try:
+        yield
+    except DistrainError as error:
+        for one in (error, *error.parts):
+            _tell_of_rows(one, file)
+        raise
+
+
+def _table(rows: Any) -> pa.Table:
+    try:
+        if isinstance(rows, list) and rows and all(isinstance(row, Mapping) for row in rows):
+            names = dict.fromkeys(name for row in rows for name in row)
+            rows = {name: _column([row.get(name) for row in rows]) for name in names}
+        table = pa.table(rows)
+    except (OverflowError, TypeError, ValueError, pa.ArrowException) as error:
+        raise InputError(
+            f"the {type(rows).__name__} given cannot be read as a table: {error}",
+            hint="A DataFrame or an Arrow table is needed, whose columns hold values of one type "
+            "each, or dictionaries, or the paths of files.",
+        ) from None
+    for place, field in enumerate(table.schema):
+        if pa.types.is_string_view(field.type):
+            table = table.set_column(place, field.name, table[place].cast(pa.string()))
+        elif table.num_rows and _is_empty(table[place]):
+            # A column without values has any type: that of NaN says nothing.
+            table = table.set_column(place, field.name, pa.nulls(table.num_rows))
+    return table
+
+
+def _is_empty(values: pa.ChunkedArray) -> bool:
+    is_float = pa.types.is_floating(values.type)
+    return bool(pc.all(values.is_null(nan_is_null=is_float)).as_py())
+
+
+def _column(values: list[Any]) -> pa.Array:
+    """Return one column of rows; values of several types as texts."""
+    from distrain.predict.serving.raw_values import is_missing, texts_of_any  # which imports this
+
+    values = [None if is_missing(value) else value for value in values]
+    try:
+        return pa.array(values)
+    except (pa.ArrowInvalid, pa.ArrowTypeError):
+        if not all(isinstance(value, _SINGLE) for value in values):
+            raise
+        return pa.array(texts_of_any(values), pa.string())
+
+
+_SINGLE = (str, bool, int, float, np.generic, Decimal, type(None))
+
+
+def _tell_of_rows(error: DistrainError, file: str) -> None:
+    words = {file: "the rows given", **_HINTS_OF_ROWS}
+    for old, new in words.items():
+        error.message = error.message.replace(old, new)
+        error.hint = error.hint and error.hint.replace(old, new)
+    error.args = (error.message,)
+    error.where = {
+        place: re.sub("^missing", "missing in the rows given", str(said))
+        for place, said in error.where.items()
+        if str(said) != file
+    }

@@ -1,0 +1,207 @@
+"""Logits and labels of a dataset's pieces: of a model, or kept by work that ended early.
+
+Pieces are scored one after another in this process, or as tasks of a cluster. What is made of a
+piece is the same either way, and whichever of its logits were kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+import pyarrow as pa
+import torch
+from torch import Tensor
+
+from distrain.loader.dataset import Dataset
+from distrain.loader.host_memory import in_turn
+from distrain.loader.partition.table import Table
+from distrain.models.heads.targets import Target
+from distrain.models.saved import SavedModel
+from distrain.predict.pieces import FilePiece, cut_into_pieces, results
+from distrain.predict.score_file import model_for_worker, scoring_loader
+from distrain.storage.outputs import whole_file
+from distrain.train.loop.evaluation import scored_batches
+from distrain.train.step.device_metrics import TargetRows
+
+ROWS_AT_ONCE = {"cpu": 4096, "cuda": 65536}
+"""Rows scored at once, by device: on a CPU what a core's caches hold of a layer's values; 65,536
+took 42 % more processor time there."""
+
+_NUMBERS = ("", *map(str, range(1, 1000)))
+"""What the columns of the first target, the second, ... have behind their names."""
+
+State = TypeVar("State")
+Scored = Iterator[tuple[TargetRows, ...]]
+"""The rows of each batch for each target, with float32 scores."""
+
+Count = Callable[["RowsOfPiece", Scored], State]
+"""Makes a state of a piece's scores; a function that can be pickled."""
+
+
+@dataclass(frozen=True)
+class RowsOfPiece:
+    """A piece of a dataset."""
+
+    piece: FilePiece
+    dataset: Dataset  # the rows of the piece alone
+    batch_rows: int | None  # rows scored at once; `None` chooses by device
+    kept: str | None  # the file for logits and labels; `None` keeps none
+
+
+@dataclass(frozen=True)
+class ScorerInProcess:
+    """Scores in this process, on its CPU; the pieces come in order."""
+
+    saved: SavedModel
+    dataset: Dataset
+    batch_rows: int | None = None
+    folder: Path | None = None  # the folder for logits meanwhile; `None` keeps none
+
+    def states(
+        self, count: Count[State], on_rows: Callable[[int], None]
+    ) -> Iterator[tuple[int, State]]:
+        """Each piece's place in the dataset and its state; `on_rows` gets newly scored rows."""
+        device = torch.device("cpu")
+        for place, rows in enumerate(_rows_of_pieces(self.dataset, self.batch_rows, self.folder)):
+            yield place, count(rows, _scored(rows, self.saved, device, on_rows))
+
+
+@dataclass(frozen=True)
+class ScorerOnCluster:
+    """Scores on a cluster's workers, which see the model, the files and the folder."""
+
+    client: Any  # a `distributed.Client`
+    model_dir: str
+    dataset: Dataset
+    batch_rows: int | None = None
+    device: str = "auto"  # `auto` takes the first GPU that a worker sees, `cpu` none
+    folder: Path | None = None  # as of `ScorerInProcess`
+
+    def states(
+        self, count: Count[State], on_rows: Callable[[int], None]
+    ) -> Iterator[tuple[int, State]]:
+        """As of `ScorerInProcess`, in any order."""
+        pieces = _rows_of_pieces(self.dataset, self.batch_rows, self.folder)
+        tasks = ((self.model_dir, self.device, rows, count) for rows in pieces)
+        with closing(results(self.client, _count_on_worker, tasks)) as found:
+            for place, state in found:
+                on_rows(pieces[place].piece.num_rows)
+                yield place, state
+
+
+Scorer = ScorerInProcess | ScorerOnCluster
+
+
+def _count_on_worker(model_dir: str, device: str, rows: RowsOfPiece, count: Count[State]) -> State:
+    saved, on = model_for_worker(model_dir, device)
+    return count(rows, _scored(rows, saved, on, lambda _: None))
+
+
+def _rows_of_pieces(
+    dataset: Dataset, batch_rows: int | None, folder: Path | None
+) -> list[RowsOfPiece]:
+    found = []
+    for place, piece in enumerate(cut_into_pieces(dataset.table.row_groups)):
+        rows = Dataset.of(Table(piece.groups, dataset.table.fingerprint), dataset.schema)
+        kept = None if folder is None else str(folder / f"{place:06d}.arrow")
+        found.append(RowsOfPiece(piece, rows, batch_rows, kept))
+    return found
+
+
+def _scored(
+    rows: RowsOfPiece, saved: SavedModel, on: torch.device, on_rows: Callable[[int], None]
+) -> Scored:
+    targets = saved.model.task.targets
+    batches = None if rows.kept is None else _kept(rows.kept, targets)
+    if batches is None:
+        batch_rows = rows.batch_rows or ROWS_AT_ONCE[on.type]
+        loader = scoring_loader(rows.dataset, batch_rows, on, threads=2)
+        batches = scored_batches(saved.model, loader, on)
+        if rows.kept is not None:
+            batches = _keeping(batches, rows.kept)
+    for batch in batches:
+        yield tuple(one._replace(scores=one.scores.float()) for one in batch)
+        on_rows(len(batch[0].labels))
+
+
+def on_host(scored: Scored) -> Scored:
+    """The same, float32, on the host, while a GPU scores the next batch."""
+    targets: list[Target] = []
+    names: list[str] = []
+
+    def stacked() -> Iterator[Tensor]:
+        for batch in scored:
+            columns = _columns(batch)
+            targets[:], names[:] = [one.target for one in batch], columns
+            yield torch.stack(list(columns.values()))
+
+    for values in in_turn(stacked()):
+        yield _rows_of(dict(zip(names, values, strict=True)), targets)
+
+
+def _columns(batch: Sequence[TargetRows]) -> dict[str, Tensor]:
+    """The rows of all targets as float32 columns; names of the first target have no number."""
+    columns: dict[str, Tensor] = {}
+    for number, (target, scores, labels, weights) in zip(_NUMBERS, batch, strict=False):
+        if target.kind == "multiclass":
+            columns |= {f"logit{number}.{k}": one for k, one in enumerate(scores.float().unbind(1))}
+        else:
+            columns[f"logit{number}"] = scores.float()
+        columns[f"label{number}"] = labels.float()
+        if weights is not None:
+            columns[f"weight{number}"] = weights.float()
+    return columns
+
+
+def _rows_of(columns: Mapping[str, Tensor], targets: Sequence[Target]) -> tuple[TargetRows, ...]:
+    """The inverse of `_columns`."""
+    rows = []
+    for number, target in zip(_NUMBERS, targets, strict=False):
+        scores = columns.get(f"logit{number}")
+        if scores is None:
+            of_classes = [columns[f"logit{number}.{k}"] for k in range(target.classes)]
+            scores = torch.stack(of_classes, dim=1)
+        labels, weights = columns[f"label{number}"], columns.get(f"weight{number}")
+        rows.append(TargetRows(target, scores, labels, weights))
+    return tuple(rows)
+
+
+def _kept(path: str, targets: Sequence[Target]) -> Scored | None:
+    try:
+        with pa.memory_map(path) as file:
+            table = pa.ipc.open_file(file).read_all()
+    except (OSError, pa.ArrowInvalid):
+        return None
+    return (
+        _rows_of({name: _values(batch[name]) for name in table.column_names}, targets)
+        for batch in table.to_batches()
+    )
+
+
+def _values(column: pa.Array) -> Tensor:
+    return torch.from_numpy(column.to_numpy(zero_copy_only=False).astype(np.float32))
+
+
+def _keeping(batches: Scored, path: str) -> Scored:
+    """The same batches, on the host; after the last they are kept."""
+    with ExitStack() as stack:
+        partial = stack.enter_context(whole_file(path, make_folder=False))
+        file = stack.enter_context(pa.OSFile(str(partial), "wb"))
+        to = None
+        for batch in on_host(batches):
+            bits = [
+                f"label{n}"
+                for n, one in zip(_NUMBERS, batch, strict=False)
+                if one.target.kind == "binary"
+            ]
+            columns = {name: values.numpy() for name, values in _columns(batch).items()}
+            columns |= {name: columns[name] != 0 for name in bits}
+            kept = pa.record_batch({name: pa.array(values) for name, values in columns.items()})
+            to = to or stack.enter_context(pa.ipc.new_file(file, kept.schema))
+            to.write_batch(kept)
+            yield batch

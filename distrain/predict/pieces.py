@@ -1,0 +1,76 @@
+"""Files cut into pieces of some row groups, and the tasks that score these on a Dask cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterable, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from typing import Any
+
+from distrain.loader.partition.table import RowGroup
+from distrain.prep.workers import as_they_end, result_of
+
+PIECE_ROWS = 1 << 20
+"""Rows of a file after which the next piece begins, with the next row group."""
+
+
+@dataclass(frozen=True)
+class FilePiece:
+    """Row groups of one file; `is_file`: all of it."""
+
+    file: str
+    groups: tuple[RowGroup, ...]
+    is_file: bool
+
+    @property
+    def row_groups(self) -> tuple[int, ...] | None:
+        """Their numbers in the file; `None` for all."""
+        return None if self.is_file else tuple(group.index for group in self.groups)
+
+    @property
+    def num_rows(self) -> int:
+        return sum(group.num_rows for group in self.groups)
+
+
+def cut_into_pieces(groups: Sequence[RowGroup]) -> list[FilePiece]:
+    """Some files' row groups as pieces of about `PIECE_ROWS` rows, in their order.
+
+    >>> groups = [RowGroup("a", number, 600_000) for number in range(3)]
+    >>> [piece.row_groups for piece in cut_into_pieces(groups)]
+    [(0, 1), (2,)]
+    >>> [piece.row_groups for piece in cut_into_pieces(groups[:2])]
+    [None]
+    """
+    of_file: dict[str, list[RowGroup]] = {}
+    for group in groups:
+        of_file.setdefault(group.file, []).append(group)
+    return [piece for file, held in of_file.items() for piece in _pieces(file, held)]
+
+
+def _pieces(file: str, groups: Sequence[RowGroup]) -> list[FilePiece]:
+    cut: list[list[RowGroup]] = []
+    rows = PIECE_ROWS
+    for group in groups:
+        if rows >= PIECE_ROWS:
+            cut.append([])
+            rows = 0
+        cut[-1].append(group)
+        rows += group.num_rows
+    return [FilePiece(file, tuple(piece), len(cut) == 1) for piece in cut]
+
+
+def results(
+    client: Any, function: Callable[..., Any], tasks: Iterable[tuple[Any, ...]]
+) -> Generator[tuple[int, Any], None, None]:
+    """Each task's place and the result of `function`, as they come; a bounded number is in flight.
+
+    Raises:
+        ClusterError: Workers died, or the cluster gave the tasks up.
+    """
+
+    def submit(_: int, task: tuple[Any, ...]) -> Any:
+        return client.submit(function, *task, pure=False)
+
+    with closing(as_they_end(client, submit, enumerate(tasks))) as ended:
+        for place, future in ended:
+            yield place, result_of(future, "scored", "tasks that score", "--batch-size")

@@ -1,0 +1,328 @@
+"""Scores of many files, a Dask task for some row groups of prepared ones."""
+
+import os
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+from pyarrow import ArrowInvalid
+
+from distrain.errors import DataError, InputError, OutputError
+from distrain.loader.partition.footers import PARQUET_SUFFIXES, read_footers
+from distrain.loader.partition.table import Table
+from distrain.models.saved import SavedModel
+from distrain.predict.pieces import FilePiece, cut_into_pieces, results
+from distrain.predict.raw import (
+    RawOptions,
+    RawRows,
+    check_same_workflow,
+    files_to_score,
+    taken_for_prepared,
+    workflow_for,
+)
+from distrain.predict.resuming import (
+    is_finished,
+    name_of_scores,
+    open_scored,
+    scored_folder,
+    write_finished,
+)
+from distrain.predict.score_columns import score_names
+from distrain.predict.score_file import join_pieces, model_files, score_file
+from distrain.predict.side_columns import check_side_columns
+from distrain.prep.parts import FILE, ROW_NUMBER
+from distrain.prep.progress import ProgressCallback
+from distrain.prep.request import PrepResult
+from distrain.storage.folder import open_folder
+from distrain.storage.inputs import InputFile
+from distrain.storage.outputs import check_apart, check_output, whole_output
+from distrain.storage.retrying import RETRY_S, with_retries
+from distrain.storage.urls import is_remote
+from distrain.train.saving.checkpoint_model import open_model
+
+_PIECES = ".pieces"
+
+
+@dataclass(frozen=True)
+class PredictRequest:
+    model_dir: Path | str  # a saved model or a checkpoint, on a filesystem that every worker sees
+    # files, folders, globs or URLs: prepared parquet, or raw rows, which the workflow of the
+    # model's data prepares
+    inputs: tuple[str, ...]
+    # the folder to write, or the URL of a prefix in an object store: one file of scores per input
+    # file. Scores of raw rows name their row by `file` and `row_number`.
+    out: Path | str
+    keep: tuple[str, ...] = ()  # columns to copy over from the input
+    batch_rows: int = 65536  # rows scored at once
+    overwrite: bool = False  # whether `out` may be replaced
+    device: str = "auto"  # `auto` takes the first GPU that a worker sees, `cpu` none
+    # whether scores stay when the work ends early, and those of such work are used; for a folder,
+    # and prepared rows
+    resume: bool = False
+    # whether rows are raw, and the treatment of bad ones
+    raw: RawOptions = field(default_factory=RawOptions)
+
+
+@dataclass(frozen=True)
+class PredictResult:
+    rows: int
+    files: int
+    resumed_rows: int = 0  # rows that earlier work had scored
+    prepared: PrepResult | None = None  # the preparation of raw rows
+    names: tuple[str, ...] = ()  # the files, in the order of the inputs
+
+
+def predict(
+    request: PredictRequest,
+    client: Any,
+    on_progress: Callable[[int, int, int], None] | None = None,
+    on_prepare: ProgressCallback | None = None,
+) -> PredictResult:
+    """Score files on the client's cluster; outputs, one for each file, appear together.
+
+    A file of more than a million rows is scored by several tasks, of some row groups each. With
+    `resume`, finished scores (`finished_scores`) are left as they are.
+
+    Args:
+        client: A `distributed.Client`.
+        on_progress: Called with tasks done, tasks in all, and rows done.
+        on_prepare: Called with the progress of the preparation of raw rows.
+
+    Raises:
+        DataError: An input cannot be used; mistakes in footers are raised before any row is scored.
+        OutputError: The folder exists, or cannot be written.
+    """
+    if (finished := finished_scores(request)) is not None:
+        return finished
+    inputs = _checked(request)
+    # Workers may have another working directory.
+    out = request.out if is_remote(request.out) else Path(request.out).absolute()
+    with (
+        inputs.prepared(client, os.path.dirname(out), on_prepare) as rows_to_score,
+        whole_output(out, replace=request.overwrite) as folder,
+    ):
+        cuts = rows_to_score.cuts
+        scored = None
+        if request.resume:
+            scored = open_scored(scored_folder(Path(out)), _name_of_scores(request, cuts))
+        pieces = f"{folder}/{_PIECES}" if scored is None else str(scored)
+        tasks, joins = _files_to_make(cuts, folder, pieces, scored is not None)
+        open_folder(pieces).make()
+        found = {} if is_remote(pieces) else _rows_there(tasks)
+        rows = resumed_rows = sum(found.values())
+        if found and on_progress:
+            on_progress(len(found), len(tasks), rows)
+        settings = (rows_to_score.keep, request.batch_rows, request.device)
+        model = _absolute(request.model_dir)
+        arguments = [
+            (model, piece.file, target, *settings, piece.row_groups)
+            for target, piece in tasks.items()
+            if target not in found
+        ]
+        with closing(results(client, score_file, arguments)) as found_rows:
+            for done, (_, of_task) in enumerate(found_rows, start=len(found) + 1):
+                rows += of_task
+                if on_progress:
+                    on_progress(done, len(tasks), rows)
+        joined = [(files, target, scored is not None) for target, files in joins.items()]
+        with closing(results(client, join_pieces, joined)) as joining:
+            for _ in joining:
+                pass
+        if scored is None:
+            with_retries(open_folder(pieces).remove, {"folder": pieces}, RETRY_S)
+        else:
+            write_finished(Path(folder), scored.name, [cut.name for cut in cuts])
+    if isinstance(out, Path):
+        shutil.rmtree(scored_folder(out), ignore_errors=True)
+    names = tuple(cut.name for cut in cuts)
+    return PredictResult(rows, len(cuts), resumed_rows, rows_to_score.prepared, names)
+
+
+def finished_scores(request: PredictRequest) -> PredictResult | None:
+    """The result in `out`, if this request has written it; looks at footers only.
+
+    `None` without such a folder, without `resume`, and with `overwrite`. Raises `OutputError` if
+    the folder holds something else.
+    """
+    out = request.out
+    if not request.resume or request.overwrite or is_remote(out) or not Path(out).is_dir():
+        return None
+    rows = _inputs(request).rows
+    assert rows is not None  # `_inputs` refuses to resume with raw ones
+    cuts = rows.cuts
+    name = _name_of_scores(request, cuts)
+    if not is_finished(Path(out), name, [cut.name for cut in cuts]):
+        raise OutputError(
+            "the output exists already, and is not known to be of this model, data and options",
+            where={"path": out},
+            hint="Name another folder with --out, or replace it with --overwrite.",
+        )
+    num_rows = sum(piece.num_rows for cut in cuts for piece in cut.pieces)
+    return PredictResult(num_rows, len(cuts), num_rows, names=tuple(cut.name for cut in cuts))
+
+
+@dataclass(frozen=True)
+class _Cut:
+    name: str
+    pieces: list[FilePiece]
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """Prepared rows: a cut for each input file, and their columns to keep, after new names."""
+
+    cuts: list[_Cut]
+    keep: tuple[tuple[str, str], ...]
+    prepared: PrepResult | None = None
+
+
+def _rows_of(
+    table: Table,
+    source_of: Callable[[str], str],
+    keep: Sequence[tuple[str, str]],
+    prepared: PrepResult | None = None,
+) -> _Rows:
+    """The rows of a table, whose files `source_of` maps to input files."""
+    pieces_of: dict[str, list[FilePiece]] = {}
+    for piece in cut_into_pieces(table.row_groups):
+        pieces_of.setdefault(source_of(piece.file), []).append(piece)
+    named = zip(_target_names(list(pieces_of)), pieces_of.values(), strict=True)
+    return _Rows([_Cut(name, pieces) for name, pieces in named], tuple(keep), prepared)
+
+
+@dataclass(frozen=True)
+class _Inputs:
+    saved: SavedModel
+    files: list[InputFile]
+    rows: _Rows | None = None
+    raw: RawRows | None = None
+
+    @contextmanager
+    def prepared(
+        self, client: Any, place: str, on_progress: ProgressCallback | None
+    ) -> Iterator[_Rows]:
+        """The prepared rows; raw ones are prepared in `place` first."""
+        if self.raw is None:
+            assert self.rows is not None
+            yield self.rows
+            return
+        with self.raw.prepared(client, place, on_progress) as result:
+            table = read_footers([f"{result.out}/train"], self.saved.schema, need_label=False)
+            sources = dict(zip(table.compact.files, result.train.sources, strict=True))
+            kept = ((column, name) for name, column in result.kept.items())
+            keep = [(FILE, FILE), (ROW_NUMBER, ROW_NUMBER), *kept]
+            yield _rows_of(table, sources.__getitem__, keep, result)
+
+
+def _name_of_scores(request: PredictRequest, cuts: Sequence[_Cut]) -> str:
+    settings = {
+        "keep": list(request.keep),
+        "batch_rows": request.batch_rows,
+        "device": request.device,
+    }
+    pieces = [(piece.file, piece.row_groups) for cut in cuts for piece in cut.pieces]
+    return name_of_scores(model_files(_absolute(request.model_dir)), settings, pieces)
+
+
+def _files_to_make(
+    cuts: Sequence[_Cut], folder: str, pieces: str, is_kept: bool
+) -> tuple[dict[str, FilePiece], dict[str, tuple[str, ...]]]:
+    """The piece of each task by its file, and the pieces' files of each file that is joined."""
+    made: dict[str, FilePiece] = {}
+    joins: dict[str, tuple[str, ...]] = {}
+    for cut in cuts:
+        target = f"{folder}/{cut.name}"
+        targets = [target]
+        if len(cut.pieces) > 1 or is_kept:
+            targets = [f"{pieces}/{number:05d}-{cut.name}" for number in range(len(cut.pieces))]
+            joins[target] = tuple(targets)
+        made |= zip(targets, cut.pieces, strict=True)
+    return made, joins
+
+
+def _rows_there(files: Iterable[str]) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for file in files:
+        with suppress(OSError, ArrowInvalid):
+            found[file] = int(pq.read_metadata(file).num_rows)
+    return found
+
+
+def check_request(request: PredictRequest) -> list[InputFile]:
+    """The files to score, after a look at their footers or first lines; needs no cluster.
+
+    Raises:
+        DataError: Model, files or kept columns cannot be used.
+        OutputError: The output folder exists already, or holds the model or an input.
+    """
+    return _checked(request).files
+
+
+def _checked(request: PredictRequest) -> _Inputs:
+    if request.resume and is_remote(request.out):
+        raise InputError(
+            "scores in an object store cannot be resumed",
+            where={"path": request.out},
+            hint="Leave --resume out, or score into a folder and copy it.",
+        )
+    check_output(request.out, request.overwrite)
+    return _inputs(request)
+
+
+def _inputs(request: PredictRequest) -> _Inputs:
+    saved = open_model(request.model_dir)
+    files, is_raw = files_to_score(request.inputs, saved, request.raw.is_raw)
+    check_apart(request.out, [request.model_dir, *(file.path for file in files)])
+    check_kept(request.keep, saved, is_raw)
+    if is_raw:
+        return _Inputs(saved, files, raw=_raw(request, saved, files))
+    with taken_for_prepared(request.raw):
+        table = read_footers([file.path for file in files], saved.schema, need_label=False)
+    with_rows = {group.file for group in table.row_groups}
+    for file in files:
+        if file.path not in with_rows:
+            raise DataError("no rows in the file", where={"file": file.path}, hint="Leave it out.")
+    for file in files:
+        check_side_columns(file.path, request.keep, "--keep")
+    check_same_workflow(request.model_dir, saved, [file.path for file in files])
+    keep = [(column, column) for column in request.keep]
+    return _Inputs(saved, files, _rows_of(table, str, keep))
+
+
+def check_kept(keep: Sequence[str], saved: SavedModel, is_raw: bool) -> None:
+    """Raise a `DataError` if a column to keep has a name of the scores."""
+    names = score_names(saved.model.task.targets)
+    taken = {*names, *((FILE, ROW_NUMBER) if is_raw else ())} & {*keep}
+    if taken:
+        name = min(taken)
+        raise DataError(f"cannot keep a column named {name}: the scores have that name")
+
+
+def _raw(request: PredictRequest, saved: SavedModel, files: list[InputFile]) -> RawRows:
+    if request.resume:
+        raise InputError(
+            "the scoring of raw rows cannot be resumed",
+            hint="Prepare them with `distrain prep RAW --workflow W --unlabeled --out DIR`, and "
+            "resume the scoring of DIR/train.",
+        )
+    workflow = workflow_for(request.model_dir, saved)
+    rows = RawRows(tuple(files), workflow, request.raw, request.keep)
+    rows.check("--keep")
+    return rows
+
+
+def _target_names(files: Sequence[str]) -> list[str]:
+    """One name per file: its own where names are distinct, numbered where they are not."""
+    own = [file.rsplit("/", 1)[-1] for file in files]
+    own = [name if name.endswith(PARQUET_SUFFIXES) else f"{name}.parquet" for name in own]
+    if len(set(own)) == len(own):
+        return own
+    return [f"{number:05d}-{name}" for number, name in enumerate(own)]
+
+
+def _absolute(model_dir: Path | str) -> str:
+    return str(model_dir) if is_remote(model_dir) else str(Path(model_dir).absolute())

@@ -1,0 +1,230 @@
+"""Raw rows on their way to a saved model: the workflow of its training data prepares them."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from distrain.errors import DataError, InputError
+from distrain.loader.dataset import Dataset
+from distrain.loader.partition.footers import PARQUET_SUFFIXES
+from distrain.models.saved import SavedModel
+from distrain.prep.features.file_checks import check_tables
+from distrain.prep.features.table_file import PARQUET, detect_format
+from distrain.prep.prepare import prepare
+from distrain.prep.progress import ProgressCallback
+from distrain.prep.reading import with_features
+from distrain.prep.request import PrepRequest, PrepResult
+from distrain.prep.transforming import raw_tables
+from distrain.schema.column import Tags
+from distrain.schema.files import find_schema_beside
+from distrain.schema.schema import Schema
+from distrain.storage.inputs import InputFile, list_inputs, open_input
+from distrain.storage.outputs import scratch_folder
+from distrain.storage.retrying import RETRY_S
+from distrain.storage.urls import is_remote
+from distrain.train.data.vocabularies import WORKFLOW, Vocabularies, check_meaning
+from distrain.workers.sources import ClusterRequest, open_cluster
+
+
+@dataclass(frozen=True)
+class RawOptions:
+    is_raw: bool | None = None  # `None` decides by the first file
+    # leave bad lines out and count them, rather than stop at the first
+    skip_bad_lines: bool = False
+    max_bad: float = 0.01  # the greatest share of lines that may be left out so
+
+
+@dataclass(frozen=True)
+class RawRows:
+    """Raw rows, and the workflow that prepares them."""
+
+    files: tuple[InputFile, ...]
+    workflow: str  # the folder of the fitted workflow
+    options: RawOptions
+    keep: tuple[str, ...] = ()  # the input's columns that rows keep
+    labeled: bool = False  # whether to read the target
+
+    def check(self, option: str) -> None:
+        """Raise an `InputError` if a file lacks columns, or rows need a log; needs no cluster."""
+        history = raw_tables(self.workflow, self.labeled).workflow.history
+        if history is not None:
+            raise InputError(
+                "the rows' histories need the events before these rows",
+                where={"by": history.by, "order": history.order},
+                hint=f"Prepare the rows with `distrain prep RAW --workflow {self.workflow} --log "
+                "FILE --out DIR`, where `--log none` says that nothing happened before, and name "
+                "DIR/train in their place. Rows without a target need --unlabeled, too.",
+            )
+        features = with_features(self._request("unused")).features
+        if features is not None:
+            check_tables(self.files, features, option)
+
+    @contextmanager
+    def prepared(
+        self, client: Any, place: str | Path, on_progress: ProgressCallback | None = None
+    ) -> Iterator[PrepResult]:
+        """Prepare the rows in a scratch folder in `place`, which the client's workers see."""
+        with scratch_folder(place) as scratch:
+            yield prepare(self._request(f"{scratch}/rows"), client, on_progress)
+
+    def _request(self, out: str) -> PrepRequest:
+        return PrepRequest(
+            tuple(file.path for file in self.files),
+            out,
+            saved_workflow=self.workflow,
+            unlabeled=not self.labeled,
+            keep=self.keep,
+            skip_bad_lines=self.options.skip_bad_lines,
+            max_bad=self.options.max_bad,
+        )
+
+
+def _in_this_process() -> AbstractContextManager[Any]:
+    return open_cluster(ClusterRequest(in_process=True))
+
+
+@contextmanager
+def labelled_rows(
+    model_dir: str | Path,
+    saved: SavedModel,
+    inputs: Sequence[str],
+    options: RawOptions = RawOptions(),
+    open_client: Callable[[], AbstractContextManager[Any]] = _in_this_process,
+    on_prepare: ProgressCallback | None = None,
+    group: str | None = None,
+) -> Iterator[tuple[Dataset, str | None, PrepResult | None]]:
+    """Rows to evaluate a model on, prepared in a scratch folder first if they are raw.
+
+    Args:
+        open_client: Opens the Dask cluster that prepares raw rows; by default threads of this
+            process.
+        group: A column of the input that the rows keep.
+
+    Yields:
+        The rows, the name of `group` in them, and the preparation of raw ones.
+
+    Raises:
+        DataError: They cannot be used, or were prepared with another workflow than the model's.
+    """
+    files, are_raw = files_to_score(inputs, saved, options.is_raw)
+    if not are_raw:
+        with taken_for_prepared(options):
+            dataset = Dataset([file.path for file in files], saved.schema)
+        check_same_workflow(model_dir, saved, dataset.table.compact.files)
+        yield dataset, group, None
+        return
+    keep = () if group is None else (group,)
+    raw = RawRows(tuple(files), workflow_for(model_dir, saved), options, keep, labeled=True)
+    raw.check("--group")
+    place = tempfile.gettempdir()
+    with open_client() as client, raw.prepared(client, place, on_prepare) as result:
+        yield Dataset(f"{result.out}/train", saved.schema), next(iter(result.kept), None), result
+
+
+def files_to_score(
+    inputs: Sequence[str], saved: SavedModel, is_raw: bool | None
+) -> tuple[list[InputFile], bool]:
+    """The files of patterns, and whether their rows are raw; by default the first file decides.
+
+    A file is prepared if it is parquet and lies with a schema, or if it has the model's columns as
+    `distrain prep` writes them: int32 ids and float32 numbers, none nullable. An `InputError` says
+    that the first file could be either.
+    """
+    if is_raw is None and not Vocabularies.from_json(saved.about).workflow:
+        is_raw = False  # no workflow is known that could prepare them
+    if is_raw:
+        return list_inputs(inputs), True
+    try:
+        files = list_inputs(inputs, suffixes=PARQUET_SUFFIXES)
+    except DataError:  # a folder without parquet
+        if is_raw is False:
+            raise
+        return list_inputs(inputs), True
+    return files, _looks_raw(files[0].path, saved.schema) if is_raw is None else False
+
+
+def _looks_raw(path: str, schema: Schema) -> bool:
+    if f"/{WORKFLOW}/categories/" in path:
+        return False  # the whole of what `prep` wrote, which is told to whoever reads it
+    if detect_format(path) != PARQUET:
+        return True
+    if not is_remote(path) and find_schema_beside(path) is not None:
+        return False
+    with open_input(path, retry_s=RETRY_S) as handle:
+        try:
+            found = pq.ParquetFile(handle).schema_arrow
+        except pa.ArrowException:
+            return False  # damaged, which is told where the rows are read
+    return _columns_are_raw(found, schema, path)
+
+
+@contextmanager
+def taken_for_prepared(options: RawOptions) -> Iterator[None]:
+    """Let an error say that rows may be raw, unless the options said that they are not."""
+    try:
+        yield
+    except DataError as error:
+        if options.is_raw is None:
+            error.hint = f"{error.hint or ''} Say --raw if the rows are raw.".lstrip()
+        raise
+
+
+def table_is_raw(table: pa.Table, saved: SavedModel, is_raw: bool | None) -> bool:
+    """Whether rows in memory are raw; an `InputError` says that they could be either."""
+    if is_raw is None and Vocabularies.from_json(saved.about).workflow:
+        return _columns_are_raw(table.schema, saved.schema, "rows in memory")
+    return bool(is_raw)
+
+
+def _columns_are_raw(found: pa.Schema, schema: Schema, path: str) -> bool:
+    features = schema.remove_by_tag(Tags.TARGET, Tags.WEIGHT, Tags.TASK_WEIGHT)
+    for column in features.columns:
+        wanted = pa.int32() if column.name in features.categorical.names else pa.float32()
+        if column.name not in found.names or _of_item(found.field(column.name).type) != wanted:
+            return True
+    if not any(found.field(column.name).nullable for column in features.columns):
+        return False
+    raise InputError(
+        "the rows could be raw or prepared: their columns have the names and types of both",
+        where={"file": path},
+        hint="Say which with --raw or --prepared.",
+    )
+
+
+def _of_item(dtype: pa.DataType) -> pa.DataType:
+    return dtype.value_type if pa.types.is_list(dtype) else dtype
+
+
+def check_same_workflow(model_dir: str | Path, saved: SavedModel, files: Sequence[str]) -> None:
+    """Refuse prepared rows whose values mean something else than those of the model's data."""
+    known = Vocabularies.from_json(saved.about)
+    kept = os.path.join(model_dir, WORKFLOW)
+    if not is_remote(model_dir) and os.path.isdir(kept):
+        known = known.kept_in(kept)
+    check_meaning(known, f"the model {model_dir}", files, saved.schema)
+
+
+def workflow_for(model_dir: str | Path, saved: SavedModel) -> str:
+    """The workflow of a model: its own copy, or that of its data; `DataError` without one."""
+    kept = os.path.join(model_dir, WORKFLOW)
+    if not is_remote(model_dir) and os.path.isdir(kept):
+        return kept
+    known = Vocabularies.from_json(saved.about)
+    if known.workflow and all(file.is_unchanged for file in known.files.values()):
+        return known.workflow
+    raise DataError(
+        "raw rows need the workflow that the model's data was prepared with, and it is gone"
+        if known.workflow
+        else "raw rows need a workflow, and the model was trained on data without one",
+        where={"model": model_dir, "workflow": known.workflow or "none"},
+        hint="Put it back, or prepare the rows as the training data was, and score what comes out.",
+    )

@@ -1,0 +1,104 @@
+"""Scores that outlive the command that was to write them.
+
+They lie in a folder beside the output, `.OUT.scored`, in a folder named after what they are made
+of: a file for each piece of the input. Another command goes on from there if it would make the same
+scores. Of a command that was killed tasks may still run; what they write is in their own folder, or
+nowhere once that is removed. Finished scores have a file beside them that says the same name.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+import uuid
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from distrain.errors import OutputError
+from distrain.predict.score_file import model_files
+from distrain.storage.identity import file_identity
+from distrain.storage.outputs import check_writable, locked_folder, translated_errors, whole_file
+from distrain.version import __version__
+
+_FINISHED = ".distrain-scores.json"
+
+
+def scored_folder(out: Path) -> Path:
+    final = out.resolve() if out.is_symlink() else out.absolute()
+    return final.with_name(f".{final.name}.scored")
+
+
+def name_of_scores(
+    model: Sequence[str], settings: dict[str, Any], pieces: Sequence[tuple[str, Any]]
+) -> str:
+    """A name that tells these scores from all others.
+
+    It is made of the model's files, of JSON values that change scores or their files, and of the
+    input file and row groups of each piece.
+    """
+    used = [*model, *dict.fromkeys(file for file, _ in pieces)]
+    identities = {file: file_identity(file) for file in used}
+    if not all(identities.values()):  # a store without versions may hold other rows by now
+        return uuid.uuid4().hex
+    document = [__version__, identities, settings, [list(piece) for piece in pieces]]
+    return hashlib.sha256(json.dumps(document).encode()).hexdigest()[:32]
+
+
+def open_scored(folder: Path, name: str) -> Path:
+    """Make the folder `name` in `folder`, or take it as it is; all others are removed."""
+    own = folder / name
+    with translated_errors(folder):
+        own.mkdir(parents=True, exist_ok=True)
+        for other in folder.iterdir():
+            if other != own:
+                shutil.rmtree(other, ignore_errors=True)
+        for left in own.glob(".*.partial-*"):  # of tasks that were killed
+            left.unlink(missing_ok=True)
+    return own
+
+
+@contextmanager
+def kept_logits(
+    folder: Path, model_dir: Path | str, files: Sequence[str], settings: dict[str, Any]
+) -> Iterator[Path]:
+    """A folder in `folder` for logits, which stay if the work ends early.
+
+    It holds those of such work with the same model, files and settings, and is removed after the
+    work. An `OutputError` says that it cannot be made, or another process keeps logits in `folder`.
+    """
+    check_writable(folder)
+    name = name_of_scores(model_files(str(model_dir)), settings, [(file, None) for file in files])
+    # A process that begins or ends there removes files of others.
+    with locked_folder(folder, _in_use(folder)):
+        place = scored_folder(folder / "logits")
+        yield open_scored(place, name)
+        shutil.rmtree(place, ignore_errors=True)
+
+
+def _in_use(folder: Path) -> OutputError:
+    return OutputError(
+        "another process keeps what it scores in this folder",
+        where={"path": str(folder)},
+        hint="Wait for its end, or name another folder.",
+    )
+
+
+def write_finished(folder: Path, name: str, files: Sequence[str]) -> None:
+    document = {"made_of": name, "size_bytes": _sizes(folder, files)}
+    with whole_file(folder / _FINISHED, sync=False) as partial:
+        partial.write_text(json.dumps(document) + "\n")
+
+
+def is_finished(folder: Path, name: str, files: Sequence[str]) -> bool:
+    try:
+        document = json.loads((folder / _FINISHED).read_text())
+        return bool(document == {"made_of": name, "size_bytes": _sizes(folder, files)})
+    except (OSError, ValueError):
+        return False
+
+
+def _sizes(folder: Path, files: Sequence[str]) -> dict[str, int]:
+    return {file: (folder / file).stat().st_size for file in files}

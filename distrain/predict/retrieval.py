@@ -1,0 +1,229 @@
+"""Items of two towers: their vectors, and how good the best of all of them are for users."""
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import torch
+from numpy.typing import NDArray
+
+from distrain.errors import DataError, InputError
+from distrain.loader.batch import Batch
+from distrain.loader.dataset import Dataset
+from distrain.metrics.ranking import ItemLists, RankingMetrics, RankingReport, TopItems
+from distrain.models.export import Form, write_query
+from distrain.models.negative_sampling import FIRST_VALUE_ID
+from distrain.models.saved import SavedModel
+from distrain.models.zoo.two_tower import check_towers, id_column, tower_vectors
+from distrain.predict.logits import ROWS_AT_ONCE, RowsOfPiece, Scored, Scorer, ScorerInProcess
+from distrain.predict.score_file import model_for_worker, scoring_loader
+from distrain.schema.column import Tags
+from distrain.train.data.vocabularies import Vocabularies
+from distrain.version import how_to_install
+
+SCORES_AT_ONCE = 1 << 22
+"""Pairs of users and items whose scores are held at a time."""
+
+Ints = NDArray[np.int64]
+FindModel = Callable[[], tuple[SavedModel, torch.device]]
+
+
+def item_vectors(
+    saved: SavedModel, items: Dataset, on: torch.device
+) -> Iterator[tuple[Ints, NDArray[np.float32]]]:
+    """Ids and vectors of a table of items, a row for each, batch by batch.
+
+    What stands in the users' columns does not matter.
+
+    Raises:
+        ModelError: The model has no two towers, or no column is tagged `item_id`.
+    """
+    name = id_column(saved.schema, Tags.ITEM_ID, saved.spec.kind)
+    for batch, vectors in _vectors(saved, items, on, "item", None):
+        yield batch[name].cpu().numpy().astype(np.int64), vectors
+
+
+def table_of_items(saved: SavedModel, place: Path | str) -> Dataset:
+    """The rows of a table of items; `ModelError` if the model has no two towers."""
+    check_towers(saved.model)
+    return Dataset(place, saved.schema, need_label=False)
+
+
+Index = Literal["flat", "hnsw"]
+_FACTORIES: dict[Index, str] = {"flat": "IDMap,Flat", "hnsw": "IDMap,HNSW32"}
+
+
+def check_index() -> None:
+    """`InputError`: Faiss is not installed."""
+    if find_spec("faiss") is None:
+        raise InputError(
+            "an index of items needs Faiss, which is not installed",
+            hint=f"Install it by {how_to_install('faiss')}, or leave --index out.",
+        )
+
+
+def write_towers(
+    folder: Path, saved: SavedModel, to: Form, items: Dataset, index: Index | None = None
+) -> None:
+    """Write the tower of users in a form, and the vectors of items, to a folder.
+
+    `items.parquet` has the column of ids, and `vector`, lists of float32 of one length. The ids
+    rise. Errors are those of `evaluate_retrieval`.
+
+    Args:
+        index: Also write `items.faiss`: Faiss's index of the vectors by inner product, exact
+            (`flat`) or approximate (`hnsw`), which finds the items' ids.
+    """
+    name = id_column(saved.schema, Tags.ITEM_ID, saved.spec.kind)
+    ids, vectors = _all_vectors(saved, items, torch.device("cpu"))
+    lists = pa.FixedSizeListArray.from_arrays(pa.array(vectors.reshape(-1)), vectors.shape[1])
+    table = pa.table({name: pa.array(ids.astype(np.int32)), "vector": lists})
+    pq.write_table(table, folder / "items.parquet")
+    if index is not None:
+        import faiss
+
+        found = faiss.index_factory(vectors.shape[1], _FACTORIES[index], faiss.METRIC_INNER_PRODUCT)
+        found.add_with_ids(vectors, ids)
+        faiss.write_index(found, str(folder / "items.faiss"))
+    write_query(folder, saved, to)
+
+
+def evaluate_retrieval(
+    scorer: Scorer, items: Dataset, k: int = 10, seen: Sequence[str] = ()
+) -> RankingReport:
+    """How good the k best of all items are for the users of rows with label 1.
+
+    Each such row is a user of its own, whose relevant item is the row's; one that is not in the
+    table of items counts as missed. All items are scored, a chunk at a time, and no worker holds
+    more than the items' vectors and one chunk's scores.
+
+    Args:
+        items: A row for each item.
+        seen: Columns of lists of items that the row's user is not shown.
+
+    Raises:
+        ModelError: As of `item_vectors`.
+        DataError: There is no item, or one has two rows; or the rows cannot be used.
+        InputError: A column of `seen` is no column of lists of items.
+    """
+    schema = scorer.dataset.schema
+    item = schema[id_column(schema, Tags.ITEM_ID, "ranked")]
+    lists = [
+        column.name
+        for column in schema.categorical
+        if column.holds_lists
+        and (column.domain == item.domain or column.cardinality == item.cardinality)
+    ]
+    if unknown := [name for name in seen if name not in lists]:
+        raise InputError(
+            f"not columns of lists of items: {', '.join(unknown)}",
+            hint=f"There are: {', '.join(lists) or 'none'}.",
+        )
+    find: FindModel
+    if isinstance(scorer, ScorerInProcess):
+        find = partial(_held, scorer.saved)
+    else:
+        find = partial(model_for_worker, scorer.model_dir, scorer.device)
+    states = dict(scorer.states(partial(_ranked, find, items, k, tuple(seen)), lambda _: None))
+    first, *others = (states[place] for place in sorted(states))
+    for state in others:
+        first = first.merge(state)
+    return first.compute()
+
+
+def _held(saved: SavedModel) -> tuple[SavedModel, torch.device]:
+    return saved, torch.device("cpu")
+
+
+def _ranked(
+    find: FindModel, items: Dataset, k: int, seen: Sequence[str], rows: RowsOfPiece, _: Scored
+) -> RankingMetrics:
+    saved, on = find()
+    name = id_column(saved.schema, Tags.ITEM_ID, saved.spec.kind)
+    ids, vectors = _all_vectors(saved, items, on)
+    of_items = torch.from_numpy(vectors).to(on)
+    metrics = RankingMetrics(k, shown=np.zeros(len(ids), np.bool_))
+    for batch, users in _vectors(saved, rows.dataset, on, "user", rows.batch_rows):
+        assert batch.label is not None
+        wanted = np.flatnonzero(batch.label.cpu().numpy() == 1)
+        top, hidden = TopItems(len(wanted), k), _seen(batch, seen, ids, wanted)
+        queries = torch.from_numpy(users[wanted]).to(on)
+        at_once = SCORES_AT_ONCE // max(1, len(wanted)) + 1
+        for start in range(0, len(ids), at_once):
+            chunk = slice(start, start + at_once)
+            scores = (queries @ of_items[chunk].t()).cpu().numpy()
+            top.update(scores, np.arange(len(ids))[chunk], hidden)
+        own = _places(batch[name].cpu().numpy(), ids)[wanted]
+        metrics.update(top.ranked, ItemLists(own, np.arange(len(own) + 1)))
+    return metrics
+
+
+def _all_vectors(
+    saved: SavedModel, items: Dataset, on: torch.device
+) -> tuple[Ints, NDArray[np.float32]]:
+    """The items of a table in the order of their ids; `DataError`: none, or one has two rows."""
+    found = list(item_vectors(saved, items, on))
+    if not found:
+        raise DataError("the table of items has no rows")
+    ids, vectors = map(np.concatenate, zip(*found, strict=True))
+    order = np.argsort(ids)
+    name = id_column(saved.schema, Tags.ITEM_ID, saved.spec.kind)
+    # Those below share ids, and would be one item.
+    order = order[np.searchsorted(ids[order], _first_item_id(saved, name)) :]
+    if not len(order):
+        raise DataError(
+            "the table of items has no item that training rows have",
+            hint="Prepare it with the run's own workflow: distrain prep ITEMS --workflow FOLDER.",
+        )
+    ids, vectors = ids[order], vectors[order]
+    twice = ids[1:][ids[1:] == ids[:-1]]
+    if len(twice):
+        raise DataError(
+            f"an item has several rows in the table of items: the id {twice[0]}",
+            hint="Keep one row of each item.",
+        )
+    return ids, vectors
+
+
+def _first_item_id(saved: SavedModel, name: str) -> int:
+    """The first id of an item that training rows have, as far as a vocabulary says so."""
+    vocabulary = Vocabularies.from_json(saved.about).files.get(name)
+    if vocabulary is None:
+        return 0
+    return vocabulary.read().first_value_id if vocabulary.is_unchanged else FIRST_VALUE_ID
+
+
+@torch.no_grad()
+def _vectors(
+    saved: SavedModel, rows: Dataset, on: torch.device, side: str, batch_rows: int | None
+) -> Iterator[tuple[Batch, NDArray[np.float32]]]:
+    saved.model.eval()
+    loader = scoring_loader(rows, batch_rows or ROWS_AT_ONCE[on.type], on, threads=2)
+    with loader.epoch(0) as batches:
+        for batch in batches:
+            vectors = tower_vectors(saved.model, batch.to(on))[side]
+            yield batch, vectors.float().cpu().numpy()
+
+
+def _places(some: NDArray[np.integer], ids: Ints) -> Ints:
+    """Where items stand in a table; behind its end if they do not."""
+    places = np.searchsorted(ids, some).clip(max=len(ids) - 1)
+    return np.where(ids[places] == some, places, len(ids))
+
+
+def _seen(batch: Batch, names: Sequence[str], ids: Ints, wanted: Ints) -> ItemLists | None:
+    """What stands in the lists of the wanted rows."""
+    if not names:
+        return None
+    columns = [batch.lists[name] for name in names]
+    rows = np.concatenate([column.row_of_values.cpu().numpy() for column in columns])
+    values = np.concatenate([column.values.cpu().numpy() for column in columns])
+    order = np.argsort(rows, kind="stable")
+    order = order[np.isin(rows[order], wanted)]
+    counts = np.bincount(rows, minlength=batch.num_rows)[wanted]
+    return ItemLists(_places(values, ids)[order], np.concatenate([[0], counts.cumsum()]))

@@ -1,0 +1,70 @@
+"""The columns of scores that a prediction writes, by the kinds of a model's targets."""
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import torch
+from torch import Tensor
+
+from distrain.models.heads.targets import Target
+
+_NAMES = {
+    "binary": ("logit", "probability"),
+    "regression": ("prediction",),
+    "multiclass": ("class", "probability"),
+}
+
+
+def score_names(targets: Sequence[Target]) -> tuple[str, ...]:
+    """The names of the columns; of several targets each ends in the target's name.
+
+    >>> score_names([Target("click")])
+    ('logit', 'probability')
+    >>> score_names([Target("click"), Target("price", kind="regression")])
+    ('logit_click', 'probability_click', 'prediction_price')
+    """
+    return tuple(name for target in targets for name in _names_of(target, targets))
+
+
+def side_by_side(scores: Sequence[Tensor]) -> Tensor:
+    """A batch's scores of all targets, float32: `[rows]` where that is one number a row."""
+    if len(scores) == 1:
+        return scores[0].float()
+    columns = [score.float() if score.dim() == 2 else score.float()[:, None] for score in scores]
+    return torch.cat(columns, dim=1)
+
+
+def score_columns(targets: Sequence[Target], scores: Tensor) -> dict[str, Any]:
+    """The columns of `side_by_side`.
+
+    Of a binary target logit and probability, of a regression the prediction, all float32. Of a
+    multiclass target the most probable class, int32, and a list of all classes' probabilities.
+    """
+    values = scores if scores.dim() == 2 else scores[:, None]
+    widths = [target.classes if target.kind == "multiclass" else 1 for target in targets]
+    bounds = pairwise(np.append(0, np.cumsum(widths)).tolist())
+    found: dict[str, Any] = {}
+    for target, (start, stop) in zip(targets, bounds, strict=True):
+        own = values[:, start:stop]
+        columns = _classes(own) if target.kind == "multiclass" else _numbers(target, own[:, 0])
+        found |= zip(_names_of(target, targets), columns, strict=True)
+    return found
+
+
+def _names_of(target: Target, targets: Sequence[Target]) -> list[str]:
+    return [name if len(targets) == 1 else f"{name}_{target.name}" for name in _NAMES[target.kind]]
+
+
+def _numbers(target: Target, scores: Tensor) -> list[Any]:
+    if target.kind == "regression":
+        return [scores.numpy()]
+    return [scores.numpy(), torch.sigmoid(scores).numpy()]
+
+
+def _classes(logits: Tensor) -> list[Any]:
+    shares = torch.softmax(logits, dim=1)
+    lists = pa.FixedSizeListArray.from_arrays(shares.flatten().numpy(), logits.shape[1])
+    return [logits.argmax(dim=1).int().numpy(), lists]

@@ -1,0 +1,152 @@
+"""What a task of a prediction does: score a file, or join scored pieces of one."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack
+from functools import lru_cache
+from pathlib import Path
+from threading import Lock
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import torch
+
+from distrain.loader.batch import Batch
+from distrain.loader.dataset import Dataset
+from distrain.loader.host_memory import in_turn
+from distrain.loader.loader import Loader
+from distrain.loader.partition.table import Table
+from distrain.models.saved import MODEL_FILE, WEIGHTS_FILE, SavedModel
+from distrain.predict.score_columns import score_columns, side_by_side
+from distrain.predict.side_columns import side_columns
+from distrain.storage.identity import file_identity
+from distrain.storage.inputs import open_input
+from distrain.storage.outputs import whole_file
+from distrain.storage.retrying import RETRY_S
+from distrain.storage.urls import is_remote
+from distrain.train.checkpoint.manifest import MANIFEST_FILE
+from distrain.train.saving.checkpoint_model import open_model
+
+_GPU_THREADS = 4
+"""What decodes for a GPU, which scores more rows a second than a thread or two decode."""
+
+
+def score_file(
+    model_dir: str,
+    source: str,
+    target: str,
+    keep: tuple[tuple[str, str], ...],
+    batch_rows: int,
+    device: str = "auto",
+    row_groups: Sequence[int] | None = None,
+) -> int:
+    """Write the columns to keep and the scores of each row, in order: see `score_columns`.
+
+    Probabilities near 1 round to the same number; logits order the rows as `evaluate` does. `keep`
+    has columns of the file, each after its name in the scores. Returns the number of rows.
+    """
+    saved, on = model_for_worker(model_dir, device)
+    dataset = Dataset(source, saved.schema, need_label=False)
+    if row_groups is not None:
+        groups = [group for group in dataset.table.row_groups if group.index in row_groups]
+        table = Table(groups, dataset.table.fingerprint)
+        dataset = Dataset.of(table, saved.schema, need_label=False)
+    targets = saved.model.task.targets
+    loader = scoring_loader(dataset, batch_rows, on, threads=1)
+    columns = [column for _, column in keep]
+    kept = side_columns([source], columns, batch_rows, row_groups=row_groups)
+    with whole_file(target, make_folder=False) as partial:
+        writer = None
+        try:
+            with loader.epoch(0) as batches:
+                for values in in_turn(_scores(saved, on, batches)):
+                    scores = score_columns(targets, values)
+                    beside = next(kept, None)
+                    held = {} if beside is None else {name: beside[c] for name, c in keep}
+                    rows = pa.table(held | scores)
+                    writer = writer or pq.ParquetWriter(partial, rows.schema, compression="lz4")
+                    writer.write_table(rows)
+        finally:
+            if writer is not None:
+                writer.close()
+    return len(dataset)
+
+
+def scoring_loader(dataset: Dataset, batch_rows: int, on: torch.device, threads: int) -> Loader:
+    """Batches in the order of the rows, on the device; `threads` decode for a CPU."""
+    return Loader(
+        dataset,
+        batch_size=batch_rows,
+        lanes=1,
+        shuffle="none",
+        decode_threads=_GPU_THREADS if on.type == "cuda" else threads,
+        device=on,
+    )
+
+
+def _scores(
+    saved: SavedModel, on: torch.device, batches: Iterable[Batch]
+) -> Iterator[torch.Tensor]:
+    for batch in batches:
+        with torch.no_grad():
+            scores = side_by_side(saved.model.scores(batch.to(on)))
+        yield scores
+
+
+def model_files(model_dir: str) -> list[str]:
+    """The files that differ where the model does: those of a saved model, or of a checkpoint."""
+    if not is_remote(model_dir):
+        parts = Path(model_dir).rglob("*")  # of an ensemble those of each member
+        if found := sorted(str(one) for one in parts if one.name in (WEIGHTS_FILE, MODEL_FILE)):
+            return found
+    return [f"{model_dir}/{MANIFEST_FILE}"]
+
+
+def _version(model_dir: str) -> tuple[str | None, ...] | None:
+    try:
+        return tuple(file_identity(file) for file in model_files(model_dir))
+    except OSError:
+        return None  # `open_model` raises
+
+
+def model_for_worker(model_dir: str, device: str) -> tuple[SavedModel, torch.device]:
+    """The model on the worker's GPU, where it has one and `device` is not `cpu`; cached."""
+    with _ONE_LOADS:  # the cache lets all threads that find nothing load the model
+        return _model(model_dir, _version(model_dir), device)
+
+
+_ONE_LOADS = Lock()
+
+
+@lru_cache(maxsize=1)
+def _model(
+    model_dir: str, version: tuple[str | None, ...] | None, device: str
+) -> tuple[SavedModel, torch.device]:
+    on = torch.device("cuda" if device != "cpu" and torch.cuda.is_available() else "cpu")
+    saved = open_model(model_dir)
+    saved.model.to(on).eval()
+    return saved, on
+
+
+def join_pieces(pieces: Sequence[str], target: str, keep: bool = False) -> int:
+    """Write the rows of some files, in order, into one; returns their number.
+
+    The files are removed afterwards, unless `keep` is set or they lie in a store.
+    """
+    local = not is_remote(target)
+    if local and Path(target).exists():  # whole, by a worker that was lost before that was known
+        return int(pq.read_metadata(target).num_rows)
+    rows = 0
+    with whole_file(target, make_folder=False) as partial, ExitStack() as opened:
+        writer = None
+        for piece in pieces:
+            with open_input(piece, retry_s=RETRY_S) as handle, pq.ParquetFile(handle) as file:
+                writer = writer or opened.enter_context(
+                    pq.ParquetWriter(partial, file.schema_arrow, compression="lz4")
+                )
+                for group in range(file.num_row_groups):
+                    writer.write_table(file.read_row_group(group))
+                rows += file.metadata.num_rows
+    if local and not keep:
+        for piece in pieces:
+            Path(piece).unlink(missing_ok=True)
+    return rows

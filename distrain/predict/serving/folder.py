@@ -1,0 +1,360 @@
+"""A model's export with the workflow of its data: a folder that scores raw rows, as checked."""
+
+from __future__ import annotations
+
+import datetime
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import torch
+
+from distrain.errors import DataError, DistrainError
+from distrain.models.export import INPUTS_FILE, Form, model_file, write_export
+from distrain.models.heads.targets import output_names
+from distrain.models.quantised import TableForm, round_tables
+from distrain.models.saved import SavedModel
+from distrain.predict.evaluation import evaluate_saved
+from distrain.predict.in_memory import scores_of_prepared
+from distrain.predict.logits import ScorerInProcess
+from distrain.predict.raw import labelled_rows, workflow_for
+from distrain.predict.score_columns import score_names
+from distrain.predict.serving import deltas, preprocess, raw_values, rows, score, steps
+from distrain.predict.serving.make_delta import DeltaSize, previous_export, write_delta
+from distrain.predict.serving.program import Program, program_of, write_vocabulary
+from distrain.predict.serving.raw_graph import RAW_GRAPH, RawInput, raw_inputs, write_raw_graph
+from distrain.prep.reading import RawSample, first_rows, saved_features
+from distrain.prep.transforming import RawTables
+from distrain.prep.workflow import FORM, Workflow
+from distrain.storage.outputs import check_free, scratch_folder
+from distrain.train.saving.checkpoint_model import open_model
+from distrain.version import __version__
+
+TOLERANCE = 1e-6
+MEASURED = ("auc", "log_loss", "normalised_entropy", "calibration")
+_MODULES = (score, preprocess, rows, raw_values, steps, deltas)
+_MISTAKE = (
+    "This is a mistake of distrain: please report it. Without --with-workflow the model is "
+    "exported for ids."
+)
+
+
+@dataclass(frozen=True)
+class ServedExport:
+    rows: int  # the golden rows
+    refused: int  # rows with odd values that neither the folder nor `predict` takes
+    largest_difference: float  # to the probabilities of `predict`
+    no_graph: Mapping[str, str]  # why columns have no form in a graph of raw columns, by name
+
+
+@dataclass(frozen=True)
+class Written:
+    served: ServedExport | None  # with the workflow
+    delta: DeltaSize | None  # since another export
+    # metrics of the exported tables, and under `fp32` of those that were trained
+    validation: Mapping[str, Any] | None
+
+
+def export_folder(
+    path: str | Path,
+    model_dir: str | Path,
+    saved: SavedModel,
+    to: Form,
+    *,
+    tables: TableForm = "fp32",
+    with_workflow: bool = False,
+    sample: str | None = None,
+    valid: Sequence[str] = (),
+    since: Path | None = None,
+    beside: Callable[[Path], None] | None = None,
+    replace: bool = False,
+) -> Written:
+    """Write a model to a folder that needs no distrain.
+
+    Args:
+        with_workflow: Whether the folder has the workflow of the model's data, too, and takes raw
+            rows.
+        sample: Such rows; `None` for the first file that the workflow was fitted on. The first of
+            them, and rows with odd values, are scored by the folder and by `predict`.
+        valid: Labelled rows, prepared or raw, whose metrics the manifest has.
+        since: The export before, whole or a delta: what changed is written.
+        tables, beside, replace: As of `write_export`.
+
+    Raises:
+        InputError: The workflow makes a column that cannot be made of one row alone; or the export
+            before is of another form.
+        DataError: Sample, validation rows, workflow or the export before cannot be read; or scores
+            differ, and nothing is written.
+        ModelError, OutputError: As of `write_export`.
+    """
+    facts: dict[str, Any] = {"model": model_file(to)}
+    rounded = saved
+    if valid or with_workflow:
+        rounded = open_model(model_dir)
+        rounded.model.eval()
+        round_tables(rounded.model, tables)
+    workflow = _ServedWorkflow(model_dir, rounded, sample) if with_workflow else None
+    if valid:
+        facts["validation"] = _measured(model_dir, saved, rounded, valid)
+    served: list[ServedExport] = []
+
+    def finish(folder: Path) -> None:
+        if beside is not None:
+            beside(folder)
+        if workflow is None:
+            write_manifest(folder, facts)
+        else:
+            served.append(workflow.add_to(folder, facts))
+
+    def write(place: str | Path, replace: bool = False) -> None:
+        write_export(place, saved, to, tables=tables, beside=finish, replace=replace)
+
+    delta = None
+    if since is None:
+        write(path, replace)
+    else:
+        check_free(path, replace)
+        parent = Path(path).absolute().parent
+        with previous_export(since) as before, scratch_folder(parent) as scratch:
+            after = Path(scratch) / "whole"
+            write(after)
+            delta = write_delta(path, since, before, after, replace=replace)
+    return Written(next(iter(served), None), delta, facts.get("validation"))
+
+
+def _measured(
+    model_dir: str | Path, saved: SavedModel, rounded: SavedModel, valid: Sequence[str]
+) -> dict[str, Any]:
+    with labelled_rows(model_dir, saved, valid) as (dataset, *_):
+        reports = [evaluate_saved(ScorerInProcess(one, dataset)) for one in (rounded, saved)]
+    own, fp32 = ({name: getattr(one, name) for name in MEASURED} for one in reports)
+    targets = {"targets": reports[0].targets} if reports[0].targets else {}
+    return {"rows": reports[0].rows, **own, **targets, "fp32": fp32}
+
+
+class _ServedWorkflow:
+    """The workflow of a model's data, as a program beside the exported model."""
+
+    def __init__(self, model_dir: str | Path, saved: SavedModel, sample: str | None):
+        self._saved, folder = saved, workflow_for(model_dir, saved)
+        workflow, features = Workflow.load(folder), saved_features(folder)
+        self._first = first_rows(sample, workflow, features, SAMPLE_ROWS)
+        self._program = program_of(workflow, features, saved, self._first.form)
+        self._tables = RawTables(folder, labeled=False)
+        self._tables.workflow = self._tables.workflow.with_record(**{FORM: self._first.form})
+
+    def add_to(self, folder: Path, facts: Mapping[str, Any]) -> ServedExport:
+        _write_program(folder, self._program)
+        manifest = _manifest(folder, self._saved, facts)
+        if manifest["model"].endswith(".onnx"):
+            manifest |= self._write_graph(folder, manifest)
+        write_manifest(folder, manifest)
+        golden, checked = self._checked(folder)
+        text = json.dumps(golden, ensure_ascii=False, separators=(",", ":"))
+        (folder / score.GOLDEN).write_text(text + "\n", encoding="utf-8")
+        write_manifest(folder, manifest | {"largest_difference": checked.largest_difference})
+        return checked
+
+    def _write_graph(self, folder: Path, manifest: Mapping[str, Any]) -> dict[str, Any]:
+        """What the manifest says of the graph of raw columns: its inputs, or why there is none."""
+        inputs, unserved = raw_inputs(self._program, manifest["targets"])
+        if unserved:
+            return {"no_raw_graph": unserved}
+        write_raw_graph(folder, manifest["model"], self._program, inputs, manifest["targets"])
+        return {"raw_graph": {"file": RAW_GRAPH, "inputs": [asdict(one) for one in inputs]}}
+
+    def _checked(self, folder: Path) -> tuple[dict[str, Any], ServedExport]:
+        """The golden rows with the scores of `predict`, which the folder's are compared with."""
+        scorer, sample = score.Scorer(folder), with_edges(self._first)
+        form, table = sample.form, sample.table
+        given = {name: values_of(table[name]) for name in table.column_names}
+        usable, refused = [], 0
+        for place in range(table.num_rows):
+            try:
+                scorer.preprocessor.inputs({n: [of[place]] for n, of in given.items()}, form)
+                usable.append(place)
+            except preprocess.BadValue as bad:
+                refused += 1
+                if place < self._first.table.num_rows:
+                    self._check_refused(table.slice(place, 1), bad)
+        if not usable:
+            raise DataError(
+                "no row of the sample can be scored",
+                hint="Give --sample raw rows as `distrain predict` takes them.",
+            )
+        kept = {name: [values[place] for place in usable] for name, values in given.items()}
+        wanted = self._predicted(table.take(pa.array(usable)))
+        every = [scorer.score(kept, form)]
+        if "raw_graph" in scorer.manifest:
+            every.append(_scores_of_graph(scorer, kept, form))
+        difference = max(score.largest_difference(found, wanted) for found in every)
+        for found in every:
+            if not score.largest_difference(found, wanted) <= TOLERANCE:
+                raise _differs(kept, found, wanted)
+        golden = {"form": form, "rows": score.encoded(kept), "scores": wanted}
+        no_graph = scorer.manifest.get("no_raw_graph", {})
+        return golden, ServedExport(len(usable), refused, difference, no_graph)
+
+    def _check_refused(self, table: pa.Table, bad: Exception) -> None:
+        """Refuse to write a folder that refuses a row which `predict` takes."""
+        try:
+            self._predicted(table)
+        except DistrainError:
+            return
+        raise DataError(
+            f"the export refuses a row of the sample that predict takes: {bad}; nothing was "
+            "written",
+            hint=_MISTAKE,
+        )
+
+    def _predicted(self, table: pa.Table) -> dict[str, list[Any]]:
+        made = self._tables.of_rows(table, "the sample")
+        found = pa.table(scores_of_prepared(self._saved, torch.device("cpu"), made))
+        return {name: found[name].to_pylist() for name in found.column_names}
+
+
+def _scores_of_graph(scorer: score.Scorer, rows: dict[str, list[Any]], form: str) -> dict[str, Any]:
+    import onnxruntime  # type: ignore[import-untyped, unused-ignore]
+
+    graph = scorer.manifest["raw_graph"]
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3  # inputs that may be left out are warned of
+    session = onnxruntime.InferenceSession(str(scorer.folder / graph["file"]), options)
+    read = scorer.preprocessor.read(rows, form)
+    given: dict[str, Any] = {}
+    for one in graph["inputs"]:
+        given |= RawInput(**one).fed(*read[one["column"]])
+    names = [one.name for one in session.get_outputs()]
+    return dict(zip(names, session.run(names, given), strict=True))
+
+
+def _write_program(folder: Path, program: Program) -> None:
+    vocabularies = folder / deltas.VOCABULARIES
+    vocabularies.mkdir()
+    for name, vocabulary in program.vocabularies.items():
+        write_vocabulary(vocabularies, name, vocabulary)
+        if name in program.numbers:
+            np.save(vocabularies / f"{name}.numbers.npy", program.numbers[name])
+    text = json.dumps(program.document, indent=1, ensure_ascii=False)
+    (folder / score.PROGRAM).write_text(text + "\n", encoding="utf-8")
+    room = score.__name__.rpartition(".")[0]
+    for module in _MODULES:
+        file = Path(str(module.__file__))
+        text = file.read_text(encoding="utf-8").replace(f"from {room}.", "from ")
+        (folder / file.name).write_text(text, encoding="utf-8")
+
+
+def _manifest(folder: Path, saved: SavedModel, facts: Mapping[str, Any]) -> dict[str, Any]:
+    targets = saved.model.task.targets
+    names = iter(score_names(targets))
+    described = json.loads((folder / INPUTS_FILE).read_text())
+    return {
+        **facts,
+        "inputs": [one["name"] for one in described["inputs"]],
+        "targets": [
+            {
+                "name": target.name,
+                "kind": target.kind,
+                "classes": target.classes,
+                "output": output,
+                "columns": [next(names) for _ in range(1 if target.kind == "regression" else 2)],
+            }
+            for target, output in zip(targets, output_names(targets), strict=True)
+        ],
+        "tolerance": TOLERANCE,
+    }
+
+
+def write_manifest(folder: Path, facts: Mapping[str, Any]) -> None:
+    """Write `manifest.json` anew: the facts, and the hashes of all other files."""
+    (folder / deltas.MANIFEST).unlink(missing_ok=True)
+    made = {"format": deltas.FORMAT, "distrain": __version__, "files": deltas.hashes_of(folder)}
+    text = json.dumps(deltas.signed({**made, **facts}), indent=1, ensure_ascii=False)
+    (folder / deltas.MANIFEST).write_text(text + "\n", encoding="utf-8")
+
+
+def _differs(
+    rows: Mapping[str, list[Any]], found: Mapping[str, Any], wanted: Mapping[str, Any]
+) -> DataError:
+    apart = score.differences(found, wanted)
+    name = max(apart, key=lambda one: float(np.nan_to_num(apart[one], nan=np.inf).max()))
+    row = int(np.argmax(np.nan_to_num(apart[name], nan=np.inf)))
+    shown = {column: repr(values[row])[:60] for column, values in list(rows.items())[:20]}
+    return DataError(
+        f"the export scores otherwise than predict: {name} differs by {apart[name][row]:.2g}, and "
+        f"{TOLERANCE:g} is allowed; nothing was written",
+        where={"row of the sample": row, **shown},
+        hint=_MISTAKE,
+    )
+
+
+SAMPLE_ROWS = 200
+_ODD_TEXTS = ("", "never seen 🧿", "e\u0301\u202e", " ", "0", "true", "Ж" * 300)
+_TEXT_NUMBERS = ("1e3", "-0.25", " 5 ", "1e39", "-7")
+
+
+def with_edges(sample: RawSample) -> RawSample:
+    """The rows, and after them variants with one odd value each, and rows without any value."""
+    table = sample.table
+    odd = {name: _odd_values(table.schema.field(name).type, sample) for name in table.column_names}
+    every = pa.table({n: pa.nulls(1, table.schema.field(n).type) for n in table.column_names})
+    pieces = [table, every]
+    for name, values in odd.items():
+        places = pa.array(np.arange(len(values)) % table.num_rows)
+        rows = table.take(places)
+        column = pa.array(values, table.schema.field(name).type)
+        pieces.append(rows.set_column(rows.column_names.index(name), name, column))
+    return RawSample(pa.concat_tables(pieces).combine_chunks(), sample.form)
+
+
+def _odd_values(dtype: pa.DataType, sample: RawSample) -> list[Any]:
+    types = pa.types
+    if types.is_list(dtype) or types.is_large_list(dtype):
+        items = _odd_values(dtype.value_type, sample)
+        return [None, [], *([one] for one in items), items * 2]
+    if types.is_boolean(dtype):
+        return [None, True, False]
+    if types.is_integer(dtype):
+        bounds = np.iinfo(dtype.to_pandas_dtype())
+        return [None, 0, 1, int(bounds.min), int(bounds.max)]
+    if types.is_floating(dtype):
+        return [None, float("nan"), 0.0, -0.5, 1e30, -1e30, float("inf")]
+    if types.is_decimal(dtype):
+        whole = dtype.precision - dtype.scale
+        largest = Decimal(10) ** whole - 1
+        return [None, Decimal(0), largest, -largest] if whole > 0 else [None, Decimal(0)]
+    if types.is_timestamp(dtype):
+        zone = datetime.UTC if dtype.tz else None
+        years = (1970, 1969, 2263 if dtype.unit != "ns" else 2200)
+        return [None, *(datetime.datetime(year, 12, 31, 23, 59, 59, tzinfo=zone) for year in years)]
+    if types.is_date(dtype):
+        return [None, datetime.date(1, 1, 1), datetime.date(9999, 12, 31)]
+    if types.is_string(dtype) or types.is_large_string(dtype):
+        return [None, *_ODD_TEXTS, *(_TEXT_NUMBERS if sample.form == "csv" else ())]
+    return [None]
+
+
+def values_of(values: pa.Array | pa.ChunkedArray) -> list[Any]:
+    """The values as rows have them without Arrow, each as exact as in the column."""
+    types = pa.types
+    if isinstance(values, pa.ChunkedArray):
+        values = values.combine_chunks()
+    if types.is_dictionary(values.type):
+        values = values.dictionary_decode()
+    dtype = values.type
+    if types.is_list(dtype) or types.is_large_list(dtype) or types.is_fixed_size_list(dtype):
+        return [None if one.values is None else values_of(one.values) for one in values]
+    if types.is_float32(dtype) or types.is_float16(dtype):
+        return [None if one is None else np.float32(one) for one in values.to_pylist()]
+    if types.is_timestamp(dtype) and dtype.tz is None:
+        known = values.to_numpy(zero_copy_only=False)
+        return [None if np.isnat(one) else one for one in known]
+    if types.is_timestamp(dtype):
+        values = values.cast(pa.timestamp("us", dtype.tz), safe=False)
+    found: list[Any] = values.to_pylist()
+    return found

@@ -1,0 +1,267 @@
+"""Steps that values of a column go through, as nodes of an ONNX graph: `steps` traced."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from itertools import count
+from typing import Any
+
+import numpy as np
+from numpy.lib.mixins import NDArrayOperatorsMixin
+
+from distrain.predict.serving import steps
+from distrain.predict.serving.program import Program
+from distrain.predict.serving.raw_values import END_OF_TIMES, FIRST_TIME, refuse
+from distrain.predict.serving.steps import FIRST_OOV_ID, NULL_ID
+from distrain.prep.vocabulary import Vocabulary
+
+DTYPES = {
+    "text": np.dtype(object),
+    "integer": np.dtype(np.int64),
+    "time": np.dtype(np.int64),
+    "ids": np.dtype(np.int64),
+    "number": np.dtype(np.float64),
+    "float32": np.dtype(np.float32),
+    "uint64": np.dtype(np.uint64),
+    "truth": np.dtype(bool),
+}
+EMPTY = {"text": "", "integer": 0, "time": 0}
+"""What stands in the place of a missing value."""
+
+_KINDS = {DTYPES[kind]: kind for kind in ("integer", "number", "float32", "uint64")}
+_where: Callable[..., Tensor] = np.where  # type: ignore[assignment]
+
+_OPERATORS = {
+    "add": "Add", "subtract": "Sub", "multiply": "Mul", "divide": "Div", "remainder": "Mod",
+    "minimum": "Min", "maximum": "Max", "absolute": "Abs", "sign": "Sign", "floor": "Floor",
+    "log": "Log", "bitwise_xor": "BitwiseXor", "right_shift": "BitShift",
+}  # fmt: skip
+_TESTS = {
+    "less": "Less", "less_equal": "LessOrEqual", "greater": "Greater", "equal": "Equal",
+    "greater_equal": "GreaterOrEqual", "isnan": "IsNaN", "isinf": "IsInf",
+}  # fmt: skip
+"""By NumPy's names."""
+
+
+class Nodes:
+    """Nodes of a graph, and the constants that they take.
+
+    Attributes:
+        refused: Tensors that say of each row, or of all rows, that a value cannot be used.
+    """
+
+    def __init__(self, program: Program):
+        self.all: list[Any] = []
+        self.constants: list[Any] = []
+        self.refused: list[str] = []
+        self.program = program
+        self._numbers = count()
+        self._known: dict[Any, str] = {}
+
+    def add(self, op: str, *inputs: str, out: str | None = None, **attributes: Any) -> str:
+        """Add a node; the name of what it gives."""
+        from onnx import helper
+
+        name = out or f"raw/{op}_{next(self._numbers)}"
+        domain = "ai.onnx.ml" if op == "LabelEncoder" else ""
+        self.all.append(helper.make_node(op, inputs, [name], domain=domain, **attributes))
+        return name
+
+    def cast(self, name: str, dtype: Any) -> str:
+        from onnx import helper
+
+        return self.add("Cast", name, to=helper.np_dtype_to_tensor_dtype(np.dtype(dtype)))
+
+    def constant(self, value: Any, dtype: Any) -> str:
+        array = np.asarray(value, dtype)
+        value = array.tolist() if array.dtype == object else array.tobytes()
+        key = (array.dtype.str, array.shape, value)
+        if key not in self._known:
+            self._known[key] = f"raw/constant_{next(self._numbers)}"
+            self.constants.append(tensor(array, self._known[key]))
+        return self._known[key]
+
+    def refuse(self, bad: str, lists: bool) -> None:
+        """Give the rows with such values no scores; of values in lists, no row at all."""
+        if lists:
+            total = self.add("ReduceSum", self.cast(bad, np.int64), keepdims=0)
+            some = self.add("Greater", total, self.constant(0, np.int64))
+            bad = self.add("Reshape", some, self.constant([1, 1], np.int64))
+        self.refused.append(bad)
+
+
+@dataclass(frozen=True, eq=False)
+class Tensor(NDArrayOperatorsMixin):
+    """A tensor of a graph, of any shape: NumPy's functions add nodes.
+
+    Attributes:
+        kind: One of `DTYPES`, or "presence"; times are microseconds since 1970.
+        missing: The tensor that says which values are missing; `None` for none, and of numbers
+            that are read, where these are NaN.
+        lists: Whether the values are those of lists.
+    """
+
+    graph: Nodes
+    name: str
+    kind: str
+    missing: str | None = None
+    lists: bool = False
+
+    def __array_ufunc__(self, function: Any, _method: str, *inputs: Any) -> Any:
+        if function is np.floor_divide:
+            whole, by = inputs
+            return (whole - whole % by) / by  # ONNX divides towards 0
+        if function is np.copysign:
+            return inputs[0] * np.sign(inputs[1])
+        if function is np.log1p:
+            # It is x * log(u) / (u - 1) for the rounded u = 1 + x (Goldberg 1991, theorem 4).
+            above = self + 1
+            rest = above - 1
+            return _where(rest == 0, self, self * np.log(above) / rest)
+        names = [self._name_of(one) for one in inputs]
+        if (test := _TESTS.get(function.__name__)) is not None:
+            return self.made(test, *names, kind="truth")
+        more = {"direction": "RIGHT"} if function is np.right_shift else {}
+        return self.made(_OPERATORS[function.__name__], *names, **more)
+
+    def __array_function__(self, function: Any, _types: Any, args: Any, _kwargs: Any) -> Any:
+        if function is np.where:
+            chosen, *pair = args
+            typed = next(one for one in pair if isinstance(one, Tensor))
+            return typed.made("Where", chosen.name, *map(typed._name_of, pair))
+        assert function is np.searchsorted  # to the right
+        last = self.graph.constant([-1], np.int64)
+        reached = (self.made("Unsqueeze", self.name, last) >= args[0]).astype(np.int64)
+        return reached.made("ReduceSum", reached.name, last, keepdims=0)
+
+    def astype(self, dtype: Any) -> Tensor:
+        return self.called(self.graph.cast(self.name, dtype), _KINDS[np.dtype(dtype)])
+
+    def any(self) -> bool:
+        """False: rows are refused when the graph runs, and not while it is made."""
+        self.graph.refuse(self.name, self.lists)
+        return False
+
+    def made(self, op: str, *names: str, kind: str | None = None, **attributes: Any) -> Tensor:
+        """What a node gives, of which the same values are missing."""
+        return self.called(self.graph.add(op, *names, **attributes), kind)
+
+    def called(self, name: str, kind: str | None = None) -> Tensor:
+        return replace(self, name=name, kind=kind or self.kind)
+
+    def filled(self, value: Any) -> Tensor:
+        if self.missing is None:
+            return self
+        gap = Tensor(self.graph, self.missing, "truth")
+        return replace(_where(gap, value, self), missing=None)
+
+    def read_as(self, kind: str) -> Tensor:
+        """A whole number as a number, and of any value whether it is there."""
+        if kind == "presence" and self.kind == "number":
+            return replace(self, missing=np.isnan(self).name, kind=kind)
+        if kind == "presence" and self.kind != kind:  # what is left out is one value for all
+            shape = self.graph.add("Shape", self.name)
+            missing = self.graph.add("Expand", str(self.missing), shape)
+            return replace(self, missing=missing, kind=kind)
+        if kind == "number":
+            number = self if self.kind == kind else self.astype(np.float64)
+            return number.filled(np.nan)
+        return self
+
+    def _name_of(self, value: Any) -> str:
+        if isinstance(value, Tensor):
+            return value.name
+        return self.graph.constant(value, DTYPES[self.kind])
+
+
+Step = Mapping[str, Any]
+
+
+def _traced(x: Tensor, step: Step) -> Tensor:
+    found: Tensor = steps.STEPS[step["kind"]](x, step, {})
+    return found
+
+
+def _fill_missing(x: Tensor, step: Step) -> Tensor:
+    return _traced(x, step) if x.kind == "number" else x.filled(step["value"])
+
+
+def _missing_flag(x: Tensor, _: Step) -> Tensor:
+    assert x.missing is not None  # as `read_as` gives it
+    return Tensor(x.graph, x.missing, "truth").astype(np.float64)
+
+
+def _bucketize(x: Tensor, step: Step) -> Tensor:
+    found: Tensor = steps.buckets_of(x, step).astype(np.int64)
+    return replace(found, missing=np.isnan(x).name)
+
+
+def _hash_bucket(x: Tensor, step: Step) -> Tensor:
+    found: Tensor = steps.bucket_of(x, step["num_buckets"])
+    return found
+
+
+def _categorify(x: Tensor, step: Step) -> Tensor:
+    vocabulary = x.graph.program.vocabularies[step["vocabulary"]]
+    ids = x.made("LabelEncoder", x.name, kind="ids", **_table(vocabulary, x.kind))
+    if vocabulary.num_oov > 1:
+        spread = steps.bucket_of(x, vocabulary.num_oov) + FIRST_OOV_ID
+        ids = _where(ids == FIRST_OOV_ID, spread.called(spread.name, "ids"), ids)
+    return ids.filled(NULL_ID)
+
+
+def _encode(x: Tensor, step: Step) -> Tensor:
+    numbers = x.graph.constant(x.graph.program.numbers[step["vocabulary"]], np.float64)
+    ids = _categorify(x, step)
+    return ids.made("Gather", numbers, ids.name, kind="number")
+
+
+def _calendar(x: Tensor, step: Step) -> Tensor:
+    clock = x.filled(0)
+    for bad in (clock < FIRST_TIME, clock >= END_OF_TIMES):
+        refuse(bad, "not a time of the years 1 to 9999")
+    found: Tensor
+    if step["part"] == "seconds":
+        found = clock.astype(np.float64) / 1e6
+    else:
+        found = steps.calendar_part(clock, step["part"]).astype(np.int64)
+    found = replace(found, missing=x.missing)
+    return found if step["whole"] else found.read_as("number")
+
+
+STEPS: dict[str, Callable[[Tensor, Step], Tensor]] = {
+    "FillMissing": _fill_missing,
+    "Clip": _traced,
+    "LogOp": _traced,
+    "Normalize": _traced,
+    "Categorify": _categorify,
+    "MissingFlag": _missing_flag,
+    "Bucketize": _bucketize,
+    "QuantileBuckets": _bucketize,
+    "HashBucket": _hash_bucket,
+    "CountEncode": _encode,
+    "TargetEncode": _encode,
+    "calendar": _calendar,
+    "limits": _traced,
+}
+
+
+def _table(vocabulary: Vocabulary, kind: str) -> dict[str, Any]:
+    """A vocabulary as the attributes of a LabelEncoder; other values get the first unknown id."""
+    keys = vocabulary.values.to_pylist()
+    ids = [*range(vocabulary.first_value_id, vocabulary.first_value_id + len(keys))]
+    if not keys:  # an encoder needs one
+        keys, ids = [EMPTY[kind]], [FIRST_OOV_ID]
+    return {
+        "keys_tensor": tensor(np.array(keys, DTYPES[kind]), "keys"),
+        "values_tensor": tensor(np.array(ids, np.int64), "values"),
+        "default_tensor": tensor(np.array([FIRST_OOV_ID], np.int64), "default"),
+    }
+
+
+def tensor(array: Any, name: str) -> Any:
+    """An array as a tensor of a graph."""
+    from onnx import numpy_helper
+
+    return numpy_helper.from_array(array, name)

@@ -1,0 +1,407 @@
+"""Raw rows to a model's inputs, with NumPy alone.
+
+`distrain export --with-workflow` writes a copy of this file beside a `program.json`, which says for
+each column how values are read and which steps they go through. Steps are those of the workflow
+that the model was trained with, by the names of distrain's operators.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from itertools import chain
+from operator import itemgetter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from distrain.predict.serving.raw_values import (
+    READERS,
+    Array,
+    UnusableValue,
+    each,
+    refuse,
+    to_numbers,
+)
+from distrain.predict.serving.rows import BadValue as BadValue, columns_of, is_single, listed
+from distrain.predict.serving.steps import STEPS, Vocabulary
+
+FORMS = ("table", "csv", "json")
+"""What rows are: values with types, fields of a text file, or values of JSON lines."""
+
+BETWEEN_TEXTS = "\x1f"
+"""Stands between the texts of a cross."""
+
+MOST_KEPT = 1 << 16
+"""Values of a column whose ids or numbers are kept in memory, of these types."""
+
+_FEW_ROWS = 64
+"""Of more rows numbers are computed in less time than they are looked up."""
+
+_KEPT_TYPES = frozenset([str, int, type(None)])
+_TEXTS = frozenset([str, type(None)])
+_PLAIN_NUMBERS = frozenset([float, int, type(None)])
+
+
+class Preprocessor:
+    """The inputs of a model from raw rows, as a program says.
+
+    Args:
+        program: The content of `program.json`.
+        folder: Where its vocabularies lie.
+    """
+
+    def __init__(self, program: Mapping[str, Any], folder: Path):
+        known = {
+            name: Vocabulary(folder, name, **of) for name, of in program["vocabularies"].items()
+        }
+        self._form = program["form"]
+        self._columns = {c["name"]: _Column(c, program["text"], known) for c in program["columns"]}
+        self._categorical = [self._columns[name] for name in program["categorical"]]
+        self._whole = [n for n, column in enumerate(self._categorical) if not column.holds_text]
+        self._ids_met = _getters(self._categorical)
+        self._numbers = [self._columns[name] for name in program["continuous"]]
+        self._matrices = _matrices(self._numbers)
+        self._lists = [(self._columns[name], event) for name, event in program["lists"]]
+        flat = [*self._categorical, *self._numbers]
+        self._all_met = _getters(flat)
+        # The getter of one column makes no tuples; rows do not hold crosses.
+        can_be_few = flat[1:] and not (self._lists or program.get("crosses"))
+        self._row_of = itemgetter(*(column.source for column in flat)) if can_be_few else None
+        self._crosses = {
+            cross: [_Column(_text_of(source), program["text"], known) for source in sources]
+            for cross, sources in program.get("crosses", {}).items()
+        }
+        parts = (part.source for of_cross in self._crosses.values() for part in of_cross)
+        given = (column.source for column in self._columns.values())
+        sources = dict.fromkeys([*(one for one in given if one not in self._crosses), *parts])
+        self.sources = tuple(sources)
+
+    def inputs(self, rows: Any, form: str | None = None) -> dict[str, Array]:
+        """The model's inputs by name.
+
+        Args:
+            rows: A list of dictionaries, or columns by name: a dictionary of lists or arrays, a
+                data frame of pandas or polars, a table of Arrow. `None` and NaN stand for missing
+                values.
+            form: One of `FORMS`; `None` for that of the rows that the export was checked with.
+
+        Raises:
+            BadValue: A column is missing, or a value cannot be used.
+        """
+        form = self._known_form(form)
+        if isinstance(rows, list) and 0 < len(rows) <= _FEW_ROWS and (few := self._few(rows, form)):
+            return few
+        given = self._given(rows, form)
+        num_rows = len(next(iter(given.values()), ()))
+        numbers = np.empty((num_rows, len(self._numbers)), np.float32)
+        for matrix in self._matrices:
+            numbers[:, matrix.places] = matrix.made(given, form)
+        if self._row_of is not None and num_rows <= _FEW_ROWS:
+            for column, made in zip(self._numbers, numbers.T, strict=True):
+                column.keep(given[column.source], made, form)
+        found: dict[str, Array] = {
+            "categorical": self._ids(given, form, num_rows),
+            "continuous": numbers,
+        }
+        events: dict[str, tuple[str, list[int]]] = {}
+        for column, event in self._lists:
+            name = column.name
+            values, lengths = column.ids(given[column.source], form)
+            assert lengths is not None
+            other, first = events.setdefault(event, (name, lengths))
+            if first != lengths:
+                row = next(n for n, (a, b) in enumerate(zip(first, lengths, strict=True)) if a != b)
+                raise BadValue(name, row, f"its list is not as long as that of {other!r}")
+            found[f"{name}.values"] = np.asarray(values, column.dtype)
+            found[f"{name}.lengths"] = np.array(lengths, np.int64)
+        return found
+
+    def _few(self, rows: list[Mapping[str, Any]], form: str) -> dict[str, Array] | None:
+        """The inputs of a few rows, taken by rows; `None` unless all values were met before."""
+        if self._row_of is None:
+            return None
+        try:
+            raw = [*map(self._row_of, rows)]
+            if not _are_kept(chain.from_iterable(raw)):
+                return None
+            found = _met(self._all_met[form], [*zip(*raw, strict=True)], np.float64)
+        except (IndexError, KeyError, TypeError, ValueError):
+            return None
+        num_ids = len(self._categorical)
+        return {
+            "categorical": found[:, :num_ids].astype(np.int64, "C"),
+            "continuous": found[:, num_ids:].astype(np.float32, "C"),
+        }
+
+    def _ids(self, given: Mapping[str, Any], form: str, num_rows: int) -> Array:
+        raw = [given[column.source] for column in self._categorical]
+        if not raw or not num_rows:
+            return np.zeros((num_rows, len(raw)), np.int64)
+        whole = chain.from_iterable([raw[place] for place in self._whole])
+        with suppress(TypeError):  # a value that no dictionary takes
+            if _are_kept(whole):
+                with suppress(KeyError):
+                    return _met(self._ids_met[form], raw, np.int64)
+                for column, values in zip(self._categorical, raw, strict=True):
+                    column.meet(values, form)
+                with suppress(KeyError):  # of values that cannot be used, or are of other types
+                    return _met(self._ids_met[form], raw, np.int64)
+        pairs = zip(self._categorical, raw, strict=True)
+        return np.array(
+            [column.ids(values, form)[0] for column, values in pairs], np.int64
+        ).T.copy()
+
+    def read(self, rows: Any, form: str | None = None) -> dict[str, tuple[Any, Any]]:
+        """Each column's values before its steps, and the lengths of its lists or `None`.
+
+        Texts and whole numbers are lists with `None` for what is missing, numbers arrays with NaN,
+        times arrays, of those with a zone in UTC.
+        """
+        form = self._known_form(form)
+        given = self._given(rows, form)
+        return {name: c.read(given[c.source], form) for name, c in self._columns.items()}
+
+    def _given(self, rows: Any, form: str) -> dict[str, Any]:
+        """The columns of rows, and the crosses of some by their names in the program."""
+        given = columns_of(rows, self.sources)
+        for name, parts in self._crosses.items():
+            given[name] = crossed([part.read(given[part.source], form)[0] for part in parts])
+        return given
+
+    def _known_form(self, form: str | None) -> str:
+        form = form or self._form
+        if form not in FORMS:
+            raise ValueError(f"form is {form!r}, not one of {', '.join(FORMS)}")
+        return form
+
+
+def _text_of(source: str) -> dict[str, Any]:
+    """A column of texts of values of any type, as a cross takes them."""
+    takes = ["text", "integer", "number", "bool", "decimal", "time"]
+    as_text = {"to": "text", "takes": takes, "lists": False, "separator": None}
+    as_text["is_canonical"] = True
+    return {"name": source, "source": source, "steps": [], "slices": [], **as_text}
+
+
+def crossed(columns: Sequence[Sequence[str | None]]) -> list[str | None]:
+    """The texts of several columns as one; missing where all of them are."""
+    return [
+        None if row.count(None) == len(row) else BETWEEN_TEXTS.join(map(_in_cross, row))
+        for row in zip(*columns, strict=True)
+    ]
+
+
+def _in_cross(text: str | None) -> str:
+    if text is None:
+        return "\\0"
+    return text.replace("\\", "\\\\").replace(BETWEEN_TEXTS, "\\u")
+
+
+def _getters(columns: Sequence[_Column]) -> dict[str, list[Any]]:
+    return {form: [column.met[form].__getitem__ for column in columns] for form in FORMS}
+
+
+class _Column:
+    def __init__(
+        self, spec: Mapping[str, Any], text: Mapping[str, Any], known: Mapping[str, Vocabulary]
+    ):
+        self.name, self.source, self.steps = spec["name"], spec["source"], spec["steps"]
+        self.told = self.name if BETWEEN_TEXTS in self.source else self.source
+        self.has_ids = any(step["kind"] == "Categorify" for step in self.steps)
+        self.dtype = np.int64 if self.has_ids else np.float32
+        self.takes = frozenset(spec["takes"])
+        self._spec, self._known = spec, known
+        self.holds_text = spec["to"] == "text"
+        self._nulls = frozenset(text["null_values"])
+        self._text = text
+        self.met: dict[str, dict[Any, Any]] = {form: {} for form in FORMS}
+
+    @property
+    def is_plain_number(self) -> bool:
+        spec = self._spec
+        return spec["to"] == "number" and not (spec["lists"] or spec["is_whole"])
+
+    def ids(self, values: Any, form: str) -> tuple[Any, list[int] | None]:
+        """`made` of `read`; the ids of values that were met before are kept in memory."""
+        values, lengths = self._flat(values, form)
+        if self.has_ids and self.meet(values, form):
+            with suppress(KeyError):
+                ids = map(self.met[form].__getitem__, values)
+                return np.fromiter(ids, np.int64, len(values)), lengths
+        return self.made(self._read_items(values, lengths, form), lengths)
+
+    def meet(self, values: Any, form: str) -> bool:
+        """Keep the ids of values; false if there are too many, or of other types: True equals 1."""
+        if not set(map(type, values)) <= (_TEXTS if self.holds_text else _KEPT_TYPES):
+            return False
+        distinct = {*values}
+        if len(distinct) > MOST_KEPT:
+            return False
+        # Not a difference of sets, which goes through all that is kept.
+        if new := [value for value in distinct if value not in self.met[form]]:
+            met = self.known(form, len(new))
+            new = new if met else list(distinct)
+            with suppress(BadValue):  # which is told with its row
+                ids = self.made(self._read_items(new, None, form), None)[0]
+                met.update(zip(new, ids.tolist(), strict=True))
+        return True
+
+    def keep(self, values: Sequence[Any], made: Array, form: str) -> None:
+        """Keep what these values became, if all are of types that are kept."""
+        if _are_kept(values):
+            self.known(form, len(values)).update(zip(values, made.tolist(), strict=True))
+
+    def known(self, form: str, more: int) -> dict[Any, Any]:
+        """What values become that were met before; emptied if there is no room for more."""
+        if len(self.met[form]) + more > MOST_KEPT:
+            self.met[form].clear()
+        return self.met[form]
+
+    def read(self, values: Any, form: str) -> tuple[Any, list[int] | None]:
+        values, lengths = self._flat(values, form)
+        return self._read_items(values, lengths, form), lengths
+
+    def made(self, values: Any, lengths: list[int] | None) -> tuple[Array, Any]:
+        """The values after all steps: int64 ids or float32 numbers; and the lists' lengths."""
+        with self._rows_of(lengths):
+            for step in self.steps:
+                values = STEPS[step["kind"]](values, step, self._known)
+            if isinstance(values, np.ndarray) and values.dtype == np.int64:
+                return values, lengths
+            if isinstance(values, list):  # whole numbers without a step
+                values = to_numbers(values, frozenset(["integer"]), {}, {})
+            return _as_float32(values), lengths
+
+    def _read_items(self, items: Any, lengths: list[int] | None, form: str) -> Any:
+        if not self._spec["lists"]:
+            items = self._without_nulls(items, form)
+        with self._rows_of(lengths):
+            return READERS[self._spec["to"]](items, self.takes, self._text, self._spec)
+
+    def _flat(self, values: Any, form: str) -> tuple[Any, list[int] | None]:
+        """The items of lists, and the lists' lengths."""
+        if not self._spec["lists"]:
+            return values, None
+        with self._rows_of(None):
+            values = each(self._list_of, self._without_nulls(values, form))
+        for start, end in self._spec["slices"]:
+            values = [one and one[start:end] for one in values]
+        lengths = [0 if one is None else len(one) for one in values]
+        return [item for one in values if one is not None for item in one], lengths
+
+    def _without_nulls(self, values: Any, form: str) -> Any:
+        if form != "csv":
+            return values
+        nulls = self._nulls
+        return [None if value.__class__ is str and value in nulls else value for value in values]
+
+    def _list_of(self, value: Any) -> Any:
+        separator = self._spec["separator"]
+        if isinstance(value, list):
+            return value
+        if separator is not None and isinstance(value, str):
+            return value.split(separator)
+        if is_single(value):
+            raise ValueError(f"{value!r} is no list")
+        return list(listed(self.source, value))
+
+    @contextmanager
+    def _rows_of(self, lengths: list[int] | None) -> Iterator[None]:
+        """Tell a value that cannot be used with its row, also where it is an item of a list."""
+        try:
+            yield
+        except UnusableValue as bad:
+            row = bad.place
+            if lengths is not None:
+                row = int(np.searchsorted(np.cumsum(lengths), row, side="right"))
+            raise BadValue(self.told, row, bad.problem) from None
+
+
+def _as_float32(values: Array) -> Array:
+    with np.errstate(over="ignore"):
+        numbers = values.astype(np.float32)
+    is_finite = np.isfinite(numbers)
+    if not is_finite.all():
+        refuse(~is_finite, "missing, or not finite as float32")
+    return numbers
+
+
+class _Matrix:
+    """Columns of numbers whose steps are of the same kinds, which are taken at once.
+
+    Attributes:
+        places: The columns' places among the model's continuous ones.
+    """
+
+    def __init__(self, columns: Mapping[int, _Column]):
+        first, last = min(columns), max(columns)
+        is_run = len(columns) == last - first + 1
+        self.places: Any = slice(first, last + 1) if is_run else list(columns)
+        self._columns = list(columns.values())
+        self._steps = []
+        if self._columns[0].is_plain_number:
+            steps = zip(*(column.steps for column in self._columns), strict=True)
+            self._steps = [_side_by_side(of_columns) for of_columns in steps]
+
+    def made(self, given: Mapping[str, Any], form: str) -> Array:
+        """The columns after all steps, `[rows, columns]`, float32."""
+        columns = self._columns
+        if not columns[0].is_plain_number:
+            column: Array = columns[0].ids(given[columns[0].source], form)[0]
+            return column[:, None]
+        raw = [given[column.source] for column in columns]
+        x = self._read(raw, form)
+        try:
+            for step in self._steps:
+                x = STEPS[step["kind"]](x, step, {})
+            x = _as_float32(x)
+        except UnusableValue as bad:
+            place, row = divmod(bad.place, x.shape[1])
+            raise BadValue(columns[place].told, row, bad.problem) from None
+        return x.T
+
+    def _read(self, raw: Sequence[Any], form: str) -> Array:
+        if (
+            {"integer", "number"} <= self._columns[0].takes
+            and set(map(type, raw)) <= {list, tuple}
+            and set(map(type, chain.from_iterable(raw))) <= _PLAIN_NUMBERS
+        ):
+            with suppress(OverflowError):  # which is told with its row
+                return np.array(raw, np.float64)
+        pairs = zip(self._columns, raw, strict=True)
+        return np.stack([column.read(values, form)[0] for column, values in pairs])
+
+
+def _are_kept(values: Iterable[Any]) -> bool:
+    return set(map(type, values)) <= _KEPT_TYPES
+
+
+def _met(getters: Sequence[Any], raw: Sequence[Any], dtype: Any) -> Array:
+    """What columns of values that were met before become, `[rows, columns]`.
+
+    All columns at once: a call for each takes longer than the column of one row.
+    """
+    found = np.fromiter(chain.from_iterable(map(map, getters, raw)), dtype)
+    return np.ascontiguousarray(found.reshape(len(raw), -1).T)
+
+
+def _matrices(columns: Sequence[_Column]) -> list[_Matrix]:
+    alike: dict[Any, dict[int, _Column]] = {}
+    for place, column in enumerate(columns):
+        kinds = tuple(step["kind"] for step in column.steps)
+        key = (kinds, column.takes) if column.is_plain_number else place
+        alike.setdefault(key, {})[place] = column
+    return [_Matrix(some) for some in alike.values()]
+
+
+def _side_by_side(steps: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """One step of several columns: its settings as column vectors, a missing bound as infinity."""
+    none = {"min": -np.inf, "low": -np.inf, "max": np.inf, "high": np.inf}
+    found: dict[str, Any] = {"kind": steps[0]["kind"]}
+    for name in steps[0].keys() - found:
+        values = [none[name] if step[name] is None else step[name] for step in steps]
+        some = any(step[name] is not None for step in steps)
+        found[name] = np.array(values, np.float64)[:, None] if some else None
+    return found

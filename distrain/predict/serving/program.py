@@ -1,0 +1,270 @@
+"""What a workflow does to the raw columns of a model, as a program for `preprocess`."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from distrain.errors import InputError
+from distrain.models.saved import SavedModel
+from distrain.predict.serving.deltas import ORDER, save_order
+from distrain.predict.serving.preprocess import BETWEEN_TEXTS
+from distrain.predict.serving.steps import STEPS
+from distrain.prep.column_group import TEXTS, ColumnGroup
+from distrain.prep.features.columns import CALENDAR, ColumnSpec
+from distrain.prep.features.config import FeatureConfig
+from distrain.prep.operators.buckets import HashBucket
+from distrain.prep.operators.categorify import Categorify
+from distrain.prep.operators.encodings import CountEncode, TargetEncode
+from distrain.prep.operators.list_slice import ListSlice
+from distrain.prep.operators.numbers import Clip, LogOp, Normalize
+from distrain.prep.operators.operator import ServedOperator, takes_of
+from distrain.prep.operators.spelling import CANONICAL
+from distrain.prep.vocabulary import Vocabulary, is_text
+from distrain.prep.workflow import HOLDS, Workflow
+
+NO_TEXT: dict[str, Any] = {"null_values": [], "decimal_point": ".", "timestamp": None}
+AS_IS = "as is"
+_ANY = ("text", "integer", "number", "bool", "decimal", "time")
+_NUMBERS = ("integer", "number", "bool", "decimal")
+_VALUES = (*_NUMBERS, "text")
+_ENCODINGS = (CountEncode, TargetEncode)
+_FLOAT32_MAX = float(np.finfo(np.float32).max)
+
+Floats = np.ndarray[Any, np.dtype[np.float64]]
+
+
+@dataclass(frozen=True)
+class Program:
+    """The program of a workflow, and the vocabularies that it needs by name."""
+
+    document: dict[str, Any]
+    vocabularies: Mapping[str, Vocabulary]
+    numbers: Mapping[str, Floats]  # of some vocabularies, a number for each id
+
+
+def program_of(
+    workflow: Workflow, features: FeatureConfig | None, saved: SavedModel, form: str
+) -> Program:
+    """The program of the columns that a model takes.
+
+    Args:
+        form: What rows are if nobody says it, one of `preprocess.FORMS`.
+
+    Raises:
+        InputError: A column cannot be made of one row alone; all such columns are listed.
+    """
+    inputs = saved.model.inputs
+    lists = (*inputs.list_names, *inputs.number_names)
+    names = (*inputs.categorical_names, *inputs.continuous_names, *lists)
+    groups = {column: group for group in workflow.groups for column in group.columns}
+    unserved = {name: why for name in names for why in _mistakes(name, groups, workflow, features)}
+    if unserved:
+        raise InputError(
+            "the workflow cannot be exported: of one raw row alone these cannot be made",
+            where={f"column {name}": why for name, why in unserved.items()},
+            hint="Leave --with-workflow out and give the model ids, which `distrain prep "
+            "--workflow` makes; or train without these columns (model and data sections).",
+        )
+    vocabularies: dict[str, Vocabulary] = {}
+    numbers: dict[str, Floats] = {}
+    columns = []
+    for name in names:
+        spec = None if features is None else features.document.columns[name]
+        listed = saved.schema[name].holds_lists
+        holds_text = TEXTS in workflow.record.get(HOLDS, {}).get(name, "")
+        operators = groups[name].operators
+        is_canonical = workflow.spelling >= CANONICAL
+        column, learnt = column_program(name, operators, spec, listed, holds_text, is_canonical)
+        if (most := saved.schema[name].max_list_length) is not None:  # the loader cuts lists
+            column["slices"].append([0, most])
+        columns.append(column)
+        vocabularies |= learnt
+        for one in operators:
+            if isinstance(one, _ENCODINGS):
+                numbers[name] = _numbers(one, name)
+    text = NO_TEXT
+    if features is not None:
+        layout = features.document.format
+        text = {key: getattr(layout, key) for key in NO_TEXT}
+        text["null_values"] = list(text["null_values"])
+    document = {
+        "form": form,
+        "text": text,
+        "columns": columns,
+        "categorical": list(inputs.categorical_names),
+        "continuous": list(inputs.continuous_names),
+        "lists": [[name, inputs.schema[name].event] for name in lists],
+        "crosses": {
+            BETWEEN_TEXTS.join(spec.cross): list(spec.cross)
+            for spec in (features.document.columns[name] for name in names if features)
+            if spec.cross
+        },
+        "vocabularies": {
+            name: {**described(one), "has_numbers": name in numbers}
+            for name, one in vocabularies.items()
+        },
+    }
+    return Program(document, vocabularies, numbers)
+
+
+def column_program(
+    name: str,
+    operators: Sequence[Any],
+    spec: ColumnSpec | None,
+    lists: bool,
+    holds_text: bool = False,
+    is_canonical: bool = True,
+) -> tuple[dict[str, Any], dict[str, Vocabulary]]:
+    """A column of a program, and the vocabulary that it needs by name.
+
+    Args:
+        spec: What the features document says of it; `None` if the workflow takes it as it is.
+        lists: Whether it holds lists.
+        holds_text: Whether it holds texts, where no vocabulary of its values says so.
+        is_canonical: Whether a text that spells a number is spelled as that number.
+    """
+    vocabularies = {}
+    for one in operators:
+        if isinstance(one, Categorify):
+            vocabularies[one.domain or name] = one.vocabularies[name]
+        elif isinstance(one, _ENCODINGS):
+            vocabularies[name] = _vocabulary(one, name)
+    if vocabularies and not any(isinstance(one, HashBucket) for one in operators):
+        holds_text = is_text(next(iter(vocabularies.values())).values.type)
+    column = {
+        "name": name,
+        "source": BETWEEN_TEXTS.join(spec.sources(name)) if spec else name,
+        "lists": lists,
+        "separator": spec and spec.separator,
+        "slices": list(_slices(operators, spec)),
+        **_reading(spec, operators, holds_text, is_canonical),
+    }
+    column["steps"] += [
+        {"kind": one.kind, **one.served(name)}
+        for one in operators
+        if not isinstance(one, ListSlice)
+    ]
+    return column, vocabularies
+
+
+def _vocabulary(encoding: CountEncode | TargetEncode, column: str) -> Vocabulary:
+    values = encoding.tables[column].values.drop_null()
+    return Vocabulary(values, pa.nulls(len(values), pa.int64()))
+
+
+def _numbers(encoding: CountEncode | TargetEncode, column: str) -> Floats:
+    """The number of each id of that vocabulary."""
+    is_gap = encoding.tables[column].values.is_null().to_numpy(zero_copy_only=False)
+    *known, unknown = encoding.numbers(column)
+    of_gap = np.array(known)[is_gap]
+    numbers = [0.0, *(of_gap if len(of_gap) else [unknown]), unknown]
+    return np.concatenate([numbers, np.array(known)[~is_gap]])
+
+
+def described(vocabulary: Vocabulary) -> dict[str, Any]:
+    """What `preprocess.Vocabulary` is told of a vocabulary beside its files."""
+    holds = "text" if is_text(vocabulary.values.type) else "integer"
+    return {"holds": holds, "num_oov": vocabulary.num_oov}
+
+
+def _mistakes(
+    name: str,
+    groups: Mapping[str, ColumnGroup],
+    workflow: Workflow,
+    features: FeatureConfig | None,
+) -> Iterator[str]:
+    """Why a column cannot be made of one raw row, behind the name of an operator."""
+    if name not in groups:
+        is_history = workflow.history is not None and name.startswith("history_")
+        what = "no operator: the workflow does not make it"
+        yield "History: it looks at earlier rows" if is_history else what
+        return
+    if features is not None:
+        joined = {column for join in features.document.joins for column in join.columns}
+        if joined.intersection(features.document.columns[name].sources(name)):
+            yield "joins: it comes from a side table"
+    for one in groups[name].operators:
+        is_step = one.kind in STEPS or isinstance(one, ListSlice)
+        if not (isinstance(one, ServedOperator) and is_step):
+            yield f"{one.kind}: it has no form without distrain"
+        if groups[name].is_categorical and isinstance(one, Clip | LogOp | Normalize):
+            yield f"{one.kind}: it stands before Categorify"
+
+
+def _slices(operators: Sequence[Any], spec: ColumnSpec | None) -> Iterator[list[int | None]]:
+    """Places of lists that are kept, as Python's slices."""
+    if spec is not None and spec.list_slice is not None:
+        yield [spec.list_slice.start, spec.list_slice.end]
+    for one in operators:
+        if isinstance(one, ListSlice):
+            has_start = one.end is not None or one.start < 0
+            yield [one.start, one.end] if has_start else [0, one.start]
+
+
+def _reading(
+    spec: ColumnSpec | None, operators: Sequence[Any], holds_text: bool, is_canonical: bool
+) -> dict[str, Any]:
+    """How a column's values are read, and its steps.
+
+    What `distrain.prep` reads of a table with types is read: `takes` has the kinds of values.
+    """
+    as_ = AS_IS if spec is None else spec.as_
+    taken = takes_of(operators)
+    holds_text &= taken == "categories"
+    to: str = "text" if holds_text else "integer"
+    takes: tuple[str, ...] = _ANY if holds_text else _NUMBERS
+    steps: list[dict[str, Any]] = []
+    if taken == "presence":
+        to, takes = "presence", _ANY
+    elif spec is not None and spec.cross:
+        to, takes = "text", ("text",)
+    elif as_ in CALENDAR:
+        has_epoch = spec is not None and spec.epoch is not None
+        to, takes = "time", (_VALUES if has_epoch else ("time", "text"))
+        whole = taken == "categories"
+        steps.append({"kind": "calendar", "part": as_, "whole": whole})
+    elif taken == "numbers":
+        to, takes = "number", (_NUMBERS if as_ == AS_IS else (*_NUMBERS, "text"))
+    elif as_ == AS_IS:  # what stands in a table is taken as it is
+        takes = tuple(kind for kind in _ANY if kind != "integer") if holds_text else ("integer",)
+    elif as_ in (None, "integer"):
+        takes = _VALUES
+    is_number = taken == "numbers" and not any(isinstance(one, Categorify) for one in operators)
+    if is_number and spec is not None:
+        clips = [one for one in operators if isinstance(one, Clip)]
+        low = all(clip.min is None for clip in clips)
+        high = all(clip.max is None for clip in clips)
+        high = high and not any(isinstance(one, LogOp) for one in operators)
+        bounds = {"low": -_FLOAT32_MAX if low else None, "high": _FLOAT32_MAX if high else None}
+        steps.append({"kind": "limits", **bounds})
+    return {
+        "to": to,
+        "takes": list(takes),
+        "epoch": None if spec is None else spec.epoch,
+        "is_whole": taken == "numbers" and as_ == "integer",
+        "is_canonical": is_canonical and to == "text" and as_ is None,
+        "steps": steps,
+    }
+
+
+def write_vocabulary(folder: Path, name: str, vocabulary: Vocabulary) -> None:
+    """Write the files that `steps.Vocabulary` reads, in the order of the ids."""
+    values, files = vocabulary.values, dict[str, Any]()
+    if is_text(values.type):
+        texts = values.cast(pa.large_binary()).to_pylist()
+        keys = np.array([*map(zlib.crc32, texts)], np.uint32)
+        ends = np.cumsum([0, *map(len, texts)], dtype=np.int64)
+        files = {"keys": keys, "offsets": ends, "text": np.frombuffer(b"".join(texts), np.uint8)}
+    else:
+        whole = values.cast(pa.int64()) if pa.types.is_null(values.type) else values
+        files = {"keys": whole.to_numpy(zero_copy_only=False).astype(np.int64)}
+    for what, content in files.items():
+        np.save(folder / f"{name}.{what}.npy", content)
+    save_order(folder / f"{name}{ORDER}")

@@ -1,0 +1,255 @@
+"""An ONNX graph that takes raw columns: the steps of a program before the model's own graph."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from distrain.predict.serving.onnx_steps import DTYPES, EMPTY, STEPS, Nodes, Tensor, tensor
+from distrain.predict.serving.preprocess import BETWEEN_TEXTS
+from distrain.predict.serving.program import Program
+from distrain.predict.serving.raw_values import refuse
+
+RAW_GRAPH = "raw.onnx"
+
+_MODEL, _MISSING = "model/", ".missing"
+_HOW = ("lists", "separator", "epoch", "is_canonical")
+_MOST_BYTES = 1 << 30
+"""Of the texts of a column's values: a file of ONNX ends at 2 GiB."""
+_NO_BYTES = "unknown texts are spread by their bytes, which ONNX does not see"
+
+
+@dataclass(frozen=True)
+class RawInput:
+    """A raw column of the graph."""
+
+    name: str
+    # "text" (numbers spelled as `canonical` does), "integer", "number" (float64, NaN where a value
+    # is missing), "time" (int64, microseconds since 1970, of times with a zone in UTC), or
+    # "presence": the graph takes `NAME.missing` alone
+    kind: str
+    column: str  # a column of the program that is read from it so
+    lists: bool  # whether its values lie in `NAME.values`, and how many a row has in `NAME.lengths`
+
+    @property
+    def values(self) -> str:
+        return f"{self.name}.values" if self.lists else self.name
+
+    @property
+    def missing(self) -> str:
+        return self.values + _MISSING
+
+    @property
+    def names(self) -> set[str]:
+        """All that the graph may call its inputs."""
+        return {self.values, self.missing, *([f"{self.name}.lengths"] if self.lists else [])}
+
+    def fed(self, values: Any, lengths: Sequence[int] | None) -> dict[str, Any]:
+        """The graph's inputs of a column as `Preprocessor.read` gives it."""
+        found: dict[str, Any] = {}
+        shape = (-1,) if self.lists else (-1, 1)
+        if self.lists:
+            found[f"{self.name}.lengths"] = np.array(lengths, np.int64)
+        if self.kind == "time":
+            values = [None if np.isnat(one) else int(one.astype(np.int64)) for one in values]
+        if self.kind != "number":
+            found[self.missing] = np.array([one is None for one in values], bool).reshape(shape)
+            values = [EMPTY.get(self.kind) if one is None else one for one in values]
+        if self.kind != "presence":
+            found[self.values] = np.array(values, DTYPES[self.kind]).reshape(shape)
+        return found
+
+
+def raw_inputs(
+    program: Program, targets: Sequence[Mapping[str, Any]]
+) -> tuple[list[RawInput], dict[str, str]]:
+    """The raw columns that the graph takes, and why columns have no form in ONNX, by name.
+
+    Args:
+        targets: As of `manifest.json`.
+    """
+    columns = program.document["columns"]
+    outputs = {name for target in targets for name in target["columns"]}
+    unserved = {c["name"]: why for c in columns if (why := _mistake(c, program, outputs))}
+    inputs = []
+    for source in dict.fromkeys(column["source"] for column in columns):
+        readings = [column for column in columns if column["source"] == source]
+        kinds = {column["to"] for column in readings} - {"presence"}
+        if len(kinds) > 1 and kinds != {"integer", "number"}:
+            both = " and as ".join(sorted(kinds))
+            unserved |= {c["name"]: f"{source} is read as {both}" for c in readings}
+        elif any(c.get(how) != readings[0].get(how) for c in readings for how in _HOW):
+            unserved |= {c["name"]: f"{source} is read in two ways" for c in readings}
+        kind = "integer" if "integer" in kinds else next(iter(kinds), "presence")
+        read = next(column for column in readings if column["to"] == kind)
+        inputs.append(RawInput(source, kind, read["name"], read["lists"]))
+    names = Counter(name for one in inputs for name in one.names)
+    for one in inputs:
+        if any(names[name] > 1 for name in one.names):
+            unserved[one.column] = f"an input of {one.name} has the name of another column's"
+    return inputs, unserved
+
+
+def _mistake(column: Mapping[str, Any], program: Program, outputs: set[str]) -> str | None:
+    if BETWEEN_TEXTS in column["source"]:
+        return "cross: ONNX cannot join texts so"
+    if column["slices"]:
+        return "list_slice: the graph takes whole lists"
+    if column["source"] in outputs:
+        return f"the graph has an output {column['source']}"
+    used = [step["vocabulary"] for step in column["steps"] if "vocabulary" in step]
+    if sum(program.vocabularies[name].values.nbytes for name in used) > _MOST_BYTES:
+        return "its values take more than 1 GiB"
+    for step in column["steps"] if column["to"] == "text" else ():
+        if step["kind"] == "HashBucket":
+            return f"HashBucket: {_NO_BYTES}"
+        if "vocabulary" in step and program.vocabularies[step["vocabulary"]].num_oov > 1:
+            return f"{step['kind']}: {_NO_BYTES}"
+    return None
+
+
+def write_raw_graph(
+    folder: Path,
+    model_file: str,
+    program: Program,
+    inputs: Sequence[RawInput],
+    targets: Sequence[Mapping[str, Any]],
+) -> None:
+    """Write `raw.onnx` into the folder of an exported ONNX model, whose weights it shares.
+
+    Flat columns are `[rows, 1]`. `NAME.missing`, bool, may be left out where no value is missing.
+    The outputs are the columns that `distrain predict` writes, `[rows]` or `[rows, classes]`. In
+    rows with a value that `predict` refuses they are NaN, and a class is -1.
+    """
+    import onnx
+
+    model = onnx.load(str(folder / model_file), load_external_data=False)
+    model = onnx.compose.add_prefix(model, _MODEL)
+    nodes = Nodes(program)
+    given = _read(nodes, inputs)
+    raw = {one.name: _tensor(nodes, one) for one in inputs}
+    _prepare(nodes, raw, taken={one.name for one in model.graph.input})
+    before = len(nodes.all)
+    outputs = _score(nodes, targets)
+    graph = onnx.helper.make_graph(
+        [*nodes.all[:before], *model.graph.node, *nodes.all[before:]],
+        "raw",
+        given,
+        outputs,
+        [*nodes.constants, *model.graph.initializer],
+        value_info=model.graph.value_info,
+    )
+    opsets = [*model.opset_import, onnx.helper.make_opsetid("ai.onnx.ml", 4)]
+    whole = onnx.helper.make_model(
+        graph, opset_imports=opsets, ir_version=model.ir_version, functions=model.functions
+    )
+    onnx.save(whole, str(folder / RAW_GRAPH))
+
+
+def _read(nodes: Nodes, inputs: Sequence[RawInput]) -> list[Any]:
+    given = []
+    for one in inputs:
+        size = f"values of {one.name}" if one.lists else "rows"
+        shape: list[str | int] = [size] if one.lists else [size, 1]
+        if one.lists:
+            given.append(_described(f"{one.name}.lengths", np.dtype(np.int64), ["rows"]))
+        if one.kind != "presence":
+            given.append(_described(one.values, DTYPES[one.kind], shape))
+        if one.kind != "number":
+            # A size of its own: where it is left out, one value stands for all.
+            shape[0] = size if one.kind == "presence" else f"{one.missing} or 1"
+            given.append(_described(one.missing, np.dtype(bool), shape))
+        if one.kind in EMPTY:
+            nodes.constants.append(tensor(np.zeros([1] * len(shape), bool), one.missing))
+    return given
+
+
+def _tensor(nodes: Nodes, one: RawInput) -> Tensor:
+    missing = None if one.kind == "number" else one.missing
+    return Tensor(nodes, one.values, one.kind, missing, one.lists)
+
+
+def _prepare(nodes: Nodes, raw: Mapping[str, Tensor], taken: set[str]) -> None:
+    """Make the inputs of the model that it takes."""
+    document = nodes.program.document
+    columns = {column["name"]: column for column in document["columns"]}
+    flat = {
+        name: [_column(raw, columns[column]) for column in document[name]]
+        for name in ("categorical", "continuous")
+    }
+    for name, made in flat.items():
+        if _MODEL + name in taken:
+            made = made or [_no_columns(nodes, [*flat["categorical"], *flat["continuous"]], name)]
+            nodes.add("Concat", *made, out=_MODEL + name, axis=1)
+    of_event: dict[str, str] = {}
+    for name, event in document["lists"]:
+        nodes.add("Identity", _column(raw, columns[name]), out=f"{_MODEL}{name}.values")
+        lengths = f"{columns[name]['source']}.lengths"
+        nodes.add("Identity", lengths, out=f"{_MODEL}{name}.lengths")
+        unlike = nodes.add("Not", nodes.add("Equal", lengths, of_event.setdefault(event, lengths)))
+        nodes.refuse(unlike, lists=True)
+
+
+def _no_columns(nodes: Nodes, others: Sequence[str], name: str) -> str:
+    """`[rows, 0]`, of the type of the model's input; `others` are columns of as many rows."""
+    zero, one = nodes.constant([0], np.int64), nodes.constant([1], np.int64)
+    if not others:
+        listed = next(iter(nodes.program.document["lists"]))[0]
+        columns = {column["name"]: column["source"] for column in nodes.program.document["columns"]}
+        shape = nodes.constant([-1, 1], np.int64)
+        others = [nodes.add("Reshape", f"{columns[listed]}.lengths", shape)]
+    none = nodes.add("Slice", others[0], zero, zero, one)
+    return nodes.cast(none, np.int64 if name == "categorical" else np.float32)
+
+
+def _column(raw: Mapping[str, Tensor], column: Mapping[str, Any]) -> str:
+    """A column after its steps: int64 ids or float32 numbers."""
+    x = raw[column["source"]].read_as(column["to"])
+    if column["is_whole"]:
+        for bad in (np.floor(x) < x, x < -(2.0**63), x >= 2.0**63):
+            refuse(bad, "not a whole number of 64 bits")
+    for step in column["steps"]:
+        x = STEPS[step["kind"]](x, step)
+    if x.kind != "ids":
+        x = x.read_as("number").astype(np.float32)
+        for bad in (np.isnan(x), np.isinf(x)):
+            refuse(bad, "missing, or not finite as float32")
+    return x.name
+
+
+def _score(nodes: Nodes, targets: Sequence[Mapping[str, Any]]) -> list[Any]:
+    """Make the columns of scores of the model's outputs; the graph's outputs."""
+    refused = nodes.constant([[False]], bool)
+    for other in nodes.refused:
+        refused = nodes.add("Or", refused, other)
+    of_row = nodes.add("Reshape", refused, nodes.constant([-1], np.int64))
+    nan, found = nodes.constant(np.nan, np.float32), []
+    for target in targets:
+        first, *others = target["columns"]
+        scores = _MODEL + target["output"]
+        if target["kind"] == "multiclass":
+            best = nodes.add("ArgMax", scores, axis=1, keepdims=0)
+            none = nodes.constant(-1, np.int32)
+            nodes.add("Where", of_row, none, nodes.cast(best, np.int32), out=first)
+            kept = nodes.add("Where", refused, nan, scores)
+            nodes.add("Softmax", kept, out=others[0], axis=1)
+            found += [_described(first, np.dtype(np.int32), ["rows"])]
+            found += [_described(others[0], np.dtype(np.float32), ["rows", target["classes"]])]
+            continue
+        nodes.add("Where", of_row, nan, scores, out=first)
+        for probability in others:
+            nodes.add("Sigmoid", first, out=probability)
+        found += [_described(name, np.dtype(np.float32), ["rows"]) for name in target["columns"]]
+    return found
+
+
+def _described(name: str, dtype: np.dtype[Any], shape: Sequence[str | int]) -> Any:
+    from onnx import helper
+
+    kind = helper.np_dtype_to_tensor_dtype(dtype)
+    return helper.make_tensor_value_info(name, kind, shape)

@@ -1,0 +1,90 @@
+"""Rows in any form to columns, with NumPy alone.
+
+`distrain export --with-workflow` writes a copy of this file.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from operator import itemgetter
+from typing import Any
+
+import numpy as np
+
+from distrain.predict.serving.raw_values import is_missing
+
+_NARROW = re.compile(r"float(?!64)", re.I)
+"""In the type of a data frame's column of floats of at most 32 bits, or of lists of these."""
+
+
+class BadValue(ValueError):
+    """A value that cannot be scored; the message names its column and row."""
+
+    def __init__(self, column: str, row: int | None, problem: str):
+        at = "" if row is None else f", row {row}"
+        super().__init__(f"column {column!r}{at}: {problem}")
+        self.column, self.row = column, row
+
+
+def columns_of(rows: Any, names: Sequence[str]) -> dict[str, Any]:
+    """The columns of rows: arrays, or lists or tuples of Python's values."""
+    held = getattr(rows, "column_names", getattr(rows, "columns", None))
+    if isinstance(rows, Mapping):
+        held = rows.keys()
+    if held is not None:
+        there = list(held)
+        for problem, those in (
+            ("not given", [name for name in names if name not in there]),
+            ("given twice", [name for name in names if there.count(name) > 1]),
+        ):
+            if those:
+                others = f", and {len(those) - 1} more" if those[1:] else ""
+                raise BadValue(those[0], None, problem + others)
+        found: dict[str, Any] = {name: listed(name, rows[name]) for name in names}
+        sizes = {len(values) for values in found.values()}
+        if len(sizes) > 1:
+            raise ValueError(f"the columns have different numbers of rows: {sorted(sizes)}")
+        return found
+    return _transposed(rows if isinstance(rows, list) else list(rows), names)
+
+
+def _transposed(rows: list[Mapping[str, Any]], names: Sequence[str]) -> dict[str, Any]:
+    """Row by row, since a row's values lie near each other."""
+    try:
+        values = map(itemgetter(*names), rows)
+        columns = zip(*values, strict=True) if names[1:] else [tuple(values)]
+        return dict(zip(names, columns, strict=True))
+    except (IndexError, KeyError, TypeError, ValueError):
+        for number, row in enumerate(rows):
+            if not isinstance(row, Mapping):
+                raise BadValue(names[0], number, f"{type(row).__name__} is no row") from None
+            for name in names:
+                if name not in row:
+                    problem = "not given; null stands for a missing value"
+                    raise BadValue(name, number, problem) from None
+        return dict.fromkeys(names, ())
+
+
+def listed(column: str, values: Any) -> Any:
+    if isinstance(values, np.ndarray):
+        is_exact = values.dtype.kind in "OUiub" or values.dtype == np.float64
+        return values.tolist() if is_exact else values
+    if is_single(values):
+        problem = f"{values!r} is no list of values; one row is [{{column: value}}]"
+        raise BadValue(column, None, problem)
+    kept = getattr(values, "to_list", getattr(values, "to_pylist", values.__iter__))()
+    dtype = getattr(values, "dtype", getattr(values, "type", None))
+    return _narrow(kept) if _NARROW.search(str(dtype)) else list(kept)
+
+
+def _narrow(values: Any) -> Any:
+    """Numbers of 32 bits as such: their texts are shorter than those of the same float64."""
+    if any(hasattr(value, "__len__") for value in values):
+        return [None if is_missing(value) else _narrow(value) for value in values]
+    return np.array([np.nan if is_missing(value) else value for value in values], np.float32)
+
+
+def is_single(value: Any) -> bool:
+    """Whether it holds no values."""
+    return isinstance(value, str | bytes | Mapping) or not hasattr(value, "__len__")

@@ -1,0 +1,101 @@
+"""Columns of parquet files that no model reads, in step with the batches of those that it does."""
+
+from collections.abc import Iterator, Sequence
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from distrain.errors import DataError
+from distrain.prep.features.table_file import check_named
+from distrain.storage.inputs import open_input
+
+
+def side_columns(
+    files: Sequence[str],
+    columns: Sequence[str],
+    batch_rows: int,
+    schema: pa.Schema | None = None,
+    *,
+    row_groups: Sequence[int] | None = None,
+) -> Iterator[pa.RecordBatch]:
+    """Columns of all rows of parquet files, in order, in pieces of `batch_rows` (the last: fewer).
+
+    All files' columns get the types of `schema`; by default they have the same types already.
+    """
+    if not columns:
+        return
+    pending: list[pa.RecordBatch] = []
+    rows = 0
+    for file in files:
+        with open_input(file) as handle:
+            parquet = pq.ParquetFile(
+                handle, page_checksum_verification=True, coerce_int96_timestamp_unit="us"
+            )
+            groups = None if row_groups is None else list(row_groups)
+            for piece in parquet.iter_batches(batch_rows, groups, list(columns)):
+                piece = piece if schema is None else _as(schema, piece, file)
+                while piece.num_rows:
+                    taken = piece.slice(0, batch_rows - rows)
+                    piece = piece.slice(taken.num_rows)
+                    pending.append(taken)
+                    rows += taken.num_rows
+                    if rows == batch_rows:
+                        yield pa.concat_batches(pending)
+                        pending, rows = [], 0
+    if rows:
+        yield pa.concat_batches(pending)
+
+
+def _as(schema: pa.Schema, piece: pa.RecordBatch, file: str) -> pa.RecordBatch:
+    try:
+        return piece.cast(schema)
+    except pa.ArrowInvalid as error:
+        raise DataError(
+            f"values of {', '.join(schema.names)} do not fit into the type that all files share: "
+            f"{error}",
+            where={"file": file},
+            hint="Write the column with one type.",
+        ) from None
+
+
+def check_side_columns(file: str, columns: Sequence[str], option: str) -> None:
+    """Raise a `DataError` if a parquet file lacks one of an option's columns."""
+    if not columns:
+        return
+    with open_input(file) as handle:
+        names = pq.ParquetFile(handle).schema_arrow.names
+    check_named(option, columns, names, file)
+
+
+def common_type(files: Sequence[str], column: str) -> pa.DataType:
+    """The type of a column of single values in all files, or one that all of them fit into.
+
+    Values that cannot be compared, such as numbers in one file and strings in another, are a
+    `DataError`, and so are lists and structs.
+    """
+    common = pa.schema([(column, pa.null())])
+    for file in files:
+        with open_input(file) as handle:
+            parquet = pq.ParquetFile(handle, coerce_int96_timestamp_unit="us")
+            dtype = parquet.schema_arrow.field(column).type
+        if pa.types.is_dictionary(dtype):
+            dtype = dtype.value_type
+        if pa.types.is_nested(dtype):
+            raise DataError(
+                f"the column {column} holds {dtype}, whose values make no groups",
+                where={"file": file},
+                hint="Name a column of single values, such as an id.",
+            )
+        try:
+            common = pa.unify_schemas(
+                [common, pa.schema([(column, dtype)])], promote_options="permissive"
+            )
+        except pa.ArrowException:
+            raise DataError(
+                f"the column {column} holds {dtype}, and {common.field(column).type} in the files "
+                "before",
+                where={"file": file},
+                hint="Write it with one type.",
+            ) from None
+    found = common.field(column).type
+    return pa.int8() if pa.types.is_null(found) else found

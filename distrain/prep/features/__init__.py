@@ -1,0 +1,1 @@
+"""Any table, described by a features document: read, checked and staged for the workflow."""

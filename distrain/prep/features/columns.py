@@ -1,0 +1,319 @@
+"""What a features document says of a column.
+
+Field descriptions are what the published JSON Schema shows.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic import Field, create_model, field_validator, model_validator
+
+from distrain.jobs.spec.fields import PositiveInt, Real, Section, Whole
+from distrain.prep.operators import DOCUMENT_KEYS
+from distrain.prep.operators.buckets import Bucketize, HashBucket, QuantileBuckets
+from distrain.prep.operators.categorify import Categorify
+from distrain.prep.operators.history import MOST_KEPT, History
+from distrain.prep.operators.operator import Operator, Takes, takes_of
+from distrain.schema.column import Tags
+
+As = Literal[
+    "text",
+    "integer",
+    "number",
+    "seconds",
+    "minute",
+    "hour",
+    "weekday",
+    "day",
+    "month",
+    "year",
+]
+_TAG = re.compile(r"[a-z][a-z0-9_]*")
+# By kind and target, or by what the prepared values are.
+_SAID_ELSEWHERE = (
+    *(Tags.CATEGORICAL, Tags.CONTINUOUS, Tags.LIST, Tags.TARGET, Tags.WEIGHT, Tags.EMBEDDING),
+    *(Tags.BINARY, Tags.BINARY_CLASSIFICATION, Tags.MULTI_CLASS_CLASSIFICATION, Tags.REGRESSION),
+)
+CALENDAR = ("seconds", "minute", "hour", "weekday", "day", "month", "year")
+ColumnName = Annotated[str, Field(min_length=1)]
+
+
+def _or_number(schema: dict[str, Any]) -> None:
+    schema["anyOf"] = [{"type": "integer"}, *schema["anyOf"]]
+
+
+class ListSliceSpec(Section):
+    """Places of each list that are kept, as Python's slices count them."""
+
+    start: Whole = Field(0, description="The first place; below 0 it counts from the end.")
+    end: Whole | None = Field(None, description="The place behind the last; null: to the end.")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _number_alone(cls, value: object) -> object:
+        if not isinstance(value, int) or isinstance(value, bool):
+            return value
+        return {"start": value} if value < 0 else {"end": value}
+
+    @model_validator(mode="after")
+    def _keeps_something(self) -> ListSliceSpec:
+        if self.start == 0 and self.end is None:
+            raise ValueError("a slice from 0 to the end leaves nothing out")
+        if self.end == 0:
+            raise ValueError("a slice to 0 keeps nothing")
+        return self
+
+
+class _ColumnSpec(Section):
+    source: ColumnName | None = Field(
+        None,
+        alias="from",
+        description="The input's column; null: the one of the same name. Several columns may come "
+        "from one.",
+    )
+    as_: As | None = Field(
+        None,
+        alias="as",
+        description="What is made of a value before anything else: its text, a whole number, a "
+        "number, or of a time the seconds since 1970, minute, hour, weekday (Monday is 0), day, "
+        "month or year, of times with a zone in UTC. Times need one. Text is as written. Null: "
+        "a category has one spelling, as a number or as a text that spells it.",
+    )
+    cross: tuple[ColumnName, ...] = Field(
+        (), description="The input's columns, two or more, whose values are one category together."
+    )
+    hash_buckets: PositiveInt | None = Field(
+        None, description="Categories are replaced by so many buckets of their hashes."
+    )
+    epoch: Literal["s", "ms", "us", "ns"] | None = Field(
+        None, description="The column holds whole numbers: so many of these units since 1970."
+    )
+    separator: str | None = Field(
+        None, min_length=1, description="Texts are lists: this stands between their items."
+    )
+    list_slice: ListSliceSpec | None = Field(
+        None,
+        description="Keep some places of each list: 10 the first ten, -10 the last ten.",
+        json_schema_extra=_or_number,
+    )
+
+    tags: tuple[str, ...] = Field(
+        (),
+        description="What the column is to models that ask for it, such as user_id, item_id, user, "
+        "item, session_id: written to the schema.",
+    )
+
+    @field_validator("tags")
+    @classmethod
+    def _other_tags(cls, tags: tuple[str, ...]) -> tuple[str, ...]:
+        for tag in tags:
+            if tag in _SAID_ELSEWHERE or not _TAG.fullmatch(tag):
+                raise ValueError(f"{tag!r} is no tag of a feature; user_id, item_id, user ... are")
+        return tags
+
+    @model_validator(mode="after")
+    def _cross_is_of_whole_values(self) -> _ColumnSpec:
+        others = {"from": self.source, "as": self.as_, "separator": self.separator}
+        given = [name for name, value in others.items() if value is not None]
+        given += ["list_slice"] if self.list_slice else []
+        if self.cross and given:
+            raise ValueError(f"cross goes without {', '.join(given)}: it takes values as they are")
+        if "cross" in self.model_fields_set and len({*self.cross}) < 2:
+            raise ValueError("cross needs two columns or more")
+        return self
+
+    def sources(self, name: str) -> tuple[str, ...]:
+        """The input's columns that this one, of that name, is made of."""
+        return self.cross or (self.source or name,)
+
+    @property
+    def takes(self) -> Takes:
+        return takes_of(self.operators)
+
+    @property
+    def operators(self) -> tuple[Operator, ...]:
+        raise NotImplementedError
+
+    @property
+    def _hashing(self) -> tuple[Operator, ...]:
+        return () if self.hash_buckets is None else (HashBucket(self.hash_buckets),)
+
+    @model_validator(mode="after")
+    def _epoch_needs_a_calendar(self) -> _ColumnSpec:
+        if self.epoch and self.as_ not in CALENDAR:
+            raise ValueError(f"epoch needs `as`, one of {', '.join(CALENDAR)}")
+        return self
+
+
+class QuantilesSpec(Section):
+    """Buckets of about equally many training rows."""
+
+    quantiles: Whole = Field(ge=2, le=1_000_000, description="How many buckets.")
+
+
+class CategoricalSpec(_ColumnSpec):
+    """Values that become ids, the most frequent first."""
+
+    kind: Literal["categorical"] = Field(description="What the column is.")
+    freq_threshold: Whole = Field(
+        0, ge=0, description="Keep values seen at least so often; 0 keeps all."
+    )
+    max_size: Whole = Field(
+        0, ge=0, description="Keep so many values, the most frequent; 0 keeps all."
+    )
+    num_buckets: Whole = Field(
+        0, ge=0, description="Spread the other values over so many ids by hash; 0: one id."
+    )
+    buckets: QuantilesSpec | tuple[Real, ...] | Literal["log_square"] | None = Field(
+        None,
+        description="Values are numbers, and ids are of their buckets: the numbers at which these "
+        "begin, quantiles, or log_square, floor(log(x)^2) above 2.",
+    )
+    domain: ColumnName | None = Field(
+        None, description="Columns of one domain have one vocabulary, counted over all of them."
+    )
+
+    @model_validator(mode="after")
+    def _no_numbers(self) -> CategoricalSpec:
+        if self.buckets is None and self.as_ == "number":
+            raise ValueError("as: number makes no categories; say text or integer, or set buckets")
+        if self.buckets is not None and (self.as_ == "text" or self.cross or self.hash_buckets):
+            raise ValueError("buckets are of numbers: not with as: text, cross or hash_buckets")
+        return self
+
+    @model_validator(mode="after")
+    def _edges_rise(self) -> CategoricalSpec:
+        if isinstance(self.buckets, tuple):
+            pairs = zip(self.buckets, self.buckets[1:], strict=False)
+            if not self.buckets or any(low >= high for low, high in pairs):
+                raise ValueError("buckets needs one number or more, each above the one before")
+        return self
+
+    @property
+    def vocabulary_options(self) -> tuple[int, int, int]:
+        return (self.freq_threshold, self.max_size, self.num_buckets)
+
+    @property
+    def operators(self) -> tuple[Operator, ...]:
+        return (
+            *self._bucketing,
+            *self._hashing,
+            Categorify(*self.vocabulary_options, self.domain),
+        )
+
+    @property
+    def _bucketing(self) -> tuple[Operator, ...]:
+        match self.buckets:
+            case None:
+                return ()
+            case QuantilesSpec(quantiles=number):
+                return (QuantileBuckets(number),)
+            case "log_square":
+                return (Bucketize(log_square=True),)
+        return (Bucketize(self.buckets),)
+
+
+class _NumbersSpec(_ColumnSpec):
+    kind: Literal["continuous"] = Field(description="What the column is.")
+
+    @property
+    def operators(self) -> tuple[Operator, ...]:
+        given = self._keys()
+        keys = [key for key in DOCUMENT_KEYS if given[key.name] is not key.default]
+        steps = [key.make(given[key.name]) for key in keys]
+        return (*self._hashing, *steps)
+
+    def _keys(self) -> dict[str, Any]:
+        return {key.name: getattr(self, key.name, key.default) for key in DOCUMENT_KEYS}
+
+    @model_validator(mode="after")
+    def _no_text(self) -> _NumbersSpec:
+        keys = self._keys()
+        if keys["count"] or keys["target_mean"]:
+            if self.as_ == "number":
+                raise ValueError("as: number makes no categories; say text or integer")
+        elif self.cross or self.hash_buckets:
+            raise ValueError("cross and hash_buckets make categories: set count or target_mean")
+        elif self.as_ == "text":
+            raise ValueError("as: text makes no numbers; leave it out, or say number")
+        return self
+
+    @model_validator(mode="after")
+    def _keys_fit(self) -> _NumbersSpec:
+        for key in DOCUMENT_KEYS:
+            if (mistake := key.mistake_in(self._keys())) is not None:
+                raise ValueError(mistake)
+        return self
+
+
+if TYPE_CHECKING:
+
+    class ContinuousSpec(_NumbersSpec):
+        """Numbers, with a key for each operator that has one."""
+
+else:
+    _ORDER = ", ".join(key.name for key in DOCUMENT_KEYS)
+    _FIELDS = {
+        key.name: (
+            key.values if key.default is False else key.values | None,
+            Field(key.default, description=key.description),
+        )
+        for key in DOCUMENT_KEYS
+    }
+    ContinuousSpec = create_model(
+        "ContinuousSpec",
+        __base__=_NumbersSpec,
+        __module__=__name__,
+        __doc__=f"Numbers, in the order: {_ORDER}.",
+        **_FIELDS,
+    )
+
+ColumnSpec = CategoricalSpec | ContinuousSpec
+Column = Annotated[ColumnSpec, Field(discriminator="kind")]
+
+
+KEYS_OF_HISTORY, TIMES_OF_HISTORY = "history.by", "history.order"
+"""What staged rows call the columns that their histories need."""
+TIMES_OF_SPLIT = "split.time"
+"""What staged rows call the times by which they are split, where operators learn in their order."""
+
+
+class HistorySpec(Section):
+    """For each row the newest earlier events of the same key, oldest first, as aligned lists.
+
+    They are written as `history_NAME`. Events at the row's own time are not among them.
+    """
+
+    by: ColumnName = Field(description="The input's column of keys, such as users.")
+    order: ColumnName = Field(description="The input's column of times.")
+    epoch: Literal["s", "ms", "us", "ns"] | None = Field(
+        None, description="`order` holds whole numbers: so many of these units since 1970."
+    )
+    keep: Whole = Field(
+        ge=1, le=MOST_KEPT, description="How many events a history holds at most, the newest."
+    )
+    of: tuple[ColumnName, ...] = Field(
+        min_length=1,
+        description="What is listed: features, and `order` for the seconds from event to row.",
+    )
+
+    @property
+    def operator(self) -> History:
+        return History(self.by, self.order, self.keep, self.of)
+
+    @property
+    def staged(self) -> dict[str, ColumnSpec]:
+        """What is staged beside the features; gaps are no errors."""
+        keys = CategoricalSpec.model_validate({"kind": "categorical", "from": self.by})
+        times = ContinuousSpec.model_validate(
+            {
+                "kind": "continuous",
+                "from": self.order,
+                "as": "seconds",
+                "epoch": self.epoch,
+                "fill": 0,
+            }
+        )
+        return {KEYS_OF_HISTORY: keys, TIMES_OF_HISTORY: times}

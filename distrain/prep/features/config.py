@@ -1,0 +1,185 @@
+"""Features documents: read, checked, and made into a workflow."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from distrain.errors import SpecError
+from distrain.jobs.spec.explain import explain_all
+from distrain.jobs.spec.load import dump_yaml, parse_yaml, plain, read_document
+from distrain.prep.column_group import ColumnGroup
+from distrain.prep.features.columns import (
+    CategoricalSpec,
+    ColumnSpec,
+    ContinuousSpec,
+    HistorySpec,
+)
+from distrain.prep.features.document import (
+    CRITEO,
+    FeatureDocument,
+    FormatSpec,
+    mistakes_between_keys,
+)
+from distrain.prep.features.targets import TargetSpec
+from distrain.prep.operators.encodings import TargetEncode
+from distrain.prep.operators.operator import Operator
+from distrain.prep.parts import kept_names
+from distrain.prep.raw_lines import TextLayout
+from distrain.prep.workflow import Workflow
+from distrain.schema.criteo import LABEL
+from distrain.storage.inputs import read_bytes
+from distrain.storage.outputs import whole_file
+from distrain.storage.urls import is_remote
+
+FEATURES_FILE = "features.yaml"
+_WRITES_ONE = "`distrain prep --infer INPUT --out features.yaml` writes one."
+
+
+_CATEGORY = CategoricalSpec(kind="categorical")
+_NUMBER: ColumnSpec = ContinuousSpec(kind="continuous")
+
+
+@dataclass(frozen=True)
+class FeatureConfig:
+    """What a table's columns are: a features document, checked.
+
+    >>> config = FeatureConfig.parse(
+    ...     {"target": "bought", "columns": {"shop": {"kind": "categorical"}}}
+    ... )
+    >>> config.document.target.column, config.workflow().columns
+    ('bought', ('shop',))
+    """
+
+    document: FeatureDocument
+    # whether columns hold what operators take, so that nothing is made of them first, and rows of
+    # parquet stay where they are
+    as_is: bool = False
+    unlabeled: bool = False  # whether the table has no target
+    keep: tuple[str, ...] = ()  # columns that rows keep as they are, beside the features
+
+    @classmethod
+    def built_in(
+        cls, workflow: Workflow, layout: TextLayout, unlabeled: bool, keep: tuple[str, ...]
+    ) -> FeatureConfig:
+        """The document of who has none: the workflow's columns and a label; text as Criteo's."""
+        columns = dict.fromkeys(workflow.columns, _NUMBER)
+        columns |= dict.fromkeys(workflow.taking_categories, _CATEGORY)
+        # Not validated: a workflow may name what a document may not.
+        text = FormatSpec.model_construct(
+            kind=CRITEO, delimiter=layout.delimiter, header=layout.header
+        )
+        listed = workflow.history
+        history = None if listed is None else HistorySpec.model_construct(**listed.to_json())
+        document = FeatureDocument.model_construct(
+            target=TargetSpec(column=LABEL), format=text, columns=columns, history=history
+        )
+        return cls(document, True, unlabeled, keep)
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        joined = {name for join in self.document.joins for name in join.columns}
+        kept = (name for name in self.keep if name not in joined)
+        return tuple(dict.fromkeys((*self.document.inputs, *kept)))
+
+    @property
+    def kept(self) -> dict[str, str]:
+        beside = [] if self.unlabeled else [column.name for column in self.document.beside]
+        return kept_names(self.keep, [*self.document.columns, *beside])
+
+    @classmethod
+    def load(cls, path: str | Path) -> FeatureConfig:
+        """Read a YAML file, or a JSON file if its name ends in `.json`; a URL names YAML.
+
+        Raises:
+            SpecError: It is missing or not YAML, or has mistakes; all are listed.
+        """
+        if is_remote(path):
+            document: object = parse_yaml(read_bytes(path).decode(), keep_words=True)
+            return cls.parse(document, source=str(path))
+        document = read_document(Path(path), "features document", _WRITES_ONE, keep_words=True)
+        return cls.parse(document, source=str(path), folder=Path(path).parent)
+
+    @classmethod
+    def parse(
+        cls, document: object, *, source: str | None = None, folder: Path | None = None
+    ) -> FeatureConfig:
+        """Check a plain document.
+
+        Args:
+            source: The file that it was read from, for errors.
+            folder: Where the side tables' paths begin; the working directory if `None`.
+
+        Raises:
+            SpecError: It has mistakes; all are listed, each with its path.
+        """
+        from pydantic import ValidationError
+
+        where = {"file": source} if source else {}
+        if not isinstance(document, Mapping):
+            raise SpecError(
+                "a features document is a mapping of sections",
+                where=where,
+                hint="At least `target: COLUMN` and `columns: {NAME: {kind: categorical}}`.",
+            )
+        try:
+            content = plain(document)
+            return cls(_with_absolute_joins(FeatureDocument.model_validate(content), folder))
+        except RecursionError:
+            raise SpecError("the features document is nested too deeply", where=where) from None
+        except ValidationError as error:
+            told = "\n".join(explain_all(error.errors(), FeatureDocument)).split("\n")
+        # pydantic looks at what lies between keys only where each key is right.
+        told += [mistake for mistake in mistakes_between_keys(content) if mistake not in told]
+        raise SpecError("\n".join(told), where=where)
+
+    def save(self, path: str | Path) -> None:
+        document = self.document.model_dump(mode="json", exclude_defaults=True)
+        with whole_file(path) as partial_file:
+            partial_file.write_text(dump_yaml({"version": 1, **document}))
+
+    def without_split(self) -> FeatureConfig:
+        """The same columns, of rows of which none are split off."""
+        return replace(self, document=self.document.model_copy(update={"split": None}))
+
+    @staticmethod
+    def json_schema() -> dict[str, Any]:
+        return {
+            "$schema": "https://json-schema.org/draft/2020-12/schema",
+            **FeatureDocument.model_json_schema(),
+        }
+
+    def workflow(self) -> Workflow:
+        """What is fitted: columns of equal operators together, in the order of the document."""
+        groups: dict[str, list[str]] = {}
+        operators: dict[str, tuple[Operator, ...]]
+        by_time = self.document.times_of_split is not None
+        operators = {
+            name: tuple(
+                replace(one, by_time=by_time) if isinstance(one, TargetEncode) else one
+                for one in column.operators
+            )
+            for name, column in self.document.columns.items()
+        }
+        for name, steps in operators.items():
+            groups.setdefault(repr(steps), []).append(name)  # which tells all settings
+        history = self.document.history
+        return Workflow(
+            tuple(ColumnGroup(tuple(n), operators[n[0]]) for n in groups.values()),
+            history=None if history is None else history.operator,
+        )
+
+
+def _with_absolute_joins(document: FeatureDocument, folder: Path | None) -> FeatureDocument:
+    """Workers and later runs have other working directories."""
+    base = (folder or Path()).absolute()
+    joins = tuple(
+        join
+        if is_remote(join.file)
+        else join.model_copy(update={"file": os.path.normpath(base / join.file)})
+        for join in document.joins
+    )
+    return document.model_copy(update={"joins": joins}) if joins else document

@@ -1,0 +1,422 @@
+"""The document that says what a table's columns are: `features.yaml`.
+
+Field descriptions are what the published JSON Schema shows.
+"""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Collection, Mapping
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import BeforeValidator, Field, field_validator, model_serializer, model_validator
+
+from distrain.errors import InputError
+from distrain.jobs.spec.explain import shown
+from distrain.jobs.spec.fields import PositiveInt, Real, Section
+from distrain.prep.features.columns import (
+    TIMES_OF_SPLIT,
+    CategoricalSpec,
+    Column,
+    ColumnName,
+    ColumnSpec,
+    ContinuousSpec,
+    HistorySpec,
+)
+from distrain.prep.features.targets import TableWindows, TargetSpec, Value, as_text, or_name
+from distrain.prep.operators.encodings import TargetEncode
+from distrain.prep.vocabulary import mistake_of_name
+from distrain.schema.column import ColumnSchema, Tags
+from distrain.schema.criteo import LABEL
+
+CRITEO: Final = "criteo"
+"""The kind of text whose lines are as in Criteo's logs."""
+
+
+class RowsSplit(Section):
+    """The last rows are for validation."""
+
+    by: Literal["rows"] = Field(description="How rows are chosen.")
+    last: PositiveInt = Field(description="How many rows.")
+
+
+class FractionSplit(Section):
+    """The last share of the rows is for validation."""
+
+    by: Literal["fraction"] = Field(description="How rows are chosen.")
+    last: Real = Field(gt=0, lt=1, description="Their share.")
+
+
+class TimeSplit(Section):
+    """Rows from a time on are for validation."""
+
+    by: Literal["time"] = Field(description="How rows are chosen.")
+    column: ColumnName = Field(description="The input's column: times or numbers.")
+    start: Annotated[int | float | str, BeforeValidator(as_text)] = Field(
+        alias="from", description="The first value of the validation rows, a time or a number."
+    )
+
+    @field_validator("start")
+    @classmethod
+    def _a_time(cls, value: int | float | str) -> int | float | str:
+        if isinstance(value, bool):
+            raise ValueError("a time (2024-05-01, 2024-05-01T12:00:00) or a number is needed")
+        if isinstance(value, str):
+            try:
+                datetime.datetime.fromisoformat(value)
+            except ValueError:
+                raise ValueError(
+                    "a time (2024-05-01, 2024-05-01T12:00:00) or a number is needed"
+                ) from None
+        return value
+
+
+class HashSplit(Section):
+    """A share of a column's values is for validation, with all their rows."""
+
+    by: Literal["hash"] = Field(description="How rows are chosen.")
+    column: ColumnName = Field(description="The input's column. A missing value is for training.")
+    share: Real = Field(gt=0, lt=1, description="About this share of the values.")
+
+
+class ColumnSplit(Section):
+    """A column says which rows are for validation."""
+
+    by: Literal["column"] = Field(description="How rows are chosen.")
+    column: ColumnName = Field(description="The input's column.")
+    equals: Value = Field(description="The value of the validation rows.")
+
+
+Split = RowsSplit | FractionSplit | TimeSplit | HashSplit | ColumnSplit
+
+
+class FormatSpec(Section):
+    """How text files are laid out."""
+
+    kind: Literal["auto", "csv", "jsonl", "criteo"] = Field(
+        "auto",
+        description="`csv` is any text with delimiters; `criteo` is lines as Criteo's logs have "
+        "them: label, I1..I13, C1..C26, apart by tabs unless delimiter says otherwise, without a "
+        "header unless header is true; `auto` is csv or jsonl, by name and content.",
+    )
+    delimiter: str | None = Field(
+        None, min_length=1, max_length=1, description="Between fields; null: as the first line has."
+    )
+    quote: str | None = Field(
+        '"', min_length=1, max_length=1, description="Around fields; null: quotes are text."
+    )
+    escape: str | None = Field(
+        None,
+        min_length=1,
+        max_length=1,
+        description="Before a quote inside of quotes, besides the doubled quote.",
+    )
+    header: bool = Field(True, description="Whether each file's first line names the columns.")
+    names: tuple[ColumnName, ...] = Field((), description="The columns of files without a header.")
+    null_values: tuple[str, ...] = Field(("",), description="Texts that mean a missing value.")
+    decimal_point: Literal[".", ","] = Field(".", description="In numbers.")
+    encoding: Literal["utf-8", "latin-1", "cp1252"] = Field("utf-8", description="Of the text.")
+    timestamp: str | None = Field(
+        None,
+        description="How times are written, as in strptime (`%m/%d/%Y %H:%M`); null: as in ISO "
+        "8601 (`2024-05-01 12:00`).",
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _criteo_has_no_header(cls, value: object) -> object:
+        if isinstance(value, Mapping) and value.get("kind") == CRITEO:
+            return {"header": False, **value}
+        return value
+
+    @model_serializer(mode="wrap")
+    def _with_header_of_criteo(self, dump: Any) -> dict[str, Any]:
+        document: dict[str, Any] = dump(
+            self
+        )  # without `header: true`, which is the others' default
+        return {**document, "header": self.header} if self.kind == CRITEO else document
+
+    @model_validator(mode="after")
+    def _names_for_headerless(self) -> FormatSpec:
+        if self.kind == CRITEO:
+            more = sorted(self.model_fields_set - {"kind", "delimiter", "header"})
+            if more:
+                raise ValueError(f"{', '.join(more)}: not with kind criteo, which says it")
+            return self
+        if not self.header and not self.names:
+            raise ValueError("without a header, names is needed")
+        if self.header and self.names:
+            raise ValueError("names is for files without a header; set header to false")
+        if self.delimiter is not None and self.delimiter in (self.quote, self.decimal_point):
+            raise ValueError(f"delimiter {self.delimiter!r} is the quote or decimal point as well")
+        repeated = sorted({name for name in self.names if self.names.count(name) > 1})
+        if repeated:
+            raise ValueError(f"names has {', '.join(repeated)} twice")
+        return self
+
+
+def _one_name(value: object) -> object:
+    if isinstance(value, str):
+        return {value: value}
+    if isinstance(value, list | tuple) and all(isinstance(name, str) for name in value):
+        return {name: name for name in value}
+    return value
+
+
+def _or_names(schema: dict[str, Any]) -> None:
+    mapping = {key: schema.pop(key) for key in ("type", "additionalProperties", "minProperties")}
+    mapping |= {"propertyNames": schema.pop("propertyNames")} if "propertyNames" in schema else {}
+    names = {"type": "array", "items": {"type": "string", "minLength": 1}, "minItems": 1}
+    schema["anyOf"] = [{"type": "string", "minLength": 1}, names, mapping]
+
+
+Names = Annotated[dict[ColumnName, ColumnName], BeforeValidator(_one_name)]
+
+
+class JoinSpec(Section):
+    """A small table whose columns rows get by their keys; missing values where it has no row."""
+
+    file: str = Field(
+        min_length=1,
+        description="CSV, JSON lines or parquet; a path is found from this document's folder.",
+    )
+    key: Names = Field(
+        min_length=1,
+        description="A column's name, several, or the side table's name of each by the name that "
+        "rows have it under. Values are compared as texts; a key stands in one row.",
+        json_schema_extra=_or_names,
+    )
+    columns: Names = Field(
+        min_length=1,
+        description="What rows get: a name, several, or the side table's name by a new one.",
+        json_schema_extra=_or_names,
+    )
+    format: FormatSpec = FormatSpec()
+
+
+class FeatureDocument(Section):
+    """What a table's columns are, and which of its rows are for validation."""
+
+    version: Literal[1] = Field(1, description="Version of this document's format.")
+    target: TargetSpec = Field(
+        description="A column's name, or a column and a comparison.", json_schema_extra=or_name
+    )
+    more_targets: dict[ColumnName, TargetSpec] = Field(
+        {}, description="Further targets, by the name that their labels are written under."
+    )
+    weight: ColumnName | None = Field(
+        None, description="The column of the rows' weights, 0 or more; null: all weigh the same."
+    )
+    windows: TableWindows | None = Field(
+        None, description="Windows of the rows, such as days; null: none."
+    )
+    split: Annotated[Split, Field(discriminator="by")] | None = Field(
+        None, description="Which rows are for validation; null: none, or what the command says."
+    )
+    format: FormatSpec = FormatSpec()
+    joins: tuple[JoinSpec, ...] = Field(
+        (), description="Side tables, joined in this order; their columns are as the table's own."
+    )
+    partitions: dict[ColumnName, Literal["text", "integer"]] = Field(
+        {},
+        description="What the values of hive folders are (`day=2024-05-01/`); those left out are "
+        "integers where all folders hold whole numbers of 32 bits, else texts.",
+    )
+    columns: dict[ColumnName, Column] = Field(
+        min_length=1, description="The features, by the name that they are written under."
+    )
+
+    history: HistorySpec | None = Field(
+        None, description="Lists of what happened before to the same key; null: none."
+    )
+
+    @property
+    def staged(self) -> dict[str, ColumnSpec]:
+        """The features, and what histories and target means need beside them."""
+        times = {TIMES_OF_SPLIT: self.times_of_split} if self.times_of_split else {}
+        return {**self.columns, **(self.history.staged if self.history else {}), **times}
+
+    @property
+    def times_of_split(self) -> ColumnSpec | None:
+        """The times of a split by time, for operators that learn labels in their order."""
+        encoded = any(
+            isinstance(operator, TargetEncode)
+            for column in self.columns.values()
+            for operator in column.operators
+        )
+        if not (isinstance(self.split, TimeSplit) and encoded):
+            return None
+        as_ = "seconds" if isinstance(self.split.start, str) else "number"
+        return ContinuousSpec.model_validate(
+            {"kind": "continuous", "from": self.split.column, "as": as_, "fill": 0}
+        )
+
+    @property
+    def last_rows(self) -> dict[str, Any]:
+        match self.split:
+            case RowsSplit(last=rows):
+                return {"valid_rows": rows}
+            case FractionSplit(last=share):
+                return {"valid_fraction": share}
+        return {}
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """The table's columns that are read, each once, without those of side tables."""
+        split = getattr(self.split, "column", None)
+        sources = [one for name, column in self.columns.items() for one in column.sources(name)]
+        wanted = [target.column for target in self.targets.values()]
+        wanted += [name for name in (self.weight, self.windows and self.windows.by) if name]
+        wanted += [*([split] if split else []), *sources]
+        wanted += [self.history.by, self.history.order] if self.history else []
+        wanted += [name for join in self.joins for name in join.key]
+        joined = {name for join in self.joins for name in join.columns}
+        return tuple(name for name in dict.fromkeys(wanted) if name not in joined)
+
+    @property
+    def targets(self) -> dict[str, TargetSpec]:
+        """All targets, by the name that their labels are written under."""
+        return {LABEL: self.target, **self.more_targets}
+
+    @property
+    def beside(self) -> tuple[ColumnSchema, ...]:
+        """What is written beside the features and the first target's label."""
+        found = [target.schema_of(name) for name, target in self.more_targets.items()]
+        if self.weight is not None:
+            found.append(ColumnSchema(self.weight, "float32", (Tags.WEIGHT,)))
+        if self.windows is not None:
+            size = {"window_size": self.windows.size}
+            found.append(ColumnSchema(self.windows.by, tags=(Tags.TIME,), properties=size))
+        return tuple(found)
+
+    @model_validator(mode="after")
+    def _consistent(self) -> FeatureDocument:
+        sources = {name: column.sources(name) for name, column in self.columns.items()}
+        targets = {t.column for t in self.targets.values() if not t.is_feature}
+        beside = [column.name for column in self.beside]
+        names = [LABEL, *beside, *self.columns]
+        twice = sorted({name for name in beside if names.count(name) > 1})
+        domains = {n: getattr(column, "domain", None) for n, column in self.columns.items()}
+        mistakes = [*_bad_names(sources, domains), *_leaks(sources, targets)]
+        mistakes += [
+            f"{name!r} is written beside the features; give what else has the name another one"
+            for name in twice
+        ]
+        mistakes += _unequal_domains(self.columns)
+        mistakes += _without_mean(self.columns, self.target)
+        mistakes += _crossed_joins(self.joins)
+        mistakes += _unlisted(self.history, [*self.columns, *beside])
+        if mistakes:
+            raise ValueError("\n".join(mistakes))
+        return self
+
+
+def mistakes_between_keys(document: Mapping[str, Any]) -> list[str]:
+    """What is wrong with a plain document's columns together, as far as it can be read."""
+    columns, target = document.get("columns"), document.get("target")
+    if not isinstance(columns, Mapping):
+        return []
+    sources = {name: _sources(name, column) for name, column in columns.items()}
+    domains = {
+        n: column.get("domain") for n, column in columns.items() if isinstance(column, Mapping)
+    }
+    if isinstance(target, Mapping):
+        target = None if target.get("is_feature") is True else target.get("column")
+    return [*_bad_names(sources, domains), *_leaks(sources, {target})]
+
+
+def _sources(name: str, column: object) -> tuple[str, ...]:
+    if not isinstance(column, Mapping):
+        return (name,)
+    crossed = column.get("cross")
+    if isinstance(crossed, list | tuple) and crossed:
+        return tuple(map(str, crossed))
+    return (str(column.get("from") or name),)
+
+
+def _bad_names(sources: Mapping[str, tuple[str, ...]], domains: Mapping[str, object]) -> list[str]:
+    found = []
+    for name, of_name in sources.items():
+        if name == LABEL:
+            found.append(
+                f"columns.{name}: the target is written as {LABEL!r}; give the feature another "
+                f"name and `from: {of_name[0]}`"
+            )
+        elif mistake := mistake_of_name(name):
+            hint = f"give another name and `from: {shown(name)[1:-1]}`"
+            found.append(f"columns.{shown(name)}: {mistake}; {hint}")
+        domain = domains.get(name)
+        if isinstance(domain, str) and (mistake := mistake_of_name(domain)):
+            found.append(f"columns.{name}.domain {shown(domain)}: {mistake}")
+    return found
+
+
+def _leaks(sources: Mapping[str, tuple[str, ...]], targets: Collection[object]) -> list[str]:
+    return [
+        f"columns.{name}: {source!r} is the target, and a model would see the answer; leave it "
+        "out, or set target.is_feature to true"
+        for name, of_name in sources.items()
+        for source in of_name
+        if source in targets
+    ]
+
+
+def _crossed_joins(joins: tuple[JoinSpec, ...]) -> list[str]:
+    found = []
+    brought: dict[str, int] = {}
+    for place, join in enumerate(joins):
+        for name in join.columns:
+            if name in brought:
+                found.append(
+                    f"joins.{place}.columns: joins.{brought[name]} brings {name!r} too; rename "
+                    f"one: columns: {{NEW: {join.columns[name]}}}"
+                )
+            brought.setdefault(name, place)
+    for place, join in enumerate(joins):
+        found += [
+            f"joins.{place}.key: {name!r} comes from joins.{brought[name]}, which is not before it"
+            for name in join.key
+            if brought.get(name, -1) >= place
+        ]
+    return found
+
+
+def _unlisted(history: HistorySpec | None, names: Collection[str]) -> list[str]:
+    if history is None:
+        return []
+    try:
+        mistake = history.operator.mistake_among([*names])
+    except InputError as error:
+        mistake = error.message
+    return [] if mistake is None else [f"history: {mistake}"]
+
+
+def _without_mean(columns: Mapping[str, ColumnSpec], target: TargetSpec) -> list[str]:
+    if target.kind != "multiclass":
+        return []
+    return [
+        f"columns.{name}: target_mean is of a target of two values or of numbers, not of classes"
+        for name, column in columns.items()
+        if any(isinstance(operator, TargetEncode) for operator in column.operators)
+    ]
+
+
+def _unequal_domains(columns: Mapping[str, ColumnSpec]) -> list[str]:
+    found = []
+    first: dict[str, tuple[str, CategoricalSpec]] = {}
+    for name, column in columns.items():
+        if not isinstance(column, CategoricalSpec) or column.domain is None:
+            continue
+        other, known = first.setdefault(column.domain, (name, column))
+        if known.operators != column.operators:
+            found.append(
+                f"columns.{name}: freq_threshold, max_size, num_buckets, buckets "
+                f"and hash_buckets of the domain {column.domain!r} are others in "
+                f"columns.{other}; a domain has one vocabulary"
+            )
+        apart = columns.get(column.domain)
+        if isinstance(apart, CategoricalSpec) and apart.domain != column.domain:
+            found.append(
+                f"columns.{name}: the domain {column.domain!r} is the name of a column outside it"
+            )
+    return found

@@ -1,0 +1,100 @@
+"""A look at each file before its rows are read: whether it is a table of the document."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import pyarrow as pa
+
+from distrain.errors import DataError
+from distrain.prep.features.config import FeatureConfig
+from distrain.prep.features.joins import SideTable, side_tables
+from distrain.prep.features.partitions import Values, partitions_of
+from distrain.prep.features.table_file import PARQUET, AddedColumn, TableFile, look_at
+from distrain.prep.workers import TaskRunner
+from distrain.storage.inputs import InputFile
+
+_LOOKED_AT_FIRST = 4
+
+
+def check_tables(
+    files: Sequence[InputFile], features: FeatureConfig, option: str = "--keep"
+) -> None:
+    """Raise a `DataError` if one of the first files lacks columns; `option` names those to keep."""
+    looks = _looks(files, features, side_tables(features.document.joins))
+    for look in looks[:_LOOKED_AT_FIRST]:
+        _checked_look(*look, option)
+
+
+def looked_at(
+    files: Sequence[InputFile],
+    features: FeatureConfig,
+    sides: Sequence[SideTable],
+    runner: TaskRunner,
+) -> list[TableFile]:
+    """The files, each a table of the document; a `DataError` if one is none."""
+    return runner.run("look", _checked_look, _looks(files, features, sides))
+
+
+def table_file_of(path: str, features: FeatureConfig) -> TableFile:
+    """One file, a table of the document; a `DataError` if it is none."""
+    sides = side_tables(features.document.joins)
+    return _checked_look(*_looks([InputFile(path, 0)], features, sides)[0])
+
+
+def rows_in_memory(
+    name: str, types: Mapping[str, pa.DataType], features: FeatureConfig
+) -> TableFile:
+    """Rows in memory as a file called `name`; a `DataError` if they are another table."""
+    sides = side_tables(features.document.joins)
+    joined = {name: added for side in sides for name, added in side.columns.items()}
+    file = TableFile(name, PARQUET, None, dict(types), "", joined=joined)
+    file.check(features)
+    return file
+
+
+_Look = tuple[str, int, FeatureConfig, Values, dict[str, AddedColumn]]
+
+
+def _looks(
+    files: Sequence[InputFile], features: FeatureConfig, sides: Sequence[SideTable]
+) -> list[_Look]:
+    joined = {name: column for side in sides for name, column in side.columns.items()}
+    folders: list[Values] = [{}] * len(files)
+    if not features.as_is:
+        folders = partitions_of([file.path for file in files], features.document.partitions)
+    return [
+        (file.path, file.size_bytes, features, values, joined)
+        for file, values in zip(files, folders, strict=True)
+    ]
+
+
+def _checked_look(
+    path: str,
+    size_bytes: int,
+    features: FeatureConfig,
+    folders: Values,
+    joined: dict[str, AddedColumn],
+    option: str = "--keep",
+) -> TableFile:
+    target = features.document.target.column if features.unlabeled else None
+    file = look_at(path, size_bytes, features.document.format, target)
+    file = replace(file, folders=folders, joined=joined)
+    file.check(features, option)
+    return file
+
+
+def same_in_all(files: Sequence[tuple[str, dict[str, str]]], hint: str) -> dict[str, str]:
+    """What each column holds, which must be the same in all files."""
+    first: dict[str, tuple[str, str]] = {}
+    for path, columns in files:
+        for column, found in columns.items():
+            known_path, known = first.setdefault(column, (path, found))
+            if known != found:
+                raise DataError(
+                    f"the column holds {found} here and {known} in an earlier file",
+                    where={"column": column, "file": path, "earlier file": known_path},
+                    hint=hint,
+                )
+    return {column: found for column, (_, found) in first.items()}

@@ -1,0 +1,1 @@
+"""A features document from a sample of a table."""

@@ -1,0 +1,242 @@
+"""What a sample says of a column."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from distrain.prep.features.bad_values import BadValues
+from distrain.prep.features.document import FormatSpec
+from distrain.prep.features.numerals import numbers_of
+from distrain.prep.features.times import is_time, times_of
+from distrain.prep.lists import Lists, holds_lists
+from distrain.prep.vocabulary import is_text
+
+Kind = Literal["empty", "number", "text", "truth", "time", "list", "other"]
+
+NULL_TEXTS = ("NULL", "null", "NA", "N/A", "NaN", "nan", "None", "none", "\\N", "?", "-")
+TIME_PATTERNS = tuple(
+    f"{day}{year}{clock}"
+    for day in ("%d.%m.", "%m/%d/", "%d/%m/")
+    for clock in (" %H:%M:%S", " %H:%M", "")
+    for year in ("%Y", "%y")
+)
+MOST = 3e38
+"""What numbers beyond it are taken for; float32 ends there."""
+FEW_VALUES = 30
+_TRIED_FIRST = 20
+_NAME_OF_TIME = re.compile(r"time|date|epoch|unix|(^|_)(ts|at|when)$|[a-z]At$")
+# Of seconds: 1990 to 2100, which identifiers by such a name hardly are.
+_FIRST_SECOND, _LAST_SECOND = 631_152_000, 4_102_444_800
+_EPOCHS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
+_SEPARATORS = ("|", ";", ",")
+
+
+@dataclass(frozen=True, eq=False)
+class Facts:
+    name: str
+    kind: Kind
+    stored: str  # the type, in words
+    num_rows: int
+    missing: int
+    distinct: int = 0  # how many different values there are; of lists, items
+    top: Any = None
+    pair: tuple[Any, ...] = ()  # both values, the more frequent first, where there are two
+    few: tuple[Any, ...] = ()  # the values, the most frequent first, where they are few
+    # whether the rows of each value stand together, and most values have several
+    is_sorted_by: bool = False
+    returning: float = 1.0  # of the values in the second half, the share that the first half has
+    numbers: Any = None
+    times: pa.Array | None = None  # the values as times, without gaps
+    epoch: str | None = None  # what whole numbers count since 1970, if they are times
+    num_words: float = 0.0  # words of a text, on average
+    items: Facts | None = None  # the facts of a list's items
+    separator: str | None = None  # what parts a text's items, if it is a list
+    pattern: str | None = None  # how a text spells times, if not as ISO 8601
+    null_texts: tuple[str, ...] = ()  # texts that stand for missing values
+
+    @property
+    def plain_name(self) -> str:
+        """`Store ID` and `store.id` as `Store_ID` and `store_id`."""
+        return re.sub(r"\W+", "_", self.name).strip("_")
+
+    @property
+    def num_values(self) -> int:
+        return self.num_rows - self.missing
+
+    @property
+    def is_whole(self) -> bool:
+        return self.kind == "number" and bool((self.numbers == np.floor(self.numbers)).all())
+
+
+def facts_of(name: str, values: pa.Array, text: FormatSpec | None = None) -> Facts:
+    stored = str(values.type)
+    null_texts: tuple[str, ...] = ()
+    if is_text(values.type):
+        stored = "text"
+        values, null_texts = _without_null_texts(values, text)
+    missing = values.null_count
+    if pa.types.is_floating(values.type):
+        missing = int(pc.sum(values.is_null(nan_is_null=True)).as_py() or 0)
+    common: dict[str, Any] = {
+        "name": name,
+        "stored": stored,
+        "num_rows": len(values),
+        "missing": missing,
+        "null_texts": null_texts,
+    }
+    if missing == len(values):
+        return Facts(kind="empty", **common)
+    if holds_lists(values.type):
+        return _list_facts(values, common)
+    if is_text(values.type):
+        return _text_facts(values.drop_null(), common, text)
+    if pa.types.is_boolean(values.type):
+        return Facts(kind="truth", **common, **_counted(values))
+    if is_time(values.type):
+        if getattr(values.type, "tz", None):  # times with a zone are read in UTC
+            values = values.cast(pa.timestamp(values.type.unit, "UTC"))
+        return _time_facts(values, None, common)
+    dtype = values.type
+    if pa.types.is_integer(dtype) or pa.types.is_floating(dtype) or pa.types.is_decimal(dtype):
+        return _number_facts(values, common)
+    return Facts(kind="other", **common)
+
+
+def _without_null_texts(
+    values: pa.Array, text: FormatSpec | None
+) -> tuple[pa.Array, tuple[str, ...]]:
+    found = pc.is_in(values, value_set=pa.array(NULL_TEXTS, values.type))
+    if not pc.any(found).as_py():
+        return values, ()
+    kept = pc.if_else(found, pa.scalar(None, values.type), values)
+    if kept.null_count == len(kept) or not spells_numbers(kept.drop_null(), text):
+        return values, ()
+    return kept, tuple(sorted(pc.unique(values.filter(found)).to_pylist()))
+
+
+def decimal_point_of(columns: Sequence[pa.Array]) -> Literal[".", ","]:
+    """Return the mark before the fractions of the columns' numbers."""
+
+    def have(point: Literal[".", ","]) -> bool:
+        text = FormatSpec(decimal_point=point)
+        return any(
+            pc.any(pc.match_substring(one, point)).as_py() and spells_numbers(one.drop_null(), text)
+            for one in columns
+        )
+
+    return "," if not have(".") and have(",") else "."
+
+
+def spells_numbers(values: pa.Array, text: FormatSpec | None) -> bool:
+    if len(values) > _TRIED_FIRST and not spells_numbers(values[:_TRIED_FIRST], text):
+        return False  # to find each of many bad values takes long
+    try:
+        return bool(np.isfinite(numbers_of(values, text).to_numpy(zero_copy_only=False)).all())
+    except BadValues:
+        return False
+
+
+def _text_facts(values: pa.Array, common: dict[str, Any], text: FormatSpec | None) -> Facts:
+    lower = pc.unique(pc.utf8_lower(values)).to_pylist()
+    if set(lower) <= {"true", "false"}:
+        return Facts(kind="truth", **common, **_counted(values))
+    if spells_numbers(values, text):
+        numbers = numbers_of(values, text)
+        whole = numbers.cast(pa.int64(), safe=False)
+        are_whole = pc.all(pc.equal(whole.cast(pa.float64(), safe=False), numbers)).as_py()
+        found = whole if are_whole else numbers
+        return _number_facts(found, {**common, "stored": "numbers as text"})
+    for pattern in (None, *TIME_PATTERNS):
+        try:
+            times_of(values[:_TRIED_FIRST], None, pattern)
+            times = times_of(values, None, pattern)
+        except BadValues:
+            continue
+        return _time_facts(times, pattern, {**common, "stored": "times as text"})
+    words = float(pc.mean(pc.count_substring(values, " ")).as_py()) + 1
+    counted = _counted(values)
+    for separator in _SEPARATORS:
+        if _is_separator(values, separator, counted["distinct"]):
+            lists = pc.split_pattern(values, separator)
+            stored = {**common, "stored": f"lists as text, parted by {separator!r}"}
+            return _list_facts(lists, {**stored, "separator": separator})
+    return Facts(kind="text", **common, **counted, num_words=words)
+
+
+def _is_separator(values: pa.Array, separator: str, distinct: int) -> bool:
+    """Whether texts are few items in many combinations, not texts with a comma in them."""
+    if pc.mean(pc.count_substring(values, separator)).as_py() < 0.3:
+        return False
+    items = pc.unique(pc.split_pattern(values, separator).flatten())
+    blanks = pc.any(pc.starts_with(items, " ")).as_py()
+    return not blanks and len(items) * 3 < distinct
+
+
+def _number_facts(values: pa.Array, common: dict[str, Any]) -> Facts:
+    numbers = numbers_of(values).drop_null().to_numpy(zero_copy_only=False)
+    numbers = numbers[~np.isnan(numbers)]
+    epoch = _epoch_of(common, numbers, values.type)
+    if epoch is not None:
+        stored = f"{common['stored']}, {epoch} since 1970"
+        times = times_of(values.drop_null(), epoch, None)
+        return Facts(
+            kind="time", **{**common, "stored": stored}, **_counted(times), times=times, epoch=epoch
+        )
+    numbers = np.clip(numbers, -MOST, MOST)
+    return Facts(kind="number", **common, **_counted(pa.array(numbers)), numbers=numbers)
+
+
+def _epoch_of(common: dict[str, Any], numbers: Any, dtype: pa.DataType) -> str | None:
+    """What whole numbers count, if their name and their size are those of times."""
+    if not pa.types.is_integer(dtype) or not _NAME_OF_TIME.search(common["name"]):
+        return None
+    low, high = numbers.min(), numbers.max()
+    return next(
+        (
+            epoch
+            for epoch, factor in _EPOCHS.items()
+            if _FIRST_SECOND * factor <= low and high < _LAST_SECOND * factor
+        ),
+        None,
+    )
+
+
+def _time_facts(values: pa.Array, pattern: str | None, common: dict[str, Any]) -> Facts:
+    try:
+        times = times_of(values, None, None).drop_null()
+    except BadValues:  # outside the years that calendars count
+        return Facts(kind="other", **common)
+    return Facts(kind="time", **common, **_counted(times), times=times, pattern=pattern)
+
+
+def _list_facts(values: pa.Array, common: dict[str, Any]) -> Facts:
+    items = Lists.of(values).items
+    inner = facts_of(common["name"], items) if len(items) else None
+    distinct = inner.distinct if inner else 0
+    return Facts(kind="list", **common, distinct=distinct, items=inner)
+
+
+def _counted(values: pa.Array) -> dict[str, Any]:
+    values = values.drop_null()
+    half = len(values) // 2
+    first, second = pc.unique(values[:half]), pc.unique(values[half:])
+    again = pc.sum(pc.is_in(second, value_set=first)).as_py() or 0
+    counts = pc.value_counts(values)
+    runs = 1 + (pc.sum(pc.not_equal(values[1:], values[:-1])).as_py() or 0)
+    order = np.argsort(-counts.field("counts").to_numpy(), kind="stable")
+    top = [counts[int(place)]["values"].as_py() for place in order[:FEW_VALUES]]
+    return {
+        "distinct": len(counts),
+        "top": top[0],
+        "pair": tuple(top) if len(counts) == 2 else (),
+        "few": tuple(top) if len(counts) <= FEW_VALUES else (),
+        "is_sorted_by": runs == len(counts) and 1 < len(counts) <= len(values) // 2,
+        "returning": again / max(1, len(second)),
+    }

@@ -1,0 +1,390 @@
+"""A features document from some rows of the inputs, with the reasons as comments."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import textwrap
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pyarrow as pa
+
+from distrain.errors import DataError
+from distrain.jobs.spec.load import parse_yaml
+from distrain.prep.bad_lines import BadLineTally
+from distrain.prep.features.bad_values import BadValues
+from distrain.prep.features.config import FeatureConfig
+from distrain.prep.features.document import FormatSpec
+from distrain.prep.features.inference.facts import Facts, decimal_point_of, facts_of
+from distrain.prep.features.inference.suggest import (
+    Suggestion,
+    Target,
+    further_features_of,
+    more_targets_of,
+    split_of,
+    suggestion_of,
+    target_of,
+    weight_of,
+    windows_of,
+)
+from distrain.prep.features.partitions import partitions_of, with_partitions
+from distrain.prep.features.table_file import TableFile, look_at
+from distrain.prep.features.text_rows import rows_of_pieces
+from distrain.prep.features.values import flat
+from distrain.prep.operators.operator import concrete
+from distrain.prep.parts import readable_parquet
+from distrain.prep.text_files.pieces import TextRange, read_pieces
+from distrain.prep.vocabulary import is_text, mistake_of_name
+from distrain.schema.criteo import LABEL
+from distrain.storage.inputs import InputFile
+
+_MOST_FILES = 8
+_TEXT_BYTES = 16 << 20
+SAMPLE_ROWS = 100_000
+
+
+@dataclass(frozen=True, eq=False)
+class Sample:
+    table: pa.Table  # each column of the inputs; of CSV as texts
+    told: str  # which rows they are, in words
+    file: TableFile
+    text: FormatSpec  # how text is read
+    # the lines among them that are no rows
+    bad_lines: BadLineTally = field(default_factory=BadLineTally)
+
+
+def sampled(files: Sequence[InputFile], most_rows: int = SAMPLE_ROWS) -> Sample:
+    """The first rows of some files, spread evenly over all.
+
+    Raises:
+        DataError: A file cannot be read, or is no table of the others' columns.
+    """
+    step = -(-len(files) // _MOST_FILES)
+    chosen = files[::step]
+    folders = partitions_of([file.path for file in files], {})[::step]
+    text = FormatSpec()
+    first = look_at(chosen[0].path, chosen[0].size_bytes, text)
+    if not first.is_typed and not _is_utf8(first):
+        text = FormatSpec(encoding="latin-1")
+    tables, bad_lines = [], BadLineTally()
+    first = replace(first, folders=folders[0])
+    for chosen_file, values in zip(chosen, folders, strict=True):
+        file = look_at(chosen_file.path, chosen_file.size_bytes, text)
+        file = replace(file, folders=values)
+        lacking = [name for name in first.columns if name not in file.columns]
+        if lacking and file.kind != "jsonl":
+            raise DataError(
+                f"a table without the columns {', '.join(lacking[:5])} of an earlier file",
+                where={"file": file.path, "earlier file": first.path},
+                hint="Infer from files of one table.",
+            )
+        rows, bad = rows_of(file, text, list(first.types), max(1, most_rows // len(chosen)))
+        bad_lines = bad_lines.merged(bad)
+        tables.append(with_partitions(rows, values).select(list(first.columns)))
+    table = pa.concat_tables(tables, promote_options="permissive").combine_chunks()
+    if not table.num_rows:
+        where = {"file": first.path, **bad_lines.where}
+        raise DataError("the inputs hold no rows", where=where)
+    of_files = f"of {len(chosen)} of {len(files)} files" if len(files) > 1 else "of the file"
+    told = f"the first {table.num_rows:,} rows {of_files}"
+    return Sample(table, told, first, text, bad_lines)
+
+
+def _is_utf8(file: TableFile) -> bool:
+    try:
+        for piece in _pieces(file):
+            piece.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _pieces(file: TableFile) -> list[bytes]:
+    stop = min(file.size_bytes, _TEXT_BYTES)
+    text = TextRange(file.path, 0, None if file.codec else stop, file.codec)
+    pieces, size = [], 0
+    for _, piece in read_pieces(text, _TEXT_BYTES):
+        pieces.append(piece)
+        size += len(piece)
+        if size >= _TEXT_BYTES:
+            break
+    return pieces
+
+
+def rows_of(
+    file: TableFile, text: FormatSpec, columns: list[str], most: int
+) -> tuple[pa.Table, BadLineTally]:
+    """A file's first rows, at most so many, and the lines before the last that are no rows."""
+    if not file.is_text:
+        with readable_parquet(file.path) as parquet:
+            groups: list[int] = []
+            rows = 0
+            while rows < most and len(groups) < len(file.row_groups):
+                rows += file.row_groups[len(groups)]
+                groups.append(len(groups))
+            table = parquet.read_row_groups(groups, columns).slice(0, most)
+        return pa.table({name: _flat(table[name]) for name in columns}), BadLineTally()
+    tables, bad_lines, rows = [], BadLineTally(), 0
+    known = [name for name in columns if name in file.types]
+    for found, before in rows_of_pieces(_pieces(file), file, text, known):
+        wanted = found.lines[: most - rows]
+        is_cut = len(wanted) < len(found.lines)
+        bad = [line for line in found.bad if not is_cut or line.line <= wanted[-1]]
+        bad_lines = bad_lines.merged(BadLineTally.of(bad).shifted(file.path, before))
+        tables.append(found.table)
+        rows += found.table.num_rows
+        if rows >= most:
+            break
+    table = pa.concat_tables(tables, promote_options="permissive").slice(0, most).combine_chunks()
+    return pa.table({name: _flat(table[name]) for name in known}), bad_lines
+
+
+def _flat(values: pa.ChunkedArray) -> pa.Array:
+    try:
+        return flat(values)
+    except BadValues:  # bytes that are no text
+        return concrete(values)
+
+
+_PLAIN_KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+# What YAML 1.1 takes for something other than a text.
+_WORDS = {"y", "n", "yes", "no", "on", "off", "true", "false", "null"}
+_NO_NAME = r"[/\0]"
+_WIDTH = 100
+_SHORT_NAME_BYTES = 60
+_MANY_BAD = 0.01  # what prep refuses unless --max-bad is greater
+
+
+@dataclass(frozen=True)
+class Inferred:
+    """A document that `FeatureConfig.parse` takes."""
+
+    text: str  # YAML with comments
+    features: FeatureConfig  # what it says
+    sample: str  # which rows it was inferred from
+    left_out: dict[str, str]  # why, by column that is no feature
+    target_reason: str  # why the target was guessed
+    # why further targets, a weight and windows are suggested, by key of the document
+    reasons: dict[str, str]
+    bad_lines: BadLineTally  # the lines among these that are no rows
+    bad_told: str = ""  # what is said of them; empty if there are none
+    has_many_bad: bool = False  # whether they are more than `prep` leaves out unless told to
+
+
+def infer_features(files: Sequence[InputFile], most_rows: int = SAMPLE_ROWS) -> Inferred:
+    """Look at some rows and write down what each column seems to be.
+
+    Raises:
+        DataError: A file cannot be read, or no column is left to learn from.
+    """
+    sample = sampled(files, most_rows)
+    values = {name: sample.table[name].combine_chunks() for name in sample.file.columns}
+    if sample.file.delimiter not in ("", ","):
+        point = decimal_point_of([one for one in values.values() if is_text(one.type)])
+        layout = sample.text.model_copy(update={"decimal_point": point})
+        sample = replace(sample, text=layout)
+    columns = [facts_of(name, one, sample.text) for name, one in values.items()]
+    target, weight = target_of(columns), weight_of(columns)
+    more = more_targets_of(columns, target)
+    taken = {target.column, *(one.column for one in more), *(weight[:1] if weight else ())}
+    suggestions = [
+        suggestion_of(facts, sample.file.has_types_in(facts.name))
+        for facts in columns
+        if facts.name not in taken
+    ]
+    if not any(s.features for s in suggestions):
+        raise DataError(
+            "no column is left to learn from",
+            where={"file": sample.file.path, **{s.facts.name: s.left_out for s in suggestions}},
+            hint="Write a features document by hand, as docs/any-table.md shows.",
+        )
+    beside, reasons = _beside(more, weight, windows_of(columns))
+    text = _document(sample, columns, target, beside, suggestions)
+    left_out = {s.facts.name: s.left_out for s in suggestions if s.left_out}
+    features = FeatureConfig.parse(parse_yaml(text, keep_words=True))
+    bad = sample.bad_lines
+    told, has_many = _lines_left_out(bad, sample.table.num_rows)
+    return Inferred(
+        text, features, sample.told, left_out, target.reason, reasons, bad, told, has_many
+    )
+
+
+def _beside(
+    more: Sequence[Target],
+    weight: tuple[str, str] | None,
+    windows: tuple[dict[str, Any], str] | None,
+) -> tuple[list[str], dict[str, str]]:
+    """The lines of further targets, a weight and windows, and the reasons for these."""
+    lines, reasons = [], {}
+    if more:
+        reasons["more_targets"] = "; ".join(f"{one.column}: {one.reason}" for one in more)
+        values = {
+            _name_of(one.column, {}, set())[0]: one.value
+            if isinstance(one.value, dict)
+            else {"column": one.value}
+            for one in more
+        }
+        told = f"Further targets, for a model of several tasks: {reasons['more_targets']}."
+        lines += ["", *_comment(told)]
+        lines.append(f"more_targets: {_flow(values)}")
+    if weight is not None:
+        reasons["weight"] = weight[1]
+        lines += ["", *_comment(f"Weight: {weight[1]}."), f"weight: {_flow(weight[0])}"]
+    if windows is not None:
+        reasons["windows"] = windows[1]
+        said = f"Windows: {windows[1]}. With the next line jobs train them strictly in their order."
+        lines += ["", *_comment(said), f"# windows: {_flow(windows[0])}"]
+    return lines, reasons
+
+
+def _document(
+    sample: Sample,
+    columns: Sequence[Facts],
+    target: Target,
+    beside: Sequence[str],
+    suggestions: Sequence[Suggestion],
+) -> str:
+    split, why_split = split_of(columns, target)
+    bad_told, _ = _lines_left_out(sample.bad_lines, sample.table.num_rows)
+    lines = [
+        *_comment(
+            f"Inferred from {sample.told}: types, missing values and numbers of values are theirs. "
+            "Read it and change it."
+        ),
+        *(_comment(f"{bad_told}.") if bad_told else ()),
+        "version: 1",
+        "",
+        *_comment(f"The guess: {target.reason}{'' if target.reason.endswith('?') else '.'}"),
+        f"target: {_flow(target.value)}",
+        *beside,
+        "",
+        *_comment(f"Validation: {why_split}."),
+        f"split: {_flow(split)}",
+    ]
+    layout = _format(sample, columns)
+    if layout:
+        lines += ["", f"format: {_flow(layout)}"]
+    lines += ["", "columns:"]
+    taken: set[str] = set()
+    for suggestion in suggestions:
+        for place, feature in enumerate(suggestion.features):
+            if place == 0:
+                lines += _comment(f"{_said(suggestion.facts)}. {feature.reason}.", "  ")
+            name, settings = _name_of(feature.name, feature.settings, taken)
+            lines.append(f"  {_key(name)}: {_flow(settings)}")
+        lines += _further(suggestion, target)
+    left_out = [s for s in suggestions if s.left_out]
+    if left_out:
+        lines += ["", "# Left out:"]
+        for s in left_out:
+            lines += _comment(f"{s.facts.name}: {s.left_out}. ({_said(s.facts)})", "", "  ")
+    lines += ["", "# Next: distrain prep INPUT... --config THIS-FILE --out FOLDER"]
+    return "\n".join(lines) + "\n"
+
+
+def _further(suggestion: Suggestion, target: Target) -> list[str]:
+    """Comments that become features without their first sign, but those that the target bars."""
+    has_classes = isinstance(target.value, dict) and target.value.get("kind") == "multiclass"
+    found = [
+        feature
+        for feature in further_features_of(suggestion)
+        if not (has_classes and "target_mean" in feature.settings)
+    ]
+    if not found:
+        return []
+    told = _comment(f"Worth a try, {found[0].reason}:", "  ")
+    features = [f"{_key(re.sub(_NO_NAME, '_', f.name))}: {_flow(f.settings)}" for f in found]
+    return [*told, *(f"  # {feature}" for feature in features)]
+
+
+def _lines_left_out(bad: BadLineTally, num_rows: int) -> tuple[str, bool]:
+    if not bad.count:
+        return "", False
+    first, share = bad.examples[0], bad.count / (bad.count + num_rows)
+    told = (
+        f"{bad.count:,} {'line' if bad.count == 1 else 'lines'} left out, the first line "
+        f"{first.line} of {os.path.basename(first.file)}: {first.problem}; "
+        "pass --bad-lines skip to prep"
+    )
+    if share <= _MANY_BAD:
+        return told, False
+    return f"{told}, and --max-bad, for they are {share:.1%} of the lines", True
+
+
+def _format(sample: Sample, columns: Sequence[Facts]) -> dict[str, Any]:
+    if sample.file.is_typed:
+        return {}
+    found: dict[str, Any] = {}
+    if sample.file.kind == "csv":
+        found["delimiter"] = sample.file.delimiter
+        nulls = sorted({text for facts in columns for text in facts.null_texts})
+        if nulls:
+            found["null_values"] = ["", *nulls]
+    if sample.text.encoding != "utf-8":
+        found["encoding"] = sample.text.encoding
+    if sample.text.decimal_point != ".":
+        found["decimal_point"] = sample.text.decimal_point
+    patterns = [facts.pattern for facts in columns if facts.pattern]
+    if patterns:
+        found["timestamp"] = patterns[0]
+    return found
+
+
+def _name_of(name: str, settings: dict[str, Any], taken: set[str]) -> tuple[str, dict[str, Any]]:
+    written = re.sub(_NO_NAME, "_", name)
+    if mistake_of_name(written):
+        written = written.encode()[:_SHORT_NAME_BYTES].decode(errors="ignore")
+    while written == LABEL or written in taken:
+        written += "_"
+    taken.add(written)
+    if written != name and "from" not in settings:
+        settings = {"from": name, **settings}
+    return written, settings
+
+
+def _said(facts: Facts) -> str:
+    share = facts.missing / facts.num_rows
+    missing = "none missing" if not facts.missing else f"{share:.1%} missing"
+    what = "different items" if facts.kind == "list" else "different values"
+    return f"{facts.stored}, {missing}, {facts.distinct:,} {what}"
+
+
+def _flow(value: object) -> str:
+    """A value in one line: JSON, with plain keys and words where YAML reads them as texts."""
+    if isinstance(value, dict):
+        inside = ", ".join(f"{_key(k)}: {_flow(v)}" for k, v in value.items())
+        return "{" + inside + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(_flow, value)) + "]"
+    if isinstance(value, float) and value == int(value):
+        value = int(value)
+    return _key(value) if isinstance(value, str) else json.dumps(value)
+
+
+def _key(text: str) -> str:
+    if _PLAIN_KEY.fullmatch(text) and text.lower() not in _WORDS:
+        return text
+    return '"' + "".join(map(_escaped, text)) + '"'
+
+
+def _escaped(character: str) -> str:
+    if character in '"\\':
+        return "\\" + character
+    return character if character.isprintable() else f"\\U{ord(character):08x}"
+
+
+def _comment(text: str, indent: str = "", inner: str = "") -> list[str]:
+    text = "".join(c if c.isprintable() else "?" for c in text)
+    begin = f"{indent}#{inner} "
+    more = f"{begin}  " if inner else begin
+    return textwrap.wrap(
+        text,
+        _WIDTH,
+        initial_indent=begin,
+        subsequent_indent=more,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )

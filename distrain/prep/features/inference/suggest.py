@@ -1,0 +1,425 @@
+"""What a column's facts suggest: a feature, a target, or that it is left out, each with why."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import permutations
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from distrain.prep.features.inference.facts import FEW_VALUES, MOST, Facts
+from distrain.prep.features.times import microseconds
+
+_FEWEST_ROWS = 50
+_UNIQUE_SHARE = 0.95
+_RETURNING_SHARE = 0.05
+_FEW_TIMES = 10
+_FEW_NUMBERS = 10  # more are in an order that says something
+_MOST_CLASSES = 10  # of whole numbers; more are taken for amounts
+_MANY_VALUES = 1000
+_FREE_TEXT_WORDS = 3.5
+_SKEW = 5.0
+
+_ID = re.compile(r"(^|_|[a-z])(ids?|key|code|no|nr|num|number|zip|sku)$|^(user|item)", re.I)
+_TARGET = re.compile(
+    r"^(is_?)?(label|target|y|click(ed|s)?|bought|purchased?|convert(ed)?|conversion|installed?|"
+    r"churn(ed)?|default(ed)?|fraud|spam|outcome|response|survived)"
+    r"(_(again|next|later|label|flag|target|(with)?in_\w+|\d+_?[a-z]*))?$",
+    re.I,
+)
+_SOMEBODY = re.compile(
+    r"(user|customer|client|visitor|member|account|person|household|subscriber|patient|player|"
+    r"driver|device|session|item|product|movie|film|song|track|article|book|shop|store)_?(id|key|no|nr)?$",
+    re.I,
+)
+_YES = ("yes", "y", "true", "t", "1", "on", "positive", "pos", "clicked", "bought", "survived")
+_NO = ("no", "n", "false", "f", "0", "off", "negative", "neg")
+_PERIOD = re.compile(r"year|month|week|day|date|time", re.I)
+_WEIGHT = re.compile(r"^(sample|row|example|importance|instance)_?weights?$|^importance$", re.I)
+_DAY_US = 86_400_000_000
+_RATING = re.compile(r"rating|stars|score", re.I)
+
+
+@dataclass(frozen=True)
+class Feature:
+    name: str  # the name that it is written under
+    settings: dict[str, Any]  # what the document says of it
+    reason: str
+
+
+@dataclass(frozen=True)
+class Target:
+    column: str
+    value: Any
+    reason: str
+
+
+@dataclass(frozen=True)
+class Suggestion:
+    facts: Facts  # what the sample says of it
+    features: tuple[Feature, ...] = field(default=())  # the features made of it
+    left_out: str = ""  # why there are none
+
+
+def suggestion_of(facts: Facts, is_typed: bool) -> Suggestion:
+    """What a column becomes; `is_typed` says that it is parquet's, whose texts are no numbers."""
+    reason = _why_left_out(facts)
+    if reason:
+        return Suggestion(facts, left_out=reason)
+    if part_for_validation(facts) is not None:
+        return Suggestion(facts, left_out="it says which rows are for validation")
+    match facts.kind:
+        case "time":
+            return Suggestion(facts, _of_time(facts))
+        case "list":
+            return Suggestion(facts, (_of_list(facts),))
+        case "truth":
+            return Suggestion(facts, (_categorical(facts, "two values, and perhaps none"),))
+        case "number" if not _is_category(facts):
+            return Suggestion(facts, (_continuous(facts, is_typed),))
+    return Suggestion(facts, (_categorical(facts, _why_category(facts)),))
+
+
+def _why_left_out(facts: Facts) -> str:
+    values = facts.num_values
+    if facts.kind == "empty":
+        return "no row of the sample has a value"
+    if facts.kind == "other":
+        return "its type holds neither numbers, texts nor times"
+    if facts.kind == "list":
+        if facts.items is None:
+            return "all its lists are empty"
+        if facts.items.kind in ("other", "list") or facts.items.stored.startswith(
+            ("timestamp", "date")
+        ):
+            return "its lists hold neither numbers nor texts"
+        numbers = facts.items.kind == "number" and not facts.items.is_whole
+        return "lists of numbers, which models do not take" if numbers else ""
+    if facts.kind == "time":
+        return ""
+    if facts.distinct == 1 and not facts.missing:
+        return "constant: each row of the sample has the same value"
+    if values < _FEWEST_ROWS or (facts.kind == "number" and not facts.is_whole):
+        return ""
+    if facts.distinct > _UNIQUE_SHARE * values and (facts.kind == "text" or _looks_like_id(facts)):
+        if facts.num_words > _FREE_TEXT_WORDS:
+            return f"free text: {facts.num_words:.0f} words on average, nearly all different"
+        return f"nearly unique: {facts.distinct:,} values in {values:,} rows"
+    if facts.kind == "text" and facts.num_words > _FREE_TEXT_WORDS and facts.distinct > values / 5:
+        return f"free text: {facts.num_words:.0f} words on average"
+    is_name = facts.kind == "text" or bool(_ID.search(facts.plain_name))
+    if _SOMEBODY.search(facts.plain_name) and facts.is_sorted_by:
+        return ""  # the file is sorted by it, so nothing comes again in it
+    if is_name and facts.distinct > FEW_VALUES and facts.returning < _RETURNING_SHARE:
+        return (
+            "its values do not come again: of those in the sample's second half the first has "
+            f"{facts.returning:.0%}, so ids that are learnt are of no use later"
+        )
+    return ""
+
+
+def _looks_like_id(facts: Facts) -> bool:
+    steps = np.diff(facts.numbers[:1000]) if facts.kind == "number" else np.zeros(0)
+    return bool(_ID.search(facts.plain_name)) or (
+        len(steps) > 0 and bool((steps == steps[0]).all())
+    )
+
+
+def _is_category(facts: Facts) -> bool:
+    if not facts.is_whole:
+        return False
+    return facts.distinct <= _FEW_NUMBERS or _names_an_id(facts)
+
+
+def _names_an_id(facts: Facts) -> bool:
+    return bool(_ID.search(facts.plain_name) or _SOMEBODY.fullmatch(facts.plain_name))
+
+
+def _why_category(facts: Facts) -> str:
+    if facts.kind == "text":
+        return "texts that come again"
+    if _names_an_id(facts):
+        return "whole numbers, and ids by their name"
+    return "few whole numbers"
+
+
+def _categorical(facts: Facts, reason: str) -> Feature:
+    settings: dict[str, Any] = {"kind": "categorical"}
+    items = facts.items or facts
+    if items.stored == "uint64" or (items.is_whole and np.abs(items.numbers).max() >= 2.0**63):
+        settings["as"] = "text"
+        reason += "; as: whole numbers here have 63 bits"
+    if items.distinct > 100:
+        settings["freq_threshold"] = 5 if items.distinct > _MANY_VALUES else 2
+        reason += "; rare values teach little, so they share an id"
+    return Feature(facts.name, settings, reason)
+
+
+def _of_list(facts: Facts) -> Feature:
+    feature = _categorical(facts, "lists of ids")
+    separator = {"separator": facts.separator} if facts.separator else {}
+    return Feature(facts.name, {**feature.settings, **separator}, feature.reason)
+
+
+def _continuous(facts: Facts, is_typed: bool) -> Feature:
+    numbers = facts.numbers
+    settings: dict[str, Any] = {"kind": "continuous"}
+    why = ["normalize: models want numbers of one size"]
+    if is_typed and facts.stored.endswith("text"):
+        settings["as"] = "number"
+        why.insert(0, "as: the texts spell numbers")
+    low, middle = float(numbers.min()), float(np.median(numbers))
+    if max(-low, float(numbers.max())) >= MOST:
+        settings["clip"] = {"min": -MOST, "max": MOST}
+        why.insert(0, "clip: float32 ends there")
+    if facts.missing:
+        settings["fill"] = middle
+        why.insert(0, "fill: the median")
+    spread = float(np.percentile(numbers, 75)) - middle
+    if low >= 0 and float(np.percentile(numbers, 99)) > middle + _SKEW * max(spread, 1e-9):
+        settings |= {"clip": {**settings.get("clip", {}), "min": 0}, "log": True}
+        why.insert(0, "log: few values are far larger than the others")
+    return Feature(facts.name, {**settings, "normalize": True}, "; ".join(why))
+
+
+def further_features_of(suggestion: Suggestion) -> tuple[Feature, ...]:
+    """Features that models of clicks are often better with, beside those that were suggested."""
+    facts = suggestion.facts
+    made = [feature.settings for feature in suggestion.features]
+    if not made or facts.kind == "list":
+        return ()
+    name, reads = facts.name, {"from": facts.name}
+    reads |= {key: value for key, value in made[0].items() if key == "as"}
+    if made[0]["kind"] == "continuous" and facts.missing and made[0].get("log"):
+        why = "a skewed number with missing values"
+        flag = {"from": name, "kind": "continuous", "missing_flag": True}
+        bucket = {**reads, "kind": "categorical", "buckets": "log_square"}
+        return (Feature(f"{name}_bucket", bucket, why), Feature(f"{name}_missing", flag, why))
+    if facts.kind != "time" and made[0]["kind"] == "categorical" and facts.distinct > _MANY_VALUES:
+        why = "many values, of which most are rare"
+        of_value = {**reads, "kind": "continuous"}
+        count = {**of_value, "count": True, "log": True, "normalize": True}
+        mean = {**of_value, "target_mean": {"smoothing": 20}, "normalize": True}
+        return (Feature(f"{name}_rows", count, why), Feature(f"{name}_mean", mean, why))
+    return ()
+
+
+def _of_time(facts: Facts) -> tuple[Feature, ...]:
+    day = _DAY_US
+    parts = ["weekday"]
+    times = microseconds(facts.times).to_numpy(zero_copy_only=False)
+    if (times % day != 0).any():
+        parts.insert(0, "hour")
+    elif times.max() - times.min() > 60 * day:
+        parts.append("month")
+    why = "times themselves do not come again, but their parts do"
+    return tuple(
+        Feature(
+            f"{facts.name}_{part}",
+            {"from": facts.name, "kind": "categorical", "as": part}
+            | ({"epoch": facts.epoch} if facts.epoch else {}),
+            why,
+        )
+        for part in parts
+    )
+
+
+def target_of(columns: Sequence[Facts]) -> Target:
+    """A guess at what is to be predicted, of two values if there is such a column."""
+    columns = [facts for facts in columns if part_for_validation(facts) is None] or columns
+    pairs = [facts for facts in columns if _is_pair(facts)]
+    answers = _named_answers(columns)
+    named = [facts for facts in pairs if facts.name in answers]
+    if named:  # words stand behind numbers and truth values
+        first = min(named, key=lambda facts: facts.kind == "text")
+        return _pair_target(first, "two values, and the name of an answer")
+    for facts in columns:
+        if facts.name in answers and facts.distinct > 2 and facts.kind in ("number", "text"):
+            return _target_of_many(facts)
+    for facts in columns:
+        if _RATING.search(facts.plain_name) and facts.kind == "number" and facts.distinct <= 101:
+            cut = float(np.median(facts.numbers))
+            value = {"column": facts.name, "at_least": cut}
+            return Target(facts.name, value, "a rating by its name, cut at the sample's median")
+    whole = [facts for facts in pairs if not facts.missing]
+    telling = [facts for facts in whole if facts.kind != "text" or _answers(facts)]
+    if whole:
+        last = (telling or whole)[-1]
+        return _pair_target(last, "the last column of two values; is it the answer?")
+    unsure = "no column has two values, so this is a placeholder: say what is to be predicted"
+    for facts in columns:
+        if facts.kind == "number" and facts.distinct > 1:
+            cut = float(np.percentile(facts.numbers, 75))
+            return Target(facts.name, {"column": facts.name, "at_least": cut}, unsure)
+    held = [f for f in columns if f.kind in ("text", "truth", "time")]
+    facts = held[0] if held else columns[0]
+    return Target(facts.name, {"column": facts.name, "equals": _plain(facts.top)}, unsure)
+
+
+def _named_answers(columns: Sequence[Facts]) -> set[str]:
+    """The columns with the name of an answer; `y` beside `x` is a place."""
+    names = {facts.name for facts in columns}
+    places = {"y", "Y"} if names & {"x", "X"} else set()
+    return {facts.name for facts in columns if _TARGET.search(facts.plain_name)} - places
+
+
+def _plain(value: Any) -> bool | int | float | str:
+    return value if isinstance(value, bool | int | float | str) else str(value)
+
+
+def _is_pair(facts: Facts) -> bool:
+    return bool(facts.pair) and facts.kind in ("truth", "number", "text")
+
+
+def _answers(facts: Facts) -> list[str]:
+    """Those of two texts that say yes, or whose other says no."""
+    yes = [text for text in facts.pair if text.lower() in _YES]
+    return yes + [other for text, other in permutations(facts.pair) if text.lower() in _NO]
+
+
+def _pair_target(facts: Facts, reason: str) -> Target:
+    value: dict[str, Any] = {"column": facts.name}
+    if facts.kind == "text":
+        value["equals"] = (_answers(facts) or facts.pair[-1:])[0]
+    elif facts.kind == "number" and set(facts.pair) != {0, 1}:
+        value["equals"] = max(facts.pair)
+    if facts.missing:
+        value["missing"] = "drop"
+        reason += "; rows without one are left out"
+    return Target(facts.name, value if len(value) > 1 else facts.name, reason)
+
+
+def _target_of_many(facts: Facts) -> Target:
+    value: dict[str, Any] = {"column": facts.name, "kind": "multiclass"}
+    reason = f"the name of an answer of {facts.distinct:,} "
+    if facts.is_whole and facts.distinct <= _MOST_CLASSES:
+        numbers = sorted(map(int, facts.few))
+        value["classes"] = len(numbers) if numbers == [*range(len(numbers))] else numbers
+        reason += "whole numbers, which are few, so they may be classes"
+    elif facts.kind == "number":
+        value["kind"], reason = "regression", reason + "numbers"
+    elif facts.few:
+        value["classes"], reason = sorted(facts.few), reason + "classes"
+    else:
+        value = {"column": facts.name, "equals": facts.top}
+        reason += "classes, which are many, so it is one against the others: say which"
+    if facts.missing and "kind" in value:
+        value["missing"] = "drop"
+        reason += "; rows without one are left out"
+    return Target(facts.name, value, reason)
+
+
+def more_targets_of(columns: Sequence[Facts], first: Target) -> list[Target]:
+    """Further answers by their names, where the first target is one by its name."""
+    answers = _named_answers(columns)
+    if first.column not in answers:
+        return []
+    more = []
+    for facts in columns:
+        if facts.name == first.column or facts.name not in answers:
+            continue
+        if _is_pair(facts):
+            more.append(_pair_target(facts, "two values, and the name of an answer"))
+        elif facts.distinct > 2 and facts.kind in ("number", "text"):
+            more.append(_target_of_many(facts))
+    return more
+
+
+def weight_of(columns: Sequence[Facts]) -> tuple[str, str] | None:
+    """The column of the rows' weights, by its name and values, and why it is one."""
+    for facts in columns:
+        if _WEIGHT.search(facts.plain_name) and facts.kind == "number" and facts.distinct > 1:
+            low = float(facts.numbers.min())
+            if low >= 0 and not facts.missing:
+                return facts.name, f"numbers from {low:g} on, and the name of a weight of rows"
+    return None
+
+
+def windows_of(columns: Sequence[Facts]) -> tuple[dict[str, Any], str] | None:
+    """Windows of the first column of times that each row has, and why."""
+    for facts in columns:
+        if facts.kind != "time" or facts.missing:
+            continue
+        times = microseconds(facts.times).to_numpy(zero_copy_only=False)
+        for size, length_us, word in (("1d", _DAY_US, "days"), ("1h", _DAY_US // 24, "hours")):
+            held = len(np.unique(times // length_us))
+            if held > 1:
+                epoch = {"epoch": facts.epoch} if facts.epoch else {}
+                why = f"the sample's rows are of {held:,} {word} by {facts.name}"
+                return {"by": facts.name, "size": size, **epoch}, why
+    return None
+
+
+def part_for_validation(facts: Facts) -> str | None:
+    """Return the value of a column such as `split` whose rows are for validation.
+
+    >>> part_for_validation(Facts("split", "text", "text", 9, 0, few=("train", "test")))
+    'test'
+    """
+    parts = {str(value).lower(): str(value) for value in facts.few}
+    known = _TRAIN | _TEST | _VALID
+    if facts.kind != "text" or not (parts.keys() & _TRAIN and parts.keys() <= known):
+        return None
+    others = [parts[name] for names in (_TEST, _VALID) for name in sorted(parts.keys() & names)]
+    return others[0] if others else None
+
+
+_TRAIN = {"train", "training"}
+_TEST = {"test", "testing", "holdout"}
+_VALID = {"valid", "validation", "val", "dev", "eval"}
+
+
+def split_of(columns: Sequence[Facts], target: Target) -> tuple[dict[str, Any], str]:
+    for facts in columns:
+        if (part := part_for_validation(facts)) is not None:
+            of_part: dict[str, Any] = {"by": "column", "column": facts.name, "equals": part}
+            return of_part, f"{facts.name} says which rows are for it; all other rows train"
+    for facts in columns:
+        if facts.kind == "time" and not facts.missing and facts.distinct > _FEW_TIMES:
+            times = microseconds(facts.times)
+            if bool((np.diff(times.to_numpy(zero_copy_only=False)) >= 0).all()):
+                told = f"rows are in the order of {facts.name}, so the last ones are the latest"
+                return {"by": "fraction", "last": 0.1}, told
+            cut = pc.quantile(times, 0.9, interpolation="lower").cast(pa.int64())[0]
+            split = {"by": "time", "column": facts.name, "from": _moment(cut, facts.epoch)}
+            return split, "the latest tenth of the sample, for models are used on later rows"
+    key = next((f for f in columns if f.is_sorted_by and not f.missing), None)
+    last: dict[str, Any] = {"by": "fraction", "last": 0.1}
+    if key is None:
+        return last, f"the last tenth; {_why_no_time(columns)}"
+    if _PERIOD.search(key.name):
+        return last, f"rows are in the order of {key.name}, so the last ones are the latest"
+    told = f"rows are sorted by {key.name}, so the last ones are unlike the others"
+    rows = next((f for f in columns if f.distinct == f.num_rows and f.kind != "list"), None)
+    others = [f for f in columns if f.name != target.column and f.kind in ("text", "number")]
+    by = rows or (
+        key if key.name != target.column else max(others, key=lambda f: f.distinct, default=None)
+    )
+    if by is None:
+        return last, told
+    which = "each row" if by is rows else f"all rows of one {by.name}"
+    by_hash: dict[str, Any] = {"by": "hash", "column": by.name, "share": 0.1}
+    return by_hash, f"{told}; about a tenth by chance, {which} on one side"
+
+
+def _why_no_time(columns: Sequence[Facts]) -> str:
+    times = [facts for facts in columns if facts.kind == "time"]
+    if not times:
+        return "no column of times was found"
+    first = next((facts for facts in times if facts.missing), times[0])
+    if first.missing:
+        share = f"{first.missing / first.num_rows:.1%}"
+        return f"{first.name} has missing values ({share}), so rows cannot be split by it"
+    return f"{first.name} has {first.distinct} different times, too few to split rows by"
+
+
+def _moment(microsecond: pa.Scalar, epoch: str | None) -> str | int:
+    time = microsecond.cast(pa.timestamp("us"))
+    if epoch is None:
+        return str(time.as_py().isoformat())
+    return int(time.cast(pa.timestamp(epoch), safe=False).value)

@@ -1,0 +1,71 @@
+"""Hive folders: columns whose values stand in the names of folders, `day=2024-05-01/`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from distrain.errors import DataError
+from distrain.schema.folders import NULL_FOLDER, folder_values
+
+_WHOLE = re.compile(r"-?[0-9]+")
+_INT32 = range(-(2**31), 2**31)
+_INT64 = range(-(2**63), 2**63)
+
+Values = Mapping[str, Any]
+"""The `pyarrow.Scalar` of each column of one file's folders."""
+
+
+def partitions_of(paths: Sequence[str], types: Mapping[str, str]) -> list[Values]:
+    """The columns in the folders of each file, typed alike in all.
+
+    Whole numbers of 32 bits in all folders are integers, anything else is text, as in
+    `pyarrow.dataset`; `types` says otherwise, by column. A `DataError` says that a folder that
+    should hold an integer does not.
+    """
+    texts: list[dict[str, str | None]] = [
+        {name: None if value == NULL_FOLDER else value for name, value in folder_values(path)}
+        for path in paths
+    ]
+    held: dict[str, set[str]] = {}
+    for values in texts:
+        for name, value in values.items():
+            held.setdefault(name, set()).update([] if value is None else [value])
+    whole = {
+        name
+        for name, values in held.items()
+        if types.get(name) == "integer" or (name not in types and _are_whole(values, _INT32))
+    }
+    for name in sorted(whole & set(types)):
+        bad = sorted(value for value in held[name] if not _are_whole({value}, _INT64))
+        if bad:
+            raise DataError(
+                f"the folder {name}={bad[0]} holds no whole number",
+                where={"file": paths[[values.get(name) for values in texts].index(bad[0])]},
+                hint=f"Leave partitions.{name} out of the features document, or set it to text.",
+            )
+    return [
+        {
+            name: pa.scalar(int(value), pa.int64())
+            if name in whole and value is not None
+            else pa.scalar(value, pa.int64() if name in whole else pa.string())
+            for name, value in values.items()
+        }
+        for values in texts
+    ]
+
+
+def _are_whole(values: set[str], bounds: range) -> bool:
+    if not values:
+        return False
+    return all(_WHOLE.fullmatch(value) and int(value) in bounds for value in values)
+
+
+def with_partitions(table: pa.Table, values: Values) -> pa.Table:
+    for name, value in values.items():
+        if name not in table.column_names:
+            table = table.append_column(name, pa.repeat(value, table.num_rows))
+    return table

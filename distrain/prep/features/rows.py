@@ -1,0 +1,222 @@
+"""The label of each row, and whether it is for validation."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from distrain.prep.features.bad_values import BadValues, Places, places_of
+from distrain.prep.features.document import ColumnSplit, FormatSpec, HashSplit, TimeSplit
+from distrain.prep.features.numerals import numbers_of
+from distrain.prep.features.targets import TableWindows, TargetSpec
+from distrain.prep.features.times import is_time, microseconds, microseconds_from, times_of
+from distrain.prep.features.values import category_texts_of, flat, holds_text, mistake_of_values
+from distrain.prep.lists import holds_lists
+from distrain.prep.vocabulary import is_text, stable_buckets
+
+RowSplit = TimeSplit | HashSplit | ColumnSplit
+Mask = np.ndarray[Any, np.dtype[np.bool_]]
+
+_HASH_PLACES = 1 << 20
+_COMPARE = {
+    "at_least": pc.greater_equal,
+    "above": pc.greater,
+    "at_most": pc.less_equal,
+    "below": pc.less,
+}
+_COMPARE_IT = "Compare it: target: {column: ..., at_least: ...} or equals, one_of."
+_SPELT_TRUTH = {"yes": "true", "on": "true", "no": "false", "off": "false"}
+
+
+class Unlabelled(BadValues):
+    pass
+
+
+def labels_of(
+    values: pa.Array | pa.ChunkedArray, target: TargetSpec, text: FormatSpec | None
+) -> pa.Array:
+    """0 or 1 for each row, int8, a number, or its class; `BadValues` are missing, or no labels."""
+    values = _labelled(flat(values))
+    if target.kind == "regression":
+        return finite_numbers(values, text)
+    if target.kind == "multiclass":
+        return _classes(values, target.classes, text)
+    if target.comparison is None:
+        numbers = _labelled(numbers_of(values, text, _COMPARE_IT))
+        bad = places_of(pc.and_(pc.not_equal(numbers, 0), pc.not_equal(numbers, 1)))
+        if len(bad):
+            raise BadValues(bad, values, "neither 0 nor 1", _COMPARE_IT)
+        return numbers.cast(pa.int8())
+    kind, wanted = target.comparison
+    if kind in _COMPARE:
+        numbers = _labelled(numbers_of(values, text))
+        return _COMPARE[kind](numbers, float(wanted)).cast(pa.int8())
+    found = np.zeros(len(values), bool)
+    for value in wanted if kind == "one_of" else (wanted,):
+        found |= equal_to(values, value, text)
+    return pa.array(found.astype(np.int8))
+
+
+def finite_numbers(
+    values: pa.Array | pa.ChunkedArray, text: FormatSpec | None, least: float = -np.inf
+) -> pa.Array:
+    """The number of each row, float32, `least` or more; `BadValues` are missing or infinite."""
+    what = "weight" if least == 0 else "label"
+    numbers = _labelled(numbers_of(flat(values), text), what).to_numpy(zero_copy_only=False)
+    with np.errstate(over="ignore"):
+        floats = numbers.astype(np.float32)
+    bad = places_of(~np.isfinite(floats) | (floats < least))
+    if len(bad):
+        raise BadValues(bad, values, "not a finite number" + (", 0 or more" if least == 0 else ""))
+    return pa.array(floats)
+
+
+def _classes(
+    values: pa.Array, classes: int | tuple[Any, ...] | None, text: FormatSpec | None
+) -> pa.Array:
+    if isinstance(classes, int):
+        numbers = _labelled(numbers_of(values, text)).to_numpy(zero_copy_only=False)
+        found = np.where((numbers >= 0) & (numbers < classes) & (numbers % 1 == 0), numbers, -1)
+    else:
+        found = np.full(len(values), -1.0)
+        for place, value in enumerate(classes or ()):
+            found[equal_to(values, value, text)] = place
+    bad = places_of(found < 0)
+    if len(bad):
+        raise BadValues(bad, values, "none of the target's classes", "Mend target.classes.")
+    return pa.array(found.astype(np.float32))
+
+
+def window_values(
+    values: pa.Array | pa.ChunkedArray, windows: TableWindows, text: FormatSpec | None
+) -> pa.Array:
+    """What puts rows in windows: times or numbers."""
+    values = flat(values)
+    if len(gaps := _gaps(values)):
+        raise BadValues(gaps, pa.nulls(len(values), values.type), "but windows.by needs it")
+    form = text.timestamp if text else None
+    if windows.size_ns is not None or (windows.size is None and is_time(values.type)):
+        return times_of(values, windows.epoch, form)
+    if windows.size is None and pa.types.is_integer(values.type):
+        return values
+    try:
+        return numbers_of(values, text)
+    except BadValues:
+        if windows.size is not None or not is_text(values.type):
+            raise
+        return times_of(values, None, form)
+
+
+def window_numbers(values: pa.Array, windows: TableWindows) -> Places:
+    """A number for the window of each of `window_values`, in the order of the windows."""
+    if windows.size_ns is not None:
+        # In microseconds: dates such as 9999-12-31 have no nanoseconds.
+        numbers: Places = microseconds(values).to_numpy() // (windows.size_ns // 1000)
+    elif windows.size is not None:
+        numbers = np.floor_divide(values.to_numpy(), float(windows.size))
+    else:
+        numbers = np.unique(values.to_numpy(zero_copy_only=False), return_inverse=True)[1]
+    return numbers.astype(np.int64)
+
+
+def validation_mask(
+    values: pa.Array | pa.ChunkedArray, split: RowSplit, text: FormatSpec | None
+) -> Mask:
+    """Which rows are for validation, `[rows]`; a `BadValues` if a time is missing, or no time."""
+    values = flat(values)
+    match split:
+        case HashSplit(share=share):
+            distinct = category_texts_of(values).dictionary_encode()
+            buckets = stable_buckets(distinct.dictionary, _HASH_PLACES)
+            chosen = np.append(buckets < share * _HASH_PLACES, False)
+            places = distinct.indices.fill_null(len(buckets)).to_numpy(zero_copy_only=False)
+            mask: Mask = chosen[places]
+            return mask
+        case ColumnSplit(equals=value):
+            return equal_to(values, value, text)
+        case TimeSplit(start=start):
+            if len(gaps := _gaps(values)):
+                nothing = pa.nulls(len(values), values.type)
+                raise BadValues(gaps, nothing, "but split.by time needs it")
+            if isinstance(start, str):
+                found = microseconds(times_of(values, None, text.timestamp if text else None))
+                first: float = microseconds_from(start)
+            else:
+                found, first = numbers_of(values, text), start
+            return np.asarray(pc.greater_equal(found, first).fill_null(False))
+
+
+def equal_to(
+    values: pa.Array, wanted: bool | int | float | str, text: FormatSpec | None = None
+) -> Mask:
+    """Which values are `wanted`; a gap is not.
+
+    Texts compare as texts or as the value that they spell, numbers also with texts that spell one.
+    """
+    if is_text(values.type) and not isinstance(wanted, bool | str):
+        found = pc.equal(_spelt_numbers(values, text), float(wanted))
+    elif is_text(values.type):
+        said, texts = str(wanted), values
+        if isinstance(wanted, bool):
+            said, texts = said.lower(), pc.utf8_lower(texts)
+        found = pc.equal(texts, said)
+    elif isinstance(wanted, str):
+        said = (
+            _SPELT_TRUTH.get(wanted.lower(), wanted) if pa.types.is_boolean(values.type) else wanted
+        )
+        try:
+            found = pc.equal(values, pa.scalar(said).cast(values.type))
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError):  # it spells no such value
+            found = pa.array(np.zeros(len(values), bool))
+    else:
+        found = pc.equal(numbers_of(values), float(wanted))
+    mask: Mask = found.fill_null(False).to_numpy(zero_copy_only=False)
+    return mask
+
+
+def _spelt_numbers(values: pa.Array, text: FormatSpec | None) -> pa.Array:
+    try:
+        return numbers_of(values, text)
+    except BadValues as bad:
+        spelt = np.ones(len(values), bool)
+        spelt[bad.places] = False
+        nothing = pa.scalar(None, values.type)
+        return numbers_of(pc.if_else(pa.array(spelt), values, nothing), text)
+
+
+def mistake_of_target(dtype: pa.DataType, target: TargetSpec) -> str | None:
+    """Why a parquet column of this type cannot be the target; `None` if it can."""
+    if holds_lists(dtype) or pa.types.is_nested(dtype) or is_time(dtype):
+        return f"{dtype}, which is no target"
+    return mistake_of_values(dtype)
+
+
+def mistake_of_split(dtype: pa.DataType, split: RowSplit) -> str | None:
+    """Why rows cannot be split by a parquet column of this type; `None` if they can."""
+    if holds_lists(dtype) or pa.types.is_nested(dtype):
+        return f"{dtype}, by which no rows are split"
+    if isinstance(split, TimeSplit):
+        wants_time = isinstance(split.start, str)
+        if wants_time and not (is_time(dtype) or holds_text(dtype)):
+            return f"{dtype}, not times; give split.from as a number"
+        if not wants_time and is_time(dtype):
+            return f"{dtype}, not numbers; give split.from as a time"
+    if isinstance(split, ColumnSplit) and is_time(dtype) and not isinstance(split.equals, str):
+        return f"{dtype}, not numbers; give split.equals as a time"
+    return mistake_of_values(dtype)
+
+
+def _labelled(values: pa.Array, what: str = "label") -> pa.Array:
+    gaps = _gaps(values)
+    if len(gaps):
+        hint = f"target: {{column: ..., missing: drop}} leaves rows without a {what} out."
+        nothing = pa.nulls(len(values), values.type)
+        raise Unlabelled(gaps, nothing, f"but each row needs a {what}", hint)
+    return values
+
+
+def _gaps(values: pa.Array) -> Places:
+    return places_of(values.is_null(nan_is_null=pa.types.is_floating(values.type)))

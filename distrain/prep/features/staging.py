@@ -1,0 +1,384 @@
+"""The rows of a file to staging files: labels and features, apart for training and validation.
+
+Text becomes one staging file per block of lines and side, written as its pieces are parsed, in
+bounded memory. Which form the text has is the business of `text_rows`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import groupby
+from operator import itemgetter
+from typing import Any, NamedTuple, NoReturn
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from distrain.errors import DataError
+from distrain.prep.bad_lines import NO_LABEL, BadLine, BadLineTally, num_lines, shown
+from distrain.prep.features.bad_values import BadValues, Places, converted
+from distrain.prep.features.columns import KEYS_OF_HISTORY
+from distrain.prep.features.config import FeatureConfig
+from distrain.prep.features.document import FormatSpec
+from distrain.prep.features.joins import same_side_tables
+from distrain.prep.features.partitions import with_partitions
+from distrain.prep.features.rows import (
+    Mask,
+    Unlabelled,
+    finite_numbers,
+    labels_of,
+    validation_mask,
+    window_values,
+)
+from distrain.prep.features.table_file import TableFile
+from distrain.prep.features.text_rows import (
+    TextRows,
+    TornLines,
+    line_of,
+    parse_block,
+    without_head,
+)
+from distrain.prep.features.values import category_texts_of, flat, staged_values
+from distrain.prep.lists import holds_lists
+from distrain.prep.operators.operator import concrete
+from distrain.prep.operators.spelling import CANONICAL, crossed
+from distrain.prep.parts import ROW_NUMBER, STAGED_SUFFIX, Part, located, read_part, write_staged
+from distrain.prep.text_files.pieces import (
+    TextRange,
+    check_stream,
+    count_lines_before,
+    parsed_pieces,
+)
+from distrain.prep.vocabulary import is_text
+from distrain.schema.criteo import LABEL
+
+
+@dataclass(frozen=True)
+class StagingTask:
+    file: TableFile
+    rows: TextRange | Part  # bytes of text, or row groups of parquet
+    features: FeatureConfig
+    lists: frozenset[str]  # the features that hold lists
+    skip_bad_lines: bool  # leave bad lines of text out, rather than stop at the first
+    block_bytes: int  # text of a staging file
+    stem: str  # how the names of the staging files begin
+    side_digests: tuple[str, ...] = ()  # of the side tables that rows are joined with
+    spelling: int = CANONICAL  # how the workflow makes texts of values
+    holds: Mapping[str, str] = field(default_factory=dict)  # `int64` or `string`, by category
+    null_texts: tuple[str, ...] = ()  # texts of typed columns that mean a missing value
+
+    @property
+    def is_traced(self) -> bool:
+        return self.features.unlabeled or bool(self.features.keep)
+
+    @property
+    def read_columns(self) -> list[str]:
+        return [name for name in self.features.inputs if name in self.file.types]
+
+
+@dataclass(frozen=True)
+class Staged:
+    # rows in input order: those for training, or all where nothing is split by values
+    parts: tuple[Part, ...]
+    valid_parts: tuple[Part, ...] = ()  # rows for validation
+    num_lines: int = 0  # how many lines of text there were
+    # the lines left out, numbered from the range's start
+    bad_lines: BadLineTally = field(default_factory=BadLineTally)
+    unlabelled: int = 0  # how many rows were left out since their target is missing
+    num_ones: int = 0  # how many rows have the label 1
+
+    @property
+    def all_parts(self) -> tuple[Part, ...]:
+        return (*self.parts, *self.valid_parts)
+
+    @property
+    def num_left_out(self) -> int:
+        return self.bad_lines.count + self.unlabelled
+
+
+class _BadColumn(Exception):
+    def __init__(self, column: str, bad: BadValues):
+        super().__init__(column)
+        self.column = column
+        self.bad = bad
+
+
+def stage_rows(task: StagingTask) -> Staged:
+    """Read rows, make labels and features of them, and write these to `STEM-*`.
+
+    Raises:
+        DataError: A value, or a line, that cannot be used.
+    """
+    if not isinstance(task.rows, Part):
+        return _stage_text(task, task.rows)
+    table = read_part(task.rows, task.read_columns)
+    with located(task.rows):
+        made = _usable_of(table, task)
+    with _BlockWriter(task, 0) as block:
+        block.write(made, made.places)
+    return Staged(*block.parts, unlabelled=made.unlabelled, num_ones=made.num_ones)
+
+
+def staged_rows(table: pa.Table, task: StagingTask, may_drop: bool = False) -> pa.Table:
+    """Labels and features of a table's rows; a `DataError` names a bad value's row, or none.
+
+    Rows without a label are left out where `may_drop`, and else refused.
+    """
+    made = _usable_of(table, task)
+    if made.unlabelled and not may_drop:
+        raise DataError(
+            f"{made.unlabelled:,} rows have no label, and are left out where rows are prepared",
+            where={"column": task.features.document.target.column},
+            hint="Prepare the rows with `distrain prep`, or fill their labels.",
+        )
+    return made.rows
+
+
+def _usable_of(table: pa.Table, task: StagingTask) -> _Usable:
+    def refuse(found: _BadColumn, rows: Places) -> NoReturn:
+        where = {"column": found.column, "row": int(rows[found.bad.places[0]])}
+        message = f"{found.column} is {found.bad.said(0)}"
+        raise DataError(message, where=where, hint=found.bad.hint) from None
+
+    layout = task.features.document.format
+    table = without_null_texts(table, task.null_texts)
+    return _usable(TextRows(table, np.arange(table.num_rows)), task, layout, refuse)
+
+
+def _stage_text(task: StagingTask, text: TextRange) -> Staged:
+    layout = task.features.document.format
+
+    def parse(piece: bytes, lines_before: int) -> _ParsedPiece:
+        block, before = piece, lines_before
+        try:
+            if text.start == before == 0:
+                block, before = without_head(piece, task.file, layout)
+            usable, numbers, bad = _parsed(block, task, layout, before, text)
+        except DataError:
+            check_stream(text)  # or a damaged file would be told as a mistake of its writer
+            raise
+        tally = BadLineTally.of(bad).shifted(text.path, before)
+        return _ParsedPiece(usable, numbers, num_lines(piece), tally)
+
+    parts: list[Part] = []
+    valid: list[Part] = []
+    tally, lines, num_rows, unlabelled, num_ones = BadLineTally(), 0, 0, 0, 0
+    with closing(parsed_pieces(text, task.block_bytes, parse)) as pieces:
+        for number, of_block in groupby(pieces, key=itemgetter(0)):
+            with _BlockWriter(task, number) as block:
+                for _, piece in of_block:
+                    block.write(piece.usable, piece.row_numbers + num_rows)
+                    tally = tally.merged(piece.bad_lines)
+                    lines += piece.num_lines
+                    unlabelled += piece.usable.unlabelled
+                    num_ones += piece.usable.num_ones
+                    num_rows += piece.num_rows
+            parts += block.parts[0]
+            valid += block.parts[1]
+    return Staged(tuple(parts), tuple(valid), lines, tally, unlabelled, num_ones)
+
+
+class _Usable(NamedTuple):
+    rows: pa.Table
+    places: Places  # among the rows that were given
+    mask: Mask | None
+    unlabelled: int
+
+    @property
+    def num_ones(self) -> int:
+        if LABEL not in self.rows.column_names:
+            return 0
+        return int(pc.sum(self.rows[LABEL]).as_py() or 0)
+
+
+class _ParsedPiece(NamedTuple):
+    usable: _Usable
+    row_numbers: Places
+    num_lines: int
+    bad_lines: BadLineTally
+
+    @property
+    def num_rows(self) -> int:
+        """All rows, those left out counted."""
+        return len(self.row_numbers) + self.usable.unlabelled + self.bad_lines.count
+
+
+class _BlockWriter(ExitStack):
+    """The staging files of a block of rows; those without rows are not made."""
+
+    def __init__(self, task: StagingTask, number: int):
+        super().__init__()
+        self._task = task
+        self._stem = f"{task.stem}-{number:05d}"
+        self._writers: dict[str, pa.ipc.RecordBatchFileWriter] = {}
+        self._rows: dict[str, int] = {}
+
+    def write(self, usable: _Usable, numbers: Places) -> None:
+        rows = usable.rows
+        if self._task.is_traced:
+            rows = rows.append_column(ROW_NUMBER, pa.array(numbers, pa.int64()))
+        if usable.mask is None:
+            self._write("", rows)
+        else:
+            self._write("-train", rows.filter(pa.array(~usable.mask)))
+            self._write(_VALID, rows.filter(pa.array(usable.mask)))
+
+    def _write(self, side: str, rows: pa.Table) -> None:
+        if not rows.num_rows:
+            return
+        if side not in self._writers:
+            self._writers[side] = self.enter_context(write_staged(self._path(side), rows.schema))
+        self._writers[side].write_table(rows)
+        self._rows[side] = self._rows.get(side, 0) + rows.num_rows
+
+    def _path(self, side: str) -> str:
+        return f"{self._stem}{side}{STAGED_SUFFIX}"
+
+    @property
+    def parts(self) -> tuple[tuple[Part, ...], tuple[Part, ...]]:
+        source = self._task.file.path
+        made = {s: Part(self._path(s), (0,), rows, source) for s, rows in self._rows.items()}
+        valid = (made.pop(_VALID),) if _VALID in made else ()
+        return tuple(made.values()), valid
+
+
+_VALID = "-valid"
+
+
+def _parsed(
+    block: bytes, task: StagingTask, layout: FormatSpec, lines_before: int, text: TextRange
+) -> tuple[_Usable, Places, list[BadLine]]:
+    """The rows, their places among all rows of the block, bad ones counted, and what is bad."""
+
+    def stop(line: BadLine) -> DataError:
+        return line.at(task.file.path, lines_before + count_lines_before(text)).error()
+
+    columns, stop_at_first = task.read_columns, not task.skip_bad_lines
+    try:
+        rows = parse_block(block, task.file, layout, columns, stop_at_first=stop_at_first)
+    except TornLines as torn:
+        raise stop(torn.line) from None
+    bad = list(rows.bad)
+    if bad and stop_at_first:
+        raise stop(bad[0])
+
+    def leave_out(found: _BadColumn, lines: Places) -> None:
+        more = _bad_lines(block, lines, found)
+        if stop_at_first:
+            raise stop(next(more)) from None
+        bad.extend(more)
+
+    no_rows = [line.line - 1 for line in rows.bad]
+    usable = _usable(rows, task, layout, leave_out)
+    numbers = usable.places + np.searchsorted(no_rows, rows.lines[usable.places])
+    return usable, numbers, sorted(bad, key=lambda line: line.line)
+
+
+def _usable(
+    rows: TextRows,
+    task: StagingTask,
+    layout: FormatSpec,
+    leave_out: Callable[[_BadColumn, Places], None],
+) -> _Usable:
+    targets, unlabelled = task.features.document.targets.values(), 0
+    may_lack = {target.column for target in targets if target.missing == "drop"}
+    table, places = rows.table, np.arange(rows.table.num_rows)
+    while not task.features.as_is:
+        try:
+            staged, mask = _staged(table, task, layout)
+            return _Usable(staged, places, mask, unlabelled)
+        except _BadColumn as found:
+            if found.column in may_lack and isinstance(found.bad, Unlabelled):
+                unlabelled += len(found.bad.places)
+            else:
+                leave_out(found, rows.lines[places])
+            places = np.delete(places, found.bad.places)
+            table = rows.table.take(places)
+    return _Usable(table, places, None, 0)
+
+
+def _bad_lines(block: bytes, lines: Places, found: _BadColumn) -> Iterator[BadLine]:
+    told: set[int] = set()
+    kind = NO_LABEL if isinstance(found.bad, Unlabelled) else f"bad {found.column}"
+    for number, row in enumerate(found.bad.places):
+        line = int(lines[row])
+        if line in told:
+            continue  # several items of one list
+        told.add(line)
+        problem = f"{found.column} is {found.bad.said(number)}"
+        # Only the first few are shown, and to find a line's text takes a while.
+        text = shown(line_of(block, line)) if len(told) < 10 else ""
+        yield BadLine(line + 1, kind, problem, text, found.bad.hint)
+
+
+def _staged(table: pa.Table, task: StagingTask, layout: FormatSpec) -> tuple[pa.Table, Mask | None]:
+    document = task.features.document
+    table = with_partitions(table, task.file.folders)
+
+    def of(column: str, make: Callable[..., Any], plain: Callable[..., pa.Array] = flat) -> Any:
+        try:
+            return make(plain(table[column]), text=task.file.text_of(column, layout))
+        except BadValues as bad:
+            raise _BadColumn(column, bad) from None
+
+    for side in same_side_tables(document.joins, task.side_digests):
+        found = side.joined([of(name, lambda v, text: v) for name in side.spec.key])
+        for name in found.column_names:
+            table = table.append_column(name, found[name])
+    made = {
+        name: of(
+            column,
+            partial(_kept, dtype=task.file.type_to_keep(column)),
+            concrete if task.file.has_types_in(column) else flat,
+        )
+        for name, column in task.features.kept.items()
+    }
+    if not task.features.unlabeled:
+        for name, target in document.targets.items():
+            made[name] = of(target.column, partial(labels_of, target=target))
+        if (weight := document.weight) is not None:
+            made[weight] = of(weight, partial(finite_numbers, least=0))
+        if (windows := document.windows) is not None:
+            made[windows.by] = of(windows.by, partial(window_values, windows=windows))
+    held = {**task.file.category_types(task.features), **task.holds}
+    mask = None
+    split = document.split
+    if split is not None and split.by in ("time", "hash", "column"):
+        mask = of(split.column, lambda v, text: validation_mask(v, split, text))
+    for name, column in document.staged.items():
+        holds = "string" if name == KEYS_OF_HISTORY else held.get(name)
+        make = partial(staged_values, column=column, holds=holds, spelling=task.spelling)
+        if column.cross:
+            make = partial(_text, spelling=task.spelling)
+        made_of = [of(source, make) for source in column.sources(name)]
+        values = crossed(made_of) if column.cross else made_of[0]
+        if name in task.lists and not holds_lists(values.type):  # all are missing
+            values = pa.nulls(len(values), pa.list_(values.type))
+        made[name] = values
+    return pa.table(made), mask
+
+
+def _text(values: pa.Array, text: FormatSpec | None, spelling: int) -> pa.Array:
+    return category_texts_of(values, spelling)
+
+
+def without_null_texts(table: pa.Table, null_texts: Sequence[str]) -> pa.Table:
+    """Return the table with gaps where texts mean a missing value."""
+    for place, column in enumerate(table.schema):
+        if null_texts and is_text(column.type):
+            texts = table[column.name]
+            gaps = pc.is_in(texts, value_set=pa.array(null_texts, column.type))
+            texts = pc.if_else(gaps, pa.scalar(None, column.type), texts)
+            table = table.set_column(place, column.name, texts)
+    return table
+
+
+def _kept(values: pa.Array, text: FormatSpec | None, dtype: pa.DataType | None) -> pa.Array:
+    if dtype is None or values.type == dtype:
+        return values
+    problem = f"not {dtype}, which the first lines hold"
+    return converted(values, lambda some: some.cast(dtype), problem)

@@ -1,0 +1,368 @@
+"""What kind of table a file holds: its format, its columns and their types."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
+from functools import cached_property, partial
+from typing import Any
+
+import pyarrow as pa
+
+from distrain.errors import DataError
+from distrain.formatting import some
+from distrain.prep.features.as_is import check_text, check_types
+from distrain.prep.features.columns import TIMES_OF_HISTORY, ColumnSpec
+from distrain.prep.features.config import FeatureConfig
+from distrain.prep.features.document import CRITEO, FormatSpec
+from distrain.prep.features.partitions import Values
+from distrain.prep.features.rows import mistake_of_split, mistake_of_target
+from distrain.prep.features.text_head import first_lines, header_of
+from distrain.prep.features.values import mistake_of_type, mistake_of_values, staged_type
+from distrain.prep.lists import holds_lists
+from distrain.prep.parts import readable_parquet, rows_of_groups
+from distrain.prep.raw_lines import STAGED_SCHEMA
+from distrain.storage.inputs import open_input
+from distrain.storage.retrying import RETRY_S
+
+_CODECS = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd"}
+_FOREIGN = {
+    b"BZh": "bzip2",
+    b"\xfd7zXZ": "xz",
+    b"PK\x03\x04": "zip",
+    b"\x04\x22\x4d\x18": "lz4",
+    b"ORC": "ORC",
+}
+PARQUET = "parquet"
+_MOST_GUESSES = 3
+_SHOWN_COLUMNS = 20
+_JSON_ENDINGS = (".jsonl", ".ndjson", ".json")
+
+
+def detect_format(path: str) -> str | None:
+    """`parquet`, `gzip`, `zstd`, or `None` for plain text, by the file's first bytes."""
+    with open_input(path, retry_s=RETRY_S) as handle:
+        head = handle.read(8)
+    for magic, name in _FOREIGN.items():
+        if head.startswith(magic):
+            raise DataError(
+                f"{name} files are not supported",
+                where={"file": path},
+                hint="Use plain text, gzip, zstd or parquet.",
+            )
+    if head.startswith((b"PAR1", b"PARE")):  # the second has an encrypted footer, as Arrow tells
+        return PARQUET
+    if path.endswith((".parquet", ".pq")):
+        raise DataError(
+            "not a parquet file, though named like one",
+            where={"file": path},
+            hint="Its first bytes are not PAR1; write it again.",
+        )
+    return next((codec for magic, codec in _CODECS.items() if head.startswith(magic)), None)
+
+
+@dataclass(frozen=True)
+class AddedColumn:
+    dtype: pa.DataType
+    text: FormatSpec | None = None  # how its texts are laid out; `None` if its values have types
+
+
+@dataclass(frozen=True)
+class TableFile:
+    path: str
+    kind: str  # `parquet`, `csv`, `jsonl` or `criteo`
+    codec: str | None  # `gzip`, `zstd` or `None`
+    # the type of each column; texts in CSV; in JSON what the first lines hold
+    types: dict[str, pa.DataType]
+    delimiter: str  # between fields of CSV
+    row_groups: tuple[int, ...] = ()  # the rows of each row group of parquet
+    size_bytes: int = 0
+    # the columns in the names of its folders; those of the file itself come first
+    folders: Values = field(default_factory=dict)
+    # the columns that side tables bring
+    joined: Mapping[str, AddedColumn] = field(default_factory=dict)
+
+    @cached_property
+    def added(self) -> dict[str, AddedColumn]:
+        own = self.types
+        from_folders = {n: AddedColumn(v.type) for n, v in self.folders.items() if n not in own}
+        return {**from_folders, **self.joined}
+
+    @cached_property
+    def columns(self) -> dict[str, pa.DataType]:
+        return {**self.types, **{name: column.dtype for name, column in self.added.items()}}
+
+    def text_of(self, column: str, layout: FormatSpec) -> FormatSpec:
+        """How a column's texts are laid out, where the file's are as `layout` says."""
+        added = self.added.get(column)
+        return layout if added is None or added.text is None else added.text
+
+    def has_types_in(self, column: str) -> bool:
+        return self.added[column].text is None if column in self.added else self.is_typed
+
+    def type_to_keep(self, column: str) -> pa.DataType | None:
+        """The type that a column to keep gets; `None` leaves it as it is read."""
+        if self.kind != "jsonl" or column not in self.types:
+            return None
+        dtype = self.types[column]  # of the first lines; later ones may hold others
+        return pa.string() if pa.types.is_null(dtype) else dtype
+
+    @property
+    def is_text(self) -> bool:
+        return self.kind != PARQUET
+
+    @property
+    def is_typed(self) -> bool:
+        """Whether columns have types of their own: all values of each are of one kind."""
+        return self.kind in (PARQUET, CRITEO)
+
+    def check(self, features: FeatureConfig, option: str = "--keep") -> None:
+        if features.as_is and self.is_text:
+            check_text(self.path, features)
+        elif features.as_is:
+            check_types(self.path, self.types, features)
+        else:
+            self._check_document(features, option)
+
+    def _check_document(self, features: FeatureConfig, option: str) -> None:
+        mistakes = dict(_mistakes(self, features))
+        if not mistakes:
+            return
+        if not dict(_mistakes(self, replace(features, keep=()))):
+            check_named(option, features.keep, self.columns, self.path)
+        hint = (
+            "Mend the features document, or leave the file out. A workflow takes files with the "
+            "columns that it was fitted with."
+        )
+        if self.kind == "csv" and len(self.types) == 1 and len(features.inputs) > 1:
+            hint = (
+                f"Its first line has one field with the delimiter {self.delimiter!r}: set "
+                "format.delimiter to the one between its columns."
+            )
+        if mistakes.keys() == {features.document.target.column}:
+            hint = (
+                "Rows without a target: `distrain predict RUN FILE` scores them, and "
+                "`distrain prep FILE --workflow W --unlabeled` prepares them."
+            )
+        where = {"file": self.path, **{f"column {c}": said for c, said in mistakes.items()}}
+        if sum(said.startswith("missing") for said in mistakes.values()) * 2 > len(mistakes):
+            where["columns here"] = some(list(self.columns), _SHOWN_COLUMNS)
+        raise DataError(
+            f"{len(mistakes)} of {len(features.inputs)} columns cannot be used",
+            where=where,
+            hint=hint,
+        )
+
+    def category_types(self, features: FeatureConfig) -> dict[str, str]:
+        """`int64` or `string`, by categorical column; without those of which nothing is known."""
+        found = {}
+        for name, column in features.document.columns.items():
+            source, *others = column.sources(name)
+            dtype, is_typed = _of_item(self.columns[source]), self.has_types_in(source)
+            if column.takes != "categories":
+                continue
+            if others:
+                found[name] = "string"
+            elif not (is_typed and pa.types.is_null(dtype)):
+                found[name] = staged_type(dtype, column, is_typed)
+        return found
+
+    def shapes(self, features: FeatureConfig) -> dict[str, str]:
+        """`lists` or `single values`, by column; without those of which nothing is known."""
+        found = {}
+        for name, column in features.document.columns.items():
+            dtype = self.columns[column.sources(name)[0]]
+            if holds_lists(dtype) or column.separator is not None:
+                found[name] = "lists"
+            elif features.as_is or not pa.types.is_null(dtype):
+                found[name] = "single values"
+        return found
+
+
+def check_named(option: str, names: Iterable[str], held: Iterable[str], file: str) -> None:
+    """Raise a `DataError` if `held` lacks one of the columns that somebody named by an option."""
+    held = list(held)
+    lacking = [name for name in names if name not in held]
+    if lacking:
+        raise DataError(
+            f"{option} {lacking[0]}: the rows have no such column{_guess(lacking[0], held)}",
+            where={"file": file},
+            hint=f"They have: {some(held, _SHOWN_COLUMNS)}.",
+        )
+
+
+def _guess(name: str, held: Iterable[str]) -> str:
+    held = list(held)
+    near = get_close_matches(name, held, n=1, cutoff=0.7)
+    near = near or [one for one in held if name.lower() in one.lower()][:_MOST_GUESSES]
+    return f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
+
+
+def look_at(path: str, size_bytes: int, text: FormatSpec, may_lack: str | None = None) -> TableFile:
+    """Look at the footer of parquet, or at the first lines of text; at none of Criteo's form.
+
+    Text without a header may lack the column `may_lack` of its `format.names`.
+    """
+    codec = detect_format(path)
+    if codec == PARQUET:
+        with readable_parquet(path) as file:
+            schema = file.schema_arrow
+            rows = rows_of_groups(file)
+        if text.kind != CRITEO:  # who has no document may have such columns beside those it takes
+            _refuse_repeats(path, schema.names)
+        types = {column.name: column.type for column in schema}
+        return TableFile(path, PARQUET, None, types, "", rows, size_bytes)
+    if text.kind == CRITEO:
+        types = {column.name: column.type for column in STAGED_SCHEMA if column.name != may_lack}
+        return TableFile(path, CRITEO, codec, types, text.delimiter or "\t", (), size_bytes)
+    lines = first_lines(path, codec, text.encoding)
+    kind = _kind(path, lines, text)
+    if kind == "jsonl":
+        return TableFile(path, kind, codec, _json_types(path, lines), "", (), size_bytes)
+    delimiter, names = header_of(path, lines, text, may_lack)
+    _refuse_repeats(path, names)
+    types = dict.fromkeys(names, pa.string())
+    return TableFile(path, kind, codec, types, delimiter, (), size_bytes)
+
+
+def _kind(path: str, lines: list[str], text: FormatSpec) -> str:
+    if text.kind != "auto":
+        return text.kind
+    bare = path.lower().removesuffix(".gz").removesuffix(".zst").removesuffix(".zstd")
+    first = next(line for line in lines if line.strip())
+    return "jsonl" if bare.endswith(_JSON_ENDINGS) or first.lstrip()[:1] == "{" else "csv"
+
+
+def _refuse_repeats(path: str, names: Sequence[str]) -> None:
+    repeated = sorted(name for name, times in Counter(names).items() if times > 1)
+    if repeated:
+        raise DataError(
+            f"several columns are named {', '.join(map(repr, repeated))}",
+            where={"file": path},
+            hint="Rename them; if the text has no header, set format.header and format.names.",
+        )
+
+
+def _json_types(path: str, lines: list[str]) -> dict[str, pa.DataType]:
+    found: dict[str, list[Any]] = {}
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        try:
+            row = json_row(line.encode())
+        except ValueError:
+            row = None
+        if not isinstance(row, dict):
+            if number > 1:
+                continue  # a bad line, which is told when the lines are read
+            raise DataError(
+                "the first line is no JSON object",
+                where={"file": path, "line": 1, "content": line[:72]},
+                hint="JSON lines hold one object each: one row, by column.",
+            )
+        for name, value in row.items():
+            found.setdefault(name, []).append(value)
+    return {name: json_type(_most_alike(values)) for name, values in found.items()}
+
+
+def _most_alike(values: list[Any]) -> list[Any]:
+    """Return the lists or the single values, whichever are more; the other lines are bad."""
+    lists = [value for value in values if isinstance(value, list)]
+    single = [v for v in values if v is not None and not isinstance(v, list)]
+    return lists if len(lists) > len(single) else single
+
+
+def json_row(line: bytes) -> Any:
+    """What a line of JSON holds; a `ValueError` if none, too deep, or with half a character."""
+    try:
+        row = json.loads(line)
+    except RecursionError as error:
+        raise ValueError(f"too deep: {error}") from None
+    if b"\\u" in line:
+        json.dumps(row, ensure_ascii=False).encode()
+    return row
+
+
+def json_type(values: Iterable[Any]) -> pa.DataType:
+    """The type of some values of one column of JSON lines; texts if they differ.
+
+    >>> json_type([1, None, 2.5]), json_type([["a"], []]), json_type([1, "a"])
+    (DataType(double), ListType(list<item: string>), DataType(string))
+    """
+    given = [value for value in values if value is not None]
+    if given and all(isinstance(value, list) for value in given):
+        return pa.list_(json_type(item for value in given for item in value))
+    kinds = {type(value) for value in given}
+    if not kinds:
+        return pa.null()
+    for allowed, dtype in (
+        ({bool}, pa.bool_()),
+        ({int}, pa.int64()),
+        ({int, float}, pa.float64()),
+    ):
+        if kinds <= allowed:
+            return dtype
+    return pa.string()
+
+
+def _mistakes(file: TableFile, features: FeatureConfig) -> Iterable[tuple[str, str]]:
+    document = features.document
+    checks: list[tuple[str, Callable[[pa.DataType], str | None]]] = [
+        (name, lambda _: None) for name in features.keep
+    ]
+    if not features.unlabeled:
+        targets = document.targets.values()
+        checks += [(t.column, partial(mistake_of_target, target=t)) for t in targets]
+        beside = (document.weight, document.windows and document.windows.by)
+        checks += [(name, mistake_of_values) for name in beside if name]
+    split = document.split
+    column = getattr(split, "column", None)
+    if column is not None:
+        checks.append((column, lambda dtype: mistake_of_split(dtype, split)))  # type: ignore[arg-type]
+    for name, spec in document.columns.items():
+        checks += [(one, partial(_of_column, column=spec)) for one in spec.sources(name)]
+    if (history := document.history) is not None:
+        order = history.staged[TIMES_OF_HISTORY]
+        checks += [(history.by, _of_key), (history.order, partial(_of_column, column=order))]
+    for join in document.joins:
+        checks += [(name, _of_key) for name in join.key]
+        for name in join.columns:
+            if name in file.types or name in file.folders:
+                yield name, f"here already, and {join.file} brings one; rename it in joins.columns"
+    for name in features.keep:
+        if file.kind == "jsonl" and pa.types.is_nested(file.types.get(name, pa.null())):
+            yield name, "lists in JSON lines, which are not kept"
+    for name in document.partitions:
+        if name not in file.folders:
+            yield name, f"in partitions, but no folder of the file is named {name}=..."
+    for name, mistake_of in checks:
+        if name not in file.columns:
+            yield name, f"missing{_guess(name, file.columns)}"
+        elif file.has_types_in(name) and (mistake := mistake_of(_plain(file.columns[name]))):
+            yield name, mistake
+
+
+def _of_key(dtype: pa.DataType) -> str | None:
+    if pa.types.is_nested(dtype):
+        return f"{dtype}, not single values, which keys are"
+    return mistake_of_values(dtype)
+
+
+def _of_column(dtype: pa.DataType, column: ColumnSpec) -> str | None:
+    if column.cross and holds_lists(dtype):
+        return f"{dtype}, not single values, which cross takes"
+    may_be_lists = holds_lists(dtype) or column.separator is not None
+    if column.list_slice is not None and not may_be_lists:
+        return f"{dtype}, not lists, which list_slice cuts"
+    return mistake_of_type(_plain(_of_item(dtype)), column)
+
+
+def _of_item(dtype: pa.DataType) -> pa.DataType:
+    return _plain(dtype.value_type if holds_lists(dtype) else dtype)
+
+
+def _plain(dtype: pa.DataType) -> pa.DataType:
+    return dtype.value_type if pa.types.is_dictionary(dtype) else dtype

@@ -1,0 +1,111 @@
+"""What a features document says of targets and of windows.
+
+Field descriptions are what the published JSON Schema shows.
+"""
+
+from __future__ import annotations
+
+import datetime
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field, model_validator
+
+from distrain.jobs.spec.data import WindowsSpec
+from distrain.jobs.spec.fields import Real, Section
+from distrain.prep.features.columns import ColumnName
+from distrain.schema.column import ColumnSchema, Tags
+
+Scalar = bool | int | float | str
+
+
+def as_text(value: object) -> object:
+    return value.isoformat() if isinstance(value, datetime.date | datetime.datetime) else value
+
+
+Value = Annotated[Scalar, BeforeValidator(as_text)]
+
+_KIND_TAGS = {
+    "binary": Tags.BINARY_CLASSIFICATION,
+    "regression": Tags.REGRESSION,
+    "multiclass": Tags.MULTI_CLASS_CLASSIFICATION,
+}
+_COMPARISONS = ("at_least", "above", "at_most", "below", "equals", "one_of")
+
+
+def or_name(schema: dict[str, Any]) -> None:
+    reference = {"$ref": schema.pop("$ref")} if "$ref" in schema else {}
+    schema["anyOf"] = [{"type": "string"}, reference]
+
+
+class TargetSpec(Section):
+    """What is to be predicted. Without a comparison the column holds 0 and 1, or truth values."""
+
+    column: ColumnName = Field(description="The input's column.")
+    kind: Literal["binary", "regression", "multiclass"] = Field(
+        "binary", description="`binary`: 0 and 1; `regression`: numbers; `multiclass`: classes."
+    )
+    classes: Annotated[int, Field(ge=2)] | tuple[Value, ...] | None = Field(
+        None,
+        description="Of `multiclass`: how many there are, where the column holds whole numbers "
+        "from 0 on, or their values.",
+    )
+    at_least: Real | None = Field(None, description="1 from this number on, else 0.")
+    above: Real | None = Field(None, description="1 above this number, else 0.")
+    at_most: Real | None = Field(None, description="1 up to this number, else 0.")
+    below: Real | None = Field(None, description="1 below this number, else 0.")
+    equals: Value | None = Field(None, description="1 for this value, else 0.")
+    one_of: tuple[Value, ...] | None = Field(
+        None, min_length=1, description="1 for these values, else 0."
+    )
+    missing: Literal["error", "drop"] = Field(
+        "error", description="What becomes of rows without a value; drop leaves them out."
+    )
+    is_feature: bool = Field(
+        False, description="Whether the column may be a feature too, which shows models the answer."
+    )
+
+    @property
+    def comparison(self) -> tuple[str, Any] | None:
+        given = [(key, getattr(self, key)) for key in _COMPARISONS]
+        return next(((key, value) for key, value in given if value is not None), None)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _name_alone(cls, value: object) -> object:
+        is_one = isinstance(value, str | int | float)
+        return {"column": value} if is_one else value
+
+    @model_validator(mode="after")
+    def _one_comparison(self) -> TargetSpec:
+        given = [key for key in _COMPARISONS if getattr(self, key) is not None]
+        if len(given) > 1:
+            raise ValueError(f"{' and '.join(given)} are two comparisons; give one")
+        if given and self.kind != "binary":
+            raise ValueError(f"{given[0]} makes 0 and 1 of values, and kind is {self.kind}")
+        if (self.kind == "multiclass") != (self.classes is not None):
+            raise ValueError(
+                "classes and kind: multiclass need each other; classes are their number, or all "
+                "values: classes: [red, green, blue]"
+            )
+        if isinstance(self.classes, tuple) and not 2 <= len(self.classes) == len({*self.classes}):
+            raise ValueError("classes are at least two different values")
+        return self
+
+    def schema_of(self, name: str) -> ColumnSchema:
+        """The column of labels that is written."""
+        classes = len(self.classes) if isinstance(self.classes, tuple) else self.classes
+        return ColumnSchema(name, "float32", (Tags.TARGET, _KIND_TAGS[self.kind]), classes)
+
+
+class TableWindows(WindowsSpec):
+    """Windows that jobs train in their order; their column is written beside the features."""
+
+    epoch: Literal["s", "ms", "us", "ns"] | None = Field(
+        None, description="The column holds whole numbers: so many of these units since 1970."
+    )
+
+    @model_validator(mode="after")
+    def _of_times(self) -> TableWindows:
+        if self.epoch is not None and self.size_ns is None:
+            raise ValueError("epoch needs a size that is a time, such as 1d")
+        return self

@@ -1,0 +1,165 @@
+"""The first lines of text: their encoding, delimiter and header."""
+
+from __future__ import annotations
+
+import csv
+from contextlib import suppress
+from typing import Any
+
+import pyarrow as pa
+
+from distrain.errors import DataError
+from distrain.prep.features.document import FormatSpec
+from distrain.storage.inputs import open_input
+from distrain.storage.retrying import RETRY_S
+
+_HEAD_BYTES = 1 << 20
+_PROBED_LINES = 1000
+_PROBED_BYTES = 4096
+_OTHER_MARKS = {
+    b"\xff\xfe\0\0": "UTF-32",
+    b"\0\0\xfe\xff": "UTF-32",
+    b"\xff\xfe": "UTF-16",
+    b"\xfe\xff": "UTF-16",
+}
+_SHOWN_CHARS = 72
+_DELIMITERS = ",\t;|"
+
+
+def header_of(
+    path: str, lines: list[str], text: FormatSpec, may_lack: str | None = None
+) -> tuple[str, list[str]]:
+    """The delimiter of CSV and the names of its columns; a `DataError` if the head shows neither.
+
+    A file without a header may lack the column `may_lack`, though `format.names` has it.
+    """
+    if text.header:
+        _refuse_no_header(path, lines, text)
+    delimiter = text.delimiter or _guessed_delimiter(lines[0])
+    names = list(text.names)
+    if text.header:
+        names = _fields(path, lines[0], delimiter, text)
+        if not any(names):
+            raise _no_header(path, "holds no names", lines, 1)
+    elif may_lack in names and len(_fields(path, lines[0], delimiter, text)) == len(names) - 1:
+        names.remove(may_lack)
+    _refuse_lines_inside_values(path, lines, delimiter, text)
+    return delimiter, names
+
+
+def _refuse_no_header(path: str, lines: list[str], text: FormatSpec) -> None:
+    first = lines[0].strip().lower()
+    if not first:
+        blank = next(number for number, line in enumerate(lines) if line.strip())
+        raise _no_header(path, "is blank", lines, blank)
+    if first.startswith("sep=") and len(first) <= len("sep=") + 1:
+        raise _no_header(path, "tells Excel the delimiter", lines, 1)
+    below = next((n for n, line in enumerate(lines) if not line.startswith("#")), 0)
+    delimiter = text.delimiter or _guessed_delimiter(lines[below])
+    if lines[0].count(delimiter) != lines[below].count(delimiter) and first.startswith("#"):
+        raise _no_header(path, "is a comment", lines, below)
+
+
+def _no_header(path: str, problem: str, lines: list[str], num_lines: int) -> DataError:
+    return DataError(
+        f"the first line {problem}, and should name the columns",
+        where={"file": path, "line": 1, "content": lines[0][:_SHOWN_CHARS]},
+        hint=f"Leave it out: tail -n +{num_lines + 1} FILE > NEW. Of a file without names set "
+        "format.header to false, and format.names.",
+    )
+
+
+def _fields(path: str, line: str, delimiter: str, text: FormatSpec) -> list[str]:
+    options: dict[str, Any] = {"delimiter": delimiter, "escapechar": text.escape}
+    options |= {"quotechar": text.quote} if text.quote else {"quoting": csv.QUOTE_NONE}
+    try:
+        return next(csv.reader([line], **options))
+    except csv.Error as error:
+        where = {"file": path, "line": 1, "content": line[:_SHOWN_CHARS].replace("\r", "?")}
+        problem, hint = f"the first line cannot be read: {error}", "Does it name the columns?"
+        if "\r" in line:
+            problem = "a carriage return stands inside the first line"
+            hint = "Lines end with \\n or \\r\\n; write the file again."
+        raise DataError(problem, where=where, hint=hint) from None
+
+
+def first_lines(path: str, codec: str | None, encoding: str) -> list[str]:
+    """A file's first lines, without their ends; a `DataError` if it is no text of this encoding."""
+    with open_input(path, retry_s=RETRY_S) as handle:
+        try:
+            source = handle
+            if codec is not None:
+                source = pa.CompressedInputStream(pa.PythonFile(handle, mode="r"), codec)
+            head = source.read(_HEAD_BYTES)
+        except OSError as error:
+            raise DataError(
+                f"the {codec} file cannot be decompressed: {error}",
+                where={"file": path},
+                hint="It was cut short or damaged; get it again.",
+            ) from None
+    _refuse_other_encodings(path, head)
+    lines = head.decode(encoding, "replace").removeprefix("\ufeff").split("\n")
+    if len(head) == _HEAD_BYTES and len(lines) > 1:
+        lines.pop()  # it may be cut
+    lines = [line.removesuffix("\r") for line in lines[:_PROBED_LINES]]
+    if b"\r" in head and b"\n" not in head:
+        raise DataError(
+            "its lines end with carriage returns alone",
+            where={"file": path},
+            hint=r"Old programs write such lines: tr '\r' '\n' < FILE > NEW mends them.",
+        )
+    if not any(line.strip() for line in lines):
+        raise DataError("the file holds no lines", where={"file": path})
+    if "\0" in lines[0]:
+        raise DataError(
+            "neither parquet nor text",
+            where={"file": path},
+            hint="Text is UTF-8, or what format.encoding says.",
+        )
+    return lines
+
+
+def _refuse_other_encodings(path: str, head: bytes) -> None:
+    """UTF-16 and UTF-32: a line end is no byte of its own there, so no task could find one."""
+    name = next((name for mark, name in _OTHER_MARKS.items() if head.startswith(mark)), None)
+    if name is None:
+        pairs = head[:_PROBED_BYTES]
+        zeros = max(pairs[0::2].count(0), pairs[1::2].count(0))
+        if len(pairs) < 8 or zeros * 4 < len(pairs):
+            return
+        name = "UTF-16" if pairs.count(0) * 4 < 3 * len(pairs) - 4 else "UTF-32"
+    raise DataError(
+        f"the text is {name}",
+        where={"file": path},
+        hint=f"`iconv -f {name} -t UTF-8 FILE` writes it as UTF-8. Without that UTF-8, latin-1 and "
+        "cp1252 (format.encoding) are read.",
+    )
+
+
+def _refuse_lines_inside_values(
+    path: str, lines: list[str], delimiter: str, text: FormatSpec
+) -> None:
+    """Tell of a value with a line end before any row is read, if the first lines have one."""
+    if text.quote is None:
+        return
+    reader = csv.reader(
+        (line + "\n" for line in lines),
+        delimiter=delimiter,
+        quotechar=text.quote,
+        escapechar=text.escape,
+    )
+    before = 0
+    with suppress(csv.Error):  # what cannot be read is told when it is read
+        for row in reader:
+            if reader.line_num > before + 1 and any("\n" in value for value in row):
+                raise DataError(
+                    f"a quoted value goes on over {reader.line_num - before} lines",
+                    where={"file": path, "line": before + 1, "content": lines[before][:72]},
+                    hint="A file is cut at line ends, so a value may hold none: write it again, "
+                    "as parquet or without them. If quotes are text, set format.quote to null.",
+                )
+            before = reader.line_num
+
+
+def _guessed_delimiter(line: str) -> str:
+    return max(_DELIMITERS, key=line.count) if any(d in line for d in _DELIMITERS) else ","

@@ -1,0 +1,126 @@
+"""Times, and what calendars say of them."""
+
+from __future__ import annotations
+
+import datetime
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from distrain.prep.features.bad_values import BadValues, converted, places_of
+from distrain.prep.features.numerals import integers_of
+from distrain.prep.vocabulary import is_text
+
+_PARTS = {
+    "minute": pc.minute,
+    "hour": pc.hour,
+    "weekday": pc.day_of_week,
+    "day": pc.day,
+    "month": pc.month,
+    "year": pc.year,
+}
+_UTC = datetime.UTC
+_FIRST, _END = -62_135_596_800_000_000, 253_402_300_800_000_000
+"""Microseconds since 1970 of the years 1 and 10000, between which calendars count."""
+_FAR = "not a time of the years 1 to 9999"
+
+
+def is_time(dtype: pa.DataType) -> bool:
+    return bool(pa.types.is_timestamp(dtype) or pa.types.is_date(dtype))
+
+
+def times_of(values: pa.Array, epoch: str | None, pattern: str | None) -> pa.Array:
+    """The values as timestamps of microseconds of the years 1 to 9999, with their time zone if any.
+
+    Integers count `epoch` units since 1970; texts are written as `pattern` says, ISO 8601 if
+    `None`.
+    """
+    if epoch is not None:
+        counted = integers_of(values, "epoch counts units.")
+        return _near(counted.view(pa.timestamp(epoch)), counted, "Does epoch say what is counted?")
+    if is_text(values.type):
+        return _parsed(values, pattern)
+    if pa.types.is_null(values.type):
+        return values.cast(pa.timestamp("us"))
+    return _near(values, values)
+
+
+def _near(times: pa.Array, told: pa.Array, hint: str | None = None) -> pa.Array:
+    """The times in microseconds; `told` are the values that errors show."""
+    zone = times.type.tz if pa.types.is_timestamp(times.type) else None
+    nanoseconds = times.type == pa.timestamp("ns", zone)  # they are cut, and none is far away
+
+    def in_microseconds(some: pa.Array) -> pa.Array:
+        return pc.cast(some, pa.timestamp("us", zone), safe=not nanoseconds)
+
+    try:
+        found = converted(times, in_microseconds, _FAR)
+        counted = found.view(pa.int64())
+        far = places_of(pc.or_(pc.less(counted, _FIRST), pc.greater_equal(counted, _END)))
+    except BadValues as bad:
+        far = bad.places
+    if len(far):
+        raise BadValues(far, told, _FAR, hint)
+    return found
+
+
+def _parsed(values: pa.Array, pattern: str | None) -> pa.Array:
+    if pattern is not None:
+        found = pc.strptime(values, format=pattern, unit="us", error_is_null=True)
+        bad = pc.and_(found.is_null(), values.is_valid())
+        if "%Y" in pattern:  # Arrow takes 24 for the year 24
+            bad = pc.or_(bad, pc.less(pc.year(found), 100).fill_null(False))
+        if len(places := places_of(bad)):
+            hint = "In format.timestamp %Y is a year of four digits, %y of two."
+            problem = f"not a time as format.timestamp says, {pattern!r}"
+            raise BadValues(places, values, problem, hint)
+        return found
+    try:
+        return values.cast(pa.timestamp("us"))
+    except pa.ArrowInvalid:
+        pass
+    try:
+        return values.cast(pa.timestamp("us", "UTC"))
+    except pa.ArrowInvalid:
+        return converted(
+            values,
+            lambda v: v.cast(pa.timestamp("us")),
+            "not a time as in ISO 8601",
+            _hint(values),
+        )
+
+
+def _hint(values: pa.Array) -> str:
+    if pc.all(pc.match_substring_regex(values, r"^\s*-?\d{9,}\s*$")).as_py():
+        return (
+            "They count since 1970: of a column say epoch: s (or ms, us, ns), of a split by time "
+            "from: 1451606400, a number."
+        )
+    return "Say in format.timestamp how times are written."
+
+
+def calendar(times: pa.Array, part: str) -> pa.Array:
+    """Return a part of each time, int64 (`seconds` since 1970: float64).
+
+    Times with a zone are read in UTC, so that an instant has one hour in all files.
+    """
+    if part == "seconds":
+        return pc.divide(microseconds(times).cast(pa.float64(), safe=False), 1e6)
+    return _PARTS[part](microseconds(times).view(pa.timestamp("us"))).cast(pa.int64())
+
+
+def microseconds(times: pa.Array) -> pa.Array:
+    return times.cast(pa.timestamp("us", times.type.tz)).view(pa.int64())
+
+
+def microseconds_from(text: str) -> int:
+    """The same of a time as text; without a zone it is UTC.
+
+    >>> microseconds_from("1970-01-02")
+    86400000000
+    """
+    time = datetime.datetime.fromisoformat(text)
+    time = time.replace(tzinfo=_UTC) if time.tzinfo is None else time
+    since: Any = time - datetime.datetime(1970, 1, 1, tzinfo=_UTC)
+    return int(since // datetime.timedelta(microseconds=1))

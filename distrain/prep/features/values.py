@@ -1,0 +1,217 @@
+"""A column's values, as any file holds them, to those that operators take.
+
+Categories become int64 or strings, numbers float64; lists stay lists of these. What a value becomes
+depends on the features document and on what the column's categories are, never on the file format:
+numbers are spelled where categories are texts, and texts are parsed where numbers are needed.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from distrain.prep.features.bad_values import BadValues, converted, places_of
+from distrain.prep.features.columns import CALENDAR, CategoricalSpec, ColumnSpec
+from distrain.prep.features.document import FormatSpec
+from distrain.prep.features.numerals import integers_of, numbers_of
+from distrain.prep.features.times import calendar, is_time, times_of
+from distrain.prep.lists import Lists, holds_lists
+from distrain.prep.operators.list_slice import ListSlice
+from distrain.prep.operators.numbers import Clip, FillMissing, LogOp
+from distrain.prep.operators.operator import concrete
+from distrain.prep.operators.spelling import CANONICAL, category_texts, texts_of as spelled
+from distrain.prep.vocabulary import is_text
+
+_TO_THE_END = 2**31 - 1
+_FLOAT32_MAX = float(np.finfo(np.float32).max)
+_BOUND_IT = "Set its clip, or log."
+
+
+def staged_values(
+    values: pa.Array | pa.ChunkedArray,
+    column: ColumnSpec,
+    text: FormatSpec | None,
+    holds: str | None = None,
+    spelling: int = CANONICAL,
+) -> pa.Array:
+    """One column's values, ready for its operators; `BadValues` are those that cannot be used.
+
+    `text` says how texts are laid out, `holds` whether categories are `int64` or `string`; `None`
+    if that is not known, because all values are missing.
+    """
+    values = flat(values)
+    if column.separator is not None and not holds_lists(values.type):
+        values = pc.split_pattern(texts_of(values, spelling), column.separator)
+    if not holds_lists(values.type):
+        return _items(values, column, text, holds, spelling)
+    missing = values.is_null()
+    if column.list_slice is not None:
+        start, end = column.list_slice.start, column.list_slice.end
+        open_end = end is None and start >= 0
+        values = ListSlice(start, _TO_THE_END if open_end else end).transform("", values)
+    lists = Lists.of(values)
+    try:
+        items = _items(flat(lists.items), column, text, holds, spelling)
+    except BadValues as bad:
+        rows = np.searchsorted(lists.offsets, bad.items, side="right") - 1
+        raise bad.of_rows(rows) from None
+    offsets = pa.array(lists.offsets.astype(np.int32))
+    return pa.ListArray.from_arrays(offsets, items, mask=missing if missing.true_count else None)
+
+
+def flat(values: pa.Array | pa.ChunkedArray) -> pa.Array:
+    """One array without dictionaries; texts, and bytes that are UTF-8, as strings."""
+    values = concrete(values)
+    dtype = values.type
+    if is_text(dtype) and not _is_utf8(values):
+        values = values.cast(pa.large_binary())
+        dtype = values.type
+    if holds_text(dtype) and not is_text(dtype):
+        to = pa.string() if _has_short_offsets(dtype) else pa.large_string()
+        hint = "Say format.encoding: latin-1, if that is what a text file is written in."
+        return converted(values, lambda some: some.cast(to), "not UTF-8", hint)
+    if pa.types.is_decimal32(dtype) or pa.types.is_decimal64(dtype):
+        return values.cast(pa.decimal128(dtype.precision, dtype.scale))
+    return values.cast(pa.float32()) if pa.types.is_float16(dtype) else values
+
+
+def _is_utf8(values: pa.Array) -> bool:
+    try:
+        values.validate(full=True)  # parquet is read without a look at that
+    except pa.ArrowInvalid:
+        return False
+    return True
+
+
+def _has_short_offsets(dtype: pa.DataType) -> bool:
+    return bool(pa.types.is_binary(dtype) or pa.types.is_fixed_size_binary(dtype))
+
+
+def holds_text(dtype: pa.DataType) -> bool:
+    types = pa.types
+    views = types.is_string_view(dtype) or types.is_binary_view(dtype)
+    return is_text(dtype) or views or types.is_large_binary(dtype) or _has_short_offsets(dtype)
+
+
+def mistake_of_values(dtype: pa.DataType) -> str | None:
+    """Why values of this type are neither features nor targets nor keys; `None` if they can be."""
+    types = pa.types
+    number = types.is_integer(dtype) or types.is_floating(dtype) or types.is_boolean(dtype)
+    number = number or types.is_decimal(dtype) or types.is_null(dtype)
+    if number or holds_text(dtype) or is_time(dtype):
+        return None
+    return f"{dtype}, which holds neither numbers, texts nor times"
+
+
+_NO_NUMBER = (
+    "Mend the value; if the column holds categories, say kind: categorical in the features "
+    "document; if the text means a missing value, add it to format.null_values. Of text, "
+    "--bad-lines skip leaves such lines out."
+)
+
+
+def _items(
+    values: pa.Array,
+    column: ColumnSpec,
+    text: FormatSpec | None,
+    holds: str | None,
+    spelling: int,
+) -> pa.Array:
+    if column.takes == "presence":
+        gaps = values.is_null(nan_is_null=pa.types.is_floating(values.type))
+        return pc.if_else(gaps, pa.scalar(None, pa.float64()), 1.0)
+    if column.as_ is not None and column.as_ in CALENDAR:
+        times = times_of(values, column.epoch, text.timestamp if text else None)
+        parts = calendar(times, column.as_)
+        if column.takes == "categories":
+            return pc.floor(parts).cast(pa.int64())
+        return checked_numbers(parts.cast(pa.float64()), column)
+    if column.takes == "numbers":
+        if column.as_ == "integer":
+            numbers = integers_of(values)
+        else:
+            numbers = numbers_of(values, text, _NO_NUMBER)
+        return checked_numbers(numbers.cast(pa.float64(), safe=False), column)
+    if column.as_ == "integer":
+        return integers_of(values)
+    if column.as_ == "text":
+        return texts_of(values, spelling)
+    if holds == "string":
+        return category_texts_of(values, spelling)
+    if holds is None and pa.types.is_null(values.type):
+        return values
+    return integers_of(values, "Say as: text, or kind: continuous.")
+
+
+def staged_type(dtype: pa.DataType, column: ColumnSpec, is_typed: bool) -> str:
+    """Return what a column's categories are fitted as: `int64` or `string`."""
+    if column.as_ is not None:
+        return "string" if column.as_ == "text" else "int64"
+    if not is_typed or column.separator is not None:
+        return "string"
+    # Floats may have fractions, so they are spelled.
+    return "int64" if pa.types.is_integer(dtype) or pa.types.is_boolean(dtype) else "string"
+
+
+def mistake_of_type(dtype: pa.DataType, column: ColumnSpec) -> str | None:
+    """Why no value of this type, in a parquet file, can be used so; `None` if some can."""
+    if (mistake := mistake_of_values(dtype)) is not None:
+        return mistake
+    if column.takes == "presence" or column.cross:
+        return None
+    types, as_ = pa.types, column.as_
+    number = not (holds_text(dtype) or is_time(dtype))
+    if column.epoch is not None and is_time(dtype):
+        return f"{dtype}, not whole numbers that count since 1970"
+    if as_ in CALENDAR:
+        countable = column.epoch is not None or types.is_null(dtype)
+        return (
+            None if countable or not number else f"{dtype}, not times; epoch says what they count"
+        )
+    if is_time(dtype) and as_ != "text":
+        return f"{dtype}; say in `as` what is made of it ({', '.join(CALENDAR)})"
+    return None
+
+
+def texts_of(values: pa.Array, spelling: int = CANONICAL) -> pa.Array:
+    return converted(values, lambda some: spelled(some, spelling), "a time that no text tells")
+
+
+def category_texts_of(values: pa.Array, spelling: int = CANONICAL) -> pa.Array:
+    """Return the texts of values as categories: numbers have one spelling, also as texts."""
+    return category_texts(texts_of(values, spelling), spelling)
+
+
+def checked_numbers(values: pa.Array, column: ColumnSpec) -> pa.Array:
+    """The numbers, NaN as a gap, unless an operator of the column cannot take one."""
+    numbers = values.to_numpy(zero_copy_only=False)  # gaps become NaN
+    missing = np.isnan(numbers)
+    if isinstance(column, CategoricalSpec):  # any number has a bucket, and a gap an id
+        return pa.array(numbers, mask=missing)
+    steps = {step.kind for step in column.operators}
+    if FillMissing.kind not in steps and missing.any():
+        gaps = pc.if_else(pa.array(missing), pa.scalar(None, pa.float64()), values)
+        raise BadValues(
+            places_of(missing),
+            gaps,
+            "and nothing stands for it",
+            "Set its fill in the features document.",
+        )
+    clips = [step for step in column.operators if isinstance(step, Clip)]
+    low = all(clip.min is None for clip in clips)
+    high = all(clip.max is None for clip in clips)
+    with np.errstate(invalid="ignore"):
+        endless = (low & (numbers == -np.inf)) | (high & (numbers == np.inf))
+        high &= LogOp.kind not in steps
+        far = (low & (numbers < -_FLOAT32_MAX)) | (high & (numbers > _FLOAT32_MAX))
+        negative = numbers <= -1
+    if endless.any():
+        raise BadValues(places_of(endless), values, "not a finite number", "Set its clip.")
+    if far.any():
+        raise BadValues(places_of(far), values, "beyond float32, which ends at 3.4e38", _BOUND_IT)
+    is_clipped = any(clip.min is not None and clip.min > -1 for clip in clips)
+    if LogOp.kind in steps and not is_clipped and negative.any():
+        problem = "of which log(1 + x) does not exist"
+        raise BadValues(places_of(negative), values, problem, "Set its clip.min to 0.")
+    return pa.array(numbers, mask=missing)

@@ -1,0 +1,101 @@
+"""What one task fits: an operator of some columns of a group."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, cast
+
+import numpy as np
+import pyarrow as pa
+
+from distrain.prep.column_group import FOLD, ColumnGroup
+from distrain.prep.features.columns import TIMES_OF_SPLIT
+from distrain.prep.operators.categorify import Categorify
+from distrain.prep.operators.encodings import CountEncode, TargetEncode, fold_numbers
+from distrain.prep.operators.operator import FittedOperator
+from distrain.prep.parts import Part, located, read_part
+from distrain.prep.workflow import FitStage, Workflow
+from distrain.schema.criteo import LABEL
+
+# Counted values take memory, so few columns to a task; the other states are a few numbers.
+_COUNTED_COLUMNS_PER_UNIT = 4
+_SAMPLED_TIMES = 1024
+
+ColumnStates = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class FitUnit:
+    group: ColumnGroup
+    columns: tuple[str, ...]
+    stage: FitStage
+
+    @property
+    def operator(self) -> FittedOperator:
+        return cast(FittedOperator, self.group.operators[self.stage.operator])
+
+    @property
+    def counts_values(self) -> bool:
+        return isinstance(self.operator, Categorify)
+
+    def states(self, parts: Sequence[Part]) -> Iterator[ColumnStates]:
+        for part in parts:
+            table = read_training_rows(part, self.columns, self.group)
+            with located(part):
+                yield self.group.fit(self.stage.operator, self.columns, table)
+
+
+def units_of(workflow: Workflow, stages: Sequence[FitStage]) -> list[FitUnit]:
+    units = []
+    for stage in stages:
+        group = workflow.groups[stage.group]
+        counts = isinstance(
+            group.operators[stage.operator], Categorify | CountEncode | TargetEncode
+        )
+        # The columns of a domain are counted together.
+        apart = counts and group.domain is None
+        step = _COUNTED_COLUMNS_PER_UNIT if apart else len(group.columns)
+        units += [
+            FitUnit(group, group.columns[i : i + step], stage)
+            for i in range(0, len(group.columns), step)
+        ]
+    return units
+
+
+def vocabulary_units(workflow: Workflow) -> list[FitUnit]:
+    """The units that count for the vocabularies of a fitted workflow, and do not hold these."""
+    stages, groups = [], []
+    for place, group in enumerate(workflow.groups):
+        last = group.operators[-1] if group.operators else None
+        if isinstance(last, Categorify):
+            operators = (*group.operators[:-1], replace(last, vocabularies={}))
+            stages.append(FitStage(place, len(operators) - 1))
+            group = replace(group, operators=operators)
+        groups.append(group)
+    return units_of(Workflow(tuple(groups)), stages)
+
+
+def read_training_rows(
+    part: Part, columns: Sequence[str], learner: ColumnGroup | Workflow
+) -> pa.Table:
+    """Columns of a part, and what tells its rows to operators that learn labels, if some do."""
+    if not learner.learns_labels:
+        return read_part(part, columns)
+    beside = (LABEL, TIMES_OF_SPLIT) if learner.by_time else (LABEL,)
+    table = read_part(part, tuple(dict.fromkeys((*columns, *beside))))
+    if learner.by_time:
+        names = [FOLD if name == TIMES_OF_SPLIT else name for name in table.column_names]
+        return table.rename_columns(names)
+    name = f"{os.path.basename(part.path)}:{part.row_groups[0]}:{part.skip_rows}"
+    return table.append_column(FOLD, pa.array(fold_numbers(table.num_rows, name)))
+
+
+def times_in(parts: Sequence[Part]) -> np.ndarray[Any, np.dtype[np.float64]]:
+    """Some of the training rows' times, evenly by their order."""
+    rows = sum(part.num_rows for part in parts)
+    every = max(1, rows // _SAMPLED_TIMES)
+    found = [read_part(part, [TIMES_OF_SPLIT])[TIMES_OF_SPLIT].to_numpy() for part in parts]
+    times = np.sort(np.concatenate(found))
+    return times[::every]

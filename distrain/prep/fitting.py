@@ -1,0 +1,200 @@
+"""Fit a workflow's operators on a cluster.
+
+Each pass over the data fits one operator of every group. Its columns are cut into units of a few
+columns, so that no task holds the state of all; for each unit the parts are cut into at most 64
+runs of neighbours, one task each. Counts of values go to files and are added up by pieces
+(`counting`); other states are a few numbers, and are merged here in a tree whose shape depends
+on the parts alone, so the same input gives the same bits on any cluster.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import numpy as np
+
+from distrain.prep.counting.spilling import MemoryPlan, count_values
+from distrain.prep.fit_task import ColumnStates, FitUnit, times_in, units_of, vocabulary_units
+from distrain.prep.operators.operator import FittedOperator, in_column
+from distrain.prep.parts import Part
+from distrain.prep.progress import PhaseCounter, ProgressCallback
+from distrain.prep.request import PrepRequest
+from distrain.prep.updates.column_drift import UPDATES
+from distrain.prep.updates.vocabularies import VocabularyReport, learn_vocabularies
+from distrain.prep.vocabulary import CATEGORIES
+from distrain.prep.workers import TaskRunner
+from distrain.prep.workflow import Workflow
+from distrain.storage.folder import open_folder
+from distrain.storage.retrying import RETRY_S, with_retries
+
+_MAX_RUNS = 64
+_LEAST_PARTS_PER_RUN = 4
+_FAN_IN = 8
+_OLD = "old"
+_KEEP_COUNTS = "keep_counts"
+"""The field of the record that says of how many values without an id counts are kept."""
+
+
+def fit_as_asked(
+    request: PrepRequest,
+    workflow: Workflow,
+    inputs: Sequence[str],
+    parts: Sequence[Part],
+    runner: TaskRunner,
+    folders: tuple[str, str],
+    on_progress: ProgressCallback,
+    memory: MemoryPlan,
+) -> tuple[Workflow, dict[str, VocabularyReport]]:
+    """Fit the workflow on these parts, or update the saved one, or take it as it is.
+
+    `folders` are the one that the workflow is written to, and one for what is of no use afterwards.
+    Returns the workflow, whose vocabularies are in its folder, and what became of that of each
+    categorical column.
+    """
+    folder, staging = folders
+    # The saved workflow may lie where workers do not see it.
+    if request.saved_workflow is not None:
+        workflow.save(f"{staging}/{_OLD}" if request.update else folder)
+        if not request.update:
+            names, sizes = workflow.domains, workflow.cardinalities
+            return workflow, {c: VocabularyReport(names.get(c, c), n) for c, n in sizes.items()}
+    open_folder(f"{folder}/{CATEGORIES}").make()
+    kept = workflow.record.get(_KEEP_COUNTS, 0)
+    kept = kept if isinstance(kept, int) else 0
+    keep = request.keep_counts
+    if keep is None:
+        keep = kept if request.update else 0
+    fit = _Fit(parts, runner, f"{folder}/{CATEGORIES}", staging, on_progress, memory, keep)
+    workflow, reports = (fit.update if request.update else fit.fit)(workflow)
+    by_name, domains = {report.name: report for report in reports}, workflow.domains
+    learnt = {column: by_name[domains.get(column, column)] for column in workflow.categorical}
+    if keep != kept:  # a workflow that keeps none and never said so stays as it is
+        workflow = workflow.with_record(**{_KEEP_COUNTS: keep})
+    if request.update:
+        new_ids = {column: report.new_ids for column, report in learnt.items()}
+        workflow = _with_update(workflow, inputs, sum(part.num_rows for part in parts), new_ids)
+    workflow.save_document(folder)
+    return workflow, learnt
+
+
+def _with_update(
+    workflow: Workflow, inputs: Sequence[str], rows: int, new_ids: Mapping[str, int]
+) -> Workflow:
+    before = workflow.record.get(UPDATES)
+    update = {
+        "inputs": list(inputs),
+        "rows": rows,
+        "new_ids": dict(new_ids),
+        "time": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
+    updates = [*(before if isinstance(before, list) else []), update]
+    return workflow.with_record(**{UPDATES: updates})
+
+
+@dataclass(frozen=True)
+class _Fit:
+    """Vocabularies are written where they are made, and don't pass through the calling process."""
+
+    parts: Sequence[Part]
+    runner: TaskRunner
+    categories: str  # the folder of the vocabularies, which workers see
+    staging: str  # a folder for counts meanwhile, which workers see
+    on_progress: ProgressCallback
+    memory: MemoryPlan
+    keep_counts: int  # of how many values without an id counts are kept
+
+    def fit(self, workflow: Workflow) -> tuple[Workflow, list[VocabularyReport]]:
+        if workflow.by_time:
+            times = self.runner.run("times", times_in, [(run,) for run in self._runs])
+            workflow = workflow.with_blocks(np.concatenate(times))
+        passes = list(workflow.fit_passes())
+        counter = self._counter(sum(len(units_of(workflow, stages)) for stages in passes))
+        reports: list[VocabularyReport] = []
+        for stages in passes:
+            units = units_of(workflow, stages)  # with what the pass before has fitted
+            states, learnt = self._pass(units, counter, None)
+            reports += learnt
+            for unit, of_runs in zip(units, states, strict=True):
+                if not unit.counts_values:
+                    workflow = workflow.with_fitted(unit.stage, _fitted(unit, of_runs))
+            workflow = workflow.with_saved_tables(self.categories)  # which the next pass reads
+        return workflow, reports
+
+    def update(self, workflow: Workflow) -> tuple[Workflow, list[VocabularyReport]]:
+        """Let the vocabularies learn what the parts hold; nothing else changes.
+
+        Those before, and the counts kept beside them, lie in the staging folder.
+        """
+        units = vocabulary_units(workflow)
+        old = f"{self.staging}/{_OLD}/{CATEGORIES}"
+        return workflow, self._pass(units, self._counter(len(units)), old)[1]
+
+    def _counter(self, num_units: int) -> PhaseCounter:
+        """Counts the tasks that read rows; what follows is quick."""
+        num_tasks = num_units * len(self._runs)
+        return PhaseCounter("fit", num_tasks, self.on_progress, times_read=max(1, num_units))
+
+    @property
+    def _runs(self) -> list[tuple[Part, ...]]:
+        size = max(_LEAST_PARTS_PER_RUN, -(-len(self.parts) // _MAX_RUNS))
+        return [tuple(self.parts[i : i + size]) for i in range(0, len(self.parts), size)]
+
+    def _pass(
+        self, units: Sequence[FitUnit], counter: PhaseCounter, old: str | None
+    ) -> tuple[list[list[ColumnStates]], list[VocabularyReport]]:
+        """Each unit's states, run by run, and the vocabularies that have learnt the counts."""
+        counts = f"{self.staging}/counts"
+        open_folder(counts).make()
+        runs, held_bytes = self._runs, self.memory.held_bytes
+        # Neighbouring tasks read the same parts, which are then still in memory.
+        tasks = [
+            (unit, run, f"{counts}/{r:02d}-{u:04d}", held_bytes)
+            for r, run in enumerate(runs)
+            for u, unit in enumerate(units)
+        ]
+        rows = [sum(part.num_rows for part in run) for run in runs]
+        results = self.runner.run(
+            "fit", _fit_run, tasks, lambda place, _: counter.add(place, rows[place // len(units)])
+        )
+        states = [results[u :: len(units)] for u in range(len(units))]
+        counted = [
+            (unit, name, [run[name] for run in of_runs])
+            for unit, of_runs in zip(units, states, strict=True)
+            if unit.counts_values
+            for name in of_runs[0]
+        ]
+        learnt = learn_vocabularies(
+            counted, self.runner, self.categories, old, counts, self.keep_counts, self.memory
+        )
+        with_retries(open_folder(counts).remove, {"folder": counts}, RETRY_S)
+        return states, learnt
+
+
+def _fit_run(unit: FitUnit, run: tuple[Part, ...], stem: str, held_bytes: int) -> ColumnStates:
+    if unit.counts_values:
+        return dict(count_values(unit, run, stem, held_bytes))
+    states: list[ColumnStates] = []
+    for of_part in unit.states(run):
+        states.append(of_part)
+        if len(states) == _FAN_IN:
+            states = [_merge(unit.operator, states)]
+    return _merge(unit.operator, states)
+
+
+def _fitted(unit: FitUnit, states: list[ColumnStates]) -> dict[str, Any]:
+    while len(states) > 1:
+        states = [
+            _merge(unit.operator, states[i : i + _FAN_IN]) for i in range(0, len(states), _FAN_IN)
+        ]
+    learnt = {}
+    for name, state in states[0].items():
+        with in_column(name):
+            learnt[name] = unit.operator.finish(state)
+    return unit.group.by_column(learnt, unit.columns)
+
+
+def _merge(operator: FittedOperator, states: Sequence[ColumnStates]) -> ColumnStates:
+    return {c: operator.merge(*(state[c] for state in states)) for c in states[0]}

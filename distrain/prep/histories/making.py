@@ -1,0 +1,131 @@
+"""The events of all parts brought in order on a cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise, repeat
+
+from distrain.errors import DataError, InputError
+from distrain.prep.counting.spilling import MemoryPlan
+from distrain.prep.features.columns import KEYS_OF_HISTORY, TIMES_OF_HISTORY
+from distrain.prep.histories.ordering import Cut, Spill, join_column, order_range, spill_events
+from distrain.prep.histories.reading import EventLog, PartHistory, Values
+from distrain.prep.lookups.index import Lookups
+from distrain.prep.operators.history import History
+from distrain.prep.parts import Part
+from distrain.prep.progress import PhaseCounter, ProgressCallback
+from distrain.prep.workers import TaskRunner
+from distrain.storage.folder import open_folder
+
+
+@dataclass(frozen=True)
+class _Maker:
+    history: History
+    runner: TaskRunner
+    memory: MemoryPlan
+    folder: str
+
+    def log(self, spills: Sequence[Spill], silent: int, name: str) -> EventLog:
+        """All events of the spills in order, with the spans of the rows that ask."""
+        _check_keys(self.history, spills)
+        paths = tuple(spill.path for spill in spills)
+        bounds = [None, *self._cuts(spills), None]
+        tasks = [
+            (paths, silent, low, high, self.history.keep, f"{self.folder}/{name}-{number:05d}")
+            for number, (low, high) in enumerate(pairwise(bounds))
+        ]
+        ranges = self.runner.run("order", order_range, tasks)
+        events = [one.events for one in ranges]
+        of = [(None if name == self.history.order else name) for name in self.history.of]
+        files = [f"{self.folder}/{name}-{number:04d}.values" for number in range(len(of))]
+        joins = [(events, column, file) for column, file in zip(of, files, strict=True)]
+        dtypes = self.runner.run("join", join_column, joins)
+        names = self.history.names.values()
+        values = zip(names, files, dtypes, [column is None for column in of], strict=True)
+        return EventLog(tuple(Values(*one) for one in values), tuple(one.spans for one in ranges))
+
+    def _cuts(self, spills: Sequence[Spill]) -> list[Cut]:
+        num_events = sum(spill.num_events for spill in spills)
+        of_event = sum(spill.size_bytes for spill in spills) / max(num_events, 1)
+        num_ranges = -(-num_events * of_event // self.memory.piece_bytes)
+        samples = sorted(sample for spill in spills for sample in spill.samples)
+        step = max(1, int(len(samples) // max(num_ranges, 1)))
+        return sorted({*samples[step::step]})
+
+
+def _check_keys(history: History, spills: Sequence[Spill]) -> None:
+    kinds = {spill.key_type for spill in spills if spill.num_events}
+    if len(kinds) > 1:
+        raise DataError(
+            "the keys of histories are whole numbers in some files, and texts in others",
+            where={"column": history.by},
+            hint="Write the files anew with one of the two. Of whole numbers with gaps, pandas "
+            "makes floats, whose keys are texts.",
+        )
+
+
+def check_log(history: History | None, log: Sequence[str] | None, *, is_fitted: bool) -> None:
+    """Raise an `InputError` if a log is missing, or of no use."""
+    if history is None and log is not None:
+        raise InputError(
+            "a log is for histories, and the workflow has none",
+            hint="Leave --log out, or add a history to the features document.",
+        )
+    if history is not None and is_fitted and log is None:
+        raise InputError(
+            "the rows' histories need the events before these rows",
+            where={"by": history.by, "order": history.order},
+            hint="Name the files of before with --log FILE, which may be repeated; --log none says "
+            "that nothing happened before.",
+        )
+
+
+def make_histories(
+    history: History | None,
+    parts: tuple[Sequence[Part], Sequence[Part], Sequence[Part]],
+    is_staged: bool,
+    workflow: tuple[str, Lookups],
+    cluster: tuple[TaskRunner, MemoryPlan, str],
+    most_bytes: int,
+    on_progress: ProgressCallback,
+) -> Iterator[PartHistory | None]:
+    """The history of each part for training, and then of each for validation.
+
+    Rows for training have the events of `before` and of each other; those for validation of all.
+
+    Args:
+        parts: Those before, for training, and for validation.
+        is_staged: Whether the parts' columns of keys and times are called as staging does.
+        workflow: The folder of the fitted one, and its lookups.
+        cluster: With a folder that all workers see.
+        most_bytes: What the lists of one row group may take while they are made.
+    """
+    if history is None:
+        return repeat(None)
+    names = (KEYS_OF_HISTORY, TIMES_OF_HISTORY) if is_staged else (history.by, history.order)
+    before, train, valid = parts
+    runner, memory, staging = cluster
+    folder = f"{staging}/histories"
+    open_folder(folder).make()
+    everything = [*before, *train, *valid]
+    counter = PhaseCounter("history", len(everything), on_progress)
+    tasks = [
+        (part, *workflow, names, f"{folder}/part-{number:05d}.arrow")
+        for number, part in enumerate(everything)
+    ]
+    rows = [part.num_rows for part in everything]
+    spills = runner.run(
+        "history", spill_events, tasks, lambda place, _: counter.add(place, rows[place])
+    )
+    maker = _Maker(history, runner, memory, folder)
+    num_training = len(before) + len(train)
+    found = []
+    for name, of, silent in (
+        ("train", spills[:num_training], len(before)),
+        ("valid", spills, num_training),
+    ):
+        if asking := len(of) - silent:
+            log = maker.log(of, silent, name)
+            found += [PartHistory(log, n, names[1], most_bytes) for n in range(asking)]
+    return iter(found)

@@ -1,0 +1,118 @@
+"""The histories of a part's rows, read while the rows are written."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from distrain.errors import DataError
+from distrain.prep.counting.spilling import MappedFile
+from distrain.prep.histories.ordering import forget_runs, spans_of_part
+from distrain.prep.lists import Int64Array
+from distrain.prep.operators.history import Floats, Spans, as_lists, seconds_before, seconds_of
+from distrain.prep.parts import Part, read_part
+from distrain.storage.inputs import fetched
+from distrain.storage.os_errors import reading_hint
+from distrain.storage.urls import is_remote
+
+
+@dataclass(frozen=True)
+class Values:
+    """One column of all events in order, in a file."""
+
+    name: str  # of the lists
+    path: str
+    dtype: str
+    is_time: bool  # the seconds of the events, of which lists hold the difference to their row
+
+
+@dataclass(frozen=True)
+class EventLog:
+    values: tuple[Values, ...]
+    spans: tuple[str, ...]  # the files with the spans of rows
+
+    @property
+    def bytes_of_event(self) -> int:
+        """What an event takes while lists of it are made: places, seconds, and the lists."""
+        return 16 + 4 * len(self.values)
+
+
+@dataclass(frozen=True)
+class PartHistory:
+    """Where the histories of a part's rows are."""
+
+    log: EventLog
+    number: int  # of the part among those that ask
+    order: str  # the part's column of times
+    most_bytes: int  # what the lists of one row group may take
+
+    def opened(self, part: Part) -> OpenHistory:
+        seconds = seconds_of(self.order, read_part(part, [self.order])[self.order])
+        spans = spans_of_part(self.log.spans, self.number, part.num_rows)
+        return OpenHistory(self.log, spans, seconds, self.most_bytes)
+
+
+@dataclass(frozen=True)
+class OpenHistory:
+    log: EventLog
+    spans: Spans
+    seconds: Floats
+    most_bytes: int
+
+    def pieces(self, places: Int64Array, most_rows: int) -> Iterator[Int64Array]:
+        """Rows at these places, cut so that neither rows nor their lists are too many."""
+        ends = np.cumsum(self.spans.length[places]) * self.log.bytes_of_event
+        begin, before = 0, 0
+        while begin < len(places):
+            fitting = int(np.searchsorted(ends, before + self.most_bytes, side="right"))
+            end = max(begin + 1, min(begin + most_rows, fitting))
+            yield places[begin:end]
+            begin, before = end, int(ends[end - 1])
+
+    def append_to(self, table: pa.Table, places: Int64Array) -> pa.Table:
+        """The rows at these places with their lists."""
+        table = table.take(pa.array(places))
+        spans = self.spans[places]
+        items = spans.items()
+        for values in self.log.values:
+            events, file = _open_values(values)
+            listed = events[items]
+            file.forget()
+            if values.is_time:
+                listed = seconds_before(spans, self.seconds[places], listed)
+            lists = as_lists(spans.length, listed)
+            table = table.append_column(pa.field(values.name, lists.type, nullable=False), lists)
+        return table
+
+
+@functools.lru_cache(maxsize=256)
+def _open_values(values: Values) -> tuple[np.ndarray[Any, Any], MappedFile]:
+    try:
+        with ExitStack() as opened:
+            here = (
+                opened.enter_context(fetched(values.path))
+                if is_remote(values.path)
+                else values.path
+            )
+            file = MappedFile.open(here)
+    except OSError as error:
+        raise DataError(
+            f"the events of histories cannot be read: {error}",
+            where={"file": values.path},
+            hint=reading_hint(
+                error, "All workers must see the staging folder; prepare the files again."
+            ),
+        ) from None
+    return np.frombuffer(file.content, values.dtype), file
+
+
+def forget_events() -> None:
+    """Forget the files of a run; workers live longer than it."""
+    forget_runs()
+    _open_values.cache_clear()

@@ -1,0 +1,166 @@
+"""Values to small ids."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from distrain.errors import DataError, InputError
+from distrain.prep.operators.counts import Counts, added_up, counted, joined, narrow_enough
+from distrain.prep.operators.device import Device, DeviceColumn
+from distrain.prep.operators.operator import LearntByColumn, Takes
+from distrain.prep.operators.spelling import AS_TYPED, CANONICAL, texts_of
+from distrain.prep.vocabulary import Vocabulary, check_cardinality
+
+
+@dataclass(frozen=True)
+class Categorify(LearntByColumn):
+    """Ids by descending frequency; see `vocabulary` for their layout.
+
+    Values seen equally often are ordered by value (integers by size, strings by their UTF-8).
+
+    Attributes:
+        freq_threshold: Keep only values seen at least this often; 0 keeps all.
+        max_size: Keep at most this many values, the most frequent; 0 keeps all.
+        num_buckets: Spread the values that are not kept over so many ids; 0 means one id.
+        domain: The name of one vocabulary that all its columns share, counted over all of them; the
+            schema says so, and a model can share a table. `None` gives each column its own.
+        vocabularies: What was learnt, by column.
+        spelling: How texts are made of values, `CANONICAL` unless an earlier version saved the
+            vocabularies.
+    """
+
+    kind: ClassVar[str] = "Categorify"
+    LEARNT: ClassVar[str] = "vocabularies"
+    takes: ClassVar[Takes] = "categories"
+    freq_threshold: int = 0
+    max_size: int = 0
+    num_buckets: int = 0
+    domain: str | None = None
+    vocabularies: Mapping[str, Vocabulary] = field(default_factory=dict, compare=False)
+    spelling: int = CANONICAL
+
+    def __post_init__(self) -> None:
+        for name in ("freq_threshold", "max_size", "num_buckets"):
+            if getattr(self, name) < 0:
+                raise InputError(f"Categorify's {name} is {getattr(self, name)}, below 0")
+
+    def fit(self, values: pa.Array) -> Counts:
+        if not pa.types.is_integer(values.type):
+            values = self._categories(values)
+        found = counted(values)
+        # Narrow integers are counted as they are, and only the distinct ones made wide.
+        return replace(found, values=self._categories(found.values))
+
+    def merge(self, *states: Counts) -> Counts:
+        if len(states) == 1:
+            return states[0]
+        types = sorted({category_type(s.values.type) for s in states if len(s.values)})
+        if len(types) > 1:
+            raise DataError(
+                f"columns of the domain {self.domain!r} hold {' and '.join(types)}",
+                hint="Values of one vocabulary are of one kind.",
+            )
+        return added_up(joined(states))
+
+    def _frequent(self, state: Counts) -> pa.Table:
+        table = pa.table({"value": state.values, "count": state.counts})
+        if self.freq_threshold > 1:
+            return table.filter(pc.greater_equal(table["count"], self.freq_threshold))
+        return table
+
+    def finish(self, state: Counts) -> Vocabulary:
+        """The vocabulary: rare values dropped, the rest ordered, cut to `max_size`."""
+        kept = self._frequent(state)
+        kept = kept.take(by_frequency(kept))
+        if self.max_size:
+            kept = kept.slice(0, self.max_size)
+        kept = kept.combine_chunks()
+        vocabulary = Vocabulary(
+            narrow_enough(kept["value"].combine_chunks()),
+            kept["count"].combine_chunks(),
+            max(1, self.num_buckets),
+            state.nulls,
+            _total(state.counts) - _total(kept["count"]),
+        )
+        check_cardinality(vocabulary.cardinality)
+        return vocabulary
+
+    def transform(self, column: str, values: pa.Array) -> pa.Array:
+        """The ids, int32, without gaps; a `DataError` where strings meet integers."""
+        vocabulary = self.vocabularies[column]
+        if values.null_count == len(values):
+            values = pa.nulls(len(values), vocabulary.values.type)
+        found, known = category_type(values.type), category_type(vocabulary.values.type)
+        if len(vocabulary.values) and found != known:
+            raise DataError(
+                f"the column holds {found}, but its saved categories are {known}",
+                where={"column": column},
+                hint="Use the workflow that was fitted on files of this kind.",
+            )
+        if not pa.types.is_integer(values.type):
+            values = self._categories(values)
+        encoded = values.dictionary_encode()
+        distinct = self._categories(encoded.dictionary)
+        return pa.array(
+            vocabulary.encode(pa.DictionaryArray.from_arrays(encoded.indices, distinct))
+        )
+
+    def on_device(self, device: Device, column: str, values: DeviceColumn) -> DeviceColumn:
+        # Vocabularies may be larger than a GPU's memory, and lie in files that the host maps.
+        distinct, codes = device.encode(values)
+        return device.gather(device.upload(self.transform(column, distinct)), codes)
+
+    def served(self, column: str) -> dict[str, Any]:
+        return {"vocabulary": self.domain or column}
+
+    def to_json(self) -> dict[str, Any]:
+        shared = {} if self.domain is None else {"domain": self.domain}
+        return {
+            "freq_threshold": self.freq_threshold,
+            "max_size": self.max_size,
+            "num_buckets": self.num_buckets,
+            **shared,
+            "spelling": self.spelling,
+        }
+
+    @classmethod
+    def from_json(cls, document: Mapping[str, Any]) -> Categorify:
+        return cls(**{"spelling": AS_TYPED, **document})
+
+    def _categories(self, values: pa.Array) -> pa.Array:
+        return as_categories(values, self.spelling)
+
+
+def as_categories(values: pa.Array, spelling: int = CANONICAL) -> pa.Array:
+    """Integers of any width as int64, as nothing but gaps is; other values as texts."""
+    whole = pa.types.is_integer(values.type) or pa.types.is_null(values.type)
+    target = pa.int64() if whole else pa.string()
+    try:
+        return (values if whole else texts_of(values, spelling)).cast(target)
+    except pa.ArrowInvalid as error:
+        raise DataError(
+            f"a category does not fit into {target}: {error}",
+            hint="Write such values as strings: ids are names, of any length.",
+        ) from None
+
+
+def category_type(dtype: pa.DataType) -> str:
+    """What values of this type are as categories: `int64` or `string`."""
+    if pa.types.is_dictionary(dtype):
+        dtype = dtype.value_type
+    return "int64" if pa.types.is_integer(dtype) or pa.types.is_null(dtype) else "string"
+
+
+def by_frequency(counted: pa.Table) -> pa.Array:
+    """The order of ids, as places of the rows: by count, falling, and by value."""
+    keys = [("count", "descending"), ("value", "ascending")]
+    return pc.sort_indices(counted, sort_keys=keys)
+
+
+def _total(counts: pa.Array) -> int:
+    return int(pc.sum(counts).as_py() or 0)

@@ -1,0 +1,251 @@
+"""Histories: what happened to a row's key before the row."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from distrain.errors import DataError, InputError
+from distrain.prep.lists import Int64Array, offsets_of
+from distrain.prep.operators.operator import concrete
+from distrain.prep.operators.spelling import texts_of
+from distrain.schema.column import ColumnSchema, Tags
+
+MOST_KEPT = 1 << 20
+TIME_DIFFERENCE = "time_difference"
+"""The tag of the list of seconds from each event to the row."""
+
+EVENT = "history"
+"""The event whose columns a history is; their names begin with it."""
+
+Floats = np.ndarray[Any, np.dtype[np.float64]]
+_MICROSECONDS = 1e6
+_NUMBERS = (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal, pa.types.is_null)
+
+
+@dataclass(frozen=True)
+class History:
+    """For each row the newest `keep` earlier events of its key, oldest first, as aligned lists.
+
+    Each row is an event of later rows with the same key. Events at the row's own time are not in
+    its history, and those at one time keep the order of the rows. A row without a key or a time
+    has an empty history, and is in none.
+
+    Attributes:
+        by: The column of keys, such as users.
+        order: The column of times, or of numbers of seconds.
+        keep: How many events a history holds at most.
+        of: What is listed: columns with their values after all operators. `order` stands for the
+            seconds between event and row.
+    """
+
+    by: str
+    order: str
+    keep: int
+    of: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "of", tuple(self.of))
+        if not 1 <= self.keep <= MOST_KEPT:
+            raise InputError(f"a history keeps 1 to {MOST_KEPT:,} events, not {self.keep}")
+        if not self.of or len({*self.of}) < len(self.of):
+            raise InputError(
+                "history.of names columns, each once", where={"of": ", ".join(self.of)}
+            )
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The workflow's columns that are listed."""
+        return tuple(name for name in self.of if name != self.order)
+
+    @property
+    def names(self) -> dict[str, str]:
+        """What the lists are called, by what they list.
+
+        >>> History("user", "time", 200, ("item", "time")).names
+        {'item': 'history_item', 'time': 'history_time'}
+        """
+        return {name: f"{EVENT}_{name}" for name in self.of}
+
+    def mistake_among(self, columns: Sequence[str]) -> str | None:
+        """Why a workflow of these columns cannot have the history; `None` if it can."""
+        missing = [name for name in self.columns if name not in columns]
+        if missing:
+            return f"history.of names {', '.join(missing)}, which is no feature, nor the order"
+        taken = [name for name in self.names.values() if name in columns]
+        return f"a feature has the history's name {taken[0]!r}; rename it" if taken else None
+
+    def of_rows(
+        self,
+        keys: pa.ChunkedArray,
+        times: pa.ChunkedArray,
+        columns: Mapping[str, pa.ChunkedArray],
+    ) -> dict[str, pa.Array]:
+        """The lists of each row among these rows, by name; `columns` are those that are listed."""
+        seconds = seconds_of(self.order, times)
+        events, ranks = in_order(keys_of(self.by, keys), seconds)
+        spans = Spans.none(len(seconds))
+        spans[events] = Spans.of_sorted(ranks, seconds[events], self.keep)
+        rows = events[spans.items()]
+        lists = {}
+        for listed, name in self.names.items():
+            if listed == self.order:
+                items = seconds_before(spans, seconds, seconds[rows])
+            else:
+                items = columns[listed].to_numpy()[rows]
+            lists[name] = as_lists(spans.length, items)
+        return lists
+
+    def schema_of(self, columns: Mapping[str, ColumnSchema]) -> list[ColumnSchema]:
+        """The columns of the lists, where `columns` has what is listed."""
+        found = []
+        for listed, name in self.names.items():
+            if listed == self.order:
+                kind: tuple[str, ...] = (Tags.CONTINUOUS, Tags.SEQUENCE, TIME_DIFFERENCE)
+                column = ColumnSchema(name, "float32", kind)
+            else:
+                of = columns[listed]
+                kind = (Tags.CATEGORICAL if of.has_tag(Tags.CATEGORICAL) else Tags.CONTINUOUS,)
+                column = replace(of, name=name, tags=(*kind, Tags.SEQUENCE))
+            properties = {"event": EVENT}
+            if column.has_tag(Tags.CATEGORICAL):
+                properties["domain"] = columns[listed].domain
+            found.append(
+                replace(
+                    column,
+                    is_list=True,
+                    is_ragged=True,
+                    value_count=(0, self.keep),
+                    properties=properties,
+                )
+            )
+        return found
+
+    def to_json(self) -> dict[str, Any]:
+        return {**asdict(self), "of": list(self.of)}
+
+    @classmethod
+    def from_json(cls, document: Mapping[str, Any]) -> History:
+        return cls(**document)
+
+
+def keys_of(column: str, values: pa.Array | pa.ChunkedArray) -> pa.Array:
+    """Keys that have an order: int64, or texts as `binary`."""
+    values = concrete(values)
+    dtype = values.type
+    whole = pa.types.is_integer(dtype) and not pa.types.is_uint64(dtype)
+    if whole or pa.types.is_null(dtype):
+        return values.cast(pa.int64())
+    try:
+        return texts_of(values).cast(pa.binary())
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        raise DataError(
+            f"{dtype} holds no keys",
+            where={"column": column},
+            hint="Keys of a history are whole numbers, texts or other single values.",
+        ) from None
+
+
+def seconds_of(column: str, values: pa.Array | pa.ChunkedArray) -> Floats:
+    """Times as seconds since 1970, numbers as they are; NaN where there is none."""
+    values = concrete(values)
+    if pa.types.is_timestamp(values.type) or pa.types.is_date(values.type):
+        zone = values.type.tz if pa.types.is_timestamp(values.type) else None
+        counted = values.cast(pa.timestamp("us", zone), safe=False).view(pa.int64())
+        values = pc.divide(counted.cast(pa.float64(), safe=False), _MICROSECONDS)
+    elif not any(is_kind(values.type) for is_kind in _NUMBERS):
+        raise DataError(
+            f"{values.type} is neither times nor numbers",
+            where={"column": column},
+            hint="Times of text need a features document; see docs/any-table.md.",
+        )
+    seconds: Floats = values.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
+    return seconds
+
+
+def ranks_of(keys: pa.Array) -> Int64Array:
+    """Numbers in the order of `keys_of`, equal for equal keys."""
+    if pa.types.is_integer(keys.type):
+        return np.asarray(keys)
+    encoded = keys.dictionary_encode()
+    order = pc.sort_indices(encoded.dictionary).to_numpy()
+    ranks = np.empty(len(order), np.int64)
+    ranks[order] = np.arange(len(order))
+    found: Int64Array = ranks[encoded.indices.to_numpy()]
+    return found
+
+
+@dataclass(frozen=True, eq=False)
+class Spans:
+    """For each of some rows, where its history lies among the sorted events."""
+
+    first: Int64Array
+    length: Int64Array
+
+    @classmethod
+    def none(cls, rows: int) -> Spans:
+        return cls(np.zeros(rows, np.int64), np.zeros(rows, np.int64))
+
+    @classmethod
+    def of_sorted(
+        cls, keys: Int64Array, seconds: Floats, keep: int, base: int = 0, key_begin: int = 0
+    ) -> Spans:
+        """The spans of events that are sorted by key and time.
+
+        Args:
+            base: The place of the first event among all.
+            key_begin: Where the first event's key begins among all.
+        """
+        places = np.arange(len(keys))
+        new_key = np.ones(len(keys), bool)
+        np.not_equal(keys[1:], keys[:-1], out=new_key[1:])
+        new_time = new_key.copy()
+        new_time[1:] |= seconds[1:] != seconds[:-1]
+        begin = base + np.maximum.accumulate(np.where(new_key, places, 0))
+        begin[: _run_length(new_key)] = key_begin
+        end = base + np.maximum.accumulate(np.where(new_time, places, 0))
+        first = np.maximum(begin, end - keep)
+        return cls(first, end - first)
+
+    def __getitem__(self, rows: Any) -> Spans:
+        return Spans(self.first[rows], self.length[rows])
+
+    def __setitem__(self, rows: Any, spans: Spans) -> None:
+        self.first[rows], self.length[rows] = spans.first, spans.length
+
+    def items(self) -> Int64Array:
+        """The places of all their events, one span after another."""
+        offsets = offsets_of(self.length)
+        items: Int64Array = np.repeat(self.first - offsets[:-1], self.length)
+        items += np.arange(offsets[-1])
+        return items
+
+
+def _run_length(begins: np.ndarray[Any, np.dtype[np.bool_]]) -> int:
+    later = np.flatnonzero(begins[1:])
+    return int(later[0]) + 1 if len(later) else len(begins)
+
+
+def in_order(keys: pa.Array, seconds: Floats) -> tuple[Int64Array, Int64Array]:
+    """The rows with a key and a time, by key and time, and the ranks of their keys."""
+    known = np.flatnonzero(np.asarray(keys.is_valid()) & np.isfinite(seconds))
+    ranks = ranks_of(keys.take(pa.array(known)))
+    order = np.lexsort((seconds[known], ranks))
+    return known[order], ranks[order]
+
+
+def as_lists(lengths: Int64Array, items: np.ndarray[Any, Any]) -> pa.Array:
+    values = pa.array(items)
+    offsets = pa.array(offsets_of(lengths).astype(np.int32))
+    field = pa.field("item", values.type, nullable=False)
+    return pa.ListArray.from_arrays(offsets, values, type=pa.list_(field))
+
+
+def seconds_before(spans: Spans, rows: Floats, events: Floats) -> np.ndarray[Any, Any]:
+    """The seconds from each event of the spans to its row, float32."""
+    return (np.repeat(rows, spans.length) - events).astype(np.float32)

@@ -1,0 +1,321 @@
+"""Operators on numbers: Clip, FillMissing, LogOp, Normalize; and MissingFlag, which makes some."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, ClassVar
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pydantic import Field, model_validator
+
+from distrain.errors import DataError, InputError
+from distrain.jobs.spec.fields import Real, Section
+from distrain.prep.operators.device import Device, DeviceColumn, kind_after, on_host
+from distrain.prep.operators.operator import (
+    DocumentKey,
+    LearntByColumn,
+    OnHost,
+    SettingsOnly,
+    Takes,
+    as_doubles,
+)
+
+
+class ClipSpec(Section):
+    """Bounds that values are moved to."""
+
+    min: Real | None = Field(None, description="Lower values become this one.")
+    max: Real | None = Field(None, description="Higher values become this one.")
+
+    @model_validator(mode="after")
+    def _in_order(self) -> ClipSpec:
+        if self.min is None and self.max is None:
+            raise ValueError("min or max is needed")
+        if self.min is not None and self.max is not None and self.min > self.max:
+            raise ValueError(f"min {self.min:g} is above max {self.max:g}")
+        return self
+
+
+@dataclass(frozen=True)
+class Clip(SettingsOnly):
+    """Raise values below `min` to it and lower values above `max` to it; gaps and NaN stay.
+
+    >>> Clip(min=0, max=5).transform("I1", pa.array([-3, 2, None, 9])).to_pylist()
+    [0, 2, None, 5]
+    >>> Clip(min=0).transform("I1", pa.array([-3.0, float("nan")])).to_pylist()
+    [0.0, nan]
+    """
+
+    kind: ClassVar[str] = "Clip"
+    key: ClassVar = DocumentKey(
+        "clip", ClipSpec, "Bounds of the values.", lambda bounds: Clip(bounds.min, bounds.max)
+    )
+    min: float | None = None
+    max: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.min is None and self.max is None:
+            raise InputError("Clip needs min or max")
+        if self.min is not None and self.max is not None and self.min > self.max:
+            raise InputError(f"Clip's min {self.min} is above its max {self.max}")
+
+    def transform(self, column: str, values: pa.Array) -> pa.Array:
+        """The bounded values; integers stay integers where the bounds are whole."""
+        bounded = values
+        if self.min is not None:
+            bounded = pc.max_element_wise(bounded, _bound(self.min), skip_nulls=False)
+        if self.max is not None:
+            bounded = pc.min_element_wise(bounded, _bound(self.max), skip_nulls=False)
+        if not pa.types.is_floating(values.type):
+            return bounded
+        # Arrow takes the bound for the larger, and for the smaller, of itself and NaN.
+        return pc.if_else(pc.is_nan(values), values.cast(bounded.type), bounded)
+
+    def on_device(self, device: Device, column: str, values: DeviceColumn) -> DeviceColumn:
+        kind = kind_after(self, column, values.kind)
+        if pa.types.is_integer(values.kind) and pa.types.is_floating(kind):
+            return on_host(device, self, column, values)  # Arrow refuses what float64 cannot hold
+        values = device.cast(values, kind)
+        for name, bound in (("LESS", self.min), ("GREATER", self.max)):
+            if bound is not None:
+                limit = pa.scalar(bound).cast(kind)
+                values = device.where(device.compare(name, values, limit), limit, values)
+        return values
+
+
+def _bound(value: float) -> pa.Scalar:
+    is_int64 = abs(value) < 2.0**63 and value == int(value)
+    return pa.scalar(int(value)) if is_int64 else pa.scalar(float(value))
+
+
+@dataclass(frozen=True)
+class FillMissing(SettingsOnly):
+    """Put `value` where there is none; NaN counts as missing.
+
+    >>> FillMissing(7).transform("I1", pa.array([1, None, 3])).to_pylist()
+    [1, 7, 3]
+    """
+
+    kind: ClassVar[str] = "FillMissing"
+    key: ClassVar = DocumentKey(
+        "fill",
+        Real,
+        "Stands for missing values; null: a missing value is an error.",
+        lambda value: FillMissing(value),
+    )
+    value: float = 0
+
+    def transform(self, column: str, values: pa.Array) -> pa.Array:
+        """The values without gaps, same type (float64 if `value` needs it)."""
+        if pa.types.is_floating(values.type):
+            values = pc.if_else(pc.is_nan(values), pa.scalar(None, values.type), values)
+        elif pa.types.is_null(values.type) or not abs(self.value) < 2.0**63 or self.value % 1:
+            values = as_doubles(values)
+        return pc.fill_null(values, pa.scalar(self.value).cast(values.type))
+
+    def on_device(self, device: Device, column: str, values: DeviceColumn) -> DeviceColumn:
+        kind = kind_after(self, column, values.kind)
+        values = device.cast(values, kind)
+        fill = pa.scalar(self.value).cast(kind)
+        if pa.types.is_floating(kind):
+            values = device.where(device.is_nan(values), fill, values)
+        return device.fill_null(values, fill)
+
+
+def alone_mistake(name: str, *others: str) -> Callable[[Mapping[str, Any]], str | None]:
+    """Says which keys a column has beside one that they have no meaning with."""
+
+    def mistake_in(keys: Mapping[str, Any]) -> str | None:
+        beside = [one for one in others if not (keys[one] is None or keys[one] is False)]
+        return f"{name} goes without {', '.join(beside)}" if keys[name] and beside else None
+
+    return mistake_in
+
+
+@dataclass(frozen=True)
+class MissingFlag(OnHost, SettingsOnly):
+    """1 where a value of any type is missing or NaN, else 0.
+
+    >>> MissingFlag().transform("C1", pa.array(["a", None])).to_pylist()
+    [0.0, 1.0]
+    """
+
+    kind: ClassVar[str] = "MissingFlag"
+    takes: ClassVar[Takes] = "presence"
+    key: ClassVar = DocumentKey(
+        "missing_flag",
+        bool,
+        "Whether the number is 1 where the value is missing, of any type, and else 0.",
+        lambda _: MissingFlag(),
+        default=False,
+        mistake_in=alone_mistake("missing_flag", "fill", "clip", "log"),
+    )
+
+    def transform(self, column: str, values: pa.Array) -> pa.Array:
+        is_float = pa.types.is_floating(values.type)
+        return values.is_null(nan_is_null=is_float).cast(pa.float64())
+
+
+def _log_mistake(keys: Mapping[str, Any]) -> str | None:
+    fill, clip = keys["fill"], keys["clip"]
+    if not keys["log"]:
+        return None
+    is_clipped = clip is not None and clip.min is not None and clip.min > -1
+    if fill is not None and fill <= -1 and not is_clipped:
+        return f"log(1 + x) of fill {fill:g} does not exist; set clip.min above -1"
+    if clip is not None and clip.max is not None and clip.max <= -1:
+        return f"log(1 + x) does not exist up to clip.max {clip.max:g}"
+    return None
+
+
+@dataclass(frozen=True)
+class LogOp(SettingsOnly):
+    """log(1 + x) as float64; gaps stay gaps.
+
+    >>> LogOp().transform("I1", pa.array([0, None])).to_pylist()
+    [0.0, None]
+    """
+
+    kind: ClassVar[str] = "LogOp"
+    key: ClassVar = DocumentKey(
+        "log",
+        bool,
+        "Whether to take log(1 + x), which needs x above -1.",
+        lambda _: LogOp(),
+        default=False,
+        mistake_in=_log_mistake,
+    )
+
+    def transform(self, column: str, values: pa.Array) -> pa.Array:
+        """The logarithms; a `DataError` if a value is -1 or less."""
+        values = as_doubles(values)
+        lowest = pc.min(values).as_py()
+        if lowest is not None and lowest <= -1:
+            raise DataError(
+                f"log(1 + x) of {lowest:g} does not exist",
+                where={"column": column},
+                hint="Put Clip(min=0) before LogOp.",
+            )
+        return pc.log1p(values)
+
+    def on_device(self, device: Device, column: str, values: DeviceColumn) -> DeviceColumn:
+        x = device.cast(values, pa.float64())
+        if device.any(device.compare("LESS_EQUAL", x, pa.scalar(-1.0))):
+            return on_host(device, self, column, values)  # it says of which value
+        # cuDF has no log1p. The rounding of 1 + x is undone by the factor: W. Kahan's formula.
+        more = device.binary("ADD", x, pa.scalar(1.0))
+        added = device.binary("SUB", more, pa.scalar(1.0))
+        result = device.binary("MUL", x, device.binary("DIV", device.log(more), added))
+        result = device.where(device.compare("EQUAL", added, pa.scalar(0.0)), x, result)
+        return device.where(device.compare("EQUAL", x, pa.scalar(math.inf)), x, result)
+
+
+_ROUNDING = 8 * float(np.finfo(np.float64).eps)
+"""Relative error of a mean: values nearer to each other than this are the same."""
+
+
+@dataclass(frozen=True)
+class Moments:
+    """Count, mean and sum of squared deviations from the mean of some values.
+
+    Merged as in Chan, Golub, LeVeque, "Updating formulae and a pairwise algorithm for computing
+    sample variances" (1979): no difference of large sums, so no cancellation.
+    """
+
+    count: int = 0
+    mean: float = 0.0
+    m2: float = 0.0
+
+    @classmethod
+    def of(cls, values: np.ndarray[Any, np.dtype[np.float64]]) -> Moments:
+        """The moments of `values`, `[rows]`, float64; the mean says what is not finite."""
+        if len(values) == 0:
+            return cls()
+        if not np.isfinite(values).all():
+            return cls(len(values), math.nan if np.isnan(values).any() else math.inf, math.nan)
+        if (values == values[0]).all():
+            return cls(len(values), float(values[0]))  # the mean of the sum may be a bit beside it
+        with np.errstate(over="ignore"):  # `finish` tells
+            mean = float(values.mean())
+            return cls(len(values), mean, float(np.square(values - mean).sum()))
+
+    def merged(self, other: Moments) -> Moments:
+        count = self.count + other.count
+        if count == 0:
+            return self
+        if not (math.isfinite(self.mean) and math.isfinite(other.mean)):
+            return Moments(count, self.mean + other.mean, math.nan)  # infinite, or NaN
+        delta = other.mean - self.mean
+        return Moments(
+            count,
+            self.mean + delta * other.count / count,
+            self.m2 + other.m2 + delta * delta * self.count * other.count / count,
+        )
+
+    @property
+    def std(self) -> float:
+        """The population's standard deviation; 1 for a column that is constant but for rounding."""
+        rounding = _ROUNDING * abs(self.mean)
+        if self.count == 0 or self.m2 <= self.count * rounding * rounding:
+            return 1.0
+        return math.sqrt(self.m2 / self.count)
+
+
+@dataclass(frozen=True)
+class Normalize(LearntByColumn):
+    """(x - mean) / std with the training rows' mean and population std; gaps are in neither."""
+
+    kind: ClassVar[str] = "Normalize"
+    LEARNT: ClassVar[str] = "moments"
+    key: ClassVar = DocumentKey(
+        "normalize",
+        bool,
+        "Whether to subtract the training rows' mean and divide by their standard deviation.",
+        lambda _: Normalize(),
+        default=False,
+    )
+    moments: Mapping[str, Moments] = field(default_factory=dict)  # what was learnt, by column
+
+    def fit(self, values: pa.Array) -> Moments:
+        return Moments.of(as_doubles(values.drop_null()).to_numpy(zero_copy_only=False))
+
+    def merge(self, *states: Moments) -> Moments:
+        total = Moments()
+        for state in states:
+            total = total.merged(state)
+        return total
+
+    def finish(self, state: Moments) -> Moments:
+        """The moments; a `DataError` if a value was NaN or infinite."""
+        if not math.isfinite(state.m2):
+            raise DataError(
+                f"no mean and standard deviation: {state.mean:g} and {state.m2:g}",
+                hint="A value is NaN: put FillMissing before Normalize."
+                if math.isnan(state.mean)
+                else "A value is infinite: put Clip before Normalize.",
+            )
+        return state
+
+    def transform(self, column: str, values: pa.Array) -> pa.Array:
+        moments = self.moments[column]
+        return pc.divide(pc.subtract(as_doubles(values), moments.mean), moments.std)
+
+    def on_device(self, device: Device, column: str, values: DeviceColumn) -> DeviceColumn:
+        moments = self.moments[column]
+        doubles = device.cast(values, pa.float64())
+        centred = device.binary("SUB", doubles, pa.scalar(float(moments.mean)))
+        return device.binary("DIV", centred, pa.scalar(float(moments.std)))
+
+    def served(self, column: str) -> dict[str, Any]:
+        return {"mean": self.moments[column].mean, "std": self.moments[column].std}
+
+    def to_json(self) -> dict[str, Any]:
+        return {"moments": {column: asdict(m) for column, m in self.moments.items()}}
+
+    @classmethod
+    def from_json(cls, document: Mapping[str, Any]) -> Normalize:
+        return cls({column: Moments(**m) for column, m in document["moments"].items()})

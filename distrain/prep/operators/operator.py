@@ -1,0 +1,171 @@
+"""The protocols of operators.
+
+An operator works on one column at a time and knows nothing of files or of Dask. Of a column of
+lists it gets the items, one after another; ListSlice alone gets the lists. What a column's first
+operator `takes` says what the column holds: numbers, unless it says otherwise. Operators that learn
+statistics add three pure functions: `fit` makes a state from some rows, `merge` joins states
+(associative, so rows may be cut anywhere), `finish` turns the state of all rows into what
+`transform` needs. A saved workflow makes an operator of its settings as keyword arguments, or by
+its `from_json(settings)`.
+
+The rest of the ETL finds what it needs of an operator in its class: `kind`, for saved workflows;
+`key`, if features documents may ask for it; `on_device`, which a workflow needs to be run on a GPU.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from typing import Any, ClassVar, Literal, Protocol, Self, runtime_checkable
+
+import numpy as np
+import pyarrow as pa
+
+from distrain.errors import DataError
+from distrain.prep.operators.device import Device, DeviceColumn, on_host
+
+Takes = Literal["numbers", "categories", "presence"]
+"""What operators take: numbers, names of things, or no more than whether there is a value."""
+
+
+class Operator(Protocol):
+    kind: ClassVar[str]
+
+    def transform(self, column: str, values: pa.Array) -> pa.Array:
+        """The values after this step, in the same order.
+
+        Raises:
+            DataError: A value that the step cannot take.
+        """
+        ...
+
+    def to_json(self) -> dict[str, Any]: ...
+
+
+@runtime_checkable
+class FittedOperator(Operator, Protocol):
+    """An operator that learns one thing per column from the training rows."""
+
+    def fit(self, values: pa.Array) -> Any: ...
+
+    def merge(self, *states: Any) -> Any: ...
+
+    def finish(self, state: Any) -> Any: ...
+
+    def with_fitted(self, fitted: Mapping[str, Any]) -> Self: ...
+
+    def is_fitted(self, column: str) -> bool: ...
+
+
+@runtime_checkable
+class DeviceOperator(Operator, Protocol):
+    def on_device(self, device: Device, column: str, values: DeviceColumn) -> DeviceColumn:
+        """The values that `transform` gives, and its errors."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class TrainingRows:
+    """What an operator that learns from labels is told of the rows of a column."""
+
+    places: np.ndarray[Any, Any]  # `[rows]`: the times, or numbers by which rows are cut into folds
+    labels: np.ndarray[Any, np.dtype[np.float64]] | None = None  # `[rows]`, for a fit
+
+    def of_items(self, lengths: np.ndarray[Any, np.dtype[np.int64]]) -> "TrainingRows":
+        labels = None if self.labels is None else np.repeat(self.labels, lengths)
+        return TrainingRows(np.repeat(self.places, lengths), labels)
+
+
+@runtime_checkable
+class LabelledOperator(FittedOperator, Protocol):
+    """An operator that learns from labels, and gives training rows other values than later ones."""
+
+    def of_rows(self, rows: TrainingRows) -> Self:
+        """The operator for the values of these training rows, in this order."""
+        ...
+
+
+@dataclass(frozen=True)
+class DocumentKey:
+    """The key of a continuous column in features documents that asks for an operator."""
+
+    name: str
+    values: Any  # the type of its values, which pydantic checks
+    description: str  # for the published JSON Schema
+    make: Callable[[Any], Operator]  # the operator that a value asks for
+    default: bool | None = None  # the value that asks for none: `None` or `False`
+    # what makes a column's keys, by name, unusable together; `None` if nothing does
+    mistake_in: Callable[[Mapping[str, Any]], str | None] = lambda keys: None
+
+
+@runtime_checkable
+class ServedOperator(Operator, Protocol):
+    """An operator that exports of raw rows have, as a step of its `kind` without distrain."""
+
+    def served(self, column: str) -> dict[str, Any]:
+        """The settings of a column's step, as JSON."""
+        ...
+
+
+@dataclass(frozen=True)
+class SettingsOnly:
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    def served(self, _column: str) -> dict[str, Any]:
+        return asdict(self)
+
+
+class LearntByColumn:
+    """Operators that keep what they learnt by column, in the field that `LEARNT` names."""
+
+    LEARNT: ClassVar[str]
+
+    def with_fitted(self, fitted: Mapping[str, Any]) -> Self:
+        known: Mapping[str, Any] = getattr(self, self.LEARNT)
+        changed: Self = replace(self, **{self.LEARNT: {**known, **fitted}})  # type: ignore[type-var]
+        return changed
+
+    def is_fitted(self, column: str) -> bool:
+        return column in getattr(self, self.LEARNT)
+
+
+class OnHost:
+    """Operators whose values are made by Arrow and NumPy, where others run on a GPU."""
+
+    def on_device(self, device: Device, column: str, values: DeviceColumn) -> DeviceColumn:
+        return on_host(device, self, column, values)
+
+
+def takes_of(operators: Sequence[Operator]) -> Takes:
+    """What a column holds that goes through these operators."""
+    found: Takes = next((one.takes for one in operators if hasattr(one, "takes")), "numbers")
+    return found
+
+
+def as_doubles(values: pa.Array) -> pa.Array:
+    """Numbers as float64; an integer beyond 2^53 becomes the nearest one.
+
+    Training values are float32, which tells far fewer integers apart.
+
+    >>> as_doubles(pa.array([2**53 + 1, None])).to_pylist()
+    [9007199254740992.0, None]
+    """
+    return values.cast(pa.float64(), safe=False)
+
+
+def concrete(values: pa.Array) -> pa.Array:
+    if isinstance(values, pa.ChunkedArray):
+        values = values.combine_chunks()
+    if pa.types.is_dictionary(values.type):
+        values = values.dictionary_decode()
+    return values
+
+
+@contextmanager
+def in_column(name: str) -> Iterator[None]:
+    """Name the column, or the domain, in a `DataError` raised inside."""
+    try:
+        yield
+    except DataError as error:
+        where = {"column": name, **error.where}
+        raise DataError(error.message, where=where, hint=error.hint) from None

@@ -1,0 +1,141 @@
+"""Values as texts: a value has one spelling, whatever its type or file format."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from decimal import Decimal
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from distrain.prep.vocabulary import is_text
+
+AS_TYPED, PLAIN, CANONICAL = 1, 2, 3
+"""How texts are made of values. 3 gives a value one spelling, also if it is a text that spells a
+number; 2 keeps such texts; 1 depends on the type. Saved workflows keep the number they began with.
+"""
+
+_NUMERAL = (
+    r"^(-?(0|[1-9][0-9]*)(\.[0-9]+([eE][-+]?[0-9]{1,3})?|[eE][-+]?[0-9]{1,3})|-0"
+    r"|[tT][rR][uU][eE]|[fF][aA][lL][sS][eE])$"
+)
+
+
+def texts_of(values: pa.Array, spelling: int = CANONICAL) -> pa.Array:
+    """The texts of values, NaN as missing; texts stay as they are.
+
+    Numbers are plain digits without an exponent or trailing zeros, whatever their width or scale.
+    Times have a fraction only if it is not 0; those with a zone are told in UTC, with a `Z`.
+
+    Raises:
+        pa.ArrowInvalid: Bytes are not UTF-8, or a year has more than five digits.
+
+    >>> texts_of(pa.array([Decimal("1.50"), Decimal("200.00")])).to_pylist()
+    ['1.5', '200']
+    >>> texts_of(pa.array([1.5, 200, 1e-7, 1e15, -0.0])).to_pylist()
+    ['1.5', '200', '0.0000001', '1000000000000000', '0']
+    >>> texts_of(pa.array([0, 1500], pa.timestamp("ms"))).to_pylist()
+    ['1970-01-01 00:00:00', '1970-01-01 00:00:01.5']
+    """
+    if is_text(values.type):
+        return values
+    if pa.types.is_floating(values.type):
+        values = pc.if_else(pc.is_nan(values), pa.scalar(None, values.type), values)
+    types = pa.types
+    if spelling == AS_TYPED or not (
+        types.is_floating(values.type)
+        or types.is_decimal(values.type)
+        or types.is_temporal(values.type)
+    ):
+        return values.cast(pa.string())
+    encoded = values.dictionary_encode()
+    return _spelled(encoded.dictionary).take(encoded.indices)
+
+
+def category_texts(values: pa.Array, spelling: int = CANONICAL) -> pa.Array:
+    """Return `texts_of`, and texts that spell a number or truth value as that value is spelled.
+
+    So a value has one category in CSV, JSON and typed columns. Leading zeros and a plus sign make
+    a text, not a number.
+
+    >>> category_texts(pa.array(["2.0", "1.50", "1e-07", "True", "007", "v1.0"])).to_pylist()
+    ['2', '1.5', '0.0000001', 'true', '007', 'v1.0']
+    """
+    if spelling < CANONICAL or not is_text(values.type):
+        return texts_of(values, spelling)
+    found = pc.match_substring_regex(values, _NUMERAL).fill_null(False)
+    if not pc.any(found).as_py():
+        return values
+    encoded = values.filter(found).dictionary_encode()
+    spelled = [_canonical(text) for text in encoded.dictionary.to_pylist()]
+    return pc.replace_with_mask(values, found, pa.array(spelled, values.type).take(encoded.indices))
+
+
+def _canonical(text: str) -> str:
+    if text.lower() in ("true", "false"):
+        return text.lower()
+    if float(text) in (float("inf"), float("-inf")):
+        return text
+    digits = f"{Decimal(text):f}"
+    digits = digits.rstrip("0").rstrip(".") if "." in digits else digits
+    return "0" if digits == "-0" else digits
+
+
+BETWEEN_TEXTS = "\x1f"
+"""Stands between the texts of several columns."""
+
+
+def joined_texts(columns: Sequence[pa.Array], missing: str | None = None) -> pa.Array:
+    """One text of each row's texts, which tells all rows apart, as large_string.
+
+    A row with a gap has none, unless `missing` stands for gaps.
+    """
+    texts = [column.cast(pa.large_string()) for column in columns]
+    if len(texts) == 1:
+        return texts[0]
+    apart = []
+    for some in texts:  # a separator inside a text must not make two rows the same
+        some = pc.replace_substring(some, "\\", "\\\\")
+        some = pc.replace_substring(some, BETWEEN_TEXTS, "\\u")
+        apart.append(some if missing is None else pc.fill_null(some, missing))
+    return pc.binary_join_element_wise(*apart, pa.scalar(BETWEEN_TEXTS, pa.large_string()))
+
+
+def crossed(columns: Sequence[pa.Array]) -> pa.Array:
+    """The texts of several columns as one category; missing where all of them are.
+
+    >>> found = crossed([pa.array(["a", None]), pa.array(["x", None])]).to_pylist()
+    >>> found[0].split(BETWEEN_TEXTS), found[1]
+    (['a', 'x'], None)
+    """
+    nothing = columns[0].is_null()
+    for column in columns[1:]:
+        nothing = pc.and_(nothing, column.is_null())
+    found = joined_texts(columns, _MISSING)
+    return pc.if_else(nothing, pa.scalar(None, found.type), found)
+
+
+_MISSING = "\\0"  # which no text is, for its backslashes are doubled
+
+
+def _spelled(values: pa.Array) -> pa.Array:
+    dtype = values.type
+    if pa.types.is_timestamp(dtype) and dtype.tz is not None:
+        values = values.cast(pa.timestamp(dtype.unit, "UTC"))
+    texts = values.cast(pa.string())
+    if pa.types.is_temporal(dtype):
+        if pc.any(pc.starts_with(texts, "<")).as_py():
+            raise pa.ArrowInvalid("a time too far away to be told")
+    else:
+        texts = _without_exponents(texts)
+    texts = pc.replace_substring_regex(texts, r"(\.\d*?)0+(Z?)$", r"\1\2")
+    texts = pc.replace_substring_regex(texts, r"\.(Z?)$", r"\1")
+    return pc.if_else(pc.equal(texts, "-0"), "0", texts)
+
+
+def _without_exponents(texts: pa.Array) -> pa.Array:
+    found = pc.match_substring_regex(texts, "[eE]").fill_null(False)
+    if not pc.any(found).as_py():
+        return texts
+    digits = [f"{Decimal(text):f}" for text in texts.filter(found).to_pylist()]
+    return pc.replace_with_mask(texts, found, pa.array(digits, pa.string()))

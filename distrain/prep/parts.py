@@ -1,0 +1,212 @@
+"""The unit of work: some row groups of one parquet file."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from distrain.errors import DataError, InputError
+from distrain.schema.criteo import LABEL
+from distrain.storage.inputs import open_input
+from distrain.storage.os_errors import reading_hint
+from distrain.storage.outputs import whole_file
+from distrain.storage.retrying import RETRY_S, first_line
+from distrain.storage.urls import is_remote
+
+
+@dataclass(frozen=True)
+class Part:
+    """Consecutive rows of one parquet file, which one task handles."""
+
+    path: str  # the parquet file: an input, or a staging file made of text
+    row_groups: tuple[int, ...]  # consecutive row groups of it
+    num_rows: int  # how many of their rows belong to the part
+    source: str  # the input file that the rows come from
+    skip_rows: int = 0  # how many of their first rows do not
+    # the place in the input file of the row groups' first row; `None` if from text
+    first_row: int | None = None
+    # how many rows of the input file, bad ones counted, come before those from which the staging
+    # file counts `ROW_NUMBER`
+    rows_before: int = 0
+
+
+ROW_NUMBER = "row_number"
+FILE = "file"
+"""Where a row comes from: its place in the input file, from 0, bad rows counted; and that file."""
+
+
+def kept_names(keep: Sequence[str], features: Iterable[str]) -> dict[str, str]:
+    """The input's columns that rows keep, by the name that they are written under.
+
+    >>> kept_names(["order", "user"], ["user", "price"])
+    {'order': 'order', 'raw_user': 'user'}
+    """
+    taken = {LABEL, FILE, ROW_NUMBER, *features}
+    names = [f"raw_{column}" if column in taken else column for column in keep]
+    twice = sorted({name for name in names if name in taken or names.count(name) > 1})
+    if twice:
+        raise InputError(
+            f"several columns would be named {', '.join(twice)}",
+            hint="Name each column to keep once, and rename what has such a name in the files.",
+        )
+    return dict(zip(names, keep, strict=True))
+
+
+def split_parts(parts: Sequence[Part], num_first: int) -> tuple[list[Part], list[Part]]:
+    """The parts of the first `num_first` rows and those of the rest; one part may be cut in two.
+
+    >>> a, b = split_parts([Part("x", (0,), 10, "x"), Part("y", (0,), 10, "y")], 12)
+    >>> [(p.path, p.skip_rows, p.num_rows) for p in a + b]
+    [('x', 0, 10), ('y', 0, 2), ('y', 2, 8)]
+    """
+    first: list[Part] = []
+    rest: list[Part] = []
+    for part in parts:
+        taken = min(max(num_first, 0), part.num_rows)
+        num_first -= part.num_rows
+        if taken:
+            first.append(replace(part, num_rows=taken))
+        if taken < part.num_rows:
+            skip, left = part.skip_rows + taken, part.num_rows - taken
+            rest.append(replace(part, skip_rows=skip, num_rows=left))
+    return first, rest
+
+
+def parts_of_row_groups(path: str, rows: Sequence[int], part_rows: int) -> list[Part]:
+    parts: list[Part] = []
+    groups: list[int] = []
+    first_row = num_rows = 0
+    for group, group_rows in enumerate(rows):
+        if groups and num_rows + group_rows > part_rows:
+            parts.append(Part(path, tuple(groups), num_rows, path, first_row=first_row))
+            first_row, num_rows, groups = first_row + num_rows, 0, []
+        groups.append(group)
+        num_rows += group_rows
+    if num_rows:
+        parts.append(Part(path, tuple(groups), num_rows, path, first_row=first_row))
+    return parts
+
+
+def read_part(part: Part, columns: Sequence[str]) -> pa.Table:
+    if part.path.endswith(STAGED_SUFFIX) and part.path != part.source:  # inputs may be so called
+        table = _read_staged(part.path, columns)
+    else:
+        with readable_parquet(part.path, {"row groups": _span(part.row_groups)}) as file:
+            table = file.read_row_groups(list(part.row_groups), list(columns), use_threads=False)
+    return table.slice(part.skip_rows, part.num_rows).select(list(columns))
+
+
+STAGED_SUFFIX = ".arrow"
+
+
+@contextmanager
+def write_staged(path: str, schema: pa.Schema) -> Iterator[pa.ipc.RecordBatchFileWriter]:
+    """Write rows to a staging file, which is there at the end.
+
+    Read as often as the fit has passes, and thrown away, so it is neither encoded nor compressed:
+    an Arrow file that its readers map into memory, or of which they fetch the columns that they
+    need. The folder must exist, as for `write_parquet`.
+    """
+    with (
+        whole_file(path, make_folder=False, sync=False) as partial,
+        pa.OSFile(str(partial), "wb") as file,
+        pa.ipc.new_file(file, schema) as writer,
+    ):
+        yield writer
+
+
+def _read_staged(path: str, columns: Sequence[str]) -> pa.Table:
+    try:
+        if is_remote(path):
+            return _fetch_staged(path, columns)
+        with pa.memory_map(path) as file:
+            return pa.ipc.open_file(file).read_all().select(list(columns))
+    except (OSError, pa.ArrowException) as error:
+        raise DataError(
+            f"staged rows cannot be read: {first_line(error)}",
+            where={"file": path},
+            hint=reading_hint(
+                error, "All workers must see the output's folder; prepare the files again."
+            ),
+        ) from None
+
+
+def _fetch_staged(path: str, columns: Sequence[str]) -> pa.Table:
+    with open_input(path, retry_s=RETRY_S) as handle:
+        names = pa.ipc.open_file(handle).schema.names
+        handle.seek(0)
+        wanted = pa.ipc.IpcReadOptions(included_fields=[names.index(name) for name in columns])
+        table = pa.ipc.open_file(handle, options=wanted).read_all()
+    return table.select(list(columns))
+
+
+# The times of Spark and Impala, INT96, are nanoseconds by default, which end in the year 2262.
+_SETTINGS: dict[str, Any] = {
+    "page_checksum_verification": True,
+    "coerce_int96_timestamp_unit": "us",
+}
+
+
+@contextmanager
+def readable_parquet(path: str, where: dict[str, object] | None = None) -> Iterator[Any]:
+    place = {"file": path, **(where or {})}
+    try:
+        if os.path.exists(path):  # Arrow reads local files itself, without Python's lock.
+            with pq.ParquetFile(path, **_SETTINGS) as file:
+                yield file
+        else:
+            with (
+                open_input(path, retry_s=RETRY_S) as handle,
+                pq.ParquetFile(handle, **_SETTINGS) as file,
+            ):
+                yield file
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+        raise DataError(
+            "the parquet file cannot be read",
+            where={**place, "cause": first_line(error)},
+            hint=reading_hint(error, "It was cut short or damaged; write it again."),
+        ) from None
+
+
+def rows_of_groups(file: pq.ParquetFile) -> tuple[int, ...]:
+    rows = tuple(file.metadata.row_group(g).num_rows for g in range(file.num_row_groups))
+    if min(rows, default=0) < 0:
+        raise OSError("a row group has fewer than 0 rows")
+    return rows
+
+
+@contextmanager
+def located(part: Part) -> Iterator[None]:
+    """Add file, row groups and row to a `DataError` raised inside."""
+    try:
+        yield
+    except DataError as error:
+        if "file" in error.where:
+            raise
+        where: dict[str, object] = {"file": part.source}
+        row = error.where.pop("row", None)
+        if part.first_row is not None:
+            where["row groups"] = _span(part.row_groups)
+            if isinstance(row, int):
+                where["row (from 0)"] = part.first_row + part.skip_rows + row
+        raise DataError(error.message, where={**where, **error.where}, hint=error.hint) from None
+
+
+def write_parquet(table: pa.Table, path: str, **settings: Any) -> None:
+    """Write a file that appears whole.
+
+    Its folder is not made: tasks still on their way must not bring that of a run given up back.
+    """
+    with whole_file(path, make_folder=False, sync=False) as partial:
+        pq.write_table(table, partial, **settings)
+
+
+def _span(row_groups: Sequence[int]) -> str:
+    first, last = row_groups[0], row_groups[-1]
+    return str(first) if first == last else f"{first}-{last}"

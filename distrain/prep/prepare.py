@@ -1,0 +1,404 @@
+"""Raw files to training files, from end to end.
+
+    OUT/train/part-00000.parquet ..   label, I1..I13 (float32), C1..C26 (int32 ids)
+    OUT/valid/part-00000.parquet ..   the same, with the training rows' statistics
+    OUT/schema.pbtxt, schema.json     what the columns mean
+    OUT/workflow/                     the fitted workflow, to prepare more data the same way
+    OUT/prep.json                     what was read, left out and written
+
+Three phases: `read` (text to typed staging files; footers of parquet), `fit`, `write`. All of it
+happens in a folder under a temporary name, staging included, which is renamed at the end; on an
+object store under a prefix, whose objects are copied to their names at the end.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from distrain.errors import DataError, InputError
+from distrain.prep.column_group import INTEGERS, LISTS_OF, NUMBERS, TEXTS
+from distrain.prep.counting.spilling import MemoryPlan, plan_memory
+from distrain.prep.features.config import FEATURES_FILE, FeatureConfig
+from distrain.prep.features.document import FeatureDocument
+from distrain.prep.fitting import fit_as_asked
+from distrain.prep.histories.making import check_log, make_histories
+from distrain.prep.histories.reading import forget_events
+from distrain.prep.lookups.index import forget_workflow, make_lookups
+from distrain.prep.on_cudf import check_operators, check_workers
+from distrain.prep.parts import Part, kept_names, split_parts
+from distrain.prep.progress import PhaseCounter, ProgressCallback
+from distrain.prep.reading import (
+    ReadInputs,
+    read_inputs,
+    refuse_files,
+    with_features,
+    workflow_of,
+)
+from distrain.prep.request import PrepRequest, PrepResult, SplitReport, output_schema
+from distrain.prep.saved_vocabulary import SavedVocabulary
+from distrain.prep.transforming import split_report, transform_part
+from distrain.prep.updates.column_drift import Drifted, Shares, drifted_columns, learnt_before
+from distrain.prep.updates.vocabularies import VocabularyReport
+from distrain.prep.vocabulary import CATEGORIES
+from distrain.prep.workers import TaskRunner, check_shared
+from distrain.prep.workflow import FORM, HOLDS, Workflow, criteo_workflow
+from distrain.schema.column import Tags
+from distrain.schema.criteo import LABEL
+from distrain.storage.folder import open_folder
+from distrain.storage.inputs import InputFile, list_inputs
+from distrain.storage.outputs import (
+    check_apart,
+    check_writable,
+    scratch_folder,
+    whole_file,
+    whole_output,
+)
+from distrain.storage.prefixes import refuse_unfinished
+from distrain.storage.retrying import RETRY_S, with_retries
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+
+def prepare(
+    request: PrepRequest,
+    client: Client,
+    on_progress: ProgressCallback | None = None,
+    finish: Callable[[Path], None] | None = None,
+) -> PrepResult:
+    """Prepare training files on a Dask cluster.
+
+    Args:
+        client: The cluster's client; its workers see `request.out` and `request.staging`.
+        on_progress: Called with the progress of each phase.
+        finish: Called with the folder when rows and schema are written, before it gets its name;
+            not for a URL. It may write the rows of `train` and `valid` anew, to other files.
+
+    Raises:
+        DataError: An input, a column or a line that cannot be used.
+        OutputError: The output exists or cannot be written, or workers do not see it; nothing is
+            left under its name.
+        ClusterError: Workers died, or cannot use the device.
+    """
+    request = with_features(request)
+    if finish is not None and not isinstance(request.out, Path):
+        raise InputError(
+            "rows in an object store cannot be written anew",
+            where={"path": request.out},
+            hint="Leave --layout fast out, or prepare to a folder and copy it.",
+        )
+    files = list_inputs(request.inputs, retry_s=RETRY_S)
+    valid_files = list_inputs(request.valid, retry_s=RETRY_S) if request.valid else []
+    refuse_files(files, valid_files, PREP_JSON)
+    log_files = list_inputs(request.log, retry_s=RETRY_S) if request.log else []
+    joins = request.features.document.joins if request.features is not None else ()
+    read = [file.path for file in (*files, *valid_files, *log_files)]
+    check_apart(request.out, [*read, *(join.file for join in joins)])
+    refuse_files(log_files, [*files, *valid_files], PREP_JSON)
+    memory = plan_memory(client, request.memory_bytes, request.block_bytes)
+    workflow = _workflow(request)
+    check_log(workflow.history, request.log, is_fitted=request.saved_workflow is not None)
+    if request.device == "cuda":
+        check_operators(workflow)
+        check_workers(client)
+    out = request.out
+    if isinstance(out, Path):
+        out = out.absolute()  # workers may have another working directory
+        if request.overwrite or not out.exists():
+            check_writable(out.parent)
+    with (
+        whole_output(out, replace=request.overwrite) as folder,
+        _staging(request, folder) as staging,
+    ):
+        check_shared([folder, staging], client)
+        runner, tell = TaskRunner(client), on_progress or (lambda _: None)
+        run = _Run(request, workflow, folder, staging, runner, memory, tell, finish)
+        try:
+            result = run.do(files, valid_files, log_files)
+        finally:
+            # It may have mapped files of the staging folder. What was raised before says why there
+            # is no cluster, and a worker that has died meanwhile holds nothing.
+            with suppress(Exception):
+                client.run(forget_workflow, on_error="ignore")
+                client.run(forget_events, on_error="ignore")
+    return result
+
+
+@contextmanager
+def _staging(request: PrepRequest, folder: str) -> Iterator[str]:
+    if request.staging is not None:
+        with scratch_folder(request.staging) as place:
+            yield place
+        return
+    made = open_folder(folder).sub(_STAGING)
+    made.make()
+    yield made.url
+    with_retries(made.remove, {"folder": made.url}, RETRY_S)
+
+
+def _workflow(request: PrepRequest) -> Workflow:
+    if request.saved_workflow:
+        refuse_unfinished(str(request.saved_workflow), RETRY_S)
+    saved = None
+    if request.saved_workflow:  # whose vocabularies may be larger than memory
+        look_at = partial(SavedVocabulary.look_at, f"{request.saved_workflow}/{CATEGORIES}")
+        saved = Workflow.load(request.saved_workflow, look_at)
+    if request.features is not None:
+        return workflow_of(request.features, saved)
+    return saved or request.workflow or criteo_workflow()
+
+
+_STAGING = ".staging"
+PREP_JSON = "prep.json"
+
+
+@dataclass
+class _Run:
+    _request: PrepRequest
+    _workflow: Workflow
+    _folder: str
+    _staging: str
+    _runner: TaskRunner
+    _memory: MemoryPlan
+    _on_progress: ProgressCallback
+    _finish: Callable[[Path], None] | None
+    _seconds: dict[str, float] = field(default_factory=dict)
+    _list_lengths: dict[str, tuple[int, int]] = field(default_factory=dict)
+    _category_types: dict[str, str] = field(default_factory=dict)
+    _form: str = ""
+
+    def do(
+        self,
+        files: Sequence[InputFile],
+        valid_files: Sequence[InputFile],
+        log_files: Sequence[InputFile],
+    ) -> PrepResult:
+        started = time.perf_counter()
+        with self._timed("read"):
+            read = self._read([*log_files, *files, *valid_files])
+        read, before = read.without({file.path for file in log_files})
+        train_parts, valid_parts = self._split(read, {file.path for file in valid_files})
+        again = learnt_before(self._workflow, [file.path for file in files])
+        with self._timed("fit"):
+            reports = self._fit(train_parts, files)
+        cardinalities = {name: report.cardinality for name, report in reports.items()}
+        sizes = {report.name: report.cardinality for report in reports.values()}
+        with self._timed("write"):
+            train, valid = self._write(sizes, before, train_parts, valid_parts)
+        self._refuse_no_ones(train)
+        drifted = self._compare(train, valid, files)
+        self._save_schema(cardinalities)
+        if self._finish is not None:
+            with self._timed("finish"):
+                self._finish(Path(self._folder))
+            train = self._recounted("train", train)
+            valid = self._recounted("valid", valid) if valid else None
+        self._seconds["total"] = round(time.perf_counter() - started, 3)
+        result = PrepResult(
+            self._request.out,
+            train,
+            valid,
+            read.bad_lines,
+            cardinalities,
+            tuple(file.path for file in files),
+            tuple(file.path for file in valid_files),
+            self._seconds,
+            drifted,
+            {c: report.new_ids for c, report in reports.items()} if self._request.update else None,
+            {c: report.kept_counts for c, report in reports.items() if report.kept_counts},
+            sum({report.name: report.kept_bytes for report in reports.values()}.values()),
+            again if self._request.update else (),
+            read.unlabelled,
+            kept_names(self._request.keep, self._names),
+        )
+        with whole_file(f"{self._folder}/{PREP_JSON}", sync=False) as partial_file:
+            partial_file.write_text(json.dumps(result.to_json(), indent=1) + "\n")
+        return result
+
+    def _recounted(self, split: str, report: SplitReport) -> SplitReport:
+        folder = open_folder(f"{self._folder}/{split}")
+        names = with_retries(folder.files, {"folder": folder.url}, RETRY_S)
+        num_files = sum(name.endswith(".parquet") for name in names)
+        return replace(report, num_files=num_files)
+
+    @contextmanager
+    def _timed(self, phase: str) -> Iterator[None]:
+        started = time.perf_counter()
+        yield
+        self._seconds[phase] = round(time.perf_counter() - started, 3)
+
+    def _read(self, files: Sequence[InputFile]) -> ReadInputs:
+        request, workflow = self._request, self._workflow
+        features = request.features or FeatureConfig.built_in(
+            workflow, request.layout, request.unlabeled, request.keep
+        )
+        kept_names(request.keep, self._names)  # before any row is read
+        settings = (self._runner, self._staging, self._on_progress, workflow)
+        read = read_inputs(files, features, request, *settings)
+        if not read.parts:
+            raise _no_rows(files, read)
+        read.bad_lines.check_share(read.num_good, request.max_bad)
+        self._workflow.check_category_types(read.category_types)
+        self._category_types, self._form = read.category_types, read.form
+        return read
+
+    def _split(self, read: ReadInputs, valid_paths: set[str]) -> tuple[list[Part], list[Part]]:
+        rows, request = read.num_rows, self._request
+        if read.valid_parts is not None:
+            return list(read.parts), list(read.valid_parts)
+        if valid_paths:
+            train = [part for part in read.parts if part.source not in valid_paths]
+            valid = [part for part in read.parts if part.source in valid_paths]
+        else:
+            num_valid = request.valid_rows or 0
+            if request.valid_fraction is not None:
+                num_valid = max(1, round(rows * request.valid_fraction))
+            train, valid = split_parts(read.parts, rows - num_valid)
+        if not train:
+            raise DataError(
+                f"no training rows are left of {rows:,}",
+                where={"--valid-rows": f"{request.valid_rows:,}"} if request.valid_rows else {},
+                hint="Ask for fewer validation rows, or check --bad-lines skip's count.",
+            )
+        return train, valid
+
+    def _fit(
+        self, parts: Sequence[Part], files: Sequence[InputFile]
+    ) -> dict[str, VocabularyReport]:
+        if self._request.features is not None:  # for later rows, of which none are split off
+            features = self._request.features.without_split()
+            features.save(f"{self._folder}/workflow/{FEATURES_FILE}")
+        self._workflow, reports = fit_as_asked(
+            self._request,
+            self._workflow,
+            [file.path for file in files],
+            parts,
+            self._runner,
+            (f"{self._folder}/workflow", self._staging),
+            self._on_progress,
+            self._memory,
+        )
+        return reports
+
+    def _write(
+        self,
+        sizes: Mapping[str, int],
+        before: Sequence[Part],
+        train: Sequence[Part],
+        valid: Sequence[Part],
+    ) -> tuple[SplitReport, SplitReport | None]:
+        workflow = f"{self._folder}/workflow"
+        categories = f"{workflow}/{CATEGORIES}"
+        lookups = make_lookups(categories, sizes, self._runner, self._staging, self._memory)
+        request = self._request
+        settings = (
+            *(request.row_group_rows, request.device, not request.unlabeled),
+            *(self._kept(), self._document),
+        )
+        histories = make_histories(
+            self._workflow.history,
+            (before, train, valid),
+            request.features is not None,
+            (workflow, lookups),
+            (self._runner, self._memory, self._staging),
+            request.block_bytes,
+            self._on_progress,
+        )
+        tasks = []
+        is_fit = request.saved_workflow is None
+        for split, parts in (("train", train), ("valid", valid)):
+            if parts:
+                open_folder(f"{self._folder}/{split}").make()
+            for number, part in enumerate(parts):
+                output = f"{self._folder}/{split}/part-{number:05d}.parquet"
+                training = is_fit and split == "train"
+                tasks.append(
+                    (part, workflow, lookups, output, *settings, next(histories), training)
+                )
+        counter = PhaseCounter("write", len(tasks), self._on_progress)
+        written = self._runner.run(
+            "write", transform_part, tasks, lambda place, part: counter.add(place, part.num_rows)
+        )
+        for column in written[0].list_lengths:
+            lengths = [part.list_lengths[column] for part in written]
+            least, greatest = min(low for low, _ in lengths), max(high for _, high in lengths)
+            self._list_lengths[column] = (least, greatest)
+        valid_report = split_report(written[len(train) :]) if valid else None
+        return split_report(written[: len(train)]), valid_report
+
+    @property
+    def _document(self) -> FeatureDocument | None:
+        """Says what is written beside the features; `None` where nothing is."""
+        features = self._request.features
+        return None if features is None or features.unlabeled else features.document
+
+    @property
+    def _names(self) -> list[str]:
+        beside = self._document.beside if self._document else ()
+        return [*self._workflow.columns, *(column.name for column in beside)]
+
+    def _kept(self) -> dict[str, str] | None:
+        if not self._request.is_traced:
+            return None
+        kept = kept_names(self._request.keep, self._names)
+        # Staged rows of a table have them under these names.
+        return kept if self._request.features is None else {name: name for name in kept}
+
+    def _refuse_no_ones(self, train: SplitReport) -> None:
+        if self._request.saved_workflow is None and train.num_ones == 0:
+            raise DataError(
+                f"all {train.num_rows:,} training rows have the label 0",
+                hint="A model learns nothing from these: look at the target and at the split.",
+            )
+
+    def _compare(
+        self, train: SplitReport, valid: SplitReport | None, files: Sequence[InputFile]
+    ) -> tuple[Drifted, ...]:
+        """Compare with the rows that the workflow was fitted on; a new one keeps what these are."""
+        is_new = self._request.saved_workflow is None
+        if is_new:
+            shares = Shares(train.num_rows, train.missing_share, train.unknown_share)
+            fitted = shares.kept_in(self._workflow, [file.path for file in files])
+            self._workflow = fitted.with_record(**{HOLDS: self._holds(), FORM: self._form})
+            self._workflow.save_document(f"{self._folder}/workflow")
+        drifted = []
+        for split, report in (("train", None if is_new else train), ("valid", valid)):
+            if report is not None:
+                found = Shares(report.num_rows, report.missing_share, report.unknown_share)
+                drifted += drifted_columns(
+                    split, self._workflow, found, report.mean_shift, self._request.drift
+                )
+        return tuple(drifted)
+
+    def _holds(self) -> dict[str, str]:
+        items = dict.fromkeys(self._workflow.columns, NUMBERS)
+        items |= dict.fromkeys(self._workflow.taking_categories, "null")
+        items |= {c: INTEGERS if t == "int64" else TEXTS for c, t in self._category_types.items()}
+        return {c: (LISTS_OF if c in self._list_lengths else "") + k for c, k in items.items()}
+
+    def _save_schema(self, cardinalities: dict[str, int]) -> None:
+        features = self._request.features
+        tags = {c: spec.tags for c, spec in features.document.columns.items()} if features else {}
+        width = self._request.embedding_dim
+        schema = output_schema(self._workflow, cardinalities, width, self._list_lengths, tags)
+        if self._request.unlabeled:
+            schema = schema.remove_by_tag(Tags.TARGET)
+        elif (document := self._document) is not None:
+            schema = schema.with_columns(document.target.schema_of(LABEL), *document.beside)
+        for name in ("schema.pbtxt", "schema.json"):
+            schema.save(f"{self._folder}/{name}")
+
+
+def _no_rows(files: Sequence[InputFile], read: ReadInputs) -> DataError:
+    where: dict[str, object] = {"files": ", ".join(file.path for file in files[:3])}
+    where |= read.bad_lines.where
+    if read.unlabelled:
+        where["rows without a label"] = read.unlabelled
+    return DataError("the inputs hold no usable rows", where=where, hint="Check the files.")

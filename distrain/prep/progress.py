@@ -1,0 +1,88 @@
+"""How far a run is: tasks, rows, and the bytes of inputs that are read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from distrain.prep.parts import Part
+from distrain.prep.text_files.pieces import TextRange
+
+
+@dataclass(frozen=True)
+class PrepProgress:
+    phase: str  # `read`, `fit`, `history` or `write`
+    tasks: int  # tasks that are done
+    all_tasks: int  # tasks of the phase
+    rows: int  # rows so far
+    # bytes of the input files, as they lie there, that are read; 0 in other phases
+    size_bytes: int = 0
+    all_bytes: int = 0  # bytes of them all
+
+
+ProgressCallback = Callable[[PrepProgress], None]
+
+
+class TaskSize(NamedTuple):
+    file: str
+    file_bytes: int
+    what: TextRange | Part | None
+
+
+def bytes_of_tasks(tasks: Sequence[TaskSize]) -> list[int]:
+    """How many of its file's bytes each task reads; 0 where only a footer is read.
+
+    >>> cut = [TaskSize("a", 30, TextRange("a", start, start + 10)) for start in (0, 10, 20)]
+    >>> bytes_of_tasks([*cut, TaskSize("b", 7, None)])
+    [10, 10, 10, 0]
+    """
+    lengths = [_length(task) for task in tasks]
+    of_file: dict[str, int] = {}
+    for task, length in zip(tasks, lengths, strict=True):
+        of_file[task.file] = of_file.get(task.file, 0) + length
+    # Of what is counted in rows, or in bytes of text that a file holds compressed, its share.
+    return [
+        task.file_bytes * length // max(of_file[task.file], 1)
+        for task, length in zip(tasks, lengths, strict=True)
+    ]
+
+
+def _length(task: TaskSize) -> int:
+    if task.what is None:
+        return 0
+    if isinstance(task.what, Part):
+        return task.what.num_rows
+    stop = task.file_bytes if task.what.stop is None else task.what.stop
+    return max(stop - task.what.start, 0)
+
+
+class PhaseCounter:
+    """Reports the tasks of a phase as they end; with `sizes`, also the bytes that each has read.
+
+    Each row is in `times_read` tasks.
+    """
+
+    def __init__(
+        self,
+        phase: str,
+        all_tasks: int,
+        on_progress: ProgressCallback,
+        sizes: Sequence[int] = (),
+        times_read: int = 1,
+    ):
+        self._phase, self._all_tasks = phase, all_tasks
+        self._on_progress = on_progress
+        self._sizes, self._times_read = sizes, times_read
+        self._tasks = self._rows = self._size_bytes = 0
+        self._report()
+
+    def add(self, place: int, rows: int) -> None:
+        self._tasks += 1
+        self._rows += rows
+        self._size_bytes += self._sizes[place] if self._sizes else 0
+        self._report()
+
+    def _report(self) -> None:
+        done = (self._tasks, self._all_tasks, self._rows // self._times_read)
+        self._on_progress(PrepProgress(self._phase, *done, self._size_bytes, sum(self._sizes)))

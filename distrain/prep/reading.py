@@ -1,0 +1,357 @@
+"""Inputs to parts: which rows there are, where they lie, and what was left out of them.
+
+A **document** (`features`) says what a table's columns are and which rows are for validation; it
+knows no files. Who gives none has the built-in one: the workflow's columns as they are, and text
+as Criteo's. A **file** (`table_file`) is looked at once: its format, its columns and their types.
+A **reader** (`text_rows`) makes rows of a block of lines, one for each form of text; it knows
+neither ranges nor bad values. **Staging** makes labels and features of rows, and writes them to
+files that tasks read as often as they need; it knows no forms of text. Rows of parquet whose
+columns are taken as they are need none of it: they are read where they lie.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from distrain.errors import DataError, InputError
+from distrain.prep.bad_lines import BadLineTally
+from distrain.prep.features.config import FEATURES_FILE, FeatureConfig
+from distrain.prep.features.file_checks import looked_at, same_in_all, table_file_of
+from distrain.prep.features.inference.infer import rows_of
+from distrain.prep.features.joins import side_tables
+from distrain.prep.features.staging import Staged, StagingTask, stage_rows
+from distrain.prep.features.table_file import TableFile
+from distrain.prep.parts import Part, parts_of_row_groups
+from distrain.prep.progress import PhaseCounter, ProgressCallback, TaskSize, bytes_of_tasks
+from distrain.prep.raw_lines import TextLayout
+from distrain.prep.request import PrepRequest
+from distrain.prep.text_files.pieces import plan_all
+from distrain.prep.workers import TaskRunner
+from distrain.prep.workflow import FITTED_ON, Workflow
+from distrain.storage.folder import open_folder
+from distrain.storage.inputs import InputFile, list_inputs
+from distrain.storage.retrying import RETRY_S, with_retries
+from distrain.storage.urls import is_remote, path_or_url
+
+_SHOWN_ROWS, _SHOWN_VALUES = 1000, 8
+
+
+@dataclass(frozen=True)
+class ReadInputs:
+    parts: tuple[Part, ...]
+    bad_lines: BadLineTally
+    category_types: dict[str, str]  # `int64` or `string`, by categorical column that has values
+    # the rows for validation, where a column says which; the others are in `parts`
+    valid_parts: tuple[Part, ...] | None = None
+    unlabelled: int = 0  # how many rows were left out since their target is missing
+    form: str = "table"  # as of `RawSample`, of the first file
+
+    @property
+    def num_rows(self) -> int:
+        return sum(part.num_rows for part in self.parts)
+
+    def without(self, paths: Collection[str]) -> tuple[ReadInputs, list[Part]]:
+        """What was read of other files, and the rows of these."""
+        rows = [*self.parts, *(self.valid_parts or ())]
+        parts = tuple(part for part in self.parts if part.source not in paths)
+        valid = self.valid_parts
+        if valid is not None:
+            valid = tuple(part for part in valid if part.source not in paths)
+        rest = replace(self, parts=parts, valid_parts=valid)
+        return rest, [part for part in rows if part.source in paths]
+
+    @property
+    def num_good(self) -> int:
+        """How many rows were read that are no bad lines: those without a label, too."""
+        valid = sum(part.num_rows for part in self.valid_parts or ())
+        return self.num_rows + valid + self.unlabelled
+
+
+def with_features(request: PrepRequest) -> PrepRequest:
+    """The request with the features that its saved workflow was fitted with, if it has none.
+
+    The last rows are split off as the request says, so what the document says of them goes there.
+    """
+    features = request.features
+    if features is None and request.saved_workflow is not None:
+        features = saved_features(request.saved_workflow)
+    if features is None:
+        return request
+    features = replace(features, unlabeled=request.unlabeled, keep=request.keep)
+    last = features.document.last_rows
+    if last:
+        features = features.without_split()
+    return replace(request, features=features, **last)
+
+
+def saved_features(workflow_folder: Path | str) -> FeatureConfig | None:
+    folder = open_folder(str(workflow_folder))
+    where = {"folder": workflow_folder}
+    if FEATURES_FILE not in with_retries(folder.files, where, RETRY_S):
+        return None
+    return FeatureConfig.load(f"{workflow_folder}/{FEATURES_FILE}")
+
+
+def workflow_of(features: FeatureConfig, saved: Workflow | None) -> Workflow:
+    """What is fitted, or the saved workflow; an `InputError` if that is of other columns."""
+    made = features.workflow()
+    if saved is None:
+        return made
+    others = sorted(set(made.columns) ^ set(saved.columns))
+    others += sorted(set(made.categorical) ^ set(saved.categorical) - set(others))
+    if others:
+        raise InputError(
+            "the saved workflow and the features document are of other columns",
+            where={"columns": ", ".join(others[:10])},
+            hint=f"Its folder holds its own {FEATURES_FILE}, which is taken without --config.",
+        )
+    if made.history != saved.history:
+        raise InputError(
+            "the saved workflow and the features document have other histories",
+            where={"saved": saved.history, "document": made.history},
+            hint=f"Its folder holds its own {FEATURES_FILE}, which is taken without --config.",
+        )
+    return saved
+
+
+def refuse_files(
+    files: Sequence[InputFile], valid_files: Sequence[InputFile], prepared_mark: str
+) -> None:
+    """Refuse files that stand on both sides, and rows of folders with a file `prepared_mark`."""
+    shared = {file.path for file in files} & {file.path for file in valid_files}
+    if shared:
+        raise InputError(
+            "files are named both for training and for validation",
+            where={"files": ", ".join(sorted(shared)[:5])},
+            hint="Metrics on rows seen in training mean nothing; name other files.",
+        )
+    # Prepared rows have Criteo's column names too; a second logarithm would pass unnoticed.
+    for folder in {os.path.dirname(file.path) for file in (*files, *valid_files)}:
+        parent, name = os.path.split(folder)
+        if name in ("train", "valid") and _is_file(os.path.join(parent, prepared_mark)):
+            raise InputError(
+                "the rows are prepared already",
+                where={"folder": path_or_url(folder)},
+                hint="Name the raw files, or go on with `distrain train`.",
+            )
+
+
+def _is_file(place: str) -> bool:
+    if not is_remote(place):
+        return Path(place).is_file()
+    folder, _, name = place.rpartition("/")
+    return name in with_retries(open_folder(folder).files, {"folder": folder}, RETRY_S)
+
+
+def read_inputs(
+    files: Sequence[InputFile],
+    features: FeatureConfig,
+    request: PrepRequest,
+    runner: TaskRunner,
+    staging: str,
+    on_progress: ProgressCallback,
+    workflow: Workflow,
+) -> ReadInputs:
+    """Look at all files and stage their rows, in input order, in a folder or at a URL."""
+    sides = side_tables(features.document.joins)
+    found = looked_at(files, features, sides, runner)
+    hint = "Write the files anew with one of the two."
+    shapes = same_in_all([(file.path, file.shapes(features)) for file in found], hint)
+    of_files = [(file.path, file.category_types(features)) for file in found]
+    reading = workflow.reading(features.document.format.null_values)
+    if features.as_is:
+        hint = "Raw Criteo text counts as int64; prepare such files separately."
+        types = same_in_all(of_files, hint)
+    else:
+        types = _types_for_all([of for _, of in of_files], workflow.domains) | reading["holds"]
+        reading["holds"] = types
+    lists = frozenset(name for name, shape in shapes.items() if shape == "lists")
+    digests = tuple(side.digest for side in sides)
+    staged: list[list[Staged]] = [[] for _ in found]
+    tasks: list[tuple[int, StagingTask]] = []
+    for number, (file, pieces) in enumerate(
+        zip(found, _pieces(found, request, runner), strict=True)
+    ):
+        if features.as_is and not file.is_text:
+            staged[number] = [Staged(tuple(pieces))]
+            continue
+        tasks += [
+            (
+                number,
+                StagingTask(
+                    file,
+                    rows,
+                    features,
+                    lists,
+                    request.skip_bad_lines,
+                    request.block_bytes,
+                    f"{staging}/{number:05d}-{place:05d}",
+                    digests,
+                    **reading,
+                ),
+            )
+            for place, rows in enumerate(pieces)
+        ]
+    count = _counter(files, staged, tasks, on_progress)
+    results = runner.run("read", stage_rows, [(task,) for _, task in tasks], count)
+    for (number, _), result in zip(tasks, results, strict=True):
+        staged[number].append(result)
+    read = _joined(found, staged, types)
+    num_ones = sum(result.num_ones for result in results)
+    is_binary = features.document.target.kind == "binary"
+    is_new = request.saved_workflow is None and not features.as_is and is_binary
+    if is_new and num_ones == 0 and (num_rows := read.num_rows + _num_rows(read.valid_parts or ())):
+        raise _no_ones(features, found[0], num_rows)
+    return _split_by_values(read, features)
+
+
+def _types_for_all(
+    of_files: Sequence[dict[str, str]], domains: Mapping[str, str]
+) -> dict[str, str]:
+    """Return what categories are fitted as: texts if a file or column of the domain has texts."""
+    texts = {domains.get(c, c) for of in of_files for c, dtype in of.items() if dtype == "string"}
+    columns = dict.fromkeys(column for of in of_files for column in of)
+    return {c: "string" if domains.get(c, c) in texts else "int64" for c in columns}
+
+
+def _pieces(
+    files: Sequence[TableFile], request: PrepRequest, runner: TaskRunner
+) -> list[Sequence[Any]]:
+    texts = [(InputFile(file.path, file.size_bytes), file.codec) for file in files if file.is_text]
+    planned = iter(plan_all(texts, request.block_bytes, runner))
+    return [
+        next(planned)
+        if file.is_text
+        else parts_of_row_groups(file.path, file.row_groups, request.part_rows)
+        for file in files
+    ]
+
+
+def _counter(
+    files: Sequence[InputFile],
+    in_place: Sequence[Sequence[Staged]],
+    tasks: Sequence[tuple[int, StagingTask]],
+    on_progress: ProgressCallback,
+) -> Callable[[int, Staged], None]:
+    """What counts the tasks as they end; files that are read where they lie are counted already."""
+    here = [(file, of_file[0]) for file, of_file in zip(files, in_place, strict=True) if of_file]
+    sizes = [TaskSize(files[n].path, files[n].size_bytes, task.rows) for n, task in tasks]
+    sizes += [TaskSize(file.path, file.size_bytes, None) for file, _ in here]
+    counter = PhaseCounter("read", len(sizes), on_progress, bytes_of_tasks(sizes))
+    for place, (_, staged) in enumerate(here, len(tasks)):
+        counter.add(place, _num_rows(staged.parts))
+    return lambda place, staged: counter.add(place, _num_rows(staged.all_parts))
+
+
+def form_of(file: TableFile) -> str:
+    """`csv` for fields of text, `json` for JSON lines, `table` for columns with types."""
+    return {"csv": "csv", "jsonl": "json"}.get(file.kind, "table")
+
+
+def _joined(
+    files: Sequence[TableFile], staged: Sequence[Sequence[Staged]], types: dict[str, str]
+) -> ReadInputs:
+    parts: list[Part] = []
+    valid: list[Part] = []
+    unlabelled = 0
+    for ranges in staged:
+        rows = 0
+        for one in ranges:
+            parts += [replace(part, rows_before=rows) for part in one.parts]
+            valid += [replace(part, rows_before=rows) for part in one.valid_parts]
+            rows += _num_rows(one.all_parts) + one.num_left_out
+            unlabelled += one.unlabelled
+    tally, form = _tally(files, staged), form_of(files[0])
+    return ReadInputs(tuple(parts), tally, types, tuple(valid), unlabelled, form)
+
+
+def _tally(files: Sequence[TableFile], staged: Sequence[Sequence[Staged]]) -> BadLineTally:
+    total = BadLineTally()
+    for file, ranges in zip(files, staged, strict=True):
+        lines = 0
+        for one in ranges:
+            total = total.merged(one.bad_lines.shifted(file.path, lines))
+            lines += one.num_lines
+    return total
+
+
+def _num_rows(parts: Iterable[Part]) -> int:
+    return sum(part.num_rows for part in parts)
+
+
+def _no_ones(features: FeatureConfig, file: TableFile, num_rows: int) -> DataError:
+    target = features.document.target
+    where: dict[str, object] = {"column": target.column}
+    if target.column in file.types:
+        values, _ = rows_of(file, features.document.format, [target.column], _SHOWN_ROWS)
+        distinct = values[target.column].drop_null().unique().to_pylist()
+        where["values in its first rows"] = ", ".join(map(repr, distinct[:_SHOWN_VALUES]))
+    rule = "" if target.comparison is None else f": target.{target.comparison[0]} fits no row"
+    return DataError(
+        f"all {num_rows:,} labels are 0{rule}",
+        where=where,
+        hint="Name a value as the column has it, or another column, in target of the features "
+        "document.",
+    )
+
+
+def _split_by_values(read: ReadInputs, features: FeatureConfig) -> ReadInputs:
+    split = features.document.split
+    if split is None:
+        return replace(read, valid_parts=None)
+    if bool(read.parts) == bool(read.valid_parts):
+        return read if read.parts else replace(read, valid_parts=None)
+    wanted = "validation" if read.parts else "training"
+    found = _num_rows((*read.parts, *(read.valid_parts or ())))
+    raise DataError(
+        f"no {wanted} rows: split by {split.by} gives all {found:,} rows to the other side",
+        where={"column": getattr(split, "column", "")},
+        hint="Look at the column's values, and change split in the features document.",
+    )
+
+
+@dataclass(frozen=True)
+class RawSample:
+    table: pa.Table  # some raw columns
+    form: str  # as of `form_of`
+
+
+def first_rows(
+    path: str | None, workflow: Workflow, features: FeatureConfig | None, most: int
+) -> RawSample:
+    """The first rows of a raw file, with the columns that the workflow's features come from.
+
+    Args:
+        path: `None` for the first file that the workflow was fitted on.
+    """
+    config = features or FeatureConfig.built_in(workflow, TextLayout(), True, ())
+    config = replace(config.without_split(), unlabeled=True)
+    file = list_inputs(path)[0] if path is not None else _fitted_file(workflow)
+    look = replace(table_file_of(file.path, config), size_bytes=file.size_bytes)
+    columns = config.document.columns.items()
+    names = list(dict.fromkeys(one for name, column in columns for one in column.sources(name)))
+    table, _ = rows_of(look, config.document.format, names, most)
+    if not table.num_rows:
+        raise DataError("the file holds no rows", where={"file": file.path})
+    return RawSample(table, form_of(look))
+
+
+def _fitted_file(workflow: Workflow) -> InputFile:
+    known = workflow.record.get(FITTED_ON, {}).get("inputs", ())
+    for path in known:
+        with suppress(DataError):
+            return list_inputs(path)[0]
+    raise DataError(
+        "the raw rows that the workflow was fitted on are not there any more"
+        if known
+        else "the workflow does not say on which raw rows it was fitted",
+        where={"files": ", ".join(known[:3])} if known else {},
+        hint="Name others with --sample FILE: as `distrain prep` took them, labelled or not.",
+    )

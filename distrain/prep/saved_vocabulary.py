@@ -1,0 +1,81 @@
+"""A saved vocabulary that is not read: its files are copied, and looked up elsewhere."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NoReturn
+
+import pyarrow as pa
+
+from distrain.errors import DataError
+from distrain.prep.updates.grown_vocabularies import kept_file
+from distrain.prep.vocabulary import Vocabulary, read_footer, read_meta
+from distrain.storage.folder import open_folder
+from distrain.storage.inputs import open_input
+from distrain.storage.outputs import whole_file
+from distrain.storage.retrying import RETRY_S, with_retries
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class SavedVocabulary(Vocabulary):
+    """What footers say of a vocabulary; `values` and `counts` are empty."""
+
+    folder: str
+    name: str
+    num_values: int  # how many values it has
+
+    @classmethod
+    def look_at(cls, folder: str, name: str) -> SavedVocabulary:
+        meta = read_meta(folder, name)
+        schema, num_values = read_footer(folder, name)
+        if num_values != meta["unique"]["num_indices"]:
+            raise DataError(
+                f"{num_values} values, but the meta file says {meta['unique']['num_indices']}",
+                where={"file": f"{folder}/unique.{name}.parquet"},
+                hint="Files of two workflows were mixed; save the workflow again.",
+            )
+        return cls(
+            pa.array([], schema.field(name).type),
+            pa.array([], pa.int64()),
+            meta["oov"]["num_indices"],
+            meta["null"]["num_observed"],
+            meta["oov"]["num_observed"],
+            folder=folder,
+            name=name,
+            num_values=num_values,
+        )
+
+    @property
+    def cardinality(self) -> int:
+        return self.first_value_id + self.num_values
+
+    def places_of(self, distinct: pa.Array) -> NoReturn:
+        raise RuntimeError(f"the vocabulary {self.name} was not read; load it to look values up")
+
+    def save(self, folder: Path | str, column: str) -> None:
+        """Copy its files, and the counts kept beside it, to another folder or URL.
+
+        A `DataError` says that another vocabulary lies there meanwhile.
+        """
+        files = with_retries(open_folder(self.folder).files, {"folder": self.folder}, RETRY_S)
+        kept = kept_file(column)
+        for file in (f"unique.{column}.parquet", f"meta.{column}.parquet", kept):
+            if file != kept or file in files:
+                _copy(f"{self.folder}/{file}", f"{folder}/{file}")
+        if SavedVocabulary.look_at(str(folder), column).cardinality != self.cardinality:
+            raise DataError(
+                "the saved workflow was replaced while it was used",
+                where={"file": f"{self.folder}/unique.{column}.parquet"},
+                hint="Start again when nobody writes it.",
+            )
+
+
+def _copy(source: str, target: str) -> None:
+    with (
+        open_input(source, retry_s=RETRY_S) as handle,
+        whole_file(target, make_folder=False, sync=False) as here,
+        here.open("wb") as copy,
+    ):
+        shutil.copyfileobj(handle, copy, 1 << 20)

@@ -1,0 +1,1 @@
+"""Generated Criteo-shaped data of any size whose best reachable AUC is known."""

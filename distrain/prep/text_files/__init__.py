@@ -1,0 +1,1 @@
+"""Text files in ranges that tasks read, and ranges in pieces of whole lines."""

@@ -1,0 +1,308 @@
+"""Text files cut into ranges of bytes, and the text of a range in pieces of whole lines.
+
+Compressed text is decompressed by one thread, and parsed by others meanwhile.
+
+A line belongs to the range that holds its first byte. A compressed file is cut where one of its
+members begins (`compressed.py`); one member is one range. Memory is bounded.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Generator, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import IO, TypeVar, cast
+
+from distrain.errors import DataError
+from distrain.prep.bad_lines import num_lines
+from distrain.prep.text_files.compressed import Inflated, cuts_of
+from distrain.prep.workers import TaskRunner
+from distrain.storage.inputs import InputFile, open_input
+from distrain.storage.retrying import RETRY_S
+
+_LONGEST_LINE_BYTES = 1 << 20
+# Text that is parsed and written before more is read: it stays in the processor's cache.
+_PIECE_BYTES = 4 << 20
+_COUNT_BYTES = 8 << 20
+_TAIL_BYTES = 64 << 10
+_PARSING_THREADS = 2
+
+_END = object()
+
+Item = TypeVar("Item")
+Parsed = TypeVar("Parsed")
+
+
+def read_pieces(text: TextRange, block_bytes: int) -> Generator[tuple[int, bytes], None, None]:
+    """A range's text in pieces of whole lines, in order, each with the number of its block.
+
+    A plain range is one block; a compressed one has one for each `block_bytes`.
+    """
+    with _reading(text), open_input(text.path, retry_s=RETRY_S) as handle:
+        if text.codec is None:
+            for piece in _read_range(handle, text):
+                yield 0, piece
+        else:
+            yield from _stream(handle, text, block_bytes)
+
+
+def parsed_pieces(
+    text: TextRange, block_bytes: int, parse: Callable[[bytes, int], Parsed]
+) -> Generator[tuple[int, Parsed], None, None]:
+    """What `parse` makes of each piece of a range, in order, each with the number of its block.
+
+    Compressed text is decompressed by one thread and parsed by others, ahead of the caller.
+
+    Args:
+        parse: Called with a piece and how many lines of the range come before it.
+    """
+
+    def parsed(piece: tuple[int, int, bytes]) -> tuple[int, Parsed]:
+        number, lines_before, content = piece
+        return number, parse(content, lines_before)
+
+    pieces = _with_lines_before(read_pieces(text, block_bytes))
+    if text.codec is None:
+        yield from map(parsed, pieces)
+    else:
+        yield from made_ahead(parsed, pieces, _PARSING_THREADS)
+
+
+def made_ahead(
+    make: Callable[[Item], Parsed], items: Generator[Item, None, None], threads: int
+) -> Generator[Parsed, None, None]:
+    """What `make` makes of each item, in the order of the items.
+
+    One thread asks for the items, `threads` others make the results, of which one more than there
+    are threads is ahead of the caller. What is raised comes in the place of a result. A caller that
+    stops early closes `items`.
+
+    >>> list(made_ahead(lambda n: n * n, (n for n in range(4)), 2))
+    [0, 1, 4, 9]
+    """
+    waiting: deque[Future[object]] = deque()
+
+    def made_of(item: Future[object]) -> object:
+        found = item.result()
+        return _END if found is _END else make(cast(Item, found))
+
+    with (
+        ThreadPoolExecutor(1, thread_name_prefix="distrain-items") as source,
+        ThreadPoolExecutor(threads, thread_name_prefix="distrain-ahead") as makers,
+    ):
+
+        def begin_one() -> None:
+            item: Future[object] = source.submit(next, items, _END)
+            waiting.append(makers.submit(made_of, item))
+
+        try:
+            for _ in range(threads + 1):
+                begin_one()
+            while (result := waiting.popleft().result()) is not _END:
+                begin_one()
+                yield cast(Parsed, result)
+        finally:
+            makers.shutdown(cancel_futures=True, wait=False)
+            source.shutdown(cancel_futures=True)  # a maker whose item is cancelled ends
+            items.close()
+
+
+def _with_lines_before(
+    pieces: Iterator[tuple[int, bytes]],
+) -> Generator[tuple[int, int, bytes], None, None]:
+    lines = 0
+    for number, piece in pieces:
+        yield number, lines, piece
+        lines += num_lines(piece)
+
+
+def check_stream(text: TextRange) -> None:
+    """Raise if a compressed range is damaged; reads all of it, so only call it on failure.
+
+    A bit that has changed gives wrong bytes at first: the checksum at the end tells it.
+
+    Raises:
+        DataError: It cannot be decompressed, or its checksum is another one.
+    """
+    if text.codec is None:
+        return
+    with open_input(text.path, retry_s=RETRY_S) as handle, _reading(text):
+        source = Inflated(handle, text.path, text.codec, text.start, text.stop)
+        while source.read(_COUNT_BYTES):
+            pass
+
+
+def count_lines_before(text: TextRange) -> int:
+    """How many lines start before a range; reads all that is before, so only call it on failure."""
+    if not text.start:
+        return 0
+    total = 1  # the one that ends in the range, behind the next line end
+    with _reading(text), open_input(text.path, retry_s=RETRY_S) as handle:
+        if text.codec is not None:
+            source = Inflated(handle, text.path, text.codec, 0, text.start)
+            while data := source.read(_COUNT_BYTES):
+                total += data.count(b"\n")
+            return total
+        left = text.start - 1
+        while left > 0 and (data := handle.read(min(left, _COUNT_BYTES))):
+            total += data.count(b"\n")
+            left -= len(data)
+        return total
+
+
+class _WholeLines:
+    """Cuts text that comes bit by bit behind its line ends.
+
+    Attributes:
+        is_within_line_before: Whether nothing has come yet but a line of the range before.
+        rest: What has come behind the last line end.
+    """
+
+    def __init__(self, text: TextRange):
+        self.is_within_line_before = text.start > 0
+        self.rest = b""
+
+    def cut(self, data: bytes) -> bytes:
+        if self.is_within_line_before:
+            if (end := data.find(b"\n")) < 0:
+                return b""
+            data, self.is_within_line_before = data[end + 1 :], False
+        cut = data.rfind(b"\n") + 1
+        before, self.rest = self.rest, data[cut:] if cut else self.rest + data
+        return before + data[:cut] if cut else b""
+
+
+def _read_range(handle: IO[bytes], text: TextRange) -> Iterator[bytes]:
+    assert text.stop is not None
+    # One byte early: a line that starts exactly at `start` follows a line end at `start - 1`.
+    left = text.stop - max(text.start - 1, 0)
+    handle.seek(max(text.start - 1, 0))
+    lines = _WholeLines(text)
+    while left:
+        data = handle.read(min(left, _PIECE_BYTES))
+        if not data:
+            raise DataError(
+                "the file became shorter while it was read",
+                where={"file": text.path},
+                hint="Another program may still be writing it.",
+            )
+        left -= len(data)
+        if piece := lines.cut(data):
+            yield piece
+        elif len(lines.rest) > max(_LONGEST_LINE_BYTES, _PIECE_BYTES):
+            raise _no_line_end(text, _LONGEST_LINE_BYTES)
+    if lines.rest:
+        yield lines.rest + _rest_of_line(handle, text)
+
+
+def _rest_of_line(handle: IO[bytes] | Inflated, text: TextRange) -> bytes:
+    """What is left of the line that the handle stands in; fsspec's `readline` knows no limit."""
+    rest = b""
+    while len(rest) < _LONGEST_LINE_BYTES and (data := handle.read(_TAIL_BYTES)):
+        rest += data
+        end = data.find(b"\n")
+        if end >= 0:
+            return rest[: len(rest) - len(data) + end + 1]
+    if len(rest) >= _LONGEST_LINE_BYTES:
+        raise _no_line_end(text, _LONGEST_LINE_BYTES)
+    return rest
+
+
+def _stream(
+    handle: IO[bytes], text: TextRange, block_bytes: int
+) -> Generator[tuple[int, bytes], None, None]:
+    """Pieces of whole lines, each with the number of the block in which its last line ends.
+
+    A range begins behind its first line end, and ends behind that of the range after it.
+    """
+    assert text.codec is not None
+    longest = max(block_bytes, _LONGEST_LINE_BYTES)
+    lines = _WholeLines(text)
+    source = Inflated(handle, text.path, text.codec, text.start, text.stop)
+    number, left = 0, block_bytes
+    while data := source.read(min(left, _PIECE_BYTES)):
+        of_block = number
+        left -= len(data)
+        if not left:
+            number, left = number + 1, block_bytes
+        if piece := lines.cut(data):
+            yield of_block, piece
+        elif len(lines.rest) > longest:
+            check_stream(text)
+            raise _no_line_end(text, longest)
+    rest = lines.rest
+    if text.stop is not None and not lines.is_within_line_before:
+        after = Inflated(handle, text.path, text.codec, text.stop)
+        rest += _rest_of_line(after, text)
+    if rest:
+        yield number, rest
+
+
+@contextmanager
+def _reading(text: TextRange) -> Iterator[None]:
+    # Or it would be told as an error of the output that is being written meanwhile.
+    try:
+        yield
+    except OSError as error:
+        raise DataError(
+            f"the file could not be read: {error}",
+            where={"file": text.path},
+            hint="Check its disk or its server, and start again.",
+        ) from None
+
+
+def _no_line_end(text: TextRange, size_bytes: int) -> DataError:
+    return DataError(
+        f"no line end within {size_bytes:,} bytes",
+        where={"file": text.path},
+        hint="Is it text, and do its lines end with \\n? No line is longer.",
+    )
+
+
+@dataclass(frozen=True)
+class TextRange:
+    path: str
+    start: int = 0  # first byte; of a compressed file the first of a member
+    # one past the last byte in which a line may start; of a compressed file, one past a member's
+    # last byte, or `None` for the file's end
+    stop: int | None = None
+    codec: str | None = None  # `gzip`, `zstd` or `None`
+
+
+def plan_ranges(file: InputFile, codec: str | None, block_bytes: int) -> list[TextRange]:
+    """The ranges of one file.
+
+    >>> [(r.start, r.stop) for r in plan_ranges(InputFile("day_0", 25), None, 10)]
+    [(0, 10), (10, 20), (20, 25)]
+    """
+    if codec:
+        return [TextRange(file.path, codec=codec)]
+    starts = range(0, file.size_bytes, block_bytes)
+    return [TextRange(file.path, s, min(s + block_bytes, file.size_bytes)) for s in starts]
+
+
+def plan_all(
+    files: Sequence[tuple[InputFile, str | None]], block_bytes: int, runner: TaskRunner
+) -> list[list[TextRange]]:
+    """The ranges of each file, given with its codec; tasks look into large compressed ones."""
+    large = [
+        number
+        for number, (file, codec) in enumerate(files)
+        if codec and file.size_bytes > block_bytes
+    ]
+    tasks = [(*files[number], block_bytes) for number in large]
+    found = dict(zip(large, runner.run("cut", plan_compressed, tasks), strict=True))
+    return [
+        found[number] if number in found else plan_ranges(file, codec, block_bytes)
+        for number, (file, codec) in enumerate(files)
+    ]
+
+
+def plan_compressed(file: InputFile, codec: str, block_bytes: int) -> list[TextRange]:
+    cuts = cuts_of(file.path, codec, file.size_bytes, block_bytes)
+    return [
+        TextRange(file.path, start, stop, codec)
+        for start, stop in zip(cuts, [*cuts[1:], None], strict=True)
+    ]

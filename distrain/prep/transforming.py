@@ -1,0 +1,393 @@
+"""Rows through a fitted workflow: a part to one training file, or a table in memory."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import lru_cache, partial
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from distrain.errors import DataError
+from distrain.prep.column_group import LISTS_OF, RunOperators, run_operators
+from distrain.prep.features.config import FeatureConfig
+from distrain.prep.features.document import FeatureDocument
+from distrain.prep.features.file_checks import rows_in_memory, table_file_of
+from distrain.prep.features.joins import side_tables
+from distrain.prep.features.rows import window_numbers
+from distrain.prep.features.staging import StagingTask, staged_rows
+from distrain.prep.features.table_file import TableFile
+from distrain.prep.features.targets import TableWindows
+from distrain.prep.fit_task import read_training_rows
+from distrain.prep.histories.reading import OpenHistory, PartHistory
+from distrain.prep.lists import Int64Array, holds_lists
+from distrain.prep.lookups.index import Lookups, load_workflow
+from distrain.prep.on_cudf import RunOnCudf
+from distrain.prep.operators.operator import concrete
+from distrain.prep.parts import FILE, ROW_NUMBER, Part, located, read_part, write_parquet
+from distrain.prep.raw_lines import RAW_COLUMNS, TextLayout, with_words_as_numbers
+from distrain.prep.reading import saved_features
+from distrain.prep.request import SplitReport
+from distrain.prep.saved_vocabulary import SavedVocabulary
+from distrain.prep.updates.column_drift import Seen, seen_in
+from distrain.prep.vocabulary import CATEGORIES, WORKFLOW_FILE
+from distrain.prep.workflow import HOLDS, Workflow
+from distrain.schema.criteo import LABEL
+from distrain.storage.identity import file_identity
+from distrain.storage.outputs import whole_file
+from distrain.storage.urls import is_remote
+
+_INDEXED_BYTES = 64 << 20
+"""What is brought in order at once where a vocabulary is indexed."""
+
+
+@dataclass(frozen=True)
+class WrittenPart:
+    source: str  # the input file of its rows
+    num_rows: int  # how many rows were written
+    # how many values were missing, by column, labels left out; of lists, whole lists
+    missing: dict[str, int]
+    # least and greatest length of the lists as written, by column that holds lists
+    list_lengths: dict[str, tuple[int, int]]
+    seen: Seen  # what the workflow made of the rows
+    num_ones: int | None  # how many rows have the label 1; `None` without labels
+
+
+def transform_part(
+    part: Part,
+    workflow_dir: str,
+    lookups: Lookups,
+    output: str,
+    row_group_rows: int,
+    device: str = "cpu",
+    labeled: bool = True,
+    kept: Mapping[str, str] | None = None,
+    document: FeatureDocument | None = None,
+    history: PartHistory | None = None,
+    training: bool = False,
+) -> WrittenPart:
+    """Transform a part's rows and write them, in order, to `output`.
+
+    The file is the one that the loader reads fastest: nothing nullable, int32 ids, dictionaries,
+    LZ4, column statistics, a checksum per page. With `kept` rows say where they come from, and have
+    these columns of the part, by the name that they are written under. `training` says that the
+    workflow was fitted on these rows.
+    """
+    workflow = load_workflow(workflow_dir, lookups)
+    columns = _columns_of(workflow, document, labeled)
+    table = read_training_rows(part, columns, workflow) if training else read_part(part, columns)
+    run = RunOnCudf() if device == "cuda" else run_operators
+    with located(part):
+        features = _transformed(table, workflow, document, run)
+    if kept is not None:
+        for name, values in _traced(part, kept).items():
+            features = features.append_column(name, values)
+    windows = document.windows if document else None
+    lists = None if history is None else history.opened(part)
+    _write(features, output, row_group_rows, windows, lists)
+    missing = {column: _num_missing(table[column]) for column in workflow.columns}
+    lengths = {
+        column: pc.min_max(pc.list_value_length(features[column])).as_py()
+        for column in workflow.columns
+        if holds_lists(features.schema.field(column).type)
+    }
+    bounds = {column: (found["min"] or 0, found["max"] or 0) for column, found in lengths.items()}
+    is_counted = labeled and _is_binary(document)
+    ones = int(pc.sum(features[LABEL]).as_py() or 0) if is_counted else None
+    beside = [name for name in columns if name not in workflow.columns]
+    seen = seen_in(workflow, features, beside)
+    return WrittenPart(part.source, table.num_rows, missing, bounds, seen, ones)
+
+
+def _is_binary(document: FeatureDocument | None) -> bool:
+    return document is None or document.target.kind == "binary"
+
+
+def _columns_of(
+    workflow: Workflow, document: FeatureDocument | None, labeled: bool
+) -> tuple[str, ...]:
+    beside = () if document is None else tuple(column.name for column in document.beside)
+    return (*((LABEL,) if labeled else ()), *workflow.columns, *beside)
+
+
+def _transformed(
+    table: pa.Table, workflow: Workflow, document: FeatureDocument | None, run: RunOperators
+) -> pa.Table:
+    """What training reads of staged rows: label, features, and what the document has beside."""
+    if LABEL in table.column_names:
+        label = table[LABEL]
+        label = _checked_label(label) if _is_binary(document) else concrete(label)
+        field = pa.field(LABEL, pa.float32(), nullable=False)
+        table = table.set_column(table.column_names.index(LABEL), field, label)
+    features = workflow.transform(table, run)
+    for column in () if document is None else document.beside:
+        values = concrete(table[column.name])
+        if pa.types.is_integer(values.type):
+            values = values.cast(pa.float32())
+        features = features.append_column(
+            pa.field(column.name, values.type, nullable=False), values
+        )
+    return features
+
+
+class RawTables:
+    """Raw rows through a saved workflow, without a cluster: what `prepare` makes of them.
+
+    They are row groups of parquet, or tables in memory. Any thread may use it. The vocabularies are
+    indexed with the first rows.
+
+    Args:
+        folder: The folder or URL of the workflow.
+        labeled: Whether rows have targets.
+
+    Raises:
+        DataError: There is no workflow.
+    """
+
+    def __init__(self, folder: str, labeled: bool = True):
+        look_at = partial(SavedVocabulary.look_at, f"{folder}/{CATEGORIES}")
+        self._folder, self._labeled = folder, labeled
+        self.workflow = Workflow.load(folder, look_at)
+        features = saved_features(folder) or FeatureConfig.built_in(
+            self.workflow, TextLayout(), False, ()
+        )
+        self._features = replace(features, unlabeled=not labeled)
+        self._document = None if self._features.as_is else self._features.document
+        self._files: dict[str | None, TableFile] = {}  # by what tells a changed file
+        self._loaded: Workflow | None = None
+        self._lock = threading.Lock()
+
+    @property
+    def needs_other_rows(self) -> str | None:
+        """What is made of a row by the rows around it: histories, and windows, which sort rows."""
+        if self.workflow.history is not None:
+            return "histories of"
+        windows = self._labeled and self._document and self._document.windows
+        return "windows of" if windows else None
+
+    def check_rows_alone(self) -> None:
+        """Raise a `DataError` if a row of a training is made by the rows around it."""
+        if self.workflow.labelled:
+            raise DataError(
+                "the workflow makes target means, of which training rows have their own",
+                where={"workflow": self._folder, "columns": ", ".join(self.workflow.labelled)},
+                hint="Prepare the rows with `distrain prep RAW --config features.yaml --out DIR`, "
+                "and train on DIR/train without data.workflow.",
+            )
+        if self.needs_other_rows is not None:
+            raise DataError(
+                f"the workflow makes {self.needs_other_rows} rows, for which it needs all of them",
+                where={"workflow": self._folder},
+                hint="Prepare the rows with `distrain prep RAW --workflow W --out DIR`, and train "
+                "on DIR/train without data.workflow.",
+            )
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns of prepared rows."""
+        return _columns_of(self.workflow, self._document, self._labeled)
+
+    def columns_in(self, path: str) -> list[str]:
+        """The columns to read of a file; a `DataError` names those that it lacks."""
+        return [name for name in self._inputs if name in self._file(path).types]
+
+    @property
+    def _inputs(self) -> tuple[str, ...]:
+        return self.columns if self._document is None else self._features.inputs
+
+    def _file(self, path: str) -> TableFile:
+        key = path if is_remote(path) else file_identity(path)
+        if key not in self._files:
+            file = table_file_of(path, self._features)
+            if file.is_text:
+                raise DataError(
+                    "raw rows of training are read from parquet, and this is text",
+                    where={"file": path},
+                    hint="Prepare it with `distrain prep`, or write it as parquet.",
+                )
+            if self._features.as_is:
+                self.workflow.check_category_types(file.category_types(self._features))
+            self._files[key] = file
+        return self._files[key]
+
+    def prepared(self, table: pa.Table, path: str, row_group: int, first_row: int = 0) -> pa.Table:
+        """The rows as `prepare` writes them, in their order.
+
+        Args:
+            table: Rows of a row group, with the columns `columns_in(path)`.
+            first_row: The place of the first of them in the row group.
+
+        Raises:
+            DataError: A value cannot be used; it names file, row and column.
+        """
+        file = self._file(path)
+        first_row += sum(file.row_groups[:row_group])
+        part = Part(path, (row_group,), table.num_rows, path, first_row=first_row)
+        with located(part):
+            if self._document is not None:
+                table = staged_rows(table, self._task(file, part))
+            return self._transformed(table)
+
+    def of_rows(self, table: pa.Table, name: str) -> pa.Table:
+        """Rows in memory as `prepare` writes them; those without a label are left out.
+
+        Args:
+            name: What stands for a file in errors.
+
+        Raises:
+            DataError: A column is missing, or a value cannot be used; it names row and column.
+        """
+        if self._document is None:
+            numbers = {*self.workflow.categorical} & {*RAW_COLUMNS} - self.workflow.text_categories
+            table = with_words_as_numbers(table, numbers)
+            table = table.select([name for name in self._inputs if name in table.column_names])
+        types = {field.name: field.type for field in table.schema}
+        file = rows_in_memory(name, types, self._features)
+        if self._features.as_is:
+            self.workflow.check_category_types(file.category_types(self._features))
+        if self._document is not None:
+            part = Part(name, (0,), table.num_rows, name)
+            table = staged_rows(table, self._task(file, part), may_drop=True)
+        return self._transformed(table)
+
+    def _transformed(self, table: pa.Table) -> pa.Table:
+        document = self._document if self._labeled else None
+        return _transformed(table, self._with_vocabularies(), document, run_operators)
+
+    def _task(self, file: TableFile, part: Part) -> StagingTask:
+        holds = self.workflow.record.get(HOLDS, {}).items()
+        fitted = {name: "lists" for name, kind in holds if kind.startswith(LISTS_OF)}
+        shapes = fitted | file.shapes(self._features)
+        lists = frozenset(name for name, shape in shapes.items() if shape == "lists")
+        sides = side_tables(self._features.document.joins)
+        digests = tuple(side.digest for side in sides)
+        return StagingTask(
+            *(file, part, self._features, lists, False, 0, "", digests),
+            **self.workflow.reading(self._features.document.format.null_values),
+        )
+
+    def _with_vocabularies(self) -> Workflow:
+        with self._lock:
+            if self._loaded is None:
+                names = self.workflow.vocabulary_names
+                lookups = Lookups(None, names, _INDEXED_BYTES)
+                open_index = partial(lookups.vocabulary, f"{self._folder}/{CATEGORIES}")
+                self._loaded = Workflow.load(self._folder, open_index)
+            return self._loaded
+
+
+def raw_tables(folder: str, labeled: bool = True) -> RawTables:
+    """The `RawTables` of a workflow, whose vocabularies a process indexes once."""
+    folder = folder if is_remote(folder) else os.path.abspath(folder)
+    version = None
+    with suppress(OSError):
+        version = file_identity(f"{folder}/{WORKFLOW_FILE}")
+    return _raw_tables(folder, labeled, version)
+
+
+@lru_cache(maxsize=2)
+def _raw_tables(folder: str, labeled: bool, _version: str | None) -> RawTables:
+    return RawTables(folder, labeled)
+
+
+def split_report(written: Sequence[WrittenPart]) -> SplitReport:
+    """What was written of one split, in the order of its parts."""
+    rows = sum(part.num_rows for part in written)
+    missing: Counter[str] = Counter()
+    for part in written:
+        missing.update(part.missing)
+    shares = {column: round(missing[column] / rows, 6) for column in written[0].missing}
+    seen = Seen.of_all([part.seen for part in written])
+    sources = tuple(part.source for part in written)
+    ones = [part.num_ones for part in written if part.num_ones is not None]
+    return SplitReport(
+        rows,
+        len(written),
+        sum(ones) if ones else None,
+        shares,
+        seen.unknown_share(),
+        seen.mean_shifts(),
+        seen.coarse(),
+        sources,
+    )
+
+
+def _write(
+    table: pa.Table,
+    output: str,
+    rows: int,
+    windows: TableWindows | None,
+    history: OpenHistory | None,
+) -> None:
+    """Write the rows in their order; with windows one after another, no two in a row group."""
+    settings = {"compression": "lz4", "use_dictionary": True, "write_page_checksum": True}
+    if windows is None and history is None:
+        write_parquet(table, output, row_group_size=rows, **settings)
+        return
+    pieces = _in_windows(table, windows)
+    schema = table.schema if history is None else history.append_to(table, _NOWHERE).schema
+    with (
+        whole_file(output, make_folder=False, sync=False) as partial,
+        pq.ParquetWriter(partial, schema, **settings) as writer,
+    ):
+        for of_window in pieces:
+            if history is None:
+                writer.write_table(table.take(pa.array(of_window)), row_group_size=rows)
+                continue
+            for of_group in history.pieces(of_window, rows):
+                writer.write_table(history.append_to(table, of_group), row_group_size=rows)
+
+
+_NOWHERE = np.zeros(0, np.int64)
+
+
+def _in_windows(table: pa.Table, windows: TableWindows | None) -> list[Int64Array]:
+    if windows is None:
+        return [np.arange(table.num_rows)]
+    numbers = window_numbers(concrete(table[windows.by]), windows)
+    order = np.argsort(numbers, kind="stable")
+    begins = np.flatnonzero(np.diff(numbers[order], prepend=numbers.min() - 1))
+    return np.split(order, begins[1:])
+
+
+def _traced(part: Part, kept: Mapping[str, str]) -> dict[str, pa.ChunkedArray | pa.Array]:
+    is_staged = part.path != part.source
+    table = read_part(part, (*kept.values(), *((ROW_NUMBER,) if is_staged else ())))
+    first = (part.first_row or 0) + part.skip_rows
+    numbers = table[ROW_NUMBER] if is_staged else pa.array(np.arange(first, first + part.num_rows))
+    files = pa.DictionaryArray.from_arrays(np.zeros(part.num_rows, np.int32), [part.source])
+    return {
+        FILE: files,
+        ROW_NUMBER: pc.add(numbers, part.rows_before),
+        **{name: table[column] for name, column in kept.items()},
+    }
+
+
+def _checked_label(values: pa.ChunkedArray) -> pa.Array:
+    floats = concrete(values).cast(pa.float64()) if len(values) else pa.array([], pa.float64())
+    labels = floats.to_numpy(zero_copy_only=False)  # gaps become NaN
+    bad = (labels != 0) & (labels != 1)
+    if bad.any():
+        row = int(np.argmax(bad))
+        found = floats[row].as_py()
+        said = "missing" if found is None else f"{found:g}, not 0 or 1"
+        raise DataError(
+            f"the label is {said}",
+            where={"column": LABEL, "row": row},
+            hint="Labels say whether there was a click.",
+        )
+    return pa.array(labels.astype(np.float32))
+
+
+def _num_missing(values: pa.ChunkedArray) -> int:
+    missing: int = values.null_count
+    if pa.types.is_floating(values.type):
+        missing += int(np.isnan(values.drop_null().to_numpy()).sum())
+    return missing

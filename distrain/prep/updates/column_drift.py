@@ -1,0 +1,219 @@
+"""How rows look to a fitted workflow, and which columns are no longer as those it was fitted on."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Literal, Self
+
+import numpy as np
+import pyarrow as pa
+
+from distrain.errors import InputError
+from distrain.prep.lists import Lists, holds_lists
+from distrain.prep.operators.categorify import Categorify
+from distrain.prep.operators.numbers import Moments, Normalize
+from distrain.prep.operators.operator import concrete
+from distrain.prep.vocabulary import NULL_ID
+from distrain.prep.workflow import FITTED_ON, Workflow
+
+UPDATES = "updates"
+"""A field of the record: each day that a workflow learnt."""
+
+_FIRST_COARSE = 2.0**24  # float32 has every whole number below
+_FEW_STEPS = 1000
+
+
+@dataclass(frozen=True)
+class Seen:
+    """Counts of some rows after a workflow; of lists, their items."""
+
+    unknown: Mapping[str, int]  # values that had no id of their own, by categorical column
+    not_missing: Mapping[str, int]  # values that were not missing, by categorical column
+    # the sum of the values written, by column whose last operator is Normalize
+    sums: Mapping[str, float]
+    numbers: Mapping[str, int]  # how many values that are
+    # the least and the greatest value written, by other continuous column, label and weight
+    ranges: Mapping[str, tuple[float, float]]
+
+    @classmethod
+    def of_all(cls, parts: Sequence[Seen]) -> Seen:
+        unknown: Counter[str] = Counter()
+        not_missing: Counter[str] = Counter()
+        sums = dict.fromkeys(parts[0].sums, 0.0)
+        numbers: Counter[str] = Counter()
+        ranges: dict[str, tuple[float, float]] = {}
+        for part in parts:
+            unknown.update(part.unknown)
+            not_missing.update(part.not_missing)
+            numbers.update(part.numbers)
+            for column, found in part.sums.items():
+                sums[column] += found
+            for column, (least, greatest) in part.ranges.items():
+                low, high = ranges.get(column, (least, greatest))
+                ranges[column] = min(low, least), max(high, greatest)
+        return cls(unknown, not_missing, sums, numbers, ranges)
+
+    def coarse(self) -> dict[str, tuple[float, float]]:
+        """The ranges in which float32 has few numbers, as of seconds since 1970 within a day."""
+        found = {}
+        for column, (least, greatest) in self.ranges.items():
+            largest = max(-least, greatest)
+            step = float(np.spacing(np.float32(largest)))
+            if largest >= _FIRST_COARSE and greatest - least < _FEW_STEPS * step:
+                found[column] = least, greatest
+        return found
+
+    def unknown_share(self) -> dict[str, float]:
+        return {
+            column: round(count / max(self.not_missing[column], 1), 6)
+            for column, count in self.unknown.items()
+        }
+
+    def mean_shifts(self) -> dict[str, float]:
+        """By column that Normalize ends, how far the mean is from the fitted one, in deviations."""
+        return {column: total / max(self.numbers[column], 1) for column, total in self.sums.items()}
+
+
+def seen_in(workflow: Workflow, written: pa.Table, beside: Sequence[str] = ()) -> Seen:
+    """Return the counts of written rows; `beside` names labels and weights among the columns."""
+    unknown, not_missing, sums, numbers, ranges = {}, {}, {}, {}, {}
+    for group in workflow.groups:
+        last = group.operators[-1] if group.operators else None
+        for column in group.columns:
+            if isinstance(last, Categorify):
+                ids = _items(written[column])
+                first = last.vocabularies[column].first_value_id
+                not_missing[column] = len(ids) - int(np.count_nonzero(ids == NULL_ID))
+                unknown[column] = not_missing[column] - int(np.count_nonzero(ids >= first))
+                continue
+            values = _items(written[column])
+            if isinstance(last, Normalize):
+                sums[column] = float(values.sum(dtype=np.float64))
+                numbers[column] = len(values)
+            elif len(values):
+                ranges[column] = float(values.min()), float(values.max())
+    for column in beside:
+        if pa.types.is_float32(written.schema.field(column).type) and written.num_rows:
+            values = _items(written[column])
+            ranges[column] = float(values.min()), float(values.max())
+    return Seen(unknown, not_missing, sums, numbers, ranges)
+
+
+def _items(column: pa.ChunkedArray) -> np.ndarray[Any, Any]:
+    values = concrete(column)
+    if holds_lists(values.type):
+        values = Lists.of(values).items
+    items: np.ndarray[Any, Any] = values.to_numpy(zero_copy_only=False)
+    return items
+
+
+@dataclass(frozen=True)
+class Shares:
+    """What share of a split's values was missing, and what share of the others had no id."""
+
+    rows: int  # the split's rows
+    missing: Mapping[str, float]  # by column; of lists, whole lists
+    unknown: Mapping[str, float]  # by categorical column; of lists, their items
+
+    def kept_in(self, workflow: Workflow, inputs: Sequence[str]) -> Workflow:
+        """The workflow that says in `workflow.json` that these are of the rows it was fitted on."""
+        fitted_on = {
+            "inputs": list(inputs),
+            "rows": self.rows,
+            "missing_share": dict(self.missing),
+            "unknown_share": dict(self.unknown),
+        }
+        return workflow.with_record(**{FITTED_ON: fitted_on})
+
+    @classmethod
+    def of_fit(cls, workflow: Workflow) -> Self | None:
+        """Those of the rows that a workflow was fitted on; `None` if it does not say."""
+        found = workflow.record.get(FITTED_ON)
+        if not isinstance(found, Mapping):
+            return None
+        return cls(
+            found.get("rows", 0), found.get("missing_share", {}), found.get("unknown_share", {})
+        )
+
+
+@dataclass(frozen=True)
+class DriftBounds:
+    """How far new data may be from what a workflow was fitted on, or a column has drifted."""
+
+    # of the mean of a column that Normalize ends, in its fitted standard deviations
+    mean: float = 0.5
+    # of the shares of missing and of unknown values: how much they may have grown
+    share: float = 0.1
+
+    def __post_init__(self) -> None:
+        for name, bound in asdict(self).items():
+            if not bound >= 0:
+                raise InputError(f"the drift bound of the {name} is {bound}, below 0")
+
+
+@dataclass(frozen=True)
+class Drifted:
+    """A figure of a column that is beyond its bound."""
+
+    split: str  # `train` or `valid`
+    column: str
+    # which figure: the mean (before Normalize), or a share of the values
+    what: Literal["mean", "missing_share", "unknown_share"]
+    fitted: float  # what it was in the rows that the workflow was fitted on
+    found: float  # what it is
+    # how far it is from `fitted`: of a mean in fitted standard deviations, of a share the
+    # difference
+    by: float
+    bound: float  # the bound of `by`
+
+
+def drifted_columns(
+    split: str,
+    workflow: Workflow,
+    found: Shares,
+    shifts: Mapping[str, float],
+    bounds: DriftBounds,
+) -> list[Drifted]:
+    """What is beyond its bound in a split; `shifts` are those of `Seen.mean_shifts`."""
+    drifted = []
+    for column, moments in _moments(workflow):
+        by = shifts.get(column, 0.0)
+        if abs(by) > bounds.mean:
+            mean = moments.mean + by * moments.std
+            figures = (round(moments.mean, 6), round(mean, 6), round(by, 6))
+            drifted.append(Drifted(split, column, "mean", *figures, bounds.mean))
+    fitted = Shares.of_fit(workflow)
+    if fitted is not None:
+        drifted += _grown(split, "missing_share", fitted.missing, found.missing, bounds.share)
+        drifted += _grown(split, "unknown_share", fitted.unknown, found.unknown, bounds.share)
+    return drifted
+
+
+def _moments(workflow: Workflow) -> Iterator[tuple[str, Moments]]:
+    for group in workflow.groups:
+        if group.operators and isinstance(group.operators[-1], Normalize):
+            for column in group.columns:
+                yield column, group.operators[-1].moments[column]
+
+
+def _grown(
+    split: str,
+    what: Literal["missing_share", "unknown_share"],
+    fitted: Mapping[str, float],
+    found: Mapping[str, float],
+    bound: float,
+) -> Iterator[Drifted]:
+    for column, share in found.items():
+        by = share - fitted.get(column, share)
+        if by > bound:
+            yield Drifted(split, column, what, fitted[column], share, round(by, 6), bound)
+
+
+def learnt_before(workflow: Workflow, inputs: Sequence[str]) -> tuple[str, ...]:
+    """Those of some inputs that the workflow was fitted on, or has learnt, under the same name."""
+    updates = workflow.record.get(UPDATES)
+    days = [workflow.record.get(FITTED_ON), *(updates if isinstance(updates, list) else [])]
+    known = {path for day in days if isinstance(day, Mapping) for path in day.get("inputs", [])}
+    return tuple(path for path in inputs if path in known)

@@ -1,0 +1,346 @@
+"""A categorical column's values and their ids.
+
+    id       0      1       2 .. 2+K-1               2+K ..
+    kind     pad    null    out of vocabulary (K)    the kept values, most frequent first
+
+K is the number of hash buckets, at least 1. Out of vocabulary are the values that were too rare,
+too many or never seen. The bucket of a value is `splitmix64(x) mod K`, where x is an integer's
+64-bit two's complement or the CRC-32 of a string's UTF-8 bytes: stable across machines, processes
+and versions.
+
+On disk it is what Merlin writes since 2023: `unique.COLUMN.parquet` (`COLUMN`, `COLUMN_size`, in
+the order of the ids) and `meta.COLUMN.parquet` (`kind`, `offset`, `num_indices`, `num_observed`).
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from distrain.errors import DataError
+from distrain.storage.inputs import open_input
+from distrain.storage.os_errors import reading_hint
+from distrain.storage.outputs import whole_file
+from distrain.storage.retrying import RETRY_S, first_line
+from distrain.storage.urls import is_remote
+
+PAD_ID = 0
+NULL_ID = 1
+FIRST_OOV_ID = 2
+WORKFLOW_FILE = "workflow.json"
+CATEGORIES = "categories"
+"""The folder of vocabularies in that of a workflow, beside its `WORKFLOW_FILE`."""
+ROW_GROUP_VALUES = 1 << 20
+"""Values in a row group of `unique.COLUMN.parquet`."""
+
+_LONGEST_NAME_BYTES = (
+    200  # names of files take 255, endings and what marks unfinished ones included
+)
+
+_KINDS = ["pad", "null", "oov", "unique"]
+
+BoolArray = np.ndarray[Any, np.dtype[np.bool_]]
+Int32Array = np.ndarray[Any, np.dtype[np.int32]]
+
+
+def mistake_of_name(name: str) -> str | None:
+    """Why no vocabulary can be named so; `None` if one can.
+
+    >>> mistake_of_name("item/sku")
+    "a file is named after it, which cannot hold '/'"
+    """
+    for character in "/\0":
+        if character in name:
+            return f"a file is named after it, which cannot hold {character!r}"
+    size = len(name.encode())
+    if size > _LONGEST_NAME_BYTES:
+        return f"a file is named after it, so {_LONGEST_NAME_BYTES} bytes are the most, not {size}"
+    return None
+
+
+@dataclass(frozen=True, eq=False)
+class Vocabulary:
+    """The ids of one column.
+
+    Attributes:
+        values: The kept values in the order of their ids, int64 or string; large_string where they
+            are too long together for string.
+        counts: How often each was seen in training, int64.
+        num_oov: K, the number of out-of-vocabulary ids.
+        nulls_observed: How many training values were missing.
+        oov_observed: How many training values were not kept.
+    """
+
+    values: pa.Array
+    counts: pa.Array
+    num_oov: int = 1
+    nulls_observed: int = 0
+    oov_observed: int = 0
+
+    @property
+    def cardinality(self) -> int:
+        return self.first_value_id + len(self.values)
+
+    @property
+    def first_value_id(self) -> int:
+        return FIRST_OOV_ID + self.num_oov
+
+    @cached_property
+    def _sorted(self) -> tuple[np.ndarray[Any, np.dtype[np.int64]], Int32Array]:
+        values = self.values.to_numpy(zero_copy_only=False)
+        order = np.argsort(values, kind="stable").astype(np.int32)
+        return values[order], order
+
+    def encode(self, values: pa.Array) -> Int32Array:
+        """The ids, `[rows]`, int32.
+
+        `values`, which may have gaps, are int64 or (large) string, or dictionaries of these.
+        """
+        # Each distinct value is looked up once; most columns repeat theirs a lot.
+        encoded = values.dictionary_encode()
+        distinct = self._distinct_ids(encoded.dictionary)
+        indices = encoded.indices.fill_null(len(distinct)).to_numpy(zero_copy_only=False)
+        ids: Int32Array = np.append(distinct, np.int32(NULL_ID))[indices]
+        return ids
+
+    def _distinct_ids(self, distinct: pa.Array) -> Int32Array:
+        is_known, places = self.places_of(distinct)
+        ids: Int32Array = (places + self.first_value_id).astype(np.int32)
+        unknown = pa.array(~is_known)
+        ids[~is_known] = FIRST_OOV_ID + stable_buckets(distinct.filter(unknown), self.num_oov)
+        return ids
+
+    def places_of(self, distinct: pa.Array) -> tuple[BoolArray, Int32Array]:
+        if is_text(distinct.type):
+            known_values = self.values
+            if distinct.type != known_values.type:
+                distinct = distinct.cast(pa.large_string())
+                known_values = known_values.cast(pa.large_string())
+            places = pc.index_in(distinct, value_set=known_values)
+            is_known = places.is_valid().to_numpy(zero_copy_only=False)
+            return is_known, places.fill_null(0).to_numpy(zero_copy_only=False)
+        wanted = distinct.to_numpy(zero_copy_only=False)
+        in_order, order = self._sorted
+        if len(order) == 0:
+            return np.zeros(len(wanted), bool), np.zeros(len(wanted), np.int32)
+        at = np.minimum(np.searchsorted(in_order, wanted), len(order) - 1)
+        return in_order[at] == wanted, order[at]
+
+    def save(self, folder: Path | str, column: str) -> None:
+        """Write `unique.COLUMN.parquet` and `meta.COLUMN.parquet` to a folder or a URL."""
+        with VocabularyWriter.in_folder(folder, column, self.values.type) as writer:
+            writer.write(self.values, self.counts)
+            writer.write_meta(MetaCounts(self.num_oov, self.nulls_observed, self.oov_observed))
+
+    @classmethod
+    def load(cls, folder: Path | str, column: str) -> Vocabulary:
+        """The inverse of `save`; a `DataError` if a file is missing, or is not what that writes."""
+        meta = read_meta(folder, column)
+        file = f"{folder}/unique.{column}.parquet"
+        with readable(file):
+            unique = read_table(file).combine_chunks()
+            vocabulary = cls(
+                unique[column].combine_chunks(),
+                unique[f"{column}_size"].combine_chunks(),
+                meta["oov"]["num_indices"],
+                meta["null"]["num_observed"],
+                meta["oov"]["num_observed"],
+            )
+        if vocabulary.cardinality != meta["unique"]["offset"] + meta["unique"]["num_indices"]:
+            raise DataError(
+                f"{len(unique)} values, but the meta file says {meta['unique']['num_indices']}",
+                where={"file": file},
+                hint="Files of two workflows were mixed; save the workflow again.",
+            )
+        return vocabulary
+
+
+@dataclass(frozen=True)
+class MetaCounts:
+    num_oov: int  # the number of out-of-vocabulary ids
+    nulls_observed: int  # how many training values were missing
+    oov_observed: int  # how many training values were not kept
+
+
+class CountsWriter:
+    """Writes values and their counts to a parquet file, piece by piece.
+
+    The pieces do not show in the file: its row groups have `ROW_GROUP_VALUES` values, but for the
+    last one.
+    """
+
+    def __init__(self, column: str, value_type: pa.DataType, file: Path):
+        schema = pa.schema([(column, value_type), (f"{column}_size", pa.int64())])
+        self.value_type = value_type
+        self._to = pq.ParquetWriter(file, schema, compression="zstd")
+        self._waiting = schema.empty_table()
+        self._has_row_groups = False
+        self.num_values = 0
+        self.num_observed = 0
+        self.size_bytes = 0
+
+    @classmethod
+    @contextmanager
+    def open(cls, file: str, column: str, value_type: pa.DataType) -> Iterator[Self]:
+        """Begin a file, which is there at the end, whole."""
+        with whole_file(file, make_folder=False, sync=False) as partial:
+            writer = cls(column, value_type, partial)
+            with writer._to:
+                yield writer
+                if writer._waiting.num_rows or not writer._has_row_groups:
+                    writer._write_row_group(writer._waiting)
+            writer.size_bytes = partial.stat().st_size
+
+    def write(self, values: pa.Array, counts: pa.Array) -> None:
+        added = pa.table([values, counts], schema=self._to.schema)
+        self.num_values += added.num_rows
+        self.num_observed += pc.sum(counts).as_py() or 0
+        waiting = pa.concat_tables([self._waiting, added])
+        while waiting.num_rows >= ROW_GROUP_VALUES:
+            self._write_row_group(waiting.slice(0, ROW_GROUP_VALUES))
+            waiting = waiting.slice(ROW_GROUP_VALUES)
+        self._waiting = waiting
+
+    def _write_row_group(self, rows: pa.Table) -> None:
+        self._has_row_groups = True
+        self._to.write_table(rows.combine_chunks(), row_group_size=ROW_GROUP_VALUES)
+
+
+class VocabularyWriter(CountsWriter):
+    _meta = ""
+
+    @classmethod
+    @contextmanager
+    def in_folder(
+        cls, folder: Path | str, column: str, value_type: pa.DataType
+    ) -> Iterator[VocabularyWriter]:
+        """Begin `unique.COLUMN.parquet`; errors as of `open`."""
+        with cls.open(f"{folder}/unique.{column}.parquet", column, value_type) as writer:
+            writer._meta = f"{folder}/meta.{column}.parquet"
+            yield writer
+
+    def write_meta(self, counts: MetaCounts) -> None:
+        meta = pa.table(
+            {
+                "kind": _KINDS,
+                "offset": [PAD_ID, NULL_ID, FIRST_OOV_ID, FIRST_OOV_ID + counts.num_oov],
+                "num_indices": [1, 1, counts.num_oov, self.num_values],
+                "num_observed": [0, counts.nulls_observed, counts.oov_observed, self.num_observed],
+            }
+        )
+        write_table(meta, self._meta)
+
+
+def check_cardinality(cardinality: int) -> None:
+    """Raise a `DataError` if there are more ids than int32 holds."""
+    if cardinality > np.iinfo(np.int32).max:
+        raise DataError(
+            f"{cardinality:,} ids do not fit into int32", hint="Set freq_threshold or max_size."
+        )
+
+
+def read_meta(folder: Path | str, column: str) -> dict[str, dict[str, int]]:
+    """What `meta.COLUMN.parquet` says, by kind of id; a `DataError` if it cannot be read."""
+    file = f"{folder}/meta.{column}.parquet"
+    with readable(file):
+        meta = {row["kind"]: row for row in read_table(file).to_pylist()}
+        for kind in _KINDS[1:]:
+            meta[kind]["num_indices"], meta[kind]["num_observed"]
+    return meta
+
+
+def read_footer(folder: Path | str, column: str) -> tuple[pa.Schema, int]:
+    """The schema of `unique.COLUMN.parquet` and its number of rows; a `DataError` if unreadable."""
+    path = f"{folder}/unique.{column}.parquet"
+    with (
+        readable(path),
+        open_input(path, retry_s=RETRY_S) as handle,
+        pq.ParquetFile(handle) as file,
+    ):
+        schema: pa.Schema = file.schema_arrow
+        schema.field(column), schema.field(f"{column}_size")
+        return schema, int(file.metadata.num_rows)
+
+
+def read_batches(
+    folder: Path | str, column: str, most: int, prefix: str = "unique"
+) -> Iterator[tuple[pa.Array, pa.Array]]:
+    """Values and counts in the order of the ids, `most` at a time; at least one batch."""
+    path = f"{folder}/{prefix}.{column}.parquet"
+    with (
+        readable(path),
+        open_input(path, retry_s=RETRY_S) as handle,
+        pq.ParquetFile(handle) as file,
+    ):
+        columns = [column, f"{column}_size"]
+        empty = True
+        for batch in file.iter_batches(most, columns=columns, use_threads=False):
+            empty = False
+            yield batch[column], batch[columns[1]]
+        if empty:
+            none = file.schema_arrow.empty_table().combine_chunks()
+            yield _chunk(none[column]), _chunk(none[columns[1]])
+
+
+def _chunk(column: pa.ChunkedArray) -> pa.Array:
+    return column.chunk(0) if column.num_chunks else pa.array([], column.type)
+
+
+@contextmanager
+def readable(file: str) -> Iterator[None]:
+    """Raise what goes wrong with a file of a saved workflow as a `DataError` that names it."""
+    try:
+        yield
+    except (OSError, KeyError, pa.ArrowInvalid) as error:
+        raise DataError(
+            "the saved categories cannot be read",
+            where={"file": file, "cause": first_line(error)},
+            hint=reading_hint(error, "Save the workflow again with `distrain prep`."),
+        ) from None
+
+
+def write_table(table: pa.Table, file: str, **settings: Any) -> None:
+    with whole_file(file, make_folder=False, sync=False) as partial:
+        pq.write_table(table, partial, **settings)
+
+
+def read_table(file: str) -> pa.Table:
+    if not is_remote(file):
+        return pq.read_table(file)
+    with open_input(file, retry_s=RETRY_S) as handle:
+        return pq.read_table(handle)
+
+
+def is_text(dtype: pa.DataType) -> bool:
+    """Whether values are strings, however long they are together."""
+    return bool(pa.types.is_string(dtype) or pa.types.is_large_string(dtype))
+
+
+def stable_buckets(values: pa.Array, num_buckets: int) -> Int32Array:
+    """The hash bucket of each value, `0 .. num_buckets-1`, as the module's docstring states.
+
+    >>> stable_buckets(pa.array([1, 2, 3]), 10).tolist()
+    [5, 0, 3]
+    """
+    if num_buckets == 1:
+        return np.zeros(len(values), np.int32)
+    if is_text(values.type):
+        x = np.array([zlib.crc32(v.encode()) for v in values.to_pylist()], dtype=np.uint64)
+    else:
+        x = values.to_numpy(zero_copy_only=False).astype(np.int64).view(np.uint64)
+    # splitmix64's step, of Steele, Lea, Flood, "Fast splittable pseudorandom number generators".
+    x = x + np.uint64(0x9E3779B97F4A7C15)
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    x = x ^ (x >> np.uint64(31))
+    return (x % np.uint64(num_buckets)).astype(np.int32)

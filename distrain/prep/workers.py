@@ -1,0 +1,184 @@
+"""Work on the workers of a Dask cluster: many tasks, and the folders that all of them see.
+
+A bounded number of tasks is in flight. Expected errors travel as values, for a task that raises
+makes its worker print a traceback. Here they are raised in the calling process.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import uuid
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import closing, suppress
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from distrain.errors import ClusterError, DistrainError, OutputError
+from distrain.formatting import some
+from distrain.storage.outputs import translated_errors
+from distrain.storage.urls import is_remote
+
+if TYPE_CHECKING:  # ranks that read raw rows use this room, and load no Dask
+    from distributed import Client, Future
+
+_TASKS_PER_THREAD = 3
+_FEWEST_IN_FLIGHT = 4
+_MOST_NAMED = 5
+_BYTES_TOGETHER = 8 << 20
+
+
+class TaskRunner:
+    """Runs tasks for one run, at most three per worker thread at a time."""
+
+    def __init__(self, client: Client):
+        self._client = client
+        self._run = uuid.uuid4().hex[:8]
+
+    def run(
+        self,
+        name: str,
+        function: Callable[..., Any],
+        arguments: Sequence[tuple[Any, ...]],
+        on_done: Callable[[int, Any], None] | None = None,
+        sizes_bytes: Sequence[int] | None = None,
+    ) -> list[Any]:
+        """The results of `function(*a)` on workers for each `a` of `arguments`, in their order.
+
+        `name` is the tasks' name in Dask's dashboard; `on_done` gets a call's place and its result.
+        A call is a task of its own, or, with `sizes_bytes`, neighbours of a few MiB are one: a task
+        costs the scheduler as much as thousands of values.
+        Raises what a call raised, and a `ClusterError` if workers died or the cluster went away.
+        """
+        results: list[Any] = [None] * len(arguments)
+        guarded = functools.partial(_guarded, function)
+
+        def submit(first: int, arguments: tuple[Any, ...]) -> Future:
+            key = f"prep-{name}-{self._run}-{uuid.uuid4().hex[:8]}-{first}"
+            return self._client.submit(guarded, arguments, key=key, pure=False)
+
+        tasks = _neighbours(arguments, sizes_bytes or [_BYTES_TOGETHER] * len(arguments))
+        with closing(as_they_end(self._client, submit, tasks)) as ended:
+            for first, future in ended:
+                for place, result in enumerate(_results(future, name), first):
+                    results[place] = result
+                    if on_done:
+                        on_done(place, result)
+        return results
+
+
+def _neighbours(
+    arguments: Sequence[tuple[Any, ...]], sizes_bytes: Sequence[int]
+) -> Iterator[tuple[int, tuple[Any, ...]]]:
+    """The arguments of each task's calls, and the place of the first."""
+    first, size = 0, 0
+    for place, more in enumerate(sizes_bytes):
+        if place > first and size + more > _BYTES_TOGETHER:
+            yield first, tuple(arguments[first:place])
+            first, size = place, 0
+        size += more
+    if arguments:
+        yield first, tuple(arguments[first:])
+
+
+def as_they_end(
+    client: Client,
+    submit: Callable[[int, tuple[Any, ...]], Future],
+    tasks: Iterable[tuple[int, tuple[Any, ...]]],
+) -> Generator[tuple[int, Future], None, None]:
+    """Each task's place and its future, as they end; the others are cancelled on the way out.
+
+    A few tasks for each thread of a worker are in flight, so the scheduler holds no more for ten
+    thousand than for ten.
+    """
+    from distributed import as_completed
+
+    waiting = iter(tasks)
+    in_flight: dict[Future, int] = {}
+    window = max(_FEWEST_IN_FLIGHT, _TASKS_PER_THREAD * sum(client.nthreads().values()))
+
+    def begin(place: int, arguments: tuple[Any, ...]) -> Future:
+        future = submit(place, arguments)
+        in_flight[future] = place
+        return future
+
+    completed = as_completed([begin(*task) for task in islice(waiting, window)])
+    try:
+        for future in completed:
+            yield in_flight.pop(future), future
+            for task in islice(waiting, 1):
+                completed.add(begin(*task))
+    finally:
+        if in_flight:  # a scheduler that is lost cannot be asked to cancel nothing
+            client.cancel(list(in_flight))
+
+
+def result_of(future: Future, doing: str, tasks: str, smaller: str) -> Any:
+    """A future's result; `ClusterError` if workers died or the cluster gave the task up."""
+    from distributed.client import FutureCancelledError
+    from distributed.scheduler import KilledWorker
+
+    try:
+        return future.result()
+    except KilledWorker as error:
+        raise ClusterError(
+            f"workers died again and again while they {doing}",
+            where={"last worker": getattr(error.last_worker, "address", "unknown")},
+            hint=f"Most often for want of memory: give them more, or a smaller {smaller}.",
+        ) from None
+    except FutureCancelledError:
+        raise ClusterError(
+            f"the cluster gave up {tasks}",
+            hint="The scheduler may have been restarted; start again.",
+        ) from None
+
+
+def _guarded(function: Callable[..., Any], calls: Sequence[tuple[Any, ...]]) -> Any:
+    try:
+        return [function(*arguments) for arguments in calls]
+    except DistrainError as error:
+        # Without the frames that it came through, which would hold files open on the worker.
+        error.__traceback__ = error.__cause__ = error.__context__ = None
+        return error
+
+
+def _results(future: Future, name: str) -> list[Any]:
+    found: list[Any] | DistrainError = result_of(
+        future, f"ran {name!r} tasks", f"{name!r} tasks", "--block-mib"
+    )
+    if isinstance(found, DistrainError):
+        raise found
+    return found
+
+
+def check_shared(places: Sequence[str], client: Client) -> None:
+    """Raise an `OutputError` if a worker does not see one of these folders; URLs are left out.
+
+    A new file is made in each, and workers look for it: a folder of the same name does not do.
+    """
+    for place in dict.fromkeys(place for place in places if not is_remote(place)):
+        probe = Path(place) / f".shared-{uuid.uuid4().hex}"
+        with translated_errors(place):
+            probe.touch()
+        try:
+            found = client.run(_sees, str(probe))
+        finally:
+            with suppress(OSError):
+                probe.unlink()
+        blind = sorted({host for host, sees in found.values() if not sees})
+        if blind:
+            raise OutputError(
+                "workers do not see this folder, in which all of them leave files for each other",
+                where={"path": place, "workers on": some(blind, _MOST_NAMED)},
+                hint="Name a folder on a filesystem that all workers share, or an object store: "
+                "--staging s3://BUCKET/PATH of `distrain prep` for what is of no use afterwards, "
+                "--out for the rest. `predict` prepares raw rows beside --out, and `evaluate` in "
+                "TMPDIR.",
+            )
+
+
+def _sees(path: str) -> tuple[str, bool]:
+    with suppress(OSError):
+        os.listdir(os.path.dirname(path))  # or a network filesystem may answer from its cache
+    return os.uname().nodename, os.path.exists(path)

@@ -1,0 +1,422 @@
+"""Which operators each column goes through, and how that is saved.
+
+Saved as `workflow.json` and a folder `categories/` of parquet files; nothing is pickled.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import pyarrow as pa
+
+from distrain.errors import DataError, InputError
+from distrain.prep.column_group import (
+    FOLD,
+    INTEGERS,
+    LISTS_OF,
+    TEXTS,
+    ColumnGroup,
+    RunOperators,
+    kind_of,
+    run_operators,
+    training_rows,
+)
+from distrain.prep.operators.categorify import Categorify, category_type
+from distrain.prep.operators.encodings import ValueTable
+from distrain.prep.operators.history import History
+from distrain.prep.operators.numbers import Clip, FillMissing, LogOp, Normalize
+from distrain.prep.operators.operator import FittedOperator, takes_of
+from distrain.prep.operators.spelling import CANONICAL
+from distrain.prep.vocabulary import CATEGORIES, WORKFLOW_FILE, Vocabulary, is_text, mistake_of_name
+from distrain.schema.criteo import CATEGORICAL, CONTINUOUS, LABEL
+from distrain.storage.folder import open_folder
+from distrain.storage.inputs import read_bytes
+from distrain.storage.outputs import whole_file
+
+VERSION = 1
+_OWN_KEYS = ("version", "groups", "history")
+HOLDS = "holds"
+FORM = "form"
+FITTED_ON = "fitted_on"
+"""Fields of the record: what each column held when the workflow was fitted, what the first file
+was (a `table` of columns with types, `csv` or `json`), and on which rows it was fitted.
+"""
+
+
+@dataclass(frozen=True)
+class FitStage:
+    group: int
+    operator: int
+
+
+@dataclass(frozen=True)
+class Workflow:
+    """Groups of columns in output order; each column in one group.
+
+    >>> fitted = Workflow((ColumnGroup(("C1",), (Categorify(),)),)).fit(
+    ...     [pa.table({"C1": ["b", "a", None, "b"]})]
+    ... )
+    >>> fitted.transform(pa.table({"C1": ["a", "b", "new", None]}))["C1"].to_pylist()
+    [4, 3, 2, 1]
+
+    Attributes:
+        record: What `workflow.json` holds beside the groups: where what was learnt comes from.
+        history: The lists of earlier events that rows get.
+    """
+
+    groups: tuple[ColumnGroup, ...]
+    record: Mapping[str, Any] = field(default_factory=dict, compare=False)
+    history: History | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "groups", tuple(self.groups))
+        names = self.columns
+        repeated = sorted({name for name in names if names.count(name) > 1})
+        if repeated:
+            raise InputError(f"columns in more than one group: {', '.join(repeated)}")
+        vocabularies = [
+            name
+            for group in self.groups
+            if group.is_categorical
+            for name in ([group.domain] if group.domain is not None else group.columns)
+        ]
+        twice = sorted({name for name in vocabularies if vocabularies.count(name) > 1})
+        if twice:
+            raise InputError(
+                f"several vocabularies would be named {', '.join(twice)}",
+                hint="A domain's columns stand in one group; name it as no column outside of it.",
+            )
+        for name in vocabularies:
+            if mistake := mistake_of_name(name):
+                raise InputError(mistake, where={"column or domain": name})
+        if LABEL in names:
+            raise InputError(f"{LABEL!r} is not for operators: it is kept as it is")
+        if self.history is not None and (mistake := self.history.mistake_among(names)):
+            raise InputError(mistake)
+        listed = {*self.history.of} & {*self.labelled} if self.history is not None else ()
+        if listed:
+            raise InputError(
+                f"a history cannot list {', '.join(sorted(listed))}: it is made of labels",
+                hint="List the categories themselves.",
+            )
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return tuple(column for group in self.groups for column in group.columns)
+
+    @property
+    def categorical(self) -> tuple[str, ...]:
+        return tuple(c for group in self.groups if group.is_categorical for c in group.columns)
+
+    @property
+    def taking_categories(self) -> tuple[str, ...]:
+        """The columns that hold categories before all operators."""
+        takers = (group for group in self.groups if takes_of(group.operators) == "categories")
+        return tuple(column for group in takers for column in group.columns)
+
+    @property
+    def labelled(self) -> tuple[str, ...]:
+        """The columns whose operators learn labels: training rows have other values than later."""
+        return tuple(c for group in self.groups if group.learns_labels for c in group.columns)
+
+    @property
+    def learns_labels(self) -> bool:
+        return bool(self.labelled)
+
+    @property
+    def by_time(self) -> bool:
+        """Whether some of these learn in the order of the training rows' times."""
+        return any(group.by_time for group in self.groups)
+
+    @property
+    def cardinalities(self) -> dict[str, int]:
+        return {column: v.cardinality for column, v in self._vocabularies().items()}
+
+    @property
+    def domains(self) -> dict[str, str]:
+        """The domain of each column that shares its vocabulary."""
+        return {
+            column: group.domain
+            for group in self.groups
+            if group.domain is not None
+            for column in group.columns
+        }
+
+    @property
+    def spelling(self) -> int:
+        last = [group.operators[-1] for group in self.groups if group.is_categorical]
+        return next((cast(Categorify, operator).spelling for operator in last), CANONICAL)
+
+    def reading(self, null_values: Sequence[str] = ()) -> dict[str, Any]:
+        """Return how later rows are read, as fields of a `StagingTask`.
+
+        Categories are read as the fitted ones, whatever the file format.
+        """
+        kinds = {c: k.removeprefix(LISTS_OF) for c, k in self.record.get(HOLDS, {}).items()}
+        types = {INTEGERS: "int64", TEXTS: "string"}
+        return {
+            "spelling": self.spelling,
+            "holds": {c: types[kind] for c, kind in kinds.items() if kind in types},
+            "null_texts": tuple(null_values) if self.record.get(FORM) == "csv" else (),
+        }
+
+    @property
+    def text_categories(self) -> frozenset[str]:
+        """The categorical columns whose categories are texts."""
+        found = self._vocabularies().items()
+        return frozenset(column for column, one in found if is_text(one.values.type))
+
+    @property
+    def vocabulary_names(self) -> tuple[str, ...]:
+        domains = self.domains
+        return tuple(dict.fromkeys(domains.get(column, column) for column in self.categorical))
+
+    def _vocabularies(self) -> dict[str, Vocabulary]:
+        found: dict[str, Vocabulary] = {}
+        for group in self.groups:
+            if group.operators and isinstance(group.operators[-1], Categorify):
+                found.update(group.operators[-1].vocabularies)
+        return found
+
+    def check_category_types(self, types: Mapping[str, str]) -> None:
+        """Raise a `DataError` unless columns hold what their domains and saved vocabularies hold.
+
+        `types` are `int64` or `string`, by categorical column that has values.
+        """
+        first: dict[str, str] = {}
+        for column, domain in self.domains.items():
+            if column not in types:
+                continue  # all its values are missing
+            other = first.setdefault(domain, column)
+            if types[column] != types[other]:
+                raise DataError(
+                    f"the column holds {types[column]}, but {other!r} of the same domain holds "
+                    f"{types[other]}",
+                    where={"column": column, "domain": domain},
+                    hint="Values of one vocabulary are of one kind.",
+                )
+        made = {column for group in self.groups if group.makes_buckets for column in group.columns}
+        for column, vocabulary in self._vocabularies().items():
+            if column in made:
+                continue  # its vocabulary is one of buckets
+            known = category_type(vocabulary.values.type)
+            fits = vocabulary.cardinality == vocabulary.first_value_id  # it holds no value
+            if not fits and types.get(column, known) != known:
+                raise DataError(
+                    f"the column holds {types[column]}, but the saved categories are {known}",
+                    where={"column": column},
+                    hint="Use a workflow that was fitted on files of this kind.",
+                )
+
+    def fit_passes(self) -> Iterator[list[FitStage]]:
+        """The stages of each pass over the data: the n-th operator to fit of every group."""
+        to_fit = [
+            [
+                FitStage(g, o)
+                for o, operator in enumerate(group.operators)
+                if isinstance(operator, FittedOperator)
+            ]
+            for g, group in enumerate(self.groups)
+        ]
+        for n in range(max((len(stages) for stages in to_fit), default=0)):
+            yield [stages[n] for stages in to_fit if n < len(stages)]
+
+    def with_fitted(self, stage: FitStage, fitted: Mapping[str, Any]) -> Workflow:
+        group = self.groups[stage.group]
+        operators = list(group.operators)
+        operator = cast(FittedOperator, operators[stage.operator])
+        operators[stage.operator] = operator.with_fitted(fitted)
+        groups = list(self.groups)
+        groups[stage.group] = replace(group, operators=tuple(operators))
+        return replace(self, groups=tuple(groups))
+
+    def with_blocks(self, times: Any) -> Workflow:
+        """With blocks of time for the operators that learn labels in the order of times."""
+        return replace(self, groups=tuple(group.with_blocks(times) for group in self.groups))
+
+    def with_record(self, **fields: Any) -> Workflow:
+        return replace(self, record={**self.record, **fields})
+
+    def fit(self, tables: Iterable[pa.Table]) -> Workflow:
+        """Fit every operator on tables in memory; `prepare` does the same on a cluster.
+
+        Operators that learn labels need columns `label` and `training.fold` (`fold_numbers`, or
+        times), and give tables with the second one the values of training rows.
+        """
+        tables = list(tables)
+        workflow = self
+        if self.by_time:
+            workflow = self.with_blocks(
+                np.concatenate([table[FOLD].to_numpy() for table in tables])
+            )
+        for stages in self.fit_passes():
+            for stage in stages:
+                group = workflow.groups[stage.group]
+                operator = cast(FittedOperator, group.operators[stage.operator])
+                states = [group.fit(stage.operator, group.columns, table) for table in tables]
+                learnt = {
+                    name: operator.finish(operator.merge(*(state[name] for state in states)))
+                    for name in states[0]
+                }
+                workflow = workflow.with_fitted(stage, group.by_column(learnt, group.columns))
+        kinds = {c: kind_of(tables[0].schema.field(c).type) for c in self.columns if tables}
+        return workflow.with_record(**{HOLDS: kinds})
+
+    def transform(self, table: pa.Table, run: RunOperators = run_operators) -> pa.Table:
+        """The table's columns after all operators: int32 ids and float32, without gaps.
+
+        Columns of lists become lists of these; a list that is missing becomes an empty one. A
+        column `label` comes first, as it is; other columns without operators are left out. `run`
+        runs the operators, where that is not done by Arrow.
+
+        Raises:
+            DataError: A column is missing, or of another type than those that were fitted, a value
+                cannot be used, or an operator is not fitted.
+        """
+        missing = [column for column in self.columns if column not in table.column_names]
+        if missing:
+            raise DataError(
+                f"{len(missing)} of {len(self.columns)} columns are missing",
+                where={"columns": ", ".join(missing[:20])},
+                hint="Name the table's columns as those that the workflow was fitted on.",
+            )
+        arrays, fields = [], []
+        if LABEL in table.column_names:
+            arrays.append(table[LABEL])
+            fields.append(table.schema.field(LABEL))
+        for group in self.groups:
+            for column in group.columns:
+                values = self._training_values(group, column, table, run)
+                arrays.append(values)
+                fields.append(pa.field(column, values.type, nullable=False))
+        return pa.table(arrays, schema=pa.schema(fields))
+
+    def values_of(self, table: pa.Table, column: str) -> pa.Array:
+        """One of the columns that `transform` gives."""
+        (group,) = (group for group in self.groups if column in group.columns)
+        return self._training_values(group, column, table, run_operators)
+
+    def _training_values(
+        self, group: ColumnGroup, column: str, table: pa.Table, run: RunOperators
+    ) -> pa.Array:
+        fitted = self.record.get(HOLDS, {})
+        group.check_type(column, table.schema.field(column).type, fitted.get(column))
+        return group.training_values(column, table[column], run, training_rows(table))
+
+    def with_history(self, table: pa.Table) -> pa.Table:
+        """What `transform` gives, and each row's history among the rows of the table.
+
+        The table has the history's columns of keys and times, too. `prepare` does the same to logs
+        that are larger than memory.
+
+        >>> history = History("user", "time", keep=2, of=("item", "time"))
+        >>> items = ColumnGroup(("item",), (Categorify(),))
+        >>> table = pa.table({"user": [1, 2, 1, 1], "time": [5, 6, 7, 9], "item": [7, 8, 8, 9]})
+        >>> found = Workflow((items,), history=history).fit([table]).with_history(table)
+        >>> found["item"].to_pylist(), found["history_item"].to_pylist()
+        ([4, 3, 3, 5], [[], [], [4], [4, 3]])
+        >>> found["history_time"].to_pylist()
+        [[], [], [2.0], [4.0, 2.0]]
+        """
+        made, history = self.transform(table), self.history
+        if history is None:
+            return made
+        arrays = {name: made[name] for name in history.columns}
+        lists = history.of_rows(table[history.by], table[history.order], arrays)
+        for name, values in lists.items():
+            made = made.append_column(pa.field(name, values.type, nullable=False), values)
+        return made
+
+    def save(self, folder: str | Path) -> None:
+        """Write `workflow.json` and `categories/` into a folder, made if missing, or to a URL.
+
+        Raises:
+            OutputError: It could not be written.
+        """
+        self.save_document(folder)
+        by_name = {self.domains.get(c, c): found for c, found in self._vocabularies().items()}
+        for name, vocabulary in by_name.items():
+            vocabulary.save(f"{folder}/{CATEGORIES}", name)
+
+    def save_document(self, folder: str | Path) -> None:
+        """Write all but the vocabularies, which were written where they were made."""
+        open_folder(f"{folder}/{CATEGORIES}").make()
+        self.with_saved_tables(f"{folder}/{CATEGORIES}")
+        groups = [group.to_json() for group in self.groups]
+        document = {**self.record, "version": VERSION, "groups": groups}
+        if self.history is not None:
+            document["history"] = self.history.to_json()
+        with whole_file(f"{folder}/{WORKFLOW_FILE}") as partial_file:
+            partial_file.write_text(json.dumps(document, indent=1) + "\n")
+
+    def with_saved_tables(self, categories: str) -> Workflow:
+        """Write the tables of encodings that are not there, so that they travel by name."""
+        groups = tuple(group.with_saved_tables(categories) for group in self.groups)
+        return replace(self, groups=groups)
+
+    @classmethod
+    def load(
+        cls, folder: str | Path, load_vocabulary: Callable[[str], Vocabulary] | None = None
+    ) -> Workflow:
+        """Read what `save` wrote.
+
+        Args:
+            load_vocabulary: Gives the vocabulary of a column or a domain, where that is not to be
+                read into memory from the folder.
+
+        Raises:
+            DataError: A file is missing, damaged, or of a newer version.
+        """
+        document = _read_document(f"{folder}/{WORKFLOW_FILE}")
+        load = load_vocabulary or partial(Vocabulary.load, f"{folder}/{CATEGORIES}")
+        load_table = partial(ValueTable.load, f"{folder}/{CATEGORIES}")
+        try:
+            groups = tuple(
+                ColumnGroup.from_json(group, load, load_table) for group in document["groups"]
+            )
+            listed = document.get("history")
+            history = None if listed is None else History.from_json(listed)
+        except (KeyError, TypeError) as error:
+            raise DataError(
+                f"not a workflow document: {error!r}", where={"file": f"{folder}/{WORKFLOW_FILE}"}
+            ) from None
+        record = {name: v for name, v in document.items() if name not in _OWN_KEYS}
+        return cls(groups, record, history)
+
+
+def _read_document(file: str) -> dict[str, Any]:
+    try:
+        document = json.loads(read_bytes(file))
+    except (OSError, ValueError) as error:
+        raise DataError(
+            "the saved workflow cannot be read",
+            where={"file": file, "cause": str(error)},
+            hint="Give the `workflow` folder that `distrain prep` wrote.",
+        ) from None
+    if not isinstance(document, dict) or document.get("version") != VERSION:
+        found = document.get("version") if isinstance(document, dict) else None
+        raise DataError(
+            f"the saved workflow has version {found}, not {VERSION}", where={"file": file}
+        )
+    return document
+
+
+def criteo_workflow(
+    freq_threshold: int = 6, max_size: int = 10_000_000, num_buckets: int = 0
+) -> Workflow:
+    """Criteo's columns: logarithms of the counts, normalised; ids of the categories.
+
+    Args:
+        freq_threshold: Keep only categories seen at least this often.
+        max_size: Keep at most this many per column; 0 keeps all.
+        num_buckets: Spread the others over so many ids; 0 means one id.
+    """
+    numbers = (FillMissing(0), Clip(min=0), LogOp(), Normalize())
+    categories = (Categorify(freq_threshold, max_size, num_buckets),)
+    return Workflow((ColumnGroup(CONTINUOUS, numbers), ColumnGroup(CATEGORICAL, categories)))

@@ -1,0 +1,399 @@
+"""The events of ranks, merged into the progress of the whole job."""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from distrain.formatting import is_no_use, useless_targets
+from distrain.jobs.events import (
+    PHASES,
+    CheckpointSaved,
+    CheckpointTrouble,
+    EvaluationDone,
+    Event,
+    KeepingTrouble,
+    ModelSaved,
+    RankFinished,
+    RankStarted,
+    StepsDone,
+    StoppedEarly,
+    TrainingStarted,
+    WeightsTaken,
+    to_json,
+)
+from distrain.jobs.spec.training import RETRIEVAL_METRIC
+from distrain.jobs.view import AttemptStarted, Checkpoints, Entry, Notice, Record
+from distrain.metrics.exchange_stats import add_up_exchanges
+from distrain.metrics.reliability import reliability
+from distrain.metrics.targets import TargetMetrics
+from distrain.runs.records.entries import EntryLog
+from distrain.runs.records.merging import (
+    add_up_loaders,
+    join_reports,
+    mean_device_seconds,
+    mean_seconds,
+    merge,
+    stall_pct,
+    stalls_of,
+    training_s,
+)
+
+_OF_RANKS = ("seconds", "setup_s", "loader", "exchange", "device_seconds", "peak_memory")
+"""Fields of `RankFinished` that a `JobView` has for each rank."""
+
+_SOME_WINDOWS = 3  # the first ones are scored by a model that knows next to nothing
+
+
+class Collector:
+    """Progress of one job, attempt by attempt, in about `limit_bytes` of memory; `None` is any.
+
+    A record appears when every rank has reported the same step. States are merged in rank order,
+    so the same reports give the same record whatever order they arrive in. Nothing is ever taken
+    back: an attempt that goes on from a checkpoint says which of the records before still count.
+    """
+
+    def __init__(self, limit_bytes: int | None = None) -> None:
+        self.entries = EntryLog(limit_bytes)  # its progress, under numbers
+        self.checkpoints = Checkpoints()
+        self.num_steps: int | None = None
+        self.total_rows: int | None = None
+        self.parameters: int | None = None
+        self.reader: str | None = None
+        self.warm_start: Mapping[str, Any] | None = None
+        # The steps up to which there are records that count, and whether those were validated.
+        self._recorded: tuple[int, bool] | None = None
+        self.begin_attempt(0, 0)
+
+    def begin_attempt(
+        self, attempt: int, num_ranks: int, reason: str = "", message: str = ""
+    ) -> None:
+        """Begin an attempt; `reason` and `message` say why the one before it ended."""
+        self.attempt = attempt
+        self.num_ranks = num_ranks
+        self.model_path: str | None = None
+        self.model_step: int | None = None
+        self.stopped_early: Mapping[str, Any] | None = None
+        self.rows_before = 0
+        self.elapsed_before_s = 0.0
+        self._why = (reason, message)
+        self._trains = False
+        self._noted: set[str] = set()
+        self._waiting: dict[int, list[StepsDone]] = defaultdict(list)
+        self._ends: dict[int, set[int]] = defaultdict(set)
+        # By step and window.
+        self._evaluations: dict[tuple[int, str], dict[int, EvaluationDone]]
+        self._evaluations = defaultdict(dict)
+        self._started: dict[int, RankStarted] = {}
+        self._known_places: tuple[dict[str, str], ...] = ()
+        self._finished: dict[int, RankFinished] = {}
+        self.rows_total = 0
+        self._open_rows = 0
+
+    def add(self, event: Event) -> None:
+        match event:
+            case RankStarted():
+                self._started[event.rank] = event
+            case TrainingStarted():
+                self._begin_training(event)
+            case StepsDone():
+                if event.rank not in self._ends[event.step]:
+                    self._ends[event.step].add(event.rank)
+                    self._waiting[event.rank].append(event)
+                if len(self._ends[event.step]) == self.num_ranks:
+                    self._merge_steps(self._reports_up_to(event.step))
+            case EvaluationDone():
+                scored = event.step, event.window
+                self._evaluations[scored][event.rank] = event
+                if len(self._evaluations[scored]) == self.num_ranks:
+                    reports = self._evaluations.pop(scored)
+                    self._merge_evaluation([reports[rank] for rank in sorted(reports)])
+            case CheckpointSaved():
+                self._count_checkpoint(event)
+            case CheckpointTrouble() | KeepingTrouble():
+                self.entries.append(Notice(event.message))
+                if isinstance(event, CheckpointTrouble) and event.step is not None:
+                    failed = self.checkpoints.failed + 1
+                    self.checkpoints = replace(self.checkpoints, failed=failed)
+            case WeightsTaken():
+                self.warm_start = _facts_of(event)
+                self.entries.append(Notice(_weights_taken_text(event), is_warning=False))
+            case StoppedEarly():
+                self._stop_early(event)
+            case ModelSaved():
+                self.model_path, self.model_step = event.path, event.step
+            case RankFinished():
+                self._finished[event.rank] = event
+            case _:
+                pass
+
+    @property
+    def progress(self) -> list[Entry]:
+        return self.entries.since(0)
+
+    @property
+    def records(self) -> list[Record]:
+        """All records that are kept, also those that no longer count."""
+        return [entry for entry in self.progress if isinstance(entry, Record)]
+
+    def shown(self) -> dict[str, Any]:
+        """The fields of a `JobView` that are known here; those of ranks once all have finished."""
+        finished = [self._finished[rank] for rank in sorted(self._finished)]
+        if len(finished) < self.num_ranks:
+            finished = []
+        return {
+            "num_steps": self.num_steps,
+            "total_rows": self.total_rows,
+            "parameters": self.parameters,
+            "reader": self.reader,
+            "next_record": len(self.entries),
+            "checkpoints": self.checkpoints,
+            "rows_before": self.rows_before,
+            "elapsed_before_s": self.elapsed_before_s,
+            "model_path": self.model_path,
+            "model_step": self.model_step,
+            "stopped_early": self.stopped_early,
+            "warm_start": self.warm_start,
+            "rank_places": self.places(),
+            "rank_stall_pct": tuple(stall_pct(event.seconds) for event in finished),
+            **{f"rank_{name}": tuple(getattr(e, name) for e in finished) for name in _OF_RANKS},
+        }
+
+    def places(self) -> tuple[dict[str, str], ...]:
+        if len(self._started) < self.num_ranks:
+            return ()
+        if not self._known_places:
+            started = [self._started[rank] for rank in range(self.num_ranks)]
+            self._known_places = tuple(
+                {"host": e.host, "device": e.device, "hardware": e.hardware} for e in started
+            )
+        return self._known_places
+
+    def _begin_training(self, event: TrainingStarted) -> None:
+        if not self._trains:  # the first rank that reports it
+            self._trains = True
+            reported = (event.first_step - event.open_steps, event.scored)
+            if self._recorded is not None and self._recorded < reported:
+                self.entries.skip()  # the ranks' supervisors have kept what never came here
+            self._recorded = reported
+            began = AttemptStarted(self.attempt, event.first_step, self.num_ranks, *self._why)
+            self.entries.append(began)
+            self.rows_total = event.rows_before
+            if self.checkpoints.path and not event.first_step:
+                gone = "found no checkpoint that can be used, and begins anew; the last one was"
+                self.entries.append(
+                    Notice(f"attempt {self.attempt} {gone} {self.checkpoints.path}")
+                )
+        self.num_steps = event.num_steps
+        self.total_rows = event.total_rows
+        self.parameters = event.parameters
+        self.reader = event.reader
+        self.rows_before = event.rows_before
+        self.elapsed_before_s = event.elapsed_before_s
+        self._open_rows += event.open_rows
+
+    def _stop_early(self, event: StoppedEarly) -> None:
+        self.num_steps, self.total_rows = event.step, event.rows  # there will be no more
+        self.stopped_early = _facts_of(event)
+        self.entries.append(Notice(_stopped_early_text(event), is_warning=False))
+
+    def _count_checkpoint(self, event: CheckpointSaved) -> None:
+        before = self.checkpoints
+        self.checkpoints = replace(
+            before,
+            count=before.count + 1,
+            step=event.step,
+            path=event.path,
+            stood_still_s=before.stood_still_s + event.stood_still_s,
+            write_s=before.write_s + event.write_s,
+        )
+
+    def _reports_up_to(self, step: int) -> list[StepsDone]:
+        """Each rank's reports up to this step, as one and in rank order; they are removed."""
+        joined = []
+        for rank in sorted(self._waiting):
+            reports = self._waiting[rank]
+            joined.append(join_reports([one for one in reports if one.step <= step]))
+            self._waiting[rank] = [one for one in reports if one.step > step]
+        for end in [end for end in self._ends if end <= step]:
+            del self._ends[end]
+        return joined
+
+    def _merge_steps(self, reports: Sequence[StepsDone]) -> None:
+        last = reports[-1]
+        merged = merge([report.metrics for report in reports])
+        longest_s = max(training_s(report.seconds) for report in reports)
+        trained_rows = merged.rows - self._open_rows  # the others were trained before
+        self._open_rows = 0
+        self._recorded = (last.step, False)
+        self.rows_total += trained_rows
+        self._note_no_weight(merged, "training")
+        figures = _figures_of(merged)
+        if self.rows_total == trained_rows:  # the first report of a training
+            self._note_explosion(last.step, figures)
+        self.entries.append(
+            Record(
+                split="train",
+                epoch=last.epoch,
+                step=last.step,
+                rows=merged.rows,
+                rows_total=self.rows_total,
+                elapsed_s=self._elapsed_s(reports),
+                rows_per_s=trained_rows / longest_s if longest_s > 0 else None,
+                **figures,
+                **stalls_of([stall_pct(report.seconds) for report in reports]),
+                seconds=mean_seconds([report.seconds for report in reports], PHASES),
+                lr=last.lr,
+                attempt=self.attempt,
+                loader=add_up_loaders([report.loader for report in reports]),
+                exchange=add_up_exchanges([report.exchange for report in reports]),
+                device_seconds=mean_device_seconds([report.device_seconds for report in reports]),
+                reports=max(report.windows for report in reports),
+            )
+        )
+
+    def _note_explosion(self, step: int, figures: Mapping[str, Any]) -> None:
+        entropy = figures["normalised_entropy"]
+        if entropy is not None and entropy > _EXPLODED:
+            self._note_once(
+                "explosion",
+                f"up to step {step} the training loss is {figures['loss']:.4g}, {entropy:.0f} "
+                "times that of a constant prediction: the model's first values or its learning "
+                "rate are too large. Stop it, then set model.number_pieces to 0, normalize the "
+                "numbers in the features document, or lower train.optimizer.lr",
+            )
+
+    def _note_no_weight(self, merged: TargetMetrics, role: str) -> None:
+        main = merged.main
+        if main is not None and main.rows and not (main.negatives.any() or main.positives.any()):
+            self._note_once(
+                f"no {role} weight",
+                f"{main.rows:,} {role} rows weigh 0 together: they teach and judge nothing; look "
+                "at the column of data.weight and at data.class_weight",
+            )
+
+    def _merge_evaluation(self, reports: Sequence[EvaluationDone]) -> None:
+        first = reports[0]
+        self._recorded = (first.step, True)
+        merged = merge([report.metrics for report in reports])
+        main = merged.main
+        result = None if main is None else main.compute()
+        self._note_no_weight(merged, "validation")
+        is_one_label = result and result.rows and result.positives in (0, result.rows)
+        # Recall tells retrieval apart, whose rows are often purchases alone.
+        if result and is_one_label and RETRIEVAL_METRIC not in (first.own or {}):
+            label = int(result.positives > 0)
+            self._note_once(
+                "one class",
+                f"the {result.rows:,} validation rows all have label {label}: AUC and normalised "
+                "entropy are not defined, and no validation is the best by them",
+            )
+        figures, so_far = _figures_of(merged), first.progressive
+        useless = is_no_use(so_far.get("normalised_entropy")) or useless_targets(figures["targets"])
+        if useless and (so_far.get("windows") or 0) >= _SOME_WINDOWS:
+            self._note_once(
+                "window",
+                f"window {first.window}: of windows before they are trained, predictions are no "
+                "better than a constant; set train.global_batch_size smaller, or "
+                "train.optimizer.lr or data.windows.size larger",
+            )
+        if reports[0].auc is not None:
+            self._note_once(
+                "ordered",
+                f"validation at step {first.step}: counted in bins, the AUC would be certain to "
+                f"{figures['auc_bound']:.1e} only, so the rows were ordered by their scores, in a "
+                "second pass",
+                is_warning=False,
+            )
+            figures |= {"auc": reports[0].auc, "auc_bound": reports[0].auc_bound}
+        for name, (auc, auc_bound) in reports[0].target_aucs.items():
+            figures["targets"][name] |= {"auc": auc, "auc_bound": auc_bound}
+        self.entries.append(
+            Record(
+                split="next_window" if first.window else "valid",
+                epoch=reports[0].epoch,
+                step=reports[0].step,
+                rows=merged.rows,
+                rows_total=self.rows_total,
+                elapsed_s=self._elapsed_s(reports),
+                rows_per_s=None,
+                **figures,
+                reliability=reliability(main.negatives, main.positives) if main else None,
+                attempt=self.attempt,
+                own=first.own,
+                window=first.window or None,
+                progressive=first.progressive or None,
+            )
+        )
+
+    def _note_once(self, about: str, text: str, *, is_warning: bool = True) -> None:
+        if about not in self._noted:
+            self._noted.add(about)
+            self.entries.append(Notice(text, is_warning=is_warning))
+
+    def _elapsed_s(self, reports: Sequence[StepsDone] | Sequence[EvaluationDone]) -> float:
+        return self.elapsed_before_s + max(report.elapsed_s for report in reports)
+
+
+def _figures_of(merged: TargetMetrics) -> dict[str, Any]:
+    """The fields of a `Record` that are metrics: of the main target, and of each other."""
+    main = merged.main and merged.main.compute()
+    return {
+        "loss": main and main.log_loss,
+        "normalised_entropy": main and main.normalised_entropy,
+        "auc": main and main.auc,
+        "auc_bound": main and main.auc_bound,
+        "targets": merged.figures() or None,
+    }
+
+
+_EXPLODED = 10.0
+"""Times a constant's loss, from which a training is certain to have begun wrongly."""
+
+
+def _facts_of(event: StoppedEarly | WeightsTaken) -> Mapping[str, Any]:
+    document = to_json(event)
+    return {name: value for name, value in document.items() if name not in ("rank", "kind")}
+
+
+def _stopped_early_text(event: StoppedEarly) -> str:
+    """Why a training stopped early.
+
+    >>> _stopped_early_text(StoppedEarly(0, 60, 6000, "auc", 30, 0.75, 3))
+    'stopped early after step 60: 3 validations without a better auc than 0.75 of step 30'
+    """
+    return (
+        f"stopped early after step {event.step}: {event.waited} validations without a better "
+        f"{event.metric} than {event.best_value:.6g} of step {event.best_step}"
+    )
+
+
+def _weights_taken_text(event: WeightsTaken) -> str:
+    """What a warm start took, table by table.
+
+    >>> table = {"columns": ["C1"], "by": "value", "matched": 9, "fresh": 2, "dropped": 1}
+    >>> text = _weights_taken_text(WeightsTaken(0, "runs/a/model", 40, {"C1": table}, 6))
+    >>> print(text.splitlines()[1].strip())
+    C1 by value: 9 matched, 2 fresh, 1 dropped
+    """
+    tables = event.tables
+    total = {
+        name: sum(t[name] for t in tables.values()) for name in ("matched", "fresh", "dropped")
+    }
+    step = "" if event.step is None else f" (step {event.step})"
+    lines = [
+        f"{name} by {table['by']}: {table['matched']:,} matched, {table['fresh']:,} fresh, "
+        f"{table['dropped']:,} dropped"
+        for name, table in tables.items()
+        if table["by"] == "value" or table["fresh"] or table["dropped"]
+    ]
+    return "\n  ".join(
+        [
+            f"begins with the weights of {event.path}{step}: {event.dense} dense tensors and "
+            f"{total['matched']:,} rows of {len(tables)} tables; {total['fresh']:,} rows are "
+            f"fresh, {total['dropped']:,} were dropped; optimizers "
+            + ("go on from their state" if event.state else "begin anew"),
+            *lines,
+            *(f"kept its initial values: {text}" for text in event.left),
+        ]
+    )

@@ -1,0 +1,195 @@
+"""Figures of several ranks merged into those of the job, and a rank's reports of steps joined."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import zip_longest
+from typing import Any
+
+from distrain.jobs.events import (
+    PHASES,
+    CheckpointSaved,
+    Heartbeat,
+    KeepingTrouble,
+    StacksTaken,
+    StepsDone,
+    from_json,
+    to_json,
+)
+from distrain.metrics.exchange_stats import follow_up_exchanges
+from distrain.metrics.targets import TargetMetrics
+
+
+def stall_pct(seconds: Mapping[str, float]) -> float:
+    """The share of wall time spent waiting for data, in percent.
+
+    >>> stall_pct({"data_wait": 1.0, "forward_backward": 3.0})
+    25.0
+    """
+    return phase_shares(seconds).get("data_wait", 0.0)
+
+
+def phase_shares(seconds: Mapping[str, float]) -> dict[str, float]:
+    """The share of wall time by phase, in percent; {} where no time has passed."""
+    total_s = sum(seconds.values())
+    return {p: 100.0 * of_phase / total_s for p, of_phase in seconds.items()} if total_s > 0 else {}
+
+
+_LISTED_RANKS = 64
+"""Up to so many ranks a record has each rank's share of waiting; above, a summary."""
+
+WORST_RANKS = 8  # the ranks that waited most, which a summary names
+
+
+def stalls_of(per_rank: Sequence[float]) -> dict[str, Any]:
+    """The fields of a `Record` for the ranks' shares of waiting: of constant size.
+
+    >>> stalls_of((1.0, 3.0))
+    {'stall_pct': (1.0, 3.0)}
+    >>> stalls_of([0.0] * 99 + [50.0])["stall_summary"]["worst"][:1]
+    [[99, 50.0]]
+    """
+    if len(per_rank) <= _LISTED_RANKS:
+        return {"stall_pct": tuple(per_rank)}
+    worst = sorted(range(len(per_rank)), key=lambda rank: (-per_rank[rank], rank))[:WORST_RANKS]
+    return {
+        "stall_summary": {
+            "mean": sum(per_rank) / len(per_rank),
+            "max": per_rank[worst[0]],
+            "worst": [[rank, per_rank[rank]] for rank in worst],
+        }
+    }
+
+
+def add_up_loaders(per_rank: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """What several loaders did together.
+
+    >>> add_up_loaders([{"batches": 2, "queue_depth_sum": 6}, {"batches": 1, "queue_depth_sum": 0}])
+    {'batches': 3, 'queue_depth_sum': 6, 'mean_queue_depth': 2.0}
+    """
+    total = add_up(per_rank)
+    if "queue_depth_sum" in total:  # a mean of means would not be one of batches
+        depth_sum, batches = total["queue_depth_sum"], total.get("batches", 0)
+        total["mean_queue_depth"] = depth_sum / max(1, batches)
+    return total
+
+
+def training_s(seconds: Mapping[str, float]) -> float:
+    """The wall time without validation: rows/s counts rows trained."""
+    return sum(seconds.values()) - seconds.get("evaluate", 0.0)
+
+
+def merge(states: Sequence[Mapping[str, Any]]) -> TargetMetrics:
+    """The metrics of all ranks' rows; a `ValueError` names the rank whose state cannot be read."""
+    try:
+        return TargetMetrics.from_json(*states)
+    except ValueError:
+        for rank, state in enumerate(states):
+            try:
+                TargetMetrics.from_json(state)
+            except ValueError as error:
+                raise ValueError(f"the metrics of rank {rank}: {error}") from None
+        raise
+
+
+def mean_seconds(
+    per_rank: Sequence[Mapping[str, float]], phases: Sequence[str]
+) -> dict[str, float]:
+    return {
+        phase: sum(seconds.get(phase, 0.0) for seconds in per_rank) / len(per_rank)
+        for phase in phases
+    }
+
+
+def mean_device_seconds(per_rank: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """The mean rank's seconds on its device, by measured phase: empty on CPUs."""
+    phases = [phase for phase in PHASES if any(phase in seconds for seconds in per_rank)]
+    return mean_seconds(per_rank, phases)
+
+
+def join_reports(reports: Sequence[StepsDone]) -> StepsDone:
+    """One rank's successive reports as one report that carries their sums."""
+    if len(reports) == 1:
+        return reports[0]
+    return replace(
+        reports[-1],
+        seconds=add_up([report.seconds for report in reports]),
+        metrics=merge([report.metrics for report in reports]).to_json(),
+        loader=add_up_loaders([report.loader for report in reports]),
+        exchange=follow_up_exchanges([report.exchange for report in reports]),
+        device_seconds=add_up([report.device_seconds for report in reports]),
+        step_counts=[
+            sum(counts)
+            for counts in zip_longest(*(report.step_counts for report in reports), fillvalue=0)
+        ],
+        windows=sum(report.windows for report in reports),
+    )
+
+
+def add_up(parts: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    names = dict.fromkeys(name for part in parts for name in part)
+    return {name: sum(part.get(name, 0) for part in parts) for name in names}
+
+
+_PASSING = frozenset(
+    kind.kind for kind in (Heartbeat, StacksTaken, KeepingTrouble, CheckpointSaved)
+)
+_MOST_HELD = 256
+
+
+class ReportJoiner:
+    """One rank's reports on their way to the scheduler, one in `every_s` seconds; 0: all.
+
+    Counts of joined reports are exact sums, so nothing is lost but the records in between. Each
+    rank decides alone when it joins, by the time between its reports, and the scheduler needs
+    reports of all ranks that end at the same step. So a joined report ends at a multiple of a power
+    of two: of two ranks that join unlike numbers, the coarser one's ends are the finer one's, too.
+
+    Whatever else a rank reports, but for its signs of life, comes after all reports before it, one
+    by one: those before a validation and those before a failure are never held back.
+    """
+
+    def __init__(self, every_s: float):
+        self._every_s = every_s
+        self._held: list[Mapping[str, Any]] = []
+        self._number = 0
+        self._sent_s = 0.0
+
+    def take(self, event: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+        """The events to send after this one has come, as JSON values."""
+        kind = event.get("kind")
+        if kind in _PASSING or self._every_s <= 0:
+            return [event]
+        if kind != StepsDone.kind:
+            return [*self._let_go(), event]
+        self._held.append(event)
+        self._number += 1
+        mean_s = (float(event["elapsed_s"]) - self._sent_s) / len(self._held)
+        if self._number % _stride(self._every_s, mean_s):
+            return []
+        joined = _joined(self._held)
+        self._let_go()
+        return [joined]
+
+    def _let_go(self) -> list[Mapping[str, Any]]:
+        held, self._held = self._held, []
+        if held:
+            self._sent_s = float(held[-1]["elapsed_s"])
+        return held
+
+
+def _stride(every_s: float, report_s: float) -> int:
+    """The least power of two of reports that come so far apart.
+
+    >>> [_stride(1.0, report_s) for report_s in (2.0, 0.6, 0.3, 0.0)]
+    [1, 2, 4, 256]
+    """
+    if report_s <= every_s / _MOST_HELD:
+        return _MOST_HELD
+    return max(1, int(2 ** math.ceil(math.log2(every_s / report_s))))
+
+
+def _joined(held: list[Mapping[str, Any]]) -> Mapping[str, Any]:
+    events = [from_json(dict(event)) for event in held]
+    reports = [event for event in events if isinstance(event, StepsDone)]
+    return held[0] if len(held) == 1 else to_json(join_reports(reports))

@@ -1,0 +1,1 @@
+"""Draws runs: curves, the report page, comparisons."""

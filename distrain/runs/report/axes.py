@@ -1,0 +1,166 @@
+"""Draws single plots of a run into given axes of matplotlib."""
+
+from collections.abc import Callable, Mapping, Sequence
+from math import isfinite, sqrt
+from typing import Any
+
+from distrain.jobs.view import Record
+from distrain.runs.records.merging import phase_shares
+from distrain.runs.records.series import curve_limits
+from distrain.runs.report import colours
+
+_MOST_POINTS = 2000
+"""Points of a curve at most; a page has no room for more."""
+_FREE = "center right"
+"""Where losses and AUCs leave room. To search for it, as matplotlib does, may take a second."""
+
+Along = Callable[[Record], float]
+
+
+def millions(record: Record) -> float:
+    return record.rows_total / 1e6
+
+
+def minutes(record: Record) -> float:
+    return record.elapsed_s / 60
+
+
+ALONG_LABELS: dict[Along, str] = {
+    millions: "rows trained [millions]",
+    minutes: "wall time [minutes]",
+}
+
+
+def draw_column(
+    axes: Any, records: Sequence[Record], name: str, along: Along, **style: Any
+) -> list[Record]:
+    """Draw a column of the records that have it; returns those that were drawn."""
+    shown = thinned([record for record in records if record.value(name) is not None])
+    values = [record.value(name) for record in shown]
+    axes.plot([along(record) for record in shown], values, linewidth=1.2, **style)
+    return shown
+
+
+def draw_metric(
+    axes: Any,
+    train: Sequence[Record],
+    valid: Sequence[Record],
+    name: str,
+    label: str,
+    along: Along = millions,
+) -> None:
+    """Draw a metric; an AUC with its bound as a band, others without a wild start."""
+    for records, colour, what, mark in (
+        (train, colours.TRAIN, "train, before the update", None),
+        (valid, colours.VALID, "valid", "o"),
+    ):
+        scored = draw_column(axes, records, name, along, color=colour, label=what, marker=mark)
+        if name == "auc" and scored:
+            low = [(r.auc or 0.0) - (r.auc_bound or 0.0) for r in scored]
+            high = [(r.auc or 0.0) + (r.auc_bound or 0.0) for r in scored]
+            places = [along(record) for record in scored]
+            axes.fill_between(places, low, high, color=colour, alpha=0.2, linewidth=0)
+    axes.set_ylabel(label, parse_math=False)
+    axes.legend(frameon=False, loc=_FREE)
+    if name != "auc":
+        fit_range(axes, [train], valid, name, along)
+
+
+def fit_range(
+    axes: Any,
+    runs: Sequence[Sequence[Record]],
+    valid: Sequence[Record],
+    name: str,
+    along: Along = millions,
+) -> None:
+    """Show all points but those of a wild start, which arrows at the edge stand for."""
+    curves = [[record.value(name) for record in train] for train in runs]
+    limits = curve_limits(curves, [record.value(name) for record in valid])
+    if limits is None:
+        return
+    low, high = limits
+    axes.set_ylim(low, high)
+    values = [(r, r.value(name)) for train in runs for r in train]
+    finite = [(along(r), value) for r, value in values if value is not None and isfinite(value)]
+    above = [(place, value) for place, value in finite if value > high]
+    below = [(place, value) for place, value in finite if value < low]
+    for beyond, edge, mark, furthest in ((above, 1.0, "^", max), (below, 0.0, "v", min)):
+        if beyond:
+            axes.plot(
+                [place for place, _ in beyond],
+                [edge] * len(beyond),
+                transform=axes.get_xaxis_transform(),
+                color=colours.DARK, marker=mark, linestyle="", markersize=6, clip_on=False,
+                label=f"outside, as far as {furthest(value for _, value in beyond):.3g}",
+            )  # fmt: skip
+            axes.legend(frameon=False, loc=_FREE)
+
+
+def draw_line(
+    axes: Any, train: Sequence[Record], name: str, label: str, along: Along = millions
+) -> None:
+    draw_column(axes, train, name, along, color=colours.TRAIN)
+    axes.set_ylabel(label)
+    axes.set_ylim(bottom=0)
+
+
+def draw_reliability(axes: Any, of: Mapping[str, Sequence[float]]) -> None:
+    """Draw mean predictions against observed rates; bars are two standard errors of a rate."""
+    predicted, observed = of["predicted"], of["observed"]
+    errors = [2 * sqrt(p * (1 - p) / n) for p, n in zip(observed, of["rows"], strict=True)]
+    top = 1.05 * max(*predicted, *(o + e for o, e in zip(observed, errors, strict=True)))
+    axes.plot([0, top], [0, top], color=colours.GREY, linewidth=0.8, linestyle="--", label="equal")
+    axes.errorbar(
+        predicted, observed, yerr=errors, color=colours.VALID, marker="o", markersize=4,
+        linewidth=1.2, elinewidth=0.8, label="groups of rows",
+    )  # fmt: skip
+    axes.set_xlim(0, top)
+    axes.set_ylim(0, top)
+    axes.set_xlabel("mean prediction")
+    axes.set_ylabel("observed rate")
+    axes.legend(frameon=False, loc="upper left")
+
+
+def draw_group_rows(axes: Any, of: Mapping[str, Sequence[float]]) -> None:
+    """Draw how many rows are in each group of `draw_reliability`, at its mean prediction."""
+    axes.vlines(of["predicted"], 0, of["rows"], color=colours.VALID, linewidth=2)
+    axes.set_ylim(bottom=0)
+    axes.set_xlabel("mean prediction")
+    axes.set_ylabel("rows of the group")
+
+
+def draw_shares(axes: Any, train: Sequence[Record]) -> None:
+    shown = thinned(train)
+    of_records = [phase_shares(record.seconds or {}) for record in shown]
+    phases = [p for p in colours.PHASES if any(shares.get(p, 0.0) > 0 for shares in of_records)]
+    if phases:
+        places = [millions(record) for record in shown]
+        colors = [colours.PHASES[p] for p in phases]
+        lines = ([shares.get(phase, 0.0) for shares in of_records] for phase in phases)
+        axes.stackplot(places, *lines, labels=phases, colors=colors)
+        _legend_beside(axes)
+    axes.set_ylim(0, 100)
+    axes.set_ylabel("wall time [%], mean rank")
+
+
+def draw_bars(axes: Any, seconds: Sequence[Mapping[str, float]], names: Sequence[str]) -> None:
+    """Draw a stacked bar of seconds by phase for each rank, the first on top."""
+    left = [0.0] * len(seconds)
+    for phase, colour in colours.PHASES.items():
+        widths = [of_rank.get(phase, 0.0) for of_rank in seconds]
+        if any(widths):
+            axes.barh(names, widths, left=left, color=colour, label=phase)
+            left = [a + b for a, b in zip(left, widths, strict=True)]
+    axes.invert_yaxis()
+    axes.set_xlabel("wall time [s]")
+    _legend_beside(axes)
+
+
+def _legend_beside(axes: Any) -> None:
+    axes.legend(frameon=False, fontsize="small", loc="upper left", bbox_to_anchor=(1.0, 1.0))
+
+
+def thinned(records: Sequence[Record], most: int = _MOST_POINTS) -> list[Record]:
+    """At most `most` records at even distances, with the last."""
+    every = -(-len(records) // most) or 1
+    return list(records[::-1][::every][::-1])

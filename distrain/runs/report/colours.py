@@ -1,0 +1,23 @@
+"""The colours of pictures and pages: of training and validation, phases, runs, good and bad."""
+
+BLUE, RED, GREEN, YELLOW = "#3b6fb6", "#d1495b", "#66a182", "#edae49"
+PURPLE, BROWN, DARK, GREY = "#8d6a9f", "#b08968", "#4d4d4d", "#9a9a9a"
+BAD = "#b3261e"
+"""Of words, on white."""
+
+TRAIN, VALID = BLUE, RED
+RUNS = (BLUE, RED, GREEN, YELLOW, PURPLE, DARK, BROWN)
+"""Of runs side by side, in turn."""
+
+PHASES = {
+    "data_wait": RED,
+    "copy": YELLOW,
+    "forward_backward": BLUE,
+    "exchange": GREEN,
+    "optimizer": PURPLE,
+    "evaluate": "#c7c7c7",
+    "checkpoint": BROWN,
+    "save": GREY,
+    "other": "#dedede",
+}
+"""In the order of `distrain.jobs.events.PHASES`."""

@@ -1,0 +1,80 @@
+"""`distrain compare`: runs side by side. Pure, except for reading and writing."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from distrain.formatting import UNKNOWN
+from distrain.runs.report.figures import comparison_figure, image_of
+from distrain.runs.report.markup import page, paragraph, section, svg_image, table
+from distrain.runs.report.run_page import outcome_rows
+from distrain.runs.run_data import RunData, differences
+from distrain.storage.outputs import whole_file
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Some runs side by side; every row has a name and a text for each run."""
+
+    names: tuple[str, ...]  # names of the runs, with their directories where names are the same
+    settings: tuple[tuple[str, ...], ...]  # fields of the spec that differ
+    environment: tuple[tuple[str, ...], ...]  # properties of machines and versions that differ
+    outcomes: tuple[tuple[str, ...], ...]  # the runs' figures
+
+
+def compare(runs: Sequence[RunData]) -> Comparison:
+    specs = [run.spec.model_dump(mode="json", by_alias=True) for run in runs]
+    machines = [{"distrain": run.run.version, **run.run.environment} for run in runs]
+    outcomes = [dict(outcome_rows(run)) for run in runs]
+    return Comparison(
+        names=_names(runs),
+        settings=_differing(specs),
+        environment=_differing(machines),
+        outcomes=tuple(
+            (name, *(of_run.get(name, UNKNOWN) for of_run in outcomes))
+            for name in dict.fromkeys(name for of_run in outcomes for name in of_run)
+        ),
+    )
+
+
+def write_comparison(runs: Sequence[RunData], out: Path) -> None:
+    """Write a comparison with curves as one HTML file; after an `OutputError` all is as it was."""
+    comparison = compare(runs)
+    header = ("", *comparison.names)
+    sections = [
+        "<h1>Runs compared</h1>",
+        section("Outcome", table(comparison.outcomes, header)),
+        section("Differences in the spec", *_rows_or_words(comparison.settings, header)),
+        section("Differences in the environment", *_rows_or_words(comparison.environment, header)),
+    ]
+    if any(run.records for run in runs):
+        image = svg_image(image_of(comparison_figure(runs, comparison.names)), "Curves of all runs")
+        sections.insert(2, section("Curves", image))
+    with whole_file(out) as partial:
+        partial.write_text(page("Runs compared", sections), encoding="utf-8")
+
+
+def _rows_or_words(rows: Sequence[Sequence[str]], header: Sequence[str]) -> list[str]:
+    return [table(rows, header)] if rows else [paragraph("None.")]
+
+
+def _names(runs: Sequence[RunData]) -> tuple[str, ...]:
+    names = [run.name for run in runs]
+    if len(set(names)) == len(names):
+        return tuple(names)
+    return tuple(f"{run.name} ({run.root})" for run in runs)
+
+
+def _differing(documents: Sequence[dict[str, Any]]) -> tuple[tuple[str, ...], ...]:
+    """The places where any document differs from the first, with everybody's value."""
+    places = dict.fromkeys(
+        place for other in documents[1:] for place in differences(documents[0], other)
+    )
+    return tuple((place, *(_text_at(d, place) for d in documents)) for place in places)
+
+
+def _text_at(document: Any, place: str) -> str:
+    for name in place.split("."):
+        document = document.get(name) if isinstance(document, dict) else None
+    return UNKNOWN if document is None else str(document)

@@ -1,0 +1,222 @@
+"""Figures of runs: the curves beside a run's files, those of reports and of comparisons."""
+
+import io
+import logging
+from collections.abc import Mapping, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from distrain.formatting import MAIN_METRICS, target_name
+from distrain.jobs.view import Record
+from distrain.runs.report import colours
+from distrain.runs.report.axes import (
+    ALONG_LABELS,
+    Along,
+    draw_bars,
+    draw_column,
+    draw_group_rows,
+    draw_line,
+    draw_metric,
+    draw_reliability,
+    draw_shares,
+    fit_range,
+    millions,
+    minutes,
+)
+from distrain.runs.run_data import RunData
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+_MOST_TARGETS = 16
+_ROWS_PER_S = "rows/s, all ranks"
+
+
+def new_figure(width_in: float, height_in: float) -> "Figure":
+    """An empty figure that needs no screen; sizes in inches."""
+    # Where the home folder takes no cache, matplotlib says so in two lines on every start.
+    logging.getLogger("matplotlib").setLevel(logging.ERROR)
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width_in, height_in), layout="constrained")
+    FigureCanvasAgg(figure)
+    return figure
+
+
+def draw_curves(records: Sequence[Record], title: str, path: Path) -> None:
+    """Write loss, AUC with its bound, rows/s and shares of time as a PNG, whatever its name.
+
+    Without a binary target, the metrics of the first two targets stand for loss and AUC.
+    """
+    figure = new_figure(11, 7)
+    train = [record for record in records if record.split == "train"]
+    valid = [record for record in records if record.split == "valid"]
+    figure.suptitle(title, parse_math=False)
+    first, second, speed, share = figure.subplots(2, 2).flatten()
+    for axes, (name, label) in zip((first, second), metric_curves(records).items(), strict=False):
+        draw_metric(axes, train, valid, name, label)
+    draw_line(speed, train, "rows_per_s", _ROWS_PER_S)
+    draw_shares(share, train)
+    for axes in (first, second, speed, share):
+        _frame(axes, millions)
+    figure.savefig(path, format="png", dpi=110)
+
+
+def metric_curves(records: Sequence[Record]) -> dict[str, str]:
+    """The metrics to draw by name, with their labels: loss and AUC, and one of each other target.
+
+    A single target that is not binary has two.
+    """
+    targets = next((one.targets for one in reversed(records) if one.targets), None) or {}
+    metrics = {
+        f"{target}.{metric}": f"{target_name(target)}: {MAIN_METRICS[metric]}"
+        for target, of_target in islice(targets.items(), _MOST_TARGETS)
+        for metric in MAIN_METRICS
+        if of_target.get(metric) is not None
+    }
+    if not targets or any(record.loss is not None for record in records):
+        return {"loss": "log loss [nats]", "auc": "AUC", **metrics}
+    if len(metrics) == 1:
+        (target,) = targets
+        second = {"rmse": ("mae", "MAE"), "accuracy": ("log_loss", "log loss [nats]")}
+        name, label = second[next(iter(metrics)).rpartition(".")[2]]
+        metrics[f"{target}.{name}"] = f"{target_name(target)}: {label}"
+    return metrics
+
+
+def run_figures(data: RunData) -> dict[str, "Figure"]:
+    """A run's figures by name, in the order of its report; none of a run without records."""
+    figures: dict[str, Figure] = {}
+    for name, label in metric_curves(data.records).items() if data.records else ():
+        figures[name] = _pair(
+            data, lambda axes, d, x, n=name, y=label: draw_metric(axes, d.train, d.valid, n, y, x)
+        )
+    reliability = next((r.reliability for r in reversed(data.valid) if r.reliability), None)
+    if reliability:
+        figures["reliability"] = _reliability(reliability)
+    if any(record.lr is not None for record in data.train):
+        figures["learning-rate"] = _pair(
+            data, lambda axes, d, x: draw_line(axes, d.train, "lr", "learning rate", x)
+        )
+    if data.train:
+        figures["rows-per-second"] = _pair(
+            data, lambda axes, d, x: draw_line(axes, d.train, "rows_per_s", _ROWS_PER_S, x)
+        )
+        figures["time-over-rows"] = _shares(data)
+        figures["time-by-rank"] = _bars(data)
+        if data.restarts or data.checkpoint_steps():
+            figures["timeline"] = _timeline(data)
+    return figures
+
+
+def comparison_figure(runs: Sequence[RunData], names: Sequence[str]) -> "Figure":
+    figure = new_figure(11, 7)
+    loss, valid_loss, auc, speed = figure.subplots(2, 2).flatten()
+    for number, (data, run_name) in enumerate(zip(runs, names, strict=True)):
+        colour = colours.RUNS[number % len(colours.RUNS)]
+        style = "-" if number < len(colours.RUNS) else "--"
+        scored = data.valid or data.train
+        for axes, records, name in (
+            (loss, data.train, "loss"),
+            (valid_loss, data.valid, "loss"),
+            (auc, scored, "auc"),
+            (speed, data.train, "rows_per_s"),
+        ):
+            draw_column(
+                axes, records, name, millions, color=colour, linestyle=style,
+                marker="o" if records and records[0].split == "valid" else None,
+                label=run_name if axes is loss else None,
+            )  # fmt: skip
+    loss.set_ylabel("log loss [nats], train")
+    valid_loss.set_ylabel("log loss [nats], valid")
+    auc.set_ylabel("AUC, valid or else train")
+    speed.set_ylabel(_ROWS_PER_S)
+    fit_range(loss, [data.train for data in runs], (), "loss")
+    for axes in (loss, valid_loss, auc, speed):
+        _frame(axes, millions)
+    figure.legend(loc="outside upper center", frameon=False)
+    return figure
+
+
+def image_of(figure: "Figure") -> bytes:
+    """A figure as SVG: its text as text, the same bytes for the same figure."""
+    import matplotlib
+
+    buffer = io.BytesIO()
+    with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "distrain"}):
+        figure.savefig(buffer, format="svg", metadata={"Date": None})
+    return buffer.getvalue()
+
+
+def _pair(data: RunData, draw: Any) -> "Figure":
+    """The same against rows and against wall time."""
+    figure = new_figure(11, 3.4)
+    for axes, along in zip(figure.subplots(1, 2), (millions, minutes), strict=True):
+        draw(axes, data, along)
+        for restart in data.restarts:
+            place = _place(data, restart.get("step") or 0, along)
+            axes.axvline(place, color=colours.RED, linewidth=0.8, linestyle=":")
+        _frame(axes, along)
+    return figure
+
+
+def _frame(axes: Any, along: Along) -> None:
+    axes.set_xlabel(ALONG_LABELS[along])
+    axes.grid(alpha=0.25)
+
+
+def _reliability(groups: Mapping[str, Sequence[float]]) -> "Figure":
+    figure = new_figure(11, 3.4)
+    left, right = figure.subplots(1, 2)
+    draw_reliability(left, groups)
+    draw_group_rows(right, groups)
+    for axes in (left, right):
+        axes.grid(alpha=0.25)
+    return figure
+
+
+def _shares(data: RunData) -> "Figure":
+    figure = new_figure(11, 3.4)
+    axes = figure.subplots()
+    draw_shares(axes, data.train)
+    axes.set_xlabel(ALONG_LABELS[millions])
+    return figure
+
+
+def _bars(data: RunData) -> "Figure":
+    of_ranks = data.rank_seconds()
+    seconds = of_ranks or [data.mean_seconds()]
+    names = [f"rank {rank}" for rank in range(len(of_ranks))] or ["mean rank"]
+    figure = new_figure(11, min(20.0, 1.4 + 0.35 * len(seconds)))
+    axes = figure.subplots()
+    draw_bars(axes, seconds, names)
+    if data.recent is not None:
+        steps = f"{data.recent.first_step:,} to {data.recent.last_step:,}"
+        axes.set_xlabel(f"wall time [s] in the reports of steps {steps}")
+    return figure
+
+
+def _timeline(data: RunData) -> "Figure":
+    figure = new_figure(11, 1.7)
+    axes = figure.subplots()
+    lanes = (
+        ("checkpoints", data.checkpoint_steps(), colours.GREEN, "|"),
+        ("restarts", [s.get("step") or 0 for s in data.restarts], colours.RED, "x"),
+    )
+    for row, (_, steps, colour, mark) in enumerate(lanes):
+        places = [_place(data, step, minutes) for step in steps]
+        axes.plot(places, [row] * len(places), color=colour, marker=mark, linestyle="", ms=9)
+    axes.set_yticks(range(len(lanes)), [name for name, *_ in lanes])
+    axes.set_ylim(-0.6, len(lanes) - 0.4)
+    axes.set_xlim(0, max(minutes(record) for record in data.records) * 1.01 or None)
+    axes.set_xlabel(ALONG_LABELS[minutes])
+    axes.grid(alpha=0.25, axis="x")
+    return figure
+
+
+def _place(data: RunData, step: int, along: Along) -> float:
+    """Where a step is: at the first record that holds it."""
+    reached = (record for record in data.records if record.step >= step)
+    return along(next(reached, data.records[-1]))

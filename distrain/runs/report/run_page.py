@@ -1,0 +1,293 @@
+"""`distrain report`: one run on one page, with what `distrain evaluate --json` printed."""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from distrain.errors import InputError
+from distrain.formatting import (
+    NO_AUC,
+    UNKNOWN,
+    bounded,
+    byte_size,
+    count,
+    duration,
+    kept_step,
+    of_targets,
+    percent,
+    score_rows,
+)
+from distrain.jobs.run_paths import RunPaths
+from distrain.jobs.spec.load import dump_yaml
+from distrain.jobs.view import Record
+from distrain.runs.records.merging import stall_pct
+from distrain.runs.report.figures import draw_curves, image_of, metric_curves, run_figures
+from distrain.runs.report.markup import (
+    escaped,
+    page,
+    paragraph,
+    section,
+    svg_image,
+    table,
+    verbatim,
+)
+from distrain.runs.run_data import BROKEN_OFF, RUNNING, RunData, read_run_data
+from distrain.storage.outputs import whole_file
+from distrain.version import __version__
+
+_FIGURE_TITLES = {
+    "loss": "Log loss",
+    "auc": "AUC, with the error of its bins as a band",
+    "reliability": "Reliability: predicted and observed rates of the last validation",
+    "learning-rate": "Learning rate",
+    "rows-per-second": "Rows per second",
+    "time-over-rows": "Where the time went",
+    "time-by-rank": "Where the time went, by rank",
+    "timeline": "Checkpoints and restarts",
+}
+
+
+def write_report(root: Path, out: Path, evaluation: Path | None = None) -> None:
+    """Write the report of the run in `root` as one HTML file.
+
+    Args:
+        evaluation: A file with what `distrain evaluate --json` printed.
+
+    Raises:
+        InputError: There is no run, or the file holds no evaluation.
+    """
+    data = read_run_data(root)
+    evaluated = () if evaluation is None else evaluation_sections(read_evaluation(evaluation))
+    titles = {**metric_curves(data.records), **_FIGURE_TITLES}
+    pictures = [
+        section(titles[name], svg_image(image_of(figure), titles[name]))
+        for name, figure in run_figures(data).items()
+    ]
+    outcome = section("Outcome", table(outcome_rows(data)))
+    sections = [*_head(data), outcome, *evaluated, *pictures, *_tables(data)]
+    with whole_file(out) as partial:
+        partial.write_text(page(f"Run {data.name}", sections), encoding="utf-8")
+
+
+def write_curves(root: Path) -> list[Path]:
+    """Draw `curves.png` of the run in `root` if it has records; errors as `write_report`."""
+    data = read_run_data(root)
+    if not data.records:
+        return []
+    path = RunPaths(root).curves
+    with whole_file(path) as partial:
+        draw_curves(data.records, data.name, partial)
+    return [path]
+
+
+def outcome_rows(data: RunData) -> list[tuple[str, str]]:
+    """The figures of a run as text; while it runs, those of its records."""
+    summary, last = data.summary, data.train[-1] if data.train else None
+    scored = data.scored
+    return [
+        ("state", data.state),
+        ("ranks", count(data.spec.resources.num_ranks)),
+        ("steps", count(last.step if last else 0)),
+        ("rows trained", count(last.rows_total if last else 0)),
+        ("wall time", duration(last.elapsed_s if last else None)),
+        ("rows/s", count(_speed(data))),
+        ("waiting for data", _stall(data)),
+        ("scored on", f"{count(scored.rows)} {scored.split} rows" if scored else "-"),
+        *_scores(scored),
+        ("model", _kept(summary, last)),
+        ("parameters", count(summary.get("parameters"))),
+        ("attempts", count(summary.get("attempts"))),
+        ("restarts", count(len(data.restarts))),
+        ("checkpoints", _checkpoints(summary.get("checkpoints", {}))),
+    ]
+
+
+def _scores(scored: Record | None) -> list[tuple[str, str]]:
+    if scored is None:
+        return score_rows(UNKNOWN, None, None, None, None)
+    figures = (scored.loss, scored.normalised_entropy, scored.targets, scored.own)
+    return score_rows(_auc(scored), *figures)
+
+
+def _auc(scored: Record) -> str:
+    return NO_AUC if scored.rows and scored.auc is None else bounded(scored.auc, scored.auc_bound)
+
+
+def _kept(summary: Mapping[str, Any], last: Record | None) -> str:
+    is_early = summary.get("stopped_early") is not None
+    return kept_step(summary.get("model_step"), last.step if last else None, stopped_early=is_early)
+
+
+def _checkpoints(saved: Mapping[str, Any]) -> str:
+    text = count(saved.get("count"))
+    return f"{text} written, {count(saved['failed'])} failed" if saved.get("failed") else text
+
+
+def _head(data: RunData) -> Iterable[str]:
+    yield f"<h1>Run {escaped(data.name)}</h1>"
+    about = f"{data.spec.name}, {data.state}; begun {data.run.created}, distrain {data.run.version}"
+    yield paragraph(about, "muted")
+    if data.state == RUNNING:
+        yield paragraph(f"The run has not ended{_stood(data)}. What follows is as far as it came.")
+    if data.state == BROKEN_OFF:
+        yield paragraph(
+            f"The run broke off without an outcome{_stood(data)}: its command ended. "
+            f"Go on: distrain train --resume {data.root}",
+            "bad",
+        )
+    if data.problem():
+        yield paragraph("How it ended:", "bad") + verbatim(data.problem())
+
+
+def _stood(data: RunData) -> str:
+    if "earlier" not in data.summary:  # it is a summary, or nothing
+        return ""
+    return f"; attempt {data.summary['attempts']} was {data.summary['state']}"
+
+
+def _tables(data: RunData) -> Iterable[str]:
+    if data.restarts:
+        restarts = [
+            (s.get("attempt"), s.get("step"), duration(s.get("after_s")), s.get("reason"),
+             (s.get("message") or "").partition("\n")[0])
+            for s in data.restarts
+        ]  # fmt: skip
+        header = ("attempt", "after step", "after", "reason", "message")
+        yield section("Restarts", table(restarts, header))
+    yield section("Data", table(_data_rows(data)))
+    yield section("Hardware", *_hardware(data))
+    environment = data.run.environment
+    packages = environment.get("packages", {})
+    versions = [("Python", environment.get("python", "-")), *packages.items()]
+    where = [("host", environment.get("host", "-")), ("system", environment.get("system", "-"))]
+    yield section(
+        "Environment",
+        paragraph("Of the command that first submitted the job.", "muted"),
+        table([*where, *versions]),
+    )
+    spec = dump_yaml(data.spec.model_dump(mode="json", by_alias=True))
+    yield section("Job spec, as resolved", verbatim(spec))
+    yield paragraph(f"Written by distrain {__version__}.", "muted")
+
+
+def _data_rows(data: RunData) -> list[tuple[str, object]]:
+    last = data.train[-1] if data.train else None
+    valid = data.valid[-1] if data.valid else None
+    return [
+        ("training rows", ", ".join(map(str, data.spec.data.train))),
+        ("validation rows", ", ".join(map(str, data.spec.data.valid or ())) or "-"),
+        ("epochs begun", count(last.epoch + 1 if last else 0)),
+        ("rows trained", count(last.rows_total if last else 0)),
+        ("rows validated", count(valid.rows if valid else None)),
+        ("read by", data.summary.get("reader") or "-"),
+    ]
+
+
+def _hardware(data: RunData) -> Iterable[str]:
+    environment = data.run.environment
+    yield table(
+        [
+            ("CPU of the command's machine", environment.get("cpu", "-")),
+            ("its cores", environment.get("cores", "-")),
+            ("its memory", byte_size(environment.get("memory_bytes"))),
+        ]
+    )
+    places: Sequence[Mapping[str, Any]] = data.summary.get("places", ())
+    peaks: Sequence[Mapping[str, Any]] = data.summary.get("peak_memory", ())
+    stalls: Sequence[float] = data.summary.get("stall_pct") or [
+        stall_pct(seconds) for seconds in data.rank_seconds()
+    ]
+    ranks = [
+        (
+            rank,
+            place.get("host", "-"),
+            place.get("device", "-"),
+            place.get("hardware") or "-",
+            byte_size(_at(peaks, rank, {}).get("host_bytes")),
+            byte_size(_at(peaks, rank, {}).get("device_bytes") or None),
+            percent(_at(stalls, rank, None)),
+        )
+        for rank, place in enumerate(places)
+    ]
+    if ranks:
+        header = ("rank", "host", "device", "hardware", "peak host memory", "peak device memory",
+                  "waiting for data")  # fmt: skip
+        yield table(ranks, header)
+    else:
+        yield paragraph("The places of ranks are known when all ranks have started.", "muted")
+
+
+def _speed(data: RunData) -> float | None:
+    if data.ended and data.summary.get("rows_per_s") is not None:
+        return float(data.summary["rows_per_s"])
+    speeds = [(r.rows, r.rows_per_s) for r in data.train if r.rows_per_s]
+    took_s = sum(rows / speed for rows, speed in speeds)
+    return sum(rows for rows, _ in speeds) / took_s if took_s else None
+
+
+def _stall(data: RunData) -> str:
+    by_rank = data.summary.get("stall_pct") or ()
+    if data.ended and by_rank:
+        return f"mean {percent(fmean(by_rank))}, max {percent(max(by_rank))}"
+    seconds = data.mean_seconds()
+    return f"mean {percent(stall_pct(seconds))}" if any(seconds.values()) else UNKNOWN
+
+
+def _at(values: Sequence[Any], index: int, default: Any) -> Any:
+    return values[index] if index < len(values) else default
+
+
+_GROUP_FIGURES = ("rows", "positives", "auc", "log_loss", "calibration")
+
+
+def read_evaluation(file: Path) -> Mapping[str, Any]:
+    """The document in a file; an `InputError` if it is none of `distrain evaluate --json`."""
+    try:
+        document = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise _no_evaluation(file, str(error)) from None
+    if not isinstance(document, dict) or "rows" not in document:
+        raise _no_evaluation(file, "it has no `rows`")
+    return document
+
+
+def evaluation_sections(document: Mapping[str, Any]) -> Iterator[str]:
+    """Tables of metrics, groups or days, drift and importance, as far as they were measured."""
+    single = {name: value for name, value in document.items() if not isinstance(value, dict | list)}
+    figures = [(_words(name), _text(value)) for name, value in single.items()]
+    yield section("Evaluation", table([*figures, *of_targets(document.get("targets"))]))
+    what = "days" if "days" in document else "largest_groups"
+    if groups := document.get(what):
+        rows = [
+            [_text(one["value"]), *(_text(one.get(n)) for n in _GROUP_FIGURES)] for one in groups
+        ]
+        header = (document["group"], *map(_words, _GROUP_FIGURES))
+        yield section(f"Evaluation: {_words(what)}", table(rows, header))
+    importance = document.get("importance", {"metric": "", "loss": {}})
+    for title, of_columns in (
+        ("population stability index of columns", document.get("drift", {})),
+        (f"how much worse {importance['metric']} is with a column shuffled", importance["loss"]),
+    ):
+        if of_columns:
+            named = [(column, _text(value)) for column, value in of_columns.items()]
+            yield section(f"Evaluation: {title}", table(named))
+
+
+def _no_evaluation(file: Path, why: str) -> InputError:
+    return InputError(
+        f"not an evaluation: {why}",
+        where={"file": file},
+        hint="Write one: distrain evaluate RUN DATA --json > evaluation.json",
+    )
+
+
+def _words(name: str) -> str:
+    return name.replace("_", " ")
+
+
+def _text(value: object) -> str:
+    if isinstance(value, int):
+        return count(value)
+    return f"{value:.6g}" if isinstance(value, float) else UNKNOWN if value is None else str(value)

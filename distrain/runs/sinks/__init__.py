@@ -1,0 +1,1 @@
+"""Passes a run's records to other tools: TensorBoard, MLflow, or one of your own."""

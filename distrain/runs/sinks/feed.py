@@ -1,0 +1,174 @@
+"""Feeds sinks while a job runs: each from a bounded queue, in a thread of its own.
+
+The command that watches a job puts entries into the queues and never waits for them. When a queue
+is full, its sink is behind by more than any server's hiccup: new entries are lost until it moves.
+When a sink raises, the entries of that call are lost. Either is reported once, and again at the
+end, with the number of entries.
+"""
+
+import logging
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from distrain.jobs.view import Entry
+from distrain.runs.sinks.base import RunFacts, Sink, Stamped
+
+CAPACITY = 1024
+LAST_ENTRIES_S = 15.0
+"""How long a command waits at its end for all its sinks to keep what is left."""
+
+_SLOW = "it did not keep up"
+
+log = logging.getLogger(__name__)
+
+
+class Feeds:
+    """All sinks of one run, by name; `say` prints a line for people.
+
+    Up to `capacity` entries wait for one sink; at the end all are waited for `last_entries_s`.
+    """
+
+    def __init__(
+        self,
+        sinks: Mapping[str, Sink],
+        facts: RunFacts,
+        say: Callable[[str], None],
+        capacity: int = CAPACITY,
+        last_entries_s: float = LAST_ENTRIES_S,
+    ):
+        self._feeds = [_Feed(name, sink, facts, capacity) for name, sink in sinks.items()]
+        self._say = say
+        self._last_entries_s = last_entries_s
+        self._state = "failed"  # unless somebody says how it ended
+
+    def __enter__(self) -> "Feeds":
+        for feed in self._feeds:
+            feed.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def put(self, entries: Iterable[Entry]) -> None:
+        """Pass on new entries, as `RunRecorder.add` returns them; never waits."""
+        stamped = [Stamped(entry, time.time()) for entry in entries]
+        for feed in self._feeds:
+            feed.put(stamped)
+            self._warn(feed.news())
+
+    def ends(self, state: str) -> None:
+        """Note the job's final state: `succeeded`, `failed` or `cancelled`."""
+        self._state = state
+
+    def close(self) -> None:
+        """Give the sinks a moment for what is left, and say what was lost."""
+        for feed in self._feeds:
+            feed.end(self._state)
+        until_s = time.monotonic() + self._last_entries_s
+        for feed in self._feeds:
+            feed.join(max(0.0, until_s - time.monotonic()))
+            self._warn(feed.verdict())
+        self._feeds = []
+
+    def _warn(self, text: str) -> None:
+        if text:
+            self._say(f"warning: {text}")
+
+
+class _Feed:
+    def __init__(self, name: str, sink: Sink, facts: RunFacts, capacity: int):
+        self.name = name
+        self._sink = sink
+        self._facts = facts
+        self._waiting: queue.SimpleQueue[Stamped] = queue.SimpleQueue()
+        self._capacity = capacity
+        self._end = threading.Event()
+        self._more = threading.Event()
+        self._state = ""
+        self._taken = 0
+        self._dropped = 0  # by the thread that puts
+        self._lost = 0  # by the sink's
+        self._trouble = ""
+        self._warned = False
+        # A sink that hangs must not keep the command from ending.
+        self._thread = threading.Thread(target=self._run, name=f"sink {name}", daemon=True)
+
+    def start(self) -> None:
+        self._more.set()
+        self._thread.start()
+
+    def put(self, entries: Sequence[Stamped]) -> None:
+        # What comes at once was in memory before: entries that the command had missed may be more
+        # than the capacity, and none is lost of them while the sink keeps up.
+        if self._waiting.qsize() >= self._capacity:
+            self._dropped += len(entries)
+        else:
+            for entry in entries:
+                self._waiting.put(entry)
+        self._more.set()
+
+    def end(self, state: str) -> None:
+        self._state = state
+        self._end.set()
+        self._more.set()
+
+    def join(self, timeout_s: float) -> None:
+        self._thread.join(timeout_s)
+
+    def news(self) -> str:
+        """The warning to print now, once; "" without one."""
+        if self._warned or not (self._trouble or self._dropped):
+            return ""
+        self._warned = True
+        if self._trouble:
+            return f"sink {self.name} failed; entries may be lost: {self._trouble}"
+        return f"sink {self.name} does not keep up, and loses entries"
+
+    def verdict(self) -> str:
+        """The warning to print at the end; "" if no entry was lost."""
+        lost = self._dropped + self._lost
+        if self._thread.is_alive():
+            lost += self._waiting.qsize() + self._taken
+            return f"sink {self.name} did not come to its end; up to {lost} entries are lost"
+        if lost:
+            return f"sink {self.name}: {lost} entries were lost: {self._trouble or _SLOW}"
+        return "" if self._warned else self.news()
+
+    def _run(self) -> None:
+        opened = False
+        while True:
+            self._more.wait()
+            self._more.clear()
+            ending = self._end.is_set()  # looked at first: all is in the queue before the end
+            entries = self._take_all()
+            if not opened:
+                opened = self._guarded(self._sink.open, self._facts)
+            if entries and not (opened and self._guarded(self._sink.write, entries)):
+                self._lost += len(entries)
+            self._taken = 0
+            if ending:
+                if opened:
+                    self._guarded(self._sink.close, self._state)
+                return
+
+    def _take_all(self) -> list[Stamped]:
+        entries = []
+        while True:
+            try:
+                entries.append(self._waiting.get_nowait())
+                self._taken += 1
+            except queue.Empty:
+                return entries
+
+    def _guarded(self, act: Callable[..., None], *values: object) -> bool:
+        """Whether a call went well. Whatever a tool raises, `SystemExit` included, ends here."""
+        try:
+            act(*values)
+        except BaseException as error:
+            log.debug("sink %s", self.name, exc_info=True)
+            first_line = (str(error) or repr(error)).splitlines()[0]
+            self._trouble = self._trouble or f"{type(error).__name__}: {first_line}"
+            return False
+        return True

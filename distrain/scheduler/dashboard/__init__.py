@@ -1,0 +1,1 @@
+"""The Training page in Dask's dashboard."""

@@ -1,0 +1,90 @@
+"""Puts the pages among those of Dask's dashboard; Dask has no official way, so all of it is here.
+
+The dashboard is built from `distributed.dashboard.scheduler.applications` (URL to function) and
+`template_variables` (the navigation bar) when a scheduler starts. Both are changed before, at the
+import of a preload module. A scheduler that runs already gets a second Bokeh application.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from distributed import Scheduler
+from distributed.http.scheduler.info import IndividualPlots
+
+PAGE_URL = "/distrain"
+NAVIGATION_URL = "/training"
+"""The same page: Dask's navigation bar shows the URL's last word as the entry's name."""
+INDIVIDUAL_PREFIX = "/individual-distrain-"
+
+
+def install_pages() -> bool:
+    """Register the pages for schedulers that start later; whether Dask has a dashboard."""
+    try:
+        from distributed.dashboard import scheduler as dashboard
+    except ImportError:
+        return False
+    if PAGE_URL not in dashboard.applications:
+        dashboard.applications.update(_pages())
+        template_variables = dashboard.template_variables
+        dashboard.template_variables = lambda scheduler: _add_entries(template_variables(scheduler))
+    return True
+
+
+def add_pages(scheduler: Scheduler, prefix: str) -> bool:
+    """Add the pages, once, to a running scheduler; whether it has a dashboard."""
+    served = scheduler.http_application.applications
+    dashboards = [place for place, app in enumerate(served) if hasattr(app, "app_paths")]
+    if not dashboards:
+        return False
+    if any(PAGE_URL in served[place].app_paths for place in dashboards):
+        return True
+    from distributed.dashboard.core import BokehApplication
+    from distributed.dashboard.scheduler import template_variables
+    from tornado.ioloop import IOLoop
+
+    variables = _add_entries(template_variables(scheduler))
+    added = BokehApplication(_pages(), scheduler, prefix=prefix, template_variables=variables)
+    added.initialize(IOLoop.current())
+    # Beside Dask's own: Jupyter's may come after them, and answers whatever it is asked.
+    served.insert(dashboards[-1] + 1, added)
+    added.start()
+    plots = (f"{prefix}individual-plots.json", _AllPlots, {"dask_server": scheduler})
+    scheduler.http_application.add_handlers(".*$", [plots])
+    return True
+
+
+class _AllPlots(IndividualPlots):  # type: ignore[misc]  # distributed is untyped
+    """Adds single figures to the list of Dask's, which has those of its first application."""
+
+    def write(self, chunk: Any) -> None:
+        if isinstance(chunk, dict):  # not a text about an error
+            urls = filter(_is_individual, _pages())
+            chunk |= {url.strip("/").replace("-", " ").title(): url for url in urls}
+        super().write(chunk)
+
+
+def _pages() -> dict[str, Callable[..., None]]:
+    """The functions that fill documents, by URL."""
+    from distrain.scheduler.dashboard.page import PANELS, individual_doc, training_doc
+
+    return {PAGE_URL: training_doc, NAVIGATION_URL: training_doc} | {
+        INDIVIDUAL_PREFIX + make.__name__.replace("_", "-"): individual_doc(make) for make in PANELS
+    }
+
+
+def _is_individual(url: str) -> bool:
+    return url.startswith(INDIVIDUAL_PREFIX)
+
+
+def _add_entries(variables: dict[str, Any]) -> dict[str, Any]:
+    """Enter the pages into the lists of a navigation bar, which Dask makes once a scheduler."""
+    pages, plots = variables["pages"], variables["plots"]
+    if (entry := NAVIGATION_URL.strip("/")) not in pages:
+        pages.insert(pages.index("status") + 1 if "status" in pages else 0, entry)
+    urls = {plot["url"] for plot in plots}
+    for url in filter(_is_individual, _pages()):
+        if (shown := url.strip("/")) not in urls:
+            name = " ".join(shown.split("-")[1:]).title().replace("Gpu", "GPU")
+            plots.append({"url": shown, "name": name})
+    plots.sort(key=lambda plot: plot["name"])
+    return variables

@@ -1,0 +1,166 @@
+"""Jobs in words: the table, the selector, and the lines above the figures. Pure."""
+
+from collections.abc import Sequence
+from html import escape
+
+import yaml
+
+from distrain.formatting import (
+    UNKNOWN,
+    bounded,
+    count,
+    duration,
+    kept_step,
+    main_metrics,
+    milliseconds,
+    number,
+    percent,
+    score,
+)
+from distrain.jobs.status import time_left
+from distrain.runs.report.colours import BAD
+from distrain.scheduler.dashboard.figure_data import Columns, Document
+from distrain.scheduler.views.ranks import stands_out
+
+NEWEST = ""  # value of the selector's first entry: the job that runs, or else the newest
+FOLLOW, NOTHING = "the running one, or the newest", "nothing"
+
+
+def job_columns(jobs: Sequence[Document]) -> Columns:
+    return {
+        "job_id": [str(job["job_id"]) for job in jobs],
+        "name": [str(job.get("name") or "") for job in jobs],
+        "state": [state_text(job) for job in jobs],
+        "progress_pct": [progress_pct(job) for job in jobs],
+        "step": [_of(job.get("step"), job.get("num_steps")) for job in jobs],
+        "eta": [time_left(job, 0) for job in jobs],
+        "elapsed": [duration(job.get("elapsed_s"), 0) for job in jobs],
+        "rows_per_s": [count(job.get("rows_per_s")) for job in jobs],
+        "loss": [number(job.get("loss"), 4) for job in jobs],
+        "auc": [score(job.get("auc"), job.get("targets")) for job in jobs],
+        "valid_auc": [score(job.get("valid_auc"), job.get("valid_targets")) for job in jobs],
+        "stall_mean_pct": [percent(job.get("stall_mean_pct")) for job in jobs],
+        "num_ranks": [job.get("num_ranks") for job in jobs],
+        "restarts": [job.get("restarts") for job in jobs],
+        "checkpoints": [job.get("checkpoints") for job in jobs],
+    }
+
+
+def job_options(jobs: Sequence[Document], first: str = FOLLOW) -> list[tuple[str, str]]:
+    """The selector's entries as (value, label), `first` before all jobs."""
+    labels = [
+        (str(job["job_id"]), f"{job.get('name') or ''} ({job['state']}) {job['job_id']}".strip())
+        for job in jobs
+    ]
+    return [(NEWEST, first), *labels]
+
+
+def headline(
+    job: Document | None, address: str, missing: str = "", other: Document | None = None
+) -> str:
+    """The lines above the figures, as HTML; everything that users chose is escaped.
+
+    `missing` is an unknown job that was asked for; `other` is laid over the shown job.
+    """
+    if job is None and missing:
+        return (
+            f'<b style="color:{BAD}">No job <code>{escape(missing)}</code> is known here.</b> The '
+            "name may be mistyped, or the scheduler has forgotten it: pick one above."
+        )
+    if job is None:
+        command = escape(f"distrain train job.yaml --scheduler {address}")
+        return (
+            "No job has been submitted to this scheduler yet. To submit one: "
+            f"<code>{command}</code>; <code>distrain init</code> writes such a job.yaml."
+        )
+    facts = [
+        f"step {_of(job.get('step'), job.get('num_steps'))}",
+        f"{count(job.get('rows_total'))} rows",
+        f"{count(job.get('rows_per_s'))} rows/s",
+        _scores("validation", job, "valid_"),
+        _scores("training", job, ""),
+        *_kept(job),
+        f"waits for data {percent(job.get('stall_mean_pct'))} (mean)",
+        f"{duration(job.get('elapsed_s'), 0)} so far",
+        f"{time_left(job, 0)} to go",
+    ]
+    name = escape(f"{job.get('name') or job['job_id']}: {state_text(job)}")
+    colour = f' style="color:{BAD}"' if job["state"] == "failed" else ""
+    lines = [f"<b{colour}>{name}</b> &nbsp; {escape(' · '.join(facts))}"]
+    trouble = _trouble_text(job)
+    lines += [f'<span style="color:{BAD}">{escape(trouble)}</span>'] if trouble else []
+    if other is not None:
+        lines.append(f"laid over: {escape(str(other['job_id']))}, {escape(state_text(other))}")
+    lines += [escape(_slowest_text(job))] if stands_out(job.get("slowest")) else []
+    why = job.get("message") or job.get("why_pending")
+    if why:
+        lines.append(escape(str(why)).replace("\n", "<br>"))
+    return "<br>".join(lines)
+
+
+def _kept(job: Document) -> list[str]:
+    kept = kept_step(job.get("model_step"), job.get("step"))
+    return [] if kept == UNKNOWN else [f"model: {kept}"]
+
+
+def _scores(split: str, job: Document, before: str) -> str:
+    found = {name: job.get(f"{before}{name}") for name in ("loss", "auc", "auc_bound", "targets")}
+    more = [" ".join(one) for one in main_metrics(found["targets"])]
+    if more and found["loss"] is None:
+        return f"{split} {', '.join(more)}"
+    auc = f"AUC {bounded(found['auc'], found['auc_bound'], 4)}"
+    return ", ".join([f"{split} loss {number(found['loss'], 4)}", auc, *more])
+
+
+def _trouble_text(job: Document) -> str:
+    """Why the attempt before ended, or why this one is ending; "" of a job without either."""
+    if job.get("reason"):
+        return ""  # the state shows the reason
+    texts = [str(m["text"]).splitlines()[0] for m in job.get("timeline", ()) if _is_trouble(m)]
+    return f"attempt {job.get('attempt')}; {texts[-1]}" if texts else ""
+
+
+def _is_trouble(moment: Document) -> bool:
+    stops = moment["kind"] == "state" and str(moment["text"]).startswith("stopping:")
+    return bool(moment["kind"] == "restart" or stops)
+
+
+def spec_html(job: Document | None) -> str:
+    if job is None or "spec" not in job:
+        return ""
+    tags = ", ".join(f"{name}: {value}" for name, value in (job.get("tags") or {}).items())
+    spec = yaml.safe_dump(job["spec"], sort_keys=False, allow_unicode=True)
+    return (
+        (f"<div>{escape(tags)}</div>" if tags else "")
+        + f"<details><summary>Job spec, {escape(str(job['run_dir']))}</summary>"
+        + f"<pre>{escape(spec)}</pre></details>"
+    )
+
+
+def _slowest_text(job: Document) -> str:
+    """Which rank is the slowest, where it runs, and how far it is behind.
+
+    >>> slowest = {"rank": 1, "step_time_s": 0.012, "median_step_time_s": 0.010}
+    >>> _slowest_text({"slowest": slowest, "ranks": [{"rank": 1, "worker": "w1", "host": "a"}]})
+    'slowest: rank 1 on w1 (a), 12.0 ms a step; median 10.0 ms'
+    """
+    slowest = job["slowest"]
+    rank: Document = next((r for r in job.get("ranks", ()) if r["rank"] == slowest["rank"]), {})
+    worker, host = rank.get("worker"), rank.get("host")
+    place = " on " + (f"{worker} ({host})" if host else str(worker)) if worker else ""
+    step, median = (milliseconds(slowest[name]) for name in ("step_time_s", "median_step_time_s"))
+    return f"slowest: rank {slowest['rank']}{place}, {step} a step; median {median}"
+
+
+def state_text(job: Document) -> str:
+    reason = job.get("reason")
+    return f"{job['state']} ({reason})" if reason else str(job["state"])
+
+
+def progress_pct(job: Document) -> float:
+    steps = job.get("num_steps") or 0
+    return round(min(100.0, 100.0 * (job.get("step") or 0) / steps), 1) if steps else 0.0
+
+
+def _of(part: int | None, whole: int | None) -> str:
+    return f"{count(part or 0)} of {count(whole)}" if whole else count(part or 0)

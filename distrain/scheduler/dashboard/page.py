@@ -1,0 +1,225 @@
+"""The Training page, and pages of one figure each: documents of a Bokeh server, thin shells."""
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+from bokeh.document import Document as BokehDocument
+from bokeh.layouts import column, row
+from bokeh.models import Div, RadioButtonGroup, Select
+from distributed.dashboard.components.scheduler import BOKEH_THEME, env
+from jinja2 import BaseLoader, ChoiceLoader, DictLoader, Environment, Template
+
+from distrain.scheduler.dashboard import bars, curves, tables
+from distrain.scheduler.dashboard.job_text import (
+    FOLLOW,
+    NEWEST,
+    NOTHING,
+    headline,
+    job_options,
+    spec_html,
+)
+from distrain.scheduler.dashboard.panel import Panel
+from distrain.scheduler.dashboard.watching import DOCUMENTS, Documents, View, Watch
+
+_UNUSED = re.compile(r"\s*<script[^>]*/bokeh-(?:mathjax|gl)[^>]*></script>")
+"""Formulas and WebGL: half of all that a page would load."""
+
+# Bokeh draws on canvases, which no style reaches: the whole page changes its lightness and keeps
+# its hues, as the report's pictures do.
+_DARK = """<style>@media (prefers-color-scheme: dark) {
+html { background: #fff; filter: invert(0.91) hue-rotate(180deg); } }</style>
+</head>"""
+
+
+LOOK_EVERY_MS = 1_000
+PANELS: tuple[Callable[[], Panel], ...] = (
+    tables.jobs,
+    curves.rows_per_second,
+    curves.rows_per_second_by_rank,
+    bars.time_by_phase,
+    curves.loss,
+    curves.auc,
+    curves.learning_rate,
+    bars.step_time,
+    tables.timeline,
+    bars.gpu,
+    bars.memory,
+)
+_TEXT: dict[str, Any] = {"sizing_mode": "stretch_width", "disable_math": True}
+_CHOICE: dict[str, Any] = {"sizing_mode": "stretch_width", "min_width": 200, "max_width": 420}
+_WRAPPED = {"flex-wrap": "wrap"}
+_X_AXES = ("rows_total", "elapsed_s")
+_WINDOWS = ("total_seconds", "seconds")
+
+
+class TrainingPage:
+    """One open page and the choices of its visitor; `other` follows the job laid over the first."""
+
+    def __init__(self, watch: Watch, address: str, other: Watch | None = None):
+        self._watch = watch
+        self._other = other or Watch(watch.documents)
+        self._address = address
+        self._panels = [make() for make in PANELS]
+        by_name = {panel.name: panel for panel in self._panels}
+        self._headline = Div(text="", name="headline", **_TEXT)
+        self._spec = Div(text="", name="spec", **_TEXT)
+        self._spec_of: tuple[str, float] | None = None
+        self._select = Select(title="Job", options=job_options([]), name="job", **_CHOICE)
+        self._select.value = watch.wanted
+        self._with = Select(title="Laid over it", options=[], name="with", **_CHOICE)
+        self._with.value = self._other.wanted
+        self._axis = RadioButtonGroup(labels=["over rows", "over time"], active=0, name="x")
+        self._window = RadioButtonGroup(
+            labels=["this attempt", "last report"], active=0, name="window"
+        )
+        self._table = by_name["jobs"].root.source
+        self._select.on_change("value", self._selected)
+        self._with.on_change("value", self._other_selected)
+        self._axis.on_change("active", self._axis_chosen)
+        self._window.on_change("active", self._window_chosen)
+        self._table.selected.on_change("indices", self._row_clicked)
+        self.root = self._lay_out(by_name)
+
+    def look(self) -> None:
+        view = self._watch.look()
+        if self._other.wanted != NEWEST:
+            view = replace(view, other=self._other.look())
+        self._show(view)
+
+    def _show(self, view: View) -> None:
+        for select, first in ((self._select, FOLLOW), (self._with, NOTHING)):
+            options = job_options(view.jobs, first)
+            if select.value not in [value for value, _ in options]:
+                options.append((select.value, f"{select.value} (not known here)"))
+            if select.options != options:
+                select.options = options
+        other = view.other.job if view.other else None
+        text = headline(view.job, self._address, view.missing, other)
+        if self._headline.text != text:
+            self._headline.text = text
+        self._show_spec(view)
+        self._showing = True  # the table's selection moves by our hand now
+        try:
+            for panel in self._panels:
+                panel.show(view)
+        finally:
+            self._showing = False
+
+    def _show_spec(self, view: View) -> None:
+        job = view.job
+        submission = (str(job["job_id"]), float(job["submitted_s"])) if job else None
+        if submission != self._spec_of:  # it never changes, and new text would close it
+            self._spec_of, self._spec.text = submission, spec_html(job)
+
+    def _follow(self, job_id: str) -> None:
+        if job_id != self._watch.wanted:
+            self._watch.wanted = job_id
+            self._select.value = job_id
+            self.look()
+
+    def _selected(self, _name: str, _old: str, new: str) -> None:
+        self._follow(new)
+
+    def _other_selected(self, _name: str, _old: str, new: str) -> None:
+        self._other.wanted = new
+        self.look()
+
+    def _row_clicked(self, _name: str, _old: list[int], new: list[int]) -> None:
+        if new and not self._showing:
+            self._follow(self._table.data["job_id"][new[0]])
+
+    def _axis_chosen(self, _name: str, _old: int, new: int) -> None:
+        for panel in self._panels:
+            if panel.set_x is not None:
+                panel.set_x(_X_AXES[new])
+
+    def _window_chosen(self, _name: str, _old: int, new: int) -> None:
+        for panel in self._panels:
+            if panel.set_window is not None:
+                panel.set_window(_WINDOWS[new])
+
+    def _lay_out(self, by_name: dict[str, Panel]) -> Any:
+        def beside(*names: str) -> Any:
+            figures = [by_name[name].root for name in names]
+            return row(figures, sizing_mode="stretch_width", styles=_WRAPPED)
+
+        choices = row(
+            self._select,
+            self._with,
+            column(Div(text="Loss, AUC, learning rate"), self._axis),
+            column(Div(text="Where the time goes"), self._window),
+            sizing_mode="stretch_width",
+            styles=_WRAPPED,
+        )
+        return column(
+            choices,
+            self._headline,
+            by_name["jobs"].root,
+            beside("rows-per-second", "rows-per-second-by-rank", "time-by-phase"),
+            beside("loss", "auc", "learning-rate"),
+            beside("step-time", "memory", "gpu"),
+            by_name["timeline"].root,
+            self._spec,
+            sizing_mode="stretch_width",
+        )
+
+
+def training_doc(scheduler: Any, extra: dict[str, Any], doc: BokehDocument) -> None:
+    documents = _documents_of(scheduler)
+    watch, other = (Watch(documents, _asked_for(doc, name)) for name in ("job", "with"))
+    page = TrainingPage(watch, scheduler.address, other)
+    page.look()
+    doc.add_root(page.root)
+    doc.add_periodic_callback(page.look, LOOK_EVERY_MS)
+    doc.title = "Dask: Training"
+    doc.theme = BOKEH_THEME
+    doc.template = _light_template(env)
+    doc.template_variables.update(extra)
+
+
+def individual_doc(make: Callable[[], Panel]) -> Callable[..., None]:
+    """A function that fills a document with one figure; `?job=` names a job, else the newest's."""
+
+    def fill(scheduler: Any, extra: dict[str, Any], doc: BokehDocument) -> None:
+        panel, watch = make(), Watch(_documents_of(scheduler), _asked_for(doc, "job"))
+        panel.root.sizing_mode = "stretch_both"
+
+        def look() -> None:
+            panel.show(watch.look())
+
+        look()
+        doc.add_root(panel.root)
+        doc.add_periodic_callback(look, LOOK_EVERY_MS)
+        doc.title = f"Dask: Training, {panel.name.replace('-', ' ')}"
+        doc.theme = BOKEH_THEME
+
+    return fill
+
+
+def _asked_for(doc: BokehDocument, name: str) -> str:
+    context = doc.session_context
+    values = context.request.arguments.get(name, []) if context and context.request else []
+    return values[0].decode(errors="replace") if values else NEWEST
+
+
+def _documents_of(scheduler: Any) -> Callable[[], Documents | None]:
+    """A function that looks for a scheduler's documents: they may come while a page is open."""
+    return lambda: scheduler.extensions.get(DOCUMENTS)
+
+
+@cache
+def _light_template(dask: Environment) -> Template:
+    """Dask's `simple.html`: in English, zoomable, dark where wanted, without idle scripts."""
+    loader = dask.loader
+    assert isinstance(loader, BaseLoader)
+    base, _, _ = loader.get_source(dask, "base.html")
+    base = base.replace("<html>", '<html lang="en">')
+    base = base.replace("</head>", _DARK)
+    base = base.replace(", maximum-scale=1.0, user-scalable=no", "")
+    base = base.replace("{{ bokeh_js |", "{{ bokeh_js | without_unused |")
+    ours = dask.overlay(loader=ChoiceLoader([DictLoader({"base.html": base}), loader]))
+    ours.filters = {**dask.filters, "without_unused": lambda scripts: _UNUSED.sub("", str(scripts))}
+    return ours.get_template("simple.html")

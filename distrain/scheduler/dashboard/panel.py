@@ -1,0 +1,121 @@
+"""A panel: one figure, and how it follows a job."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from bokeh.models import (
+    AdaptiveTicker,
+    ColumnDataSource,
+    HoverTool,
+    LayoutDOM,
+    Legend,
+    NumeralTickFormatter,
+)
+from bokeh.plotting import figure
+
+from distrain.scheduler.dashboard.figure_data import Columns, Series
+from distrain.scheduler.dashboard.watching import View
+
+_HEIGHT = 250
+_MIN_WIDTH = 360  # least width of a figure; figures that do not fit beside each other wrap
+_TICKS = 3  # labels of an axis, about: more labels of times would overlap
+_TOOLS = "pan,xwheel_zoom,box_zoom,reset,save"
+
+
+@dataclass(frozen=True)
+class Panel:
+    name: str  # the NAME in `/individual-distrain-NAME`
+    root: LayoutDOM  # the model to lay out
+    show: Callable[[View], None]  # brings the figure up to date; called on each look
+    set_x: Callable[[str], None] | None = None  # for `rows_total` or `elapsed_s`
+    set_window: Callable[[str], None] | None = None  # for `total_seconds` or `seconds`
+
+    def __post_init__(self) -> None:
+        self.root.name = self.name
+
+
+def draw(title: str, y_label: str, *, tooltips: list[tuple[str, str]], **options: Any) -> figure:
+    """An empty figure in the style of the page; without tooltips nothing follows the pointer."""
+    drawn = figure(
+        title=title,
+        height=_HEIGHT,
+        min_width=_MIN_WIDTH,
+        sizing_mode="stretch_width",
+        tools=_TOOLS,
+        toolbar_location="above",
+        y_axis_label=y_label,
+        **options,
+    )
+    if tooltips:
+        drawn.add_tools(HoverTool(tooltips=tooltips))
+    drawn.toolbar.logo = None
+    return drawn
+
+
+def legend_above(drawn: figure) -> Legend:
+    legend = Legend(
+        items=[],
+        orientation="horizontal",
+        label_text_font_size="8pt",
+        border_line_color=None,
+        spacing=8,
+        padding=0,
+        margin=0,
+        glyph_height=12,
+        glyph_width=16,
+    )
+    drawn.add_layout(legend, "above")
+    return legend
+
+
+def show_over(drawn: figure, x: str) -> None:
+    axis = drawn.xaxis[0]
+    if x == "rows_total":
+        axis.axis_label = "rows trained"
+        axis.formatter = NumeralTickFormatter(format="0.[00]a")
+        axis.ticker = AdaptiveTicker(base=10, mantissas=[1, 2, 5], desired_num_ticks=_TICKS)
+    else:
+        axis.axis_label = "training time, h:min:s"
+        axis.formatter = NumeralTickFormatter(format="00:00:00")
+        axis.ticker = AdaptiveTicker(
+            base=60, mantissas=[1, 2, 5, 10, 15, 30], min_interval=1, desired_num_ticks=_TICKS
+        )
+
+
+def source_of(*names: str) -> ColumnDataSource:
+    return ColumnDataSource({name: [] for name in names})
+
+
+KEPT_POINTS = 4_096
+"""Points of a curve in a browser at most; the series that it follows are far shorter."""
+
+
+def bring_up_to_date(source: ColumnDataSource, columns: Columns) -> bool:
+    """Send the smallest change of a source's columns; whether rows are others now."""
+    old: Mapping[str, Sequence[Any]] = source.data
+    lengths = {len(column) for column in old.values()}
+    had = lengths.pop() if len(lengths) == 1 and old.keys() == columns.keys() else 0
+    have = min((len(column) for column in columns.values()), default=0)
+    cells = {
+        name: [(row, column[row]) for row in range(had) if column[row] != old[name][row]]
+        for name, column in columns.items()
+        if have >= had
+    }
+    cells = {name: changed for name, changed in cells.items() if changed}
+    if have > had > 0 and not cells:
+        source.stream({name: column[had:] for name, column in columns.items()})
+    elif have == had > 0:
+        if cells:
+            source.patch(cells)
+    elif {name: list(column) for name, column in old.items()} != columns:
+        source.data = columns
+        return True
+    return False
+
+
+def extend(source: ColumnDataSource, points: Series, anew: bool) -> None:
+    if anew:
+        source.data = {name: values[-KEPT_POINTS:] for name, values in points.items()}
+    elif any(len(values) for values in points.values()):
+        source.stream(points, rollover=KEPT_POINTS)

@@ -1,0 +1,1 @@
+"""HTTP routes of the scheduler: jobs, commands, metrics, Prometheus."""

@@ -1,0 +1,249 @@
+"""Who may ask what of a scheduler over HTTP: pages, JSON, metrics, websockets, orders.
+
+Dask has no such thing, so the application that Dask's servers route their requests through is
+replaced by one that asks for the token first. Only `/health` stays open, for probes. With or
+without a token, it refuses websockets that pages of other sites open. Orders have one more rule:
+without a token, only programs of the scheduler's own machine give them.
+"""
+
+import hmac
+from collections.abc import Callable, Sequence
+from fnmatch import fnmatchcase
+from functools import partial
+from http.cookies import CookieError, SimpleCookie
+from ipaddress import ip_address
+from typing import Any
+from urllib.parse import parse_qsl, urlencode, urlsplit
+
+import dask
+from distributed import node
+from distributed.http.routing import RoutingApplication
+from tornado import web
+from tornado.httputil import HTTPHeaders, HTTPServerRequest
+
+from distrain.scheduler.http.bodies import Refusal
+from distrain.workers.secrets import TOKEN_VARIABLE, token_of_environment
+
+_OPEN_PATHS = frozenset({"/health"})
+_PARAMETER = "token"
+_OF_PROXIES = ("Forwarded", "Via", "X-Real-Ip")
+_PREFIX_OF_PROXIES = "X-Forwarded-"
+_READING = ("GET", "HEAD")
+
+
+def install_access() -> None:
+    """Guard the servers that start later in this process, where the environment has a token."""
+    token_of_environment()
+    node.RoutingApplication = GuardedApplication
+
+
+def guard_running(application: RoutingApplication) -> None:
+    """Guard a running server, given the application that routes its requests; again: no effect."""
+    token = token_of_environment()
+    if not (isinstance(application, GuardedApplication) or "find_handler" in vars(application)):
+        # The server holds this very object, so it must stay, with another way to find handlers.
+        guard = Guard(token) if token else None
+        application.find_handler = partial(
+            _find_handler, application, guard, application.find_handler
+        )
+
+
+class Guard:
+    def __init__(self, token: str):
+        self._token = token.encode()
+        # A browser keeps this instead of the token. The name differs by token, since a host's
+        # schedulers share their cookies whatever their ports.
+        digest = hmac.new(self._token, b"distrain dashboard", "sha256").hexdigest()
+        self.cookie_name, self.cookie_value = f"distrain-{digest[:8]}", digest[8:]
+
+    def is_token(self, given: str) -> bool:
+        return hmac.compare_digest(given.encode(), self._token)
+
+    def lets_pass(self, headers: HTTPHeaders) -> bool:
+        scheme, _, token = headers.get("Authorization", "").partition(" ")
+        if scheme.lower() == "bearer" and self.is_token(token.strip()):
+            return True
+        try:
+            cookies = SimpleCookie(headers.get("Cookie", ""))
+        except CookieError:
+            return False
+        cookie = cookies.get(self.cookie_name)
+        return cookie is not None and hmac.compare_digest(
+            cookie.value.encode(), self.cookie_value.encode()
+        )
+
+    def has_token_in_url(self, request: HTTPServerRequest) -> bool:
+        query = parse_qsl(request.query, errors="replace")
+        return any(name == _PARAMETER and self.is_token(value) for name, value in query)
+
+
+class GuardedApplication(RoutingApplication):  # type: ignore[misc]  # distributed is untyped
+    """Dask's router, behind a guard if the environment has a token."""
+
+    def __init__(self, *args: Any, **options: Any):
+        super().__init__(*args, **options)
+        token = token_of_environment()
+        self._guard = Guard(token) if token else None
+
+    def find_handler(self, request: HTTPServerRequest, **options: Any) -> Any:
+        return _find_handler(self, self._guard, super().find_handler, request, **options)
+
+
+def _find_handler(
+    application: RoutingApplication,
+    guard: Guard | None,
+    find_handler: Callable[..., Any],
+    request: HTTPServerRequest,
+    **options: Any,
+) -> Any:
+    def refused(status: int, error: str, hint: str) -> Any:
+        told = {"status": status, "error": error, "hint": hint}
+        return application.get_handler_delegate(request, _Refused, told)
+
+    if "Upgrade" in request.headers and is_foreign_websocket(request.headers, _allowed_origins()):
+        origin = request.headers.get("Origin", "")
+        return refused(
+            403,
+            f"a page of another site, {origin}, asks for this one's websocket",
+            "Behind a proxy, pass the browser's Host or X-Forwarded-Host on; to let other sites' "
+            "pages in, set BOKEH_ALLOW_WS_ORIGIN to HOST:PORT.",
+        )
+    if guard is None or request.path in _OPEN_PATHS or guard.lets_pass(request.headers):
+        return find_handler(request, **options)
+    if request.method == "GET" and guard.has_token_in_url(request):
+        return application.get_handler_delegate(request, _Welcome, {"guard": guard})
+    return refused(
+        401,
+        "the token is missing or wrong",
+        "Send it as `Authorization: Bearer TOKEN`; in a browser open the page with "
+        f"?{_PARAMETER}=TOKEN once.",
+    )
+
+
+def _allowed_origins() -> Sequence[str]:
+    """Hosts that the settings of Bokeh and Dask allow, without Dask's default of all hosts."""
+    from bokeh.settings import settings
+
+    of_bokeh: list[str] = settings.allowed_ws_origin()
+    key = "distributed.scheduler.dashboard.bokeh-application.allow_websocket_origin"
+    of_dask: list[str] = dask.config.get(key, [])
+    return [*of_bokeh, *(host for host in of_dask if host != "*")]
+
+
+class _Refused(web.RequestHandler):
+    def initialize(self, status: int, error: str, hint: str) -> None:
+        self._refused = status, {"error": error, "hint": hint}
+
+    def prepare(self) -> None:
+        status, document = self._refused
+        self.set_status(status)
+        if status == 401:
+            self.set_header("WWW-Authenticate", 'Bearer realm="distrain"')
+        self.finish(document)
+
+    def check_xsrf_cookie(self) -> None:
+        """Nobody gets further than `prepare`."""
+
+
+class _Welcome(web.RequestHandler):
+    """Gives the browser a cookie, and sends it to the same page without the token in its URL."""
+
+    def initialize(self, guard: Guard) -> None:
+        self._guard = guard
+
+    def get(self) -> None:
+        secure = "https" in (self.request.protocol, self.request.headers.get("X-Forwarded-Proto"))
+        name, value = self._guard.cookie_name, self._guard.cookie_value
+        self.set_cookie(name, value, httponly=True, samesite="Lax", secure=secure)
+        self.set_header("Referrer-Policy", "no-referrer")
+        self.set_header("Cache-Control", "no-store")
+        rest = [pair for pair in parse_qsl(self.request.query) if pair[0] != _PARAMETER]
+        # Relative, since a proxy may have put the scheduler behind a prefix.
+        here = "./" + self.request.path.rpartition("/")[2]
+        self.set_status(302)
+        self.set_header("Location", here + (f"?{urlencode(rest)}" if rest else ""))
+
+
+def is_foreign_websocket(headers: HTTPHeaders, allowed: Sequence[str] = ()) -> bool:
+    """Whether a page of another site asks for a websocket; `allowed` are patterns of hosts.
+
+    A browser sends a scheduler's cookie with a websocket that any page opens, so that such a page
+    could read the dashboard as its visitor. It names the asking page as `Origin`.
+
+    >>> asked = {"Upgrade": "websocket", "Host": "s:8787"}
+    >>> is_foreign_websocket(HTTPHeaders({**asked, "Origin": "http://s:8787"}))
+    False
+    >>> is_foreign_websocket(HTTPHeaders({**asked, "Origin": "http://elsewhere"}))
+    True
+    >>> is_foreign_websocket(HTTPHeaders({**asked, "Origin": "http://elsewhere"}), ["elsewhere"])
+    False
+    """
+    return headers.get("Upgrade", "").lower() == "websocket" and is_foreign_page(headers, allowed)
+
+
+def is_foreign_page(headers: HTTPHeaders, allowed: Sequence[str] = ()) -> bool:
+    """Whether a page of another site sends a request, by its `Origin`; programs send none.
+
+    >>> is_foreign_page(HTTPHeaders({"Host": "s:8787", "Origin": "null"}))
+    True
+    >>> is_foreign_page(HTTPHeaders({"Host": "s:8787"}))
+    False
+    """
+    origin = headers.get("Origin") or headers.get("Sec-Websocket-Origin")
+    if origin is None:
+        return False
+    try:
+        asking = urlsplit(origin).netloc.lower()
+    except ValueError:
+        return True
+    # A proxy that replaces the host sends the original one; no page can set either.
+    ours = [headers.get("Host", ""), *headers.get("X-Forwarded-Host", "").split(",")]
+    if asking in {host.strip().lower() for host in ours} - {""}:
+        return False
+    return not any(fnmatchcase(asking, pattern.lower()) for pattern in allowed)
+
+
+def trouble_with(request: HTTPServerRequest) -> Refusal | None:
+    """Why a request to the routes of orders is refused; `None` if it may pass."""
+    if token_of_environment() is None and not _is_of_this_machine(request):
+        return Refusal(
+            403,
+            "no_token",
+            "the scheduler has no token, so it takes orders from its own machine alone",
+            f"Start it with {TOKEN_VARIABLE} in its environment, and send that as "
+            "`Authorization: Bearer TOKEN`.",
+        )
+    if request.method not in _READING and is_foreign_page(request.headers):
+        origin = request.headers.get("Origin", "")
+        return Refusal(
+            403,
+            "foreign_origin",
+            f"a page of another site, {origin}, gives an order",
+            "Programs send no Origin; behind a proxy, pass the browser's Host on.",
+        )
+    return None
+
+
+def _is_of_this_machine(request: HTTPServerRequest) -> bool:
+    """Whether a request comes from this machine, not through a proxy, nor by a foreign name.
+
+    A page of another site may give its own name this machine's address; the browser tells that name
+    as the host.
+    """
+    names = list(request.headers)
+    if any(name in _OF_PROXIES or name.startswith(_PREFIX_OF_PROXIES) for name in names):
+        return False
+    try:
+        host = urlsplit(f"//{request.host}").hostname or ""
+    except ValueError:
+        return False
+    return _is_loopback(request.remote_ip or "") and (host == "localhost" or _is_loopback(host))
+
+
+def _is_loopback(address: str) -> bool:
+    try:
+        parsed = ip_address(address)
+    except ValueError:
+        return False
+    mapped = getattr(parsed, "ipv4_mapped", None)
+    return bool((mapped or parsed).is_loopback)

@@ -1,0 +1,99 @@
+"""All that the routes ask for, of one scheduler."""
+
+from typing import Any
+
+from distrain.jobs.assignment import Slot
+from distrain.scheduler.http.bodies import Refusal, dumps
+from distrain.scheduler.http.changes import Changes
+from distrain.scheduler.http.gpus import gpu_name, gpu_of
+from distrain.scheduler.http.monitor import Monitor
+from distrain.scheduler.http.orders import Orders
+from distrain.scheduler.http.preflight import Preflights
+from distrain.scheduler.lifecycle.lifecycle import Lifecycle
+from distrain.scheduler.plugin import CoordinatorPlugin
+
+EXTENSION = "distrain-door"  # the door's name among the scheduler's extensions
+
+
+class Door:
+    def __init__(self, coordinator: CoordinatorPlugin):
+        self.coordinator = coordinator
+        self.monitor = Monitor(coordinator)
+        self.changes = Changes(self.monitor)
+        self.orders = Orders(self.monitor)
+        self.preflights = Preflights(coordinator.gangs.client)
+
+    def changes_text(
+        self, since: int, epoch: str | None, service: str, collect_s: float = 0.0
+    ) -> str:
+        """The changes since a revision of the scheduler's start `epoch`; of another start, since 0.
+
+        `service` asks, and has all changes until the revision; "" for nobody. Jobs that only went
+        on may wait `collect_s` for others.
+        """
+        revisions = self.changes.revisions
+        if epoch != self.coordinator.epoch or since > revisions.newest:
+            since = 0
+        if service in self.orders.generations:
+            self.changes.acknowledge(service, since)
+        answer = self.changes.since(since, collect_s)
+        head = {
+            "epoch": self.coordinator.epoch,
+            "revision": answer.revision,
+            "more": answer.more,
+            "services": self.orders.generations,
+            "workers": self._counts(),
+        }
+        return f'{dumps(head)[:-1]},"jobs":[{",".join(answer.jobs)}]}}'
+
+    def job(self, job_id: str) -> dict[str, Any]:
+        """One job without its progress; a `Refusal` if only its end is known, or nothing."""
+        head = {"epoch": self.coordinator.epoch}
+        if job_id in self.coordinator.lifecycle.jobs:
+            return {**head, "job": self.changes.document(job_id)}
+        ended = self.orders.ended(job_id)
+        if ended is not None:
+            error = f"job {job_id} has ended and is forgotten: {ended['state']}"
+            raise Refusal(410, "ended", error, "See its run directory.", **head, job=ended)
+        listed = "GET /distrain/v1/jobs lists the jobs that are known here."
+        raise Refusal(404, "unknown", f"no job {job_id!r}", listed, **head)
+
+    def workers(self) -> list[dict[str, Any]]:
+        """Each worker: where it is, whether it can be used, and which rank it has."""
+        lifecycle: Lifecycle = self.coordinator.lifecycle
+        held = _held(lifecycle)
+        usable, known = lifecycle.usable_slots, self.coordinator.scheduler.workers
+        workers = []
+        for slot in sorted(lifecycle.slots):
+            job_id, rank = held.get(slot, (None, None))
+            workers.append(
+                {
+                    "address": slot.worker,
+                    "name": slot.name,
+                    "host": slot.host,
+                    "gpu": gpu_name(known.get(slot.worker)),
+                    "usable": slot in usable,
+                    "job": job_id,
+                    "rank": rank,
+                }
+            )
+        return workers
+
+    def _counts(self) -> dict[str, int]:
+        lifecycle: Lifecycle = self.coordinator.lifecycle
+        usable, known = lifecycle.usable_slots, self.coordinator.scheduler.workers
+        return {
+            "total": len(lifecycle.slots),
+            "usable": len(usable),
+            "free": len(usable - _held(lifecycle).keys()),
+            "gpus": sum(gpu_of(known.get(slot.worker)) is not None for slot in lifecycle.slots),
+        }
+
+
+def _held(lifecycle: Lifecycle) -> dict[Slot, tuple[str, int]]:
+    return {
+        status.placement.slot: (job.job_id, rank)
+        for job in lifecycle.jobs.values()
+        if job.state.holds_workers
+        for rank, status in job.ranks.items()
+    }

@@ -1,0 +1,25 @@
+"""What a Dask worker's heartbeats say of its GPU."""
+
+from distributed.scheduler import WorkerState
+
+from distrain.scheduler.views.job_json import Gpu
+
+
+def gpu_of(worker: WorkerState | None) -> Gpu | None:
+    """The figures of Dask's system monitor, which has them wherever NVML sees a GPU.
+
+    The worker's `gpu` metric is no source: a worker copies its list of metrics before Dask
+    initialises NVML and adds that one.
+    """
+    if worker is None or "gpu-memory-total" not in worker.metrics:
+        return None
+    found = worker.metrics
+    return Gpu(
+        found.get("gpu_utilization"), found.get("gpu_memory_used"), found["gpu-memory-total"]
+    )
+
+
+def gpu_name(worker: WorkerState | None) -> str | None:
+    if worker is None or gpu_of(worker) is None:
+        return None
+    return str((worker.extra.get("gpu") or {}).get("name") or "GPU")

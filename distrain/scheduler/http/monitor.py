@@ -1,0 +1,266 @@
+"""Follows the coordinator inside the scheduler and keeps the histories of its jobs."""
+
+import logging
+import time
+from array import array
+from bisect import bisect_right
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from distrain.jobs.events import Event, Heartbeat
+from distrain.jobs.states import JobState
+from distrain.jobs.status import JobStatus
+from distrain.scheduler.http.gpus import gpu_of
+from distrain.scheduler.lifecycle.job import Job
+from distrain.scheduler.lifecycle.messages import Reported, Stimulus, Tick
+from distrain.scheduler.plugin import CoordinatorPlugin
+from distrain.scheduler.views.job_history import JobHistory
+from distrain.scheduler.views.job_json import (
+    Gpu,
+    Watched,
+    job_document,
+    job_status,
+    jobs_document,
+    metrics_document,
+)
+
+log = logging.getLogger("distrain.scheduler.http")
+
+
+@dataclass
+class Track:
+    history: JobHistory
+    num_entries: int = 0  # of its progress, in the history
+    num_moves: int = 0  # of its states, in the history
+    has_reports: bool = False  # whether a rank reported since the job was stamped last
+    stamped: tuple[tuple[object, ...], int, bool] | None = None  # fingerprint, entries, end
+    service: str | None = None  # who put it; `None`: it came by Dask
+
+
+class Monitor:
+    """Histories of all jobs of one coordinator; pages and handlers ask it for documents."""
+
+    def __init__(self, coordinator: CoordinatorPlugin):
+        self.coordinator = coordinator
+        self.tracks: dict[str, Track] = {}
+        self.revisions = Revisions()  # of the jobs' changes; `Changes` stamps them
+        self._failed: set[object] = set()  # places in the code that failed
+
+    def handled(self, stimulus: Stimulus) -> None:
+        try:
+            match stimulus:
+                case Reported():
+                    self._reported(stimulus.job_id, stimulus.attempt, stimulus.event)
+                case Tick():
+                    self.look_around()
+        except Exception as error:  # an error in the monitor must not end the jobs
+            if (where := _place(error)) not in self._failed:
+                self._failed.add(where)  # logged once
+                log.exception("the monitor failed; training goes on")
+
+    def forgot(self, job_id: str) -> None:
+        self.tracks.pop(job_id, None)
+        self.revisions.forget(job_id)
+
+    def job_ids(self) -> list[str]:
+        """The ids of all jobs, the newest first."""
+        self.look_around()
+        tracks = self.tracks
+        return sorted(tracks, key=lambda job_id: -tracks[job_id].history.submitted_s)
+
+    def jobs(self) -> dict[str, Any]:
+        return jobs_document(self._watched(job_id) for job_id in self.job_ids())
+
+    def statuses(self, job_ids: Iterable[str]) -> Iterator[JobStatus]:
+        """Jobs that are known, each made when it is asked for."""
+        self.look_around()
+        return (job_status(self._watched(job_id)) for job_id in job_ids)
+
+    def list_jobs(self) -> list[dict[str, Any]]:
+        """RPC: all jobs, the newest first, as the routes have them."""
+        return [status.to_json() for status in self.statuses(self.job_ids())]
+
+    def job(self, job_id: str, *, all_ranks: bool = False) -> dict[str, Any] | None:
+        if not self.knows(job_id):
+            return None
+        return job_document(self._watched(job_id), all_ranks=all_ranks)
+
+    def metrics(self, job_id: str, since: str | None = None) -> dict[str, Any] | None:
+        """The document of a job's curves, `None` if unknown; `ValueError` for what is no cursor."""
+        if not self.knows(job_id):
+            return None
+        return metrics_document(self.tracks[job_id].history, since)
+
+    def watched(self) -> Iterator[Watched]:
+        """All jobs, the newest first."""
+        for job_id in self.job_ids():
+            yield self._watched(job_id)
+
+    def knows(self, job_id: str) -> bool:
+        self.look_around()
+        return job_id in self.tracks
+
+    def _watched(self, job_id: str) -> Watched:
+        coordinator = self.coordinator
+        job = coordinator.lifecycle.jobs[job_id]
+        places = {rank: status.placement.slot for rank, status in job.ranks.items()}
+        gpus = {slot.worker: self._gpu(slot.worker) for slot in places.values()}
+        track, view = self.tracks[job_id], coordinator.show(job_id)
+        return Watched(
+            replace(coordinator.status(job_id), service=track.service, view=view),
+            coordinator.specs[job_id],
+            track.history,
+            time.time(),
+            places,
+            {worker: gpu for worker, gpu in gpus.items() if gpu is not None},
+        )
+
+    def _gpu(self, worker: str) -> Gpu | None:
+        return gpu_of(self.coordinator.scheduler.workers.get(worker))
+
+    def look_around(self) -> None:
+        """Notice new jobs, and the states of all."""
+        now_s = time.time()
+        for job_id, job in self.coordinator.lifecycle.jobs.items():
+            self._take_states(job, self.follow(job_id), now_s)
+
+    def follow(self, job_id: str) -> Track:
+        track = self.tracks.get(job_id)
+        if track is None:
+            job, now_s = self.coordinator.lifecycle.jobs[job_id], time.time()
+            submitted_s = now_s - (time.monotonic() - job.submitted_s)
+            track = self.tracks[job_id] = Track(JobHistory(submitted_s))
+            track.history.move(job.attempt, JobState.PENDING, submitted_s)
+            self._take_progress(job_id, track, now_s)  # the job may be older than this monitor
+        return track
+
+    def _reported(self, job_id: str, attempt: int, event: Event) -> None:
+        job = self.coordinator.lifecycle.jobs.get(job_id)
+        if job is None:
+            return
+        track = self.follow(job_id)
+        if not isinstance(event, Heartbeat):
+            track.has_reports = True
+        if job.attempt != attempt:  # an older attempt changes nothing
+            return
+        now_s = time.time()
+        track.history.observe(attempt, event, now_s)
+        self._take_progress(job_id, track, now_s)
+        self._take_states(job, track, now_s)
+
+    def _take_progress(self, job_id: str, track: Track, now_s: float) -> None:
+        entries = self.coordinator.collectors[job_id].entries
+        if len(entries) > track.num_entries:
+            first, track.num_entries = track.num_entries, len(entries)
+            track.history.take(entries.since(first), now_s)
+
+    def _take_states(self, job: Job, track: Track, now_s: float) -> None:
+        if len(job.history) == track.num_moves:
+            return
+        first, track.num_moves = track.num_moves, len(job.history)
+        history, to_unix_s = track.history, now_s - time.monotonic()
+        for move in job.history[first:]:
+            # The two clocks are read one after the other: a job that starts in the moment of its
+            # submission would start before it.
+            at_s = max(history.state_since_s, move.at_s + to_unix_s)
+            history.move(move.attempt, move.new, at_s, move.why)
+
+
+def _place(error: Exception) -> object:
+    """The kind of an error and the line that raised it; its text may be another each time."""
+    innermost = error.__traceback__
+    while innermost is not None and innermost.tb_next is not None:
+        innermost = innermost.tb_next
+    if innermost is None:
+        return type(error)
+    return type(error), innermost.tb_frame.f_code.co_filename, innermost.tb_lineno
+
+
+MOST_STAMPS = 1024
+"""Of one job. Beyond, every second one is dropped: who asks from there gets entries again."""
+
+
+@dataclass
+class _Stamps:
+    revisions: "array[int]" = field(default_factory=lambda: array("q"))
+    counts: "array[int]" = field(default_factory=lambda: array("q"))  # of entries
+
+    def add(self, revision: int, count: int) -> None:
+        self.revisions.append(revision)
+        self.counts.append(count)
+        if len(self.revisions) > MOST_STAMPS:  # never the newest
+            del self.revisions[1:-1:2], self.counts[1:-1:2]
+
+    def count_at(self, revision: int) -> int:
+        place = bisect_right(self.revisions, revision)
+        return self.counts[place - 1] if place else 0
+
+    def drop(self, after: int, until: int) -> None:
+        span = slice(bisect_right(self.revisions, after), bisect_right(self.revisions, until))
+        del self.revisions[span], self.counts[span]
+
+
+class Revisions:
+    """The revisions of all jobs.
+
+    >>> revisions = Revisions()
+    >>> revisions.stamp("a", count=3), revisions.stamp("b", count=0), revisions.stamp("a", count=5)
+    (1, 2, 3)
+    >>> revisions.changed_since(1), revisions.changed_since(2)
+    ([('b', 2), ('a', 3)], [('a', 3)])
+    >>> revisions.count_at("a", 0), revisions.count_at("a", 2), revisions.count_at("a", 3)
+    (0, 3, 5)
+    """
+
+    def __init__(self) -> None:
+        self.newest = 0
+        self._stamps: dict[str, _Stamps] = {}
+        self._last: OrderedDict[str, int] = OrderedDict()  # ascending
+
+    def stamp(self, job_id: str, count: int) -> int:
+        """Give a changed job, which has `count` entries now, the next revision."""
+        self.newest += 1
+        self._stamps.setdefault(job_id, _Stamps()).add(self.newest, count)
+        self._last[job_id] = self.newest
+        self._last.move_to_end(job_id)
+        return self.newest
+
+    def last(self, job_id: str) -> int:
+        """The revision of a job's last change; 0 if it is unknown."""
+        return self._last.get(job_id, 0)
+
+    def count_at(self, job_id: str, revision: int) -> int:
+        """How many entries a job had at a revision, or fewer: never more."""
+        stamps = self._stamps.get(job_id)
+        return stamps.count_at(revision) if stamps else 0
+
+    def leave_out(self, job_id: str, after: int, until: int) -> None:
+        """Forget a job's changes between two revisions, which an answer left out: they come later.
+
+        Readers that had those changes get the entries again.
+
+        >>> revisions = Revisions()
+        >>> [revisions.stamp(job, count=n) for n, job in enumerate("abaca", start=1)]
+        [1, 2, 3, 4, 5]
+        >>> revisions.leave_out("a", after=1, until=4)
+        >>> [revisions.count_at("a", revision) for revision in range(1, 6)]
+        [1, 1, 1, 1, 5]
+        """
+        stamps = self._stamps.get(job_id)
+        if stamps is not None:
+            stamps.drop(after, until)
+
+    def changed_since(self, revision: int) -> list[tuple[str, int]]:
+        """Jobs that changed after a revision, each with its last revision, in that order."""
+        changed = []
+        for job_id, last in reversed(self._last.items()):
+            if last <= revision:
+                break
+            changed.append((job_id, last))
+        return changed[::-1]
+
+    def forget(self, job_id: str) -> None:
+        self._stamps.pop(job_id, None)
+        self._last.pop(job_id, None)

@@ -1,0 +1,117 @@
+"""Checks of specs on a worker, as `distrain plan` makes them; never in the scheduler's process."""
+
+import asyncio
+import json
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any
+from uuid import uuid4
+from weakref import WeakValueDictionary
+
+from distributed import Client
+
+from distrain.scheduler.http.bodies import Refusal
+from distrain.workers.spec_check import check_spec
+
+MOST_AT_ONCE = 2
+MOST_WAITING = 20
+MOST_OF_OWNER = 3  # waiting or running: who has globs over large folders leaves room for others
+KEPT_S = 900.0
+LIMIT_S = 120.0  # of one check, from its start on a worker
+WORKER_WITHIN_S = 60.0
+"""How long a check may wait for a worker that does not train, and for its answer to travel."""
+
+
+@dataclass
+class _Preflight:
+    owner: str  # who asked; "" if unknown
+    state: str = "waiting"  # then `running`, and `passed`, `failed`, or `lost`
+    verdict: dict[str, Any] = field(default_factory=dict)  # the answer of the worker
+    ended_s: float | None = None
+
+
+class Preflights:
+    def __init__(
+        self, client: Callable[[], Awaitable[Client]], clock: Callable[[], float] = time.monotonic
+    ):
+        self._client = client
+        self._clock = clock
+        self._known: dict[str, _Preflight] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._room = asyncio.Semaphore(MOST_AT_ONCE)
+        self._turns = WeakValueDictionary[str, asyncio.Lock]()
+
+    def start(self, spec: dict[str, Any], owner: str = "") -> str:
+        """Begin a check, and return its id; a `Refusal` if too many wait, of all or its owner."""
+        self._forget_old_ones()
+        waiting = [one.owner for one in self._known.values() if one.ended_s is None]
+        hint = "Ask again in a minute."
+        if len(waiting) >= MOST_WAITING:
+            raise Refusal(429, "busy", f"{MOST_WAITING} checks wait already", hint)
+        if owner and waiting.count(owner) >= MOST_OF_OWNER:
+            raise Refusal(429, "busy", f"{MOST_OF_OWNER} checks of {owner} wait already", hint)
+        preflight_id = uuid4().hex
+        self._known[preflight_id] = one = _Preflight(owner)
+        task = asyncio.ensure_future(self._run(preflight_id, one, json.dumps(spec)))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return preflight_id
+
+    def document(self, preflight_id: str) -> dict[str, Any]:
+        """A check as JSON; a `Refusal` if no such check is kept."""
+        self._forget_old_ones()
+        one = self._known.get(preflight_id)
+        if one is None:
+            hint = f"Checks are kept for {KEPT_S / 60:.0f} minutes; make another one."
+            raise Refusal(404, "unknown", f"no check {preflight_id!r}", hint)
+        plan = {k: v for k, v in one.verdict.items() if k not in ("notes", "errors")}
+        lost = one.state == "lost"
+        return {
+            "id": preflight_id,
+            "state": one.state,
+            "notes": one.verdict.get("notes", []),
+            "errors": one.verdict.get("errors", []),
+            "error": one.verdict["could_not_check"] if lost else None,
+            "plan": plan if one.state == "passed" else None,
+        }
+
+    async def _run(self, preflight_id: str, one: _Preflight, spec: str) -> None:
+        turn = self._turns.setdefault(one.owner or preflight_id, asyncio.Lock())
+        async with turn, self._room:
+            one.state = "running"
+            try:
+                one.verdict = await self._ask_a_worker(preflight_id, spec)
+            except Exception as error:  # whatever happens to a worker: the next one must go on
+                one.verdict = {"could_not_check": f"the check was lost: {error!r}"}
+            one.state = _state(one.verdict)
+            one.ended_s = self._clock()
+
+    async def _ask_a_worker(self, preflight_id: str, spec: str) -> dict[str, Any]:
+        client = await self._client()
+        future = client.submit(
+            check_spec, spec, LIMIT_S, key=f"distrain-check-{preflight_id}", pure=False, retries=0
+        )
+        try:
+            answer = asyncio.wait_for(future.result(), WORKER_WITHIN_S + LIMIT_S)
+            verdict: dict[str, Any] = await answer
+            return verdict
+        except TimeoutError:
+            within = f"within {WORKER_WITHIN_S + LIMIT_S:.0f} s"
+            return {"could_not_check": f"no worker had room for the check {within}"}
+        finally:
+            future.release()  # which ends it, if it still runs
+
+    def _forget_old_ones(self) -> None:
+        now_s = self._clock()
+        self._known = {
+            name: one
+            for name, one in self._known.items()
+            if one.ended_s is None or now_s - one.ended_s < KEPT_S
+        }
+
+
+def _state(verdict: dict[str, Any]) -> str:
+    if "could_not_check" in verdict:
+        return "lost"
+    return "failed" if verdict.get("errors") else "passed"

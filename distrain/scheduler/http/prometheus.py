@@ -1,0 +1,303 @@
+"""The jobs on the scheduler's `/metrics`, with stable names and few label values.
+
+A job has series of its own while it has ranks, and as one of the last `ENDED_JOBS` that ended; a
+rank while its job runs. What waits in the queue is only counted.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from typing import Any
+
+from prometheus_client import REGISTRY
+from prometheus_client.core import (
+    CounterMetricFamily as CounterFamily,
+    GaugeMetricFamily as GaugeFamily,
+    HistogramMetricFamily as HistogramFamily,
+    Metric,
+)
+from prometheus_client.registry import Collector
+
+from distrain.jobs.states import JobState
+from distrain.jobs.status import targets_in
+from distrain.scheduler.http.monitor import Monitor
+from distrain.scheduler.views.job_json import Gpu, Watched, time_left_s
+from distrain.scheduler.views.ranks import SHOWN_RANKS
+
+_LIVE_JOBS = 100
+ENDED_JOBS = 20
+
+JOB = ("job_id",)
+RANK = ("job_id", "rank")
+
+_SCORES = (
+    ("loss", "distrain_job_loss_nats", "Mean log loss of the last report, by split"),
+    ("auc", "distrain_job_auc_ratio", "Area under the ROC curve, by split"),
+    ("auc_bound", "distrain_job_auc_bound_ratio",
+     "How far binning may put the AUC off that of the same rows sorted; no confidence interval"),
+)  # fmt: skip
+_SINGLE_VALUES: tuple[tuple[Any, str, str, Callable[[Watched], float | None]], ...] = (
+    (GaugeFamily, "distrain_job_progress_timestamp_seconds",
+     "When a rank last took a step, or the job changed its state, in unix time",
+     lambda job: job.history.progressed_s),
+    (GaugeFamily, "distrain_job_ranks", "Ranks of the job",
+     lambda job: len(job.view.pids) or job.view.num_ranks),
+    (CounterFamily, "distrain_job_restarts",
+     "Attempts that ended early and were followed by others",
+     lambda job: len(job.view.restarts)),
+    (CounterFamily, "distrain_job_rows", "Rows trained, also in steps that were taken again",
+     lambda job: job.history.rows_trained),
+    (GaugeFamily, "distrain_job_rows_per_second", "Rows trained per second",
+     lambda job: job.history.rows_per_s),
+    (GaugeFamily, "distrain_job_steps_done", "Steps taken that count",
+     lambda job: job.history.step),
+    (GaugeFamily, "distrain_job_steps_planned", "Steps the job will take",
+     lambda job: job.view.num_steps),
+    (GaugeFamily, "distrain_job_eta_seconds",
+     "How much longer a running job takes at its speed of late, validations included", time_left_s),
+    (CounterFamily, "distrain_job_checkpoints", "Checkpoints written",
+     lambda job: job.view.checkpoints.count),
+    (CounterFamily, "distrain_job_checkpoint_write_seconds",
+     "How long writing checkpoints took, while training went on",
+     lambda job: job.view.checkpoints.write_s),
+    (CounterFamily, "distrain_job_checkpoint_stall_seconds",
+     "How long training stood still for checkpoints, on rank 0",
+     lambda job: job.view.checkpoints.stood_still_s),
+    (GaugeFamily, "distrain_job_checkpoint_bytes", "Size of the last checkpoint",
+     lambda job: job.history.checkpoint_bytes),
+    (GaugeFamily, "distrain_job_checkpoint_timestamp_seconds",
+     "When the last checkpoint was whole, in unix time",
+     lambda job: job.history.checkpoint_s),
+)  # fmt: skip
+"""Values of each job; an unknown one is left out."""
+_RANK_FIGURES = (
+    ("step_time_s", "distrain_rank_step_duration_seconds",
+     "A rank's own work per step, without waits for other ranks"),
+    ("rows_per_s", "distrain_rank_rows_per_second", "Rows trained per second"),
+    ("stall_pct", "distrain_rank_data_wait_ratio", "Share of wall time spent waiting for data"),
+)  # fmt: skip
+_GPU_FIGURES: tuple[tuple[str, str, Callable[[Gpu], float | None]], ...] = (
+    ("distrain_rank_gpu_utilisation_ratio",
+     "Share of time in which the rank's GPU ran a kernel, as NVML reports",
+     lambda gpu: _share(gpu.utilisation_pct)),
+    ("distrain_rank_gpu_memory_used_bytes",
+     "Memory of the rank's GPU in use by all processes, as NVML reports",
+     lambda gpu: gpu.memory_used_bytes),
+    ("distrain_rank_gpu_memory_total_bytes", "Memory of the rank's GPU",
+     lambda gpu: gpu.memory_total_bytes),
+)  # fmt: skip
+
+
+class JobsCollector(Collector):
+    """Makes metrics of a monitor's jobs at each scrape; none before there is a monitor."""
+
+    def __init__(self) -> None:
+        self.monitor: Monitor | None = None
+        self.certificate_ends_s: Mapping[str, float] = {}
+
+    def describe(self) -> Iterable[Metric]:
+        """Nothing, so that registering does not collect."""
+        return []
+
+    def collect(self) -> Iterator[Metric]:
+        if self.monitor is None:
+            return
+        jobs = list(self.monitor.watched())
+        yield from _all(jobs)
+        shown = _shown_jobs(jobs)
+        yield from _lives(shown)
+        yield from _single_values(shown)
+        yield from _scores(shown)
+        yield from _of_targets(shown)
+        yield from _times(shown)
+        yield from _ranks_of(shown)
+        yield _certificates(self.certificate_ends_s)
+
+
+def export(monitor: Monitor, certificate_ends_s: Mapping[str, float] | None = None) -> None:
+    """Serve this monitor's jobs, and when certificates end, in this process's registry."""
+    if _collector.monitor is None:
+        REGISTRY.register(_collector)
+    _collector.monitor = monitor
+    _collector.certificate_ends_s = certificate_ends_s or {}
+
+
+_collector = JobsCollector()
+
+
+def _certificates(ends_s: Mapping[str, float]) -> Metric:
+    family = GaugeFamily(
+        "distrain_certificate_end_timestamp_seconds",
+        "When a certificate ends that the scheduler has read at its start, in unix time",
+        labels=["certificate"],
+    )
+    for name, end_s in ends_s.items():
+        family.add_metric([name], end_s)
+    return family
+
+
+def _shown_jobs(jobs: list[Watched]) -> list[Watched]:
+    live = (job for job in jobs if not job.view.state.is_final and job.view.attempt > 0)
+    ended = (job for job in jobs if job.view.state.is_final)
+    return [*islice(live, _LIVE_JOBS), *islice(ended, ENDED_JOBS)]
+
+
+def _all(jobs: list[Watched]) -> Iterator[Metric]:
+    count = Counter(job.view.state for job in jobs)
+    about = "Jobs that the scheduler knows, by state"
+    family = GaugeFamily("distrain_jobs", about, labels=["state"])
+    for state in JobState:
+        family.add_metric([str(state)], count[state])
+    yield family
+    pending = [job for job in jobs if job.view.state is JobState.PENDING]
+    waits_s = [job.now_s - job.history.state_since_s for job in pending]
+    yield GaugeFamily(
+        "distrain_jobs_longest_pending_seconds",
+        "How long that pending job has waited that waits longest; 0 if none is pending",
+        value=max([0.0, *waits_s]),
+    )
+
+
+def _lives(jobs: list[Watched]) -> Iterator[Metric]:
+    info = GaugeFamily("distrain_job_info", "1, with the job's name", labels=["job_id", "name"])
+    state = GaugeFamily(
+        "distrain_job_state",
+        "1 for the state that the job is in, else 0",
+        labels=["job_id", "state"],
+    )
+    ended = GaugeFamily(
+        "distrain_job_ended_timestamp_seconds",
+        "When a job ended, in unix time",
+        labels=["job_id", "state", "reason"],
+    )
+    for job in jobs:
+        view, job_id = job.view, job.view.job_id
+        info.add_metric([job_id, view.name], 1)
+        for one in JobState:
+            state.add_metric([job_id, str(one)], int(view.state is one))
+        if view.state.is_final:
+            labels = [job_id, str(view.state), view.reason or ""]
+            ended.add_metric(labels, job.history.state_since_s)
+    yield from (info, state, ended)
+
+
+def _single_values(jobs: list[Watched]) -> Iterator[Metric]:
+    for kind, name, about, value_of in _SINGLE_VALUES:
+        family = kind(name, about, labels=JOB)
+        for job in jobs:
+            _add_known(family, [job.view.job_id], value_of(job))
+        yield family
+
+
+def _scores(jobs: list[Watched]) -> Iterator[Metric]:
+    for score, name, about in _SCORES:
+        family = GaugeFamily(name, about, labels=("job_id", "split"))
+        for job in jobs:
+            for record in (job.history.last_train, job.history.last_valid):
+                if record is not None:
+                    _add_known(family, [job.view.job_id, record.split], getattr(record, score))
+        yield family
+
+
+def _of_targets(jobs: list[Watched]) -> Iterator[Metric]:
+    family = GaugeFamily(
+        "distrain_job_target_score",
+        "Metrics of each target but the first binary one, of the last report, by split",
+        labels=("job_id", "split", "target", "metric"),
+    )
+    for job in jobs:
+        for record in (job.history.last_train, job.history.last_valid):
+            for target, metrics in (targets_in(record and record.targets) or {}).items():
+                for metric, value in metrics.items():
+                    labels = [job.view.job_id, record.split if record else "", target, metric]
+                    family.add_metric(labels, value)
+    if family.samples:
+        yield family
+
+
+def _times(jobs: list[Watched]) -> Iterator[Metric]:
+    phases = CounterFamily(
+        "distrain_job_phase_seconds",
+        "Wall time of all ranks by what it was spent on; data_wait is waiting for rows",
+        labels=["job_id", "phase"],
+    )
+    steps = HistogramFamily(
+        "distrain_job_step_duration_seconds",
+        "Wall time of each of the ranks' steps, without validation and checkpoints",
+        labels=JOB,
+    )
+    for job in jobs:
+        for phase, seconds in sorted(job.history.phase_seconds.items()):
+            phases.add_metric([job.view.job_id, phase], seconds)
+        times = job.history.step_times
+        buckets = [("+Inf" if s == float("inf") else f"{s:g}", n) for s, n in times.cumulative()]
+        steps.add_metric([job.view.job_id], buckets, times.sum_s)
+    yield from (phases, steps)
+
+
+def _ranks_of(jobs: Iterable[Watched]) -> Iterator[Metric]:
+    running = [job for job in jobs if job.view.state is JobState.RUNNING]
+    yield from _work(running)
+    yield from _memory(running)
+    yield from _gpus(running)
+
+
+def _add_known(family: GaugeFamily, labels: Sequence[str], value: float | None) -> None:
+    if value is not None:
+        family.add_metric(labels, value)
+
+
+def _work(jobs: Iterable[Watched]) -> Iterator[Metric]:
+    for figure, name, about in _RANK_FIGURES:
+        family = GaugeFamily(name, about, labels=RANK)
+        for job in jobs:
+            for rank, value in _of_ranks(job, figure).items():
+                is_share = figure.endswith("_pct")
+                _add_known(family, [job.view.job_id, rank], _share(value) if is_share else value)
+        yield family
+
+
+def _of_ranks(job: Watched, figure: str) -> dict[str, float | None]:
+    """A figure by rank; of more than `SHOWN_RANKS`, of the slowest, the median and the fastest."""
+    history = job.history
+    if len(history.now) <= SHOWN_RANKS:
+        return {str(rank): getattr(now, figure) for rank, now in sorted(history.now.items())}
+    ranks = history.ranks.items()
+    return {name: series.tail().get(figure) for name, series in ranks if not name.isdecimal()}
+
+
+def _memory(jobs: Iterable[Watched]) -> Iterator[Metric]:
+    family = GaugeFamily(
+        "distrain_rank_memory_bytes",
+        "Memory that a rank's process holds: host, or device (tensors on its GPU)",
+        labels=(*RANK, "kind"),
+    )
+    for job in jobs:
+        for kind in ("host", "device"):
+            held = {r: now.memory.get(f"{kind}_bytes") for r, now in job.history.now.items()}
+            for rank, size_bytes in _bounded(held).items():
+                family.add_metric([job.view.job_id, rank, kind], size_bytes)
+    yield family
+
+
+def _gpus(jobs: Iterable[Watched]) -> Iterator[Metric]:
+    for name, about, value_of in _GPU_FIGURES:
+        family = GaugeFamily(name, about, labels=RANK)
+        for job in jobs:
+            gpus = {rank: job.gpus.get(place.worker) for rank, place in job.places.items()}
+            values = {rank: value_of(gpu) for rank, gpu in gpus.items() if gpu is not None}
+            for rank, value in _bounded(values).items():
+                family.add_metric([job.view.job_id, rank], value)
+        yield family
+
+
+def _bounded(values: Mapping[int, float | None]) -> dict[str, float]:
+    """Known values by rank; of more than `SHOWN_RANKS`, the `least` and the `greatest`."""
+    numbers = {str(rank): value for rank, value in sorted(values.items()) if value is not None}
+    if len(numbers) <= SHOWN_RANKS:
+        return numbers
+    return {"least": min(numbers.values()), "greatest": max(numbers.values())}
+
+
+def _share(percent: float | None) -> float | None:
+    return None if percent is None else percent / 100

@@ -1,0 +1,1 @@
+"""The job state machine: pure functions of states, events and time."""

@@ -1,0 +1,130 @@
+"""What happens to the lifecycle of jobs (stimuli), and what it answers (instructions)."""
+
+from dataclasses import dataclass
+
+from distrain.jobs.assignment import RankPlacement, Slot
+from distrain.jobs.events import Event
+
+
+@dataclass(frozen=True)
+class Budgets:
+    """How many restarts of each kind a job may have; `None`: any number."""
+
+    rank_failures: int | None = 0
+    worker_losses: int | None = 0
+    preemptions: int | None = None
+
+
+@dataclass(frozen=True)
+class Submit:
+    job_id: str
+    num_ranks: int
+    start_deadline_s: float  # from placement until all ranks train; or a restart's wait
+    total_deadline_s: float | None = None  # from submission to the end
+    allowed_ranks: tuple[int, ...] = ()  # the largest first; empty: `num_ranks` alone
+    priority: int = 0  # higher ones start first, and preempt
+    budgets: Budgets = Budgets()
+    backoff_s: float = 1.0  # wait before the first restart
+    progress_s: float | None = None  # longest time without any progress of a rank that trains
+    stop_grace_s: float = 20.0  # what ranks get to save a checkpoint when asked to stop
+    checkpoint_every_s: float | None = None  # seconds between checkpoints
+    first_attempt: int = 1  # above 1 for a job that is resumed
+    queue_deadline_s: float | None = None  # until it is placed first; `None`: any time
+
+
+@dataclass(frozen=True)
+class Cancel:
+    job_id: str
+    why: str = ""  # who wants it, or what made them, for people
+    # what its ranks get to save a checkpoint; `None`: a few seconds, or the job's own grace if that
+    # is less. A job that stops already is hurried by a shorter one
+    grace_s: float | None = None
+
+
+@dataclass(frozen=True)
+class ChangePriority:
+    job_id: str
+    priority: int
+
+
+@dataclass(frozen=True)
+class WorkersChanged:
+    slots: frozenset[Slot]  # those that may have ranks
+    others: str = ""  # why the others may not, for people
+
+
+@dataclass(frozen=True)
+class WorkerLeaving:
+    """The worker at an address was asked to leave, and will be gone soon."""
+
+    worker: str
+    why: str
+
+
+@dataclass(frozen=True)
+class Reported:
+    job_id: str
+    attempt: int
+    event: Event
+
+
+@dataclass(frozen=True)
+class LaunchFailed:
+    job_id: str
+    attempt: int
+    message: str
+
+
+@dataclass(frozen=True)
+class Tick:
+    """Time passed."""
+
+
+Stimulus = (
+    Submit
+    | Cancel
+    | ChangePriority
+    | WorkersChanged
+    | WorkerLeaving
+    | Reported
+    | LaunchFailed
+    | Tick
+)
+
+
+@dataclass(frozen=True)
+class _ToGang:
+    job_id: str
+    attempt: int
+    placements: tuple[RankPlacement, ...]
+
+
+@dataclass(frozen=True)
+class LaunchGang(_ToGang):
+    """Start one process per placement."""
+
+
+@dataclass(frozen=True)
+class CheckpointGang(_ToGang):
+    """Have the ranks save a checkpoint, at a step that they agree on, and go on."""
+
+
+@dataclass(frozen=True)
+class TakeStacks(_ToGang):
+    """Have every rank's supervisor report what its process does."""
+
+
+@dataclass(frozen=True)
+class StopGang(_ToGang):
+    """Ask every rank to save a checkpoint and end; kill after the grace. No grace: kill now."""
+
+    grace_s: float = 0.0
+
+
+@dataclass(frozen=True)
+class EndGang:
+    job_id: str
+    attempt: int
+
+
+Instruction = LaunchGang | CheckpointGang | TakeStacks | StopGang | EndGang

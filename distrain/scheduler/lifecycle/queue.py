@@ -1,0 +1,266 @@
+"""Which job may start, where, and which has to make room; nothing is changed here.
+
+Jobs that restart come first: their workers stayed reserved for them. Then the queue, by priority
+and then by age. Its head blocks those behind it, so a small job does not overtake a large one. If
+the head would fit without jobs of lower priority, as few of them as possible are preempted, the
+lowest and youngest first.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from distrain.jobs.assignment import RankPlacement, Slot, World
+from distrain.jobs.states import JobState
+from distrain.scheduler.lifecycle.job import Job, slot_key
+
+FEWER_AFTER_S = 5.0
+"""How long a job that may have to do with fewer ranks waits for the rest: a nanny needs two."""
+
+
+@dataclass(frozen=True)
+class Shortage:
+    reason: str
+
+
+@dataclass(frozen=True)
+class Start:
+    job: Job
+    placements: tuple[RankPlacement, ...]
+
+
+@dataclass(frozen=True)
+class MakeRoom:
+    """The job may start once the victims have stopped."""
+
+    job: Job
+    victims: tuple[Job, ...]
+
+
+@dataclass(frozen=True)
+class Wait:
+    job: Job
+    why: str
+
+
+class QueueView:
+    """The workers and jobs that the queue sees; `avoided` hosts are used if others are too few."""
+
+    def __init__(
+        self,
+        slots: Collection[Slot],
+        jobs: Collection[Job],
+        avoided: Mapping[str, str],
+        now_s: float,
+        others: str = "",
+    ):
+        self.slots = frozenset(slots)
+        self.jobs = list(jobs)
+        self.avoided = avoided
+        self.now_s = now_s
+        self.others = others
+
+    def busy(self, without: Collection[str] = ()) -> set[Slot]:
+        """Workers that hold a rank of a job outside `without`."""
+        return {
+            placement.slot
+            for job in self.jobs
+            if job.state.holds_workers and job.job_id not in without
+            for placement in job.placements
+        }
+
+    def reserved(self, for_others_than: Job, without: Collection[str] = ()) -> set[Slot]:
+        """Workers that wait for another job's next attempt."""
+        keys = {
+            key
+            for job in self.jobs
+            if job.state is JobState.RESTARTING
+            and job is not for_others_than
+            and job.job_id not in without
+            for key in job.reserved
+        }
+        return {slot for slot in self.slots if slot_key(slot) in keys}
+
+    def place(
+        self, job: Job, *, fewer: bool, without: Collection[str] = ()
+    ) -> tuple[RankPlacement, ...] | Shortage:
+        """A place for the whole gang, or why there is none; jobs of `without` count as gone."""
+        busy = self.busy(without)
+        taken = busy | self.reserved(job, without)
+        allowed = job.request.allowed_ranks or (job.num_ranks,)
+        shortage: Shortage | None = None
+        for num_ranks in allowed if fewer else allowed[:1]:
+            placed = self._place(num_ranks, taken, busy)
+            if not isinstance(placed, Shortage):
+                return placed
+            shortage = shortage or placed
+        assert shortage is not None
+        return Shortage(f"{shortage.reason}; {self.others}") if self.others else shortage
+
+    def _place(
+        self, num_ranks: int, taken: set[Slot], busy: set[Slot]
+    ) -> tuple[RankPlacement, ...] | Shortage:
+        liked = {slot for slot in self.slots if slot.host not in self.avoided}
+        if len(liked) < num_ranks:  # better a host that failed than never
+            return place_gang(num_ranks, self.slots, taken)
+        placed = place_gang(num_ranks, liked, taken)
+        if isinstance(placed, Shortage) and len(liked) < len(self.slots):
+            if not liked & busy:  # jobs that wait have reserved them: none would come free
+                anywhere = place_gang(num_ranks, self.slots, taken)
+                if not isinstance(anywhere, Shortage):
+                    return anywhere
+            hosts = ", ".join(f"{host} ({why})" for host, why in sorted(self.avoided.items()))
+            return Shortage(f"{placed.reason}; avoided for now: {hosts}")
+        return placed
+
+
+def place_gang(
+    num_ranks: int, slots: Collection[Slot], busy: Collection[Slot] = ()
+) -> tuple[RankPlacement, ...] | Shortage:
+    """Give every rank of a gang a free slot, or none; the fullest hosts first, ties by name.
+
+    >>> slots = [Slot("b", "tcp://b:1"), Slot("a", "tcp://a:1"), Slot("b", "tcp://b:2")]
+    >>> [p.slot.worker for p in place_gang(2, slots)]
+    ['tcp://b:1', 'tcp://b:2']
+    >>> place_gang(4, slots).reason
+    'needs 4 workers, the cluster has 3'
+    """
+    slots = set(slots)
+    free = sorted(slots - set(busy))
+    if len(free) < num_ranks:
+        needs = f"needs {num_ranks} worker{'s' if num_ranks > 1 else ''}"
+        if len(slots) < num_ranks:
+            return Shortage(f"{needs}, the cluster has {len(slots)}")
+        return Shortage(f"{needs}, {len(free)} of {len(slots)} are free, others run jobs")
+    by_host = Counter(slot.host for slot in free)
+    chosen = sorted(free, key=lambda slot: (-by_host[slot.host], slot))[:num_ranks]
+    ranks_per_host = Counter(slot.host for slot in chosen)
+    return tuple(
+        RankPlacement(slot, World(rank, num_ranks, ranks_per_host[slot.host]))
+        for rank, slot in enumerate(chosen)
+    )
+
+
+def decide(cluster: QueueView) -> list[Start | MakeRoom | Wait]:
+    """What to do: `Wait`s, then one `MakeRoom` or `Start` at most, after which one asks again."""
+    answers: list[Start | MakeRoom | Wait] = []
+    for job in _in_order(cluster.jobs, JobState.RESTARTING):
+        again = _restart(cluster, job)
+        answers.append(again)
+        if isinstance(again, Start):
+            return answers
+    queue = _in_order(cluster.jobs, JobState.PENDING)
+    for place, job in enumerate(queue):
+        answer = _admit(cluster, job)
+        answers.append(answer)
+        if isinstance(answer, Start):
+            return answers
+        why = answer.why if isinstance(answer, Wait) else "waits for others to make room"
+        behind = f"waits behind {job.job_id}, which {why}"
+        answers += [Wait(later, behind) for later in queue[place + 1 :]]
+        break
+    return answers
+
+
+def could_grow(cluster: QueueView, job: Job) -> int:
+    """The ranks that a running job could have now; 0: no more, or others wait in the queue."""
+    if len(job.ranks) >= job.num_ranks or _in_order(cluster.jobs, JobState.PENDING):
+        return 0
+    placed = cluster.place(job, fewer=True, without=(job.job_id,))
+    more = 0 if isinstance(placed, Shortage) else len(placed)
+    return more if more > len(job.ranks) else 0
+
+
+def _in_order(jobs: Iterable[Job], state: JobState) -> list[Job]:
+    waiting = [job for job in jobs if job.state is state]
+    return sorted(waiting, key=lambda job: (-job.request.priority, job.order))
+
+
+def _restart(cluster: QueueView, job: Job) -> Start | Wait:
+    if cluster.now_s < job.not_before_s:
+        left_s = job.not_before_s - cluster.now_s
+        why = f", after {job.why_so_long}" if job.why_so_long else ""
+        return Wait(job, f"waits {left_s:.1f} s before its next attempt{why}")
+    return _start_or_wait(cluster, job)
+
+
+def _start_or_wait(cluster: QueueView, job: Job) -> Start | Wait:
+    fewer = cluster.now_s >= job.fewer_from_s
+    placed = cluster.place(job, fewer=fewer)
+    return Wait(job, placed.reason) if isinstance(placed, Shortage) else Start(job, placed)
+
+
+def _admit(cluster: QueueView, job: Job) -> Start | MakeRoom | Wait:
+    answer = _start_or_wait(cluster, job)
+    if isinstance(answer, Start):
+        return answer
+    # Workers of gangs that already stop for somebody will come free by themselves.
+    stopping = (other for other in cluster.jobs if other.state is JobState.STOPPING)
+    leaving = [other.job_id for other in stopping if other.queue_again]
+    if leaving and not isinstance(cluster.place(job, fewer=False, without=leaving), Shortage):
+        return Wait(job, f"waits for {', '.join(leaving)} to stop")
+    victims: list[Job] = []
+    for victim in _victims(cluster.jobs, job):
+        victims.append(victim)
+        away = [*leaving, *(v.job_id for v in victims)]
+        if not isinstance(cluster.place(job, fewer=False, without=away), Shortage):
+            return MakeRoom(job, _needed(cluster, job, leaving, victims))
+    return answer
+
+
+def _needed(
+    cluster: QueueView, job: Job, leaving: Sequence[str], victims: Sequence[Job]
+) -> tuple[Job, ...]:
+    needed = list(victims)
+    for victim in victims:
+        rest = [v.job_id for v in needed if v is not victim]
+        if not isinstance(cluster.place(job, fewer=False, without=[*leaving, *rest]), Shortage):
+            needed.remove(victim)
+    return tuple(needed)
+
+
+def _victims(jobs: Iterable[Job], by: Job) -> list[Job]:
+    states = (JobState.STARTING, JobState.RUNNING, JobState.RESTARTING)
+    lower = [
+        job
+        for job in jobs
+        if job.state in states
+        and job.request.priority < by.request.priority
+        and not (job.is_finished or job.settle_at_s is not None)
+    ]
+    return sorted(lower, key=lambda job: (job.request.priority, -job.order))
+
+
+AVOID_AFTER_FAILURES = 2
+AVOID_S = 600.0  # a host with so many failures within this time is avoided until they are this old
+
+
+class HostFailures:
+    """The hosts of culprits, and when.
+
+    >>> failures = HostFailures()
+    >>> for at_s in (0.0, 60.0):
+    ...     failures.blame("node-7", at_s)
+    >>> failures.avoided(100.0)
+    {'node-7': '2 failures, for another 500 s'}
+    >>> failures.avoided(600.0)
+    {}
+    """
+
+    def __init__(self) -> None:
+        self._times: defaultdict[str, list[float]] = defaultdict(list)
+
+    def blame(self, host: str, now_s: float) -> None:
+        self._times[host] = [*self._recent(host, now_s), now_s]
+
+    def avoided(self, now_s: float) -> dict[str, str]:
+        avoided = {}
+        for host in list(self._times):
+            recent = self._recent(host, now_s)
+            if len(recent) >= AVOID_AFTER_FAILURES:
+                left_s = recent[-AVOID_AFTER_FAILURES] + AVOID_S - now_s
+                avoided[host] = f"{len(recent)} failures, for another {left_s:.0f} s"
+        return avoided
+
+    def _recent(self, host: str, now_s: float) -> list[float]:
+        return [at_s for at_s in self._times[host] if now_s - at_s < AVOID_S]

@@ -1,0 +1,145 @@
+"""An attempt that ended early: the failure that brought the others about, and what follows it."""
+
+import math
+import signal
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from distrain.jobs.events import RankExited, RankFailed
+from distrain.jobs.reasons import Reason
+from distrain.jobs.states import JobState
+from distrain.scheduler.lifecycle.job import AttemptFailure, Job, RankStatus
+
+
+def find_culprit(failures: Sequence[AttemptFailure]) -> AttemptFailure:
+    """The failure that brought the others about: the first that is not about a lost peer.
+
+    Among losses that became NaN it is the one at the earliest step.
+
+    >>> lost = AttemptFailure("PeerLost", "connection reset", rank=0)
+    >>> dead = AttemptFailure("RankDied", "killed by SIGKILL", rank=1)
+    >>> find_culprit([lost, dead]).rank
+    1
+    """
+    cancelled = [failure for failure in failures if failure.reason == Reason.CANCELLED]
+    causes = [failure for failure in failures if failure.reason != Reason.PEER_LOST]
+    first = [*cancelled, *causes, *failures][0]
+    if first.reason != Reason.NON_FINITE_LOSS:
+        return first
+    # All ranks run into the same broken step; reports of later steps may come first.
+    same = [failure for failure in causes if failure.reason == first.reason]
+    return min(same, key=lambda failure: math.inf if failure.step is None else failure.step)
+
+
+def reported_failure(event: RankFailed) -> AttemptFailure:
+    return AttemptFailure(event.reason, event.message, event.rank, event.step, event.traceback)
+
+
+def silent_death(event: RankExited, status: RankStatus) -> AttemptFailure:
+    place = place_of(status)
+    if event.exit_code < 0:
+        name = _signal_name(-event.exit_code)
+        message = f"rank {event.rank} ({place}) was killed by {name}"
+        if name == "SIGKILL":
+            message += "; somebody's `kill -9`, or the kernel was out of memory (see dmesg)"
+    else:
+        message = f"rank {event.rank} ({place}) ended with exit code {event.exit_code}, unannounced"
+    return AttemptFailure(Reason.RANK_DIED, message, event.rank, log_tail=event.log_tail)
+
+
+def point_at_silent_ranks(culprit: AttemptFailure, job: Job) -> AttemptFailure:
+    """The culprit; where ranks know only of lost peers, with those that live and say nothing."""
+    if culprit.reason != Reason.PEER_LOST:
+        return culprit
+    heard = {failure.rank for failure in job.failures}
+    silent = [
+        f"rank {rank} ({place_of(status)}) said nothing and may hang"
+        for rank, status in job.ranks.items()
+        if rank not in heard and not (status.finished or status.exited)
+    ]
+    return replace(culprit, message="\n".join([culprit.message, *silent]))
+
+
+def place_of(status: RankStatus) -> str:
+    pid = "before it told its pid," if status.pid is None else f"pid {status.pid}"
+    return f"{pid} on {status.placement.slot.worker}"
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:  # most real-time signals have no name
+        return f"signal {number}"
+
+
+HOPELESS = frozenset(
+    {
+        Reason.DATA_ERROR,  # the data will not mend itself
+        Reason.INVALID_SPEC,
+        Reason.NON_FINITE_LOSS,  # the same steps would lead there again
+        Reason.OUT_OF_MEMORY,
+        Reason.OUTPUT_ERROR,
+        Reason.QUEUE_DEADLINE_EXCEEDED,
+        Reason.START_DEADLINE_EXCEEDED,
+        Reason.DEADLINE_EXCEEDED,
+        Reason.COORDINATOR_LOST,
+    }
+)
+"""Reasons that another attempt would meet again."""
+
+LONGEST_BACKOFF_S = 60.0
+
+LOSSES_S = 600.0
+"""Each loss of a worker in so many seconds doubles the pause, however far the job came between."""
+
+
+@dataclass(frozen=True)
+class AttemptVerdict:
+    state: JobState  # `RESTARTING`, `PENDING`, or a bad end
+    budget: str = ""  # which budget pays for another attempt; "" if it costs nothing
+    backoff_s: float = 0.0  # how long to wait before it
+    message: str = ""  # the reason's message, with what the budgets have to do with it
+    why_so_long: str = ""  # what has made that longer than `restart.backoff_s`, if something has
+
+
+def judge(job: Job, cause: AttemptFailure, now_s: float, *, queue_again: bool) -> AttemptVerdict:
+    """The verdict on the attempt that `cause` ended; `queue_again`: others want its workers."""
+    again = JobState.PENDING if queue_again else JobState.RESTARTING
+    if cause.reason == Reason.CANCELLED:
+        return AttemptVerdict(JobState.CANCELLED, message=cause.message)
+    if cause.reason in HOPELESS:
+        return AttemptVerdict(JobState.FAILED, message=cause.message)
+    if cause.reason == Reason.RESIZED:
+        return AttemptVerdict(again, message=cause.message)
+    budget, most = _budget(job, cause)
+    if most is not None and job.spent[budget] >= most:
+        left = f"\nno restart is left: {budget.replace('_', ' ')} may be {most}" if most else ""
+        return AttemptVerdict(JobState.FAILED, message=cause.message + left)
+    if budget == "preemptions":
+        return AttemptVerdict(again, budget, message=cause.message)
+    doublings, why = max(_in_a_row(job), _losses(job, cause, now_s))
+    backoff_s = float(min(job.request.backoff_s * 2.0 ** min(doublings, 30), LONGEST_BACKOFF_S))
+    return AttemptVerdict(again, budget, backoff_s, cause.message, why if doublings else "")
+
+
+def _budget(job: Job, cause: AttemptFailure) -> tuple[str, int | None]:
+    budgets = job.request.budgets
+    if cause.reason == Reason.PREEMPTED:
+        return "preemptions", budgets.preemptions
+    if cause.reason == Reason.WORKER_LOST:
+        return "worker_losses", budgets.worker_losses
+    return "rank_failures", budgets.rank_failures
+
+
+def _in_a_row(job: Job) -> tuple[int, str]:
+    """The number of failures before this one that got as far, and a sentence about them."""
+    before = 0 if job.step > job.furthest_failed_step else job.failures_in_a_row
+    return before, f"{before + 1} failures in a row got no further than step {job.step}"
+
+
+def _losses(job: Job, cause: AttemptFailure, now_s: float) -> tuple[int, str]:
+    """The number of workers lost shortly before this one, and a sentence about them."""
+    since_s = now_s - job.submitted_s - LOSSES_S
+    lost = [one for one in job.restarts if one.reason == Reason.WORKER_LOST]
+    before = sum(one.after_s > since_s for one in lost) if cause.reason == Reason.WORKER_LOST else 0
+    return before, f"{before + 1} losses of workers in {LOSSES_S / 60:.0f} minutes"

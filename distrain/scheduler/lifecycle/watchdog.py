@@ -1,0 +1,134 @@
+"""Noticing that a job missed a deadline, or that its gang makes no progress, and who holds it up.
+
+Ranks send heartbeats at least once a second. In a gang that trains in step, one rank that hangs
+keeps all from going on, so the watchdog waits until none has made progress for the job's limit. It
+then has the supervisors look at their ranks' processes, and names the culprit.
+"""
+
+from distrain.jobs.events import Heartbeat
+from distrain.jobs.reasons import Reason
+from distrain.jobs.states import JobState
+from distrain.scheduler.lifecycle.job import AttemptFailure, Job, RankStatus
+from distrain.scheduler.lifecycle.messages import TakeStacks
+from distrain.scheduler.lifecycle.verdict import place_of
+
+STACKS_S = 1.0  # how long to wait for the supervisors' reports of a gang that hangs
+HEARD_WITHIN_S = 3.0  # a rank whose last heartbeat is older says nothing
+
+
+def hear(status: RankStatus, event: Heartbeat, now_s: float) -> None:
+    status.heard_s = now_s
+    # a rank that waits for its storage says so only until it gives up by itself.
+    if event.progress != status.progress or event.waiting_for == "storage":
+        status.progressed_s = now_s
+    status.progress = event.progress
+    status.doing, status.waiting_for = event.doing, event.waiting_for
+
+
+def watch(job: Job, now_s: float) -> TakeStacks | AttemptFailure | None:
+    """What a running job needs: nothing, a look at its ranks, or the end of its attempt."""
+    limit_s = job.request.progress_s
+    training = [s for s in job.ranks.values() if not (s.finished or s.exited)]
+    if limit_s is None or not training:
+        return None
+    if job.stacks_due_s is None:
+        if any(now_s - status.progressed_s < limit_s for status in training):
+            return None
+        job.stacks_due_s = now_s + STACKS_S
+        job.stacks = {}
+        return TakeStacks(job.job_id, job.attempt, job.placements)
+    if any(status.progressed_s >= job.stacks_due_s - STACKS_S for status in training):
+        job.stacks_due_s = None  # it was slow, not stuck
+    elif now_s >= job.stacks_due_s or len(job.stacks) == len(job.ranks):
+        job.stacks_due_s = None
+        return nothing_moved(job, limit_s, now_s)
+    return None
+
+
+def nothing_moved(job: Job, progress_s: float, now_s: float) -> AttemptFailure:
+    """Who holds up a gang that made no progress, from its ranks' last heartbeats.
+
+    In this order it is a rank that says nothing (its process is stopped, or its machine is), one
+    that waits for its reader, one that waits for nobody, and the one that came least far: it did
+    not arrive where the others wait for it. At least one rank has not finished.
+    """
+    alive = {r: s for r, s in job.ranks.items() if not (s.finished or s.exited)}
+    rank = min(alive, key=lambda r: (_suspicion(alive[r], now_s), alive[r].progress, r))
+    status = alive[rank]
+    others = {r: s for r, s in alive.items() if r != rank}
+    waiting = sorted(r for r, s in others.items() if s.waiting_for == "peers")
+    tied = _suspicion(status, now_s) == 3 and all(
+        other.progress == status.progress for other in others.values()
+    )
+    who = f"rank {rank} ({place_of(status)}) {_what_it_does(job, rank, status, now_s)}"
+    lines = [f"no progress for {progress_s:g} s: {who}"]
+    if tied and others:
+        lines = [
+            f"no progress for {progress_s:g} s: all ranks wait for each other at the same place; "
+            "is the network between them cut?"
+        ]
+    elif waiting:
+        lines.append(f"rank {', '.join(map(str, waiting))} waited for it")
+    stacks = job.stacks.get(rank)
+    reason = Reason.COLLECTIVE_TIMEOUT if waiting or (tied and others) else Reason.NO_PROGRESS
+    return AttemptFailure(
+        reason,
+        "\n".join(lines),
+        None if tied and others else rank,
+        traceback=stacks.stacks if stacks and stacks.stacks else None,
+    )
+
+
+def _suspicion(status: RankStatus, now_s: float) -> int:
+    if status.heard_s is None or now_s - status.heard_s > HEARD_WITHIN_S:
+        return 0
+    return {"reader": 1, "peers": 3}.get(status.waiting_for, 2)
+
+
+def _what_it_does(job: Job, rank: int, status: RankStatus, now_s: float) -> str:
+    taken = job.stacks.get(rank)
+    state = f"; its process is {taken.process_state}" if taken else "; its supervisor says nothing"
+    match _suspicion(status, now_s):
+        case 0:
+            since = "never" if status.heard_s is None else f"not for {now_s - status.heard_s:.0f} s"
+            return f"has {since} been heard of{state}"
+        case 1:
+            return f"waits for its reader, in {status.doing}: a stuck disk or file server?{state}"
+        case 2:
+            return f"hangs in {status.doing}{state}"
+        case _:
+            return f"did not arrive where the others are; it waits in {status.doing}{state}"
+
+
+def missed_deadline(job: Job, now_s: float) -> AttemptFailure | None:
+    """The deadline that a job has missed, and what it waited for; `None`: none.
+
+    The queue's deadline holds until the first placement: a preempted job may wait as long as it
+    takes. The start's deadline counts from each placement anew. It bounds a restart's wait for
+    workers, too: others are kept from those that are reserved for it.
+    """
+    request = job.request
+    total_s = request.total_deadline_s
+    if total_s is not None and now_s - job.submitted_s > total_s:
+        message = f"the job did not end within {total_s:g} s (deadlines.total_s)"
+        return AttemptFailure(Reason.DEADLINE_EXCEEDED, message)
+    queue_s = request.queue_deadline_s
+    queued = job.state is JobState.PENDING and not job.restarts
+    if queue_s is not None and queued and now_s - job.submitted_s > queue_s:
+        message = f"the job waited in the queue for more than {queue_s:g} s (deadlines.queue_s)"
+        return AttemptFailure(Reason.QUEUE_DEADLINE_EXCEEDED, f"{message}: {job.why_pending}")
+    since_s = job.starting_since_s
+    if since_s is not None and now_s - since_s > request.start_deadline_s:
+        return AttemptFailure(Reason.START_DEADLINE_EXCEEDED, _late_start(job))
+    return None
+
+
+def _late_start(job: Job) -> str:
+    within = f"within {job.request.start_deadline_s:g} s"
+    if job.state is JobState.RESTARTING:
+        return f"the job was not placed again {within} (deadlines.start_s): {job.why_pending}"
+    missing = [str(rank) for rank, status in job.ranks.items() if not status.ready]
+    return (
+        f"attempt {job.attempt} did not start {within} of its placement (deadlines.start_s): "
+        f"rank {', '.join(missing)} did not get ready"
+    )

@@ -1,0 +1,1 @@
+"""Jobs and their histories as JSON, in bounded memory."""

@@ -1,0 +1,173 @@
+"""Jobs as JSON values, which is all that pages and terminals show of them. Pure."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+from distrain.jobs.assignment import Slot
+from distrain.jobs.spec.job import JobSpec
+from distrain.jobs.states import JobState
+from distrain.jobs.status import JobStatus, finite, targets_in
+from distrain.jobs.view import JobView
+from distrain.scheduler.views.job_history import JobHistory, Moment
+from distrain.scheduler.views.ranks import RankNow, shown_ranks
+
+_KEPT_RESTARTS = 100  # restarts on the time line
+_ETA_POINTS = 16
+
+_OF_SERVICES = ("version", "service", "first_attempt", "priority", "age_s")
+"""What a `JobStatus` has for services and commands, and pages do not show."""
+
+
+@dataclass(frozen=True)
+class Gpu:
+    utilisation_pct: float | None
+    memory_used_bytes: int | None
+    memory_total_bytes: int | None
+
+
+@dataclass(frozen=True)
+class Watched:
+    """A job and its history at the unix time `now_s`."""
+
+    status: JobStatus  # with the view, without progress
+    spec: JobSpec
+    history: JobHistory
+    now_s: float
+    places: Mapping[int, Slot] = field(default_factory=dict)  # of the current attempt's ranks
+    gpus: Mapping[str, Gpu] = field(default_factory=dict)  # GPUs by the worker's address
+
+    @property
+    def view(self) -> JobView:
+        assert self.status.view is not None
+        return self.status.view
+
+
+def jobs_document(jobs: Iterable[Watched]) -> dict[str, Any]:
+    """All jobs, the newest first."""
+    newest = sorted(jobs, key=lambda job: job.history.submitted_s, reverse=True)
+    return {"jobs": [job_summary(job) for job in newest]}
+
+
+def job_status(job: Watched) -> JobStatus:
+    """A job without its view, with the figures of its history."""
+    view, history = job.view, job.history
+    train, valid = history.last_train, history.valid_of(view.model_step)
+    tail, valid_tail = history.train.tail(), history.valid.tail()
+    return replace(
+        job.status,
+        view=None,
+        message=view.message,
+        why_pending=view.why_pending,
+        submitted_s=history.submitted_s,
+        elapsed_s=train.elapsed_s if train else view.elapsed_before_s,
+        step=history.step,
+        rows_per_s=history.mean_rows_per_s if view.state.is_final else history.rows_per_s,
+        loss=train.loss if train else tail.get("loss"),
+        auc=train.auc if train else tail.get("auc"),
+        valid_loss=valid.loss if valid else valid_tail.get("loss"),
+        valid_auc=valid.auc if valid else valid_tail.get("auc"),
+        targets=targets_in(train and train.targets),
+        valid_targets=targets_in(valid and valid.targets),
+        eta_s=time_left_s(job),
+        model_step=view.model_step,
+    )
+
+
+def job_summary(job: Watched) -> dict[str, Any]:
+    view, history = job.view, job.history
+    train, valid = history.last_train, history.valid_of(view.model_step)
+    status = job_status(job).to_json()
+    for name in _OF_SERVICES:
+        del status[name]
+    bound = train.auc_bound if train else history.train.tail().get("auc_bound")
+    valid_bound = valid.auc_bound if valid else history.valid.tail().get("auc_bound")
+    figures = {
+        "epoch": train.epoch if train else None,
+        "rows_total": train.rows_total if train else view.rows_before,
+        "total_rows": view.total_rows,
+        "auc_bound": bound,
+        "valid_auc_bound": valid_bound,
+        "stall_mean_pct": train.stall_mean_pct if train else None,
+        "stall_max_pct": train.stall_max_pct if train else None,
+        "stall_pct": train.stall_mean_pct if train else None,  # for clients of earlier versions
+        "checkpoints_failed": view.checkpoints.failed,
+    }
+    return {**status, **finite(figures)}
+
+
+def job_document(job: Watched, *, all_ranks: bool = False) -> dict[str, Any]:
+    """A job with its ranks (all, or those of `shown_ranks`), time line and spec."""
+    view = job.view
+    return {
+        **job_summary(job),
+        "spec": job.spec.model_dump(mode="json"),
+        "ranks": finite(_ranks(job, all_ranks=all_ranks)),
+        "timeline": [asdict(moment) for moment in timeline(job)],
+        "slowest": job.history.slowest(),
+        "model_path": view.model_path,
+        "reader": view.reader,
+        "parameters": view.parameters,
+    }
+
+
+def metrics_document(history: JobHistory, since: str | None = None) -> dict[str, Any]:
+    """A job's curves, or the points since a cursor; a `ValueError` for what is no cursor."""
+    generation, number = _parse_cursor(since) if since is not None else (-1, 0)
+    restart = generation != history.generation or number > history.num_points + 1
+    first = 0 if restart else number
+    train = history.train.since(first)
+    train["stall_pct"] = train["stall_mean_pct"]  # for clients of earlier versions
+    return {
+        "cursor": f"{history.generation}.{history.num_points + 1}",
+        "restart": restart,
+        "train": train,
+        "valid": history.valid.since(first),
+        "ranks": {name: series.since(first) for name, series in history.ranks.items()},
+    }
+
+
+def timeline(job: Watched) -> list[Moment]:
+    """The moments of a job, the oldest first."""
+    submitted_s = job.history.submitted_s
+    moments = job.history.moments
+    for r in job.view.restarts[-_KEPT_RESTARTS:]:
+        text = f"attempt {r.attempt} ended: {r.reason}: {r.message}"
+        moments.append(Moment(submitted_s + r.after_s, "restart", r.attempt, r.step, text))
+    return sorted(moments, key=lambda moment: moment.at_s)
+
+
+def _parse_cursor(cursor: str) -> tuple[int, int]:
+    generation, _, number = cursor.partition(".")
+    if not (generation.isdecimal() and number.isdecimal()):
+        raise ValueError(f"{cursor!r} is no cursor")
+    return int(generation), int(number)
+
+
+def _ranks(job: Watched, *, all_ranks: bool) -> list[dict[str, Any]]:
+    known: dict[int, float | None] = dict.fromkeys(job.places)
+    known |= {rank: now.step_time_s for rank, now in job.history.now.items()}
+    ranks = []
+    for rank in sorted(known) if all_ranks else shown_ranks(known):
+        place = job.places.get(rank)
+        now = job.history.now.get(rank, RankNow()).to_json()
+        gpu = job.gpus.get(place.worker) if place else None
+        now["host"] = now["host"] or (place.host if place else None)
+        worker = place.worker if place else None
+        ranks.append({"rank": rank, "worker": worker, **now, "gpu": asdict(gpu) if gpu else None})
+    return ranks
+
+
+def time_left_s(job: Watched) -> float | None:
+    """The time left at the speed of the last points; `None` unless the attempt has taken steps."""
+    view, history = job.view, job.history
+    last = history.last_train
+    if view.state is not JobState.RUNNING or last is None or view.total_rows is None:
+        return None
+    points = history.train.recent(_ETA_POINTS)
+    rows, elapsed = points["rows_total"], points["elapsed_s"]
+    if len(rows) < _ETA_POINTS:  # from the attempt's start
+        rows, elapsed = [view.rows_before, *rows], [view.elapsed_before_s, *elapsed]
+    done, took_s = last.rows_total - rows[0], last.elapsed_s - elapsed[0]
+    left = max(0, view.total_rows - last.rows_total)
+    return left * took_s / done if done > 0 and took_s > 0 else None

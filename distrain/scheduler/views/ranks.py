@@ -1,0 +1,153 @@
+"""What a job's ranks reported last, how long their steps took, and which are shown. Pure."""
+
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from distrain.jobs.events import (
+    STEP_BOUNDS_S,
+    Event,
+    Heartbeat,
+    RankExited,
+    RankFailed,
+    RankFinished,
+    RankStarted,
+    RankStopped,
+    StepsDone,
+)
+from distrain.runs.records.merging import stall_pct
+
+SHOWN_RANKS = 64  # ranks that are shown one by one: more bars do not fit beside each other
+
+SLOW = 1.2
+"""A rank stands out whose step takes more than this many times the median's; less is noise."""
+
+
+_NOT_OF_STEPS = ("evaluate", "checkpoint", "save")
+_ENDS: dict[type, str] = {RankFinished: "finished", RankStopped: "stopped", RankFailed: "failed"}
+
+
+@dataclass(frozen=True)
+class Window:
+    steps: int
+    wall_s: float  # wall time of the steps, without validation and checkpoints
+    # the same without `exchange`, in which a rank also waits for slower ones. All ranks of a gang
+    # take the same wall time, but not the same time of their own
+    own_s: float
+    rows: float | None  # rows of the steps, if the rank reported them
+
+
+@dataclass
+class RankNow:
+    pid: int | None = None
+    host: str | None = None
+    device: str | None = None
+    doing: str = "setup"
+    waiting_for: str = ""
+    step: int = 0
+    rows_per_s: float | None = None
+    step_time_s: float | None = None  # its own work per step in its last report: see `Window.own_s`
+    seconds: Mapping[str, float] = field(default_factory=dict)  # by phase in its last report
+    total_seconds: dict[str, float] = field(default_factory=dict)  # the same in this attempt
+    stall_pct: float | None = None
+    memory: Mapping[str, int] = field(default_factory=dict)  # `host_bytes`, `device_bytes`
+    heard_s: float = 0.0  # time of its last event, in unix time
+    progress: int = -1  # the last heartbeat's counter of progress
+    progressed_s: float = 0.0  # when that last grew, in unix time
+
+    def observe(self, event: Event, now_s: float) -> None:
+        """Take in an event other than `StepsDone`."""
+        match event:
+            case RankStarted():
+                self.pid, self.host, self.device = event.pid, event.host, event.device
+            case Heartbeat():
+                self.doing, self.waiting_for = event.doing, event.waiting_for
+                if event.progress != self.progress:
+                    self.progress, self.progressed_s = event.progress, now_s
+            case RankFinished() | RankStopped() | RankFailed():
+                self.doing, self.waiting_for = _ENDS[type(event)], ""
+            case RankExited():
+                if self.doing not in _ENDS.values():
+                    self.doing, self.waiting_for = "exited", ""
+                return  # this event comes from its supervisor
+        self.heard_s = now_s
+
+    def take_window(self, event: StepsDone, now_s: float) -> Window | None:
+        """Take in a report of steps; `None` if it has none."""
+        steps = event.step - self.step
+        self.heard_s = self.progressed_s = now_s
+        self.step, self.seconds, self.memory = event.step, event.seconds, event.memory
+        for phase, seconds in event.seconds.items():
+            self.total_seconds[phase] = self.total_seconds.get(phase, 0.0) + seconds
+        self.stall_pct = stall_pct(event.seconds)
+        wall_s = sum(s for phase, s in event.seconds.items() if phase not in _NOT_OF_STEPS)
+        if steps <= 0 or wall_s <= 0:
+            return None
+        rows = event.loader.get("rows")
+        window = Window(steps, wall_s, wall_s - event.seconds.get("exchange", 0.0), rows)
+        self.rows_per_s = None if rows is None else rows / wall_s
+        self.step_time_s = window.own_s / steps
+        return window
+
+    def to_json(self) -> dict[str, Any]:
+        inner = ("heard_s", "progress", "progressed_s")
+        return {name: value for name, value in asdict(self).items() if name not in inner}
+
+
+def stands_out(slowest: Mapping[str, Any] | None) -> bool:
+    """Whether the slowest rank is worth a word: among equal ranks it is another one each time.
+
+    >>> stands_out({"step_time_s": 0.011, "median_step_time_s": 0.010}), stands_out(None)
+    (False, False)
+    """
+    return slowest is not None and slowest["step_time_s"] > SLOW * slowest["median_step_time_s"]
+
+
+def shown_ranks(times_s: Mapping[int, float | None], limit: int = SHOWN_RANKS) -> list[int]:
+    """At most `limit` ranks, in rising order: of more, the slowest, median and fastest ones.
+
+    >>> shown_ranks({rank: float(rank) for rank in range(9)}, limit=3)
+    [0, 4, 8]
+    """
+    if len(times_s) <= limit:
+        return sorted(times_s)
+    by_speed = sorted(times_s, key=lambda rank: (times_s[rank] or 0.0, rank))
+    fastest, middle = limit // 3, limit // 3
+    slowest = limit - fastest - middle
+    begin = (len(by_speed) - middle) // 2
+    return sorted(
+        by_speed[:fastest] + by_speed[begin : begin + middle] + by_speed[len(by_speed) - slowest :]
+    )
+
+
+class StepTimes:
+    """Counts of steps by their wall time, and the sum of their times.
+
+    >>> times = StepTimes()
+    >>> times.add_mean(0.004, 10)
+    >>> times.add_mean(60.0, 1)
+    >>> times.cumulative()[2], times.cumulative()[-1], round(times.sum_s, 2)
+    ((0.005, 10), (inf, 11), 60.04)
+    """
+
+    def __init__(self) -> None:
+        self.counts = [0] * (len(STEP_BOUNDS_S) + 1)
+        self.sum_s = 0.0
+
+    def add(self, counts: Sequence[int], sum_s: float) -> None:
+        self.counts = [mine + its for mine, its in zip(self.counts, counts, strict=True)]
+        self.sum_s += sum_s
+
+    def add_mean(self, step_s: float, steps: int) -> None:
+        """Count steps as if each took `step_s`, of a rank that does not count them."""
+        self.counts[bisect_left(STEP_BOUNDS_S, step_s)] += steps
+        self.sum_s += step_s * steps
+
+    def cumulative(self) -> list[tuple[float, int]]:
+        """Per bucket, its upper bound in seconds and the number of steps within it."""
+        total, pairs = 0, []
+        for bound_s, count in zip((*STEP_BOUNDS_S, float("inf")), self.counts, strict=True):
+            total += count
+            pairs.append((bound_s, total))
+        return pairs

@@ -1,0 +1,177 @@
+"""One stream of events: where it begins, what it sends, when it ends.
+
+It begins behind a cursor, or with a snapshot: `job.state` where there is no cursor, `reset` where
+events behind the cursor were pruned. Events before now come from the store, the rest from the feed.
+A job's stream ends with `end` when the job has ended and all its events are sent. Any other end
+means that the stream broke: a client comes back with its cursor.
+"""
+
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+from starlette.concurrency import run_in_threadpool
+
+from distrain.service.access.rules import Action, may, visible
+from distrain.service.api.dependencies import ApiCall, look_again
+from distrain.service.api.documents import contacts, job_document
+from distrain.service.api.problems import Problem
+from distrain.service.api.streams.event_feed import EventFeed, FellBehind
+from distrain.service.api.streams.server_sent_events import PING, frame
+from distrain.service.decide.api_values import event_document
+from distrain.service.store.listing import JobFilter
+from distrain.service.values import Event, Job, Phase
+
+PING_S = 15.0
+CHECK_S = 3.0  # between looks at whether the caller may still see the job
+LAST_EVENT_S = 1.5  # until an ended job's last event, at most
+_PAGE = 500
+_SNAPSHOT_JOBS = 200
+_DELETED = "job.deleted"
+
+_End = tuple[int, Mapping[str, Any]]  # the revision and document of an ended job
+
+
+class EventFollower:
+    """The events of a job, or of all jobs, that the caller may see."""
+
+    def __init__(self, feed: EventFeed, call: ApiCall, job_id: str | None):
+        self._feed, self._call, self._store, self._job_id = feed, call, call.store, job_id
+        self._cursor = 0
+        self._rev = 0
+        self._is_over = False
+        self._may_have_ended = True
+        self._ended: _End | None = None
+        self._ended_s = 0.0
+
+    async def frames(self, after: int | None) -> AsyncGenerator[bytes]:
+        async with self._feed.followed():
+            yield PING + await self._begin(after)
+            while self._cursor < self._feed.position and not self._is_over:
+                yield await self._page()
+            async for data in self._live():
+                yield data
+
+    async def _begin(self, after: int | None) -> bytes:
+        position = self._feed.position
+        self._cursor = position if after is None else after
+        if after is None and self._job_id is None:
+            return b""
+        if after is not None and await run_in_threadpool(self._is_kept, after):
+            return b""
+        self._cursor = position
+        kind = "job.state" if after is None else "reset"
+        return frame(kind, await run_in_threadpool(self._snapshot), position)
+
+    def _is_kept(self, cursor: int) -> bool:
+        # The last one is asked for second: it only grows.
+        return cursor + 1 >= self._store.first_seq() and cursor <= self._store.last_seq()
+
+    def _snapshot(self) -> Mapping[str, Any]:
+        if self._job_id is not None:
+            return self._document(self._call.job(self._job_id))
+        wanted = JobFilter(visible=visible(self._call.caller))
+        jobs = self._store.jobs(wanted, _SNAPSHOT_JOBS)
+        return {"jobs": [self._document(job) for job in jobs]}
+
+    def _document(self, job: Job) -> dict[str, Any]:
+        contact_s = contacts(self._store).get(job.cluster)
+        return job_document(job, self._call.service.now_s(), contact_s).model_dump(mode="json")
+
+    async def _page(self) -> bytes:
+        target = self._feed.position
+        events = await run_in_threadpool(self._stored, self._cursor)
+        data = self._framed(events)
+        if len(events) < _PAGE:
+            self._cursor = max(self._cursor, target)
+        return data
+
+    def _stored(self, seq: int) -> list[Event]:
+        if self._job_id is None:
+            return self._store.events_after(seq, _PAGE)
+        return self._store.job_events_after(self._job_id, seq, _PAGE)
+
+    async def _live(self) -> AsyncIterator[bytes]:
+        pinged_s = checked_s = time.monotonic()
+        while not self._feed.stopped:
+            if self._may_have_ended:
+                await self._look_for_end()
+            if end := self._end():
+                yield end
+                return
+            now_s = time.monotonic()
+            due_s = min(pinged_s + PING_S, checked_s + CHECK_S)
+            if self._ended:
+                due_s = min(due_s, self._ended_s + LAST_EVENT_S)
+            try:
+                data = self._framed(await self._feed.after(self._cursor, due_s - now_s))
+            except FellBehind:
+                return
+            now_s = time.monotonic()
+            if not data and now_s >= pinged_s + PING_S:
+                data = PING
+            if data:
+                pinged_s = now_s
+                yield data
+            if now_s >= checked_s + CHECK_S:
+                checked_s = now_s
+                is_allowed, had_ended = await self._look()
+                if not is_allowed:
+                    return
+                if had_ended or self._ended:
+                    await self._look_for_end()
+
+    async def _look(self) -> tuple[bool, bool]:
+        """Whether the caller may still see it, and whether the job had ended."""
+        try:
+            caller, job = await look_again(self._call, self._job_id)
+        except Problem:
+            return False, False
+        self._call = replace(self._call, caller=caller)
+        return True, job is not None and job.phase is Phase.FINAL
+
+    def _framed(self, events: list[Event]) -> bytes:
+        frames = []
+        for event in events:
+            self._cursor = event.seq
+            if self._job_id not in (None, event.job_id):
+                continue
+            if may(self._call.caller, Action.SEE_JOB, event.project, event.owner):
+                frames.append(self._feed.framed(event, _frame))
+                if event.job_id == self._job_id:
+                    self._note(event)
+        return b"".join(frames)
+
+    def _note(self, event: Event) -> None:
+        self._rev = max(self._rev, int(event.body.get("rev", 0)))
+        if event.kind == _DELETED:
+            self._is_over, self._ended = True, (0, {"id": event.job_id, "state": "deleted"})
+        elif event.body.get("phase") == Phase.FINAL:
+            self._may_have_ended = True
+
+    async def _look_for_end(self) -> None:
+        """Ask the store: a job that ended may be resumed before anybody hears of the end."""
+        self._may_have_ended = False
+        if self._is_over or self._job_id is None:
+            return
+        before, self._ended = self._ended, await run_in_threadpool(self._final, self._job_id)
+        if before is None:
+            self._ended_s = time.monotonic()
+
+    def _final(self, job_id: str) -> _End | None:
+        job = self._store.job(job_id)
+        if job is None or job.phase is not Phase.FINAL:
+            return None
+        return job.rev, self._document(job)
+
+    def _end(self) -> bytes:
+        if self._ended is None:
+            return b""
+        rev, document = self._ended
+        is_sent = self._rev >= rev or time.monotonic() >= self._ended_s + LAST_EVENT_S
+        return frame("end", document, self._cursor) if is_sent or self._is_over else b""
+
+
+def _frame(event: Event) -> bytes:
+    return frame(event.kind, event_document(event), event.seq)

@@ -1,0 +1,125 @@
+"""The shared parts of an API process's streams; `request.app.state.streams`."""
+
+import asyncio
+import logging
+import resource
+from collections import Counter
+from collections.abc import Awaitable, Callable, Hashable
+from functools import partial
+from typing import Any, Final, Generic, TypeVar
+
+from anyio import CapacityLimiter, fail_after, to_thread
+from fastapi import FastAPI
+
+from distrain.runs.log_bytes import LogSlice
+from distrain.service.api.problems import Problem
+from distrain.service.api.streams.event_feed import EventFeed
+from distrain.service.api.streams.figures import ServiceMetrics
+from distrain.service.api.streams.job_logs import LogPlace, SharedLogs, read_new
+from distrain.service.api.streams.readiness import Look, Places, certificate_ends_s, folders_of
+from distrain.service.settings import Settings
+from distrain.service.values import Principal
+from distrain.storage.retrying import first_line, is_transient
+
+Seen = TypeVar("Seen")
+HOLDS_S = 1.0
+
+
+class SharedLooks(Generic[Seen]):
+    """The looks of the last moments, by key; one serves others for `holds_s` from its begin."""
+
+    def __init__(self, holds_s: float = HOLDS_S):
+        self._holds_s = holds_s
+        self._looks: dict[Hashable, asyncio.Future[Seen]] = {}
+
+    async def get(self, key: Hashable, look: Callable[[], Awaitable[Seen]]) -> Seen:
+        """The result of a look with this key, or its error; it goes on when a caller leaves."""
+        found = self._looks.get(key)
+        if found is None:
+            found = self._looks[key] = asyncio.ensure_future(look())
+            # Python warns of errors that nobody takes; the waiting callers may be gone.
+            found.add_done_callback(lambda future: future.cancelled() or future.exception())
+            asyncio.get_running_loop().call_later(self._holds_s, self._looks.pop, key, None)
+        return await asyncio.shield(found)
+
+
+log = logging.getLogger(__name__)
+
+Result = TypeVar("Result")
+
+SAFE: Final = {
+    "X-Content-Type-Options": "nosniff",
+    "Content-Security-Policy": "sandbox; default-src 'none'",
+    "Cache-Control": "no-store",
+}
+"""Headers of whatever a job wrote: a browser shows it, and runs nothing of it."""
+PLAIN: Final = {**SAFE, "Content-Type": "text/plain; charset=utf-8"}
+
+_FILE_THREADS = 16
+_THREAD_S = 5.0
+
+
+class ApiStreams:
+    """The parts that streams share. Files are read in threads of their own, since they may hang."""
+
+    def __init__(self, store: Any, settings: Settings):
+        self.feed = EventFeed(store.events_after, store.last_seq)
+        self.logs = SharedLogs(self._read_log)
+        self.looks: SharedLooks[object] = SharedLooks()
+        self.open: Counter[str] = Counter()
+        self._most = resource.getrlimit(resource.RLIMIT_NOFILE)[0] * 5 // 8
+        self.look = Look("distrain-health")
+        self.metrics = ServiceMetrics()
+        self.places = Places(folders_of(settings))
+        # Now, not at a scrape: this process goes on with these, even if their files are replaced.
+        self.certificate_ends_s = certificate_ends_s(settings)
+        self._threads = CapacityLimiter(_FILE_THREADS)
+
+    async def in_file_thread(self, work: Callable[[], Result]) -> Result:
+        """Do work that may hang with a filesystem (`unavailable`)."""
+        try:
+            with fail_after(_THREAD_S):  # until it begins: what runs cannot be cut short
+                return await to_thread.run_sync(work, limiter=self._threads)
+        except TimeoutError:
+            raise _no_answer("the filesystem of the run directories does not answer") from None
+        except OSError as error:
+            if not is_transient(error):
+                raise
+            log.warning("run directories: %s", first_line(error))
+            raise _no_answer("the storage of the run directories does not answer") from error
+
+    async def _read_log(self, place: LogPlace, offset: int, limit: int) -> LogSlice:
+        return await self.in_file_thread(partial(read_new, place, offset, limit))
+
+    def take(self, caller: Principal, most: int) -> Callable[[], None]:
+        """Count a stream of a caller, and return its release; `rate` beyond the limit."""
+        name = caller.token_id or f"user {caller.user}"
+        if self.open[name] >= most or self.open.total() >= self._most:
+            raise Problem(
+                "rate",
+                f"{most} streams of this caller are open already",
+                hint="Close one first; `/v1/events` has the events of all jobs in one stream.",
+                retry_after_s=5,
+            )
+        self.open[name] += 1
+
+        def release() -> None:
+            self.open[name] -= 1
+            if self.open[name] <= 0:
+                del self.open[name]
+
+        return release
+
+    def stop(self) -> None:
+        """End all streams of events, as broken: the clients go on elsewhere, or later."""
+        self.feed.stop()
+
+
+def _no_answer(what: str) -> Problem:
+    hint = "Try again later; `distrain serve check` says more to the service's operator."
+    return Problem("unavailable", what, hint=hint, retry_after_s=5)
+
+
+def streams_of(app: FastAPI) -> ApiStreams:
+    found: ApiStreams = app.state.streams
+    return found

@@ -1,0 +1,96 @@
+"""A reconciler's memory of a cluster from pass to pass, and the cluster at one moment of it."""
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+from distrain.jobs.status import JobStatus
+from distrain.service.decide.effects import SchedulerAnswer, Workers
+from distrain.service.values import Job
+
+
+@dataclass(frozen=True)
+class ClusterNow:
+    name: str
+    # the boot of its scheduler; `None` before the first contact, and while it does not answer
+    epoch: str | None = None
+    since_s: float | None = None  # since when it answers, or does not
+    trouble: str = ""  # why it does not answer, in words
+    starting: bool = False  # whether somebody starts it
+    workers: Workers = field(default_factory=Workers)
+    generation: int = 0  # of the reconciler's own lease
+    most_workers: int | None = None  # where the service sets the number of workers: the largest
+    growth: str = ""  # what keeps workers from coming that are asked for, in words
+
+    @property
+    def answers(self) -> bool:
+        return self.epoch is not None
+
+
+@dataclass
+class Memory:
+    """The scheduler's jobs as its answers add up to, of one epoch."""
+
+    name: str
+    epoch: str | None = None
+    revision: int = 0
+    sightings: dict[str, JobStatus] = field(default_factory=dict)
+    # what answers told and no pass has recorded, in order: a long one comes in parts
+    fresh: list[JobStatus] = field(default_factory=list)
+    workers: Workers = field(default_factory=Workers)
+    answers: bool = False
+    contact_s: float | None = None  # when it answered last
+    since_s: float | None = None  # since when it answers, or does not
+    trouble: str = ""
+    # in how many passes a job was seen that has no row
+    orphans: Counter[str] = field(default_factory=Counter)
+    # when a job was told last why it waits
+    told_why: dict[str, float] = field(default_factory=dict)
+    # since when the run directory of an ended job is being finished
+    finishing: dict[str, float] = field(default_factory=dict)
+    # jobs about which nothing was to be done: the row and the sighting that said so, and in which
+    # epoch
+    settled: dict[str, tuple[Job, JobStatus, str | None]] = field(default_factory=dict)
+
+    def hear(self, told: SchedulerAnswer, now_s: float) -> None:
+        if told.epoch != self.epoch:
+            self.epoch = told.epoch
+            self.sightings.clear()
+            self.fresh.clear()
+            self.orphans.clear()
+        self.revision, self.workers = told.revision, told.workers
+        for seen in told.jobs:
+            self.sightings[seen.job_id] = seen
+            self.fresh.append(seen)
+        self.contact_s = now_s
+        if not told.more:
+            self._now(True, now_s)
+            self.trouble = ""
+
+    def miss(self, trouble: str, now_s: float) -> None:
+        self._now(False, now_s)
+        self.trouble = trouble
+
+    def cluster(self, generation: int, *, starting: bool = False) -> ClusterNow:
+        return ClusterNow(
+            self.name,
+            self.epoch if self.answers else None,
+            self.since_s,
+            self.trouble,
+            starting,
+            self.workers,
+            generation,
+        )
+
+    def forget_ended(self, alive: set[str]) -> None:
+        for job_id in [i for i, seen in self.sightings.items() if seen.is_final and i not in alive]:
+            del self.sightings[job_id]
+        of_all: tuple[dict[str, Any], ...] = (self.told_why, self.finishing, self.settled)
+        for of_jobs in of_all:
+            for job_id in of_jobs.keys() - alive:
+                del of_jobs[job_id]
+
+    def _now(self, answers: bool, now_s: float) -> None:
+        if answers != self.answers or self.since_s is None:
+            self.since_s = now_s
+        self.answers = answers

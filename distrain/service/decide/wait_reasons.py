@@ -1,0 +1,104 @@
+"""The reasons to wait, in words for a job's owner: each names the blocker."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+
+from distrain.formatting import some
+from distrain.service.decide.cluster_state import ClusterNow
+from distrain.service.values import Job
+
+_MOST_NAMED = 4
+_ROUND_S = 300  # coarse, so that a queue's rows are not written anew each minute
+
+
+def not_answering(cluster: ClusterNow) -> str:
+    since = "" if cluster.since_s is None else f" since {clock(cluster.since_s)}"
+    if cluster.starting:
+        return f"cluster {cluster.name} is starting{since}"
+    trouble = f": {cluster.trouble}" if cluster.trouble else ""
+    return f"cluster {cluster.name} has not been reachable{since or ' yet'}{trouble}"
+
+
+def too_small(job: Job, needs: int, cluster: ClusterNow) -> str:
+    most = cluster.most_workers
+    if most is not None and needs > most:
+        return (
+            f"cluster {cluster.name} gets {_workers(most)} at most, and job {job.id} needs {needs}"
+        )
+    total, usable = cluster.workers.total, cluster.workers.usable
+    bad = f", of which {_count(usable, 'is', 'are')} usable" if usable < total else ""
+    growth = f": {cluster.growth}" if cluster.growth else ""
+    if most is not None and not growth:
+        growth = "; more workers are asked for"
+    return (
+        f"cluster {cluster.name} has {_workers(total)}{bad}, and job {job.id} needs {needs}{growth}"
+    )
+
+
+def quota_too_small(job: Job, max_ranks: int) -> str:
+    return (
+        f"the quota of project {job.project} allows {_ranks(max_ranks)}, and job {job.id} needs "
+        f"{job.num_ranks}"
+    )
+
+
+def quota_in_use(
+    job: Job, max_ranks: int, used: int, holders: Sequence[Job], elsewhere: int, now_s: float
+) -> str:
+    by = [some([holder.id for holder in holders], _MOST_NAMED)] if holders else []
+    if elsewhere:
+        by.append(f"its jobs on other clusters ({elsewhere})")
+    room = used + job.num_ranks - max_ranks
+    when = "" if elsewhere else room_at(room, holders, now_s)
+    return (
+        f"quota of project {job.project}: {used} of {_ranks(max_ranks)} in use by "
+        f"{' and '.join(by)}, and job {job.id} needs {job.num_ranks}{when}"
+    )
+
+
+def behind(blocker: Job, needs: int, cluster: ClusterNow) -> str:
+    return (
+        f"behind {blocker.id} (priority {blocker.priority}), which waits for {_workers(needs)} of "
+        f"cluster {cluster.name}"
+    )
+
+
+def behind_in_project(blocker: Job) -> str:
+    return f"behind {blocker.id}, which waits for the quota of project {blocker.project}"
+
+
+def room_at(ranks: int, holders: Sequence[Job], now_s: float) -> str:
+    """When that many ranks will have ended, where the jobs' own estimates tell; else "".
+
+    >>> room_at(1, [], 0.0)
+    ''
+    """
+    known = [(float(job.progress["eta_s"]), job) for job in holders if job.progress.get("eta_s")]
+    for eta_s, job in sorted(known, key=lambda pair: pair[0]):
+        ranks -= job.num_ranks
+        if ranks <= 0:
+            at_s = -(-(now_s + eta_s) // _ROUND_S) * _ROUND_S
+            return f"; room from about {clock(at_s)}"
+    return ""
+
+
+def clock(unix_s: float) -> str:
+    """A moment as people and programs read it.
+
+    >>> clock(0.9)
+    '1970-01-01T00:00:00Z'
+    """
+    moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=int(unix_s))
+    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _count(number: int, one: str, many: str) -> str:
+    return f"{number} {one if number == 1 else many}"
+
+
+def _workers(number: int) -> str:
+    return _count(number, "worker", "workers")
+
+
+def _ranks(number: int) -> str:
+    return _count(number, "rank", "ranks")

@@ -1,0 +1,147 @@
+"""Existing jobs as users see and change them: read, change, cancel, delete."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from sqlalchemy import Connection, delete, func, select, update
+
+from distrain.jobs.reasons import Reason
+from distrain.jobs.spec.removed import translated
+from distrain.jobs.states import JobState
+from distrain.service.store import rows, tables
+from distrain.service.store.engine import Database
+from distrain.service.store.errors import NotNow, RevisionDiffers
+from distrain.service.store.rows import Attempt
+from distrain.service.store.submitting.keys import found, no_such_job
+from distrain.service.store.submitting.new_jobs import WITH_WORKERS, put_tags, waiting
+from distrain.service.values import Intent, Job, Phase
+
+_jobs = tables.jobs
+
+
+class Changing:
+    db: Database
+
+    def job(self, job_id: str) -> Job | None:
+        row = self.db.first(select(_jobs).where(_jobs.c.id == job_id))
+        return None if row is None else rows.job_of(row)
+
+    def has_ended(self, job_id: str) -> bool:
+        """Whether no job of that id is alive; its row may have gone before its run directory."""
+        job = self.job(job_id)
+        return job is None or job.phase is Phase.FINAL
+
+    def spec(self, job_id: str) -> dict[str, Any]:
+        """The spec of a job's current submission, as this version reads it; raises NotThere."""
+        table = tables.specs
+        row = self.db.first(select(table.c.document).where(table.c.job_id == job_id))
+        if row is None:
+            raise no_such_job(job_id)
+        return translated(row.document)
+
+    def attempts(self, job_id: str) -> list[Attempt]:
+        table = tables.attempts
+        statement = select(table).where(table.c.job_id == job_id).order_by(table.c.attempt)
+        return [Attempt(**row._mapping) for row in self.db.all(statement)]
+
+    def usage(self, project: str) -> dict[str, int]:
+        """A project's `ranks` that are or may be handed over, and its `queued` jobs."""
+        handed_over = func.sum(_jobs.c.num_ranks).filter(_jobs.c.phase != Phase.QUEUED.value)
+        counted = select(func.coalesce(handed_over, 0), func.count().filter(waiting()))
+        counted = counted.where(_jobs.c.project == project, _jobs.c.finished_at_s.is_(None))
+        [(ranks, queued)] = self.db.all(counted)
+        return {"ranks": int(ranks), "queued": int(queued)}
+
+    def change(
+        self,
+        job_id: str,
+        *,
+        rev: int | None = None,
+        priority: int | None = None,
+        tags: Mapping[str, str] | None = None,
+    ) -> Job:
+        """Change a job's tags or priority (NotThere, RevisionDiffers; NotNow: it has started)."""
+        with self.db.write() as connection:
+            job = found(connection, job_id, lock=True)
+            if rev is not None and job.rev != rev:
+                raise RevisionDiffers(
+                    f"the job has revision {job.rev}, not {rev}",
+                    where={"job": job_id},
+                    hint="Read it again, and decide anew.",
+                )
+            changes: dict[str, Any] = {}
+            if priority is not None and priority != job.priority:
+                _refuse_late_priority(job)
+                changes["priority"] = priority
+            if tags is not None and dict(tags) != dict(job.tags):
+                changes["tags"] = dict(tags)
+            if not changes:
+                return job
+            job = _write(self.db, connection, job, changes)
+            if "tags" in changes:
+                put_tags(connection, job)
+        return job
+
+    def cancel(self, job_id: str, why: str, grace_s: float | None, by: str) -> Job:
+        """Ask for a job's end, at once of one that is queued here; `grace_s` may change later."""
+        with self.db.write() as connection:
+            job = found(connection, job_id, lock=True)
+            if job.phase is Phase.FINAL:
+                return job
+            changes: dict[str, Any] = {}
+            if job.intent is not Intent.CANCEL:
+                told = f"cancelled by {by}" + (f": {why}" if why else "")
+                changes = {"intent": Intent.CANCEL.value, "cancel_why": told}
+            if grace_s is not None and grace_s != job.cancel_grace_s:
+                changes["cancel_grace_s"] = grace_s
+            if job.phase is Phase.QUEUED:
+                changes |= {
+                    "phase": Phase.FINAL.value,
+                    "state": JobState.CANCELLED.value,
+                    "reason": Reason.CANCELLED.value,
+                    "message": changes.get("cancel_why", job.cancel_why),
+                    "why_pending": "",
+                    "finished_at_s": self.db.now(),
+                }
+            return _write(self.db, connection, job, changes) if changes else job
+
+    def delete(self, job_id: str) -> None:
+        """Delete an ended job (NotThere, NotNow); its key stays, for late retries."""
+        with self.db.write() as connection:
+            job = found(connection, job_id, lock=True)
+            if job.phase is not Phase.FINAL:
+                raise NotNow(
+                    "a job that has not ended cannot be deleted",
+                    where={"job": job_id, "state": job.state},
+                    hint=f"distrain cancel {job_id}",
+                )
+            forget(connection, [job.id], [job.seq])
+            now_s = self.db.now_s(connection)
+            rows.tell(connection, [(job, rows.DELETED, {"rev": job.rev + 1})], now_s)
+
+
+def forget(connection: Connection, job_ids: list[str], seqs: list[int]) -> None:
+    for table in (tables.attempts, tables.specs):
+        connection.execute(delete(table).where(table.c.job_id.in_(job_ids)))
+    connection.execute(delete(tables.job_tags).where(tables.job_tags.c.seq.in_(seqs)))
+    connection.execute(delete(_jobs).where(_jobs.c.seq.in_(seqs)))
+
+
+def _refuse_late_priority(job: Job) -> None:
+    if job.phase is Phase.FINAL or job.state in WITH_WORKERS:
+        raise NotNow(
+            "the priority decides who starts next, and this job has started",
+            where={"job": job.id, "state": job.state},
+        )
+
+
+def _write(db: Database, connection: Connection, job: Job, changes: dict[str, Any]) -> Job:
+    statement = (
+        update(_jobs)
+        .where(_jobs.c.id == job.id)
+        .values(rev=job.rev + 1, **changes)
+        .returning(*_jobs.c)
+    )
+    changed = rows.job_of(connection.execute(statement).one())
+    rows.tell(connection, [(changed, rows.STATE, None)], db.now_s(connection))
+    return changed

@@ -1,0 +1,206 @@
+"""The directory of a run's checkpoints, a folder or URL, and which of them are whole."""
+
+import contextlib
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from distrain.errors import DataError, Unavailable
+from distrain.storage.folder import Folder, open_folder
+from distrain.train.checkpoint.manifest import DAMAGED_FILE, MANIFEST_FILE, Damaged, read_document
+
+_NAME = re.compile(r"step-([0-9]+)-a([0-9]+)")
+
+
+@dataclass(frozen=True)
+class CheckpointEntry:
+    name: str
+    url: str
+    step: int
+    attempt: int
+    values: Mapping[str, Any]
+    size_bytes: int  # of all its files but the manifest
+    auc: float | None = None  # of the validation rows at this step, if they were scored
+    run: str | None = None  # the run that wrote it; `None` if it does not say
+
+
+@dataclass(frozen=True)
+class Survey:
+    whole: list[CheckpointEntry] = field(default_factory=list)  # ordered as `CheckpointDir.list` is
+    broken: dict[str, str] = field(default_factory=dict)  # by name, why one cannot be used
+    foreign: dict[str, str] = field(default_factory=dict)  # why another version might read it
+    others: dict[str, str | None] = field(default_factory=dict)  # the run that wrote it, if known
+
+
+class CheckpointDir:
+    """Where checkpoints lie: a local folder, or a URL of any filesystem that fsspec knows.
+
+    Nothing is created before the first checkpoint. It may be sent to another process. Checkpoints
+    of other runs than `run` are neither listed nor removed; `None`: anybody's. A run that is
+    `resumed` owns those of older versions, which name no run.
+    """
+
+    def __init__(self, url: str, run: str | None = None, *, resumed: bool = False):
+        self.url = url
+        self.run = run
+        self._resumed = resumed
+        self.damaged: list[str] = []  # in words, the checkpoints that the last `list` could not use
+
+    def list(self) -> list[CheckpointEntry]:
+        """The whole checkpoints, in the order in which one would go on from them.
+
+        The latest attempt comes first, and in it the latest step: an attempt that had to go back
+        counts. Missing or damaged files show when one is loaded. A missing directory is empty;
+        `Unavailable` if it could not be read.
+        """
+        try:
+            survey = self.survey()
+        except OSError as error:
+            raise self.unavailable(error) from error
+        self.damaged = [*survey.broken.values(), *survey.foreign.values()]
+        return survey.whole
+
+    def likely_newest(self) -> tuple[int, int] | None:
+        """Attempt and step of what `list` would put first, by names and manifests alone."""
+        try:
+            named = {name: numbers_of(name) for name in open_folder(self.url).folders()}
+            numbered = [(n[1], n[0], name) for name, n in named.items() if n is not None]
+            for attempt, step, name in sorted(numbered, reverse=True):
+                with contextlib.suppress(FileNotFoundError):
+                    self.folder(name).size(MANIFEST_FILE)
+                    return attempt, step
+        except OSError as error:
+            raise self.unavailable(error) from error
+        return None
+
+    def unavailable(self, error: OSError) -> Unavailable:
+        return Unavailable(
+            f"the checkpoints could not be listed: {error}",
+            where={"place": self.url},
+            hint="Check checkpoint.dir, its permissions, and that its server answers.",
+        )
+
+    def owns(self, run: str | None) -> bool:
+        return self.run is None or (self._resumed if run is None else run == self.run)
+
+    def read_manifest(self, name: str) -> dict[str, Any]:
+        """A manifest as JSON values; `Damaged`, `Unavailable`, or `DataError` of a format."""
+        folder = self.folder(name)
+        try:
+            content = folder.read(MANIFEST_FILE)
+        except FileNotFoundError:
+            raise Damaged("no such checkpoint", where={"path": folder.url}) from None
+        except OSError as error:
+            raise Unavailable(f"cannot be read: {error}", where={"path": folder.url}) from error
+        return read_document(content, folder.url)
+
+    def folder(self, name: str) -> Folder:
+        return open_folder(self.url).sub(name)
+
+    def survey(self) -> Survey:
+        """All checkpoints; raises `OSError` if the directory cannot be read."""
+        result = Survey()
+        for name in open_folder(self.url).folders():
+            numbers = numbers_of(name)
+            if numbers:
+                self._look_at(name, numbers, result)
+        result.whole.sort(key=lambda entry: (entry.attempt, entry.step), reverse=True)
+        return result
+
+    def _look_at(self, name: str, numbers: tuple[int, int], survey: Survey) -> None:
+        folder = self.folder(name)
+        try:
+            content = folder.read(MANIFEST_FILE)
+        except FileNotFoundError:
+            survey.broken[name] = _without_manifest(folder)
+            return
+        try:
+            document = read_document(content, folder.url)
+        except DataError as error:
+            group = survey.broken if isinstance(error, Damaged) else survey.foreign
+            group[name] = f"the checkpoint {folder.url} cannot be used: {error.message}"
+            return
+        run = document.get("run")
+        if not self.owns(run):
+            survey.others[name] = run
+            return
+        if (document["step"], document["attempt"]) != numbers:
+            survey.broken[name] = (
+                f"the checkpoint {folder.url} cannot be used: its manifest is that of step "
+                f"{document['step']}, attempt {document['attempt']}"
+            )
+            return
+        survey.whole.append(entry_of(name, folder.url, document))
+
+
+def entry_of(name: str, url: str, document: Mapping[str, Any]) -> CheckpointEntry:
+    step, attempt = numbers_of(name) or (document["step"], document["attempt"])
+    size_bytes, auc = document["size_bytes"], document["auc"]
+    return CheckpointEntry(
+        name, url, step, attempt, document["values"], size_bytes, auc, document.get("run")
+    )
+
+
+def name_of(step: int, attempt: int) -> str:
+    """The name of a checkpoint's folder.
+
+    >>> name_of(500, 3)
+    'step-0000000500-a3'
+    """
+    return f"step-{step:010d}-a{attempt}"
+
+
+def numbers_of(name: str) -> tuple[int, int] | None:
+    """Step and attempt from a folder's name; `None` for a folder that is no checkpoint.
+
+    >>> numbers_of("step-0000000500-a3"), numbers_of("model")
+    ((500, 3), None)
+    """
+    match = _NAME.fullmatch(name)
+    return (int(match[1]), int(match[2])) if match else None
+
+
+def _without_manifest(folder: Folder) -> str:
+    try:
+        folder.size(DAMAGED_FILE)
+    except OSError:
+        return f"the checkpoint {folder.url} was never finished"
+    return f"the checkpoint {folder.url} was set aside as damaged"
+
+
+def expendable(
+    entries: Sequence[CheckpointEntry], keep: int, best_step: int | None
+) -> list[CheckpointEntry]:
+    """The checkpoints that are neither among the `keep` newest nor that of the best step."""
+    kept = [*entries[:keep], entry_of_step(entries, best_step)]
+    return [entry for entry in entries if entry not in kept]
+
+
+def entry_of_step(entries: Sequence[CheckpointEntry], step: int | None) -> CheckpointEntry | None:
+    """The checkpoint of a step: of several, that of the latest attempt."""
+    return next((entry for entry in entries if entry.step == step), None)
+
+
+def leftovers(survey: Survey, current: str) -> list[str]:
+    """The folders without a checkpoint that nobody can be writing any more.
+
+    Others may be writing one after `current`. What another version wrote is left alone, too.
+    """
+    if survey.others:  # a folder without a manifest may be another run's
+        return []
+    return [name for name in survey.broken if attempt_and_step(name) < attempt_and_step(current)]
+
+
+def attempt_and_step(name: str) -> tuple[int, int]:
+    step, attempt = numbers_of(name) or (0, 0)
+    return attempt, step
+
+
+def prune(directory: CheckpointDir, current: str, keep: int, best_step: int | None) -> None:
+    """Remove what need not be kept, after a checkpoint became whole; may raise `OSError`."""
+    survey = directory.survey()
+    names = [entry.name for entry in expendable(survey.whole, keep, best_step)]
+    for name in [*names, *leftovers(survey, current)]:
+        # Without its manifest it is none any more, however far this gets.
+        directory.folder(name).remove(first=[MANIFEST_FILE])

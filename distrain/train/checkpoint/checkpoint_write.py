@@ -1,0 +1,246 @@
+"""The writing of one checkpoint on one rank, from the first byte to the manifest.
+
+Each rank writes its file and posts what is in it, or why there is none. The last one to do so
+posts that all have. Rank 0 then takes what they posted, and either writes the manifest or removes
+what there is, and posts which of the two it was. No rank asks each of the others.
+"""
+
+import contextlib
+import json
+import threading
+from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass, field, replace
+from time import monotonic, sleep
+
+from distrain.errors import DistrainError
+from distrain.jobs.events import CheckpointSaved, CheckpointTrouble
+from distrain.models.embeddings.peers import Peers
+from distrain.storage.folder import Folder, open_folder
+from distrain.train.checkpoint.checkpoint_dir import CheckpointDir, prune
+from distrain.train.checkpoint.manifest import MANIFEST_FILE, Manifest
+from distrain.train.checkpoint.rank_store import RankStore
+from distrain.train.checkpoint.shard import Shard, ShardContent, shard_file, write_shard
+from distrain.train.checkpoint.training_state import TrainingState
+
+Report = Callable[[CheckpointSaved | CheckpointTrouble], None]
+
+PATIENCE_S = 600.0  # how long ranks wait for each other's files before a checkpoint is given up
+_SEEN_WITHIN_S = 5.0
+_LOOK_AGAIN_S = 0.1
+_WHOLE = "whole"
+_FAILED = "failed"
+
+
+def _nothing(*_: object) -> None:
+    pass
+
+
+@dataclass(eq=False)
+class WriterSettings:
+    """What all checkpoints of a rank have in common."""
+
+    directory: CheckpointDir
+    state: TrainingState
+    peers: Peers  # this rank among the others; no collective operation is done
+    store: RankStore  # for the ranks' posts; no two writers share one
+    _: KW_ONLY
+    keep: int
+    asynchronous: bool = True  # whether a thread writes, from a copy, while training goes on
+    report: Report = _nothing
+    progress: Callable[[], None] = _nothing
+    before_told: Callable[[], None] = _nothing  # before others hear of the file; errors spoil it
+    patience_s: float = PATIENCE_S
+    given_up: threading.Event = field(default_factory=threading.Event, init=False)
+
+
+@dataclass(frozen=True)
+class CheckpointPlan:
+    name: str
+    number: int  # counts this writer's checkpoints, from 1
+    manifest: Manifest  # its manifest, yet without files
+    best_step: int | None = None
+
+    @property
+    def written_key(self) -> str:
+        """All ranks but the first add to it what they wrote."""
+        return f"checkpoint/{self.number}/{self.name}/written"
+
+    @property
+    def all_done_key(self) -> str:
+        """The last of them posts it when all have added theirs."""
+        return f"checkpoint/{self.number}/{self.name}/all-told"
+
+    @property
+    def outcome_key(self) -> str:
+        """Rank 0 posts the outcome there."""
+        return f"checkpoint/{self.number}/{self.name}/outcome"
+
+
+@dataclass
+class CheckpointWrite:
+    settings: WriterSettings
+    plan: CheckpointPlan
+    before: CheckpointPlan | None  # this writer's last checkpoint before this one
+    content: ShardContent | str  # this rank's share, or in words why there is none
+    started_s: float  # the monotonic time at which training stopped for it
+    stood_still_s: float | None = None  # how long training stood still; `None` while it does
+    whole: bool | None = None  # the outcome; `None` until then
+
+    def run(self) -> bool:
+        """Write it; returns whether the checkpoint is whole. Nothing is raised."""
+        whole = False
+        self._began_s = monotonic()
+        try:
+            written = self._write_own()
+            first = self.settings.peers.rank == 0
+            whole = self._finish(written) if first else self._follow(written)
+        finally:
+            self.whole = whole
+        return whole
+
+    def _write_own(self) -> Shard | str:
+        peers, content, self.content = self.settings.peers, self.content, ""
+        if isinstance(content, str):
+            return content
+        try:
+            folder = self.settings.directory.folder(self.plan.name)
+            folder.make()
+            file = shard_file(peers.rank, peers.num_ranks)
+            shard = write_shard(folder, file, content, self.settings.progress)
+            folder.sync()
+            self.settings.before_told()
+        except Exception as error:  # training goes on, whatever it is
+            return in_words(error)
+        return shard
+
+    def _follow(self, written: Shard | str) -> bool:
+        """On the other ranks: post what was written, and wait for the outcome."""
+        store, settings = self.settings.store, self.settings
+        peers, plan = settings.peers, self.plan
+        written_json = (
+            {"error": written} if isinstance(written, str) else {"shard": written.to_json()}
+        )
+        try:
+            count = store.add(plan.written_key, json.dumps({"rank": peers.rank} | written_json))
+            if count == peers.num_ranks - 1:
+                store.post(plan.all_done_key, "")
+            outcome = store.read(plan.outcome_key, settings.patience_s, settings.given_up)
+        except (OSError, RuntimeError):  # no rank is left to report it to
+            return False
+        return outcome == _WHOLE
+
+    def _finish(self, written: Shard | str) -> bool:
+        """On rank 0: wait for all ranks, then make it a checkpoint or remove it."""
+        outcomes = [written, *self._read_others()]
+        problems = [f"rank {r}: {text}" for r, text in enumerate(outcomes) if isinstance(text, str)]
+        shards = [shard for shard in outcomes if isinstance(shard, Shard)]
+        if not problems:
+            try:
+                self._write_manifest(shards)
+            except Exception as error:  # training goes on, whatever it is
+                problems = [in_words(error)]
+        if problems:
+            self._remove()  # first, or the others might write there again
+        self._announce(_FAILED if problems else _WHOLE)
+        if problems:
+            url = f"{self.settings.directory.url}/{self.plan.name}"
+            message = f"the checkpoint {url} was not written: {'; '.join(problems)}"
+            self._report_trouble(message, self.plan.manifest.step)
+            return False
+        self._report_saved(sum(shard.size_bytes for shard in shards), monotonic() - self._began_s)
+        self._prune()
+        return True
+
+    def _read_others(self) -> list[Shard | str]:
+        """What the other ranks wrote, or in words why not; waits until all have ended."""
+        settings, plan, others = self.settings, self.plan, range(1, self.settings.peers.num_ranks)
+        by_rank: dict[int, Shard | str] = {}
+        why_not = "not heard of"
+        try:
+            try:
+                if others:
+                    settings.store.read(plan.all_done_key, settings.patience_s, settings.given_up)
+            except TimeoutError:
+                ended = settings.given_up.is_set()
+                how = "training ended" if ended else f"{settings.patience_s:.0f} s passed"
+                why_not = f"not heard of before {how}"
+            if others:
+                by_rank = dict(
+                    _parse_written(text) for text in settings.store.take(plan.written_key)
+                )
+        except (OSError, RuntimeError) as error:
+            why_not = f"not heard of: {in_words(error)}"
+        return [by_rank.get(rank, why_not) for rank in others]
+
+    def _write_manifest(self, shards: list[Shard]) -> None:
+        plan, directory = self.plan, self.settings.directory
+        folder = directory.folder(plan.name)
+        for rank, shard in enumerate(shards):
+            size = _size_soon(folder, shard.file, rank)
+            if size != shard.size_bytes:
+                raise OSError(f"{shard.file} has {size:,} bytes, not {shard.size_bytes:,}")
+        manifest = replace(plan.manifest, shards=shards)
+        lacking = manifest.lacking()
+        if lacking:
+            raise OSError("no rank wrote all of " + "; ".join(lacking))
+        folder.put(MANIFEST_FILE, manifest.to_bytes())
+        open_folder(directory.url).sync()
+
+    def _announce(self, outcome: str) -> None:
+        store = self.settings.store
+        with contextlib.suppress(OSError, RuntimeError):
+            if self.before is not None:
+                store.clear(self.before.outcome_key)
+            store.post(self.plan.outcome_key, outcome)
+
+    def _remove(self) -> None:
+        with contextlib.suppress(OSError):
+            self.settings.directory.folder(self.plan.name).remove(first=[MANIFEST_FILE])
+
+    def _prune(self) -> None:
+        settings, plan = self.settings, self.plan
+        try:
+            prune(settings.directory, plan.name, settings.keep, plan.best_step)
+        except OSError as error:
+            self._report_trouble(
+                f"old checkpoints in {settings.directory.url} were not removed: {in_words(error)}"
+            )
+
+    def _report_saved(self, size_bytes: int, write_s: float) -> None:
+        stood_still_s = self.stood_still_s
+        if stood_still_s is None:
+            stood_still_s = monotonic() - self.started_s
+        url, manifest = self.settings.directory.folder(self.plan.name).url, self.plan.manifest
+        self.settings.report(
+            CheckpointSaved(0, manifest.step, url, size_bytes, stood_still_s, write_s, manifest.auc)
+        )
+
+    def _report_trouble(self, message: str, step: int | None = None) -> None:
+        self.settings.report(CheckpointTrouble(0, message, step))
+
+
+def _parse_written(text: str) -> tuple[int, Shard | str]:
+    posted = json.loads(text)
+    shard = Shard.from_json(posted["shard"]) if "shard" in posted else str(posted["error"])
+    return posted["rank"], shard
+
+
+def _size_soon(folder: Folder, file: str, rank: int) -> int:
+    """The size of a file that a rank wrote; a shared filesystem may show it a bit later."""
+    until_s = monotonic() + _SEEN_WITHIN_S
+    while True:
+        try:
+            return folder.size(file)
+        except FileNotFoundError:
+            if monotonic() > until_s:
+                raise OSError(
+                    f"rank {rank} wrote {file}, but rank 0 does not see it: all workers must "
+                    "share the folder of checkpoints"
+                ) from None
+            sleep(_LOOK_AGAIN_S)
+
+
+def in_words(error: BaseException) -> str:
+    if isinstance(error, DistrainError):
+        return error.message
+    return str(error) if isinstance(error, OSError) else f"{type(error).__name__}: {error}"

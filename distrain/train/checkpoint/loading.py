@@ -1,0 +1,243 @@
+"""Loading a checkpoint: the newest whole one with all its state, or the weights of one."""
+
+import contextlib
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from distrain.errors import DataError
+from distrain.jobs.events import CheckpointTrouble
+from distrain.models.click import ClickModel
+from distrain.models.embeddings.averaging import GAP, Averaging
+from distrain.models.embeddings.canonical_state import CanonicalTensor, canonical_form
+from distrain.models.embeddings.collection import values_dtype
+from distrain.models.embeddings.peers import Peers
+from distrain.models.saved import model_tensors
+from distrain.storage.folder import Folder
+from distrain.train.checkpoint.checkpoint_dir import CheckpointDir, CheckpointEntry, entry_of
+from distrain.train.checkpoint.manifest import (
+    DAMAGED_FILE,
+    MANIFEST_FILE,
+    Damaged,
+    Manifest,
+    TensorFacts,
+    from_document,
+)
+from distrain.train.checkpoint.rank_store import fail_together, gather_texts, on_one_line
+from distrain.train.checkpoint.shard_reading import ShardReading
+from distrain.train.checkpoint.training_state import (
+    TrainingState,
+    differences,
+    facts_of,
+    table_factor,
+)
+
+
+@dataclass(frozen=True)
+class LoadResult:
+    entry: CheckpointEntry | None  # the checkpoint that was loaded; `None` if there was none to use
+    touched: bool = False  # without an entry: a damaged one has overwritten the state
+    values: Mapping[str, Any] = field(default_factory=dict)
+    # by the rank that saved it, its own tensors, on the CPU. With as many ranks as saved each gets
+    # its own; with another number rank `r` gets those of rank `r`, `r` + that number, and so on
+    rank_tensors: Mapping[int, dict[str, Tensor]] = field(default_factory=dict)
+    saved_by: int = 0
+
+
+def load_newest(
+    directory: CheckpointDir,
+    state: TrainingState,
+    peers: Peers,
+    *,
+    accept: Callable[[CheckpointEntry], None] | None = None,
+    report: Callable[[CheckpointTrouble], None] | None = None,
+    progress: Callable[[], None] | None = None,
+) -> LoadResult:
+    """Load the first of `directory.list()` that is whole; a collective operation.
+
+    Ranks and placement may be others than those that saved it: every rank reads the rows that it
+    holds, and verifies checksums. If any rank finds damage, rank 0 reports it and sets the
+    checkpoint aside for good, and all ranks load the next one. `accept` is called on every rank
+    before anything is changed; it raises, the same everywhere, for one not to be gone on from.
+
+    `Unavailable`: something could not be read for reasons that may pass. `DataError`: the saved
+    tensors are not those of this model and its optimizers. Both are the same on every rank.
+    """
+    after_slab = progress or (lambda: None)
+    return _Loading(directory, state, peers, accept, report, after_slab).run()
+
+
+@dataclass
+class _Loading:
+    directory: CheckpointDir
+    state: TrainingState
+    peers: Peers
+    accept: Callable[[CheckpointEntry], None] | None
+    report: Callable[[CheckpointTrouble], None] | None
+    after_slab: Callable[[], None]
+    begun: bool = False
+
+    def run(self) -> LoadResult:
+        for name in self._names():
+            try:
+                return self._load(name)
+            except Damaged as error:
+                self._set_aside(name, error)
+        touched = any(gather_texts(self.peers, self.state.device, "begun" if self.begun else ""))
+        return LoadResult(None, touched)
+
+    def _names(self) -> list[str]:
+        text = ""
+        with self._together():
+            if self.peers.rank == 0:
+                text = json.dumps([entry.name for entry in self.directory.list()])
+        for message in self.directory.damaged if self.peers.rank == 0 else ():
+            self._warn(message)
+        names: list[str] = json.loads(gather_texts(self.peers, self.state.device, text)[0])
+        return names
+
+    def _load(self, name: str) -> LoadResult:
+        with self._together():
+            folder = self.directory.folder(name)
+            document = self.directory.read_manifest(name)
+            manifest = from_document(document, folder.url)
+        entry = entry_of(name, folder.url, document)
+        if self.accept is not None:
+            self.accept(entry)
+        self.state.check_fits(manifest.state, manifest.tensors, folder.url)
+        tensors = self.state.tensors()
+        rank, num_ranks = self.peers.rank, self.peers.num_ranks
+        owned = range(rank, len(manifest.shards), num_ranks)
+        reading = ShardReading(folder, manifest, tensors, rank, self.after_slab, owned)
+        with self._together():
+            manifest.check_whole(folder.url)
+            reading.check()
+        try:
+            with self._together():
+                rank_tensors = reading.run()
+        finally:
+            self.begun |= reading.begun
+        self.state.adopt(manifest.state)
+        return LoadResult(entry, False, manifest.values, rank_tensors, len(manifest.shards))
+
+    def _together(self) -> contextlib.AbstractContextManager[None]:
+        return fail_together(self.peers, self.state.device, self.directory.url)
+
+    def _set_aside(self, name: str, error: Damaged) -> None:
+        if self.peers.rank != 0:
+            return
+        folder = self.directory.folder(name)
+        self._warn(f"the checkpoint {folder.url} was left aside: {on_one_line(error)}")
+        # Where nothing may be written, it is found damaged once more the next time.
+        with contextlib.suppress(OSError):
+            folder.rename(MANIFEST_FILE, DAMAGED_FILE)
+
+    def _warn(self, message: str) -> None:
+        if self.report is not None:
+            self.report(CheckpointTrouble(self.peers.rank, message))
+
+
+def own_tensors(
+    folder: Folder, manifest: Manifest, rank: int, after_slab: Callable[[], None] = lambda: None
+) -> dict[str, Tensor]:
+    """What belonged to a rank itself when it saved a checkpoint; no collective operation.
+
+    Raises:
+        Damaged: Its file is missing, or not as it was written.
+    """
+    reading = ShardReading(folder, manifest, {}, rank, after_slab, owned=(rank,))
+    reading.check()
+    return reading.run()[rank]
+
+
+class WeightsReading:
+    """Reads a checkpoint's weights into a model on one rank; no collective operation.
+
+    Where the training keeps an average of its weights, it is that which the model gets.
+
+    The model has the shapes that were saved, and each rank the rows that it holds. Raises
+    `Damaged` or `Unavailable` for its manifest, `DataError` for a model with other tensors.
+    """
+
+    def __init__(
+        self,
+        directory: CheckpointDir,
+        name: str,
+        model: ClickModel,
+        peers: Peers,
+        after_slab: Callable[[], None] = lambda: None,
+    ):
+        self._folder = directory.folder(name)
+        self._manifest = from_document(directory.read_manifest(name), self._folder.url)
+        self._tables = model.embeddings
+        tensors: dict[str, Any] = dict(model_tensors(model))
+        _check_fits(self._manifest.tensors, facts_of(tensors), self._folder.url)
+        # What belongs to the ranks that saved it is not read.
+        read = partial(ShardReading, self._folder, self._manifest)
+        self._reading = read(tensors, peers.rank, after_slab, owned=())
+        self._average = _Average(model, self._manifest.state)
+        self._of_average = read(self._average.tensors(), peers.rank, after_slab, owned=())
+
+    def check(self) -> None:
+        """As `ShardReading.check`; rows that no file has are damage, too."""
+        self._manifest.check_whole(self._folder.url)
+        self._reading.check()
+        self._of_average.check()
+
+    def run(self) -> None:
+        """As `ShardReading.run`; some rows may have been read when it raises."""
+        self._reading.run()
+        self._of_average.run()
+        self._average.apply()
+        self._tables.factor = table_factor(self._manifest.state)
+        self._tables.settle()
+
+
+class _Average:
+    """What makes averages of a model's weights, if the training that saved them kept any."""
+
+    def __init__(self, model: ClickModel, state: Mapping[str, Any]):
+        decay = state.get("ema")
+        self._averaging = None if decay is None else Averaging(decay)
+        self._steps = state["sparse_steps"]
+        self._tables = model.embeddings
+        self._dense = {n: p for n, p in model.dense.named_parameters() if p.requires_grad}
+        weights = [*self._dense.values(), *self._tables.weights] if self._averaging else []
+        self._gaps = [
+            (weight, torch.zeros_like(weight, dtype=values_dtype(weight.data)))
+            for weight in weights
+        ]
+
+    def tensors(self) -> dict[str, Tensor | CanonicalTensor]:
+        """The gaps under the names that they have in a checkpoint."""
+        if self._averaging is None:
+            return {}
+        gaps = [gap for _, gap in self._gaps]
+        dense = zip(self._dense, gaps, strict=False)
+        tables = canonical_form(self._tables, gaps[len(self._dense) :])
+        return {
+            **{f"dense_optimizer.{name}.{GAP}": gap for name, gap in dense},
+            **{f"sparse_optimizer.{group}.{GAP}": gap for group, gap in tables.items()},
+        }
+
+    @torch.no_grad()
+    def apply(self) -> None:
+        if self._averaging is None:
+            return
+        for weight, gap in self._gaps:
+            weight.copy_(self._averaging.averages(weight.data, gap, self._steps))
+
+
+def _check_fits(saved: Mapping[str, TensorFacts], own: Mapping[str, TensorFacts], url: str) -> None:
+    saved = {name: f for name, f in saved.items() if name.startswith(("dense.", "embeddings."))}
+    problems = differences(saved, own, "the model needs")
+    if problems:
+        raise DataError(
+            "the checkpoint's weights do not fit the model:\n  " + "\n  ".join(problems),
+            where={"path": url},
+        )

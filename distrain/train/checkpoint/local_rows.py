@@ -1,0 +1,171 @@
+"""Which rows of a tensor a rank has, and which of them it writes."""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from distrain.models.embeddings.canonical_state import CanonicalTensor
+from distrain.models.embeddings.row_owners import place_in_block
+
+SMALL_BYTES = 1 << 20
+_NUMBERED_AT_ONCE = 1 << 18
+
+Places = slice | Tensor  # a tensor is `[n]`, int64
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Of `count` blocks of `stride` rows one row each: the first of a block, or a rank's.
+
+    >>> Rows(1, 3, 4).numbers().tolist(), Rows(1, 3, 4, rank=2).numbers().tolist()
+    ([1, 4, 7, 10], [3, 5, 9, 11])
+    """
+
+    first: int  # the first row of the first block
+    stride: int
+    count: int
+    rank: int | None = None  # whose rows, of `stride` ranks, as tables are dealt; `None`: the first
+    block: int = 0  # the number of a rank's first block among those that are dealt
+
+    def row(self, place: Any) -> Any:
+        """The number of the row at a place, or of those at places `[n]`, int64."""
+        start = self.first + place * self.stride
+        if self.rank is None:
+            return start
+        return start + place_in_block(self.block + place, self.rank, self.stride)
+
+    def numbers(self) -> Tensor:
+        """`[count]`, int64, ascending."""
+        numbers: Tensor = self.row(torch.arange(self.count))
+        return numbers
+
+    @property
+    def last(self) -> int:
+        return int(self.row(self.count - 1))
+
+    def part(self, start: int, stop: int) -> "Rows":
+        """The `start`-th to the `stop`-th of them, exclusive."""
+        block = 0 if self.rank is None else self.block + start
+        first = self.first + start * self.stride
+        return replace(self, first=first, count=stop - start, block=block)
+
+    def num_before(self, row: int) -> int:
+        """How many of them have lower numbers than `row`.
+
+        >>> Rows(1, 3, 4).num_before(7), Rows(1, 3, 4).num_before(8), Rows(1, 3, 4).num_before(99)
+        (2, 3, 4)
+        """
+        place = (row - self.first) // self.stride
+        return min(max(0, place + int(self.row(place) < row)), self.count)
+
+    def may_meet(self, other: "Rows") -> bool:
+        """Whether they may have common rows; `False` is certain."""
+        if not self.count or not other.count:
+            return False
+        if self.last < other.row(0) or other.last < self.row(0):
+            return False
+        if self._is_dealt_as(other):
+            return self.rank == other.rank
+        apart = (other.first - self.first) % math.gcd(self.stride, other.stride)
+        return apart == 0 or self.rank is not None or other.rank is not None
+
+    def meet(self, other: "Rows") -> Iterator[tuple[Places, Places]]:
+        """Where their common rows stand among these and among the others, in parts.
+
+        >>> [(here.tolist(), there.tolist()) for here, there in Rows(0, 2, 5).meet(Rows(1, 3, 3))]
+        [([2], [1])]
+        """
+        if not self.may_meet(other):
+            return
+        if self.stride == other.stride and (
+            self._is_dealt_as(other) or self.rank is other.rank is None
+        ):
+            shift = (other.first - self.first) // self.stride
+            start, stop = max(0, shift), min(self.count, other.count + shift)
+            yield slice(start, stop), slice(start - shift, stop - shift)
+            return
+        start, stop = self.num_before(other.row(0)), self.num_before(other.last + 1)
+        for begin in range(start, stop, _NUMBERED_AT_ONCE):
+            numbers = self.part(begin, min(begin + _NUMBERED_AT_ONCE, stop)).numbers()
+            places = (numbers - other.first) // other.stride
+            common = other.row(places) == numbers
+            yield begin + common.nonzero().flatten(), places[common]
+
+    def _is_dealt_as(self, other: "Rows") -> bool:
+        """Whether the same rows are dealt to as many ranks."""
+        if self.rank is None or other.rank is None or self.stride != other.stride:
+            return False
+        return other.first - self.first == (other.block - self.block) * self.stride
+
+
+class LocalRows(NamedTuple):
+    """Some rows of a tensor that lie on this rank, next to each other in memory."""
+
+    name: str
+    rows: Rows  # which rows of it, in canonical order. A scalar is a tensor of one row
+    values: Tensor  # the live rows, `[rows.count, ...]`
+    alone: bool  # whether no other rank has them; else all ranks have
+
+    @property
+    def num_bytes(self) -> int:
+        return self.values.numel() * self.values.dtype.itemsize
+
+    @property
+    def row_bytes(self) -> int:
+        return math.prod(self.values.shape[1:]) * self.values.dtype.itemsize
+
+
+def local_rows_of(tensors: Mapping[str, Tensor | CanonicalTensor]) -> list[LocalRows]:
+    """The rows of the tensors on this rank; tensors of no bytes are left out."""
+    return [
+        held
+        for name, tensor in tensors.items()
+        for held in (
+            [whole(name, tensor, alone=False)]
+            if isinstance(tensor, Tensor)
+            else _runs(name, tensor)
+        )
+        if held.num_bytes
+    ]
+
+
+def whole(name: str, tensor: Tensor, *, alone: bool) -> LocalRows:
+    values = tensor.detach()
+    values = values if values.dim() else values.unsqueeze(0)
+    return LocalRows(name, Rows(0, 1, len(values)), values, alone)
+
+
+def share_of(held: Sequence[LocalRows], rank: int, num_ranks: int) -> list[LocalRows]:
+    """The part that this rank writes: what it alone holds, and a block of what several hold.
+
+    What is too small to be cut is written by the first of them.
+    """
+    return [
+        share for one in held for share in _own_part(one, rank, num_ranks) if share.rows.count > 0
+    ]
+
+
+def _own_part(held: LocalRows, rank: int, num_ranks: int) -> Iterator[LocalRows]:
+    if held.alone:
+        yield held
+    elif held.num_bytes >= SMALL_BYTES:
+        start, stop = (held.rows.count * n // num_ranks for n in (rank, rank + 1))
+        yield held._replace(rows=held.rows.part(start, stop), values=held.values[start:stop])
+    elif rank == 0:
+        yield held
+
+
+def _runs(name: str, tensor: CanonicalTensor) -> Iterator[LocalRows]:
+    for run in tensor.runs:
+        store, keys = run.store, slice(run.first_key, run.first_key + run.stop - run.start)
+        local = store.local_part(keys)
+        rows = Rows(run.start, 1, keys.stop - keys.start)
+        if store.spread:
+            sharers, count = store.sharers, local.stop - local.start
+            first = run.start - run.first_key + local.start * sharers.num_ranks
+            rows = Rows(first, sharers.num_ranks, count, sharers.rank, local.start)
+        yield LocalRows(name, rows, run.values[local], alone=store.spread)

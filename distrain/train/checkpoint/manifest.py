@@ -1,0 +1,243 @@
+"""The file that makes a folder a checkpoint: what is in it, checksums included; written last.
+
+Whoever can write to a bucket can write a manifest. It leads to paths, allocations and places in
+memory, so all of it is checked before it is used.
+"""
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import xxhash
+
+from distrain.errors import DataError
+from distrain.train.checkpoint.local_rows import Rows
+from distrain.train.checkpoint.shard import RANK_PREFIX, Shard, num_rows, row_bytes_of, shard_file
+from distrain.version import __version__
+
+FORMATS = (1, 2)  # 2: some rows are dealt to ranks by a hash; older versions do not read it
+MANIFEST_FILE = "manifest.json"
+DAMAGED_FILE = "manifest.damaged.json"
+"""The manifest's name in a checkpoint that turned out to be damaged."""
+
+
+class Damaged(DataError):
+    """Bytes of a checkpoint are missing, or not those that were written."""
+
+
+TensorFacts = tuple[str, tuple[int, ...]]  # dtype, as safetensors calls it, and shape
+
+
+@dataclass(frozen=True)
+class Manifest:
+    step: int
+    attempt: int
+    auc: float | None  # of the validation rows at this step, if they were scored
+    values: Mapping[str, Any]
+    state: Mapping[str, Any]  # what a `TrainingState` says of itself beside its tensors
+    tensors: Mapping[str, TensorFacts]
+    shards: Sequence[Shard]  # the files, by the rank that wrote them
+    run: str | None = None  # the run that wrote it; `None` if it does not say
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(shard.size_bytes for shard in self.shards)
+
+    def lacking(self) -> list[str]:
+        """In words, the rows of tensors that no file has."""
+        counts = dict.fromkeys(self.tensors, 0)
+        for shard in self.shards:
+            for piece in shard.pieces:
+                if not piece.name.startswith(RANK_PREFIX):
+                    counts[piece.name] = counts.get(piece.name, 0) + piece.rows.count
+        return [
+            f"{name}: {counts[name]} of {num_rows(shape)} rows"
+            for name, (_, shape) in self.tensors.items()
+            if math.prod(shape) and counts[name] != num_rows(shape)
+        ]
+
+    def check_whole(self, url: str) -> None:
+        lacking = self.lacking()
+        if lacking:
+            raise Damaged("not whole: " + "; ".join(lacking), where={"path": url})
+
+    def to_bytes(self) -> bytes:
+        content = {
+            "distrain": __version__,
+            "run": self.run,
+            "step": self.step,
+            "attempt": self.attempt,
+            "auc": self.auc,
+            "size_bytes": self.size_bytes,
+            "values": self.values,
+            "state": self.state,
+            "tensors": {
+                name: [dtype, list(shape)] for name, (dtype, shape) in self.tensors.items()
+            },
+            "files": [shard.to_json() for shard in self.shards],
+        }
+        # Older versions go on to read what has no such rows.
+        dealt = any(piece.rows.rank is not None for s in self.shards for piece in s.pieces)
+        return _rendered(content, FORMATS[1] if dealt else FORMATS[0])
+
+
+def read_document(content: bytes, url: str) -> dict[str, Any]:
+    """A manifest as JSON values; `Damaged`, or `DataError` for another format."""
+    where = {"file": f"{url}/{MANIFEST_FILE}"}
+    try:
+        document = json.loads(content)
+    except (ValueError, RecursionError) as error:
+        raise Damaged(f"damaged: {error}", where=where) from None
+    if not isinstance(document, dict) or not {"format", "xxh3_64", "content"} <= set(document):
+        raise Damaged("damaged: not the manifest of a checkpoint", where=where)
+    if document["format"] not in FORMATS:
+        raise DataError(
+            f"saved in format {document['format']!r}; this version of distrain reads "
+            f"{' and '.join(map(str, FORMATS))}",
+            where=where,
+            hint="Use the version of distrain that wrote it.",
+        )
+    # Everything counts, also what JSON would pass over.
+    if _rendered(document["content"], document["format"]) != content:
+        raise Damaged("damaged: the checksum is wrong", where=where)
+    inner: dict[str, Any] = document["content"]
+    try:
+        _check_head(inner)
+    except (TypeError, KeyError) as error:
+        raise _impossible(error, url) from None
+    return inner
+
+
+def from_document(content: Mapping[str, Any], url: str = "") -> Manifest:
+    """A manifest from its JSON values; `Damaged` if something in it cannot be true.
+
+    It is compared with itself here, and with files before memory is taken for them.
+    """
+    try:
+        manifest = Manifest(
+            content["step"],
+            content["attempt"],
+            content["auc"],
+            content["values"],
+            content["state"],
+            {name: (dtype, tuple(shape)) for name, (dtype, shape) in content["tensors"].items()},
+            [Shard.from_json(shard) for shard in content["files"]],
+            content.get("run"),
+        )
+        _check_shards(manifest.tensors, manifest.shards)
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise _impossible(error, url) from None
+    return manifest
+
+
+def _check_head(content: Any) -> None:
+    """Check the fields that are used before the checkpoint's files are read."""
+    if not isinstance(content, dict):
+        raise TypeError("its content is no mapping")
+    for name in ("step", "attempt", "size_bytes"):
+        _check_whole_number(name, content[name])
+    auc = content["auc"]
+    if auc is not None and not (isinstance(auc, int | float) and math.isfinite(auc)):
+        raise TypeError(f"auc is {auc!r:.80}")
+    for name in ("values", "state", "tensors"):
+        if not isinstance(content[name], dict):
+            raise TypeError(f"{name} is no mapping")
+    if not isinstance(content["files"], list):
+        raise TypeError("files is no list")
+    if not isinstance(content.get("run"), str | None):
+        raise TypeError(f"run is {content['run']!r:.80}")
+
+
+def _impossible(error: Exception, url: str) -> Damaged:
+    why = f"it lacks {error}" if isinstance(error, KeyError) else str(error)
+    return Damaged(f"damaged: {why}", where={"file": f"{url}/{MANIFEST_FILE}"})
+
+
+def _rendered(content: Any, version: int = FORMATS[0]) -> bytes:
+    inner = json.dumps(content, separators=(",", ":"))  # in order: a spec's tasks have one
+    checksum = xxhash.xxh3_64_hexdigest(inner.encode())
+    return f'{{"format":{version},"xxh3_64":"{checksum}",\n"content":{inner}}}\n'.encode()
+
+
+_MOST_BYTES = 1 << 60
+"""The most bytes of a tensor, each dimension counted as at least 1: more is damage."""
+
+
+def _check_shards(tensors: Mapping[str, TensorFacts], shards: Sequence[Shard]) -> None:
+    """Raise `ValueError`, `TypeError` or `KeyError` if these files cannot hold these tensors."""
+    for name, facts in tensors.items():
+        _check_facts(name, facts)
+    for rank, shard in enumerate(shards):
+        # The very name, and so no path to anywhere else, and no file twice.
+        if shard.file != shard_file(rank, len(shards)):
+            raise ValueError(
+                f"the file of rank {rank} is called {shard.file!r}, "
+                f"not {shard_file(rank, len(shards))}"
+            )
+        try:
+            _check_shard(tensors, shard)
+        except KeyError as error:
+            raise ValueError(f"{shard.file}: there is no {error}") from None
+        except (ValueError, TypeError) as error:
+            raise ValueError(f"{shard.file}: {error}") from None
+
+
+def _check_whole_number(name: str, value: object, least: int = 0) -> None:
+    if type(value) is not int or not least <= value <= _MOST_BYTES:
+        raise TypeError(f"{name} is {value!r:.80}")
+
+
+def _check_shard(tensors: Mapping[str, TensorFacts], shard: Shard) -> None:
+    _check_whole_number("size_bytes", shard.size_bytes)
+    _check_whole_number("header_bytes", shard.header_bytes, least=8)
+    for name, facts in shard.rank_tensors.items():
+        _check_facts(name, facts)
+    lacking = {
+        f"{RANK_PREFIX}{name}"
+        for name, (_, shape) in shard.rank_tensors.items()
+        if math.prod(shape)
+    }
+    end = shard.header_bytes
+    for piece in shard.pieces:
+        own = piece.name.startswith(RANK_PREFIX)
+        dtype, shape = (
+            shard.rank_tensors[piece.name.removeprefix(RANK_PREFIX)] if own else tensors[piece.name]
+        )
+        _check_rows(piece.name, piece.rows, num_rows(shape))
+        if own:
+            if piece.rows != Rows(0, 1, num_rows(shape)) or piece.name not in lacking:
+                raise ValueError(f"{piece.name} is not there as a whole, once")
+            lacking.remove(piece.name)
+        if piece.offset != end:
+            raise ValueError(f"{piece.name} lies at {piece.offset!r:.80}, not at {end}")
+        end += piece.rows.count * row_bytes_of(dtype, shape)
+    if lacking:
+        raise ValueError(f"it lacks {', '.join(sorted(lacking))}")
+    if end != shard.size_bytes:
+        raise ValueError(f"its pieces end at {end}, and it at {shard.size_bytes}")
+
+
+def _check_rows(name: str, rows: Rows, of: int) -> None:
+    _check_whole_number("a piece's stride", rows.stride, least=1)
+    _check_whole_number("a piece's number of rows", rows.count, least=1)
+    if rows.rank is not None:
+        _check_whole_number("a piece's rank", rows.rank)
+        _check_whole_number("a piece's block", rows.block)
+        if rows.rank >= rows.stride:
+            raise ValueError(f"a piece of {name} is of rank {rows.rank} of {rows.stride}")
+    least = 0 if rows.rank is None else 1 - rows.stride  # a block may begin before the tensor
+    _check_whole_number("a piece's first row", rows.first, least)
+    if rows.row(0) < 0:
+        raise ValueError(f"a piece of {name} begins at {rows.row(0)}")
+    if rows.last >= of:
+        raise ValueError(f"{name} has {of} rows, but a piece goes to {rows.last}")
+
+
+def _check_facts(name: str, facts: TensorFacts) -> None:
+    dtype, shape = facts
+    for size in shape:
+        _check_whole_number(f"a dimension of {name}", size)
+    if math.prod(max(size, 1) for size in shape) * row_bytes_of(dtype, ()) > _MOST_BYTES:
+        raise ValueError(f"{name} of shape {list(shape)} is too large to be true")

@@ -1,0 +1,209 @@
+"""Which run owns a directory of checkpoints: a claim is a file in it.
+
+A claim is `run-ID.json`. Each run writes its own file and lists the directory before and after it:
+of two runs that begin at once at least one sees the other's, also in an object store, which can
+neither rename nor create exclusively but lists what was written. A claim has no age and names no
+process. It holds for the run's later attempts, also on another host, and a run that was killed
+keeps its directory until somebody removes the claim. One without a checkpoint counts no more once
+the summary in its run's directory says that the run has ended: what submitted the run need not live
+then, nor reach the directory.
+"""
+
+import contextlib
+import errno
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from urllib.parse import quote, unquote
+
+import torch
+
+from distrain.errors import OutputError, SpecError, Unavailable
+from distrain.jobs.events import CheckpointTrouble
+from distrain.jobs.run_paths import RunPaths
+from distrain.models.embeddings.peers import Peers
+from distrain.storage.folder import Folder, open_folder
+from distrain.train.checkpoint.checkpoint_dir import CheckpointDir, attempt_and_step, numbers_of
+from distrain.train.checkpoint.rank_store import fail_together, on_one_line
+
+_PREFIX, _SUFFIX = "run-", ".json"
+
+# What does not pass by itself: a restart would meet it again.
+_LASTING = (
+    PermissionError,
+    FileNotFoundError,
+    NotADirectoryError,
+    FileExistsError,
+    IsADirectoryError,
+)
+_LASTING_NUMBERS = {errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.ENAMETOOLONG, errno.ELOOP}
+_WRITE_HINT = "Check checkpoint.dir, its permissions, and that all workers can write there."
+
+
+def check_owner(directory: CheckpointDir) -> None:
+    """Raise, without writing, a `SpecError` if another run has the directory."""
+    try:
+        _look(directory)
+    except OSError as error:
+        raise directory.unavailable(error) from error
+
+
+def claim_dir(directory: CheckpointDir, run_dir: str) -> None:
+    """Claim a directory for its run, which shows at once whether it can be written.
+
+    The claim names the run's directory for others, who are refused with a `SpecError`; one of the
+    same run is written again. `OutputError` or `Unavailable`: it cannot be written.
+    """
+    assert directory.run is not None
+    name = _claim_file(directory.run)
+    claim = {"run": directory.run, "run_dir": run_dir}
+    with _not_written(directory.url):
+        _look(directory)
+        folder = open_folder(directory.url)
+        had_claim = name in folder.files()
+        folder.make()
+        folder.put(name, (json.dumps(claim) + "\n").encode())
+        claims = _claims(folder)
+        others = [run for run in claims if run != directory.run]
+        if not any(numbers_of(name) for name in folder.folders()):
+            over = {run for run in others if _is_over(folder, run)}
+            for run in sorted(over):
+                with contextlib.suppress(OSError):  # another may have removed it
+                    folder.delete(_claim_file(run))
+            others = [run for run in others if run not in over]
+        if not others:
+            return
+        if not had_claim:
+            with contextlib.suppress(OSError):
+                folder.delete(name)
+        _refuse(directory, folder, claims)
+
+
+def release_dir(directory: CheckpointDir) -> None:
+    """Give up the claim of a run that has ended for good, if it has no checkpoint there."""
+    assert directory.run is not None
+    folder = open_folder(directory.url)
+    if not any(numbers_of(name) for name in folder.folders()):
+        folder.delete(_claim_file(directory.run))
+
+
+def claim_together(
+    directory: CheckpointDir,
+    run_dir: str,
+    peers: Peers,
+    device: torch.device,
+    report: Callable[[CheckpointTrouble], None] | None = None,
+) -> None:
+    """Have rank 0 claim a directory; a collective operation. Errors as `claim_dir`, on every rank.
+
+    `report` gets, on rank 0, that the directory cannot be written, which then is no error.
+    """
+    with fail_together(peers, device, directory.url):
+        if peers.rank != 0:
+            return
+        try:
+            claim_dir(directory, run_dir)
+        except (OutputError, Unavailable) as error:
+            if report is None:
+                raise
+            report(CheckpointTrouble(0, on_one_line(error)))
+
+
+def _look(directory: CheckpointDir) -> None:
+    folder = open_folder(directory.url)
+    _refuse(directory, folder, _claims(folder))
+
+
+def _claim_file(run: str) -> str:
+    return f"{_PREFIX}{quote(run, safe='')}{_SUFFIX}"
+
+
+def _claims(folder: Folder) -> list[str]:
+    return [
+        unquote(name.removeprefix(_PREFIX).removesuffix(_SUFFIX))
+        for name in folder.files()
+        if name.startswith(_PREFIX) and name.endswith(_SUFFIX)
+    ]
+
+
+def _refuse(directory: CheckpointDir, folder: Folder, claims: list[str]) -> None:
+    survey = directory.survey()
+    claimed = sorted(run for run in claims if run != directory.run)
+    if not any(numbers_of(name) for name in folder.folders()):
+        claimed = [run for run in claimed if not _is_over(folder, run)]
+    saved = {run for run in survey.others.values() if run is not None}
+    runs = sorted({*claimed, *saved})
+    if not runs and not survey.others:
+        return
+    newest = max(survey.others, key=attempt_and_step, default=None)
+    where: dict[str, object] = {"place": directory.url}
+    if directory.run is not None:
+        where["this run"] = directory.run
+    if newest is not None:
+        where["its newest checkpoint"] = f"{folder.url}/{newest}"
+    if not runs:
+        raise SpecError(
+            "checkpoint.dir holds checkpoints of another run, written by an older version of "
+            "distrain, which did not record whose they are",
+            where=where,
+            hint=_hint(directory, None, newest),
+        )
+    whose = ", ".join(runs)
+    whose = f"the run {whose}" if len(runs) == 1 else f"the runs {whose}"
+    claim_file = _claim_file(runs[0])
+    if runs[0] in claimed:
+        where["its claim"] = f"{folder.url}/{claim_file}"
+    raise SpecError(
+        f"checkpoint.dir belongs to {whose}"
+        + ("" if newest else ", which has written no checkpoint yet"),
+        where=where,
+        hint=_hint(directory, _run_dir(folder, claim_file), newest),
+    )
+
+
+def _is_over(folder: Folder, run: str) -> bool:
+    """Whether the directory of the run that a claim names says that the run has ended."""
+    run_dir = _run_dir(folder, _claim_file(run))
+    if not run_dir or "://" in run_dir:
+        return False
+    paths = RunPaths(Path(run_dir))
+    try:
+        if paths.progress.exists():  # it has been resumed
+            return False
+        run_file = json.loads(paths.run.read_bytes())
+        return run_file["job_id"] == run and paths.summary.is_file()
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
+
+
+def _hint(directory: CheckpointDir, run_dir: str | None, newest: str | None) -> str:
+    place_of_own = f"checkpoint.dir={directory.url.rstrip('/')}/{{run_id}}"
+    ways = [f"Go on with that run: distrain train --resume {run_dir or 'ITS_RUN_DIRECTORY'}."]
+    if newest:
+        ways.append(
+            "Or start a new run from its weights: "
+            f"--set train.init_from={directory.url.rstrip('/')}/{newest} --set '{place_of_own}'."
+        )
+    ways.append(f"Or give this run a place of its own: --set '{place_of_own}'.")
+    if not newest:
+        ways.append("If that run is over, its claim may be removed.")
+    return " ".join(ways)
+
+
+def _run_dir(folder: Folder, claim_file: str) -> str | None:
+    try:
+        claim = json.loads(folder.read(claim_file))
+        return str(claim["run_dir"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+@contextlib.contextmanager
+def _not_written(url: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        lasting = isinstance(error, _LASTING) or error.errno in _LASTING_NUMBERS
+        raise (OutputError if lasting else Unavailable)(
+            f"checkpoints cannot be written: {error}", where={"place": url}, hint=_WRITE_HINT
+        ) from error

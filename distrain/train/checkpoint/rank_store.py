@@ -1,0 +1,148 @@
+"""Texts and errors that ranks exchange, in collective operations or through a store."""
+
+import errno
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+
+import torch
+from torch.distributed import HashStore, Store
+
+from distrain.errors import DataError, DistrainError, OutputError, SpecError, Unavailable
+from distrain.models.embeddings.peers import Peers
+from distrain.storage.urls import is_remote
+from distrain.train.checkpoint.manifest import Damaged
+
+_FIRST_PAUSE_S = 0.01
+_GROWTH = 1.5
+_LONGEST_PAUSE_S = 0.5
+
+# The gravest first: a rank that cannot read at all knows nothing of damage.
+_ERRORS: dict[str, type[DistrainError]] = {
+    "spec": SpecError,
+    "output": OutputError,
+    "refused": DataError,
+    "unavailable": Unavailable,
+    "damaged": Damaged,
+}
+
+
+class RankStore:
+    """Texts under keys that all ranks of one attempt can read, in one of torch's stores.
+
+    Unlike a collective operation it may be used by any thread, in the middle of a step, and no
+    caller waits longer for a dead peer than its timeout. A store that cannot be reached any more
+    raises `OSError` or `RuntimeError`. Who needs a text of every other rank uses `add` and `take`:
+    the rank that adds the last one posts that, so that nobody asks for each rank's text.
+
+    `store` is a client of its own, with keys that nobody else uses; `None` for a rank without
+    peers, and for ranks in threads of one process. Inside `waiting` this rank waits for its peers.
+    """
+
+    def __init__(
+        self,
+        store: Store | None = None,
+        waiting: Callable[[], AbstractContextManager[None]] = nullcontext,
+    ):
+        self._store = HashStore() if store is None else store
+        self._waiting = waiting
+        self._own: set[str] = set()
+        self._lock = threading.Lock()
+
+    def post(self, key: str, text: str) -> None:
+        with self._lock:
+            self._own.add(key)
+        self._store.set(key, text)
+
+    def read(self, key: str, timeout_s: float, given_up: threading.Event | None = None) -> str:
+        """A key's text; a `TimeoutError` after `timeout_s` seconds, or once `given_up` is set."""
+        # A store's client answers one call at a time: one that waits would hold up all others.
+        given_up = given_up or threading.Event()
+        until_s, pause_s = time.monotonic() + timeout_s, _FIRST_PAUSE_S
+        with self._waiting():
+            while not self.check(key):
+                left_s = until_s - time.monotonic()
+                if left_s <= 0 or given_up.wait(min(pause_s, left_s)):
+                    raise TimeoutError(f"nothing was posted as {key} in {timeout_s:.3g} s")
+                pause_s = min(_GROWTH * pause_s, _LONGEST_PAUSE_S)
+        return self._text(key)
+
+    def _text(self, key: str) -> str:
+        text: bytes = self._store.get(key)
+        return text.decode()
+
+    def check(self, key: str) -> bool:
+        return bool(self._store.check([key]))
+
+    def clear(self, prefix: str) -> None:
+        """Delete the texts that this rank posted under keys that begin with `prefix`."""
+        with self._lock:
+            keys = [key for key in self._own if key.startswith(prefix)]
+            self._own.difference_update(keys)
+        for key in keys:
+            self._store.delete_key(key)
+
+    def add(self, key: str, text: str) -> int:
+        """Add a text under a key that is used for nothing else; who gets n finds n with `take`."""
+        # Before it is counted. torch has not annotated it.
+        self._store.append(key, json.dumps(text) + "\n")  # type: ignore[attr-defined]
+        return int(self._store.add(_count_of(key), 1))
+
+    def take(self, key: str) -> list[str]:
+        """Remove and return the texts that were added to a key; for one rank to call, once."""
+        if not self.check(key):
+            return []
+        lines = self._text(key).splitlines()
+        for taken in (key, _count_of(key)):
+            self._store.delete_key(taken)
+        return [json.loads(line) for line in lines]
+
+    def decide(self, key: str, text: str) -> str:
+        """Set the text of a key unless it has one, and return the one that all callers get."""
+        with self._lock:
+            self._own.add(key)
+        won: bytes = self._store.compare_set(key, "", text)
+        return won.decode()
+
+
+def _count_of(key: str) -> str:
+    return f"{key}/count"
+
+
+def gather_texts(peers: Peers, device: torch.device, text: str) -> list[str]:
+    """Every rank's text, in rank order; a collective operation."""
+    if peers.num_ranks == 1:
+        return [text]
+    content = torch.tensor(list(text.encode()), dtype=torch.uint8, device=device)
+    length = torch.tensor([len(content)], dtype=torch.int64, device=device)
+    lengths = peers.gather_counts(length).flatten().tolist()
+    return [bytes(rows.tolist()).decode() for rows in peers.gather_rows(content, lengths)]
+
+
+@contextmanager
+def fail_together(peers: Peers, device: torch.device, url: str) -> Iterator[None]:
+    """Raise on all ranks what is gravest on any; a collective operation."""
+    kind, message, hint = "", "", None
+    try:
+        yield
+    except (SpecError, OutputError, DataError, Unavailable) as error:
+        kind = next(kind for kind, raised in reversed(_ERRORS.items()) if isinstance(error, raised))
+        message, hint = on_one_line(error), error.hint
+    except OSError as error:
+        # A disk that cannot read a sector lost it. Anything else may pass: a server that does
+        # not answer now must not send a training back to its beginning.
+        broken = error.errno == errno.EIO and not is_remote(url)
+        kind, message = "damaged" if broken else "unavailable", f"cannot be read: {error}"
+    texts = gather_texts(peers, device, json.dumps([kind, message, hint]))
+    outcomes = [json.loads(text) for text in texts]
+    for wanted, raised in _ERRORS.items():
+        for rank, (kind, message, hint) in enumerate(outcomes):
+            if kind == wanted:
+                raise raised(message, where={"seen by rank": rank}, hint=hint)
+
+
+def on_one_line(error: DistrainError) -> str:
+    places = ", ".join(f"{place}: {value}" for place, value in error.where.items())
+    return f"{error.message} ({places})" if places else error.message

@@ -1,0 +1,194 @@
+"""All tensors on which a training's future depends, by names that do not depend on the placement.
+
+A torch optimizer may hold a module's parameters one by one, or one vector of which they are views.
+Its state is named by parameter either way, so a state saved from one is loaded into the other.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from distrain.errors import DataError
+from distrain.models.click import ClickModel
+from distrain.models.embeddings.canonical_state import (
+    CanonicalTensor,
+    canonical_state,
+    canonical_weights,
+)
+from distrain.models.embeddings.columns import TableColumn
+from distrain.models.embeddings.sparse_optimizer import SparseOptimizer
+from distrain.models.tensor_file import dtype_name
+from distrain.train.checkpoint.manifest import TensorFacts
+
+
+@dataclass(frozen=True)
+class TrainingState:
+    """A model and its optimizers, as tensors by names that fit any placement and ranks."""
+
+    model: ClickModel
+    sparse_optimizer: SparseOptimizer
+    dense_optimizer: Optimizer  # torch's, of the dense part
+
+    @property
+    def device(self) -> torch.device:
+        """The device of the dense part, on which backends want what ranks exchange."""
+        dense = next(iter(self.model.dense.parameters()), None)
+        return (self.model.embeddings.weights[0] if dense is None else dense).device
+
+    def tensors(self) -> dict[str, Tensor | CanonicalTensor]:
+        """The live tensors by name, good until the next step: what is written to them counts.
+
+        `dense.PARAMETER`, `dense_optimizer.PARAMETER.KEY`, `embeddings.weights.GROUP` and
+        `sparse_optimizer.GROUP.KEY`; the same names, shapes and types on every rank.
+        """
+        tables = canonical_weights(self.model.embeddings)
+        memory = canonical_state(self.sparse_optimizer)
+        return {
+            **dense_tensors(self.model.dense, self.dense_optimizer),
+            **{f"embeddings.{name}": tensor for name, tensor in tables.items()},
+            **{f"sparse_optimizer.{name}": tensor for name, tensor in memory.items()},
+        }
+
+    def facts(self) -> dict[str, Any]:
+        averaging = self.sparse_optimizer.averaging
+        return {
+            "columns": self._columns(),
+            "sparse_steps": self.sparse_optimizer.num_steps,
+            # Kept apart, for products would be rounded: a training that goes on has all its bits.
+            "table_factor": self.model.embeddings.factor,
+            "ema": None if averaging is None else averaging.decay,
+        }
+
+    def adopt(self, facts: Mapping[str, Any]) -> None:
+        self.sparse_optimizer.num_steps = facts["sparse_steps"]
+        self.model.embeddings.factor = table_factor(facts)
+        if not self.sparse_optimizer.weight_decay:  # whose updates know of no factor
+            self.model.embeddings.settle()
+
+    def check_fits(
+        self, facts: Mapping[str, Any], tensors: Mapping[str, TensorFacts], url: str
+    ) -> None:
+        """Raise a `DataError` unless what was saved is of such a model with such optimizers."""
+        if not isinstance(facts.get("sparse_steps"), int):
+            raise DataError(
+                "the checkpoint does not say how many steps its tables have taken",
+                where={"path": url},
+            )
+        if facts.get("columns") != self._columns():
+            raise DataError(
+                "the checkpoint's tables are not the model's",
+                where={"path": url, "saved": facts.get("columns"), "model": self._columns()},
+                hint="Columns, their cardinalities, widths, combiners and tables must be the same.",
+            )
+        problems = differences(tensors, facts_of(self.tensors()), "this training needs")
+        if problems:
+            raise DataError(
+                "the saved tensors do not fit:\n  " + "\n  ".join(problems),
+                where={"path": url},
+                hint="The model, its tables and the kinds of optimizers must be those that were "
+                "saved.",
+            )
+
+    def _columns(self) -> list[list[str | int | None]]:
+        return [
+            # Its table only where that has another name: older checkpoints say no tables.
+            [column.name, column.cardinality, column.dim, column.combiner, *_table(column)]
+            for column in self.model.embeddings.columns
+        ]
+
+
+def table_factor(facts: Mapping[str, Any]) -> float:
+    """What a checkpoint's table weights are multiplied by; older checkpoints do not name it."""
+    return float(facts.get("table_factor", 1.0))
+
+
+def _table(column: TableColumn) -> list[str]:
+    return [column.table_name] if column.table_name != column.name else []
+
+
+def facts_of(tensors: Mapping[str, Tensor | CanonicalTensor]) -> dict[str, TensorFacts]:
+    return {name: (dtype_name(t.dtype), tuple(t.shape)) for name, t in tensors.items()}
+
+
+def differences(
+    saved: Mapping[str, TensorFacts], live: Mapping[str, TensorFacts], needs: str
+) -> list[str]:
+    """In words, the tensors whose dtypes or shapes differ, or that only one side has."""
+    return [
+        f"{name} is {_text(saved.get(name), 'missing')}, "
+        f"{needs} {_text(live.get(name), 'no such tensor')}"
+        for name in sorted({*saved, *live})
+        if saved.get(name) != live.get(name)
+    ]
+
+
+def _text(facts: TensorFacts | None, otherwise: str) -> str:
+    return otherwise if facts is None else f"{facts[0]} {list(facts[1])}"
+
+
+def dense_tensors(module: nn.Module, optimizer: Optimizer) -> dict[str, Tensor]:
+    """The live tensors on which the module's training depends, after the optimizer has a state.
+
+    `dense.NAME` for each parameter and buffer, `dense_optimizer.NAME.KEY` for the optimizer's state
+    of a parameter: of its shape, or a scalar such as the number of steps.
+
+    >>> layer = nn.Linear(2, 1)
+    >>> tensors = dense_tensors(layer, torch.optim.Adagrad(layer.parameters()))
+    >>> sorted(tensors)[:3]
+    ['dense.bias', 'dense.weight', 'dense_optimizer.bias.step']
+    """
+    create_state(optimizer)
+    tensors: dict[str, Tensor] = module.state_dict(prefix="dense.")
+    for held in _held_by(optimizer):
+        memory = {k: v for k, v in optimizer.state.get(held, {}).items() if isinstance(v, Tensor)}
+        for name, parameter, place in _parts_of(held, module):
+            for key, value in memory.items():
+                if value.shape == held.shape:
+                    value = value.view(-1)[place].view(parameter.shape)
+                tensors[f"dense_optimizer.{name}.{key}"] = value
+    return tensors
+
+
+def _held_by(optimizer: Optimizer) -> list[Tensor]:
+    return [parameter for group in optimizer.param_groups for parameter in group["params"]]
+
+
+def _parts_of(held: Tensor, module: nn.Module) -> Iterator[tuple[str, Tensor, slice]]:
+    """The module's parameters in a tensor that the optimizer holds, and their places there."""
+    memory = held.untyped_storage().data_ptr()
+    for name, parameter in module.named_parameters():
+        start = parameter.storage_offset() - held.storage_offset()
+        inside = 0 <= start <= held.numel() - parameter.numel()
+        if parameter.untyped_storage().data_ptr() == memory and inside:
+            yield name, parameter, slice(start, start + parameter.numel())
+
+
+def create_state(optimizer: Optimizer) -> None:
+    """Have an optimizer create its state, as it is before its first step.
+
+    Some do so in their first step only. One with gradients of zero and a rate of zero moves
+    nothing (without the latter, decoupled weight decay would), and what it creates is zeros but
+    for the count of steps.
+    """
+    held = _held_by(optimizer)
+    lacks = [not optimizer.state.get(parameter) for parameter in held]
+    if not any(lacks):
+        return
+    grads = [parameter.grad for parameter in held]
+    rates = [group["lr"] for group in optimizer.param_groups]
+    for parameter, lack in zip(held, lacks, strict=True):
+        parameter.grad = torch.zeros_like(parameter) if lack else None
+    for group, rate in zip(optimizer.param_groups, rates, strict=True):
+        group["lr"] = torch.zeros_like(rate) if isinstance(rate, Tensor) else 0.0
+    optimizer.step()
+    for group, rate in zip(optimizer.param_groups, rates, strict=True):
+        group["lr"] = rate
+    for parameter, grad, lack in zip(held, grads, lacks, strict=True):
+        parameter.grad = grad
+        for value in optimizer.state.get(parameter, {}).values() if lack else ():
+            if isinstance(value, Tensor):
+                value.zero_()

@@ -1,0 +1,156 @@
+"""Checkpoints written by all ranks together, mostly while they train on."""
+
+import contextlib
+import json
+import math
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+from time import monotonic
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from distrain.loader.host_memory import empty
+from distrain.models.embeddings.canonical_state import CanonicalTensor
+from distrain.storage.folder import PAGE_BYTES
+from distrain.train.checkpoint.checkpoint_dir import name_of
+from distrain.train.checkpoint.checkpoint_write import (
+    PATIENCE_S,
+    CheckpointPlan,
+    CheckpointWrite,
+    WriterSettings,
+    in_words,
+)
+from distrain.train.checkpoint.local_rows import local_rows_of, share_of
+from distrain.train.checkpoint.manifest import Manifest
+from distrain.train.checkpoint.shard import ShardContent, content_of, copied
+from distrain.train.checkpoint.training_state import facts_of
+
+
+@dataclass(frozen=True)
+class SaveResult:
+    stood_still_s: float  # how long it kept this rank from training
+    whole: bool | None  # whether the checkpoint is whole; `None` if it is still being written
+
+
+@dataclass(eq=False)
+class CheckpointWriter(WriterSettings):
+    """Writes a training's checkpoints; one object on every rank.
+
+    Each rank writes a file with the rows that it alone holds and its share of the rest. Rank 0
+    then writes the manifest, which makes the checkpoint one, and removes older ones. If any rank
+    could not write, the files of the others are removed, `report` gets it on rank 0, and training
+    goes on: nothing here raises for a disk that is full or a server that is gone.
+    """
+
+    def __post_init__(self) -> None:
+        self._number = 0
+        self._last: CheckpointWrite | None = None
+        self._thread: threading.Thread | None = None
+        self._buffer = empty((0,), torch.uint8)
+
+    @property
+    def buffer_bytes(self) -> int:
+        return len(self._buffer)
+
+    @property
+    def thread(self) -> int | None:
+        """The `ident` of the thread that writes; `None` while nothing is being written."""
+        return None if self._thread is None else self._thread.ident
+
+    def save(
+        self,
+        step: int,
+        attempt: int,
+        values: Mapping[str, Any],
+        rank_tensors: Mapping[str, Tensor],
+        auc: float | None = None,
+        *,
+        best_step: int | None = None,
+        wait: bool = False,
+    ) -> SaveResult:
+        """Save the state as it is now; every rank calls it at the same steps, in the same order.
+
+        Asynchronous: this rank's share is copied, and a thread writes the copy; the tensors may
+        change as soon as this returns. One that is still being written is waited for first.
+        Otherwise, or with `wait`, the live tensors are written, and this returns when it is whole
+        on all ranks, or has failed. A step that this writer has saved already is not written again.
+
+        Of `values`, JSON values, those of rank 0 are saved; of `rank_tensors` those of each rank.
+        The checkpoint of the `best_step` is kept besides the newest.
+        """
+        started_s = monotonic()
+        saved_before = self.wait(self.patience_s)
+        name = name_of(step, attempt)
+        self._number += 1  # also for what is not written, so that all ranks count alike
+        if saved_before and self._last is not None and self._last.plan.name == name:
+            return SaveResult(monotonic() - started_s, True)
+        tensors = self.state.tensors()
+        manifest = Manifest(
+            step,
+            attempt,
+            auc if auc is not None and math.isfinite(auc) else None,
+            json.loads(json.dumps(dict(values))),
+            self.state.facts(),
+            facts_of(tensors),
+            (),
+            self.directory.run,
+        )
+        plan = CheckpointPlan(name, self._number, manifest, best_step)
+        self._forget_last_posts()
+        behind = self.asynchronous and not wait
+        content = self._content(tensors, rank_tensors, behind)
+        before = None if self._last is None else self._last.plan
+        one = self._last = CheckpointWrite(self, plan, before, content, started_s)
+        if not behind or self._thread is not None:
+            whole = one.run()
+            return SaveResult(monotonic() - started_s, whole)
+        stood_still_s = one.stood_still_s = monotonic() - started_s
+        self._thread = threading.Thread(target=one.run, name="checkpoint", daemon=True)
+        self._thread.start()
+        return SaveResult(stood_still_s, None)
+
+    def wait(self, timeout_s: float = PATIENCE_S) -> bool | None:
+        """Wait for the writing; whether the last checkpoint is whole, `None`: none or not yet."""
+        if self._thread is not None:
+            self._thread.join(timeout_s)
+            if self._thread.is_alive():
+                return None
+            self._thread = None
+        return None if self._last is None else self._last.whole
+
+    def close(self, timeout_s: float = 5.0) -> None:
+        """Within `timeout_s`, finish what waits for the disk; give up what waits for ranks."""
+        self.given_up.set()
+        self.wait(timeout_s)
+
+    def _content(
+        self,
+        tensors: Mapping[str, Tensor | CanonicalTensor],
+        rank_tensors: Mapping[str, Tensor],
+        behind: bool,
+    ) -> ShardContent | str:
+        """This rank's share, copied if training goes on meanwhile; or in words why none."""
+        if self._thread is not None:
+            return f"the one before was still being written after {self.patience_s:.0f} s"
+        try:
+            peers = self.peers
+            share = share_of(local_rows_of(tensors), peers.rank, peers.num_ranks)
+            content = content_of(share, rank_tensors)
+            if not behind:
+                return content
+            if self.buffer_bytes < content.num_bytes:
+                self._buffer = empty((0,), torch.uint8)  # gone before the new one is there
+                self._buffer = empty((content.num_bytes,), torch.uint8, align_bytes=PAGE_BYTES)
+            with torch.no_grad():
+                return copied(content, self._buffer, self.progress)
+        except Exception as error:  # the others must hear of it, whatever it is
+            return in_words(error)
+
+    def _forget_last_posts(self) -> None:
+        """Delete the posts about the checkpoint before: rank 0 has read them."""
+        if self._last is not None and self.peers.rank != 0:
+            with contextlib.suppress(OSError, RuntimeError):
+                self.store.clear(self._last.plan.all_done_key)

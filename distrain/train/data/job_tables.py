@@ -1,0 +1,92 @@
+"""The tables of a job, handed from the command that checked them to the ranks of every attempt.
+
+So footers are read once per job, and an attempt that begins while the storage does not answer need
+not read them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from distrain.jobs.spec.job import JobSpec
+from distrain.loader.partition.table import Table
+from distrain.schema.schema import Schema
+from distrain.storage.outputs import whole_file
+from distrain.storage.urls import is_remote
+from distrain.version import __version__
+
+log = logging.getLogger(__name__)
+
+_KEY, _TRAIN, _VALID, _UNTHINNED = "key", "train", "valid", "unthinned"
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """A job's tables."""
+
+    schema: Schema
+    train: Table
+    valid: Table | None
+    # the training table before `data.negatives`; `None` where that leaves out nothing
+    unthinned: Table | None = None
+
+    @property
+    def fingerprint(self) -> str:
+        """Both tables' fingerprints, in hex: equal on ranks that see the same files."""
+        return self.train.fingerprint + (self.valid.fingerprint if self.valid else "")
+
+
+def hand_on(inputs: Inputs, spec: JobSpec, path: Path) -> None:
+    """Write the tables for the ranks, which then read no footers."""
+    with whole_file(path) as partial, zipfile.ZipFile(partial, "w") as file:
+        file.writestr(_KEY, _key(spec, inputs.schema))
+        file.writestr(_TRAIN, inputs.train.to_bytes())
+        if inputs.valid is not None:
+            file.writestr(_VALID, inputs.valid.to_bytes())
+        if inputs.unthinned is not None:
+            file.writestr(_UNTHINNED, inputs.unthinned.to_bytes())
+
+
+def read_tables(path: Path, spec: JobSpec, schema: Schema) -> Inputs | None:
+    """The tables in the file; `None` if it is missing, damaged, or of other data."""
+    try:
+        with zipfile.ZipFile(path) as file:
+            if file.read(_KEY).decode() != _key(spec, schema):
+                return None
+            valid = Table.from_bytes(file.read(_VALID)) if spec.data.valid else None
+            thins = spec.data.negatives < 1
+            unthinned = Table.from_bytes(file.read(_UNTHINNED)) if thins else None
+            return Inputs(schema, Table.from_bytes(file.read(_TRAIN)), valid, unthinned)
+    except FileNotFoundError:
+        return None
+    except Exception as error:  # a zip file can be damaged in many ways
+        log.warning("cannot use %s, reading all footers: %s", path, error)
+        return None
+
+
+def _key(spec: JobSpec, schema: Schema) -> str:
+    """A key that changes with all that decides which footers are read, and how."""
+    document = spec.data.model_dump(mode="json")
+    places = [_absolute(path) for split in ("train", "valid") for path in document[split]]
+    names = (
+        "hive",
+        "fill_null_id",
+        "fill_null_value",
+        "filter",
+        "negatives",
+        "windows",
+        "workflow",
+    )
+    how = [*(document[name] for name in names), spec.train.seed]
+    text = json.dumps([__version__, places, how, repr(schema)])
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _absolute(path: str) -> str:
+    return path if is_remote(path) else os.path.abspath(os.path.expanduser(path))

@@ -1,0 +1,243 @@
+"""What a rank does before it trains: place and build the model, load a checkpoint, read ahead."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+import torch
+
+from distrain.jobs.assignment import World
+from distrain.jobs.events import Event
+from distrain.jobs.run_paths import RunPaths
+from distrain.jobs.spec.job import JobSpec
+from distrain.loader.delivery.epoch import EpochIterator
+from distrain.loader.loader import Loader
+from distrain.models.blueprint import TableFactory
+from distrain.models.build import build_model
+from distrain.models.click import ClickModel
+from distrain.models.embeddings.collection import EmbeddingCollection
+from distrain.models.embeddings.columns import TableColumn
+from distrain.models.embeddings.peers import Peers
+from distrain.models.embeddings.sharding.calibration import calibrate, least_over_ranks
+from distrain.models.embeddings.sharding.plan import ShardingPlan
+from distrain.models.heads.named import weigh
+from distrain.schema.schema import Schema
+from distrain.train.checkpoint.checkpoint_dir import CheckpointDir
+from distrain.train.checkpoint.ownership import claim_together
+from distrain.train.control.control import Control
+from distrain.train.data.inputs import check_negatives, list_combiners
+from distrain.train.data.job_tables import Inputs
+from distrain.train.data.span import JobSpan
+from distrain.train.planning.tables_plan import (
+    check_metric,
+    inits_of,
+    plan_tables,
+    tables_budget_bytes,
+)
+from distrain.train.saving.checkpoints import (
+    RankCheckpoints,
+    TrainingStart,
+    checkpoint_dir,
+    likely_start,
+)
+from distrain.train.step.graphed_step import GraphedStep, may_record
+from distrain.train.step.open_report import OpenReport
+from distrain.train.step.step import TrainStep
+from distrain.train.timing.phases import PEERS, READER, waiting
+from distrain.train.warm_start.transfer import take_weights
+
+
+@dataclass
+class RankJob:
+    spec: JobSpec
+    inputs: Inputs
+    world: World
+    device: torch.device
+    paths: RunPaths
+    report: Callable[[Event], None]
+    job_id: str = ""
+    attempt: int = 1
+    control: Control = field(default_factory=Control.alone)
+    first_attempt: int = 1
+
+    def __post_init__(self) -> None:
+        self.spec = self.spec.for_rows(self.inputs.train.num_rows)
+
+
+@dataclass(frozen=True)
+class TrainingParts:
+    model: ClickModel
+    step: TrainStep | GraphedStep
+    open_report: OpenReport
+    checkpoints: RankCheckpoints
+    start: TrainingStart
+    batches: EpochIterator
+
+
+def set_up(job: RankJob, loader: Loader, span: JobSpan) -> TrainingParts:
+    """Get ready to train, from the newest checkpoint if there is one; a collective operation."""
+    resumed = job.first_attempt > 1
+    directory = checkpoint_dir(job.spec, job.paths, job.job_id, resumed=resumed)
+    _claim(job, directory)
+    guess = min(likely_start(directory), span.num_steps)
+    # Before the model is built, so that the first batch is ready when that is.
+    batches = loader.in_turn(range(guess, span.num_steps))
+    parts = _make(job, span, directory)
+    with waiting(READER):  # for the storage; waits for other ranks are noted where they are
+        start, spoilt = parts[-1].load()
+    if spoilt:
+        parts = _make(job, span, directory)
+    step, open_report, checkpoints = parts
+    if start.checkpoint is None and job.spec.train.init_from is not None:
+        with waiting(READER):
+            _take_weights(job, checkpoints)
+    span.check_start(start.step, str(start.checkpoint))
+    if start.step != guess:  # the newest checkpoint was damaged
+        batches.close()
+        batches = loader.in_turn(range(start.step, span.num_steps))
+    return TrainingParts(step.model, step, open_report, checkpoints, start, batches)
+
+
+def _claim(job: RankJob, directory: CheckpointDir) -> None:
+    if directory.run is None:  # a rank that belongs to no run
+        return
+    peers = Peers(job.world.rank, job.world.num_ranks)
+    # A later attempt of a job that trained already goes on training where it can no longer save.
+    report = job.report if job.attempt > job.first_attempt else None
+    with waiting(READER):
+        claim_together(directory, job.paths.place, peers, job.device, report)
+
+
+def _make(
+    job: RankJob, span: JobSpan, directory: CheckpointDir
+) -> tuple[TrainStep | GraphedStep, OpenReport, RankCheckpoints]:
+    step = _build(job)
+    most_steps = min(job.spec.train.log_every_steps, span.num_steps)
+    graphed = step if isinstance(step, GraphedStep) else None
+    targets = step.model.task.targets
+    open_report = OpenReport(job.world.rank, job.device, most_steps, targets, graphed)
+    checkpoints = RankCheckpoints(
+        job.spec, job.inputs, directory, job.attempt, step, open_report, job.control, job.report
+    )
+    return step, open_report, checkpoints
+
+
+def _take_weights(job: RankJob, checkpoints: RankCheckpoints) -> None:
+    slab_done = job.control.activity.count_slab
+    taken = take_weights(job.spec, job.inputs, checkpoints.state, job.device, slab_done)
+    checkpoints.begin_with(taken.steps, taken.own)
+    if job.world.rank == 0:
+        job.report(taken.event)
+
+
+def _build(job: RankJob) -> TrainStep | GraphedStep:
+    spec, schema, world = job.spec, job.inputs.schema, job.world
+    with waiting(PEERS):
+        placed = place_tables(spec, schema, world, job.device)
+    model = build_model(
+        schema,
+        spec.model,
+        seed=spec.train.seed,
+        make_tables=table_factory(spec, placed, world, job.device),
+        combiners=list_combiners(schema, spec.embeddings),
+    )
+    check_metric(spec, model.dense.task)
+    weigh(model.dense.task, schema, spec.data.class_weight)
+    check_negatives(spec.data, schema, model.dense.task)
+    model.dense.logit_shift = spec.data.logit_shift
+    model.dense.embedding_dropout = spec.embeddings.dropout
+    model.to(job.device).train()
+    with waiting(PEERS):  # for rank 0's dense parameters
+        if not _records(spec, job.device, model):
+            return TrainStep(model, spec.train, world.num_ranks)
+        lanes = spec.train.lanes // world.num_ranks
+        max_rows = lanes * -(-spec.train.batch_rows // spec.train.lanes)
+        return GraphedStep(model, spec.train, world.num_ranks, max_rows)
+
+
+def _records(spec: JobSpec, device: torch.device, model: ClickModel) -> bool:
+    """What `train.cuda_graph` says, or `auto` means."""
+    if spec.train.cuda_graph != "auto":
+        return spec.train.cuda_graph
+    # What a user's own function does besides in its forward pass, a replay would leave out.
+    is_known = "model.function" not in spec.functions
+    return is_known and may_record(spec.train, device, model.embeddings)
+
+
+Arguments = ParamSpec("Arguments")
+Result = TypeVar("Result")
+
+
+def _waits(
+    method: Callable[Concatenate[Any, Arguments], Result],
+) -> Callable[Concatenate[Any, Arguments], Result]:
+    @wraps(method)
+    def waiting_for_peers(
+        peers: Any, /, *args: Arguments.args, **options: Arguments.kwargs
+    ) -> Result:
+        with waiting(PEERS):
+            return method(peers, *args, **options)
+
+    return waiting_for_peers
+
+
+class WaitTrackingPeers(Peers):
+    """`Peers` that mark the thread as waiting while it is in a collective operation."""
+
+    gather_rows_at_first = _waits(Peers.gather_rows_at_first)
+    arrived = _waits(Peers.arrived)
+    count_up = _waits(Peers.count_up)
+    largest = _waits(Peers.largest)
+    _all_gather = _waits(Peers._all_gather)
+    _all_to_all = _waits(Peers._all_to_all)
+
+
+STORAGE_DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
+
+
+def place_tables(spec: JobSpec, schema: Schema, world: World, device: torch.device) -> ShardingPlan:
+    """Decide where the tables of a job live; a collective operation of its ranks.
+
+    All ranks plan with the same numbers: the least memory of any rank, and the speed of their
+    exchange as they measured it together. The decision changes how fast a job is, not what it
+    computes. Raises `SpecError` if the tables do not fit.
+    """
+    budget_bytes = tables_budget_bytes(
+        spec.embeddings, device, world.ranks_per_node, spec.resources.memory_per_rank_gib
+    )
+    costs = None
+    if world.num_ranks > 1:
+        budget_bytes = least_over_ranks(budget_bytes, None, device)
+        costs = calibrate(None, device)
+    return plan_tables(
+        spec,
+        schema,
+        num_ranks=world.num_ranks,
+        device_type=device.type,
+        budget_bytes=budget_bytes,
+        costs=costs,
+    )
+
+
+def table_factory(
+    spec: JobSpec, plan: ShardingPlan, world: World, device: torch.device
+) -> TableFactory:
+
+    def make(
+        columns: Sequence[TableColumn], *, generator: torch.Generator | None
+    ) -> EmbeddingCollection:
+        return EmbeddingCollection(
+            columns,
+            placements=plan.placements_of(columns),
+            peers=WaitTrackingPeers(world.rank, world.num_ranks),
+            generator=generator,
+            dtype=STORAGE_DTYPES[spec.embeddings.storage],
+            cache_bytes=int(spec.embeddings.cache_gib * 2**30),
+            device=device,
+            init=inits_of(columns, spec.embeddings),
+        )
+
+    return make

@@ -1,0 +1,83 @@
+"""A rank's share of the global loss: the sum of its rows' losses over the rows of all ranks."""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from distrain.loader.batch import Batch
+from distrain.models.embeddings.peers import Peers
+from distrain.models.heads.targets import Candidates
+from distrain.models.heads.tasks import Task
+
+ShareOfLoss = Callable[[Tensor, Batch], tuple[Tensor, Tensor]]
+"""Of an output and its rows: the sum of their losses, and the share of it to differentiate."""
+
+
+def share_of(task: Task, weights: Tensor | None, peers: Peers, rows: int) -> ShareOfLoss:
+    """The share of a step's rows, or of slices of them; a collective operation with weights.
+
+    Where rows are compared with those of all ranks (`Task.candidates`), the share is a collective
+    operation, too.
+
+    Args:
+        weights: Their sums of this rank's rows (`Task.weight_sums`); `None` without weights.
+        rows: Rows of the step over all ranks.
+    """
+
+    def unweighted(output: Tensor, some: Batch) -> tuple[Tensor, Tensor]:
+        offered = task.candidates(output, some)
+        if offered is not None:
+            loss, share = loss_against_all(task, output, some, offered, peers)
+        else:
+            loss = share = task.loss(output, some)
+        return loss, share / rows
+
+    if weights is None:
+        return unweighted
+    sums = sums_over_ranks(weights, peers)
+    return lambda output, some: weighted_share(task, output, some, sums)
+
+
+def loss_against_all(
+    task: Task, output: Tensor, batch: Batch, offered: Candidates, peers: Peers
+) -> tuple[Tensor, Tensor]:
+    """The loss of this rank's rows, and a scalar with the gradient of all ranks' losses.
+
+    A collective operation. Candidates come from all ranks, and the gradients of their vectors go
+    back, added up in rank order. No backward pass of autograd holds an exchange.
+    """
+    if peers.num_ranks == 1:
+        loss = task.loss_against(output, batch, offered, 0)
+        task.observe(Candidates(offered.vectors.detach(), *offered[1:]))
+        return loss, loss
+    sizes = torch.tensor([len(part) for part in (offered.vectors, offered.known)])
+    counts = peers.gather_counts(sizes.to(output.device))
+    lengths, pairs = counts.t().tolist()
+    everything = Candidates(
+        torch.cat(peers.gather_rows(offered.vectors.detach(), lengths)).requires_grad_(),
+        torch.cat(peers.gather_rows(offered.ids, lengths)),
+        torch.cat(peers.gather_rows(offered.known, pairs)),
+    )
+    own, first = output.detach().requires_grad_(), sum(lengths[: peers.rank])
+    loss = task.loss_against(own, batch, everything, first)
+    task.observe(everything)
+    to_output, to_vectors = torch.autograd.grad(loss, (own, everything.vectors))
+    arrived = peers.exchange_rows(to_vectors, lengths, [len(offered.vectors)] * peers.num_ranks)
+    of_ranks = arrived.view(peers.num_ranks, *offered.vectors.shape)
+    to_offered = torch.zeros_like(of_ranks[0])
+    for part in of_ranks:
+        to_offered += part
+    share = (output * to_output).sum() + (offered.vectors * to_offered).sum()
+    return loss.detach(), share
+
+
+def sums_over_ranks(weights: Tensor, peers: Peers) -> Tensor:
+    """The sums of all ranks, `[targets]`, float64; 1 for those of a step in which no row counts."""
+    total = peers.add_up(weights)
+    return torch.where(total > 0, total, 1.0)
+
+
+def weighted_share(task: Task, output: Tensor, batch: Batch, sums: Tensor) -> tuple[Tensor, Tensor]:
+    losses = task.losses(output, batch)
+    return losses.sum(), (losses / sums.to(losses.dtype)).sum()

@@ -1,0 +1,282 @@
+"""A cluster on this machine: one worker process per rank, one GPU each where there are GPUs.
+
+Or threads of this process alone, for work whose time is spent outside of Python.
+"""
+
+import ast
+import ctypes
+import importlib.util
+import logging
+import os
+import socket
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+from distrain.errors import ClusterError, DistrainError
+from distrain.jobs.devices import SHARED_MEMORY
+from distrain.version import how_to_install
+from distrain.workers.replacing import KEEP_NANNIES, replace_workers
+
+# Where training wants every core, ranks lack what Dask does by the clock (docs/log.md).
+# By default it checks each event loop's health 50 times a second, reads what a process uses twice a
+# second, compares each worker's memory with its limit 10 times a second in two processes, though a
+# rank is a process of its own, and looks for its profile at what the threads of each worker do 100
+# times a second, which of a worker that waits for a rank says nothing.
+_QUIET_LOOPS = {
+    "distributed.worker.memory.monitor-interval": "500ms",
+    "distributed.admin.tick.interval": "500ms",
+    "distributed.admin.system-monitor.interval": "2s",
+    "distributed.worker.profile.enabled": False,
+}
+
+_PRELOAD_KEY = "distributed.scheduler.preload"
+_PRELOAD = "distrain.preload"
+"""What puts the coordinator, and the pages that show its jobs, into the scheduler."""
+
+
+@contextmanager
+def local_cluster(
+    num_workers: int,
+    threads_per_worker: int,
+    device: str,
+    dashboard_address: str,
+    *,
+    private: bool = False,
+) -> Iterator[Any]:
+    """Yield a client of a new cluster of worker processes on this machine.
+
+    With `private`, Dask's comm asks for a certificate in these processes' memory alone: other users
+    of the machine do not get in. Workers that end are replaced; `why_lost` says why a cluster ended
+    whose workers did not come back. Raises `ClusterError` if the cluster does not start, or for too
+    few GPUs.
+    """
+    import dask
+    from distributed import Client, LocalCluster
+
+    from distrain.workers.interrupts import IgnoreInterrupts
+
+    options = {
+        "n_workers": num_workers,
+        "threads_per_worker": threads_per_worker,
+        "dashboard_address": dashboard_address,
+        "host": "127.0.0.1",
+        # What goes wrong reaches the caller as an error; what remains is the noise of workers
+        # whose heartbeat meets a scheduler that is closing.
+        "silence_logs": logging.CRITICAL,
+        "security": True if private else None,
+    }
+    _check_main_guard()
+    check_dask_settings()
+    gpus = check_this_machine(num_workers, device)
+    given = dask.config.get(_PRELOAD_KEY, None) or []
+    preloads = [given] if isinstance(given, str) else list(given)
+    if _PRELOAD not in preloads:
+        preloads.append(_PRELOAD)
+    with ExitStack() as until_end:
+        until_end.enter_context(dask.config.set(KEEP_NANNIES))
+        with _told(), dask.config.set({**_QUIET_LOOPS, _PRELOAD_KEY: preloads}):
+            if gpus >= num_workers:
+                cluster = _cuda_cluster(options)
+            else:
+                cluster = LocalCluster(processes=True, **options)
+            until_end.enter_context(cluster)
+            client = until_end.enter_context(Client(cluster))
+            client.register_plugin(IgnoreInterrupts())
+            replace_workers(cluster)
+        yield client
+
+
+@contextmanager
+def local_threads(num_threads: int) -> Iterator[Any]:
+    """Yield a client of a new cluster whose one worker is threads of this process.
+
+    It starts in half a second of processor time, where processes take one and a half each. There is
+    no dashboard and no coordinator; Dask's HTTP servers listen on the loopback, and serve nothing.
+    """
+    import dask
+    from distributed import Client, Scheduler, SpecCluster, Worker
+
+    # `LocalCluster` would have them listen on every address, and warn where 8787 is taken.
+    shared = {"protocol": "inproc://", "dashboard": False, "dashboard_address": "127.0.0.1:0"}
+    # Without a limit: Dask would count the rest of this process's memory, too.
+    threads = {**shared, "nthreads": num_threads, "memory_limit": 0}
+    no_routes: dict[str, list[str]] = {
+        f"distributed.{role}.http.routes": [] for role in ("scheduler", "worker")
+    }
+    with dask.config.set({**_QUIET_LOOPS, _PRELOAD_KEY: [], **no_routes}), ExitStack() as until_end:
+        with _told():
+            cluster = SpecCluster(
+                workers={0: {"cls": Worker, "options": threads}},
+                scheduler={"cls": Scheduler, "options": shared},
+                silence_logs=logging.CRITICAL,
+            )
+            client = until_end.enter_context(Client(until_end.enter_context(cluster)))
+        yield client
+
+
+@contextmanager
+def _told() -> Iterator[None]:
+    """Raise whatever keeps Dask from starting as one line."""
+    try:
+        yield
+    except DistrainError:
+        raise
+    except Exception as error:
+        cause: BaseException = error
+        while cause.__cause__ is not None:
+            cause = cause.__cause__
+        settings = "Dask's settings in ~/.config/dask and in DASK_... variables"
+        hint = f"Look at {settings}; `distrain doctor` checks this machine."
+        if isinstance(cause, ImportError):
+            hint = f"Make the preload importable, or take it out of {settings}."
+        elif "home directory" in str(cause):
+            hint = "This user has no entry in /etc/passwd: set HOME to a folder, such as HOME=/tmp."
+        said = str(cause).strip().partition("\n")[0][:200] or type(cause).__name__
+        raise ClusterError(
+            f"no cluster could be started on this machine: {said}", hint=hint
+        ) from error
+
+
+def _check_main_guard() -> None:
+    """Refuse a script that each worker process would run again, and that would start it again."""
+    main = sys.modules["__main__"]
+    file, spec = getattr(main, "__file__", None), getattr(main, "__spec__", None)
+    if file is None or (spec is not None and spec.name.rpartition(".")[2] == "__main__"):
+        return  # workers do not run it
+    try:
+        body = ast.parse(Path(file).read_bytes()).body
+    except (OSError, SyntaxError, ValueError):
+        return
+    guards = (one.test for one in body if isinstance(one, ast.If))
+    names = (part for test in guards for part in ast.walk(test) if isinstance(part, ast.Name))
+    if not any(name.id == "__name__" for name in names):
+        raise ClusterError(
+            "the script has no main guard: each worker process would run it again",
+            where={"script": file},
+            hint='Put what it does under `if __name__ == "__main__":`; '
+            "or train in one process with resources.backend: inline.",
+        )
+
+
+_Kind = tuple[Callable[[Any], object], str]
+"""What reads a setting's value, and what it should be."""
+
+_TIMES = (
+    "comm.timeouts.connect",
+    "comm.timeouts.tcp",
+    "scheduler.worker-ttl",
+    "worker.lifetime.duration",
+    "worker.lifetime.stagger",
+    "deploy.lost-worker-timeout",
+)
+_SIZES = ("worker.memory.max-spill", "scheduler.default-data-size", "comm.shard")
+_SHARES = ("target", "spill", "pause", "terminate")
+
+
+def check_dask_settings() -> None:
+    """Raise `ClusterError` for a setting of Dask that it would only trip over later."""
+    import dask
+    from dask.utils import parse_bytes, parse_timedelta
+
+    kinds: dict[str, _Kind] = {}
+    kinds |= dict.fromkeys(_TIMES, (parse_timedelta, "a time such as 30s"))
+    kinds |= dict.fromkeys(_SIZES, (parse_bytes, "a size such as 4GiB"))
+    share: _Kind = (float, "a share such as 0.8, or false")
+    kinds |= dict.fromkeys((f"worker.memory.{name}" for name in _SHARES), share)
+    for name, (parse, what) in kinds.items():
+        value = dask.config.get(f"distributed.{name}", None)
+        try:
+            if value not in (None, False):
+                parse(value)
+        except (ValueError, TypeError, KeyError):
+            variable = f"DASK_DISTRIBUTED__{name.upper().replace('.', '__').replace('-', '_')}"
+            raise ClusterError(
+                f"Dask's setting distributed.{name} is {value!r}, which is not {what}",
+                hint=f"Mend it in ~/.config/dask or in {variable}.",
+            ) from None
+
+
+def dashboard_link(client: Any) -> str:
+    """The address of a client's dashboard, also where the text for it names unknown variables."""
+    try:
+        return str(client.dashboard_link)
+    except (KeyError, IndexError, ValueError) as error:
+        return f"unknown: Dask's setting distributed.dashboard.link cannot be filled in: {error}"
+
+
+_ONE_PROCESS = (
+    "one process needs none: `--set resources.backend=inline --set resources.num_ranks=1`"
+)
+
+
+def _check_loopback() -> None:
+    """Raise if processes of this machine do not reach each other; Dask would try for 30 s."""
+    try:
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            socket.create_connection(server.getsockname(), 5).close()
+    except OSError as error:
+        raise ClusterError(
+            "processes of this machine do not reach each other at 127.0.0.1: "
+            f"{error.strerror or error}",
+            hint=f"`ip link set lo up`; {_ONE_PROCESS}.",
+        ) from error
+
+
+def check_shared_memory() -> os.statvfs_result:
+    """The shared memory's figures; `ClusterError` if it is not writable, where Dask would hang."""
+    try:
+        with tempfile.TemporaryFile(dir=SHARED_MEMORY) as file:
+            file.write(bytes(65536))
+        return os.statvfs(SHARED_MEMORY)
+    except OSError as error:
+        raise ClusterError(
+            f"{SHARED_MEMORY} cannot be written: {error.strerror}",
+            hint=f"`mount -t tmpfs -o mode=1777 shm {SHARED_MEMORY}`; in Kubernetes an emptyDir of "
+            f"memory there; {_ONE_PROCESS}.",
+        ) from error
+
+
+def check_this_machine(num_workers: int, device: str) -> int:
+    """The GPUs for a local cluster's workers: none for the device `cpu`."""
+    _check_loopback()
+    check_shared_memory()
+    gpus = count_gpus() if device != "cpu" else 0
+    if device == "cuda" and gpus < num_workers:
+        raise ClusterError(
+            f"{num_workers} workers need a GPU each, this machine has {gpus}",
+            hint="Lower resources.num_ranks, set resources.device to cpu, or use --scheduler.",
+        )
+    return gpus
+
+
+def device_of_workers(num_workers: int) -> str:
+    """The device that each worker has for itself, `cuda` or `cpu`; none shares a GPU."""
+    has_cuda_workers = importlib.util.find_spec("dask_cuda") is not None
+    return "cuda" if has_cuda_workers and count_gpus() >= num_workers else "cpu"
+
+
+def count_gpus() -> int:
+    """The NVIDIA GPUs that CUDA's driver shows this process; 0 without a driver. Loads no torch."""
+    try:
+        cuda = ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return 0
+    count = ctypes.c_int(0)
+    if cuda.cuInit(0) != 0 or cuda.cuDeviceGetCount(ctypes.byref(count)) != 0:
+        return 0
+    return count.value
+
+
+def _cuda_cluster(options: dict[str, Any]) -> Any:
+    try:
+        from dask_cuda import LocalCUDACluster
+    except ImportError as error:
+        raise ClusterError(
+            f"this machine has GPUs, but dask-cuda cannot be imported: {error}",
+            hint=f"Install it with {how_to_install('gpu')}, or set resources.device to cpu.",
+        ) from error
+    return LocalCUDACluster(**options)

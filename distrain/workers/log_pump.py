@@ -1,0 +1,171 @@
+"""What a rank prints, kept within bounds: the beginning and the end.
+
+A rank that prints without end must not fill the disk, and neither it nor its supervisor's event
+loop may wait for the disk: whatever cannot be written, or not in time, is left out. Every byte that
+is kept is found under its number (`distrain.runs.log_bytes`).
+"""
+
+import asyncio
+import contextlib
+import os
+from pathlib import Path
+from typing import BinaryIO
+
+from distrain.jobs.run_paths import log_end, log_part
+from distrain.runs.log_bytes import log_extent, log_pieces, what_was_left_out
+from distrain.storage.background import BackgroundWriter, Inbox
+
+KEPT_BYTES = 64 * 2**20  # what is kept of a log's beginning, and as much of its end
+WAITING_BYTES = 64 * 2**20  # what may wait for a filesystem that is slow, or hangs
+TAIL_LINES = 30
+TAIL_BYTES = 2**16  # what a rank's last words may be at most; a line may be of any length
+_PARTS = 16  # parts behind the beginning at most: after each byte that is lost there is a new one
+
+
+class BoundedLog:
+    """The first and the last bytes of a log.
+
+    The beginning goes to the file `path`, the rest to parts beside it, each named by the number of
+    its first byte. All is on disk at once, so nothing is lost with this process. There is never
+    more than `3 * kept_bytes`; what an earlier writer left stays.
+    """
+
+    def __init__(self, path: Path, kept_bytes: int = KEPT_BYTES):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._path = path
+        self._kept_bytes = kept_bytes
+        self._next = self._begin()
+        self._file: BinaryIO | None = None
+        self._room = 0
+        if not self._next:
+            self._file = path.open("ab", buffering=0)
+            self._room = kept_bytes
+        self.left_out_bytes = 0
+
+    def write(self, data: bytes) -> None:
+        """Write bytes; never raises."""
+        left = memoryview(data)
+        while left:
+            try:
+                if self._file is None or not self._room:
+                    self._begin_part()
+                written = self._write(left[: self._room])
+            except OSError:  # a full disk, a folder that vanished: the rank goes on
+                self._leave_out(len(left))
+                return
+            left = left[written:]
+
+    def close(self) -> None:
+        """Mark the log's end; never raises."""
+        self._close_file()
+        with contextlib.suppress(OSError):
+            log_end(self._path).write_bytes(b"%d\n" % self._next)
+
+    def _begin(self) -> int:
+        log_end(self._path).unlink(missing_ok=True)
+        folder = os.open(self._path.parent, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            return log_extent(folder, self._path.name)[0]
+        finally:
+            os.close(folder)
+
+    def _write(self, data: memoryview) -> int:
+        assert self._file is not None
+        written = self._file.write(data)
+        self._next += written
+        self._room -= written
+        return written
+
+    def _leave_out(self, num_bytes: int) -> None:
+        self._next += num_bytes
+        self.left_out_bytes += num_bytes
+        self._close_file()
+
+    def _begin_part(self) -> None:
+        self._close_file()
+        self._remove_parts()
+        self._file = log_part(self._path, self._next).open("wb", buffering=0)
+        self._room = self._kept_bytes
+
+    def _remove_parts(self) -> None:
+        """Remove empty parts, and the oldest."""
+        folder = os.open(self._path.parent, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            parts = [p for p in log_pieces(folder, self._path.name) if p.name != self._path.name]
+            sizes = sum(part.end - part.first for part in parts)
+            for number, part in enumerate(parts):
+                size = part.end - part.first
+                if size and sizes <= self._kept_bytes and len(parts) - number < _PARTS:
+                    continue
+                os.unlink(part.name, dir_fd=folder)
+                sizes -= size
+                self.left_out_bytes += size
+        finally:
+            os.close(folder)
+
+    def _close_file(self) -> None:
+        if self._file is not None:
+            with contextlib.suppress(OSError):  # where a network filesystem reports a full disk
+                self._file.close()
+            self._file = None
+
+
+class RankLogWriter:
+    """A rank's log, written by a thread; of more than `WAITING_BYTES` the oldest is left out."""
+
+    def __init__(self, path: Path, writer: BackgroundWriter):
+        self._path = path
+        self._writer = writer
+        self._inbox = Inbox[bytes](writer, WAITING_BYTES, self._take)
+        self._file: BoundedLog | None = None
+        self._error: OSError | None = None
+        self._words = bytearray()
+
+    async def open(self, within_s: float) -> None:
+        """Open the log; if that takes longer, go on, and what is printed waits."""
+        self._writer.do(self._open)
+        await self._writer.done(within_s)
+        if self._error is not None:
+            raise self._error
+
+    def write(self, data: bytes) -> None:
+        """Write bytes; never raises, never waits."""
+        self._words += data[-TAIL_BYTES:]
+        del self._words[:-TAIL_BYTES]
+        self._inbox.put(data, len(data))
+
+    @property
+    def last_words(self) -> str:
+        lines = self._words.decode(errors="replace").splitlines(keepends=True)
+        return "".join(lines[-TAIL_LINES:])
+
+    def close(self) -> None:
+        self._writer.do(self._close)
+
+    def _open(self) -> None:
+        try:
+            self._file = BoundedLog(self._path)
+        except OSError as error:
+            self._error = error
+
+    def _take(self, _: int, left_out_bytes: int, data: bytes) -> None:
+        if self._file is not None:
+            note = what_was_left_out(left_out_bytes) if left_out_bytes else b""
+            self._file.write(note + data)
+
+    def _close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+
+class LogPump(asyncio.Protocol):
+    def __init__(self, log: RankLogWriter):
+        self._log = log
+        self.ended = asyncio.Event()
+
+    def data_received(self, data: bytes) -> None:
+        self._log.write(data)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.ended.set()

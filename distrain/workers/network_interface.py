@@ -1,0 +1,95 @@
+"""Which network interface ranks talk to each other through."""
+
+import ipaddress
+import os
+import socket
+from collections.abc import Mapping
+
+import psutil
+
+from distrain.errors import ClusterError
+from distrain.workers.serve_slurm import INTERFACE_VARIABLE
+
+_OF_GLOO = "GLOO_SOCKET_IFNAME"
+"""gloo's own, which has the last word: it waits for peers where the name is wrong."""
+
+
+def choose_interface(address: str, environ: Mapping[str, str] = os.environ) -> str | None:
+    """The interface of this worker's ranks: the environment's, or that of the worker's `address`.
+
+    gloo listens at the address of the host's own name, which on many machines is 127.0.0.1. A Dask
+    worker's address is one that other hosts reach. `None` leaves the choice to gloo and NCCL: no
+    interface has that address. `ClusterError`: the environment's is not here, or has no address.
+    """
+    for name in environ.get(_OF_GLOO, "").split(","):
+        _check(_OF_GLOO, name.strip())
+    asked = environ.get(INTERFACE_VARIABLE, "").strip()
+    _check(INTERFACE_VARIABLE, asked)
+    return asked or interface_of(address)
+
+
+def _check(variable: str, asked: str) -> None:
+    interfaces = ip_addresses()
+    if not asked or interfaces.get(asked):
+        return
+    what = "has no IP address" if asked in interfaces else "is no interface of this host"
+    listed = ", ".join(
+        f"{name} ({', '.join(addresses) or 'no address'})" for name, addresses in interfaces.items()
+    )
+    raise ClusterError(
+        f"{variable} is {asked!r}, which {what}",
+        where={"host": socket.gethostname(), "interfaces": listed},
+        hint=f"Start the Dask worker there with {variable} set to one of them, or without it: "
+        "ranks then take the interface of the worker's address (`dask worker --host`).",
+    )
+
+
+def interface_of(address: str) -> str | None:
+    """The interface of an address on this host; `None` if none has it.
+
+    >>> interface_of("127.0.0.1")
+    'lo'
+    """
+    wanted = _parsed(address)
+    for name, addresses in psutil.net_if_addrs().items():
+        if wanted is not None and any(_parsed(one.address) == wanted for one in addresses):
+            return name
+    return None
+
+
+def ip_addresses() -> dict[str, list[str]]:
+    """IP addresses by interface, without IPv6's link-local ones, which no peer could use."""
+    interfaces: dict[str, list[str]] = {}
+    for name, addresses in psutil.net_if_addrs().items():
+        ips = [one.address for one in addresses if one.family in (socket.AF_INET, socket.AF_INET6)]
+        interfaces[name] = [ip for ip in ips if not _is_link_local(ip)]
+    return interfaces
+
+
+def is_ipv6(address: str) -> bool:
+    """Whether a host is an IPv6 address.
+
+    >>> is_ipv6("fd00::2"), is_ipv6("10.0.0.2"), is_ipv6("node-2")
+    (True, False, False)
+    """
+    return isinstance(_parsed(address), ipaddress.IPv6Address)
+
+
+def speaks_ipv6(interface: str | None, address: str) -> bool:
+    """Whether ranks meet over IPv6: the worker's address is of IPv6, and the interface has any."""
+    if not is_ipv6(address):
+        return False
+    if interface in (None, interface_of(address)):
+        return True
+    return any(is_ipv6(ip) for ip in ip_addresses().get(interface or "", ()))
+
+
+def _is_link_local(address: str) -> bool:
+    return is_ipv6(address) and ipaddress.ip_address(address.partition("%")[0]).is_link_local
+
+
+def _parsed(address: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    try:
+        return ipaddress.ip_address(address.partition("%")[0])
+    except ValueError:  # a name
+        return None

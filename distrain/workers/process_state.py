@@ -1,0 +1,87 @@
+"""What the kernel knows of a process: its state, its memory, the signals that it handles."""
+
+import asyncio
+import os
+import signal
+from dataclasses import dataclass
+from pathlib import Path
+
+from distrain.storage.background import in_thread
+
+GONE = "gone"
+STACKS_WAIT_S = 0.8
+"""How long a process may take to write its stacks; Python's signal takes milliseconds."""
+
+STACKS_BYTES = 2**16
+
+_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+
+
+@dataclass(frozen=True)
+class ProcessState:
+    state: str  # the kernel's letter and word, such as `T (stopped)`; `gone` if it has ended
+    catches: frozenset[int] = frozenset()  # numbers of the signals that it has handlers for
+
+    @property
+    def can_answer(self) -> bool:
+        return self.state[0] in "RSDI"
+
+
+def process_state(pid: int) -> ProcessState:
+    try:
+        text = Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return ProcessState(GONE)
+    fields = dict(line.split(":", 1) for line in text.splitlines() if ":" in line)
+    state = " ".join(fields.get("State", "?").split())
+    mask = int(fields.get("SigCgt", "0").strip(), 16)
+    catches = frozenset(number + 1 for number in range(64) if mask >> number & 1)
+    return ProcessState(GONE if state.startswith(("Z", "X")) else state, catches)
+
+
+def resident_bytes(pid: int) -> int:
+    """The host memory of a process; 0 if it has ended."""
+    try:
+        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * _PAGE_BYTES
+    except (OSError, IndexError):
+        return 0
+
+
+async def take_stacks(pid: int, path: Path) -> tuple[str, str]:
+    """A rank's state, and the Python stacks that SIGUSR2 makes it write; "" if it cannot."""
+    now = process_state(pid)
+    # Without a handler, as in a process that has just begun, the signal would end it.
+    if not now.can_answer or signal.SIGUSR2 not in now.catches:
+        return now.state, ""
+    before = await in_thread(lambda: _size(path), STACKS_WAIT_S, -1)
+    if before < 0:  # the filesystem hangs, on which they would be written
+        return process_state(pid).state, ""
+    try:
+        os.kill(pid, signal.SIGUSR2)
+    except ProcessLookupError:
+        return GONE, ""
+    size_bytes, waited_s = before, 0.0
+    while waited_s < STACKS_WAIT_S:
+        await asyncio.sleep(0.05)
+        waited_s += 0.05
+        last = size_bytes
+        size_bytes = await in_thread(lambda: _size(path), STACKS_WAIT_S - waited_s, last)
+        if size_bytes == last > before:  # it has written all
+            break
+    return now.state, await in_thread(lambda: _read(path, before), STACKS_WAIT_S, "")
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
+
+
+def _read(path: Path, start: int) -> str:
+    try:
+        with path.open("rb") as file:
+            file.seek(start)
+            return file.read(STACKS_BYTES).decode(errors="replace")
+    except OSError:
+        return ""

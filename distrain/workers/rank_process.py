@@ -1,0 +1,333 @@
+"""One rank's process as its supervisor holds it: started, fed with commands, heard, bounded, ended.
+
+The process gets its assignment as the first line of stdin, and commands as further lines. Its
+events come out of a pipe of their own, and what it prints out of another. It leads a session of
+its own, so that whatever it starts ends with it.
+"""
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import sys
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from typing import Any
+
+from distrain.jobs.assignment import Assignment
+from distrain.jobs.events import (
+    KEEP_S,
+    Event,
+    KeepingTrouble,
+    RankExited,
+    RankFailed,
+    ReportsAwaited,
+    StacksTaken,
+    TrainingStarted,
+    to_json,
+)
+from distrain.jobs.reasons import Reason
+from distrain.jobs.spec.job import JobSpec
+from distrain.jobs.spec.load import parse_spec
+from distrain.runs.records.kept_reports import ReportQueue, ReportWriter
+from distrain.runs.records.merging import ReportJoiner
+from distrain.storage.background import BackgroundWriter
+from distrain.workers.log_pump import LogPump, RankLogWriter
+from distrain.workers.process_state import GONE, resident_bytes, take_stacks
+
+RANK_PROGRAM = (sys.executable, "-P", "-m", "distrain.train.rank")
+EVENT_LINE_LIMIT_BYTES = 64 * 2**20
+MEMORY_POLL_S = 0.25
+DRAIN_S = 2.0
+"""How long pipes are read after the process has ended, in case a child of it holds them open; and
+how long its reports are being written then."""
+
+SETTLE_S = 10.0  # how long an object store may take a rank's last files before its end is reported
+OPEN_S = 10.0  # how long a log's opening is waited for; the rank starts then, and its log waits
+
+ALLOCATOR = {
+    # glibc gives a step's large tensors back to the kernel, which clears each page again for the
+    # next step; Dask's nannies make it keener still. A rank keeps its memory (docs/log.md).
+    "MALLOC_MMAP_THRESHOLD_": str(4 * 2**30),
+    "MALLOC_TRIM_THRESHOLD_": str(16 * 2**30),
+    "MALLOC_TOP_PAD_": str(64 * 2**20),
+}
+
+
+class RankProcess:
+    """One rank's process, started with the command line `program`.
+
+    `report` gets its events as JSON values, and the supervisor's own. `settle` brings written files
+    to where others look for them, and says whether it could: in a thread, before a checkpoint is
+    completed and before the end is reported. Without `interface` gloo chooses one; with `ipv6`
+    peers reach this host at an IPv6 address.
+    """
+
+    def __init__(
+        self,
+        assignment: Assignment,
+        report: Callable[[dict[str, Any]], None],
+        program: Sequence[str] = RANK_PROGRAM,
+        interface: str | None = None,
+        ipv6: bool = False,
+        settle: Callable[[], bool] | None = None,
+    ):
+        self._settle = settle
+        self.assignment = assignment
+        self._program = program
+        self._interface, self._ipv6 = interface, ipv6
+        self.spec = parse_spec(assignment.spec)
+        self._rank = assignment.world.rank
+        self._report = report
+        self._joiner = ReportJoiner(self.spec.log_every_s)
+        self._writer: BackgroundWriter | None = None
+        self._report_queue: ReportQueue | None = None
+        self._process: asyncio.SubprocessTransport | None = None
+        self._trains = False
+        self._stopped = False
+        self._kill_timers: list[asyncio.TimerHandle] = []
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def run(self) -> int:
+        """Run the process to its end, with its events forwarded; its exit code."""
+        if self._stopped:
+            self._report_event(RankExited(self._rank, 0, stopped=True))
+            return 0
+        paths, attempt = self.assignment.paths, self.assignment.attempt
+        self._writer = BackgroundWriter(f"distrain-files-of-rank-{self._rank}")
+        log = RankLogWriter(paths.log(self._rank, attempt), self._writer)
+        self._report_queue = ReportQueue(
+            ReportWriter(paths.reports(self._rank, attempt), self.assignment.world.num_ranks),
+            self._writer,
+        )
+        try:
+            await log.open(OPEN_S)
+            return await self._run(log)
+        except OSError as error:
+            return self._could_not_start(error)
+        finally:
+            self._close_files(log)
+            self._writer.close()
+
+    def command(self, words: dict[str, Any]) -> None:
+        """Send a command; a rank that has ended ignores it."""
+        if self._process is not None:
+            self._write(self._process, json.dumps(words))
+
+    def stop(self, number: int, grace_s: float) -> None:
+        """Have the rank save a checkpoint and end; kill it after the grace."""
+        self._stopped = True
+        # As long as one rank does not train, no rank has anything to save.
+        if grace_s <= 0 or self._process is None or not self._trains:
+            self.kill()
+            return
+        self.command({"op": "stop", "number": number, "grace_s": grace_s})
+        timer = asyncio.get_running_loop().call_later(grace_s, self.kill)
+        self._kill_timers.append(timer)
+
+    def kill(self) -> None:
+        """End the rank now, or as soon as it has started."""
+        self._stopped = True
+        self._kill_group()
+
+    def ask_for_stacks(self) -> None:
+        self._begin(self._take_stacks())
+
+    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _take_stacks(self) -> None:
+        state, stacks = GONE, ""
+        if self._process is not None and self._process.get_returncode() is None:
+            path = self.assignment.paths.stacks(self._rank, self.assignment.attempt)
+            state, stacks = await take_stacks(self._process.get_pid(), path)
+        self._report_event(StacksTaken(self._rank, state, stacks))
+
+    async def _run(self, log: RankLogWriter) -> int:
+        assert self._writer is not None
+        loop = asyncio.get_running_loop()
+        event_read, event_write = os.pipe()
+        log_read, log_write = os.pipe()
+        reader = asyncio.StreamReader(limit=EVENT_LINE_LIMIT_BYTES)
+        # From here on the transports own the pipes' ends and close them.
+        events, _ = await loop.connect_read_pipe(
+            lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(event_read, "rb", 0)
+        )
+        printed, pump = await loop.connect_read_pipe(
+            lambda: LogPump(log), os.fdopen(log_read, "rb", 0)
+        )
+        try:
+            try:
+                self._process, self._exit = await self._start(event_write, log_write)
+            finally:
+                os.close(event_write)
+                os.close(log_write)
+            exit_code = await self._accompany(self._process, reader, pump)
+        finally:
+            await self._end()
+            events.close()
+            printed.close()
+        self._close_files(log)
+        await self._writer.done(DRAIN_S)  # or a command that hears of the end looks too early
+        if self._settle is not None:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(asyncio.to_thread(self._settle), SETTLE_S)
+        self._report_lost_reports()
+        self._report_event(RankExited(self._rank, exit_code, self._stopped, log.last_words))
+        return exit_code
+
+    async def _start(
+        self, event_write: int, log_write: int
+    ) -> tuple[asyncio.SubprocessTransport, "_Exit"]:
+        return await asyncio.get_running_loop().subprocess_exec(
+            _Exit,
+            *self._program,
+            str(event_write),
+            str(os.getpid()),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=log_write,
+            stderr=log_write,
+            pass_fds=(event_write,),
+            env=_environment(self.spec, self._interface, self._ipv6),
+            start_new_session=True,
+        )
+
+    async def _accompany(
+        self, process: asyncio.SubprocessTransport, reader: asyncio.StreamReader, pump: LogPump
+    ) -> int:
+        forward = asyncio.create_task(self._forward_events(reader))
+        limit = asyncio.create_task(self._limit_memory(process.get_pid()))
+        exited = asyncio.create_task(self._exit.seen.wait())
+        try:
+            if self._stopped:  # while it was being started
+                self.kill()
+            self._write(process, self.assignment.dumps())
+            await asyncio.wait({forward, exited}, return_when=asyncio.FIRST_COMPLETED)
+            if forward.done():  # its pipe has ended; or raise what could not be read
+                forward.result()
+            await exited
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(asyncio.gather(forward, pump.ended.wait()), DRAIN_S)
+            exit_code = process.get_returncode()
+            assert exit_code is not None
+            return exit_code
+        finally:
+            for task in (forward, limit, exited):
+                task.cancel()
+
+    def _write(self, process: asyncio.SubprocessTransport, line: str) -> None:
+        stdin = process.get_pipe_transport(0)
+        assert isinstance(stdin, asyncio.WriteTransport)
+        if not stdin.is_closing():
+            stdin.write(line.encode() + b"\n")
+
+    async def _forward_events(self, reader: asyncio.StreamReader) -> None:
+        while line := await self._next_line(reader):
+            if line.endswith(b"\n"):  # a killed rank may leave half a line
+                event = json.loads(line)
+                if event.get("kind") == ReportsAwaited.kind:
+                    self._begin(self._keep_reports(event["number"]))
+                    continue
+                self._trains |= event.get("kind") == TrainingStarted.kind
+                assert self._report_queue is not None
+                self._report_queue.keep(event, line)
+                self._send(event)
+                self._report_lost_reports()
+
+    async def _next_line(self, reader: asyncio.StreamReader) -> bytes:
+        try:
+            return await reader.readline()
+        except ValueError:
+            most = f"{EVENT_LINE_LIMIT_BYTES // 2**20} MiB"
+            message = f"rank {self._rank}: it sent an event of more than {most}, and was ended"
+            self._report_event(RankFailed(self._rank, Reason.RANK_FAILED, message))
+            self._kill_group()
+            return b""
+
+    async def _keep_reports(self, number: int) -> None:
+        """Tell the rank once its reports until now are kept."""
+        assert self._report_queue is not None
+        kept = await self._report_queue.kept(KEEP_S)
+        if kept and self._settle is not None:
+            kept = await asyncio.to_thread(self._settle)
+        if kept:
+            self.command({"op": "kept", "number": number})
+
+    async def _limit_memory(self, pid: int) -> None:
+        most_gib = self.spec.resources.memory_per_rank_gib
+        while most_gib is not None:
+            held_gib = resident_bytes(pid) / 2**30
+            if held_gib > most_gib:
+                message = (
+                    f"rank {self._rank}: its process held {held_gib:.2f} GiB of host memory; "
+                    f"resources.memory_per_rank_gib is {most_gib:g}\n"
+                    "  hint: `distrain plan` shows what takes how much."
+                )
+                self._report_event(RankFailed(self._rank, Reason.OUT_OF_MEMORY, message))
+                self._kill_group()
+                return
+            await asyncio.sleep(MEMORY_POLL_S)
+
+    async def _end(self) -> None:
+        """End everything, however the run ended: a cancelled task must not leave its rank."""
+        for timer in self._kill_timers:
+            timer.cancel()
+        self._kill_group()
+        if self._process is not None:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._exit.seen.wait(), DRAIN_S)
+            self._process.close()
+
+    def _kill_group(self) -> None:
+        if self._process is not None:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._process.get_pid(), signal.SIGKILL)
+
+    def _close_files(self, log: RankLogWriter) -> None:
+        log.close()
+        if self._report_queue is not None:
+            self._report_queue.close()
+
+    def _report_lost_reports(self) -> None:
+        if self._report_queue is not None and (trouble := self._report_queue.new_trouble()):
+            self._report_event(KeepingTrouble(self._rank, f"rank {self._rank}: {trouble}"))
+
+    def _could_not_start(self, error: OSError) -> int:
+        self._report_event(RankFailed(self._rank, Reason.OUTPUT_ERROR, f"cannot start: {error}"))
+        self._report_event(RankExited(self._rank, 1, stopped=False))
+        return 1
+
+    def _report_event(self, event: Event) -> None:
+        self._send(to_json(event))
+
+    def _send(self, event: Mapping[str, Any]) -> None:
+        for one in self._joiner.take(event):
+            self._report(dict(one))
+
+
+class _Exit(asyncio.SubprocessProtocol):
+    """The end of a process, seen also if a child of it holds its pipes open."""
+
+    def __init__(self) -> None:
+        self.seen = asyncio.Event()
+
+    def process_exited(self) -> None:
+        self.seen.set()
+
+
+def _environment(spec: JobSpec, interface: str | None, ipv6: bool) -> dict[str, str]:
+    env = dict(os.environ) | ALLOCATOR
+    threads = str(spec.resources.threads_per_rank)
+    for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+        env[name] = threads
+    env["PYTHONUNBUFFERED"] = "1"
+    # Ranks on CPUs do not read it. Communicators' kernels start in the order of the host's calls.
+    env.setdefault("NCCL_LAUNCH_ORDER_IMPLICIT", "1")
+    if interface is not None:
+        env.setdefault("GLOO_SOCKET_IFNAME", interface)
+        env.setdefault("NCCL_SOCKET_IFNAME", f"={interface}")  # "=": that name, not a prefix
+        if ipv6:
+            env.setdefault("NCCL_SOCKET_FAMILY", "AF_INET6")  # left to itself, it takes IPv4 first
+    return env

@@ -1,0 +1,117 @@
+"""The secrets of a cluster: the token of its scheduler's HTTP, the certificate of its comm."""
+
+import datetime
+import os
+from pathlib import Path
+
+from distrain.errors import ClusterError
+from distrain.storage.outputs import whole_file
+
+PRIVATE_MODE = 0o600
+TOKEN_VARIABLE = "DISTRAIN_DASHBOARD_TOKEN"
+FILE_VARIABLE = "DISTRAIN_DASHBOARD_TOKEN_FILE"
+"""Names a file with the token, such as a credential of systemd or a mounted secret."""
+MIN_LENGTH = 16  # characters of a token at least; a shorter one can be guessed
+_MAKE_ONE = "Set it to a secret, such as the output of `openssl rand -hex 32`"
+
+_ROLES = ("SCHEDULER", "WORKER", "CLIENT")
+_TLS = "DASK_DISTRIBUTED__COMM__TLS__"
+_VALID = datetime.timedelta(days=400)
+# Clocks of nodes differ: a certificate that begins now is not valid yet where one is behind.
+_SKEW = datetime.timedelta(days=1)
+
+
+def token_of_environment() -> str | None:
+    """The token, stripped, or `None` without one; `TOKEN_VARIABLE` goes before the file."""
+    name, given = TOKEN_VARIABLE, os.environ.get(TOKEN_VARIABLE)
+    if given is None:
+        name, given = FILE_VARIABLE, _in_the_file()
+    if given is None:
+        return None
+    token = given.strip()
+    if not token:
+        raise ClusterError(
+            f"{name} is empty", hint=f"{_MAKE_ONE}, or unset it to leave the dashboard open."
+        )
+    odd = sorted({character for character in token if not " " <= character <= "~"})
+    if odd:
+        raise ClusterError(
+            f"{name} has characters that no HTTP header carries: {', '.join(map(ascii, odd[:5]))}",
+            hint=f"{_MAKE_ONE}: letters, digits and punctuation of ASCII.",
+        )
+    if len(token) < MIN_LENGTH:
+        raise ClusterError(
+            f"{name} is too short: it has {len(token)} of at least {MIN_LENGTH} characters",
+            hint=f"{_MAKE_ONE}.",
+        )
+    return token
+
+
+def _in_the_file() -> str | None:
+    file = os.environ.get(FILE_VARIABLE)
+    if file is None:
+        return None
+    try:
+        return Path(file).read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        # Never none: a scheduler whose secret is missing must not be open.
+        raise ClusterError(
+            f"cannot read the dashboard's token: {getattr(error, 'strerror', None) or error}",
+            where={FILE_VARIABLE: file},
+            hint=f"Mend the file, or unset {FILE_VARIABLE}.",
+        ) from error
+
+
+def write_certificate(path: Path) -> None:
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+    from cryptography.x509.oid import NameOID
+
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "distrain-cluster")])
+    now = datetime.datetime.now(datetime.UTC)
+    certificate = (
+        x509.CertificateBuilder(
+            issuer_name=name,
+            subject_name=name,
+            public_key=key.public_key(),
+            serial_number=x509.random_serial_number(),
+            not_valid_before=now - _SKEW,
+            not_valid_after=now + _VALID,
+        )
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    text = key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    ) + certificate.public_bytes(serialization.Encoding.PEM)
+    write_private(path, text)
+
+
+def write_private(path: Path, text: bytes) -> None:
+    with whole_file(path) as partial:
+        made = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, PRIVATE_MODE)
+        with open(made, "wb") as file:
+            file.write(text)
+
+
+def tls_environment(path: Path) -> dict[str, str]:
+    """Variables of Dask's configuration for processes that use the certificate in a file.
+
+    >>> tls_environment(Path("/f/tls.pem"))["DASK_DISTRIBUTED__COMM__TLS__CLIENT__KEY"]
+    '/f/tls.pem'
+    """
+    file = str(path.absolute())
+    return {
+        "DASK_DISTRIBUTED__COMM__REQUIRE_ENCRYPTION": "True",
+        f"{_TLS}CA_FILE": file,
+        **{f"{_TLS}{role}__{part}": file for role in _ROLES for part in ("CERT", "KEY")},
+    }
+
+
+def has_certificates() -> bool:
+    """Whether Dask's configuration, of files or variables, names certificates of its own."""
+    import dask
+
+    return bool(dask.config.get("distributed.comm.tls.ca-file", None))

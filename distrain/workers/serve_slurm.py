@@ -1,0 +1,268 @@
+"""`srun python -m distrain.workers.serve_slurm FOLDER`: a Slurm job that is a Dask cluster.
+
+Each task is a worker, with the GPU of its place on the node. The first task has the scheduler
+beside it, and writes `FOLDER/state.json` and `FOLDER/client.env`, which a shell reads to use the
+cluster. Dask's comm asks for a certificate that is made for this cluster, unless Dask's
+configuration names others. SIGUSR1 some time before the time limit, and SIGTERM, are passed to the
+worker as a notice to leave: its ranks save a checkpoint first. A task finds its
+place in Slurm's variables.
+"""
+
+import argparse
+import json
+import os
+import secrets
+import shlex
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from distrain.errors import ClusterError, DistrainError
+from distrain.workers.cluster_file import ProcessId, StartedCluster, write_started
+from distrain.workers.local import count_gpus
+from distrain.workers.secrets import (
+    TOKEN_VARIABLE,
+    has_certificates,
+    tls_environment,
+    write_certificate,
+    write_private,
+)
+
+INTERFACE_VARIABLE = "DISTRAIN_INTERFACE"
+"""The workers' environment variable that names the interface of their ranks."""
+
+NOTICE_S = 120
+"""How long a job has to leave after it was told: its ranks save checkpoints, its tasks end."""
+
+
+def life_of(environment: Mapping[str, str]) -> str:
+    """A job's start: a job that is requeued keeps its number.
+
+    >>> life_of({"SLURM_JOB_ID": "12"}), life_of({"SLURM_JOB_ID": "12", "SLURM_RESTART_COUNT": "2"})
+    ('12-0', '12-2')
+    """
+    return f"{environment['SLURM_JOB_ID']}-{environment.get('SLURM_RESTART_COUNT') or '0'}"
+
+
+def gpu_of(environment: Mapping[str, str]) -> str:
+    """The GPU of this task, as CUDA_VISIBLE_DEVICES names it.
+
+    Tasks that share a node's GPUs see all of them, so that NCCL can copy from one to another; each
+    takes that of its place on the node. Where Slurm shows a task one GPU alone, it is that.
+
+    >>> gpu_of({"CUDA_VISIBLE_DEVICES": "4,5,6,7", "SLURM_LOCALID": "2"})
+    '6'
+    """
+    place = int(environment.get("SLURM_LOCALID") or 0)
+    shown = [name for name in environment.get("CUDA_VISIBLE_DEVICES", "").split(",") if name]
+    on_node = int(environment.get("SLURM_GPUS_ON_NODE") or len(shown) or place + 1)
+    if place >= on_node or (len(shown) > 1 and place >= len(shown)):
+        raise ClusterError(
+            f"task {place} of this node has no GPU of its own",
+            where={"node": socket.gethostname(), "GPUs of the job on it": on_node},
+            hint="Ask for as many GPUs as tasks: --ntasks-per-node=N --gpus-per-node=N.",
+        )
+    if not shown:  # a Slurm that does not know of its GPUs
+        return str(place)
+    return shown[place] if len(shown) > 1 else shown[0]
+
+
+def listening_words(environment: Mapping[str, str]) -> list[str]:
+    interface = environment.get(INTERFACE_VARIABLE)
+    return ["--interface", interface] if interface else ["--host", address_of_node(environment)]
+
+
+def address_of_node(environment: Mapping[str, str]) -> str:
+    """This node's name; its address where the name means loopback and the job has other nodes."""
+    name = socket.gethostname()
+    if int(environment.get("SLURM_JOB_NUM_NODES") or 1) < 2 or not _is_loopback(name):
+        return name
+    from distributed.utils import get_ip
+
+    return str(get_ip())
+
+
+def _is_loopback(name: str) -> bool:
+    try:
+        return socket.gethostbyname(name).startswith("127.")
+    except OSError:
+        return True  # others cannot resolve it either
+
+
+CLIENT_FILE = "client.env"
+POLL_S = 0.5
+SCHEDULER_S = 300.0  # how long the scheduler may take to start, on a shared filesystem that is slow
+LEAVE_S = NOTICE_S - 10.0
+"""How long the first task waits for the other workers to leave, before its scheduler ends."""
+_IGNORE_SIGTERM = "distrain.workers.serve_slurm"  # whose `dask_setup` does so
+_NOTICES = frozenset({signal.SIGUSR1, signal.SIGTERM})
+
+
+def main(args: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m distrain.workers.serve_slurm")
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--device", choices=["auto", "cpu", "cuda"], default="auto")
+    given = parser.parse_args(args)
+    try:
+        return _Task(given.folder.absolute(), given.device, os.environ).run()
+    except _Left:
+        return 0
+    except DistrainError as error:
+        print(error, file=sys.stderr)
+        return error.exit_code
+
+
+def dask_setup(_server: object) -> None:
+    """As a preload of Dask's scheduler and nannies, leave SIGTERM to the task that started them.
+
+    Slurm sends SIGTERM to every process of a step. The scheduler must not end by it while ranks
+    save checkpoints, and a nanny that gets it besides the notice of its task would end at once.
+    Dask has set its handlers before it calls preloads; a nanny's worker inherits this.
+    """
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+
+
+class _Left(Exception): ...
+
+
+class _Task:
+    def __init__(self, folder: Path, device: str, environment: Mapping[str, str]):
+        self._folder, self._device, self._environment = folder, device, dict(environment)
+        self._job = environment["SLURM_JOB_ID"]
+        self._life = life_of(environment)
+        self._rank = int(environment.get("SLURM_PROCID", "0"))
+        self._scheduler_file = folder / f"scheduler-{self._life}.json"
+        self._certificate = folder / f"tls-{self._life}.pem"
+        self._own_certificate = not has_certificates()
+        self._worker: subprocess.Popen[bytes] | None = None
+        self._leaving = False
+
+    def run(self) -> int:
+        # Slurm signals every process of a step. Only this one takes that as the notice: those that
+        # it starts inherit that both signals are blocked (Python's multiprocessing unblocks SIGTERM
+        # again, hence the preload), and are asked to end with SIGINT.
+        signal.pthread_sigmask(signal.SIG_BLOCK, _NOTICES)
+        for number in _NOTICES:
+            signal.signal(number, lambda *_: self._leave())
+        started: list[subprocess.Popen[bytes]] = []
+        try:
+            scheduler = self._start_scheduler(started) if self._rank == 0 else None
+            self._worker = worker = self._start_worker()
+            started.insert(0, worker)
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, _NOTICES)
+            while worker.poll() is None and (scheduler is None or scheduler.poll() is None):
+                time.sleep(POLL_S)
+            if scheduler is not None and self._leaving:
+                self._wait_for_others()
+        finally:
+            for process in started:
+                _end(process)
+            if self._rank == 0:
+                self._remove_files()
+            else:
+                (self._folder / f"left-{self._life}-{self._rank}").touch()
+        return 0 if self._leaving else (worker.returncode or 0)
+
+    def _leave(self) -> None:
+        if not self._leaving and self._worker is not None and self._worker.poll() is None:
+            self._worker.send_signal(signal.SIGINT)
+        self._leaving = True
+
+    def _wait_for_others(self) -> None:
+        """Keep the scheduler while workers of other tasks save checkpoints through it."""
+        until_s = time.monotonic() + LEAVE_S
+        others = int(self._environment.get("SLURM_NTASKS", "1")) - 1
+        while time.monotonic() < until_s and len(self._left_files()) < others:
+            time.sleep(POLL_S)
+
+    def _left_files(self) -> list[Path]:
+        return [*self._folder.glob(f"left-{self._life}-*")]
+
+    def _remove_files(self) -> None:
+        for file in (self._scheduler_file, self._certificate, *self._left_files()):
+            file.unlink(missing_ok=True)
+
+    def _start_scheduler(
+        self, started: "list[subprocess.Popen[bytes]]"
+    ) -> "subprocess.Popen[bytes]":
+        if self._own_certificate:
+            write_certificate(self._certificate)
+        token = secrets.token_urlsafe(32)
+        address = address_of_node(self._environment)
+        words = [sys.executable, "-P", "-m", "distributed.cli.dask_scheduler"]
+        words += [*listening_words(self._environment), "--port", "0", "--protocol", "tls"]
+        words += ["--dashboard-address", f"{address}:0"]
+        words += ["--preload", "distrain.preload", "--preload", _IGNORE_SIGTERM]
+        words += ["--scheduler-file", str(self._scheduler_file)]
+        environment = {**self._environment, **self._tls(), TOKEN_VARIABLE: token}
+        process = subprocess.Popen(words, env=environment, stdin=subprocess.DEVNULL)
+        started.append(process)
+        told = self._told(process)
+        self._tell(told["address"], f"http://{address}:{told['services']['dashboard']}", token)
+        return process
+
+    def _tell(self, scheduler: str, url: str, token: str) -> None:
+        me = ProcessId.of(os.getpid())
+        assert me is not None  # it runs
+        num_workers = int(self._environment.get("SLURM_NTASKS", "1"))
+        cluster = StartedCluster(me, token, url, scheduler, num_workers, self._job)
+        variables = {"DISTRAIN_SCHEDULER": scheduler, **self._tls()}
+        lines = (f"export {name}={shlex.quote(value)}\n" for name, value in variables.items())
+        write_private(self._folder / CLIENT_FILE, "".join(lines).encode())
+        write_started(self._folder, cluster)
+
+    def _tls(self) -> dict[str, str]:
+        return tls_environment(self._certificate) if self._own_certificate else {}
+
+    def _told(self, scheduler: "subprocess.Popen[bytes] | None" = None) -> dict[str, Any]:
+        until_s = time.monotonic() + SCHEDULER_S
+        while time.monotonic() < until_s and (scheduler is None or scheduler.poll() is None):
+            if signal.sigpending() & _NOTICES:
+                raise _Left
+            try:
+                told: dict[str, Any] = json.loads(self._scheduler_file.read_bytes())
+                return told
+            except (OSError, ValueError):
+                time.sleep(POLL_S)
+        raise ClusterError(
+            "the cluster's scheduler did not start",
+            where={"job": self._life, "file": self._scheduler_file},
+            hint="Look for its words above, and whether all nodes of the job see that folder.",
+        )
+
+    def _start_worker(self) -> "subprocess.Popen[bytes]":
+        told = self._told()
+        environment = {**self._environment, **self._tls()}
+        environment.pop(TOKEN_VARIABLE, None)
+        if self._device != "cpu" and count_gpus():
+            environment["CUDA_VISIBLE_DEVICES"] = gpu_of(environment)
+        elif self._device == "cuda":
+            raise ClusterError(
+                "device is cuda, and this node shows no GPU to the job",
+                where={"node": address_of_node(environment)},
+                hint="Ask Slurm for GPUs: --gpus-per-node=N; `nvidia-smi` in the job shows them.",
+            )
+        words = [sys.executable, "-P", "-m", "distributed.cli.dask_worker", told["address"]]
+        words += ["--nthreads", "1", *listening_words(environment)]
+        words += ["--dashboard-address", "127.0.0.1:0", "--name", f"{self._job}-{self._rank}"]
+        words += ["--preload-nanny", _IGNORE_SIGTERM]
+        return subprocess.Popen(words, env=environment, stdin=subprocess.DEVNULL)
+
+
+def _end(process: "subprocess.Popen[bytes]") -> None:
+    if process.poll() is None:
+        process.send_signal(signal.SIGINT)
+        try:
+            process.wait(LEAVE_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+    process.wait()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,145 @@
+"""Holds the rank processes of one Dask worker, and carries out the commands for them.
+
+A rank is a subprocess, not a thread of the Dask worker: a thread cannot be killed, torch allows
+one default process group per process, and NCCL's watchdog ends the process it runs in.
+"""
+
+import asyncio
+from collections import deque
+from dataclasses import replace
+from typing import Any
+
+from distributed import Worker, WorkerPlugin, get_worker
+from distributed.comm.addressing import get_address_host
+
+from distrain.errors import ClusterError
+from distrain.jobs.assignment import Assignment
+from distrain.jobs.events import RankExited, RankFailed, to_json
+from distrain.jobs.reasons import Reason
+from distrain.storage.urls import is_remote
+from distrain.version import build
+from distrain.workers.carrier import StoreCarrier, files_dir
+from distrain.workers.network_interface import choose_interface, speaks_ipv6
+from distrain.workers.rank_process import RankProcess
+from distrain.workers.worker_shutdown import LEAVE_RPC, RANKS_RPC, DeferredSigterm
+
+EVENT_OP = "distrain-event"
+CARRIED_S = 30.0  # how long a rank's last files may take on their way to an object store
+LEAVING_OP = "distrain-leaving"
+COMMAND_OP = "distrain-command"
+BUILD_OP = "distrain-build"
+
+
+class SupervisorPlugin(WorkerPlugin):  # type: ignore[misc]  # distributed is untyped
+    """The rank processes of one Dask worker, which the coordinator commands."""
+
+    name = "distrain-supervisor"
+
+    def setup(self, worker: Worker) -> None:
+        self.worker = worker
+        self.running: dict[str, RankProcess] = {}
+        # A stop may overtake the task that it is meant for.
+        self.stopped_early: deque[str] = deque(maxlen=1000)
+        worker.stream_handlers[COMMAND_OP] = self.command
+        worker.handlers[LEAVE_RPC] = self.leave
+        worker.handlers[RANKS_RPC] = self.count_ranks
+        self.deferred_sigterm = DeferredSigterm(worker, self.leave, lambda: bool(self.running))
+        worker.batched_send({"op": BUILD_OP, "build": build()})
+
+    def command(self, key: str, words: dict[str, Any], **_: object) -> None:
+        """Carry out a command for a task's rank; `stacks` is for its supervisor alone."""
+        process = self.running.get(key)
+        if process is None:
+            if words["op"] == "stop":
+                self.stopped_early.append(key)
+        elif words["op"] == "stop":
+            process.stop(words["number"], words["grace_s"])
+        elif words["op"] == "stacks":
+            process.ask_for_stacks()
+        else:
+            process.command(words)
+
+    def leave(self, why: str) -> float:
+        """RPC: have the coordinator stop this worker's ranks; how many seconds that may take."""
+        if not self.running:
+            return 0.0
+        self.worker.batched_send({"op": LEAVING_OP, "worker": self.worker.address, "why": why})
+        return max(process.spec.deadlines.stop_grace_s for process in self.running.values())
+
+    def count_ranks(self) -> int:
+        return len(self.running)
+
+    def transition(self, key: Any, start: str, finish: str, *_: object, **__: object) -> None:
+        """Kill the rank of a task that Dask gave up."""
+        if key in self.running and finish in ("released", "cancelled", "forgotten"):
+            self.running[key].kill()
+
+    def teardown(self, worker: Worker) -> None:
+        self.deferred_sigterm.close()
+        for process in self.running.values():
+            process.kill()
+
+
+async def supervise(assignment_text: str) -> int:
+    """Run one rank to its end; its exit code. The body of the pinned Dask task."""
+    assignment = Assignment.loads(assignment_text)
+    worker = get_worker()
+    plugin: SupervisorPlugin = worker.plugins[SupervisorPlugin.name]
+
+    def report(event: dict[str, Any]) -> None:
+        about = {"job_id": assignment.job_id, "attempt": assignment.attempt}
+        worker.batched_send({"op": EVENT_OP, **about, "event": event})
+
+    rank, host = assignment.world.rank, get_address_host(worker.address)
+
+    def refuse(reason: Reason, text: str) -> int:
+        report(to_json(RankFailed(rank, reason, f"rank {rank}: {text}")))
+        report(to_json(RankExited(rank, 1, stopped=False)))
+        return 1
+
+    try:
+        interface = choose_interface(host)
+    except ClusterError as error:
+        return refuse(Reason.INVALID_SPEC, str(error))
+    carrier = None
+    try:
+        if is_remote(assignment.run_dir):
+            assignment, carrier = _carried(assignment, worker.local_directory)
+    except OSError as error:
+        return refuse(Reason.OUTPUT_ERROR, f"cannot write on its worker: {error}")
+    process = RankProcess(
+        assignment,
+        report,
+        interface=interface,
+        ipv6=speaks_ipv6(interface, host),
+        settle=None if carrier is None else carrier.settle,
+    )
+    key = rank_key(assignment.job_id, assignment.attempt, assignment.world.rank)
+    plugin.running[key] = process
+    if key in plugin.stopped_early:
+        process.kill()
+    try:
+        return await process.run()
+    finally:
+        del plugin.running[key]
+        if carrier is not None:
+            await asyncio.to_thread(carrier.close, CARRIED_S)
+
+
+def _carried(assignment: Assignment, local_directory: str) -> tuple[Assignment, StoreCarrier]:
+    """The assignment with a folder of this worker, and the carrier of that folder."""
+    rank, attempt = assignment.world.rank, assignment.attempt
+    folder = files_dir(local_directory, assignment.job_id, attempt, rank)
+    assignment = replace(assignment, files_dir=str(folder))
+    carrier = StoreCarrier(assignment.paths, rank, attempt)
+    carrier.start()
+    return assignment, carrier
+
+
+def rank_key(job_id: str, attempt: int, rank: int) -> str:
+    """The Dask key of a rank's supervisor, as the Dask dashboard shows it.
+
+    >>> rank_key("dlrm-7f3a", 1, 0)
+    'distrain-dlrm-7f3a-a1-r0'
+    """
+    return f"distrain-{job_id}-a{attempt}-r{rank}"

@@ -1,0 +1,205 @@
+"""Verdicts over synthetic benches: 128 ranks with planted faults."""
+
+import random
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from distrain.diagnostics.bench.comparison import find_changes
+from distrain.diagnostics.bench.document import Bench, Measure, Step
+from distrain.diagnostics.bench.limits import LOADER_RATE, find_limits
+from distrain.diagnostics.bench.page import write_bench_page
+from distrain.diagnostics.bench.summary import summary_lines
+from distrain.diagnostics.bench.thresholds import find_outliers, parse_thresholds
+from distrain.diagnostics.bench.verdict import judge
+from distrain.errors import InputError
+
+NODES, PER_NODE = 16, 8
+RANKS = NODES * PER_NODE
+ROWS = RANKS * 8192
+LINK = 45e9
+
+
+def spread(rng: random.Random, middle: float, times: int = 5) -> tuple[float, ...]:
+    """Repetitions that differ by up to 1 %."""
+    return tuple(middle * rng.uniform(0.99, 1.01) for _ in range(times))
+
+
+def make_bench(
+    slow_link: str = "", slow_rank: int = -1, network: float = 1.0, seed: int = 0
+) -> Bench:
+    """A cluster of 16 nodes; a network of 0.1 has a tenth of its bandwidth."""
+    rng = random.Random(seed)
+    places = [f"link n{a} > n{b}" for a in range(NODES) for b in range(NODES) if a != b]
+    measures = [
+        Measure("link", p, "bytes/s", spread(rng, LINK * network * (0.7 if p == slow_link else 1)))
+        for p in places
+    ]
+    measures += [
+        Measure("host.triad", f"node n{n}", "bytes/s", spread(rng, 3e11)) for n in range(NODES)
+    ]
+    return Bench(
+        mode="accept",
+        device="cpu",
+        measures=tuple(measures),
+        steps=tuple(make_step(rng, n, slow_rank, network) for n in (1, 8, RANKS)),
+    )
+
+
+def make_step(rng: random.Random, ranks: int, slow_rank: int, network: float) -> Step:
+    """A synchronous step: who is early waits for the slowest inside of the exchange."""
+    compute = [0.030 * rng.uniform(0.99, 1.01) for _ in range(ranks)]
+    if 0 <= slow_rank < ranks:
+        compute[slow_rank] *= 1.5
+    sent_s = 0.006 / network if ranks > 1 else 0.0
+    seconds = tuple(
+        {"forward_backward": s, "exchange": sent_s + max(compute) - s, "data_wait": 0.001}
+        for s in compute
+    )
+    step_s = max(compute) + sent_s + 0.001
+    return Step(ranks, "weak", 8192 * ranks, spread(rng, 8192 * ranks / step_s), seconds)
+
+
+def test_an_even_cluster_has_no_outlier_and_passes() -> None:
+    verdict = judge(make_bench())
+    assert verdict.passed
+    assert verdict.outliers == ()
+    assert verdict.limits is not None
+    assert verdict.limits.first.resource == "CPU"
+    assert verdict.limits.next is not None
+    assert verdict.limits.next.resource == "network"
+    assert verdict.limits.head_room == pytest.approx(0.030 / 0.006, rel=0.03)
+
+
+def test_the_slow_link_is_named_alone() -> None:
+    outliers = find_outliers(make_bench(slow_link="link n3 > n7"))
+    assert [(o.place, o.name) for o in outliers] == [("link n3 > n7", "link")]
+    assert outliers[0].off == pytest.approx(-0.3, abs=0.02)
+
+
+def test_the_slow_rank_is_named_alone_although_all_others_wait_longer() -> None:
+    bench = make_bench(slow_rank=77)
+    assert [o.place for o in find_outliers(bench)] == ["rank 77"]
+    limits = find_limits(bench)
+    assert limits is not None
+    seconds = {limit.resource: limit.seconds for limit in limits.resources}
+    assert seconds["network"] == pytest.approx(0.006, rel=0.01)
+    assert seconds["uneven ranks"] == pytest.approx(0.015, rel=0.1)
+
+
+def test_a_slow_network_becomes_the_first_limit() -> None:
+    limits = find_limits(make_bench(network=0.1))
+    assert limits is not None
+    assert (limits.first.resource, limits.next and limits.next.resource) == ("network", "CPU")
+
+
+def test_loaders_that_hide_behind_the_step_still_are_the_next_limit() -> None:
+    bench = make_bench()
+    loader = Measure(LOADER_RATE, f"{RANKS} ranks", "rows/s", (ROWS / 0.025,))
+    limits = find_limits(replace(bench, measures=(*bench.measures, loader)))
+    assert limits is not None
+    assert limits.next is not None
+    assert limits.next.resource == "loader"
+    assert limits.next.seconds == pytest.approx(0.025)
+
+
+def test_of_two_nodes_the_worse_is_told_where_repetitions_tell() -> None:
+    def of(*rates: tuple[float, ...]) -> list[tuple[str, float, bool]]:
+        pair = (Measure("host.triad", f"node {n}", "bytes/s", v) for n, v in enumerate(rates))
+        found = find_outliers(Bench("quick", "cpu", measures=tuple(pair)))
+        return [(one.place, round(one.off, 3), one.is_of_two) for one in found]
+
+    assert of((1.0, 1.0, 1.0), (0.8, 0.8, 0.8)) == [("node 1", -0.2, True)]
+    assert of((1.0,), (0.5,)) == []
+    assert of((1.0, 0.5, 1.5), (0.8, 0.4, 1.2)) == []
+
+
+def test_noise_makes_no_outlier() -> None:
+    noisy = (0.5, 1.1, 0.7, 1.5, 0.9)
+    steady = (1.0, 1.0, 1.0, 1.0, 1.0)
+    group = [Measure("read", f"node {n}", "bytes/s", steady) for n in range(4)]
+    found = find_outliers(
+        Bench("quick", "cpu", measures=(*group, Measure("read", "node 9", "bytes/s", noisy)))
+    )
+    assert found == []
+
+
+def test_thresholds_name_each_place_that_misses_them() -> None:
+    thresholds = parse_thresholds("machine: test\nleast: {link: 40e9, host.triad: 1e11}\n")
+    verdict = judge(make_bench(slow_link="link n0 > n1"), thresholds)
+    assert [(m.name, m.place) for m in verdict.misses] == [("link", "link n0 > n1")]
+    assert not verdict.passed
+    first = summary_lines(make_bench(), verdict)[0]
+    assert first.startswith("FAIL: link, link n0 > n1: 31")
+    assert "40 GB/s" in first
+
+
+def test_what_was_not_measured_is_missed() -> None:
+    verdict = judge(make_bench(), parse_thresholds("machine: t\nmost: {all_reduce: 0.1}\n"))
+    assert [(m.name, m.measured) for m in verdict.misses] == [("all_reduce", None)]
+    assert not verdict.passed
+
+
+def test_a_slow_rank_fails_an_acceptance_only() -> None:
+    bench = make_bench(slow_rank=5)
+    assert judge(bench).passed
+    verdict = judge(bench, parse_thresholds("machine: t\nleast: {link: 1}\n"))
+    assert not verdict.passed
+    assert "rank 5" in summary_lines(bench, verdict)[0]
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "3", "[", "machine: a", "least: {a: 1}", "machine: a\nleast: {a: fast}",
+     "machine: a\nleast: {a: -1}", "machine: a\nleats: {a: 1}\nmost: {b: 1}"],
+)  # fmt: skip
+def test_bad_thresholds_are_refused_with_their_file(text: str) -> None:
+    with pytest.raises(InputError, match=r"t\.yaml"):
+        parse_thresholds(text, "t.yaml")
+
+
+def test_a_change_within_the_spread_is_none() -> None:
+    assert {c.judgement for c in find_changes(make_bench(), make_bench(seed=1))} == {"same"}
+
+
+def test_a_slower_network_is_worse_and_fails() -> None:
+    verdict = judge(make_bench(network=0.8, seed=1), earlier=make_bench())
+    worse = {(c.name, c.place) for c in verdict.worse}
+    assert ("link", "link n0 > n1") in worse
+    assert ("step.weak", f"{RANKS} ranks") in worse
+    assert ("host.triad", "node n0") not in worse
+    assert not verdict.passed
+    assert not judge(make_bench(), earlier=make_bench(network=0.8, seed=1)).worse
+
+
+def test_benches_that_have_no_figure_in_common_do_not_pass() -> None:
+    before = make_bench()
+    for other in (replace(before, mode="quick"), replace(before, device="cuda"), Bench("", "")):
+        verdict = judge(before, earlier=other)
+        assert not verdict.passed
+        assert summary_lines(before, verdict)[0].startswith("FAIL: the earlier bench has no figure")
+
+
+def test_more_seconds_are_worse_and_few_repetitions_unknown() -> None:
+    def of(*values: float) -> Bench:
+        return Bench("quick", "cpu", measures=(Measure("all_reduce", "", "s", values),))
+
+    (change,) = find_changes(of(1.0, 1.0, 1.0), of(1.5, 1.5, 1.5))
+    assert (change.judgement, change.share) == ("worse", -0.5)
+    (change,) = find_changes(of(1.0), of(2.0))
+    assert change.judgement == "unknown"
+
+
+def test_the_page_holds_the_verdict_and_plots_and_fetches_nothing(tmp_path: Path) -> None:
+    bench = make_bench(slow_link="link n3 > n7")
+    sized = tuple(Measure("all_to_all", "", "bytes/s", (float(n),), n) for n in (1024, 4096))
+    bench = replace(bench, measures=(*bench.measures, *sized), inventory=({"<b>": 1},))
+    write_bench_page(bench, judge(bench), tmp_path / "bench.html")
+    text = (tmp_path / "bench.html").read_text()
+    assert "distrain bench: PASS" in text
+    assert "link n3 &gt; n7: link 30 % worse" in text
+    assert text.count("<img") == 3
+    assert "<b>" not in text
+    assert 'src="http' not in text
+    assert "href" not in text

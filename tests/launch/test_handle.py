@@ -1,0 +1,114 @@
+"""Watching a job over a connection that may fail."""
+
+import asyncio
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from distrain.errors import ClusterError, JobError
+from distrain.jobs.spec import parse_spec
+from distrain.jobs.states import JobState
+from distrain.jobs.view import JobView, Notice, Restart
+from distrain.launch.job_handle import JobHandle, list_jobs, raise_for_state
+
+
+class Scripted(JobHandle):
+    """Answers with what it is given, in turn, and then with the last of it."""
+
+    def view(self, since: int = 0) -> JobView:
+        answers = self.client
+        answer = answers.pop(0) if len(answers) > 1 else answers[0]
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+
+RUNS = JobView("job", "a", JobState.RUNNING, 2, 2, progress=(Notice("seen once"),), next_record=1)
+DONE = JobView("job", "a", JobState.SUCCEEDED, 2, 2)
+SILENCE = ClusterError("the scheduler did not answer")
+
+
+def watched(*answers: object, lost_after_s: float = 60.0) -> list[JobView]:
+    views: list[JobView] = []
+    last = Scripted(list(answers), "job").watch(views.append, lost_after_s=lost_after_s)
+    assert last is views[-1]
+    return views
+
+
+@pytest.fixture(autouse=True)
+def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("distrain.launch.job_handle.POLL_S", 0.0)
+
+
+def test_a_scheduler_that_stays_silent_is_lost_with_its_job() -> None:
+    assert watched(RUNS, SILENCE, SILENCE, DONE) == [RUNS, DONE], "for a moment it is waited for"
+    unknown = JobError("the coordinator does not know this job")
+    assert watched(RUNS, SILENCE, unknown)[1].reason == "CoordinatorLost", "it came back without"
+    for never_there in (unknown, SILENCE):
+        with pytest.raises(type(never_there)):
+            watched(never_there)
+    runs, lost = watched(RUNS, SILENCE, lost_after_s=0.0)
+    assert runs == RUNS
+    assert (lost.state, lost.reason, lost.attempt) == (JobState.FAILED, "CoordinatorLost", 2)
+    assert lost.progress == ()  # what was seen is not seen again
+    with pytest.raises(JobError) as caught:
+        raise_for_state(lost, hint="Go on from step 20.")
+    assert caught.value.hint == "Go on from step 20."
+    assert caught.value.where["reason"] == "CoordinatorLost"
+
+
+def test_a_job_whose_cluster_left_after_a_notice_was_preempted_not_lost() -> None:
+    why = "rank 0: its Dask worker tcp://a:1 has to leave: SIGUSR1"
+    ended = Restart(2, "Preempted", why, 40, 9.0)
+    waits = replace(RUNS, state=JobState.RESTARTING, restarts=(ended,))
+    _, left = watched(waits, SILENCE, lost_after_s=0.0)
+    assert (left.state, left.reason) == (JobState.FAILED, "Preempted")
+    assert left.message == f"{why}; then its cluster ended"
+    _, lost = watched(replace(waits, state=JobState.RUNNING), SILENCE, lost_after_s=0.0)
+    assert lost.reason == "CoordinatorLost"
+
+
+def test_a_client_that_closes_itself_has_no_answer() -> None:
+    """Dask's client does that some time after its scheduler went away."""
+
+    async def view(**_: object) -> object:
+        raise RuntimeError("ConnectionPool is closed")
+
+    scheduler = SimpleNamespace(address="tcp://there:1", distrain_view=view)
+    client: Any = SimpleNamespace(
+        scheduler=scheduler, status="closing", sync=lambda call: asyncio.run(call())
+    )
+    with pytest.raises(ClusterError):
+        JobHandle(client, "a").view()
+
+
+@pytest.mark.parametrize("answer", [{"state": "hibernating"}, {"job_id": "a"}, ["running"], "yes"])
+def test_an_answer_that_cannot_be_read_says_what_to_do(
+    answer: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client: Any = SimpleNamespace(scheduler=SimpleNamespace(address="tcp://there:1"))
+    monkeypatch.setattr("distrain.launch.job_handle._call", lambda *_, **__: answer)
+    with pytest.raises(ClusterError) as caught:
+        JobHandle(client, "a").view()
+    assert caught.value.where == {"scheduler": "tcp://there:1"}
+    assert "same version" in (caught.value.hint or "")
+    if "job_id" not in answer:  # type: ignore[operator]  # a list may say no more of a job
+        monkeypatch.setattr("distrain.launch.job_handle._call", lambda *_, **__: [answer])
+        with pytest.raises(ClusterError):
+            list_jobs(client)
+
+
+def test_a_scheduler_of_another_version_cannot_load_the_coordinator(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def no_module(*_: object) -> None:
+        raise ModuleNotFoundError("No module named 'distrain.scheduler'")
+
+    client: Any = SimpleNamespace(scheduler=SimpleNamespace(address="tcp://there:1"))
+    monkeypatch.setattr("distrain.scheduler.plugin.ensure_coordinator", no_module)
+    spec = parse_spec({"data": {"train": ["a"], "schema": "s"}, "model": {"kind": "dlrm"}})
+    with pytest.raises(ClusterError):
+        JobHandle(client, "a").submit(spec, tmp_path)

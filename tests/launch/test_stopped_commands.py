@@ -1,0 +1,105 @@
+"""A command that is told to end, or cannot go on, says so to whoever looks at its job."""
+
+import importlib
+import os
+import signal
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from distrain.errors import OutputError, Terminated, lost_interrupts, on_sigterm
+from distrain.jobs.spec import parse_spec
+from distrain.jobs.states import JobState
+from distrain.jobs.view import JobView
+from distrain.launch.reporting import LoggedProgress
+from distrain.launch.run import RunRequest, _run_to_end
+from distrain.runs.recorder import open_run
+
+SPEC = parse_spec({"data": {"train": "day_0"}, "model": {"kind": "mlp"}, "name": "clicks"})
+CANCELLED = JobView("clicks-1", "clicks", JobState.CANCELLED, 1, 2)
+
+
+class _Job:
+    """A job whose first look at it is cut short."""
+
+    def __init__(self, cut: Callable[[], None]):
+        self._cut = cut
+        self.why: list[str] = []
+
+    def submit(self, *_: object) -> bool:
+        return True
+
+    def cancel(self, why: str = "") -> None:
+        self.why.append(why)
+
+    def watch(self, on_view: object, since: int = 0) -> JobView:
+        if not self.why:
+            self._cut()
+        return CANCELLED
+
+
+def run_cut_short(
+    cut: Callable[[], None], root: Path, monkeypatch: pytest.MonkeyPatch
+) -> tuple[JobView | None, list[str]]:
+    job = _Job(cut)
+
+    @contextmanager
+    def open_cluster(*_: object) -> Iterator[Any]:
+        yield SimpleNamespace(dashboard_link="")
+
+    monkeypatch.setattr("distrain.launch.run.open_cluster", open_cluster)
+    monkeypatch.setattr("distrain.launch.run.JobHandle", lambda *_: job)
+    monkeypatch.setattr("distrain.scheduler.http.attach.ensure_door", lambda _: None)
+    with open_run(root, SPEC, "clicks-1") as recorder:
+        try:
+            run = RunRequest(SPEC, root, "clicks-1", scheduler="tcp://there:1")
+            return _run_to_end(run, recorder, LoggedProgress(), lambda _: None), job.why
+        except OutputError:
+            return None, job.why
+
+
+@pytest.mark.parametrize(
+    ("number", "told"), [(signal.SIGTERM, "received SIGTERM"), (signal.SIGINT, "got Ctrl-C")]
+)
+def test_a_signal_is_told_with_its_host(
+    number: int, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def cut() -> None:
+        os.kill(os.getpid(), number)
+        signal.sigtimedwait([], 10)  # Python runs the handler before this returns
+        raise AssertionError("no signal came")
+
+    view, why = run_cut_short(cut, tmp_path, monkeypatch)
+    assert view == CANCELLED
+    assert why == [f"the command that submitted it {told} on host {socket.gethostname()}"]
+
+
+def test_a_run_directory_that_takes_no_more_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def cut() -> None:
+        raise OutputError("no space left")
+
+    view, why = run_cut_short(cut, tmp_path, monkeypatch)
+    assert view is None
+    assert why == ["the command that submitted it cannot write its run directory: no space left"]
+
+
+def test_a_sigterm_that_meets_an_import_is_raised_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "ended_meanwhile.py").write_text(
+        "import os, signal\nos.kill(os.getpid(), signal.SIGTERM)\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    with on_sigterm(), lost_interrupts() as raise_lost:
+        importlib.import_module("ended_meanwhile")
+        raise_lost()  # nothing is lost yet
+        with pytest.raises(Terminated):
+            threading.Event().wait(60)

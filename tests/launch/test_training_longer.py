@@ -1,0 +1,119 @@
+"""A run that has succeeded goes on where that changes none of its steps, or is told why not."""
+
+import json
+
+import pytest
+import torch
+from small_jobs import small_document
+
+import distrain
+from distrain.errors import ClusterError, InputError, JobError, OutputError, SpecError
+from distrain.jobs.spec import parse_spec
+from distrain.launch.reporting import LoggedProgress
+from distrain.launch.resuming import find_run
+from distrain.launch.run import RunRequest, train
+
+pytestmark = pytest.mark.usefixtures("undrawn")
+
+PATIENT = ("train.early_stopping={patience: 9}", "evaluate.every_steps=2")
+QUICK = ("resources={backend: inline, num_ranks: 1, device: cpu}", "train.max_steps=4")
+
+
+def fit(prepared, root, *overrides):
+    return distrain.fit(parse_spec(small_document(prepared), [*QUICK, *overrides]), run_dir=root)
+
+
+def resume(root, *overrides):
+    job_id, spec, resumed = find_run(root, overrides)
+    return train(RunRequest(spec, root, job_id, resumed=resumed), LoggedProgress())
+
+
+@pytest.fixture
+def trained(prepared, tmp_path):
+    fit(prepared, tmp_path / "run")
+    return tmp_path / "run"
+
+
+def files_of(root):
+    """What users and later commands read of a run, and its model."""
+    kept = [root / name for name in ("spec.yaml", "summary.json", "metrics.jsonl")]
+    kept += sorted(path for path in (root / "model").rglob("*") if path.is_file())
+    return {path: path.read_bytes() for path in kept}, (root / "progress.json").exists()
+
+
+def broken(*_):
+    raise OutputError("no room on this machine")
+
+
+def dense_of(run_dir):
+    from distrain.models import load_model
+
+    return load_model(run_dir / "model").model.state_dict()
+
+
+def test_a_constant_rate_goes_on_from_the_last_checkpoint_as_a_new_attempt(prepared, tmp_path):
+    warm_up = "train.schedule.warmup_steps=3"
+    fit(prepared, tmp_path / "run", warm_up)
+    with pytest.raises(InputError) as caught:
+        find_run(tmp_path / "run", ())
+    assert "--set train.epochs=N" in caught.value.hint
+    summary = resume(tmp_path / "run", "train.max_steps=7")
+    assert (summary.attempts, summary.steps, summary.state) == (2, 7, "succeeded")
+    lines = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
+    assert [r["step"] for r in map(json.loads, lines) if r["split"] == "train"] == [4, 5, 7]
+    fit(prepared, tmp_path / "whole", warm_up, "train.max_steps=7")
+    mine, its = dense_of(tmp_path / "run"), dense_of(tmp_path / "whole")
+    assert all(torch.equal(mine[name], its[name]) for name in its)
+
+
+def test_a_run_that_stopped_early_is_told_how_to_go_on(prepared, tmp_path):
+    stopping = (
+        "evaluate.every_steps=1",
+        "train.early_stopping={patience: 1, min_delta: 1}",
+    )
+    run = fit(prepared, tmp_path / "run", *stopping)
+    assert run.summary.stopped_early["step"] == 2
+    with pytest.raises(InputError) as caught:
+        find_run(tmp_path / "run", ())
+    assert "train.early_stopping.patience=N" in caught.value.hint
+    summary = resume(tmp_path / "run", "train.early_stopping.patience=2")
+    assert summary.stopped_early["step"] == 3
+    summary = resume(tmp_path / "run", "train.early_stopping=null")
+    assert (summary.stopped_early, summary.steps) == (None, 4)
+
+
+def test_a_resume_that_fails_before_its_first_step_leaves_a_run_that_had_succeeded(
+    trained, monkeypatch
+):
+    """It passes the checks here: what is wrong shows on the ranks' machines alone."""
+    before = files_of(trained)
+    monkeypatch.setattr("distrain.train.rank.process._train", broken)
+    with pytest.raises(JobError):
+        resume(trained, "train.max_steps=9")
+    assert files_of(trained) == before
+
+    def unreachable(*_):
+        raise ClusterError("no scheduler answers")
+
+    monkeypatch.setattr("distrain.launch.run.open_cluster", unreachable)
+    with pytest.raises(ClusterError):
+        resume(trained, "train.max_steps=9", "resources.backend=dask")
+    assert files_of(trained) == before
+    monkeypatch.undo()
+    assert resume(trained, "train.max_steps=9").steps == 9
+
+
+@pytest.mark.parametrize("schedule", ["schedule", "table_schedule"])
+def test_a_resume_that_cannot_work_is_refused_and_the_run_stays_as_it_was(
+    prepared, tmp_path, schedule, wording
+):
+    fit(prepared, tmp_path / "run", f"train.{schedule}={{decay: linear}}")
+    before = files_of(tmp_path / "run")
+    with pytest.raises(InputError) as caught:
+        find_run(tmp_path / "run", ())
+    assert f"train.{schedule}.decay" in caught.value.hint
+    for override in ("train.max_steps=9", "train.max_steps=2", "train.seed=1", "model.hidden=[8]"):
+        with pytest.raises(SpecError) as refused:
+            resume(tmp_path / "run", *PATIENT, override)
+        wording(refused.value)
+    assert files_of(tmp_path / "run") == before

@@ -1,0 +1,248 @@
+"""The step in shapes known beforehand: the bits of the other one, and no look at the device."""
+
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import pytest
+import torch
+from gloo_ranks import on_ranks
+from hypothesis import given, strategies as st
+from loaded_scripts import load_script
+from refusals import refuses
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from distrain.errors import InputError
+from distrain.models.embeddings import EmbeddingCollection, Peers, SparseOptimizer, TableColumn
+from distrain.models.embeddings.fixed_shape import FixedTables
+from distrain.models.embeddings.kernels.fixed_shape import segments_of
+from distrain.models.embeddings.padded import PaddedRoutes, PaddedRows
+from distrain.train.step.clipping import add_tables, clip_scale, rows_sq_norm
+
+COLUMNS = [
+    TableColumn("a", 40, 4),
+    TableColumn("wide", 11, 18),
+    TableColumn("b", 3, 4),
+    TableColumn("c", 1, 4),
+]
+KINDS = ["rowwise_adagrad", "adam"]
+MAX_ROWS = 33
+rank_side = load_script(Path(__file__).with_name("fixed_rank.py"))
+
+
+@pytest.fixture(autouse=True)
+def no_triton(monkeypatch):
+    monkeypatch.setenv("DISTRAIN_TRITON", "0")
+
+
+def new_tables(dtype, kind):
+    tables = EmbeddingCollection(COLUMNS, generator=torch.Generator().manual_seed(1), dtype=dtype)
+    return tables, SparseOptimizer(tables, kind, seed=5)
+
+
+def batches():
+    generator = torch.Generator().manual_seed(0)
+    for rows in (MAX_ROWS, 20, 0, 1, MAX_ROWS):
+        ids = [torch.randint(0, c.cardinality, (rows,), generator=generator) for c in COLUMNS]
+        shapes = ((rows, 3, 4), (rows, 1, 18))
+        yield (
+            torch.stack(ids).to(torch.int32).T,
+            [torch.randn(shape, generator=generator) for shape in shapes],
+        )
+
+
+def dynamic_step(tables, optimizer, ids, grads):
+    route = tables.route(ids)
+    rows = tables.fetch(route)
+    optimizer.apply(tables.exchange(route, tables.collect(route, grads)), 0.1, scale=0.5)
+    return tables.expand(route, rows)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("in_one", [True, False])
+def test_equals_the_other_step_bitwise(kind, dtype, in_one):
+    tables, optimizer = new_tables(dtype, kind)
+    others, other_optimizer = new_tables(dtype, kind)
+    fixed = FixedTables(tables, optimizer, MAX_ROWS)
+    lr = torch.tensor(0.1, dtype=torch.float64)
+    for ids, grads in batches():
+        route = fixed.route(ids)
+        embedded = fixed.lookup(route)
+        if in_one:
+            fixed.update(route, grads, lr, 0.5)
+        else:
+            sums = fixed.collect(route, grads)
+            fixed.apply(fixed.exchange(route, sums), lr, 0.5)
+        expected = dynamic_step(others, other_optimizer, ids, grads)
+        for ours, theirs in zip(embedded, expected, strict=True):
+            assert ours.is_leaf
+            assert ours.requires_grad
+            assert torch.equal(ours, theirs)
+        for ours, theirs in zip(tables.weights, others.weights, strict=True):
+            assert torch.equal(ours, theirs)
+    fixed.read_steps()
+    state, expected_state = optimizer.state_dict(), other_optimizer.state_dict()
+    assert all(torch.equal(state[name], expected_state[name]) for name in expected_state)
+
+
+def test_shapes_follow_from_the_batch_alone():
+    tables, optimizer = new_tables(torch.float32, "sgd")
+    fixed = FixedTables(tables, optimizer, MAX_ROWS)
+    grads = [torch.ones(20, 3, 4), None]
+    shapes = set()
+    for ids in (torch.zeros(20, 4, dtype=torch.int32), next(batches())[0][:20]):
+        route = fixed.route(ids)
+        touched = fixed.exchange(route, fixed.collect(route, grads))
+        shapes.add(str([(rows.keys.shape, rows.grads.shape) for rows in touched]))
+        narrow = touched[0]
+        padding = narrow.keys == 44
+        assert (narrow.grads[padding] == 0).all()
+        assert narrow.grads[:, 0].sum() == 60
+        assert (touched[1].grads == 0).all()
+    # min(33, 40) + min(33, 3) + min(33, 1), and min(33, 11).
+    assert shapes == {
+        str([(torch.Size([37]), torch.Size([37, 4])), (torch.Size([11]), torch.Size([11, 18]))])
+    }
+
+
+class NothingLeavesTheDevice(TorchDispatchMode):
+    """Raises where an operation makes a tensor on the host, or reads one from there."""
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        out = func(*args, **(kwargs or {}))
+        for value in tree_leaves((args, kwargs, out)):
+            if isinstance(value, torch.Tensor) and value.device.type != "meta":
+                raise AssertionError(f"{func} touches the host")
+        return out
+
+
+def step_without_values(kind, dtype, step):
+    """`step` on tensors of the device `meta`, which have shapes but no values."""
+    tables, _ = new_tables(dtype, "sgd")
+    tables.to("meta")
+    fixed = FixedTables(tables, SparseOptimizer(tables, kind), MAX_ROWS)
+    ids = torch.empty(MAX_ROWS, 4, dtype=torch.int32, device="meta")
+    lr = torch.empty((), dtype=torch.float64, device="meta")
+    with NothingLeavesTheDevice():
+        return step(fixed, ids, lr)
+
+
+def whole_step(fixed, ids, lr):
+    route = fixed.route(ids)
+    embedded = fixed.lookup(route)
+    sum((leaf**2).sum() for leaf in embedded).backward()
+    fixed.update(route, [leaf.grad for leaf in embedded], lr, 0.5)
+    return embedded
+
+
+def clipped_step(fixed, ids, lr):
+    route = fixed.route(ids)
+    embedded = fixed.lookup(route)
+    sum((leaf**2).sum() for leaf in embedded).backward()
+    touched = fixed.exchange(route, fixed.collect(route, [leaf.grad for leaf in embedded]))
+    fixed.apply(touched, lr, clip_scale(rows_sq_norm([rows.grads for rows in touched]), 0.5))
+    return embedded
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("step", [whole_step, clipped_step])
+def test_nothing_asks_the_device(kind, step):
+    """Where values decide shapes or reach the host, tensors without values cannot go on."""
+    embedded = step_without_values(kind, torch.bfloat16, step)
+    assert [tuple(leaf.shape) for leaf in embedded] == [(33, 3, 4), (33, 1, 18)]
+
+
+@dataclass(frozen=True)
+class SilentPeers(Peers):
+    """Ranks that move shapes alone."""
+
+    def _all_gather(self, rows):
+        return rows.new_empty(self.num_ranks, *rows.shape)
+
+    def _all_to_all(self, received, rows, receive=None, send=None):
+        assert (sum(receive), sum(send)) == (len(received), len(rows))
+
+
+def test_nothing_asks_the_device_where_tables_are_spread():
+    peers = SilentPeers(1, 4)
+    placements = ["row_wise", "row_wise", "replicated", "row_wise"]
+    tables = EmbeddingCollection(COLUMNS, placements=placements, peers=peers, dtype=torch.bfloat16)
+    tables.to("meta")
+    fixed = FixedTables(tables, SparseOptimizer(tables, "adam"), MAX_ROWS)
+    ids = torch.empty(MAX_ROWS, 4, dtype=torch.int32, device="meta")
+    rows = []
+    for number, store in enumerate(tables.stores):
+        if store.spread:
+            rooms = fixed._routers[number].rooms.now
+            asked = rooms[store.sharers.rank] * len(rooms)
+            slots = ids.new_empty(len(store.flat), MAX_ROWS)
+            rows.append(PaddedRows(slots, ids.new_empty(asked, dtype=torch.int64), rooms))
+    padded = PaddedRoutes(tuple(rows))
+    with NothingLeavesTheDevice():
+        route = fixed.route(ids, padded)
+        embedded = fixed.lookup(route)
+        sum((leaf**2).sum() for leaf in embedded).backward()
+        touched = fixed.exchange(route, fixed.collect(route, [leaf.grad for leaf in embedded]))
+        norm = add_tables(ids.new_zeros((), dtype=torch.float32), tables.stores, touched)
+        fixed.apply(touched, norm.double(), clip_scale(norm, 0.5))
+    assert len(rows) == 2
+    assert [tuple(leaf.shape) for leaf in embedded] == [(33, 3, 4), (33, 1, 18)]
+
+
+def test_that_test_would_notice():
+    for look in (torch.nonzero, torch.unique_consecutive, torch.Tensor.item, torch.Tensor.cpu):
+        with pytest.raises((RuntimeError, NotImplementedError, AssertionError)):
+            step_without_values(
+                "sgd", torch.float32, lambda fixed, ids, lr, look=look: look(ids.sum())
+            )
+
+
+@given(st.lists(st.integers(0, 9), max_size=40), st.integers(0, 3))
+def test_segments(keys, spare):
+    distinct = sorted({key for key in keys if key < 9})
+    capacity = len(distinct) + spare
+    segments = segments_of(torch.tensor(keys, dtype=torch.int32), capacity, 9)
+    assert segments.keys.tolist() == distinct + [9] * spare
+    for key, start, stop in zip(
+        distinct, segments.starts.tolist(), segments.starts.tolist()[1:], strict=False
+    ):
+        assert segments.order[start:stop].tolist() == [i for i, k in enumerate(keys) if k == key]
+
+
+def test_what_it_cannot_do_is_refused(wording):
+    lists = EmbeddingCollection([TableColumn("a", 3, 2), TableColumn("l", 3, 2, "sum")])
+    refuses(wording, InputError, lambda: FixedTables(lists, SparseOptimizer(lists, "sgd"), 8))
+    tables, optimizer = new_tables(torch.float32, "sgd")
+    fixed = FixedTables(tables, optimizer, 8)
+    too_many = torch.zeros(9, 4, dtype=torch.int32)
+    refuses(wording, ValueError, lambda: fixed.route(too_many))
+
+
+@cache
+def gang(num_ranks):
+    """What each rank of a gang ended with."""
+    return on_ranks(num_ranks, rank_side.results)
+
+
+@pytest.mark.parametrize("kind", rank_side.KINDS)
+@pytest.mark.parametrize(
+    ("num_ranks", "placement"),
+    [(n, name) for n, names in rank_side.GANGS.items() for name in names],
+)
+def test_ranks_equal_the_other_step_bitwise(num_ranks, placement, kind):
+    for rank in gang(num_ranks):
+        ours, theirs = (rank[placement, kind, way]["told"] for way in ("fixed", "dynamic"))
+        assert len(ours) == len(theirs) > 2 * len(rank_side.ROWS)
+        assert all(torch.equal(a, b) for a, b in zip(ours, theirs, strict=True))
+
+
+@pytest.mark.parametrize("num_ranks", rank_side.GANGS)
+def test_rooms_are_agreed_on_and_grow_where_a_batch_wants_more(num_ranks):
+    first, *others = (rank["row_wise", "adam", "fixed"]["rooms"] for rank in gang(num_ranks))
+    assert all(rooms == first for rooms in others)
+    before, skewed, after = (first[rank_side.SKEWED + step][1] for step in (-1, 0, 1))
+    assert all(rooms == first[0] for rooms in first[: rank_side.SKEWED])
+    assert before[0] < 2 * rank_side.MAX_ROWS <= skewed[0]
+    assert after == skewed

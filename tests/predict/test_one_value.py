@@ -1,0 +1,267 @@
+"""One value has one category and one number, whatever file format or type carries it."""
+
+import datetime
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime  # type: ignore[import-untyped, unused-ignore]
+import pandas as pd  # type: ignore[import-untyped]
+import pyarrow as pa
+import pyarrow.csv as pa_csv
+import pyarrow.parquet as pq
+import pytest
+from distributed import Client, LocalCluster
+
+from distrain import Run, fit
+from distrain.errors import DataError
+from distrain.predict import in_memory
+from distrain.predict.prediction import PredictRequest, predict
+from distrain.predict.serving.folder import export_folder
+from distrain.predict.serving.preprocess import BadValue
+from distrain.predict.serving.raw_graph import RawInput
+from distrain.predict.serving.score import Scorer
+from distrain.prep import FeatureConfig, PrepRequest, prepare
+from distrain.prep.transforming import raw_tables
+from distrain.train.saving.checkpoint_model import open_model
+
+pytestmark = pytest.mark.usefixtures("undrawn")
+
+COLUMNS = {
+    "engines": {"kind": "categorical"},
+    "rate": {"kind": "categorical"},
+    "vip": {"kind": "categorical"},
+    "town": {"kind": "categorical"},
+    "hour": {"kind": "categorical", "from": "at", "as": "hour"},
+    "price": {"kind": "continuous", "fill": 0},
+    "rows": {"kind": "continuous", "from": "engines", "count": True},
+}
+FEATURES = FeatureConfig.parse({"target": "bought", "columns": COLUMNS})
+TYPES = {
+    "engines": pa.int64(),
+    "rate": pa.float64(),
+    "vip": pa.bool_(),
+    "town": pa.string(),
+    "at": pa.timestamp("us", "UTC"),
+    "price": pa.float64(),
+    "bought": pa.int64(),
+}
+
+
+def table_of(seed: int, rows: int = 40) -> pa.Table:
+    rng = np.random.default_rng(seed)
+    start = datetime.datetime(2024, 3, 30, 22, tzinfo=datetime.UTC)
+    made = {
+        "engines": rng.integers(1, 12, rows).tolist(),
+        "rate": (rng.integers(0, 9, rows) / 4).tolist(),
+        "vip": (rng.random(rows) < 0.5).tolist(),
+        "town": [f"t{n}" for n in rng.integers(0, 5, rows)],
+        "at": [start + datetime.timedelta(hours=int(n)) for n in rng.integers(0, 48, rows)],
+        "price": (rng.integers(-50, 900, rows) / 8).tolist(),
+    }
+    for name, values in made.items():
+        made[name] = [None if rng.random() < 0.1 else value for value in values]
+    return pa.table(made | {"bought": [n % 2 for n in range(rows)]}, pa.schema(TYPES.items()))
+
+
+def with_types(table: pa.Table, **types: pa.DataType) -> pa.Table:
+    fields = [pa.field(f.name, types.get(f.name, f.type)) for f in table.schema]
+    return table.cast(pa.schema(fields))
+
+
+def as_csv(table: pa.Table, path: Path) -> Path:
+    """As pandas writes it: whole numbers with gaps as 2.0, truth as True, times with an offset."""
+    table.to_pandas().to_csv(path, index=False)
+    return path
+
+
+def as_arrow_csv(table: pa.Table, path: Path) -> Path:
+    pa_csv.write_csv(with_types(table, at=pa.timestamp("us")), path)
+    return path
+
+
+def as_json(table: pa.Table, path: Path) -> Path:
+    def plain(value: Any) -> Any:
+        return value.isoformat() if isinstance(value, datetime.datetime) else value
+
+    lines = [json.dumps({n: plain(v) for n, v in row.items()}) for row in table.to_pylist()]
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def as_parquet(table: pa.Table, path: Path) -> Path:
+    pq.write_table(table, path)
+    return path
+
+
+def with_other_types(table: pa.Table, path: Path) -> Path:
+    other = with_types(
+        table,
+        engines=pa.float32(),
+        rate=pa.decimal128(9, 4),
+        vip=pa.int8() if path.name.startswith("never") else pa.bool_(),
+        town=pa.dictionary(pa.int8(), pa.string()),
+        at=pa.timestamp("ms", "Asia/Tokyo"),
+        price=pa.float32(),
+    )
+    return as_parquet(other, path)
+
+
+def of_texts(table: pa.Table, path: Path) -> Path:
+    texts = {name: pa.string() for name in ("engines", "rate", "vip", "price", "bought")}
+    return as_parquet(with_types(table, **texts), path)
+
+
+FILES: dict[str, Callable[[pa.Table, Path], Path]] = {
+    "pandas.csv": as_csv,
+    "arrow.csv": as_arrow_csv,
+    "lines.jsonl": as_json,
+    "typed.parquet": as_parquet,
+    "other.parquet": with_other_types,
+    "texts.parquet": of_texts,
+}
+
+
+def frames(table: pa.Table, folder: Path) -> dict[str, Any]:
+    """The same rows in memory."""
+    file = as_csv(table, folder / "again.csv")
+    rows = table.to_pylist()
+    found = {
+        "arrow": table,
+        "pandas": table.to_pandas(),
+        "read_csv": pd.read_csv(file, parse_dates=["at"]),
+        "read_csv of texts": pd.read_csv(file, dtype=str),
+        "nullable": table.to_pandas().convert_dtypes(),
+        "rows": rows,
+        "texts": [{n: v if v is None else str(v) for n, v in row.items()} for row in rows],
+        "decimals": [
+            {n: Decimal(str(v)) if isinstance(v, float) else v for n, v in row.items()}
+            for row in rows
+        ],
+    }
+    try:
+        import polars
+    except ImportError:
+        return found
+    return found | {"polars": polars.from_arrow(table)}
+
+
+@pytest.fixture(scope="module")
+def client() -> Iterator[Client]:
+    options = {"n_workers": 1, "threads_per_worker": 2, "processes": False}
+    with LocalCluster(dashboard_address=":0", **options) as cluster, Client(cluster) as client:
+        yield client
+
+
+@pytest.fixture(scope="module", params=["pandas.csv", "typed.parquet", "lines.jsonl"])
+def root(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, client: Client
+) -> Path:
+    """A run on rows of one file format, and its export."""
+    root = tmp_path_factory.mktemp("carriers")
+    file = FILES[request.param](table_of(0, 200), root / request.param)
+    prepare(PrepRequest((str(file),), root / "d", features=FEATURES), client)
+    job = {
+        "data": {"train": str(root / "d" / "train")},
+        "model": {"kind": "mlp", "hidden": [4]},
+        "train": {"global_batch_size": 40, "epochs": 3},
+        "resources": {"backend": "inline", "device": "cpu"},
+    }
+    fit(job, run_dir=root / "r")
+    model = root / "r" / "model"
+    export_folder(root / "x", model, open_model(model), "onnx", with_workflow=True)
+    return root
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_a_value_has_one_id_and_one_score_in_every_file_format_and_frame(
+    root: Path, client: Client, tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @contextmanager
+    def open_cluster(_: object) -> Iterator[Client]:
+        yield client
+
+    monkeypatch.setattr(in_memory, "open_cluster", open_cluster)
+    table = table_of(seed)
+    run, scorer, tables = Run(root / "r"), Scorer(root / "x"), raw_tables(str(root / "d/workflow"))
+    wanted = tables.of_rows(table, "rows")
+    scores = run.predict(table)["probability"].to_numpy()
+    for name, write in FILES.items():
+        file = write(table, tmp_path / name)
+        out, scored = tmp_path / f"{name}.d", tmp_path / f"{name}.s"
+        prepare(PrepRequest((str(file),), out, saved_workflow=root / "d" / "workflow"), client)
+        assert pq.read_table(out / "train").equals(wanted), name
+        predict(PredictRequest(root / "r" / "model", (str(file),), scored), client)
+        np.testing.assert_array_equal(pq.read_table(scored)["probability"], scores, name)
+    for name, rows in frames(table, tmp_path).items():
+        np.testing.assert_array_equal(run.predict(rows)["probability"], scores, name)
+        found = scorer.score(rows)["probability"]
+        np.testing.assert_allclose(found, scores, atol=1e-6, err_msg=name)
+        np.testing.assert_allclose(of_graph(scorer, rows), scores, atol=1e-6, err_msg=name)
+
+
+def of_graph(scorer: Scorer, rows: Any) -> Any:
+    graph = scorer.manifest["raw_graph"]
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3  # inputs that may be left out are warned of
+    session = onnxruntime.InferenceSession(str(scorer.folder / graph["file"]), options)
+    read, given = scorer.preprocessor.read(rows), dict[str, Any]()
+    for one in graph["inputs"]:
+        given |= RawInput(**one).fed(*read[one["column"]])
+    return session.run(["probability"], given)[0]
+
+
+@pytest.mark.parametrize(("column", "value"), [("price", "dear"), ("at", "at noon")])
+def test_a_value_that_cannot_be_used_is_named_by_column_and_row_everywhere(
+    root: Path, column: str, value: str
+) -> None:
+    rows = table_of(1, 5).drop_columns("bought").to_pylist()
+    rows = [{n: None if n == column else v for n, v in row.items()} for row in rows]
+    rows[3][column] = value
+    with pytest.raises(DataError) as refused:
+        Run(root / "r").predict(rows)
+    assert {n: str(refused.value.where[n]) for n in ("column", "row")} == {
+        "column": column,
+        "row": "3",
+    }
+    with pytest.raises(BadValue) as bad:
+        Scorer(root / "x").score(rows)
+    assert (bad.value.column, bad.value.row) == (column, 3)
+
+
+def test_many_rows_are_scored_in_pieces_and_a_bad_row_is_counted_from_the_first(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = table_of(4, 20).drop_columns("bought").to_pylist()
+    run = Run(root / "r")
+    whole = run.predict(rows)
+    monkeypatch.setattr(in_memory, "_AT_ONCE", 7)
+    assert run.predict(rows).equals(whole)
+    with pytest.raises(DataError) as refused:
+        run.predict([{**r, "price": "dear" if n == 17 else None} for n, r in enumerate(rows)])
+    assert str(refused.value.where["row"]) == "17"
+
+
+def test_no_rows_and_rows_without_values_are_scored(root: Path) -> None:
+    run, scorer = Run(root / "r"), Scorer(root / "x")
+    assert len(run.predict([])) == len(scorer.score([])["probability"]) == 0
+    for gap in (None, float("nan"), pd.NA, pd.NaT, np.float64("nan")):
+        rows = [dict.fromkeys(TYPES, gap) for _ in range(3)]
+        found = run.predict(rows)["probability"]
+        np.testing.assert_allclose(scorer.score(rows)["probability"], found, atol=1e-6)
+
+
+def test_an_instant_has_one_hour_in_files_of_two_time_zones(client: Client, tmp_path: Path) -> None:
+    at = [datetime.datetime(2024, 5, 1, 10, 30, tzinfo=datetime.UTC)] * 4
+    for zone in ("Europe/Berlin", "UTC"):
+        table = pa.table({"t": pa.array(at, pa.timestamp("us", zone)), "y": [0, 1, 0, 1]})
+        pq.write_table(table, tmp_path / f"{zone[:3]}.parquet")
+    columns = {"hour": {"from": "t", "kind": "categorical", "as": "hour"}}
+    features = FeatureConfig.parse({"target": "y", "columns": columns})
+    inputs = tuple(map(str, sorted(tmp_path.glob("*.parquet"))))
+    prepare(PrepRequest(inputs, tmp_path / "d", features=features), client)
+    assert len(set(pq.read_table(tmp_path / "d" / "train")["hour"].to_pylist())) == 1

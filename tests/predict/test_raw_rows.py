@@ -1,0 +1,451 @@
+"""Raw rows scored by a run's own workflow, and rows that another workflow prepared."""
+
+import json
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd  # type: ignore[import-untyped]
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from click.testing import CliRunner
+from distributed import Client, LocalCluster
+from refusals import refuses
+from wording import Wording
+
+import distrain
+import distrain.workers
+from distrain import Run, fit
+from distrain.cli.models.evaluate import command as evaluate_command
+from distrain.cli.models.predict import command as predict_command
+from distrain.errors import DataError, InputError, SchemaError
+from distrain.loader import Dataset
+from distrain.predict import in_memory
+from distrain.predict.in_memory import evaluate_rows, score_rows
+from distrain.predict.prediction import PredictRequest, predict
+from distrain.predict.raw import RawOptions
+from distrain.prep import FeatureConfig, PrepRequest, PrepResult, prepare
+from distrain.prep.raw_lines import with_words_as_numbers
+from distrain.prep.transforming import raw_tables
+
+pytestmark = pytest.mark.usefixtures("undrawn")
+
+COLUMNS = {
+    "shop": {"kind": "categorical"},
+    "price": {"kind": "continuous", "log": True, "normalize": True},
+    "pages": {"kind": "categorical", "separator": "|"},
+}
+TARGET = {"column": "bought", "missing": "drop"}
+FEATURES = FeatureConfig.parse({"target": TARGET, "columns": COLUMNS})
+LABELLED = [
+    {
+        "order": f"o{n}",
+        "shop": f"s{n % 6}",
+        "price": n * 37 % 90 / 4,
+        "pages": "|".join(f"p{n % k}" for k in range(1, 2 + n % 3)),
+        "bought": int(n * 7 % 3 == 0),
+    }
+    for n in range(120)
+]
+ROWS = [{name: value for name, value in row.items() if name != "bought"} for row in LABELLED]
+
+
+def csv(path: Path, rows: list[dict[str, Any]]) -> Path:
+    lines = [",".join(map(str, row.values())) for row in rows]
+    path.write_text("\n".join([",".join(rows[0]), *lines]) + "\n")
+    return path
+
+
+def job(train: Path, **data: str) -> dict[str, Any]:
+    return {
+        "data": {"train": str(train), **data},
+        "model": {"kind": "mlp", "hidden": [4]},
+        "train": {"global_batch_size": 40},
+        "resources": {"backend": "inline", "device": "cpu"},
+    }
+
+
+@pytest.fixture(scope="module")
+def client() -> Iterator[Client]:
+    options = {"n_workers": 1, "threads_per_worker": 2, "processes": False}
+    with LocalCluster(dashboard_address=":0", **options) as cluster, Client(cluster) as client:
+        yield client
+
+
+@pytest.fixture(autouse=True)
+def one_cluster(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    @contextmanager
+    def open_cluster(_: object) -> Iterator[Client]:
+        yield client
+
+    monkeypatch.setattr(distrain.workers, "open_cluster", open_cluster)
+    monkeypatch.setattr(in_memory, "open_cluster", open_cluster)
+
+
+def prepared(client: Client, path: Path, out: Path, **options: Any) -> PrepResult:
+    return prepare(PrepRequest((str(path),), out, **options), client)
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory, client: Client) -> Path:
+    """`t.csv`, its prepared rows `d`, and the run `r` on them."""
+    root = tmp_path_factory.mktemp("raw")
+    prepared(client, csv(root / "t.csv", LABELLED), root / "d", features=FEATURES)
+    fit(job(root / "d" / "train"), run_dir=root / "r")
+    return root
+
+
+def scores(out: Path) -> pa.Table:
+    return pa.concat_tables([pq.read_table(file) for file in sorted(out.iterdir())])
+
+
+def without_data(root: Path, folder: Path) -> Path:
+    """A copy of the run, where nothing else is."""
+    shutil.copytree(root / "r" / "model", folder / "model")
+    return folder / "model"
+
+
+@pytest.mark.parametrize(
+    ("ending", "labelled"), [("csv", True), ("csv", False), ("parquet", False), ("jsonl", False)]
+)
+def test_scores_of_raw_rows_are_those_of_the_prepared_ones_bit_for_bit(
+    root: Path, client: Client, tmp_path: Path, ending: str, labelled: bool
+) -> None:
+    wanted = score_rows(root / "r" / "model", root / "d" / "train")
+    rows, raw = LABELLED if labelled else ROWS, tmp_path / f"new.{ending}"
+    if ending == "csv":
+        csv(raw, rows)
+    elif ending == "parquet":
+        pq.write_table(pa.Table.from_pylist(rows), raw, row_group_size=9)
+    else:
+        raw.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    model = without_data(root, tmp_path)
+    request = PredictRequest(model, (str(raw),), tmp_path / "out", ("order", "shop"))
+    result = predict(request, client)
+    found = scores(tmp_path / "out")
+    assert found["logit"].equals(wanted["logit"])
+    assert found["probability"].equals(wanted["probability"])
+    assert found["order"].to_pylist() == [row["order"] for row in ROWS]
+    assert found["shop"].to_pylist() == [row["shop"] for row in ROWS]
+    assert found["row_number"].to_pylist() == list(range(len(ROWS)))
+    assert set(found["file"].to_pylist()) == {str(raw)}
+    assert (result.rows, result.files) == (len(ROWS), 1)
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(["model", raw.name, "out"]), (
+        "nothing of the preparation is left"
+    )
+
+
+def test_every_raw_row_of_every_file_is_scored_in_its_place_or_named_as_bad(
+    root: Path, tmp_path: Path
+) -> None:
+    rng = np.random.default_rng(5)
+    bad: dict[str, set[int]] = {}
+    for number, rows in enumerate((ROWS[:70], ROWS[70:])):
+        path = csv(tmp_path / f"{number}.csv", rows)
+        lines = path.read_text().splitlines()
+        bad[str(path)] = {int(row) for row in rng.choice(len(rows), 4, replace=False)}
+        for row in bad[str(path)]:
+            lines[row + 1] = "o,s,cheap,p0"
+        path.write_text("\n".join(lines))
+    words = [str(root / "r"), str(tmp_path / "*.csv"), "--keep", "order", "--json"]
+    words += ["--out", str(tmp_path / "out"), "--bad-lines", "skip"]
+    refused = CliRunner().invoke(predict_command, words)
+    assert isinstance(refused.exception, DataError)
+    done = CliRunner().invoke(predict_command, [*words, "--max-bad", "10%"])
+    assert done.exit_code == 0, done.output
+    told = json.loads(done.stdout)
+    assert (told["rows"], told["files"], told["bad_lines"]["count"]) == (112, 2, 8)
+    first = told["bad_lines"]["examples"][0]
+    assert first["line"] - 2 in bad[first["file"]]
+    wanted = score_rows(root / "r" / "model", pa.Table.from_pylist(ROWS))["logit"].to_pylist()
+    for file, begin, num_rows in ((0, 0, 70), (1, 70, 50)):
+        found = pq.read_table(tmp_path / "out" / f"{file}.csv.parquet")
+        numbers = found["row_number"].to_pylist()
+        (name,) = set(found["file"].to_pylist())
+        assert sorted([*numbers, *bad[name]]) == list(range(num_rows))
+        assert found["order"].to_pylist() == [ROWS[begin + n]["order"] for n in numbers]
+        np.testing.assert_allclose(found["logit"], [wanted[begin + n] for n in numbers], rtol=1e-5)
+
+
+def test_labelled_raw_rows_have_the_metrics_of_the_prepared_ones(
+    root: Path, tmp_path: Path
+) -> None:
+    words = ["--json", "--group", "shop"]
+    run, raw = str(root / "r"), str(root / "t.csv")
+    done = CliRunner().invoke(evaluate_command, [run, raw, *words])
+    assert done.exit_code == 0, done.output
+    told = json.loads(done.stdout)
+    wanted = evaluate_rows(root / "r" / "model", root / "d" / "train")
+    assert (told["auc"], told["log_loss"]) == (wanted.auc, wanted.log_loss)
+    assert told["group"] == "shop"
+    assert {row["value"]: row["rows"] for row in told["largest_groups"]} == {
+        f"s{n}": 20 for n in range(6)
+    }
+    assert evaluate_rows(root / "r" / "model", pa.Table.from_pylist(LABELLED)) == wanted
+    done = CliRunner().invoke(evaluate_command, [run, raw, "--resume", str(tmp_path)])
+    assert isinstance(done.exception, InputError)
+
+
+def test_scores_of_a_dataframe_have_its_index_and_errors_tell_of_rows_and_functions(
+    root: Path, wording: Wording
+) -> None:
+    run = Run(root / "r")
+    whole = pd.DataFrame(LABELLED)
+    scores = run.predict(whole)["logit"]
+    some = whole.sample(30, random_state=0)
+    np.testing.assert_allclose(some.join(run.predict(some))["logit"], scores[some.index], rtol=1e-5)
+
+    refuses(
+        wording,
+        DataError,
+        lambda: run.predict(whole.drop(columns=["price"])),
+        lambda: run.evaluate(whole.drop(columns="bought")),
+    )
+    for wrong in (whole["price"], [whole], 7, pd.DataFrame({"price": [1, "a"]})):
+        with pytest.raises(InputError) as caught:
+            run.predict(wrong)
+        assert caught.value.hint is not None
+
+
+def test_rows_in_memory_are_scored_without_a_cluster(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wanted = score_rows(root / "r" / "model", root / "d" / "train")["logit"].to_pylist()
+    monkeypatch.setattr(in_memory, "open_cluster", None)
+    run = Run(root / "r")
+    for some in (slice(None), slice(7, 8), slice(0, 0)):
+        table = pa.Table.from_pylist(ROWS)[some]
+        for rows in (table.to_pandas(), table, *([ROWS[some]] if len(table) else [])):
+            found = run.predict(rows, keep=["order"])
+            np.testing.assert_allclose(found["logit"], wanted[some], rtol=1e-5, atol=1e-6)
+            assert found["order"].tolist() == [row["order"] for row in ROWS[some]]
+    prepared = pq.read_table(root / "d" / "train" / "part-00000.parquet")
+    assert run.predict(prepared)["logit"].tolist() == wanted
+    lacking = [ROWS[0] | {"shop": None, "pages": None}, ROWS[1]]
+    assert len(run.predict(lacking)) == len(run.predict(lacking[:1])) + 1 == 2
+
+
+def test_rows_in_memory_are_prepared_as_the_text_file_was(client: Client, tmp_path: Path) -> None:
+    columns = {
+        "zone": {"kind": "categorical"},
+        "size": {"kind": "categorical"},
+        "flag": {"kind": "categorical"},
+        "price": {"kind": "continuous", "fill": 0, "clip": {"min": 0}, "log": True},
+        "day": {"kind": "categorical", "from": "at", "as": "weekday"},
+        "tags": {"kind": "categorical", "separator": "|"},
+        "none": {"kind": "categorical", "separator": "|"},
+    }
+    text = {"decimal_point": ",", "timestamp": "%d.%m.%Y"}
+    document = {"target": "bought", "format": text, "columns": columns}
+    rows = [
+        {"zone": n % 5, "size": n / 4, "flag": n % 3 == 0, "price": None if n % 7 == 0 else n / 8,
+         "at": pd.Timestamp(2024, 2, 1 + n % 28), "tags": ["a", f"b{n % 4}"][: 1 + n % 2],
+         "none": None, "bought": n % 2}
+        for n in range(40)
+    ]  # fmt: skip
+
+    def written(value: Any) -> str:
+        match value:
+            case bool():
+                return str(value).lower()
+            case float():
+                return f"{value:g}"
+            case pd.Timestamp():
+                return value.strftime("%d.%m.%Y")
+            case list():
+                return "|".join(value)
+        return "" if value is None else str(value)
+
+    spelled = [{name: written(value) for name, value in row.items()} for row in rows]
+    for row in spelled:
+        row["price"] = row["price"].replace(".", ",")
+    lines = [";".join(row.values()) for row in spelled]
+    (tmp_path / "t.csv").write_text("\n".join([";".join(rows[0]), *lines]) + "\n")
+    for count in (20, 40):  # the second workflow stands in the place of the first
+        head = tmp_path / f"{count}.csv"
+        head.write_text("\n".join((tmp_path / "t.csv").read_text().split("\n")[: count + 1]))
+        prepared(client, head, tmp_path / "d", features=FeatureConfig.parse(document),
+                 overwrite=True)  # fmt: skip
+        wanted = pq.read_table(tmp_path / "d" / "train").drop_columns(["label"])
+        tables = raw_tables(str(tmp_path / "d" / "workflow"), labeled=False)
+        texts = pa.Table.from_pylist(
+            [{n: v or None for n, v in row.items()} for row in spelled[:count]]
+        )
+        frame = pa.Table.from_pandas(pd.DataFrame(rows[:count]), preserve_index=False)
+        for given in (texts, frame):
+            found = tables.of_rows(given, "rows")
+            assert found.select(wanted.column_names).equals(wanted)
+        assert tables.of_rows(frame.slice(7, 1), "rows").equals(found.slice(7, 1))
+
+
+def test_words_of_criteo_in_memory_are_numbers() -> None:
+    words = pa.table({"C1": ["0000000A", "", None], "I1": ["1", "2", "3"]})
+    found = with_words_as_numbers(words, {"C1"})
+    assert found["C1"].to_pylist() == [10, None, None]
+    with pytest.raises(DataError, match="C1 is 'x'"):
+        with_words_as_numbers(pa.table({"C1": ["0000000a", "x"]}), {"C1"})
+
+
+class Stream:
+    """A table of another library, such as polars, which hands it over as Arrow's C stream."""
+
+    def __init__(self, table: pa.Table):
+        self._table = table
+
+    def __arrow_c_stream__(self, requested: object = None) -> object:
+        return self._table.__arrow_c_stream__(requested)
+
+
+@pytest.mark.parametrize(
+    ("shop", "price"),
+    [
+        (pa.string_view(), pa.decimal128(8, 2)),
+        (pa.dictionary(pa.int8(), pa.string()), pa.float32()),
+        (pa.large_string(), pa.decimal64(8, 2)),
+        (pa.binary(), pa.float64()),
+    ],
+)
+def test_tables_of_any_library_and_type_have_the_same_scores(
+    root: Path, shop: pa.DataType, price: pa.DataType
+) -> None:
+    run = distrain.load(root / "r")
+    odd = [{**ROWS[0], "shop": "\U0001f600 \u00df\u0301"}, {**ROWS[1], "shop": None}, *ROWS[2:]]
+    plain = pa.Table.from_pylist(odd).drop_columns(["order"])
+    wanted = run.predict(plain)
+    table = plain
+    for name, dtype in {"shop": shop, "price": price}.items():
+        place = table.column_names.index(name)
+        table = table.set_column(place, name, table[name].cast(dtype))
+    assert run.predict(Stream(table)).equals(wanted)
+    columns = {name: plain[name].to_numpy(zero_copy_only=False) for name in plain.column_names}
+    assert run.predict(columns).equals(wanted)
+    assert wanted["probability"].between(0, 1).all()
+
+
+def test_raw_rows_that_are_left_out_of_the_metrics_are_told(root: Path, tmp_path: Path) -> None:
+    rows = [
+        {**row, "bought": "" if n % 6 == 0 else row["bought"]} for n, row in enumerate(LABELLED)
+    ]
+    raw = csv(
+        tmp_path / "t.csv", [{**row, "shop": str(row["shop"]).replace("s1", "")} for row in rows]
+    )
+    raw.write_text(raw.read_text() + "o,s\n")
+    words = [str(root / "r"), str(raw), "--bad-lines", "skip", "--group", "shop", "--json"]
+    told = json.loads(CliRunner().invoke(evaluate_command, words).stdout)
+    assert (told["rows"], told["rows_without_label"], told["bad_lines"]["count"]) == (100, 20, 1)
+    assert None in [row["value"] for row in told["largest_groups"]]
+
+
+def test_a_column_to_keep_or_group_by_that_rows_lack_is_refused_with_a_guess(
+    root: Path, tmp_path: Path, wording: Wording
+) -> None:
+    run, out = str(root / "r"), ["--out", str(tmp_path / "out")]
+    for data in (root / "t.csv", root / "d" / "train"):
+        for command, words in (
+            (predict_command, ["--keep", "age", *out]),
+            (predict_command, ["--keep", "er", *out]),  # a part of a name
+            (evaluate_command, ["--group", "age"]),
+        ):
+            done = CliRunner().invoke(command, [run, str(data), *words])
+            assert isinstance(done.exception, DataError)
+            wording(done.exception, root=str(root))
+
+
+def test_a_raw_file_in_place_of_prepared_rows_is_refused(
+    root: Path, tmp_path: Path, wording: Wording
+) -> None:
+    refuses(
+        wording,
+        SchemaError,
+        lambda: fit(job(root / "t.csv"), run_dir=tmp_path / "r"),
+        lambda: Dataset(root / "t.csv"),
+        root=str(root),
+    )
+
+
+def test_what_rows_are_is_seen_or_asked(root: Path, tmp_path: Path, wording: Wording) -> None:
+    model = root / "r" / "model"
+    wanted = score_rows(model, root / "d" / "train")
+    bare = pa.concat_tables([pq.read_table(f) for f in sorted((root / "d" / "train").iterdir())])
+    pq.write_table(bare.drop_columns(["label"]), tmp_path / "bare.parquet")
+    assert score_rows(model, tmp_path / "bare.parquet")["logit"].equals(wanted["logit"])
+    fields = [pa.field(f.name, f.type) for f in bare.drop_columns(["label"]).schema]
+    loose = pa.table(bare.drop_columns(["label"]).columns, schema=pa.schema(fields))
+    pq.write_table(loose, tmp_path / "loose.parquet")
+    refuses(
+        wording,
+        InputError,
+        lambda: score_rows(model, tmp_path / "loose.parquet"),
+        lambda: Run(root / "r").predict(loose),
+        root=str(root),
+    )
+    assert (
+        Run(root / "r").predict(loose, raw=False)["logit"].tolist() == wanted["logit"].to_pylist()
+    )
+    said = score_rows(model, tmp_path / "loose.parquet", raw=RawOptions(is_raw=False))
+    assert said["logit"].equals(wanted["logit"])
+
+
+@pytest.fixture(scope="module")
+def other(root: Path, client: Client) -> Path:
+    """The same rows, prepared by a workflow that was fitted on half of them."""
+    half = csv(root / "half.csv", [row for row in LABELLED if row["shop"] not in ("s1", "s4")])
+    prepared(client, half, root / "fitted", features=FEATURES)
+    prepared(client, root / "t.csv", root / "other", saved_workflow=root / "fitted" / "workflow")
+    return root / "other"
+
+
+def test_rows_that_another_workflow_prepared_are_refused(
+    root: Path, other: Path, client: Client, tmp_path: Path, wording: Wording
+) -> None:
+    model = root / "r" / "model"
+    request = PredictRequest(model, (str(other / "train"),), tmp_path / "out")
+    valid = job(root / "d" / "train", valid=str(other / "train"))
+    refuses(
+        wording,
+        DataError,
+        lambda: predict(request, client),
+        lambda: evaluate_rows(model, other / "train"),
+        lambda: fit(valid, run_dir=tmp_path / "r"),
+        root=str(root),
+    )
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_vocabulary_that_learnt_more_values_gives_known_ids_the_same_meaning(
+    root: Path, client: Client, tmp_path: Path
+) -> None:
+    new = csv(tmp_path / "new.csv", [{**row, "shop": "s9"} for row in LABELLED[:30]] + LABELLED)
+    saved = {"saved_workflow": root / "d" / "workflow"}
+    prepared(client, new, tmp_path / "learnt", **saved, update=True)
+    fit(job(tmp_path / "learnt" / "train"), run_dir=tmp_path / "r")
+    assert evaluate_rows(tmp_path / "r" / "model", root / "d" / "train").rows == len(LABELLED)
+    with pytest.raises(DataError, match="shop"):
+        evaluate_rows(root / "r" / "model", tmp_path / "learnt" / "train")
+
+
+def test_tables_without_a_workflow_are_scored_as_before(
+    root: Path, tmp_path: Path, wording: Wording
+) -> None:
+    shutil.copytree(root / "d" / "train", tmp_path / "train")
+    shutil.copy(root / "d" / "schema.pbtxt", tmp_path / "schema.pbtxt")
+    wanted = score_rows(root / "r" / "model", root / "d" / "train")
+    assert score_rows(root / "r" / "model", tmp_path / "train").equals(wanted)
+    fit(job(tmp_path / "train"), run_dir=tmp_path / "r")
+    assert not (tmp_path / "r" / "model" / "workflow").exists()
+    assert score_rows(tmp_path / "r" / "model", root / "d" / "train").num_rows == len(ROWS)
+    pq.write_table(pa.Table.from_pylist(ROWS), tmp_path / "raw.parquet")
+    model, raw = tmp_path / "r" / "model", tmp_path / "raw.parquet"
+    refuses(
+        wording,
+        DataError,
+        lambda: score_rows(model, raw),
+        lambda: evaluate_rows(model, raw),
+        lambda: Run(tmp_path / "r").predict(str(raw)),
+        lambda: score_rows(model, root / "t.csv", raw=RawOptions(is_raw=True)),
+        root=str(root),
+    )

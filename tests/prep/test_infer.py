@@ -1,0 +1,391 @@
+"""`distrain prep --infer`: what it makes of columns, and that prep takes what it writes."""
+
+import datetime
+import json
+import random
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.csv as pa_csv
+import pyarrow.parquet as pq
+import pytest
+from click.testing import CliRunner
+from hypothesis import given, settings, strategies as st
+from wording import Wording
+
+from distrain.cli.data.prep import command
+from distrain.errors import DataError, OutputError
+from distrain.jobs.spec.load import parse_yaml
+from distrain.prep import FeatureConfig, PrepRequest, infer_features, prepare
+from distrain.prep.features.inference.infer import Inferred
+from distrain.storage.inputs import list_inputs
+
+NUM_ROWS = 400
+START = datetime.datetime(2024, 1, 1, 8)
+
+
+def shop_rows(seed: int = 0) -> list[dict[str, Any]]:
+    source = random.Random(seed)
+    words = [f"word{number}" for number in range(300)]
+    return [
+        {
+            "order": f"o-{number:06d}",
+            "row number": number,
+            "shop_id": source.randint(0, 90),
+            "city": source.choice(["Ulm", "Köln", "Graz", None]),
+            "price": Decimal(round(source.lognormvariate(2, 2), 2)).quantize(Decimal("0.01")),
+            "weight": None if number % 4 == 1 else source.gauss(10, 1),
+            "size": source.choice([1, 2, 3]),
+            "at": START + datetime.timedelta(minutes=47 * number),
+            "gift": source.random() < 0.2,
+            "tags": source.sample(["a", "b", "c", "d"], source.randint(0, 3)),
+            "embedding": [source.random(), source.random()],
+            "remark": " ".join(source.choices(words, k=8)),
+            "currency": "EUR",
+            "nothing": None,
+            "label": source.choice(["x", "y"]),
+            "yes": source.choice(["u", "v", "w"]),
+            "a/b: #c": source.randint(0, 5),
+            "clicked": int(source.random() < 0.3),
+        }
+        for number in range(NUM_ROWS)
+    ]
+
+
+def infer(*paths: Path) -> Inferred:
+    return infer_features(list_inputs([str(path) for path in paths]))
+
+
+@pytest.fixture(scope="module")
+def shop(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("shop") / "shop.parquet"
+    pq.write_table(pa.Table.from_pylist(shop_rows()), path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def shop_csv(shop: Path) -> Path:
+    lines = [";".join(shop_rows()[0])]
+    for row in shop_rows():
+        cells = [
+            "NA" if value is None and name == "weight"
+            else "" if value is None
+            else "|".join(map(str, value)) if isinstance(value, list)
+            else value.strftime("%d.%m.%Y %H:%M") if isinstance(value, datetime.datetime)
+            else str(value)
+            for name, value in row.items()
+        ]  # fmt: skip
+        lines.append(";".join(cells))
+    path = shop.parent / "shop.csv"
+    path.write_text("\n".join(lines) + "\n", encoding="latin-1")
+    return path
+
+
+def test_each_column_gets_what_fits_it(shop: Path) -> None:
+    inferred = infer(shop)
+    document = inferred.features.document
+    found = {
+        name: column.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+        for name, column in document.columns.items()
+    }
+    weight = found.pop("weight")
+    assert 9 < weight.pop("fill") < 11
+    assert weight == {"kind": "continuous", "normalize": True}
+    assert found == {
+        "shop_id": {"kind": "categorical"},
+        "city": {"kind": "categorical"},
+        "price": {"kind": "continuous", "clip": {"min": 0}, "log": True, "normalize": True},
+        "size": {"kind": "categorical"},
+        "at_hour": {"from": "at", "kind": "categorical", "as": "hour"},
+        "at_weekday": {"from": "at", "kind": "categorical", "as": "weekday"},
+        "gift": {"kind": "categorical"},
+        "tags": {"kind": "categorical"},
+        "yes": {"kind": "categorical"},
+        "a_b: #c": {"from": "a/b: #c", "kind": "categorical"},
+    }
+    assert document.target.column == "clicked"
+    assert document.target.comparison is None
+    assert {name: one.column for name, one in document.more_targets.items()} == {"label_": "label"}
+    assert document.split is not None
+    assert document.split.by == "fraction"
+
+
+def test_columns_left_out_are_named_with_the_reason(shop: Path, wording: Wording) -> None:
+    inferred = infer(shop)
+    names = {"order", "row number", "embedding", "remark", "currency", "nothing"}
+    assert set(inferred.left_out) == names
+    wording(inferred.text)
+
+
+def test_text_is_looked_through(shop_csv: Path) -> None:
+    inferred = infer(shop_csv)
+    document = inferred.features.document
+    assert document.format.model_dump(exclude_defaults=True) == {
+        "delimiter": ";",
+        "null_values": ("", "NA"),
+        "encoding": "latin-1",
+        "timestamp": "%d.%m.%Y %H:%M",
+    }
+    assert document.columns["tags"].separator == "|"
+    assert document.columns["at_hour"].as_ == "hour"
+    assert document.columns["price"].kind == "continuous"
+    assert document.columns["gift"].kind == "categorical"
+    assert {"order", "remark", "currency", "nothing"} <= set(inferred.left_out)
+    assert document.target.column == "clicked"
+
+
+def test_prep_takes_what_is_written(client: Any, tmp_path: Path, shop_csv: Path) -> None:
+    request = PrepRequest((str(shop_csv),), tmp_path / "out", features=infer(shop_csv).features)
+    result = prepare(request, client)
+    assert (result.train.num_rows, result.valid.num_rows) == (360, 40)
+
+
+def test_values_that_do_not_come_again_are_no_ids(tmp_path: Path) -> None:
+    rows = [{"basket": f"b{n // 3}", "item": f"i{n % 9}", "y": n % 2} for n in range(300)]
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "t.parquet")
+    inferred = infer(tmp_path / "t.parquet")
+    assert list(inferred.features.document.columns) == ["item"]
+    assert inferred.left_out["basket"].startswith("its values do not come again")
+
+
+def test_guesses_of_targets(tmp_path: Path) -> None:
+    bits = [n % 2 for n in range(60)]
+    for wanted, columns in (
+        ("bought", {"bought": bits, "other": bits}),
+        ("second", {"first": bits, "second": bits}),
+        ({"column": "rating", "at_least": 3}, {"rating": [n % 5 + 1 for n in range(60)]}),
+        ({"column": "amount", "at_least": 44.25}, {"amount": [float(n) for n in range(60)]}),
+    ):
+        inferred = inferred_of(tmp_path, {"item": [f"i{n % 9}" for n in range(60)], **columns})
+        assert parse_yaml(inferred.text)["target"] == wanted
+
+
+names = st.text(st.characters(codec="utf-8", exclude_categories=["Cs"]), min_size=1, max_size=8)
+KINDS: dict[str, Any] = {
+    "whole": lambda source: source.randint(-5, 5),
+    "real": lambda source: source.gauss(0, 1e6),
+    "text": lambda source: source.choice(["a", "b b", "NA", "yes", "1", "ü"]),
+    "truth": lambda source: source.random() < 0.5,
+    "date": lambda source: datetime.date.fromordinal(source.randint(720_000, 740_000)),
+    "list": lambda source: source.choices(["x", "y"], k=source.randint(0, 3)),
+    "id": lambda source: f"{source.random()}",
+    "none": lambda source: None,
+}
+
+
+def values_of(kind: str, seed: int, missing: float) -> list[Any]:
+    source = random.Random(seed)
+    return [None if source.random() < missing else KINDS[kind](source) for _ in range(60)]
+
+
+columns_of = st.builds(
+    values_of, st.sampled_from(sorted(KINDS)), st.integers(0, 99), st.sampled_from([0.0, 0.3])
+)
+
+
+@settings(deadline=None, max_examples=30)
+@given(table=st.dictionaries(names, columns_of, min_size=1, max_size=5), as_json=st.booleans())
+def test_any_table_gives_a_document_that_is_accepted(
+    tmp_path_factory: pytest.TempPathFactory, table: dict[str, list[Any]], as_json: bool
+) -> None:
+    folder = tmp_path_factory.mktemp("any")
+    rows = pa.table({**table, "clicked": [0, 1] * 30, "kind": ["a", "b", "c"] * 20})
+    path = folder / ("t.jsonl" if as_json else "t.parquet")
+    if as_json:
+        path.write_text("".join(json.dumps(r, default=str) + "\n" for r in rows.to_pylist()))
+    else:
+        pq.write_table(rows, path)
+    inferred = infer(path)
+    features = FeatureConfig.parse(parse_yaml(inferred.text))
+    assert features == inferred.features
+    used = {column.source or name for name, column in features.document.columns.items()}
+    used |= {target.column for target in features.document.targets.values()}
+    assert used | set(inferred.left_out) == set(rows.column_names)
+    assert not used & set(inferred.left_out)
+
+
+def run(*arguments: object) -> Any:
+    return CliRunner().invoke(command, [str(a) for a in arguments], catch_exceptions=True)
+
+
+def test_the_command_writes_a_file_and_names_the_next_command(shop: Path, tmp_path: Path) -> None:
+    out = tmp_path / "features.yaml"
+    result = run(shop, "--infer", "--out", out)
+    assert result.exit_code == 0, result.output
+    last = result.output.splitlines()[-1]
+    assert last == f"  distrain prep {shop} --config {out} --out prepared"
+    assert "6 columns left out, from the first 400 rows of the file" in result.output
+    assert FeatureConfig.load(out) == infer(shop).features
+    assert run(shop, "--infer").output == out.read_text()
+    assert json.loads(run(shop, "--infer", "--json").output)["left_out"].keys() >= {"order"}
+    assert isinstance(run(shop, "--infer", "--out", out).exception, OutputError)
+    assert run(shop, "--infer", "--out", out, "--overwrite").exit_code == 0
+    assert isinstance(run(shop, "--infer", "--out", shop, "--overwrite").exception, OutputError)
+    assert run(shop, "--infer", "--valid-rows", 3).exit_code == 2
+    assert "Missing option '--out'" in run(shop).output
+
+
+def test_a_table_of_which_nothing_can_be_learnt_is_told(tmp_path: Path, wording: Wording) -> None:
+    rows = {"y": [0, 1] * 50, "id": [f"{n}" for n in range(100)]}
+    pq.write_table(pa.table(rows), tmp_path / "t.parquet")
+    wording.refused(
+        DataError, infer, tmp_path / "t.parquet", id="nearly unique: 100 values in 100 rows"
+    )
+
+
+def inferred_of(folder: Path, table: dict[str, Any], name: str = "t.parquet") -> Inferred:
+    write = pq.write_table if name.endswith(".parquet") else pa_csv.write_csv
+    write(pa.table(table), folder / name)
+    return infer(folder / name)
+
+
+@pytest.mark.parametrize(
+    ("column", "values", "target"),
+    [
+        ("survived", ["no", "yes", "no"], {"equals": "yes"}),
+        ("churned", ["Churned", "Stayed", "Stayed"], {"equals": "Churned"}),
+        ("y", [-1, 1, -1], {"equals": 1}),
+        ("y", [True, None, False], {"missing": "drop"}),
+        ("opened", ["N", "Y", "N"], {"equals": "Y"}),
+        ("grade", ["ok", "bad", "ok"], {"equals": "bad"}),
+        ("label", [0, 1, 2], {"kind": "multiclass", "classes": 3}),
+        ("label", [3, 1, 2], {"kind": "multiclass", "classes": (1, 2, 3)}),
+        ("label", [0.5, 1, 2], {"kind": "regression"}),
+        ("y", ["b", "a", "c"], {"kind": "multiclass", "classes": ("a", "b", "c")}),
+    ],
+)
+def test_a_column_with_the_name_of_an_answer_is_the_target_by_its_values(
+    tmp_path: Path, column: str, values: list[Any], target: dict[str, Any], wording: Wording
+) -> None:
+    sexes = ["male", "female", "female"]
+    table = {"sex": sexes * 50, "price": [1.5, 2.5, 9.0] * 50, column: values * 50}
+    for name in ("t.parquet", "t.csv"):
+        inferred = inferred_of(tmp_path, table, name)
+        found = inferred.features.document.target
+        assert found.model_dump(exclude_defaults=True) == {"column": column, **target}
+        wording(inferred.target_reason)
+
+
+def test_further_targets_a_weight_and_windows_are_suggested_with_reasons(tmp_path: Path) -> None:
+    minutes = [START + datetime.timedelta(minutes=30 * number) for number in range(150)]
+    table = {
+        "Clicked ": [0, 1, 1] * 50,
+        "bought": [0, 0, 1] * 50,
+        "Sample weight": [1.0, 2.0, 0.5] * 50,
+        "weight": [1.0, 2.0, 0.5] * 50,
+        "at": minutes,
+        "shop": ["a", "b", "c"] * 50,
+        "Store ID": [n * n % 31 for n in range(150)],
+    }
+    inferred = inferred_of(tmp_path, table)
+    document = inferred.features.document
+    assert (document.target.column, list(document.more_targets)) == ("Clicked ", ["bought"])
+    assert document.weight == "Sample weight"
+    assert document.windows is None  # a line that somebody takes the sign of a comment from
+    assert '# windows: {by: at, size: "1d"}' in inferred.text
+    assert list(document.columns) == ["weight", "at_hour", "at_weekday", "shop", "Store ID"]
+    assert document.columns["Store ID"].kind == "categorical"
+    assert set(inferred.reasons) == {"more_targets", "weight", "windows"}
+    assert "4 days by at" in inferred.reasons["windows"]
+
+
+def ratings(num_users: int = 60, each: int = 20) -> dict[str, list[Any]]:
+    """As MovieLens: sorted by the user, times in seconds."""
+    source = random.Random(1)
+    users = [user for user in range(num_users) for _ in range(each)]
+    return {
+        "userId": users,
+        "movieId": [source.randint(1, 80) for _ in users],
+        "rating": [source.randint(1, 10) / 2 for _ in users],
+        "timestamp": [source.randint(1_400_000_000, 1_500_000_000) for _ in users],
+    }
+
+
+@pytest.mark.parametrize("name", ["t.parquet", "t.csv"])
+def test_seconds_become_times_and_the_ids_that_a_file_is_sorted_by_are_kept(
+    client: Any, tmp_path: Path, name: str
+) -> None:
+    table = ratings()
+    inferred = inferred_of(tmp_path, table, name)
+    document = inferred.features.document
+    assert {"userId", "movieId", "timestamp_hour", "timestamp_weekday"} <= set(document.columns)
+    assert document.columns["timestamp_hour"].epoch == "s"
+    assert document.target.column == "rating"
+    assert document.split is not None
+    assert document.split.by == "time"
+    result = prepare(
+        PrepRequest((str(tmp_path / name),), tmp_path / "out", features=inferred.features), client
+    )
+    assert result.valid is not None
+    later = sorted(table["timestamp"])[-result.valid.num_rows :]
+    assert document.split.start == later[0]
+    assert 115 <= result.valid.num_rows <= 125
+
+
+def test_the_split_of_rows_that_are_sorted_is_not_their_last_tenth(tmp_path: Path) -> None:
+    of_users = {name: values for name, values in ratings().items() if name != "timestamp"}
+    numbers = random.Random(2).sample(range(5000), len(of_users["userId"]))
+    by_label = {"shop": [f"s{n % 40}" for n in range(200)], "clicked": [0] * 150 + [1] * 50}
+    by_year = {**by_label, "clicked": [0, 1] * 100, "year": [2020] * 100 + [2021] * 100}
+    alone = {"gift": [True, False] * 100, "clicked": [0] * 150 + [1] * 50}
+    for table, wanted in (
+        (of_users, ("hash", "userId")),
+        ({**of_users, "row": numbers}, ("hash", "row")),
+        (by_label, ("hash", "shop")),
+        (alone, ("fraction", None)),
+        (by_year, ("fraction", None)),
+    ):
+        split = inferred_of(tmp_path, table).features.document.split
+        assert (split.by, getattr(split, "column", None)) == wanted
+
+
+def test_broken_lines_of_the_sample_are_counted_and_prep_is_told_to_skip_them(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "t.csv"
+    rows = ["c,x,y", *(f"{'ab'[n % 2]},{n % 50},{n % 2}" for n in range(400))]
+    for broken, num_first, options in (
+        ((78, 301), 1, "--bad-lines skip"),
+        (range(3, 400, 3), 50, "--max-bad"),
+        ((), 0, "--out prepared"),
+    ):
+        lines = [line if number not in broken else "a" for number, line in enumerate(rows, start=1)]
+        path.write_text("\n".join(lines) + "\n")
+        result = run(path, "--infer", "--json")
+        (answer, *_) = result.stdout.splitlines()
+        assert json.loads(answer)["bad_lines"]["count"] == len(broken)
+        assert options in run(path, "--infer", "--out", tmp_path / "f.yaml", "--overwrite").output
+        few = infer_features(list_inputs([str(path)]), most_rows=100)
+        assert few.bad_lines.count == num_first
+
+
+def test_a_torn_line_is_named_by_its_number_in_the_file(tmp_path: Path, wording: Wording) -> None:
+    rows = [f"{'ab'[n % 2]},{n % 2}" for n in range(1100)]
+    (tmp_path / "t.csv").write_text("\n".join(["c,y", *rows, '"a,1', *rows]) + "\n")
+    wording.refused(DataError, infer, tmp_path / "t.csv", line=1102)
+
+
+def test_further_features_are_comments_that_prep_takes_without_their_sign(tmp_path: Path) -> None:
+    source = random.Random(3)
+    rows = [
+        {
+            "clicked": number % 2,
+            "spent": None if number % 5 == 0 else int(source.lognormvariate(2, 3)),
+            "page": f"p{source.randint(0, 1500)}",
+            "one": source.choice("ab"),
+        }
+        for number in range(8000)
+    ]
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "t.parquet")
+    inferred = infer(tmp_path / "t.parquet")
+    assert list(inferred.features.document.columns) == ["spent", "page", "one"]
+    further = ("spent_bucket", "spent_missing", "page_rows", "page_mean")
+    assert "skewed number with missing values" in inferred.text
+    text = inferred.text
+    for name in further:
+        text = text.replace(f"  # {name}:", f"  {name}:")
+    taken = FeatureConfig.parse(parse_yaml(text)).document.columns
+    assert set(taken) == {"spent", "page", "one", *further}
+    assert taken["page_mean"].source == "page"

@@ -1,0 +1,168 @@
+"""`distrain prep` from the command line."""
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from click.testing import CliRunner
+from wording import Wording
+
+import distrain.workers
+from distrain.cli.data.prep import command
+from distrain.errors import DataError, SpecError
+from distrain.loader.packed.mark import is_packed
+from distrain.workers.sources import ClusterRequest
+
+
+@pytest.fixture
+def in_process(client: Any, monkeypatch: pytest.MonkeyPatch) -> list[ClusterRequest]:
+    """The test's cluster in place of new ones; collects what was asked for."""
+    asked: list[ClusterRequest] = []
+
+    @contextmanager
+    def open_cluster(request: ClusterRequest) -> Iterator[Any]:
+        asked.append(request)
+        yield client
+
+    monkeypatch.setattr(distrain.workers, "open_cluster", open_cluster)
+    return asked
+
+
+@pytest.fixture
+def raw(tmp_path: Path, make_lines: Callable[..., list[bytes]]) -> Path:
+    path = tmp_path / "raw.csv"
+    lines = make_lines(200, delimiter=",")
+    lines[50] = b"what,is,this"
+    path.write_bytes(b"".join(line + b"\n" for line in lines))
+    return path
+
+
+@pytest.fixture
+def shops(tmp_path: Path) -> tuple[object, ...]:
+    """Words that prepare a table of two columns: a raw Criteo file has forty."""
+    columns = "{shop: {kind: categorical, freq_threshold: 2}, price: {kind: continuous}}"
+    document = f"target: label\ncolumns: {columns}\nsplit: {{by: rows, last: 20}}\n"
+    (tmp_path / "features.yaml").write_text(document)
+    rows = "".join(f"{n % 3 % 2},s{n * n % 17},{n / 7:.2f}\n" for n in range(199))
+    (tmp_path / "shops.csv").write_text("label,shop,price\n" + rows)
+    return tmp_path / "shops.csv", "--config", tmp_path / "features.yaml"
+
+
+def run(*arguments: object) -> Any:
+    return CliRunner().invoke(command, [str(a) for a in arguments], catch_exceptions=True)
+
+
+def test_options_reach_the_run(in_process: list[ClusterRequest], tmp_path: Path, raw: Path) -> None:
+    out = tmp_path / "out"
+    result = run(
+        raw, "--out", out, "--delimiter", ",", "--bad-lines", "skip", "--valid-rows", 20,
+        "--freq-threshold", 3, "--max-size", 4, "--num-buckets", 2, "--row-group-rows", "100",
+        "--workers", 3, "--scheduler", "tcp://somewhere:8786",
+    )  # fmt: skip
+    assert result.exit_code == 0, result.output
+    assert in_process == [ClusterRequest("tcp://somewhere:8786", 3, in_process=True)]
+    for shown in ("1/1 tasks", "199 rows", "179", "line 51", str(out)):
+        assert shown in result.output
+    ids = pq.read_table(out / "train", columns=["C26"])["C26"].to_numpy()
+    assert ids.max() < 2 + 2 + 4
+    assert pq.read_metadata(out / "train" / "part-00000.parquet").num_row_groups == 2
+
+
+def test_mistakes_are_found_before_a_cluster_starts(
+    in_process: list[dict[str, Any]], tmp_path: Path, shops: tuple[object, ...], wording: Wording
+) -> None:
+    table, _, features = shops
+    out = ("--out", tmp_path / "out")
+    assert isinstance(run(tmp_path / "absent", *out).exception, DataError)
+    assert run(table, "--out", "s3://bucket/out", "--layout", "fast").exit_code == 2
+    assert run(*shops, *out, "--delimiter", ",").exit_code == 2
+    for document in ("target: laabel\ncolumns: {shp: {kind: categorical}}\n", "target: {"):
+        Path(str(features)).write_text(document)
+        wording(run(*shops, *out).exception)
+    assert isinstance(run(table, "--config", tmp_path / "x/y", *out).exception, SpecError)
+    for options in (
+        ("--update",),
+        ("--workflow", tmp_path, "--keep-counts", 5),
+        ("--workflow", tmp_path, "--update", "--freq-threshold", 2),
+    ):
+        refused = run(table, *options, *out)
+        assert refused.exit_code == 2
+        wording(refused.output)
+    assert in_process == []
+
+
+@pytest.mark.slow
+def test_it_starts_worker_processes_itself(
+    tmp_path: Path, raw: Path, make_lines: Callable[..., list[bytes]]
+) -> None:
+    raw.write_bytes(b"".join(line + b"\n" for line in make_lines(100)))
+    out = tmp_path / "out"
+    result = run(raw, "--out", out, "--workers", 1, "--freq-threshold", 0)
+    assert result.exit_code == 0, result.output
+    again = run(
+        raw, "--out", tmp_path / "again", "--workers", 1, "--workflow", out / "workflow"
+    )  # fmt: skip
+    assert again.exit_code == 0, again.output
+    first, second = (pq.read_table(folder / "train") for folder in (out, tmp_path / "again"))
+    assert first.equals(second)
+
+
+def test_the_fast_layout_holds_the_same_rows(
+    in_process: list[dict[str, Any]], tmp_path: Path, shops: tuple[object, ...]
+) -> None:
+    for layout in ("compact", "fast"):
+        result = run(*shops, "--out", tmp_path / layout, "--layout", layout)
+        assert result.exit_code == 0, result.output
+    for split in ("train", "valid"):
+        compact, fast = (pq.read_table(tmp_path / layout / split) for layout in ("compact", "fast"))
+        assert fast.select(compact.column_names).equals(compact)
+        (file,) = (tmp_path / "fast" / split).glob("*.parquet")
+        assert is_packed(pq.read_metadata(file))
+    names = {path.name for path in (tmp_path / "fast").iterdir()}
+    assert names == {path.name for path in (tmp_path / "compact").iterdir()}
+
+
+def test_drift_is_warned_about_and_an_update_learns_new_values(
+    in_process: list[ClusterRequest], tmp_path: Path
+) -> None:
+    table = "target: label\ncolumns: {shop: {kind: categorical, freq_threshold: 2}}\n"
+    (tmp_path / "features.yaml").write_text(table)
+    for name, shops in (("first.csv", "aab"), ("second.csv", "bccd")):
+        rows = "".join(f"{place % 2},{shop}\n" for place, shop in enumerate(shops))
+        (tmp_path / name).write_text("label,shop\n" + rows)
+
+    def prepared(table: str, out: str, *words: object) -> tuple[dict[str, Any], Any]:
+        done = run(tmp_path / table, *words, "--out", tmp_path / out, "--json")
+        assert done.exit_code == 0, done.output
+        return json.loads((tmp_path / out / "prep.json").read_text()), done
+
+    words = ("--config", tmp_path / "features.yaml", "--keep-counts", "1M")
+    assert prepared("first.csv", "1", *words)[0]["kept_counts"]["values"] == {"shop": 1}
+    saved = ("--workflow", tmp_path / "1" / "workflow")
+    report, done = prepared("second.csv", "drifted", *saved)
+    assert [(one["column"], one["what"]) for one in report["drifted"]] == [
+        ("shop", "unknown_share")
+    ]
+    assert "--update" in done.stderr
+    report, done = prepared("second.csv", "wide", *saved, "--drift-share", 1)
+    assert "warning" not in done.stderr
+    assert prepared("second.csv", "2", *saved, "--update")[0]["new_ids"] == {"shop": 2}
+    again = prepared("second.csv", "3", "--workflow", tmp_path / "2" / "workflow", "--update")[1]
+    assert str(tmp_path / "second.csv") in again.stderr
+
+
+def test_the_end_says_what_is_next(
+    in_process: list[ClusterRequest], tmp_path: Path, shops: tuple[object, ...]
+) -> None:
+    out, again = tmp_path / "out", tmp_path / "again"
+    saved = (shops[0], "--workflow", out / "workflow")
+    said = run(*shops, "--out", out).output
+    assert f"next: distrain init --data {out} --out job.yaml" in said
+    said = run(*saved, "--out", again).output
+    assert f"next: distrain predict RUN {again}/train --out {again}-scores" in said
+    said = run(*saved, "--out", tmp_path / "learnt", "--update").output
+    assert "--set train.init_from=RUN" in said

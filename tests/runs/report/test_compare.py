@@ -1,0 +1,64 @@
+"""`distrain compare`: what differs is shown, what does not is left out."""
+
+import re
+
+import pytest
+from click.testing import CliRunner
+from kept_runs import finished_view, keep_run, records_of, spec_of, view_of
+
+from distrain.cli.runs.report import compare as command
+from distrain.jobs.states import JobState
+from distrain.runs.report.comparison import compare
+from distrain.runs.run_data import read_run_data
+
+
+@pytest.fixture
+def roots(tmp_path):
+    one = keep_run(tmp_path / "one", finished_view(records_of()), spec_of(epochs=1), "clicks-1")
+    other = keep_run(
+        tmp_path / "other",
+        view_of(JobState.RUNNING, records_of(50)),
+        spec_of(epochs=2, optimizer={"kind": "adam", "lr": 0.5}),
+        "clicks-2",
+    )
+    return [one, other]
+
+
+def test_only_settings_that_differ_are_listed(roots):
+    found = compare([read_run_data(root) for root in roots])
+    settings = {row[0]: row[1:] for row in found.settings}
+    assert settings["train.epochs"] == ("1", "2")
+    assert settings["train.optimizer.lr"][1] == "0.5"
+    assert settings["train.optimizer.kind"][1] == "adam"
+    assert all(place.startswith("train.") for place in settings)
+    assert found.environment == ()
+    assert found.names == ("clicks-1", "clicks-2")
+    three = compare([read_run_data(root) for root in (roots[0], roots[0], roots[1])])
+    assert {row[0]: row[1:] for row in three.settings}["train.epochs"] == ("1", "1", "2")
+    assert three.names[0] == f"clicks-1 ({roots[0]})"
+
+
+def test_outcomes_stand_side_by_side_also_of_runs_without_an_end(roots):
+    outcomes = {
+        row[0]: row[1:] for row in compare([read_run_data(root) for root in roots]).outcomes
+    }
+    assert outcomes["state"] == ("succeeded", "broken off")
+    assert outcomes["rows trained"] == ("10,000", "5,000")
+    assert outcomes["AUC"] == (
+        "0.70000 (bins: within 1.0e-03)",
+        "0.65000 (bins: within 1.0e-03)",
+    )
+    assert outcomes["parameters"] == ("12", "-")
+
+
+def test_the_command_prints_and_writes(roots, tmp_path):
+    out = tmp_path / "week.html"
+    done = CliRunner().invoke(command, [*map(str, roots), "--out", str(out)])
+    assert done.exit_code == 0, done.output
+    assert re.search(r"train\.epochs\W+1\W+2\W", done.output)
+    assert done.output.splitlines()[-1] == str(out)
+    text = out.read_text()
+    assert text.count("data:image/svg+xml") == 1
+    assert "train.optimizer.lr" in text
+    assert "<script" not in text
+    assert CliRunner().invoke(command, [str(roots[0])]).exit_code == 2, "one is too few"

@@ -1,0 +1,91 @@
+"""A scheduler that was started without the preload shows its jobs once a client has trained."""
+
+import json
+from pathlib import Path
+
+import pytest
+from bare_scheduler import BareScheduler, bare_scheduler
+from bokeh.client import pull_session
+
+from distrain.errors import ClusterError
+from distrain.launch.job_handle import list_jobs
+from distrain.scheduler.http.attach import ensure_door
+from distrain.scheduler.plugin import ensure_coordinator
+from distrain.workers.secrets import TOKEN_VARIABLE
+
+TOKEN = "a-token-of-some-length"
+PAGES = ("/distrain", "/training", "/individual-distrain-jobs", "/individual-distrain-gpu")
+
+
+def shown(scheduler: BareScheduler) -> str:
+    """What the page says above its figures, as a browser gets it over the websocket."""
+    session = pull_session(url=f"{scheduler.url}/distrain")
+    try:
+        return str(session.document.get_model_by_name("headline").text)
+    finally:
+        session.close()
+
+
+def test_documents_figures_and_pages_come_late_and_once(tmp_path: Path) -> None:
+    with bare_scheduler(tmp_path) as scheduler:
+        assert [scheduler.get(path)[0] for path in ("/distrain", "/distrain/jobs")] == [404, 404]
+        assert list_jobs(scheduler.client) == []
+        with pytest.raises(ClusterError):  # a question has installed nothing
+            ensure_door(scheduler.client)
+        ensure_coordinator(scheduler.client)
+        ensure_door(scheduler.client)
+        assert scheduler.get("/distrain/jobs") == (200, '{"jobs":[]}')
+        ensure_door(scheduler.client)  # the second client finds all of it
+        assert scheduler.get("/distrain/jobs") == (200, '{"jobs":[]}')
+        status, figures = scheduler.get("/metrics")
+        assert status == 200
+        assert figures.count('distrain_jobs{state="running"} 0.0') == 1
+        for path in PAGES:
+            status, page = scheduler.get(path)
+            marks = ('<a href="training">Training</a>', "Dask: Training")
+            assert (status, any(mark in page for mark in marks)) == (200, True), path
+        assert f"--scheduler {scheduler.client.scheduler.address}<" in shown(scheduler)
+        _, dasks = scheduler.get("/status")
+        assert dasks.count('<a href="training">Training</a>') == 1
+        plots = json.loads(scheduler.get("/individual-plots.json")[1]).values()
+        assert set(PAGES[2:]) < set(plots)
+        assert "/individual-task-stream" in plots
+        assert scheduler.get("/distrain/jobs/a")[0] == 404
+
+
+@pytest.mark.slow
+def test_a_token_guards_what_comes_late_and_all_that_was_there(tmp_path: Path) -> None:
+    with bare_scheduler(tmp_path, **{TOKEN_VARIABLE: TOKEN}) as scheduler:
+        ensure_coordinator(scheduler.client)
+        ensure_door(scheduler.client)
+        ensure_door(scheduler.client)
+        for path in (*PAGES, "/distrain/jobs", "/metrics", "/status"):
+            status, told = scheduler.get(path)
+            assert (status, "token is missing" in told) == (401, True), path
+            assert scheduler.get(path, "wrong")[0] == 401
+        for path in ("/training", "/distrain/jobs", "/metrics"):
+            assert scheduler.get(path, TOKEN)[0] == 200, path
+        assert scheduler.get("/health") == (200, "ok")
+
+
+@pytest.mark.slow
+def test_a_scheduler_without_a_dashboard_serves_documents_and_figures(tmp_path: Path) -> None:
+    with bare_scheduler(tmp_path, "--no-dashboard") as scheduler:
+        ensure_coordinator(scheduler.client)
+        ensure_door(scheduler.client)
+        assert scheduler.get("/distrain/jobs") == (200, '{"jobs":[]}')
+        assert "distrain_jobs{" in scheduler.get("/metrics")[1]
+        assert scheduler.get("/distrain")[0] == 404
+
+
+@pytest.mark.slow
+def test_a_scheduler_with_an_older_distrain_is_left_alone(tmp_path: Path) -> None:
+    older = tmp_path / "older.py"
+    older.write_text("import sys\nsys.modules['distrain.scheduler.http.attach'] = None\n")
+    with bare_scheduler(tmp_path, "--preload", str(older)) as scheduler:
+        ensure_coordinator(scheduler.client)
+        with pytest.raises(ClusterError, match=r"distrain\.door\.attach") as caught:
+            ensure_door(scheduler.client)
+        assert "--preload distrain.preload" in (caught.value.hint or "")
+        assert scheduler.get("/distrain/jobs")[0] == 404
+        ensure_coordinator(scheduler.client)  # it works as before

@@ -1,0 +1,125 @@
+"""Who may give orders: those with the token, or without one this machine's own programs."""
+
+import json
+from typing import Any
+
+import pytest
+from order_site import OrderSite, on_order_site
+from tornado.httputil import HTTPHeaders, HTTPServerRequest, RequestStartLine
+
+from distrain.scheduler.http import handler as handler_module
+from distrain.scheduler.http.access import trouble_with
+from distrain.service.clusters.scheduler_client import Refused
+from distrain.workers.secrets import TOKEN_VARIABLE
+
+TOKEN = "a-token-of-a-scheduler"
+BODY = json.dumps({"service": "s", "generation": 1})
+
+
+def request(peer: str, host: str, method: str = "GET", **headers: str) -> HTTPServerRequest:
+    class Connection:
+        class context:
+            remote_ip, protocol = peer, "http"
+
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    return HTTPServerRequest(
+        start_line=RequestStartLine(method, "/distrain/v1/jobs", "HTTP/1.1"),
+        headers=HTTPHeaders({"Host": host, **named}),
+        connection=Connection(),  # type: ignore[arg-type]
+    )
+
+
+@pytest.mark.parametrize(
+    ("passes", "peer", "host", "headers"),
+    [
+        (True, "127.0.0.1", "127.0.0.1:8787", {}),
+        (True, "::1", "[::1]:8787", {}),
+        (True, "::ffff:127.0.0.1", "localhost:8787", {}),
+        (False, "10.0.0.9", "10.0.0.1:8787", {}),
+        (False, "10.0.0.9", "localhost:8787", {}),
+        (False, "127.0.0.1", "rebound.example:8787", {}),
+        (False, "127.0.0.1", "localhost:8787", {"X_Forwarded_For": "10.0.0.9"}),
+        (False, "127.0.0.1", "localhost:8787", {"X_Forwarded_Host": "a"}),
+        (False, "127.0.0.1", "localhost:8787", {"Forwarded": "for=10.0.0.9"}),
+        (False, "127.0.0.1", "localhost:8787", {"X_Real_IP": "10.0.0.9"}),
+        (False, "127.0.0.1", "localhost:8787", {"Via": "1.1 proxy"}),
+        (False, "", "localhost:8787", {}),
+        (False, "127.0.0.1", "[", {}),
+    ],
+)
+def test_without_a_token_only_programs_of_this_machine_may(
+    monkeypatch: pytest.MonkeyPatch, passes: bool, peer: str, host: str, headers: dict[str, str]
+) -> None:
+    monkeypatch.delenv(TOKEN_VARIABLE, raising=False)
+    trouble = trouble_with(request(peer, host, **headers))
+    assert (trouble is None) == passes
+    if trouble is not None:
+        assert (trouble.status, trouble.document["code"]) == (403, "no_token")
+
+
+def test_with_a_token_a_foreign_page_may_read_but_give_no_order(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv(TOKEN_VARIABLE, TOKEN)
+    origin = "http://elsewhere"
+    assert trouble_with(request("10.0.0.9", "s:8787", Origin=origin)) is None
+    for method in ("PUT", "POST", "DELETE"):
+        trouble = trouble_with(request("10.0.0.9", "s:8787", method, Origin=origin))
+        assert trouble is not None
+        assert (trouble.status, trouble.document["code"]) == (403, "foreign_origin")
+        assert trouble_with(request("10.0.0.9", "s:8787", method, Origin="http://s:8787")) is None
+        assert trouble_with(request("10.0.0.9", "s:8787", method)) is None
+
+
+def test_every_route_asks_for_the_token(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(TOKEN_VARIABLE, TOKEN)
+
+    async def story(site: OrderSite) -> None:
+        for path in ("jobs", "jobs/a", "workers", "preflight/" + "0" * 32):
+            assert (await site.get(f"/distrain/v1/{path}")).code == 401, path
+        for method, path in (
+            ("PUT", "jobs/a"), ("POST", "jobs/a/cancel"), ("POST", "jobs/a/priority"),
+            ("POST", "preflight"),
+        ):  # fmt: skip
+            answer = await site.get(f"/distrain/v1/{path}", method=method, body=BODY)
+            assert answer.code == 401, path
+        for token in (None, "another-token-of-another"):
+            with site.client(token=token) as client, pytest.raises(Refused) as caught:
+                await site.ask(client.changes)
+            assert (caught.value.status, caught.value.code) == (401, "unauthenticated")
+        with site.client(token=TOKEN) as client:
+            assert (await site.put(client, "a"))[1]
+
+    on_order_site(story)
+
+
+BODIES = {
+    "": "not JSON",
+    "[" * 100_000: "not JSON",
+    "[]": "valid dictionary",
+    '{"service": "", "generation": 1}': "service",
+    '{"service": "s", "generation": true}': "generation",
+    '{"service": "s", "generation": 1, "grace_s": -1}': "grace_s",
+}
+
+
+def test_a_request_that_cannot_be_used_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(TOKEN_VARIABLE, raising=False)
+
+    async def story(site: OrderSite) -> None:
+        async def refused(body: str, **headers: str) -> tuple[int, dict[str, Any]]:
+            path = "/distrain/v1/jobs/a/cancel"
+            answer = await site.get(path, method="POST", body=body, headers=headers)
+            return answer.code, json.loads(answer.body)
+
+        for body, told in BODIES.items():
+            code, document = await refused(body)
+            assert (code, document["code"]) == (400, "bad_request"), body
+            assert told in document["error"]
+        monkeypatch.setattr(handler_module, "MOST_BODY_BYTES", 1000)
+        code, document = await refused("x" * 1001)
+        assert (code, document["code"]) == (413, "too_large")
+        code, document = await refused(BODY, Origin="http://elsewhere")
+        assert (code, document["code"]) == (403, "foreign_origin")
+
+    on_order_site(story)

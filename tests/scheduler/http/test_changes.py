@@ -1,0 +1,233 @@
+"""What changed since a revision: each entry once, whatever is lost, in bounded answers."""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import settings, strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
+from quiet_coordinator import SPEC, quiet_coordinator, say, watched_changes
+
+from distrain.scheduler import plugin as plugin_module
+from distrain.scheduler.http import changes as changes_module
+from distrain.scheduler.http.bodies import dumps
+from distrain.scheduler.http.changes import Changes
+from distrain.scheduler.http.monitor import MOST_STAMPS, Revisions
+from distrain.scheduler.lifecycle.messages import ChangePriority
+
+JOBS = st.sampled_from("abcd")
+COLLECT_S = st.sampled_from([0.0, 0.0, 3.0])
+
+
+def ask(
+    changes: Changes, since: int, collect_s: float = 0.0
+) -> tuple[int, bool, list[dict[str, Any]]]:
+    answer = changes.since(since, collect_s)
+    return answer.revision, answer.more, [json.loads(text) for text in answer.jobs]
+
+
+class PollsAreLostAndRepeated(RuleBasedStateMachine):
+    """A follower that may ask again from where it was, as after an answer that was lost."""
+
+    @initialize(
+        most_bytes=st.sampled_from([2_000, 6_000, 4 * 2**20]),
+        most_jobs=st.sampled_from([1, 2, 100]),
+    )
+    def begin(self, most_bytes: int, most_jobs: int) -> None:
+        self.patch = pytest.MonkeyPatch()
+        self.patch.setattr(changes_module, "MOST_BYTES", most_bytes)
+        self.patch.setattr(changes_module, "MOST_JOBS", most_jobs)
+        self.most_bytes, self.most_jobs = most_bytes, most_jobs
+        self.coordinator = quiet_coordinator()
+        self.now_s = 0.0
+        self.changes = watched_changes(self.coordinator, lambda: self.now_s)
+        self.said: dict[str, list[str]] = {}
+        self.heard: dict[str, list[str]] = {}
+        self.puts: dict[str, int] = {}
+        self.known: dict[str, int] = {}
+        self.priorities: dict[str, int] = {}
+        self.revision = 0
+        self.is_alone = True
+
+    @rule(job=JOBS)
+    def submit(self, job: str) -> None:
+        attempt = self.puts.get(job, 0) + 1
+        if self.coordinator.queue(job, SPEC, f"/runs/{job}", first_attempt=attempt):
+            self.said[job], self.puts[job] = [], attempt
+
+    @rule(job=JOBS, texts=st.lists(st.text("xyz", min_size=1, max_size=300), max_size=9))
+    def progress(self, job: str, texts: list[str]) -> None:
+        if job in self.said:
+            say(self.coordinator, job, *texts)
+            self.said[job] += texts
+
+    @rule(job=JOBS, priority=st.integers(-5, 5))
+    def change_priority(self, job: str, priority: int) -> None:
+        self.coordinator.tell(ChangePriority(job, priority))
+
+    @rule(job=JOBS)
+    def cancel(self, job: str) -> None:
+        self.coordinator.cancel(job)
+
+    @rule(seconds=st.sampled_from([0.5, 4.0]))
+    def time_goes_by(self, seconds: float) -> None:
+        self.now_s += seconds
+
+    @rule(collect_s=COLLECT_S)
+    def poll_in_vain(self, collect_s: float) -> None:
+        self.changes.since(self.revision, collect_s)  # the answer is lost
+
+    @rule(revision=st.integers(0, 40), collect_s=COLLECT_S)
+    def somebody_else_polls(self, revision: int, collect_s: float) -> None:
+        self.changes.since(revision, collect_s)
+        self.is_alone = False
+
+    @rule(collect_s=COLLECT_S)
+    def poll(self, collect_s: float) -> None:
+        self.take_an_answer(collect_s)
+
+    def take_an_answer(self, collect_s: float = 0.0) -> bool:
+        revision, more, jobs = ask(self.changes, self.revision, collect_s)
+        assert revision >= self.revision
+        assert len(jobs) <= self.most_jobs
+        size = sum(len(json.dumps(job, separators=(",", ":"))) for job in jobs)
+        assert size <= self.most_bytes or len(jobs) == 1
+        for job in jobs:
+            view, name = job["view"], job["job_id"]
+            if self.known.get(name) != job["first_attempt"]:
+                self.heard[name], self.known[name] = [], job["first_attempt"]
+            heard = self.heard[name]
+            assert view["missed"] == 0
+            first = view["next_record"] - len(view["progress"])
+            assert first <= len(heard), "a gap"
+            assert first == len(heard) or not self.is_alone, "a repeat"
+            heard[first:] = [entry["text"] for entry in view["progress"]]
+            self.priorities[name] = job["priority"]
+        self.revision = revision
+        return more
+
+    @rule()
+    def poll_to_the_end(self) -> None:
+        polls = 0
+        while self.take_an_answer():
+            polls += 1
+            assert polls < 1000, "there is always more"
+        assert self.heard == self.said
+        jobs = self.coordinator.lifecycle.jobs
+        assert self.priorities == {name: job.request.priority for name, job in jobs.items()}
+
+    def teardown(self) -> None:
+        try:
+            self.poll_to_the_end()
+        finally:
+            self.patch.undo()
+
+
+TestPollsAreLostAndRepeated = PollsAreLostAndRepeated.TestCase
+TestPollsAreLostAndRepeated.settings = settings(
+    deadline=None, max_examples=20, stateful_step_count=25
+)
+
+
+def test_news_of_jobs_that_only_go_on_are_collected() -> None:
+    coordinator, now_s = quiet_coordinator(), [0.0]
+    changes = watched_changes(coordinator, lambda: now_s[0])
+    for name in "ab":
+        coordinator.queue(name, SPEC, f"/runs/{name}")
+    revision, _, _ = ask(changes, 0, 3.0)
+
+    def told(since: int) -> dict[str, list[str]]:
+        return {
+            job["job_id"]: [entry["text"] for entry in job["view"]["progress"]]
+            for job in ask(changes, since, 3.0)[2]
+        }
+
+    say(coordinator, "a", "1")
+    say(coordinator, "b", "2")
+    assert told(revision) == {}
+    assert told(0) == {"a": ["1"], "b": ["2"]}, "who asks for all gets all"
+    say(coordinator, "a", "3")
+    now_s[0] = 2.9
+    coordinator.tell(ChangePriority("a", 7))
+    say(coordinator, "b", "4")
+    revision = changes.revisions.newest
+    assert told(revision) == {"a": ["3"]}, "other news bring them along"
+    now_s[0] = 3.0
+    assert told(changes.revisions.newest) == {"b": ["4"]}
+
+
+def test_entries_that_are_forgotten_are_counted_as_missed() -> None:
+    coordinator = quiet_coordinator()
+    changes = watched_changes(coordinator)
+    coordinator.queue("a", SPEC, "/runs")
+    revision, _, _ = ask(changes, 0)
+    coordinator.collectors["a"].entries.limit(3 * 4200)
+    say(coordinator, "a", *map(str, range(10)))
+    _, _, (job,) = ask(changes, revision)
+    view = job["view"]
+    assert [entry["text"] for entry in view["progress"]] == ["7", "8", "9"]
+    assert (view["missed"], view["next_record"]) == (7, 10)
+
+
+def test_jobs_that_ended_before_the_door_was_opened_keep_their_histories() -> None:
+    coordinator = quiet_coordinator()
+    coordinator.queue("early", SPEC, "/runs/early")
+    say(coordinator, "early", "the first", "the second")
+    coordinator.cancel("early")
+    changes = watched_changes(coordinator)
+
+    coordinator.queue("late", SPEC, "/runs/late")  # which asks about all that have ended
+
+    timeline = (changes.monitor.job("early") or {})["timeline"]
+    assert [moment["text"] for moment in timeline if moment["kind"] == "notice"] == [
+        "the first",
+        "the second",
+    ]
+
+
+def test_many_stamps_are_thinned_to_repeats_never_to_gaps() -> None:
+    revisions = Revisions()
+    counts = {}
+    for count in range(5 * MOST_STAMPS):
+        counts[revisions.stamp("a", count)] = count
+    known = {revision: revisions.count_at("a", revision) for revision in counts}
+    assert all(known[revision] <= count for revision, count in counts.items())
+    newest = revisions.newest
+    assert known[newest] == counts[newest]
+    assert len(set(known.values())) > MOST_STAMPS / 2
+
+
+def test_what_is_not_finite_becomes_null() -> None:
+    assert dumps({"a": [float("nan"), (1.5,)]}) == '{"a":[null,[1.5]]}'
+
+
+def test_ended_jobs_are_kept_until_their_service_has_seen_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(plugin_module, "KEPT_JOBS", 2)
+    monkeypatch.setattr(plugin_module, "MOST_KEPT_JOBS", 6)
+    coordinator = quiet_coordinator()
+    changes = watched_changes(coordinator)
+
+    def end(name: str, service: str | None = None) -> None:
+        coordinator.queue(name, SPEC, "/runs")
+        if service:
+            changes.monitor.follow(name).service = service
+        coordinator.cancel(name)
+
+    for number in range(5):
+        end(f"ours-{number}", "here")
+    for number in range(3):
+        end(f"dask-{number}")
+    kept = list(coordinator.lifecycle.jobs)
+    assert kept == ["ours-0", "ours-1", "ours-2", "ours-3", "ours-4", "dask-2"]
+    revision, _, _ = ask(changes, 0)
+    end("more")
+    assert "ours-0" in coordinator.lifecycle.jobs, "it was sent, but perhaps it never arrived"
+    changes.acknowledge("here", revision)
+    end("last")
+    assert len(coordinator.lifecycle.jobs) == 3
+    assert len(coordinator.tombstones) == 7
+    for number in range(20):
+        end(f"theirs-{number}", "silent")
+    assert len(coordinator.lifecycle.jobs) <= 7, "one that never asks must not fill the memory"

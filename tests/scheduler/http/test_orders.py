@@ -1,0 +1,176 @@
+"""Orders over HTTP: each answer of the routes, as services meet it."""
+
+import asyncio
+from typing import Any
+
+import pytest
+from order_site import SPEC, OrderSite, on_order_site
+
+from distrain.service.clusters.scheduler_client import Refused
+from distrain.workers.secrets import TOKEN_VARIABLE
+
+
+@pytest.fixture(autouse=True)
+def _no_token(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(TOKEN_VARIABLE, raising=False)
+
+
+async def refused(call: Any) -> Refused:
+    with pytest.raises(Refused) as caught:
+        await call
+    return caught.value
+
+
+def test_a_job_is_put_once_followed_and_cancelled() -> None:
+    async def story(site: OrderSite) -> None:
+        with site.client() as client:
+            seen, new = await site.put(client, "a", priority=3)
+            assert new
+            assert (seen.job_id, seen.state, seen.priority) == ("a", "pending", 3)
+            assert seen.run_dir == "/runs/a"
+            assert (await site.put(client, "a", priority=3))[1] is False
+            changes = await site.ask(client.changes)
+            (job,) = changes.jobs
+            assert (job.job_id, job.service, job.first_attempt) == ("a", "here", 1)
+            assert job.view is not None
+            assert job.view.name == "clicks"
+            assert changes.epoch == site.epoch
+            again = await site.ask(client.changes, changes.revision, changes.epoch)
+            assert (again.jobs, again.revision, again.more) == ((), changes.revision, False)
+            await site.ask(client.order, "a", "cancel", {"why": "enough"}, generation=1)
+            (job,) = (await site.ask(client.changes, changes.revision, changes.epoch)).jobs
+            assert (job.state, job.is_final) == ("cancelled", True)
+            assert job.view is not None
+            assert job.view.message == "the job was cancelled: enough"
+            assert (await site.ask(client.job, "a")).state == "cancelled"
+
+    on_order_site(story)
+
+
+def test_every_refusal_of_an_order() -> None:
+    async def story(site: OrderSite) -> None:
+        with site.client() as client, site.client("there") as other:
+            site.submit("trains", num_ranks=1)
+            site.monitor.follow("trains").service = "here"
+            await site.put(client, "a", generation=2)
+
+            error = await refused(site.put(client, "c", epoch="another", generation=2))
+            assert (error.status, error.code) == (409, "epoch_changed")
+            assert error.document["epoch"] == site.epoch
+            error = await refused(site.put(client, "c", generation=1))
+            assert (error.status, error.code) == (409, "stale_generation")
+            assert error.document["generation"] == 2
+            for old in (
+                site.ask(client.order, "a", "cancel", {}, generation=1),
+                site.ask(client.order, "a", "priority", {"priority": 1}, generation=1),
+            ):
+                assert (await refused(old)).code == "stale_generation"
+            bad = {**SPEC, "train": {"global_batch_size": 0}}
+            error = await refused(site.put(client, "c", generation=2, spec=bad))
+            assert (error.status, error.code) == (422, "bad_spec")
+            assert "train.global_batch_size" in str(error)
+            error = await refused(site.put(client, "c", generation=2, first_attempt=0))
+            assert (error.status, error.code) == (400, "bad_request")
+            assert "first_attempt" in str(error)
+            assert "c" not in site.coordinator.lifecycle.jobs
+
+            error = await refused(site.ask(client.order, "c", "cancel", {}, generation=2))
+            assert (error.status, error.code) == (404, "unknown")
+            for foreign in (
+                site.put(other, "a"),
+                site.ask(other.order, "a", "cancel", {}, generation=1),
+                site.ask(other.order, "a", "priority", {"priority": 9}, generation=1),
+            ):
+                error = await refused(foreign)
+                assert (error.status, error.code) == (409, "other_service")
+            error = await refused(
+                site.ask(client.order, "trains", "priority", {"priority": 1}, generation=2)
+            )
+            assert (error.status, error.code) == (409, "not_pending")
+            assert error.document["state"] == "running"
+            error = await refused(site.ask(client.preflight_result, "0" * 32))
+            assert (error.status, error.code) == (404, "unknown")
+
+    on_order_site(story)
+
+
+def test_an_ended_job_is_not_put_again_unless_for_a_later_attempt() -> None:
+    async def story(site: OrderSite) -> None:
+        with site.client() as client:
+            await site.put(client, "a", first_attempt=3)
+            await site.ask(client.order, "a", "cancel", {}, generation=1)
+            error = await refused(site.put(client, "a", first_attempt=3))
+            assert (error.status, error.code) == (410, "ended")
+            assert error.ended is not None
+            assert (error.ended.state, error.ended.reason, error.ended.attempt) == (
+                "cancelled", "Cancelled", 3,
+            )  # fmt: skip
+            assert (
+                await refused(site.ask(client.order, "a", "cancel", {}, generation=1))
+            ).code == "ended"
+            seen, new = await site.put(client, "a", first_attempt=4)
+            assert (seen.state, seen.first_attempt, new) == ("pending", 4, True)
+
+    on_order_site(story)
+
+
+def test_tombstones_outlive_the_jobs_that_are_kept() -> None:
+    async def story(site: OrderSite) -> None:
+        coordinator = site.coordinator
+        for number in range(260):
+            coordinator.submit(f"job-{number}", SPEC, "/runs")
+            coordinator.cancel(f"job-{number}", "no room")
+        assert "job-0" not in coordinator.lifecycle.jobs
+        with site.client() as client:
+            for number in (0, 30, 259):  # two are forgotten
+                error = await refused(site.put(client, f"job-{number}"))
+                assert (error.status, error.code) == (410, "ended")
+                assert error.ended is not None
+                assert error.ended.message == "the job was cancelled: no room"
+            assert (await refused(site.ask(client.job, "job-0"))).code == "ended"
+            assert (
+                await refused(site.ask(client.order, "job-0", "cancel", {}, generation=1))
+            ).code == "ended"
+            assert (await site.put(client, "job-0", first_attempt=2))[1]
+        # By Dask, too: what is forgotten is shown as it ended, and does not run again.
+        coordinator.tombstones.add(_tombstone(coordinator, "done"))
+        assert coordinator.submit("done", SPEC, "/runs") is False
+        view = coordinator.view("done")
+        assert view is not None
+        assert (view["state"], view["attempt"]) == ("succeeded", 1)
+        assert coordinator.submit("done", SPEC, "/runs", first_attempt=2) is True
+
+    on_order_site(story)
+
+
+def _tombstone(coordinator: Any, job_id: str) -> Any:
+    from dataclasses import replace
+
+    from distrain.jobs.states import JobState
+
+    one = coordinator.tombstones.get("job-30")
+    return replace(one, job_id=job_id, state=JobState.SUCCEEDED, attempt=1, reason=None)
+
+
+def test_many_puts_of_one_job_at_once_queue_it_once() -> None:
+    async def story(site: OrderSite) -> None:
+        with site.client() as client:
+            answers = await asyncio.gather(*(site.put(client, "a") for _ in range(20)))
+            assert sorted(new for _, new in answers) == [False] * 19 + [True]
+
+    on_order_site(story)
+
+
+def test_workers_are_counted_and_listed() -> None:
+    async def story(site: OrderSite) -> None:
+        site.submit("trains", num_ranks=2)
+        with site.client() as client:
+            counts = (await site.ask(client.changes)).workers
+            assert (counts.total, counts.usable, counts.free, counts.gpus) == (2, 2, 0, 0)
+            workers = await site.ask(client.workers)
+            assert [[w[name] for name in ("host", "job", "rank", "gpu")] for w in workers] == [
+                ["host-0", "trains", 0, None],
+                ["host-1", "trains", 1, None],
+            ]
+
+    on_order_site(story)

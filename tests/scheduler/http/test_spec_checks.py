@@ -1,0 +1,137 @@
+"""Checks of specs: at most two at once, bounded, ended with their task, forgotten after a while."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+from order_site import SPEC, OrderSite, on_order_site
+from psutil import Process
+
+from distrain.scheduler.http import preflight as preflight_module
+from distrain.scheduler.http.bodies import Refusal
+from distrain.workers import spec_check
+from distrain.workers.secrets import TOKEN_VARIABLE
+
+
+@pytest.fixture(autouse=True)
+def _no_token(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(TOKEN_VARIABLE, raising=False)
+
+
+def program(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    """Run something else than `distrain plan`, which takes seconds to load."""
+    monkeypatch.setattr(spec_check, "_PROGRAM", text)
+
+
+async def result(site: OrderSite, preflight_id: str) -> dict[str, Any]:
+    for _ in range(3000):
+        document = site.door.preflights.document(preflight_id)
+        if document["state"] not in ("waiting", "running"):
+            return document
+        await asyncio.sleep(0.01)
+    raise AssertionError("the check did not end")
+
+
+def children() -> set[int]:
+    return {child.pid for child in Process().children()}
+
+
+@pytest.mark.parametrize(
+    ("text", "state", "error"),
+    [
+        ('print(\'{"rows": 3, "notes": ["n"]}\')', "passed", None),
+        ('print(\'{"errors": [{"message": "m"}]}\'); raise SystemExit(1)', "failed", None),
+        ("raise SystemExit('no such thing')", "lost", "exit code 1: no such thing"),
+        ("print('x' * 3000)", "lost", "exit code 0"),
+        ("import time\nprint('x' * 100_000, flush=True); time.sleep(60)", "lost", "printed more"),
+        ("import time; time.sleep(60)", "lost", "did not end within 2 s"),
+    ],
+)
+def test_every_end_of_a_check(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, text: str, state: str, error: str | None
+) -> None:
+    program(monkeypatch, text)
+    monkeypatch.setattr(spec_check, "MOST_OUTPUT_BYTES", 50_000)
+    monkeypatch.setattr(preflight_module, "LIMIT_S", 2.0)
+    before = children()
+
+    async def story(site: OrderSite) -> None:
+        document = await result(site, site.door.preflights.start(SPEC))
+        assert document["state"] == state
+        assert (error or "") in (document["error"] or "")
+        assert document["notes"] == (["n"] if state == "passed" else [])
+        assert document["plan"] == ({"rows": 3} if state == "passed" else None)
+
+    on_order_site(story, num_workers=1, folder=tmp_path)
+    assert not children() - before
+
+
+def test_two_at_once_and_a_worker_stays_free_for_ranks(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    gate = tmp_path / "gate"
+    wait = f"while not os.path.exists({str(gate)!r}): time.sleep(0.01)"
+    program(monkeypatch, f"import os, time\n{wait}\nprint('{{}}')")
+
+    before = children()  # of other tests of this process: a resource tracker, a forkserver
+
+    async def story(site: OrderSite) -> None:
+        preflights = site.door.preflights
+        ids = [preflights.start(SPEC) for _ in range(4)]
+        while len(children() - before) < 2:
+            await asyncio.sleep(0.01)
+        states = [preflights.document(one)["state"] for one in ids]
+        assert states == ["running", "running", "waiting", "waiting"]
+        client = await site.coordinator.gangs.client()
+        assert await client.submit(len, "a rank", pure=False).result() == 6
+        gate.touch()
+        assert [(await result(site, one))["state"] for one in ids] == ["passed"] * 4
+
+    on_order_site(story, num_workers=1, folder=tmp_path)
+
+
+def test_checks_of_one_owner_leave_room_for_those_of_others(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A glob over a large folder takes as long as a check may."""
+    program(monkeypatch, "import time; time.sleep(600)")
+
+    async def story(site: OrderSite) -> None:
+        preflights = site.door.preflights
+        most = preflight_module.MOST_OF_OWNER
+        slow = [preflights.start(SPEC, "mallory") for _ in range(most)]
+        with pytest.raises(Refusal):
+            preflights.start(SPEC, "mallory")
+        other = preflights.start(SPEC, "alice")
+        while preflights.document(other)["state"] == "waiting":
+            await asyncio.sleep(0.01)
+        states = [preflights.document(one)["state"] for one in slow]
+        assert states == ["running"] + ["waiting"] * (most - 1)
+
+    on_order_site(story, num_workers=1, folder=tmp_path)
+
+
+def test_too_many_are_refused_old_ones_forgotten_and_no_worker_is_said(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(preflight_module, "WORKER_WITHIN_S", 1.0)
+    monkeypatch.setattr(preflight_module, "LIMIT_S", 1.0)
+
+    async def story(site: OrderSite) -> None:
+        now_s = 0.0
+        preflights = preflight_module.Preflights(site.coordinator.gangs.client, lambda: now_s)
+        ids = [preflights.start(SPEC) for _ in range(preflight_module.MOST_WAITING)]
+        with pytest.raises(Refusal):
+            preflights.start(SPEC)
+        site.door.preflights = preflights
+        document = await result(site, ids[0])
+        assert document["state"] == "lost"
+        assert "no worker had room" in document["error"]
+        now_s = preflight_module.KEPT_S - 1
+        assert preflights.document(ids[0])["state"] == "lost"
+        now_s += 2
+        with pytest.raises(Refusal):
+            preflights.document(ids[0])
+
+    on_order_site(story)

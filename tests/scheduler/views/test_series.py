@@ -1,0 +1,119 @@
+"""Points over the steps of a run, in bounded memory."""
+
+import math
+
+import pytest
+from hypothesis import given, strategies as st
+
+from distrain.runs.records.series import Series, SeriesColumn
+
+COLUMNS = (
+    SeriesColumn("step", whole=True),
+    SeriesColumn("rows_total", whole=True),
+    SeriesColumn("loss", "rows"),
+    SeriesColumn("lr"),
+)
+
+points = st.lists(
+    st.tuples(
+        st.one_of(st.none(), st.floats(-1e3, 1e3)),  # loss
+        st.integers(1, 1000),  # rows
+    ),
+    max_size=120,
+)
+capacities = st.sampled_from([2, 4, 6, 16])
+
+
+def filled(given_points, capacity):
+    series, total = Series(COLUMNS, capacity), 0
+    for number, (loss, rows) in enumerate(given_points):
+        total += rows
+        point = {"step": 10 * number + 10, "rows_total": total, "loss": loss, "lr": number / 2}
+        series.add(point, number, {"rows": rows})
+    return series
+
+
+def oracle(given_points, capacity):
+    """The same from all points: chunks of the smallest power of two that is few enough."""
+    stride = 1
+    while len(given_points) // stride >= capacity:
+        stride *= 2
+    whole = len(given_points) // stride * stride
+    chunks = [given_points[at : at + stride] for at in range(0, whole, stride)]
+    known = [[(x, rows) for x, rows in chunk if x is not None] for chunk in chunks]
+    losses = [
+        sum(x * rows for x, rows in pairs) / sum(rows for _, rows in pairs) if pairs else None
+        for pairs in known
+    ]
+    ends = range(stride, whole + 1, stride)
+    totals = [sum(rows for _, rows in given_points[:end]) for end in ends]
+    return {
+        "step": [10 * end for end in ends],
+        "rows_total": totals,
+        "loss": losses,
+        "lr": [(end - 1) / 2 for end in ends],
+    }
+
+
+@given(points, capacities)
+def test_a_series_is_that_of_all_points_in_chunks_of_one_size(given_points, capacity):
+    series, naive = filled(given_points, capacity), oracle(given_points, capacity)
+    shown = series.since()
+    assert len(series) < capacity
+    for name in ("step", "rows_total", "lr"):
+        assert shown[name] == naive[name]
+    for ours, theirs in zip(shown["loss"], naive["loss"], strict=True):
+        assert (ours is None) == (theirs is None)
+        assert ours is None or math.isclose(ours, theirs, rel_tol=1e-9, abs_tol=1e-9)
+
+
+@given(points, capacities, st.lists(st.integers(0, 120), max_size=4))
+def test_who_follows_a_series_has_what_it_shows(given_points, capacity, taken_back_to):
+    """Ask from time to time; append what is new, or begin anew where the generation grew."""
+    series, told, generation, cursor = Series(COLUMNS, capacity), [], 0, 0
+    backs = iter(sorted(taken_back_to))
+    for number, (loss, rows) in enumerate(given_points):
+        series.add({"step": number, "rows_total": 1, "loss": loss, "lr": 1}, number, {"rows": rows})
+        if number % 20 == 19:
+            series.take_back(next(backs, 1000))
+        if number % 3 == 0:
+            anew = series.generation != generation
+            generation = series.generation
+            told = [] if anew else told
+            told += series.since(0 if anew else cursor)["step"]
+            cursor = number + 1
+            assert told == series.since()["step"]
+
+
+@given(points, capacities, st.integers(0, 1300))
+def test_nothing_that_was_taken_back_is_shown(given_points, capacity, most):
+    series = filled(given_points, capacity)
+    before = series.since()
+    series.take_back(most)
+    kept = sum(step <= most for step in before["step"])
+    assert series.since() == {name: values[:kept] for name, values in before.items()}
+    assert series.last is None or series.last <= most
+    for number in range(1000, 1000 + 3 * series.stride):  # and it goes on
+        series.add({"step": 10 * number, "rows_total": 1, "loss": 1.0, "lr": 0}, number)
+    steps = series.since()["step"]
+    assert steps == sorted(set(steps))
+
+
+@given(points, capacities, st.sampled_from([1, 2, 5]))
+def test_a_series_that_ended_shows_its_last_point_and_few_others(given_points, capacity, most):
+    series = filled(given_points, capacity)
+    series.thin(most, number=1000)
+    shown = series.since()
+    assert len(shown["step"]) == len(series) <= most
+    assert shown["step"][-1:] == ([10 * len(given_points)] if given_points else [])
+
+
+def test_values_that_are_not_finite_are_unknown() -> None:
+    with pytest.raises(ValueError, match="3"):
+        Series(COLUMNS, 3)  # it must be even
+    series = Series(COLUMNS)
+    assert series.tail() == {}
+    for loss in (math.nan, math.inf, None):
+        series.add({"step": 1, "rows_total": 1, "loss": loss, "lr": None}, 0)
+    assert series.since()["loss"] == series.since()["lr"] == [None] * 3
+    assert series.tail() == {"step": 1, "rows_total": 1, "loss": None, "lr": None}

@@ -1,0 +1,208 @@
+"""The real gloo ranks of `test_any_ranks.py`: gangs of 4, 2, 1, then 3.
+
+What a training comes to must not depend on who adds its gradients, so they are multiples of 1/64,
+whose sums are exact in any order, and depend on the step and the id alone.
+"""
+
+import contextlib
+import resource
+import signal
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+from unittest import mock
+
+import torch
+from checkpoint_states import MIXED, SCHEMA, SPEC, new_state
+from file_store import FileRankStore
+from torch import distributed as dist
+
+from distrain.errors import OutputError
+from distrain.models import load_model, tensor_file
+from distrain.models.embeddings import EmbeddingCollection, Peers
+from distrain.models.embeddings.canonical_state import canonical_weights
+from distrain.models.saved import save_model
+from distrain.train.checkpoint import (
+    CheckpointDir,
+    CheckpointWriter,
+    RankStore,
+    TrainingState,
+    load_newest,
+    local_rows,
+    shard,
+    shard_reading,
+)
+
+KINDS = ("sgd", "adam")
+# Several slabs per table, whose ends fall on no column's.
+SLAB_BYTES = 170
+
+
+class Gang(NamedTuple):
+    num_ranks: int
+    placements: tuple[str, ...]
+    steps: range
+
+
+GANGS = (
+    Gang(4, ("row_wise",) * 5, range(3)),
+    Gang(2, MIXED, range(3, 5)),
+    Gang(1, ("replicated",) * 5, range(5, 6)),
+    Gang(3, ("row_wise", "replicated", "host_cached", "row_wise", "row_wise"), range(6, 8)),
+)
+
+
+def train(state, steps):
+    """Take these steps, of 24 rows of which each rank has its share."""
+    tables = state.model.embeddings
+    for step in steps:
+        generator = torch.Generator().manual_seed(step)
+        ids = torch.stack(
+            [torch.randint(0, c.cardinality, (24,), generator=generator) for c in tables.columns]
+        ).T
+        mine = ids[tables.peers.rank :: tables.peers.num_ranks]
+        route = tables.route(mine)
+        leaves = tables.expand(route, tables.fetch(route))
+        grads = []
+        for group, leaf in zip(tables.groups, leaves, strict=True):
+            of_id = (mine[:, group] * 7 + step * 13) % 129 - 64
+            grads.append((of_id.unsqueeze(2) + torch.arange(leaf.shape[2])).float() / 64)
+        state.sparse_optimizer.apply(tables.exchange(route, tables.collect(route, grads)), 0.1)
+        for number, parameter in enumerate(state.model.dense.parameters()):
+            parameter.grad = torch.full_like(parameter, (step - number) / 8)
+        state.dense_optimizer.step()
+
+
+def refuse_large_files(rank):
+    """Have rank 0 find its disk full after 2,000 bytes."""
+    if rank == 0:
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (2000, resource.RLIM_INFINITY))
+
+
+def fail_to_save_model(state, rank, folder):
+    """What each rank hears when rank 0's disk is full, and when the folder is there already."""
+    (folder / "taken").mkdir(exist_ok=True)
+    heard = []
+    for name in ("full", "taken"):
+        if name == "full":
+            refuse_large_files(rank)
+        try:
+            save_model(folder / name, state.model, SPEC, SCHEMA)
+        except (OutputError, dist.DistError) as error:
+            heard.append(f"{type(error).__name__}: {error}")
+        if rank == 0:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY,) * 2)
+    return heard
+
+
+def whole_everywhere(state):
+    weights = canonical_weights(state.model.embeddings)
+    return {
+        name: tensor.read(slice(0, tensor.shape[0]), everywhere=True)
+        for name, tensor in weights.items()
+    }
+
+
+def last_byte_flipped(path):
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(content)
+
+
+def new_board(peers, folder, name):
+    """A board of a writer's own."""
+    return FileRankStore(folder / f"board-{name}") if peers.num_ranks > 1 else RankStore()
+
+
+def find_damage(stage, peers, folder):
+    """Only the last rank needs the bytes that are damaged; which checkpoint is loaded by each."""
+    place = CheckpointDir(str(folder / f"damaged-{stage}"))
+    board = new_board(peers, folder, f"damaged-{stage}")
+    state = new_state("sgd", ("row_wise",) * 5, peers)
+    writer = CheckpointWriter(place, state, peers, board, keep=5)
+    for step in (1, 2):
+        writer.save(step, 1, {}, {}, wait=True)
+    if peers.rank == 0:
+        name = shard.shard_file(peers.num_ranks - 1, peers.num_ranks)
+        last_byte_flipped(Path(place.list()[0].url) / name)
+    peers.add_up(torch.zeros(1))
+    told = []
+    loaded = load_newest(place, state, peers, report=told.append)
+    return loaded.entry.step, [trouble.message for trouble in told]
+
+
+def lose_a_peer(peers, folder):
+    """What becomes of a checkpoint without one that is gone, when the others close their writers.
+
+    Closing takes a tenth of the time that writers wait for their peers, at most.
+    """
+    if peers.rank == peers.num_ranks - 1:
+        return None
+    state = new_state("sgd", MIXED, peers)
+    told = []
+    place = CheckpointDir(str(folder / "lost"))
+    board = new_board(peers, folder, "lost")
+    writer = CheckpointWriter(place, state, peers, board, keep=1, report=told.append)
+    writer.save(1, 1, {}, {})
+    writer.close(20.0)
+    return writer.wait(0.0), [trouble.message for trouble in told]
+
+
+def go_on(stage, peers, folder):
+    """Load what the last gang saved, train on, save; for each kind of optimizer."""
+    gang = GANGS[stage]
+    results = {}
+    for kind in KINDS:
+        place = CheckpointDir(str(folder / kind))
+        state = new_state(kind, gang.placements, peers, seed=stage + 1)
+        loaded = load_newest(place, state, peers)
+        results[kind] = (loaded.values, loaded.rank_tensors)
+        train(state, gang.steps)
+        board = new_board(peers, folder, f"{stage}-{kind}")
+        writer = CheckpointWriter(place, state, peers, board, keep=10, asynchronous=stage % 2 == 0)
+        own = {"rank": torch.tensor(peers.rank), "rows": torch.arange(peers.rank)}
+        writer.save(gang.steps.stop, stage + 1, {"stage": stage}, own)
+        train(state, range(gang.steps.stop, gang.steps.stop + 1))  # must not show in it
+        results[f"{kind} whole"] = writer.wait(60.0)
+    return results
+
+
+def models(stage, peers, folder):
+    """What the models' room is asked for, among ranks."""
+    gang = GANGS[stage]
+    results = {}
+    state = new_state("adam", gang.placements, peers, seed=7)
+    results["weights"] = whole_everywhere(state)
+    model = folder / f"model-{stage}"
+    save_model(model, state.model, SPEC, SCHEMA)
+    spread = partial(EmbeddingCollection, placements=("row_wise",) * 5, peers=peers)
+    loaded = load_model(model, make_tables=spread)
+    results["local_rows_of"] = [len(weight) for weight in loaded.model.embeddings.weights]
+    results["loaded"] = whole_everywhere(TrainingState(loaded.model, None, None))
+    results["heard"] = fail_to_save_model(state, peers.rank, folder)
+    return results
+
+
+@contextlib.contextmanager
+def small_slabs():
+    """Have tables of some hundred bytes travel in several pieces."""
+    with contextlib.ExitStack() as stack:
+        for module in (tensor_file, shard, shard_reading):
+            stack.enter_context(mock.patch.object(module, "SLAB_BYTES", SLAB_BYTES))
+        stack.enter_context(mock.patch.object(local_rows, "SMALL_BYTES", 300))
+        yield
+
+
+def run_stage(rank, num_ranks, stage, folder):
+    """All that a rank of a gang finds."""
+    folder, peers = Path(folder), Peers(rank, num_ranks)
+    with small_slabs():
+        results = go_on(stage, peers, folder)
+        if num_ranks > 1:
+            results["damage"] = find_damage(stage, peers, folder)
+        results |= models(stage, peers, folder)
+        results["sum"] = peers.add_up(torch.tensor([rank + 1]))  # they are still in step
+        if num_ranks == 3:
+            results["lost"] = lose_a_peer(peers, folder)
+    return results

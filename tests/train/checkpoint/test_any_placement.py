@@ -1,0 +1,143 @@
+"""Saved from any placement on any number of ranks, loaded into any other: the same bits.
+
+The ranks are objects of one process here, which exchange nothing; `test_any_ranks.py` has gangs.
+"""
+
+import tarfile
+import tempfile
+from pathlib import Path
+
+import pytest
+import torch
+from checkpoint_states import (
+    fill,
+    new_state,
+    read_all,
+    same_values,
+    save_together,
+    some_content,
+)
+from hypothesis import given, settings, strategies as st
+
+from distrain.models.embeddings import Peers
+from distrain.models.embeddings.columns import PLACEMENTS
+from distrain.storage.folder import open_folder
+from distrain.train.checkpoint import (
+    CheckpointDir,
+    local_rows,
+    shard as shard_module,
+    shard_reading,
+)
+from distrain.train.checkpoint.manifest import from_document
+from distrain.train.checkpoint.shard_reading import ShardReading
+
+placements = st.lists(st.sampled_from(sorted(PLACEMENTS)), min_size=5, max_size=5)
+gangs = st.tuples(st.sampled_from([1, 2, 3, 4, 6]), placements)
+
+
+def states_of(gang, kind, content=None):
+    num_ranks, words = gang
+    states = [new_state(kind, words, Peers(rank, num_ranks), rank) for rank in range(num_ranks)]
+    for state in states if content else ():
+        fill(state, content)
+    return states
+
+
+@settings(max_examples=6, deadline=None)
+@given(
+    saving=gangs,
+    loading=gangs,
+    kind=st.sampled_from(["sgd", "adagrad", "rowwise_adagrad", "adam"]),
+    slab_bytes=st.sampled_from([1, 70, 170, 4000, 1 << 20]),
+    small_bytes=st.sampled_from([1, 300, 1 << 20]),
+    behind=st.booleans(),
+)
+def test_the_same_bits(memory_folder, saving, loading, kind, slab_bytes, small_bytes, behind):
+    place = CheckpointDir(tempfile.mkdtemp(dir=memory_folder))
+    content = some_content(new_state(kind), seed=slab_bytes)
+    num_saving, num_loading = saving[0], loading[0]
+    own = [
+        {"rank": torch.tensor(rank), "rows": torch.arange(rank), "no": torch.tensor([True])}
+        for rank in range(num_saving)
+    ]
+    patches = {
+        local_rows: "SMALL_BYTES",
+        shard_module: "SLAB_BYTES",
+        shard_reading: "SLAB_BYTES",
+    }
+    before = {module: getattr(module, name) for module, name in patches.items()}
+    try:
+        for module, name in patches.items():
+            setattr(module, name, small_bytes if name == "SMALL_BYTES" else slab_bytes)
+        savers = states_of(saving, kind, content)
+        savers[0].sparse_optimizer.num_steps = 7
+        told, reports = save_together(place, savers, own, wait=not behind)
+        assert told == [True] * num_saving, reports
+        loaders = states_of(loading, kind)
+        given_back = read_all(place, place.list()[0].name, loaders)
+    finally:
+        for module, name in patches.items():
+            setattr(module, name, before[module])
+    expected = states_of(loading, kind, content)
+    for state, wanted in zip(loaders, expected, strict=True):
+        wanted.sparse_optimizer.num_steps = 7
+        assert same_values(state, wanted)
+    # Each rank that loads has its share of them, and none is anybody else's.
+    for rank, tensors in enumerate(given_back):
+        assert list(tensors) == list(range(rank, num_saving, num_loading))
+    found = {number: tensors for share in given_back for number, tensors in share.items()}
+    assert [{k: v.tolist() for k, v in found[number].items()} for number in sorted(found)] == [
+        {k: v.tolist() for k, v in one.items()} for one in own
+    ]
+
+
+def test_a_rank_of_a_row_wise_table_reads_its_own_file_alone(tmp_path):
+    """With as many ranks as before; rows that are dealt anew lie in all files."""
+    place = CheckpointDir(str(tmp_path))
+    content = some_content(new_state("sgd"), seed=1)
+    save_together(place, states_of((4, ["row_wise"] * 5), "sgd", content))
+    name = place.list()[0].name
+    for num_ranks, files in [(4, {0, 3}), (2, {0, 1, 2, 3})]:
+        states = states_of((num_ranks, ["row_wise"] * 5), "sgd")
+        manifest = from_document(place.read_manifest(name))
+        folder = open_folder(place.url).sub(name)
+        rank = num_ranks - 1
+        reading = ShardReading(folder, manifest, states[rank].tensors(), rank, lambda: None)
+        # Rank 0's holds the dense part.
+        needed = {int(shard.file.split("-")[1]) for shard, needs in reading._plan if needs}
+        assert needed == files
+
+
+OLD = Path(__file__).with_name("old_deal.tar.xz")
+"""Saved by 3 ranks, four of five columns dealt, when rank `r` had the keys with `key % 3 == r`."""
+
+
+@pytest.mark.parametrize("num_ranks", [1, 2, 3])
+@pytest.mark.parametrize("placement", sorted(PLACEMENTS))
+def test_rows_that_an_older_version_dealt_are_read(tmp_path, num_ranks, placement):
+    with tarfile.open(OLD) as archive:
+        archive.extractall(tmp_path, filter="data")
+    place = CheckpointDir(str(tmp_path))
+    counted = {
+        name: torch.arange(torch.Size(tensor.shape).numel()).view(tensor.shape).to(tensor.dtype)
+        for name, tensor in new_state("adagrad").tensors().items()
+    }
+    gang = num_ranks, [placement] * 5
+    states = states_of(gang, "adagrad")
+    read_all(place, place.list()[0].name, states)
+    for state, wanted in zip(states, states_of(gang, "adagrad", counted), strict=True):
+        assert same_values(state, wanted)
+
+
+def test_files_are_what_the_safetensors_library_reads(tmp_path):
+    from safetensors.torch import load_file
+
+    place = CheckpointDir(str(tmp_path))
+    state = new_state("adam", dtype=torch.bfloat16)
+    save_together(place, [state], [{"rng": torch.tensor([3], dtype=torch.uint8)}])
+    saved = load_file(tmp_path / place.list()[0].name / "rank-0-of-1.safetensors")
+    tables = [state.model.embeddings.table(name) for name in ("a", "b", "e")]
+    assert torch.equal(saved["embeddings.weights.1[0:353:1]"], torch.cat(tables))
+    assert saved["embeddings.weights.1[0:353:1]"].dtype == torch.bfloat16
+    assert saved["rank.rng"].tolist() == [3]
+    assert "dense_optimizer.towers" not in saved

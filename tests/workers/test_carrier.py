@@ -1,0 +1,98 @@
+"""What a rank leaves on its worker, carried to an S3 bucket."""
+
+import pytest
+from object_stores import serving
+
+from distrain.jobs.run_paths import RunPaths
+from distrain.runs.log_bytes import read_log_slice, read_log_tail
+from distrain.runs.stored.folder import StoredFolder
+from distrain.workers import carrier as carrier_module
+from distrain.workers.carrier import StoreCarrier, files_dir
+from distrain.workers.log_pump import BoundedLog
+
+
+@pytest.fixture(scope="module")
+def server():
+    with serving("carried") as filesystem:
+        yield filesystem
+
+
+@pytest.fixture
+def paths(server, tmp_path, request):
+    return RunPaths(files_dir(str(tmp_path), "job", 1, 0), f"s3://carried/{request.node.name}")
+
+
+def log_of(paths):
+    return StoredFolder(paths.store).log_files(0, 1)
+
+
+def test_a_log_keeps_the_numbers_of_its_bytes(paths, monkeypatch):
+    monkeypatch.setattr(carrier_module, "PART_BYTES", 10)
+    log, carrier = BoundedLog(paths.log(0, 1), kept_bytes=30), StoreCarrier(paths, 0, 1)
+    printed = bytes(range(65, 90))
+    log.write(printed[:4])
+    assert carrier.carry()
+    log.write(printed[4:])
+    assert carrier.carry()
+    assert carrier.carry()
+    files, name = log_of(paths)
+    assert files.sizes() == {name: 10, f"{name}.from-10": 10, f"{name}.from-20": 5}
+    found = read_log_slice(files, name, 3, 100)
+    assert (found.data, found.next) == (printed[3:10], 10)
+    assert read_log_tail(files, name, 12).data == printed[13:]
+    assert not found.is_closed
+    log.close()
+    carrier.start()
+    carrier.close(60)
+    found = read_log_slice(files, name, 20, 100)
+    assert (found.data, found.is_last) == (printed[20:], True)
+    assert not paths.root.exists()
+
+
+def test_what_nobody_kept_is_a_gap_in_the_bucket_too(paths):
+    carrier = StoreCarrier(paths, 0, 1)
+    log = BoundedLog(paths.log(0, 1))
+    log.write(b"begin")
+    log._leave_out(100)
+    log.write(b"end")
+    log.close()
+    assert carrier.carry()
+    files, name = log_of(paths)
+    found = read_log_slice(files, name, 5, 100)
+    assert (found.data, found.first, found.gaps, found.is_last) == (b"end", 105, ((5, 105),), True)
+
+
+def test_a_store_that_does_not_answer_is_asked_again(paths):
+    carrier = StoreCarrier(paths, 0, 1)
+    log = BoundedLog(paths.log(0, 1))
+    log.write(b"one")
+    objects, put = carrier._store(), carrier._store().put
+
+    def away(*_):
+        raise OSError("no answer")
+
+    objects.put = away
+    assert not carrier.carry()
+    objects.put = put
+    log.write(b"two")
+    paths.reports(0, 1).write_bytes(b"reports")
+    log.close()
+    assert carrier.settle()
+    files, name = log_of(paths)
+    assert read_log_slice(files, name, 0, 100).data == b"onetwo"
+    assert StoredFolder(paths.store).read("logs/attempt-1/rank-0.reports") == b"reports"
+
+
+def test_hashes_and_stacks_come_at_the_end(paths):
+    for path in (paths.audit(0, 1), paths.stacks(0, 1)):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"content")
+    carrier = StoreCarrier(paths, 0, 1)
+    carrier.start()
+    carrier.close(60)
+    folder = StoredFolder(paths.store)
+    assert [file.name for file in folder.files()] == [
+        "audit/attempt-1/rank-0.rows",
+        "logs/attempt-1/rank-0.stacks",
+    ]
+    assert not paths.root.exists()

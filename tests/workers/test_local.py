@@ -1,0 +1,150 @@
+"""What a cluster of this machine is started with."""
+
+import asyncio
+import copy
+import os
+import signal
+import sys
+from types import SimpleNamespace
+
+import dask
+import distributed
+import pytest
+from distributed import Status
+from waiting import until
+
+from distrain.errors import ClusterError
+from distrain.workers import local
+from distrain.workers.local import dashboard_link, local_cluster
+from distrain.workers.replacing import GIVE_UP_S, WorkerReplacer, why_lost
+from distrain.workers.sources import connect
+
+
+def test_scheduler_and_workers_are_told_to_do_little_by_the_clock(monkeypatch):
+    found = {}
+
+    class Started(BaseException):
+        """Far enough."""
+
+    def starts(**_):
+        found.update(copy.deepcopy(dask.config.get("distributed")))
+        raise Started
+
+    monkeypatch.setattr(distributed, "LocalCluster", starts)
+    before = dask.config.get("distributed.worker.profile.enabled")
+    with pytest.raises(Started), local_cluster(2, 1, "cpu", ":0"):
+        pass
+    # Three timers, which took a tenth of a core together with two workers.
+    assert found["worker"]["profile"]["enabled"] is False
+    assert found["admin"]["system-monitor"]["interval"] == "2s"
+    assert found["admin"]["tick"]["interval"] == "500ms"
+    assert dask.config.get("distributed.worker.profile.enabled") == before
+
+
+@pytest.mark.slow
+def test_a_local_cluster_replaces_workers_whatever_ended_them():
+    # A nanny that gave up, and a worker process that takes longer to come back than Dask waits.
+    with (
+        dask.config.set({"distributed.deploy.lost-worker-timeout": "1ms"}),
+        local_cluster(2, 1, "cpu", ":0") as client,
+    ):
+        nannies = list(client.cluster.workers.values())
+        before = set(client.scheduler_info()["workers"])
+        client.sync(nannies[0].close)
+        os.kill(nannies[1].process.pid, signal.SIGKILL)
+        until(lambda: len(set(client.scheduler_info()["workers"]) - before) == 2)
+        assert client.submit(sum, [1, 2]).result() == 3
+
+
+class FakeProcess:
+    def __init__(self):
+        self.process, self.kills = self, 0
+
+    async def kill(self):
+        self.kills += 1
+
+
+class FakeNanny:
+    def __init__(self, status):
+        self.status, self.process = status, FakeProcess()
+
+
+class FakeCluster:
+    """A cluster whose worker 0 never reaches the scheduler."""
+
+    def __init__(self, nanny):
+        self.status, self.worker_spec, self.workers = Status.running, {0: {}}, {0: nanny}
+        self.scheduler, self.starts, self.closed = self, 0, False
+
+    async def _correct_state(self):
+        self.starts += 1
+        self.workers[0] = FakeNanny(Status.failed)
+        raise OSError("Cannot allocate memory")
+
+    async def close(self, reason):
+        self.closed = True
+
+
+@pytest.mark.parametrize("status", [Status.running, Status.failed])
+def test_a_worker_that_never_comes_back_ends_the_cluster_with_a_reason(status):
+    nanny = FakeNanny(status)
+    cluster = FakeCluster(nanny)
+    cluster.scheduler = SimpleNamespace(workers={}, close=cluster.close)
+    replacer = WorkerReplacer(cluster)
+    cluster.__dict__["distrain_replacer"] = replacer
+
+    async def checks():
+        for now_s in range(int(GIVE_UP_S) + 1):
+            assert not cluster.closed
+            await replacer.check(float(now_s))
+
+    asyncio.run(checks())
+    assert cluster.closed
+    if status == Status.running:  # its process hangs: killed, so that the nanny starts another
+        assert nanny.process.kills == 2
+        assert cluster.starts == 0
+    else:
+        assert 10 < cluster.starts < 40
+        assert "Cannot allocate memory" in why_lost(SimpleNamespace(cluster=cluster))
+
+
+@pytest.mark.parametrize(
+    ("setting", "value"),
+    [
+        ("distributed.comm.timeouts.connect", "soon"),
+        ("distributed.worker.memory.max-spill", "lots"),
+        ("distributed.worker.memory.terminate", "80%"),
+    ],
+)
+def test_a_setting_that_dask_cannot_use_is_named(setting, value, wording):
+    places = (local_cluster(1, 1, "cpu", ":0"), connect("tcp://127.0.0.1:1"))
+    for place in places:
+        with dask.config.set({setting: value}), pytest.raises(ClusterError) as caught, place:
+            pass
+        assert setting in caught.value.message
+        assert caught.value.hint is not None
+    wording(caught.value)
+
+
+def test_a_dashboards_link_that_cannot_be_filled_in_ends_nothing():
+    class Client:
+        @property
+        def dashboard_link(self):
+            raise KeyError("NOT_SET")  # as text with a variable that is not set
+
+    assert "NOT_SET" in dashboard_link(Client())
+
+
+@pytest.mark.parametrize("is_guarded", [False, True])
+def test_a_script_without_a_main_guard_is_refused_before_it_starts_itself(
+    tmp_path, monkeypatch, is_guarded
+):
+    script = tmp_path / "script.py"
+    call = "distrain.fit(JOB)\n"
+    script.write_text(f"if __name__ == '__main__':\n    {call}" if is_guarded else call)
+    main = SimpleNamespace(__file__=str(script), __spec__=None)
+    monkeypatch.setitem(sys.modules, "__main__", main)
+    monkeypatch.setattr(local, "check_this_machine", lambda *_: pytest.fail("it went on"))
+    expected = pytest.fail.Exception if is_guarded else ClusterError
+    with pytest.raises(expected), local_cluster(1, 1, "cpu", ":0"):
+        pass
