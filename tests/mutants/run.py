@@ -79,7 +79,8 @@ CORE = {
     "distrain/runs/records/collector.py": "tests/runs/records/test_collector.py",
     "distrain/runs/records/merging.py": "tests/runs/records/test_collector.py",
     "distrain/runs/records/entries.py": "tests/runs/records/test_entries.py",
-    "distrain/models/embeddings/sparse_optimizer.py": "tests/models/embeddings/test_sparse_optimizer.py "
+    "distrain/models/embeddings/sparse_optimizer.py": ""
+    "tests/models/embeddings/test_sparse_optimizer.py "
     ""
     "tests/models/embeddings/test_stochastic.py tests/models/embeddings/test_collection.py",
     "distrain/models/embeddings/sharding/planner.py": "tests/models/embeddings/test_sharding.py",

@@ -2,8 +2,8 @@
 
 Every shape of such a step follows from the number of rows of its batch
 (`embeddings/fixed_shape.py`), and all that changes from step to step is in tensors, so the kernels
-of one step, recorded, are those of all. Batches of a size that comes again and again are recorded after a few steps of warming up;
-other sizes, such as an epoch's last batch, run the same kernels one by one.
+of one step, recorded, are those of all. Batches of a size that recurs are recorded after a few
+warm-up steps; other sizes, such as an epoch's last batch, run the same kernels one by one.
 
 What ranks ask each other for of spread tables comes from outside (`ask`), where the host may wait;
 the rows and their sums travel inside, as much of both in each step. Where a batch wants more than
