@@ -10,7 +10,7 @@ from small_jobs import CARDINALITIES, small_document
 from threads_as_cluster import client as client
 from yaml import safe_dump
 
-import distrain.workers
+import distrain.workers.sources
 from distrain.schema import criteo_schema
 
 
@@ -55,7 +55,7 @@ def cluster_here(client: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     def open_cluster(*_: Any) -> Iterator[Any]:
         yield client
 
-    monkeypatch.setattr(distrain.workers, "open_cluster", open_cluster)
+    monkeypatch.setattr(distrain.workers.sources, "open_cluster", open_cluster)
 
 
 @pytest.fixture

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-import distrain.diagnostics.bench
 from distrain.cli.main import cli
 from distrain.diagnostics.bench.document import parse_bench
 from distrain.diagnostics.bench.limits import LOADER_RATE, find_limits
+from distrain.diagnostics.bench.measuring import sizes
 from distrain.diagnostics.bench.measuring.sizes import QUICK
 from distrain.errors import InputError, OutputError
 
@@ -29,7 +29,7 @@ TINY = replace(
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_a_cluster_is_measured_and_judged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(distrain.diagnostics.bench, "QUICK", TINY)
+    monkeypatch.setattr(sizes, "QUICK", TINY)
     profile, out = tmp_path / "node.yaml", tmp_path / "made" / "bench"
     profile.write_text(
         "machine: one of steel\nleast: {host.triad: 1, all_to_all.on_node: 1e18, link: 1}\n"
