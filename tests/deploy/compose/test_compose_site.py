@@ -7,28 +7,27 @@ import secrets
 import signal
 import subprocess
 import sys
-import time
 from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
 import real_postgres
+import waiting
 
 pytestmark = pytest.mark.slow
 ROOT = Path(__file__).resolve().parents[3]
 BIN = Path(sys.executable).parent
-WAIT_S = 120.0
 
 
 def until(condition, process, log):
-    """What a condition gives, once it is true."""
-    end_s = time.monotonic() + WAIT_S
-    while not (found := condition()):
+    """What a condition gives, once it is true; the process must live."""
+
+    def found():
         assert process.poll() is None, log.read_text()
-        assert time.monotonic() < end_s, log.read_text()
-        time.sleep(0.05)
-    return found
+        return condition()
+
+    return waiting.until(found, f"see {log}")
 
 
 @contextmanager
@@ -41,7 +40,7 @@ def running(words, log, **environment):
     try:
         yield process
         process.send_signal(signal.SIGTERM)
-        process.wait(WAIT_S)
+        process.wait(waiting.DEADLINE_S)
     finally:
         process.kill()
         process.wait()

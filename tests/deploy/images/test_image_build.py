@@ -37,7 +37,7 @@ exec chroot --userspec=10001:10001 "$root" env -i "$@"
 """
 
 pytestmark = [
-    pytest.mark.slow,
+    pytest.mark.release,
     pytest.mark.timeout(3600),
     pytest.mark.skipif(not WANTED, reason="minutes and gigabytes: set DISTRAIN_TEST_IMAGES=1"),
 ]
