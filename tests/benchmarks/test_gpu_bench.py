@@ -7,13 +7,11 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-import torch
 from hypothesis import given, strategies as st
 
-from benchmarks.gpu_bench import budget, commands, figures, junit, outcome, probe, report, stages
-from benchmarks.loader_bench import cases as loader_cases, result as loader_result
-from benchmarks.step_bench import cases as step_cases, goals as step_goals
+from benchmarks.gpu_bench import budget, commands, figures, junit, outcome, report, stages
+from benchmarks.loader_bench import cases as loader_cases
+from benchmarks.step_bench import cases as step_cases
 
 ROOT = Path(__file__).parents[2]
 
@@ -35,15 +33,6 @@ def test_no_stage_takes_from_those_after_it(pairs, total_s, data):
         begun += 1
     if sum(need.least_s for need in needs) <= total_s:
         assert begun == len(needs)
-
-
-def test_time_that_nobody_uses_is_there_for_the_next():
-    need, later = budget.Need(10, 100), [budget.Need(20, 50)]
-    assert budget.limit_s(60, need, later) == 40
-    assert budget.limit_s(200, need, later) == 100
-    assert budget.limit_s(25, need, later) == 25  # what follows cannot be begun anyway
-    assert need.scaled(30).most_s == 300
-    assert need.scaled(5) == need
 
 
 TESTS = """
@@ -126,29 +115,6 @@ def test_lines_of_a_run_that_was_stopped_are_read(tmp_path):
     ]
 
 
-def test_the_figures_of_both_forms_are_read():
-    nothing = loader_result.summary({})
-    loader = {f.name: f for f in figures.figures_of(nothing)}
-    assert loader["of_floor"] == figures.Figure("of_floor", None, ">= 1.0", "not measured")
-    assert loader["x_merlin"].status == "left out"
-    rounds = [{"rows_per_s": 1e6, "first_batch_s": 0.4, "warm_first_batch_s": 0.2, "own_mb": 5.0}]
-    told = loader_result.summary({loader_cases.ours_name("ordinary", 2): rounds})
-    loader = {f.name: f for f in figures.figures_of(told)}
-    assert (loader["first_batch_s"].value, loader["first_batch_s"].status) == (0.4, "missed")
-    assert (loader["own_memory_mb"].value, loader["own_memory_mb"].status) == (5.0, "met")
-
-    made = {name: vars(f) for name, f in step_goals.figures([], cuda=True).items()}
-    step = {f.name: f for f in figures.figures_of({"figures": made})}
-    name = next(iter(step_goals.GPU_AT_LEAST))
-    assert step[name].status == "not measured"
-    assert step["2_ranks_x_torchrec_table_wise"].status == "left out"
-    made[name] |= {"value": 1.5e8, "met": True}
-    made["free"] = {"value": 3, "goal": None, "met": None}
-    step = {f.name: f for f in figures.figures_of({"figures": made})}
-    assert step[name].status == "met"
-    assert step["free"] == figures.Figure("free", 3, None, "")
-
-
 def test_parts_of_a_benchmark_make_one_list():
     def part(value, met):
         entry = {"value": value, "goal": "0", "met": met}
@@ -160,13 +126,9 @@ def test_parts_of_a_benchmark_make_one_list():
     assert (figure.value, figure.status) == (0, "met")
 
 
-@pytest.mark.parametrize("stdout", ["", "a table\n", "{}\nafterwards", "[1]", '{"met": tr'])
-def test_a_benchmark_without_a_last_line_failed(stdout):
-    done = commands.Done(0, 1.0, stdout, "")
-    assert outcome.benchmark_result(done)["outcome"] == "failed"
-
-
 def test_figures_of_a_benchmark_that_was_stopped_are_those_it_had_written():
+    for stdout in ("", "a table", "{}\nafterwards", "[1]", '{"met": tr'):
+        assert outcome.benchmark_result(commands.Done(0, 1.0, stdout, ""))["outcome"] == "failed"
     so_far = json.dumps({"figures": {"x": {"value": 7, "goal": ">= 9", "met": False}}}, indent=1)
     stopped = commands.Done(None, 9.0, "row 1\nrow 2", "")
     told = outcome.benchmark_result(stopped, (), so_far)
@@ -177,13 +139,12 @@ def test_figures_of_a_benchmark_that_was_stopped_are_those_it_had_written():
     assert outcome.benchmark_result(stopped, (), so_far[:-5])["summary"] is None
 
 
-@pytest.mark.parametrize("ranks", [1, 8])
-@pytest.mark.parametrize("quick", [True, False])
-def test_every_comparison_of_steps_is_in_one_part(ranks, quick):
+def test_every_comparison_of_steps_is_in_one_part():
     parts = stages.STEP_PARTS.values()
-    for comparison in step_cases.comparisons("cuda", ranks, quick):
-        matches = [part for part in parts if re.search(part, comparison.name)]
-        assert len(matches) == 1, comparison.name
+    for ranks, quick in ((1, True), (1, False), (8, True), (8, False)):
+        for comparison in step_cases.comparisons("cuda", ranks, quick):
+            matches = [part for part in parts if re.search(part, comparison.name)]
+            assert len(matches) == 1, comparison.name
 
 
 def test_the_loaders_contenders_on_a_gpu():
@@ -271,26 +232,3 @@ def test_goals_are_met_only_where_all_of_it_ran():
     assert "| rate | 12,346 | >= 2 |  |" in text
     assert "Goals of" not in text
     assert report.UNFINISHED in report.markdown(document | {"finished": False})
-
-
-def test_what_only_a_measurement_decides_is_among_the_rates():
-    told = {
-        "device": "cuda",
-        "copy_bytes_per_s": 1e12,
-        "copy_bytes": 2**30,
-        "rows": 8,
-        "repeats": 9,
-    }
-    told |= {
-        "flops_per_s": {},
-        "places": 1000,
-        "recording": {"took_s": 0.5, "given_back_bytes": 2**28},
-    }
-    told["write_places_s"] = {"as usual": 1e-6, "deterministic": 2e-6}
-    text = report.rates({"stages": [{"rates": told}]})
-    assert "| index_put, as usual | 1.00 G/s | 1,000 numbers to places of their own |" in text
-    assert "| index_put, deterministic | 0.50 G/s |" in text
-    assert "| recording a graph of one operation | 0.5000 s | gives 256 MiB" in text
-    small = probe.writing_places("cpu", 100)
-    assert set(small) == {"as usual", "deterministic"}
-    assert not torch.are_deterministic_algorithms_enabled()
