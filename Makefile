@@ -17,7 +17,7 @@ unexport PYTHONDONTWRITEBYTECODE
 FASTAI := fastai fastcore fastdownload fastprogress fasttransform plum-dispatch beartype pandas
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow test-release test-lowest check format docs release bench gpu clean
+.PHONY: help demo test test-slow test-release test-lowest check format docs release bench mutants gpu clean
 
 help: ## Show what can be made
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -65,6 +65,10 @@ release: $(VENV)/.dev $(VENV)/.release ## Make the files of a release out of the
 
 bench: $(VENV)/.dev ## Run the benchmarks, quick form
 	for script in $(filter-out benchmarks/gpu.py,$(wildcard benchmarks/*.py)); do $(BIN)/python $$script --quick || exit 1; done
+
+# PACKAGE is a folder of distrain, or a beginning of paths such as train/loop.
+mutants: $(VENV)/.dev ## Show which small wrong edits of a package its tests miss: PACKAGE=loader [MUTANTS=40 SEED=1]
+	$(BIN)/python tools/mutants/run.py --only distrain/$(PACKAGE) --mutants $(or $(MUTANTS),40) --seed $(or $(SEED),1) --per-test $(ARGS)
 
 gpu: $(VENV)/.dev ## Prove on a GPU what claims to run on one; the report goes into gpu-report
 	$(BIN)/python benchmarks/gpu.py --out gpu-report $(ARGS)

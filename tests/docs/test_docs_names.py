@@ -5,7 +5,7 @@ from importlib import import_module
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-FOLDERS = ("distrain", "tests", "docs", "benchmarks", "examples", "deploy", "helm")
+FOLDERS = ("distrain", "tests", "docs", "benchmarks", "examples", "deploy", "helm", "tools")
 # What these say was so when it was written.
 OF_THEIR_TIME = ("CHANGELOG.md", "docs/log.md", "docs/decisions/*")
 # What commands write, `make docs` among them.
