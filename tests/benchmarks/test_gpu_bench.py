@@ -115,17 +115,6 @@ def test_lines_of_a_run_that_was_stopped_are_read(tmp_path):
     ]
 
 
-def test_parts_of_a_benchmark_make_one_list():
-    def part(value, met):
-        entry = {"value": value, "goal": "0", "met": met}
-        return figures.figures_of({"figures": {"syncs": entry}})
-
-    (figure,) = figures.merged([part(None, False), part(0, True), part(2, False)])
-    assert (figure.value, figure.status) == (2, "missed")
-    (figure,) = figures.merged([part(0, True), part(None, False)])
-    assert (figure.value, figure.status) == (0, "met")
-
-
 def test_figures_of_a_benchmark_that_was_stopped_are_those_it_had_written():
     for stdout in ("", "a table", "{}\nafterwards", "[1]", '{"met": tr'):
         assert outcome.benchmark_result(commands.Done(0, 1.0, stdout, ""))["outcome"] == "failed"

@@ -12,7 +12,7 @@ import pytest
 import torch
 from waiting import until
 
-from benchmarks.gpu_bench import budget, commands, junit, run, stages
+from benchmarks.gpu_bench import budget, commands, run, stages
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = ROOT / "benchmarks" / "gpu.py"
@@ -39,27 +39,6 @@ def test_children_that_a_command_leaves_behind_end_too(tmp_path):
     done = commands.run(["sh", "-c", script], 60.0, tmp_path, tmp_path, os.environ)
     assert done.returncode == 3
     until(lambda: not lives(int(done.stdout)))
-
-
-def test_the_test_that_hangs_is_known(tmp_path):
-    (tmp_path / "test_here.py").write_text(
-        "import threading, pytest\n"
-        "@pytest.mark.parametrize('n', [1, 2])\n"
-        "def test_waits(n): n == 1 or threading.Event().wait()\n"
-    )
-    command = [sys.executable, "-m", "pytest", "-v", "-p", "no:cacheprovider", "test_here.py"]
-    path = tmp_path / "stdout"
-    environment = os.environ | {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
-    with path.open("wb") as stdout:
-        process = subprocess.Popen(command, stdout=stdout, cwd=tmp_path, env=environment)
-    try:
-        until(lambda: "test_waits[2]" in path.read_text())
-    finally:
-        process.kill()
-        process.wait()
-    told = [(t.name, t.outcome) for t in junit.read_lines(path.read_text())]
-    name = "test_here.py::test_waits"
-    assert told == [(f"{name}[1]", "passed"), (f"{name}[2]", "stopped")]
 
 
 def stage(name, code, kind="benchmark", least_s=1.0):

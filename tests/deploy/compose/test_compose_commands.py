@@ -8,10 +8,42 @@ from pathlib import Path
 
 import pytest
 import yaml
+from click.testing import CliRunner
+from distributed.cli import dask_scheduler, dask_worker
 from helm_chart import cuda_options
+
+from distrain.cli.main import cli
+from distrain.service.settings import load_settings
 
 ROOT = Path(__file__).resolve().parents[3]
 COMPOSE = ROOT / "deploy" / "compose"
+
+
+def test_all_arguments_are_those_of_the_commands(compose):
+    def parsed(command, words):
+        context = command.make_context(command.name, list(words))
+        assert not context.args
+        return context.params
+
+    services = compose["services"]
+    # The parser would import what is preloaded, and this process would serve our pages.
+    words, preload = services["scheduler"]["command"][1:-2], services["scheduler"]["command"][-2:]
+    assert preload == ["--preload", "distrain.preload"]
+    params = parsed(dask_scheduler.main, words)
+    assert (params["port"], params["dashboard_address"]) == ("8786", ":8787")
+    assert services["worker"]["command"][0] == "worker"
+    params = parsed(dask_worker.main, services["worker"]["command"][1:])
+    assert params["scheduler"] == "tcp://scheduler:8786"
+    assert (params["worker_port"], params["nanny_port"]) == ("9000", "9001")
+    assert (params["n_workers"], params["nthreads"]) == ("1", 1)
+    health = {name: services[name]["environment"]["HEALTH_URL"] for name in ("scheduler", "worker")}
+    assert [url.rpartition(":")[2] for url in health.values()] == ["8787/health", "9002/health"]
+    for name in ("service", "migrate"):
+        words = services[name]["command"]
+        assert words[-2:] == ["--config", "/etc/distrain/serve.yaml"]
+        answer = CliRunner().invoke(cli, [*words[:-2], "--help"])
+        assert answer.exit_code == 0, answer.output
+        assert "--config" in answer.output
 
 
 def test_the_workers_on_gpus_have_options_of_dask_cuda(compose_gpu):
@@ -23,8 +55,6 @@ def test_the_workers_on_gpus_have_options_of_dask_cuda(compose_gpu):
 
 
 def test_the_configuration_of_the_service(compose, monkeypatch):
-    from distrain.service.settings import load_settings
-
     for name in [name for name in os.environ if name.startswith("DISTRAIN_SERVE_")]:
         monkeypatch.delenv(name)
     service = compose["services"]["service"]

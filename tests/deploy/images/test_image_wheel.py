@@ -28,7 +28,7 @@ def left_out(folder, names):
     return {name for name in names if any(fnmatch.fnmatch(name, one) for one in patterns)}
 
 
-@pytest.mark.slow
+@pytest.mark.release
 def test_the_context_makes_the_whole_wheel(tmp_path):
     if shutil.which("cc") is None:
         pytest.skip("no C compiler here: apt-get install gcc")

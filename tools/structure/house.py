@@ -1,7 +1,7 @@
 """Counts of the package's structure: files, lines, folders, imports past a face, circles, names.
 
-`python tests/support/house.py [REPOSITORY]` prints them as one JSON object;
-`python tests/support/house.py --table BEFORE [REPOSITORY]` those of two repositories as a table.
+`python tools/structure/house.py [REPOSITORY]` prints them as one JSON object;
+`python tools/structure/house.py --table BEFORE [REPOSITORY]` those of two repositories as a table.
 """
 
 import ast

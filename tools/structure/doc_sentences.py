@@ -1,7 +1,7 @@
 """Sentences of the documentation, for counts of those that are too long to read once.
 
-`python tests/support/doc_sentences.py [REPOSITORY]` prints the pages with most of them.
-`python tests/support/doc_sentences.py --show PAGE ...` prints those of pages.
+`python tools/structure/doc_sentences.py [REPOSITORY]` prints the pages with most of them.
+`python tools/structure/doc_sentences.py --show PAGE ...` prints those of pages.
 """
 
 import re
