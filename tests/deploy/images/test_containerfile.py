@@ -79,9 +79,17 @@ def test_what_is_copied_is_in_the_context(text):
         line[1:] for line in (ROOT / ".containerignore").read_text().splitlines() if line[:1] == "!"
     ]
     assert os.readlink(ROOT / ".dockerignore") == ".containerignore"
-    for word, argument in instructions(text):
-        if word != "COPY" or "--from=" in argument:
-            continue
+    copied = [argument for word, argument in instructions(text) if word == "COPY"]
+    for name in (
+        "pyproject.toml",
+        "setup.py",
+        "README.md",
+        "LICENSE",
+        "distrain",
+        "constraints.txt",
+    ):
+        assert any(name in argument for argument in copied), f"the wheel is made of {name}, too"
+    for argument in [argument for argument in copied if "--from=" not in argument]:
         for source in [part for part in argument.split()[:-1] if not part.startswith("--")]:
             assert (ROOT / source).exists(), source
             assert any(
