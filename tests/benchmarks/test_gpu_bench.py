@@ -1,4 +1,4 @@
-"""The parts of `benchmarks/gpu.py` that decide: time, results of tests, figures, the report."""
+"""The parts of `benchmarks/gpu.py` that decide: time, results of tests, figures, the stages."""
 
 import json
 import os
@@ -9,7 +9,7 @@ from pathlib import Path
 
 from hypothesis import given, strategies as st
 
-from benchmarks.gpu_bench import budget, commands, figures, junit, outcome, report, stages
+from benchmarks.gpu_bench import budget, commands, figures, junit, outcome, stages
 from benchmarks.loader_bench import cases as loader_cases
 from benchmarks.step_bench import cases as step_cases
 
@@ -154,70 +154,3 @@ def test_correctness_comes_first_and_what_is_absent_is_told():
     elsewhere = stages.stages(ROOT / "docs", False, full=False, minutes=10)
     reasons = {stage.name: stage.why_not for stage in elsewhere}
     assert reasons["loader.py"] == "benchmarks/loader.py is not in this checkout"
-
-
-def a_document(**changes):
-    done = commands.Done
-    failing = '<testsuite><testcase file="tests/t.py" classname="tests.t" name="a" time="1">'
-    failing += '<failure message="assert x | y">long\n```text</failure></testcase></testsuite>'
-    figures = {"rate": {"value": 12345.6, "goal": ">= 2", "met": True}}
-    summary = json.dumps({"figures": figures, "met": True})
-    entries = [
-        ("tests/t.py", "tests", "", outcome.tests_result(done(1, 2.0, "", ""), failing)),
-        ("b", "benchmark", "b.py", outcome.benchmark_result(done(0, 3.0, summary, ""))),
-        ("c", "benchmark", "c.py", outcome.benchmark_result(done(None, 9.0, "row 1", ""))),
-        ("d", "benchmark", "d.py", outcome.skipped("it needs 40 s at least, 3 s were left")),
-    ]
-    made = {
-        "rehearsal": False, "finished": True, "began": "now", "command": "x", "minutes": 10.0,
-        "took_s": 14.0, "versions": {"torch": "1", "dask": None}, "missing": {"rmm": "the pool"},
-        "host": dict.fromkeys(("cpu", "cores", "system", "commit", "loader_kernel"), "?")
-        | {"tables_kernels": "C", "memory_bytes": 2**30, "memory_free_bytes": 2**29},
-        "driver": {"module": None, "nvidia_smi": []},
-        "torch": {"cuda": None, "devices": []}, "pictures": [], "undrawn": {},
-        "stages": [
-            {"name": name, "kind": kind, "part_of": part, "command": f"python {part}"} | result
-            for name, kind, part, result in entries
-        ],
-    }  # fmt: skip
-    return made | changes
-
-
-def test_the_report_says_what_failed_what_is_missing_and_why():
-    document = a_document()
-    told = outcome.conclusion(document)
-    assert told["failed_stages"] == ["tests/t.py", "c"]
-    assert told["skipped_stages"] == ["d"]
-    assert told["figures"] == {"b.py: rate": 12345.6}
-    assert not told["met"]
-    text = report.markdown(document)
-    for line in (
-        "- Tests: 1 failed.",
-        "- Goals of `b.py`: 1 met.",
-        "| `tests/t.py::a` | failed | 1.00 | assert x \\| y |",
-        "| rate | 12,346 | >= 2 | met |",
-        "| d | it needs 40 s at least, 3 s were left |",
-        "| the pool | `rmm` is not installed |",
-        "| dask | not installed |",
-        "c: `python c.py`, 9 s. **stopped: its time was up**",
-        "row 1",
-    ):
-        assert line in text.splitlines(), line
-    assert text.count("````") % 2 == 0
-    assert report.REHEARSAL not in text
-
-
-def test_goals_are_met_only_where_all_of_it_ran():
-    passing = '<testsuite><testcase file="tests/t.py" name="a" time="1"/></testsuite>'
-    result = outcome.tests_result(commands.Done(0, 2.0, "", ""), passing)
-    entry = {"name": "tests/t.py", "kind": "tests", "part_of": "", "command": ""} | result
-    whole = a_document()["stages"][1]
-    document = a_document(stages=[entry, whole])
-    assert outcome.conclusion(document)["met"]
-    for change in ({"stages": [whole]}, {"finished": False}, {"rehearsal": True}):
-        assert not outcome.conclusion(document | change)["met"]
-    text = report.markdown(document | {"rehearsal": True})
-    assert report.REHEARSAL in text
-    assert "| rate | 12,346 | >= 2 |  |" in text
-    assert "Goals of" not in text
-    assert report.UNFINISHED in report.markdown(document | {"finished": False})

@@ -88,7 +88,10 @@ def test_every_stage_is_told_with_its_end(runner, capsys):
     assert (good["records"], good["files"]) == ([{"n": 1}], ["deep-trace.txt"])
     assert (runner[1] / "deep-trace.txt").read_text() == "what it left"
     assert told["finished"]
-    assert told["conclusion"]["missed"] == ["b.py: x"]
+    conclusion = told["conclusion"]
+    assert (conclusion["missed"], conclusion["met"]) == (["b.py: x"], False)
+    assert conclusion["failed_stages"] == ["bad"]
+    assert conclusion["skipped_stages"] == ["too long"]
     assert "| x | 1 | >= 2 | **missed** |" in (runner[1] / "gpu.md").read_text()
     assert "good: ran, " in capsys.readouterr().out
     assert sorted(p.name for p in runner[1].iterdir()) == ["deep-trace.txt", "gpu.json", "gpu.md"]

@@ -266,7 +266,7 @@ def _outcome(tree: Path, tests: str, timeout_s: float, per_test: bool) -> Outcom
     running = _FORKS.Process(target=_run_tests, args=(tree, tests.split(), told, per_test))
     running.start()
     running.join(timeout_s)
-    if running.is_alive():
+    if running.is_alive() and running.pid:
         os.killpg(running.pid, 9)
     running.join()
     lines = [line.split(" ", 1) for line in told.read_text().splitlines()]
