@@ -45,7 +45,7 @@ def test_a_missing_and_a_broken_package_say_how_to_mend_them(monkeypatch):
     assert "libfoo.so" in found.detail
 
 
-MACHINE_FACTS = [
+MACHINE_FACTS: "list[tuple[dict[str, object], str, CheckVerdict]]" = [
     # What is so, the check that tells, and whether that is well.
     ({"distrain.loader.filling.KERNEL": "C"}, "loader kernel", CheckVerdict.OK),
     ({"distrain.loader.filling.KERNEL": "NumPy"}, "loader kernel", CheckVerdict.NOTE),

@@ -159,6 +159,8 @@ FAULTS: "list[tuple[str, tuple[ProcessPlace, ...], ClusterSeen]]" = [
     ("mistake run root", (W2,), with_folder(W2, OTHER_FOLDER, missing=(W2,))),
     ("mistake run root", (W3,), with_folder(W3, UNWRITABLE)),
     ("warning run root", (HERE,), with_folder(HERE, UNWRITABLE)),  # a service may write the runs
+    ("mistake run root", (HERE, W3),
+     well(folders={**WELL.folders, HERE: UNWRITABLE, W3: UNWRITABLE})),
     ("warning free space", (HERE,), with_folders(free_bytes=5 * GIB)),
     ("mistake free space", (HERE,), with_folders(free_bytes=GIB // 2)),
     ("mistake data", (W1,), with_data(DataSeen("no such file"))),
