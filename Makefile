@@ -17,7 +17,7 @@ unexport PYTHONDONTWRITEBYTECODE
 FASTAI := fastai fastcore fastdownload fastprogress fasttransform plum-dispatch beartype pandas
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow test-release test-lowest check format docs release bench gpu clean
+.PHONY: help demo test test-slow test-release test-lowest check format docs release bench mutants gpu clean
 
 help: ## Show what can be made
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -32,10 +32,10 @@ test: $(VENV)/.dev $(VENV)/.helm ## Run the test suite
 	$(BIN)/python $(if $(COVERAGE),-m coverage run -m pytest,-m pytest $(SHARED)) -m "not slow and not release" $(ARGS)
 	$(if $(COVERAGE),$(BIN)/python -m coverage report)
 
-test-slow: $(VENV)/.dev $(VENV)/.fastai $(VENV)/.helm $(VENV)/.helm-old ## Run the tests that take minutes
+test-slow: $(VENV)/.dev $(VENV)/.fastai $(VENV)/.helm ## Run the tests that take minutes
 	$(BIN)/python -m pytest $(SHARED) -m "slow and not release" $(ARGS)
 
-test-release: $(VENV)/.dev $(VENV)/.fastai $(VENV)/.peers $(VENV)/.helm ## Run what only a release needs: more models, causes, databases, kills (hours)
+test-release: $(VENV)/.dev $(VENV)/.fastai $(VENV)/.peers $(VENV)/.helm $(VENV)/.helm-old ## Run what only a release needs: more models, causes, databases, kills (hours)
 	$(BIN)/python -m pytest $(SHARED) -m release $(ARGS)
 
 test-lowest: $(VENV)/.lowest ## Run tests of loader, training and ETL with the lowest versions that are allowed
@@ -65,6 +65,10 @@ release: $(VENV)/.dev $(VENV)/.release ## Make the files of a release out of the
 
 bench: $(VENV)/.dev ## Run the benchmarks, quick form
 	for script in $(filter-out benchmarks/gpu.py,$(wildcard benchmarks/*.py)); do $(BIN)/python $$script --quick || exit 1; done
+
+# PACKAGE is a folder of distrain, or a beginning of paths such as train/loop.
+mutants: $(VENV)/.dev ## Show which small wrong edits of a package its tests miss: PACKAGE=loader [MUTANTS=40 SEED=1]
+	$(BIN)/python tools/mutants/run.py --only distrain/$(PACKAGE) --mutants $(or $(MUTANTS),40) --seed $(or $(SEED),1) --per-test $(ARGS)
 
 gpu: $(VENV)/.dev ## Prove on a GPU what claims to run on one; the report goes into gpu-report
 	$(BIN)/python benchmarks/gpu.py --out gpu-report $(ARGS)

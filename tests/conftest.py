@@ -53,7 +53,6 @@ LONGEST = (
     "benchmarks/test_gpu_bench_runs.py",
     "end_to_end/test_lost_clusters.py",
     "examples/test_criteo_examples.py",
-    "helm/test_chart_runs.py",
     "service/process/test_cluster_lives.py",
     "service/process/test_killed_processes.py",
     "service/process/test_serve_processes.py",

@@ -1,4 +1,4 @@
-"""The parts of `benchmarks/gpu.py` that decide: time, results of tests, figures, the report."""
+"""The parts of `benchmarks/gpu.py` that decide: time, results of tests, figures, the stages."""
 
 import json
 import os
@@ -7,13 +7,11 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-import torch
 from hypothesis import given, strategies as st
 
-from benchmarks.gpu_bench import budget, commands, figures, junit, outcome, probe, report, stages
-from benchmarks.loader_bench import cases as loader_cases, result as loader_result
-from benchmarks.step_bench import cases as step_cases, goals as step_goals
+from benchmarks.gpu_bench import budget, commands, figures, junit, outcome, stages
+from benchmarks.loader_bench import cases as loader_cases
+from benchmarks.step_bench import cases as step_cases
 
 ROOT = Path(__file__).parents[2]
 
@@ -35,15 +33,6 @@ def test_no_stage_takes_from_those_after_it(pairs, total_s, data):
         begun += 1
     if sum(need.least_s for need in needs) <= total_s:
         assert begun == len(needs)
-
-
-def test_time_that_nobody_uses_is_there_for_the_next():
-    need, later = budget.Need(10, 100), [budget.Need(20, 50)]
-    assert budget.limit_s(60, need, later) == 40
-    assert budget.limit_s(200, need, later) == 100
-    assert budget.limit_s(25, need, later) == 25  # what follows cannot be begun anyway
-    assert need.scaled(30).most_s == 300
-    assert need.scaled(5) == need
 
 
 TESTS = """
@@ -126,47 +115,9 @@ def test_lines_of_a_run_that_was_stopped_are_read(tmp_path):
     ]
 
 
-def test_the_figures_of_both_forms_are_read():
-    nothing = loader_result.summary({})
-    loader = {f.name: f for f in figures.figures_of(nothing)}
-    assert loader["of_floor"] == figures.Figure("of_floor", None, ">= 1.0", "not measured")
-    assert loader["x_merlin"].status == "left out"
-    rounds = [{"rows_per_s": 1e6, "first_batch_s": 0.4, "warm_first_batch_s": 0.2, "own_mb": 5.0}]
-    told = loader_result.summary({loader_cases.ours_name("ordinary", 2): rounds})
-    loader = {f.name: f for f in figures.figures_of(told)}
-    assert (loader["first_batch_s"].value, loader["first_batch_s"].status) == (0.4, "missed")
-    assert (loader["own_memory_mb"].value, loader["own_memory_mb"].status) == (5.0, "met")
-
-    made = {name: vars(f) for name, f in step_goals.figures([], cuda=True).items()}
-    step = {f.name: f for f in figures.figures_of({"figures": made})}
-    name = next(iter(step_goals.GPU_AT_LEAST))
-    assert step[name].status == "not measured"
-    assert step["2_ranks_x_torchrec_table_wise"].status == "left out"
-    made[name] |= {"value": 1.5e8, "met": True}
-    made["free"] = {"value": 3, "goal": None, "met": None}
-    step = {f.name: f for f in figures.figures_of({"figures": made})}
-    assert step[name].status == "met"
-    assert step["free"] == figures.Figure("free", 3, None, "")
-
-
-def test_parts_of_a_benchmark_make_one_list():
-    def part(value, met):
-        entry = {"value": value, "goal": "0", "met": met}
-        return figures.figures_of({"figures": {"syncs": entry}})
-
-    (figure,) = figures.merged([part(None, False), part(0, True), part(2, False)])
-    assert (figure.value, figure.status) == (2, "missed")
-    (figure,) = figures.merged([part(0, True), part(None, False)])
-    assert (figure.value, figure.status) == (0, "met")
-
-
-@pytest.mark.parametrize("stdout", ["", "a table\n", "{}\nafterwards", "[1]", '{"met": tr'])
-def test_a_benchmark_without_a_last_line_failed(stdout):
-    done = commands.Done(0, 1.0, stdout, "")
-    assert outcome.benchmark_result(done)["outcome"] == "failed"
-
-
 def test_figures_of_a_benchmark_that_was_stopped_are_those_it_had_written():
+    for stdout in ("", "a table", "{}\nafterwards", "[1]", '{"met": tr'):
+        assert outcome.benchmark_result(commands.Done(0, 1.0, stdout, ""))["outcome"] == "failed"
     so_far = json.dumps({"figures": {"x": {"value": 7, "goal": ">= 9", "met": False}}}, indent=1)
     stopped = commands.Done(None, 9.0, "row 1\nrow 2", "")
     told = outcome.benchmark_result(stopped, (), so_far)
@@ -177,13 +128,12 @@ def test_figures_of_a_benchmark_that_was_stopped_are_those_it_had_written():
     assert outcome.benchmark_result(stopped, (), so_far[:-5])["summary"] is None
 
 
-@pytest.mark.parametrize("ranks", [1, 8])
-@pytest.mark.parametrize("quick", [True, False])
-def test_every_comparison_of_steps_is_in_one_part(ranks, quick):
+def test_every_comparison_of_steps_is_in_one_part():
     parts = stages.STEP_PARTS.values()
-    for comparison in step_cases.comparisons("cuda", ranks, quick):
-        matches = [part for part in parts if re.search(part, comparison.name)]
-        assert len(matches) == 1, comparison.name
+    for ranks, quick in ((1, True), (1, False), (8, True), (8, False)):
+        for comparison in step_cases.comparisons("cuda", ranks, quick):
+            matches = [part for part in parts if re.search(part, comparison.name)]
+            assert len(matches) == 1, comparison.name
 
 
 def test_the_loaders_contenders_on_a_gpu():
@@ -204,93 +154,3 @@ def test_correctness_comes_first_and_what_is_absent_is_told():
     elsewhere = stages.stages(ROOT / "docs", False, full=False, minutes=10)
     reasons = {stage.name: stage.why_not for stage in elsewhere}
     assert reasons["loader.py"] == "benchmarks/loader.py is not in this checkout"
-
-
-def a_document(**changes):
-    done = commands.Done
-    failing = '<testsuite><testcase file="tests/t.py" classname="tests.t" name="a" time="1">'
-    failing += '<failure message="assert x | y">long\n```text</failure></testcase></testsuite>'
-    figures = {"rate": {"value": 12345.6, "goal": ">= 2", "met": True}}
-    summary = json.dumps({"figures": figures, "met": True})
-    entries = [
-        ("tests/t.py", "tests", "", outcome.tests_result(done(1, 2.0, "", ""), failing)),
-        ("b", "benchmark", "b.py", outcome.benchmark_result(done(0, 3.0, summary, ""))),
-        ("c", "benchmark", "c.py", outcome.benchmark_result(done(None, 9.0, "row 1", ""))),
-        ("d", "benchmark", "d.py", outcome.skipped("it needs 40 s at least, 3 s were left")),
-    ]
-    made = {
-        "rehearsal": False, "finished": True, "began": "now", "command": "x", "minutes": 10.0,
-        "took_s": 14.0, "versions": {"torch": "1", "dask": None}, "missing": {"rmm": "the pool"},
-        "host": dict.fromkeys(("cpu", "cores", "system", "commit", "loader_kernel"), "?")
-        | {"tables_kernels": "C", "memory_bytes": 2**30, "memory_free_bytes": 2**29},
-        "driver": {"module": None, "nvidia_smi": []},
-        "torch": {"cuda": None, "devices": []}, "pictures": [], "undrawn": {},
-        "stages": [
-            {"name": name, "kind": kind, "part_of": part, "command": f"python {part}"} | result
-            for name, kind, part, result in entries
-        ],
-    }  # fmt: skip
-    return made | changes
-
-
-def test_the_report_says_what_failed_what_is_missing_and_why():
-    document = a_document()
-    told = outcome.conclusion(document)
-    assert told["failed_stages"] == ["tests/t.py", "c"]
-    assert told["skipped_stages"] == ["d"]
-    assert told["figures"] == {"b.py: rate": 12345.6}
-    assert not told["met"]
-    text = report.markdown(document)
-    for line in (
-        "- Tests: 1 failed.",
-        "- Goals of `b.py`: 1 met.",
-        "| `tests/t.py::a` | failed | 1.00 | assert x \\| y |",
-        "| rate | 12,346 | >= 2 | met |",
-        "| d | it needs 40 s at least, 3 s were left |",
-        "| the pool | `rmm` is not installed |",
-        "| dask | not installed |",
-        "c: `python c.py`, 9 s. **stopped: its time was up**",
-        "row 1",
-    ):
-        assert line in text.splitlines(), line
-    assert text.count("````") % 2 == 0
-    assert report.REHEARSAL not in text
-
-
-def test_goals_are_met_only_where_all_of_it_ran():
-    passing = '<testsuite><testcase file="tests/t.py" name="a" time="1"/></testsuite>'
-    result = outcome.tests_result(commands.Done(0, 2.0, "", ""), passing)
-    entry = {"name": "tests/t.py", "kind": "tests", "part_of": "", "command": ""} | result
-    whole = a_document()["stages"][1]
-    document = a_document(stages=[entry, whole])
-    assert outcome.conclusion(document)["met"]
-    for change in ({"stages": [whole]}, {"finished": False}, {"rehearsal": True}):
-        assert not outcome.conclusion(document | change)["met"]
-    text = report.markdown(document | {"rehearsal": True})
-    assert report.REHEARSAL in text
-    assert "| rate | 12,346 | >= 2 |  |" in text
-    assert "Goals of" not in text
-    assert report.UNFINISHED in report.markdown(document | {"finished": False})
-
-
-def test_what_only_a_measurement_decides_is_among_the_rates():
-    told = {
-        "device": "cuda",
-        "copy_bytes_per_s": 1e12,
-        "copy_bytes": 2**30,
-        "rows": 8,
-        "repeats": 9,
-    }
-    told |= {
-        "flops_per_s": {},
-        "places": 1000,
-        "recording": {"took_s": 0.5, "given_back_bytes": 2**28},
-    }
-    told["write_places_s"] = {"as usual": 1e-6, "deterministic": 2e-6}
-    text = report.rates({"stages": [{"rates": told}]})
-    assert "| index_put, as usual | 1.00 G/s | 1,000 numbers to places of their own |" in text
-    assert "| index_put, deterministic | 0.50 G/s |" in text
-    assert "| recording a graph of one operation | 0.5000 s | gives 256 MiB" in text
-    small = probe.writing_places("cpu", 100)
-    assert set(small) == {"as usual", "deterministic"}
-    assert not torch.are_deterministic_algorithms_enabled()

@@ -2,8 +2,7 @@
 
 import pytest
 
-from benchmarks.step_bench import resident
-from benchmarks.step_bench.cases import MACHINE, OURS, Entry, comparisons
+from benchmarks.step_bench.cases import MACHINE, OURS, Entry
 from benchmarks.step_bench.contender import Setup
 from benchmarks.step_bench.turns import Failed, measure, of_each
 
@@ -41,10 +40,3 @@ def test_a_contender_that_fails_costs_its_own_figures_alone(answers, capsys):
 def test_nothing_is_judged_without_the_machines_rates():
     with pytest.raises(SystemExit, match="out of memory"):
         of_each([Ranks(OURS), Ranks(MACHINE, -1)], Ranks.answers)
-
-
-@pytest.mark.parametrize(("device", "scale"), [("cpu", resident.QUICK_SCALE), ("cuda", 1.0)])
-def test_the_quick_form_on_a_gpu_has_tables_of_46m_rows(device, scale, monkeypatch):
-    monkeypatch.setattr(resident, "free_bytes", lambda _: 80e9)
-    named = {each.name: each for each in comparisons(device, 1, quick=True)}
-    assert resident.chosen_scale(named["MLP 16, 1 rank"], quick=True) == scale

@@ -5,9 +5,9 @@ import shlex
 from pathlib import Path
 
 import click
-import pytest
 
 from distrain.cli.main import COMMANDS, cli
+from distrain.errors import SpecError
 from distrain.jobs.spec import parse_spec
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -45,8 +45,6 @@ def check(words):
 
 
 def _parses(document, overrides):
-    from distrain.errors import SpecError
-
     try:
         parse_spec(document, overrides)
     except SpecError:
@@ -61,24 +59,10 @@ def test_commands_in_the_docs_exist(sources):
         check(words)
 
 
-@pytest.mark.parametrize("name", COMMANDS)
-def test_examples_in_the_help_exist(name):
-    for words in help_examples(name):
-        check(words)
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        "trian job.yaml",
-        "train job.yaml --rundir x",
-        "train job.yaml --set train.lr=1",
-        "predict runs/a data --out",
-    ],
-)
-def test_the_check_itself_notices(line):
-    with pytest.raises((AssertionError, click.UsageError)):
-        check(shlex.split(line))
+def test_examples_in_the_help_exist():
+    for name in COMMANDS:
+        for words in help_examples(name):
+            check(words)
 
 
 def test_make_targets_in_the_docs_exist(sources):

@@ -21,15 +21,3 @@ def test_relative_links_lead_to_files(sources):
     assert len(links) > 10
     broken = [f"{p}: {t}" for p, t in links if not (ROOT / p.parent / t).exists()]
     assert not broken
-
-
-def test_the_check_itself_notices():
-    assert list(relative_links("[a](b.md#c) `[x](y)` [d](https://e) ![f](g.png)")) == [
-        "b.md",
-        "g.png",
-    ]
-
-
-def test_the_picture_of_the_readme_is_a_png():
-    picture = ROOT / "docs" / "images" / "demo-report.png"
-    assert picture.read_bytes().startswith(b"\x89PNG\r\n")

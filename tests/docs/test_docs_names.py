@@ -5,7 +5,7 @@ from importlib import import_module
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-FOLDERS = ("distrain", "tests", "docs", "benchmarks", "examples", "deploy", "helm")
+FOLDERS = ("distrain", "tests", "docs", "benchmarks", "examples", "deploy", "helm", "tools")
 # What these say was so when it was written.
 OF_THEIR_TIME = ("CHANGELOG.md", "docs/log.md", "docs/decisions/*")
 # What commands write, `make docs` among them.
@@ -73,16 +73,3 @@ def test_names_of_the_package_in_the_pages_resolve(sources):
     named = {(page, name) for page, name in named if not re.fullmatch(files, name)}
     assert len(named) > 20
     assert {one for one in named if not resolves(one[1])} == set()
-
-
-def test_the_checks_themselves_notice():
-    text = "`train/step.py` and `distrain/models/zoo/NAME.py`, `a.py b.jsonl` and `CHANGELOG.md`"
-    assert list(files_named(text)) == ["train/step.py", "a.py", "CHANGELOG.md"]
-    assert list(files_named("$ python benchmarks/gone.py --quick")) == ["benchmarks/gone.py"]
-    assert list(files_named("`distrain/gone` and `gone/distrain`")) == ["distrain/gone"]
-    assert exists("loader/partition/plan.py")
-    assert not exists("partition/nonsense.py")
-    assert not exists("nonsense.py")
-    assert resolves("distrain.loader.Dataset")
-    assert not resolves("distrain.loader.Nonsense")
-    assert not resolves("distrain.nonsense.Loader")

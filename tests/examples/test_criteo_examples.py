@@ -49,11 +49,13 @@ def test_the_mlp_is_trained_saved_and_scored(work: Path) -> None:
     assert figures["auc"] == pytest.approx(figures["auc_in_training"], abs=1e-6)
 
 
+@pytest.mark.release
 @pytest.mark.skipif(importlib.util.find_spec("keras") is None, reason="Keras is not installed")
 def test_keras_trains_on_the_loader(work: Path) -> None:
     assert run("criteo_keras.py", work)["rows"] == 2 * (ROWS + VALID_ROWS)
 
 
+@pytest.mark.release
 def test_fastai_trains_on_the_loader(work: Path) -> None:
     if importlib.util.find_spec("fastai") is None and not (FASTAI / "fastai").is_dir():
         pytest.skip("fastai is neither installed nor in .venv/fastai: run `make .venv/.fastai`")

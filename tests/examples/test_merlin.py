@@ -104,6 +104,7 @@ def test_a_shops_circles_are_found(tmp_path: Path) -> None:
     assert figures["two-tower, new items"] > 0.8
 
 
+@pytest.mark.release
 def test_a_real_shops_customers_are_told_better_than_by_popularity(
     tmp_path: Path, shared_data: Path
 ) -> None:

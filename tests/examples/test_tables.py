@@ -16,8 +16,6 @@ import distrain.cli.main as cli
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
-pytestmark = pytest.mark.slow
-
 
 def run(*words):
     done = CliRunner().invoke(cli.cli, [str(word) for word in words])
@@ -96,6 +94,7 @@ def baskets(log, tmp_path_factory):
     return prepare(table, name_targets)
 
 
+@pytest.mark.release
 def test_the_worth_of_baskets(baskets, tmp_path):
     found, scores = train_and_score("basket_worth.yaml", baskets, tmp_path)
     worth = found["targets"]["worth"]
@@ -103,6 +102,7 @@ def test_the_worth_of_baskets(baskets, tmp_path):
     assert worth["r2"] > 0.2  # the mean of these rows has 0
 
 
+@pytest.mark.release
 def test_who_buys_again_and_for_how_much(baskets, tmp_path):
     found, scores = train_and_score("basket_next.yaml", baskets, tmp_path)
     labels, shares = scores["bought_again"], scores["probability_again"]
@@ -115,6 +115,7 @@ def test_who_buys_again_and_for_how_much(baskets, tmp_path):
     assert spent["r2"] > 0.2
 
 
+@pytest.mark.release
 def test_items_are_learnt_best_in_the_order_of_weeks(log, tmp_path):
     make("online_retail_items.py", log, "--out", tmp_path / "items.parquet")
 
@@ -139,6 +140,7 @@ def test_items_are_learnt_best_in_the_order_of_weeks(log, tmp_path):
     assert weeks["log_loss"] < shuffled["log_loss"] - 0.004
 
 
+@pytest.mark.slow
 def test_the_digits_of_scikit_learn(tmp_path):
     make("sklearn_table.py", "digits", "--out", tmp_path / "digits.parquet")
 

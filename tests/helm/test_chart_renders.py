@@ -1,34 +1,91 @@
+"""The objects of the chart: as Kubernetes wants them, and as they were reviewed.
+
+`golden/minimal.txt` has all objects of the smallest values, other files what differs from it. The
+option `--update` writes them.
+"""
+
 import json
 import re
+from difflib import unified_diff
+from pathlib import Path
 
 import pytest
 import yaml
 from helm_chart import NAMES, ROOT, faults, find, pods, rendered, run_helm, template
 
+from distrain.version import __version__
+
+GOLDEN = Path(__file__).parent / "golden"
 OTHERS = {  # kinds of operators whose schemas no package index has
     "cert-manager.io/v1": {"Certificate", "Issuer"},
     "monitoring.coreos.com/v1": {"PrometheusRule", "ServiceMonitor"},
 }
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_objects_are_as_kubernetes_wants_them(name):
-    found = []
-    for each in rendered(name):
-        if each["kind"] not in OTHERS.get(each["apiVersion"], ()):
-            found += faults(each)
-    assert not found
-
-
-def test_the_schemas_refuse_what_is_no_field():
+def test_objects_are_as_kubernetes_wants_them():
+    found = {
+        name: faults(each)
+        for name in NAMES
+        for each in rendered(name)
+        if each["kind"] not in OTHERS.get(each["apiVersion"], ())
+    }
+    assert not {name: said for name, said in found.items() if said}
     deployment = find(rendered("minimal"), "Deployment", "-scheduler")
     deployment["spec"]["template"]["spec"]["containers"][0]["imagePullPolice"] = "Always"
-    assert "imagePullPolice" in str(faults(deployment))
+    assert "imagePullPolice" in str(faults(deployment))  # the schemas would have told
     cluster = find(rendered("operator"), "DaskCluster")
     [container] = cluster["spec"]["worker"]["spec"]["containers"]
-    assert container["resources"]["limits"]["nvidia.com/gpu"] == "1"
     container["resources"]["limits"]["nvidia.com/gpu"] = 1.5
     assert "nvidia.com/gpu" in str(faults(cluster))
+
+
+class Written(yaml.SafeDumper):
+    """Writes texts of several lines as such, and no anchors."""
+
+    def ignore_aliases(self, data):
+        return True
+
+
+Written.add_representer(
+    str,
+    lambda dumper, text: dumper.represent_scalar(
+        "tag:yaml.org,2002:str", text, style="|" if "\n" in text else None
+    ),
+)
+
+
+def texts(name):
+    """The text of each object, without what is new at each rendering or lies in `deploy`."""
+    found = {}
+    for each in rendered(name):
+        key = f"{each['kind']}/{each['metadata']['name']}"
+        if each["kind"] == "Secret" or key.endswith("-dashboard"):
+            each["data"] = sorted(each["data"])
+        if each["kind"] == "PrometheusRule":
+            each["spec"] = sorted(each["spec"])
+        text = yaml.dump(each, Dumper=Written, width=100).replace(__version__, "VERSION")
+        found[key] = re.sub(r"(checksum/\S+: )\w+", r"\1(changes)", text)
+    return found
+
+
+def differing(name):
+    """What a rendering has that the smallest has not, by object."""
+    smallest, found = {} if name == "minimal" else texts("minimal"), texts(name)
+    for key in sorted({*smallest, *found}):
+        lines = [side.get(key, "").splitlines() for side in (smallest, found)]
+        if lines[0] and lines[1]:
+            told = list(unified_diff(*lines, n=2, lineterm=""))[2:]
+            lines[1] = ["@@" if line.startswith("@@") else line for line in told]
+        if lines[0] != lines[1] and (lines[1] or key not in found):
+            yield "\n".join([f"## {key}", *(lines[1] or ["(none)"]), ""])
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_objects_are_those_that_were_reviewed(name, request):
+    text, file = "\n".join(differing(name)), GOLDEN / f"{name}.txt"
+    if request.config.getoption("--update"):
+        file.write_text(text)
+    assert text == file.read_text(), "run tests/helm with --update, and review the difference"
 
 
 def test_wrong_values_are_refused_with_their_places():
@@ -54,94 +111,64 @@ def test_wrong_values_are_refused_with_their_places():
     assert [place for place in wrong.values() if place not in done.stderr] == []
 
 
-@pytest.mark.parametrize(
-    ("wrong", "told"),
-    [
-        ("service.replicas=2", "service.replicas: several pods need PostgreSQL"),
-        ("mode=external", "clusters: mode external"),
-        ("tls.source=existing", "tls.existing.service: name the Secret"),
-        ("network.localPorts.first=60000", "network.localPorts: first is larger"),
-        ("ingress.enabled=true", "ingress.hosts: name one"),
-        ("clusters.main.url=http://a", "clusters.main: the chart's own"),
-        ("network.rendezvousPorts.last=40000", "network.rendezvousPorts: they overlap"),
-        ("workers.shmSize=64Gi", "workers.shmSize: 64Gi of /dev/shm count as memory"),
-        ("workers.resources.limits.memory=2000M", "workers.shmSize: 2Gi of /dev/shm"),
-        ("workers.pools.a.shmSize=64Gi", "workers.pools.a.shmSize: 64Gi of /dev/shm"),
-        (
-            r"workers.gpu.enabled=true,workers.gpu.perPod=7,workers.gpu.resourceName=nvidia.com/mig-1g\.10gb",
-            "workers.gpu.perPod: CUDA shows a process one MIG slice",
-        ),
-        (
-            r"workers.gpu.enabled=true,workers.resources.limits.nvidia\.com/gpu=2",
-            "workers.resources: nvidia.com/gpu is set by workers.gpu.perPod",
-        ),
-        ("workers.hostNetwork=true", "workers.hostNetwork: NetworkPolicies know no pods"),
-        (
-            "workers.pools.a.hostNetwork=true,networkPolicy.commFrom[0].podSelector.matchLabels.b=c",
-            "workers.pools.a.hostNetwork: NetworkPolicies know no pods",
-        ),
-        (
-            "workers.pools.twelve-long.replicas=1,fullnameOverride=a-name-of-some-thirty-four-letters",
-            "workers.pools.twelve-long: its StatefulSet would be a-name-of-some-thirty",
-        ),
-        ("mode=operator,workers.pools.a.replicas=1", "workers.pools: they need mode standalone"),
-        ("runs.url=s3://a/b,runs.existingClaim=c", "runs.url: run directories lie there or in"),
-    ],
-)
-def test_values_that_exclude_each_other_are_refused(wrong, told):
-    done = run_helm("template", "r", ".", "--set", wrong)
-    assert done.returncode != 0
-    assert told in done.stderr
+EXCLUSIVE = [
+    ("service.replicas=2", "service.replicas"),
+    ("mode=external", "clusters"),
+    ("tls.source=existing", "tls.existing.service"),
+    ("network.localPorts.first=60000", "network.localPorts"),
+    ("ingress.enabled=true", "ingress.hosts"),
+    ("clusters.main.url=http://a", "clusters.main"),
+    ("network.rendezvousPorts.last=40000", "network.rendezvousPorts"),
+    ("workers.shmSize=64Gi", "workers.shmSize"),
+    ("workers.resources.limits.memory=2000M", "workers.shmSize"),
+    ("workers.pools.a.shmSize=64Gi", "workers.pools.a.shmSize"),
+    (
+        r"workers.gpu.enabled=true,workers.gpu.perPod=7,workers.gpu.resourceName=nvidia.com/mig-1g\.10gb",
+        "workers.gpu.perPod",
+    ),
+    (
+        r"workers.gpu.enabled=true,workers.resources.limits.nvidia\.com/gpu=2",
+        "workers.resources",
+    ),
+    ("workers.hostNetwork=true", "workers.hostNetwork"),
+    (
+        "workers.pools.a.hostNetwork=true,networkPolicy.commFrom[0].podSelector.matchLabels.b=c",
+        "workers.pools.a.hostNetwork",
+    ),
+    (
+        "workers.pools.twelve-long.replicas=1,fullnameOverride=a-name-of-some-thirty-four-letters",
+        "workers.pools.twelve-long",
+    ),
+    ("mode=operator,workers.pools.a.replicas=1", "workers.pools"),
+    ("runs.url=s3://a/b,runs.existingClaim=c", "runs.url"),
+]
+"""Values that exclude each other, and the one that is named."""
 
 
-def test_pools_differ_from_workers_in_what_they_name():
-    found = pods(rendered("kueue"))
-    for part, gpus, memory in (("worker", "8", "512Gi"), ("worker-small", "4", "256Gi")):
-        [container] = found[part]["spec"]["containers"]
-        assert container["resources"]["limits"] == {"memory": memory, "nvidia.com/gpu": gpus}
-        assert found[part]["spec"]["nodeSelector"] == {"node.example.com/gpus": gpus}
-        taint = {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}
-        assert found[part]["spec"]["tolerations"] == [taint]
-        queue = find(rendered("kueue"), "StatefulSet", part)["metadata"]["labels"]
-        assert queue["kueue.x-k8s.io/queue-name"] == "training"
+def test_values_that_exclude_each_other_are_refused(wording):
+    for wrong, named in EXCLUSIVE:
+        done = run_helm("template", "r", ".", "--set", wrong)
+        assert done.returncode != 0, wrong
+        [told] = re.findall(rf"{re.escape(named)}: .*", done.stderr)
+        wording(told)
+
+
+def test_what_a_pool_names_as_empty_is_empty():
     of_all = "workers.gpu.enabled=true,workers.nodeSelector.disk=nvme,workers.tolerations[0].key=a"
     own = (
         '{"gpu": {"enabled": false}, "nodeSelector": {}, "tolerations": [], "podLabels": {"b": ""}}'
     )
     other = pods(template("--set", of_all, "--set-json", f"workers.pools.cpu={own}"))["worker-cpu"]
     assert other["spec"]["containers"][0]["args"][:2] == ["dask", "worker"]
-    assert "nodeSelector" not in other["spec"]  # what a pool names as empty is empty
-    assert "tolerations" not in other["spec"]
+    assert not {"nodeSelector", "tolerations"} & other["spec"].keys()
     assert other["metadata"]["labels"]["b"] == ""
 
 
-def test_what_only_renders_finds_the_same_each_time_and_no_secret():
-    objects = template("--values", "ci/argocd-values.yaml")
-    assert objects == rendered("argocd")
-    kinds = {each["kind"] for each in objects}
-    assert "Secret" not in kinds
-    assert "PersistentVolumeClaim" not in kinds  # run directories are in a bucket
-    [container] = pods(objects)["worker"]["spec"]["containers"]
-    assert container["envFrom"] == [{"secretRef": {"name": "bucket"}}]
-    assert {"name": "models", "mountPath": "/models", "readOnly": True} in container["volumeMounts"]
-    [proxy] = [each for each in container["env"] if each["name"] == "HTTPS_PROXY"]
-    assert proxy["valueFrom"] == {"configMapKeyRef": {"name": "egress", "key": "proxy"}}
-    assert find(objects, "Service", "-api")["spec"]["type"] == "LoadBalancer"
-
-
-def test_labels_of_a_company_are_on_all_objects_and_pods():
-    objects = rendered("mesh")
-    label = {"example.com/cost-centre": "ads"}.items()
-    assert all(label <= each["metadata"]["labels"].items() for each in objects)
-    assert all(label <= pod["metadata"]["labels"].items() for pod in pods(objects).values())
-
-
-def test_what_prometheus_operator_knows_comes_by_itself_where_it_is():
+def test_monitors_come_by_themselves_where_prometheus_operator_is():
     groups = ("--api-versions", "monitoring.coreos.com/v1/ServiceMonitor")
     kinds = {each["kind"] for each in template(*groups)}
     assert "ServiceMonitor" in kinds
     assert "PrometheusRule" not in kinds
-    assert "ServiceMonitor" not in {each["kind"] for each in rendered("minimal")}
 
 
 def test_alerts_know_the_jobs_of_the_monitors():
@@ -157,13 +184,6 @@ def test_alerts_know_the_jobs_of_the_monitors():
     assert named
     assert named <= jobs
     assert len(monitors) == len(jobs)
-
-
-def test_an_ingress_speaks_to_the_api_as_the_api_does():
-    for tls, protocol in (("true", "HTTPS"), ("false", "HTTP")):
-        words = ("--set", f"ingress.enabled=true,ingress.hosts={{a.example}},tls.enabled={tls}")
-        notes = find(template(*words), "Ingress")["metadata"]["annotations"]
-        assert notes["nginx.ingress.kubernetes.io/backend-protocol"] == protocol
 
 
 def test_alerts_and_dashboards_are_those_of_deploy():

@@ -13,7 +13,7 @@ from helm_chart import find, rendered
 from small_jobs import small_document, write_prepared
 from waiting import until
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.release, pytest.mark.timeout(900)]
 
 API = "https://r-distrain-api.clicks.svc:8686"
 

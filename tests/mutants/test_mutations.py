@@ -2,7 +2,8 @@
 
 import ast
 
-from mutants_of import mutations
+from tools.mutants import run
+from tools.mutants.mutants_of import mutations
 
 SOURCE = b'''
 """Told."""
@@ -49,3 +50,12 @@ def test_edits_are_where_behaviour_is_and_keep_the_lines() -> None:
         assert edited != SOURCE
         assert edited.count(b"\n") == SOURCE.count(b"\n")
         ast.parse(edited)
+
+
+def test_the_tests_of_a_module_are_those_that_import_it() -> None:
+    named = {file for tests in run.CORE.values() for file in tests.split()}
+    assert {file for file in named if not (run.ROOT / file).exists()} == set()
+    assert run.lies_in("distrain.loader.Loader") == "distrain/loader/loader.py"
+    found = run.tests_of("distrain/diagnostics/bench/thresholds.py").split()
+    assert "tests/diagnostics/bench/test_bench_verdict.py" in found
+    assert "tests/diagnostics/bench/test_bench_document.py" not in found

@@ -88,6 +88,7 @@ def with_the_needs_of(wheel: Path, environment: Path) -> None:
                 shutil.copy2(source, target)
 
 
+@pytest.mark.release
 @pytest.mark.timeout(600)
 def test_a_wheel_alone_trains_and_serves_and_goes(compiled: Path, tmp_path: Path) -> None:
     environment = tmp_path / "environment"

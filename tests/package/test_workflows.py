@@ -19,14 +19,6 @@ def test_actions_are_pinned_and_leave_no_credentials() -> None:
         assert yaml.safe_load(text)["permissions"] == {"contents": "read"}
 
 
-def test_targets_of_make_exist() -> None:
-    made = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.M))
-    for text in WORKFLOWS.values():
-        assert set(re.findall(r"run: make ([a-z-]+)", text)) <= made
-    matrix = yaml.safe_load(WORKFLOWS["checks"])["jobs"]["test-more"]["strategy"]["matrix"]
-    assert set(matrix["target"]) <= made
-
-
 def test_the_pythons_that_are_tested_are_those_that_are_promised() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     promised = [one.rpartition(" ")[2] for one in project["classifiers"] if "Python :: 3." in one]

@@ -1,5 +1,6 @@
 """The chart rendered with each of its ci files, once in a process."""
 
+import ast
 import functools
 import json
 import shutil
@@ -87,6 +88,17 @@ def pods(objects: list[Object]) -> dict[str, Object]:
 def containers(pod: Object) -> list[Object]:
     """Those of a pod, with the ones that come first."""
     return [*pod["spec"].get("initContainers", ()), *pod["spec"]["containers"]]
+
+
+def cuda_options() -> set[str]:
+    """The options of `dask cuda worker`, out of its source: it wants a GPU's libraries."""
+    if not DASK_CUDA.exists():
+        pytest.skip("needs the options of dask-cuda: `make .venv/.helm`")
+    tree = ast.parse(DASK_CUDA.read_text())
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    names = [word.value for call in calls if ast.unparse(call.func) == "click.option"
+             for word in call.args if isinstance(word, ast.Constant)]  # fmt: skip
+    return {part for name in names for part in str(name).split("/")}
 
 
 @functools.cache

@@ -12,13 +12,11 @@ import socket
 import stat
 import subprocess
 import tempfile
-import time
-from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
-from typing import Any
 
 from dask_world import free_port
+from waiting import until
 
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "srun", "squeue", "scancel", "scontrol")
 NODES = ("a", "b")
@@ -31,19 +29,6 @@ def why_absent() -> str | None:
     if missing:
         return f"needs {', '.join(missing)}: of Debian's slurm-wlm and munge"
     return None if os.geteuid() == 0 else "needs root, to start Slurm's daemons and make devices"
-
-
-def until(
-    condition: Callable[[], Any], what: str | Callable[[], str], wait_s: float = START_S
-) -> Any:
-    """What a condition gives, once it is true; `what` tells of it where it never is."""
-    end_s = time.monotonic() + wait_s
-    while not (found := condition()):
-        if time.monotonic() >= end_s:
-            told = what if isinstance(what, str) else what()
-            raise AssertionError(f"in {wait_s:g} s it did not come: {told}")
-        time.sleep(0.1)
-    return found
 
 
 class Slurm:
@@ -129,12 +114,13 @@ class Slurm:
 
     def wait_for(self, number: str, *states: str, wait_s: float = START_S) -> dict[str, str]:
         """Wait until a job has one of these states."""
-        found: dict[str, str] = until(
-            lambda: (job := self.job(number)) and job.get("JobState") in states and job,
-            lambda: f"job {number} is {' or '.join(states)}, not {self.job(number)}",
-            wait_s,
-        )
-        return found
+
+        def job() -> dict[str, str]:
+            found = self.job(number)
+            return found if found.get("JobState") in states else {}
+
+        wanted = " or ".join(states)
+        return until(job, lambda: f"job {number} is {wanted}, not {self.job(number)}", wait_s)
 
     def _is_up(self) -> bool:
         for process in self._daemons:

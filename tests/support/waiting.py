@@ -7,23 +7,28 @@ from typing import TypeVar
 T = TypeVar("T")
 
 DEADLINE_S = 120.0
-_POLL_S = 0.02
+_SHORTEST_S, _LONGEST_S = 0.02, 0.25  # between two questions
 
 
-def until(condition: Callable[[], T], what: str = "", within_s: float = DEADLINE_S) -> T:
+def until(
+    condition: Callable[[], T], what: str | Callable[[], str] = "", within_s: float = DEADLINE_S
+) -> T:
     """Return the first true value of a condition, which is asked again and again.
 
     Args:
         condition: A function without arguments.
-        what: What is waited for, for the message.
+        what: What is waited for, for the message; a function is called for it at the deadline.
         within_s: The deadline, in seconds. Give one only if the default is too short.
 
     Raises:
         AssertionError: The condition was not true before the deadline.
     """
-    deadline_s = time.monotonic() + within_s
+    begun_s = time.monotonic()
     while not (value := condition()):
-        if time.monotonic() > deadline_s:
-            raise AssertionError(f"not true within {within_s:g} s: {what or condition}")
-        time.sleep(_POLL_S)
+        waited_s = time.monotonic() - begun_s
+        if waited_s > within_s:
+            told = what() if callable(what) else what
+            raise AssertionError(f"not true within {within_s:g} s: {told or condition}")
+        # Who waits long asks rarely: the processors have work to do.
+        time.sleep(min(max(_SHORTEST_S, waited_s / 20), _LONGEST_S))
     return value

@@ -124,6 +124,8 @@ def parse_bench(text: str | bytes, where: str = "") -> Bench:
     """Read a document, without fields that this version does not have; `InputError` for others."""
     try:
         values = json.loads(text)
+        if not isinstance(values, dict):
+            raise ValueError("it is no JSON object")
         version = int(values["schema_version"])
         if version <= SCHEMA_VERSION:
             return _BENCH.validate_python(values)

@@ -1,6 +1,5 @@
-"""What the containers run: commands, options and configurations that the programs know."""
+"""Options, configurations and secrets of the containers, as the programs take them."""
 
-import importlib.util
 import os
 import re
 import shutil
@@ -10,70 +9,52 @@ from pathlib import Path
 import pytest
 import yaml
 from click.testing import CliRunner
+from distributed.cli import dask_scheduler, dask_worker
+from helm_chart import cuda_options
+
+from distrain.cli.main import cli
+from distrain.service.settings import load_settings
 
 ROOT = Path(__file__).resolve().parents[3]
 COMPOSE = ROOT / "deploy" / "compose"
 
 
-def parse_dask(words):
-    """Let `dask WORDS` be parsed, and nothing run; the parameters."""
-    from distributed.cli import dask_scheduler, dask_worker
+def test_all_arguments_are_those_of_the_commands(compose):
+    def parsed(command, words):
+        context = command.make_context(command.name, list(words))
+        assert not context.args
+        return context.params
 
-    main = {"scheduler": dask_scheduler.main, "worker": dask_worker.main}[words[0]]
-    context = main.make_context(words[0], words[1:])
-    assert not context.args
-    return context.params
-
-
-def test_the_scheduler(compose):
-    service = compose["services"]["scheduler"]
-    assert service["entrypoint"] == ["tini", "--", "dask"]
-    *words, option, preload = service["command"]
-    # The parser would import it, and this process would serve our pages.
-    assert option == "--preload"
-    assert importlib.util.find_spec(preload)
-    params = parse_dask(words)
+    services = compose["services"]
+    # The parser would import what is preloaded, and this process would serve our pages.
+    words, preload = services["scheduler"]["command"][1:-2], services["scheduler"]["command"][-2:]
+    assert preload == ["--preload", "distrain.preload"]
+    params = parsed(dask_scheduler.main, words)
     assert (params["port"], params["dashboard_address"]) == ("8786", ":8787")
-    assert service["environment"]["HEALTH_URL"] == "http://127.0.0.1:8787/health"
-
-
-def test_the_workers(compose):
-    service = compose["services"]["worker"]
-    assert service["entrypoint"] == ["tini", "--", "dask"]
-    params = parse_dask(service["command"])
+    assert services["worker"]["command"][0] == "worker"
+    params = parsed(dask_worker.main, services["worker"]["command"][1:])
     assert params["scheduler"] == "tcp://scheduler:8786"
     assert (params["worker_port"], params["nanny_port"]) == ("9000", "9001")
     assert (params["n_workers"], params["nthreads"]) == ("1", 1)
-    assert service["environment"]["HEALTH_URL"] == "http://127.0.0.1:9002/health"
+    health = {name: services[name]["environment"]["HEALTH_URL"] for name in ("scheduler", "worker")}
+    assert [url.rpartition(":")[2] for url in health.values()] == ["8787/health", "9002/health"]
+    for name in ("service", "migrate"):
+        words = services[name]["command"]
+        assert words[-2:] == ["--config", "/etc/distrain/serve.yaml"]
+        answer = CliRunner().invoke(cli, [*words[:-2], "--help"])
+        assert answer.exit_code == 0, answer.output
+        assert "--config" in answer.output
 
 
-def test_the_workers_on_gpus(compose_gpu):
-    cli = pytest.importorskip("dask_cuda.cli", reason="no dask-cuda here: pip install dask-cuda")
+def test_the_workers_on_gpus_have_options_of_dask_cuda(compose_gpu):
     words = compose_gpu["services"]["worker"]["command"]
-    assert words[:2] == ["cuda", "worker"]
-    context = cli.worker.make_context("worker", words[2:])
-    assert context.params["scheduler"] == "tcp://scheduler:8786"
-    assert not context.args
-
-
-@pytest.mark.parametrize("name", ["service", "migrate"])
-def test_the_service_and_its_migration(compose, name):
-    from distrain.cli.main import cli
-
-    words = [word for word in compose["services"][name]["command"] if word != "--config"]
-    assert words.pop() == "/etc/distrain/serve.yaml"
-    answer = CliRunner().invoke(cli, [*words, "--help"])
-    assert answer.exit_code == 0, answer.output
-    assert "--config" in answer.output
-
-
-def test_no_token_gets_into_the_log(compose):
-    assert "--no-token" in compose["services"]["service"]["command"]
+    assert words[:3] == ["cuda", "worker", "tcp://scheduler:8786"]
+    given = {word for word in words if word.startswith("--")}
+    assert given
+    assert given <= cuda_options()
 
 
 def test_the_configuration_of_the_service(compose, monkeypatch):
-    from distrain.service.settings import load_settings
-
     for name in [name for name in os.environ if name.startswith("DISTRAIN_SERVE_")]:
         monkeypatch.delenv(name)
     service = compose["services"]["service"]
@@ -124,33 +105,25 @@ def test_prometheus_asks_who_is_there_as_the_rules_name_them(compose):
             ].keys()
 
 
-class TestSecrets:
-    """`make-secrets`, which gives each file to the user who reads it."""
+def test_each_secret_is_readable_by_the_one_user_who_needs_it_and_made_once(compose, tmp_path):
+    if os.geteuid() != 0:
+        pytest.skip("the files get owners of their own: only root can make them")
+    folder = tmp_path / "secrets"
 
-    def make(self, folder):
-        if os.geteuid() != 0:
-            pytest.skip("the files get owners of their own: only root can make them")
-        return subprocess.run([COMPOSE / "make-secrets", folder], capture_output=True, text=True)
-
-    def test_each_secret_is_there_and_readable_by_one_user(self, compose, tmp_path):
-        folder = tmp_path / "secrets"
-        done = self.make(folder)
+    def make():
+        done = subprocess.run([COMPOSE / "make-secrets", folder], capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
-        assert {path.name for path in folder.iterdir()} == compose["secrets"].keys()
-        for name, service in compose["services"].items():
-            for secret in service.get("secrets", []):
-                status = (folder / secret).stat()
-                assert status.st_uid == int(service["user"].split(":")[0]), f"{name}: {secret}"
-                assert status.st_mode & 0o777 == 0o400
-        password = (folder / "database-password").read_text().strip()
-        assert len(password) == 64
-        assert (folder / "pgpass").read_text() == f"*:*:*:distrain:{password}\n"
-        both = {(folder / f"scheduler-token{end}").read_text() for end in ("", "-prometheus")}
-        assert len(both) == 1
+        return done.stdout, {path.name: path.read_text() for path in folder.iterdir()}
 
-    def test_a_second_time_keeps_them(self, tmp_path):
-        folder = tmp_path / "secrets"
-        self.make(folder)
-        before = {path.name: path.read_text() for path in folder.iterdir()}
-        assert self.make(folder).stdout == ""
-        assert {path.name: path.read_text() for path in folder.iterdir()} == before
+    _, made = make()
+    assert made.keys() == compose["secrets"].keys()
+    for name, service in compose["services"].items():
+        for secret in service.get("secrets", []):
+            status = (folder / secret).stat()
+            assert status.st_uid == int(service["user"].split(":")[0]), f"{name}: {secret}"
+            assert status.st_mode & 0o777 == 0o400
+    password = made["database-password"].strip()
+    assert len(password) == 64
+    assert made["pgpass"] == f"*:*:*:distrain:{password}\n"
+    assert made["scheduler-token"] == made["scheduler-token-prometheus"]
+    assert make() == ("", made)

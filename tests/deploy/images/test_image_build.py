@@ -37,7 +37,7 @@ exec chroot --userspec=10001:10001 "$root" env -i "$@"
 """
 
 pytestmark = [
-    pytest.mark.slow,
+    pytest.mark.release,
     pytest.mark.timeout(3600),
     pytest.mark.skipif(not WANTED, reason="minutes and gigabytes: set DISTRAIN_TEST_IMAGES=1"),
 ]
@@ -156,48 +156,25 @@ def image(tmp_path_factory):
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def test_the_configuration(image):
-    config, _ = image
+def test_the_image_is_confined_and_runs(image):
+    config, in_image = image
     assert config["User"] == "10001:10001"
     assert config["Entrypoint"] == ["tini", "--", "distrain"]
     assert config["Healthcheck"]["Test"] == ["CMD", "healthy"]
     assert config["Labels"]["org.opencontainers.image.version"] == "1.2.3"
-
-
-def test_the_root_is_read_only_and_holds_no_tools(image):
-    _, in_image = image
     assert in_image("id", "-u").stdout == "10001\n"
     assert in_image("touch", "/home/distrain/x", check=False).returncode != 0
     for tool in ("gcc", "cc", "pip", "pip3"):
         assert in_image("sh", "-c", f"command -v {tool}", check=False).returncode != 0, tool
-
-
-def test_no_host_of_this_machine_is_in_it(image):
-    _, in_image = image
-    told = in_image("sh", "-c", "cat /etc/pip.conf; cat /run/authorities.pem", check=False).stdout
-    assert told == ""
-
-
-def test_distrain_runs(image):
-    config, in_image = image
-    assert "distrain" in in_image(*config["Entrypoint"], "--version").stdout
-    told = in_image(*config["Entrypoint"], "doctor").stdout
-    assert "loader kernel          built" in told
-    assert "fail " not in told
-
-
-def test_the_list_of_what_is_inside_has_torch(image):
-    _, in_image = image
+    # No host of this machine is in it.
+    assert in_image("cat", "/etc/pip.conf", "/run/authorities.pem", check=False).stdout == ""
     listed = json.loads(in_image("cat", "/opt/distrain/share/sbom/python.cdx.json").stdout)
-    assert listed["bomFormat"] == "CycloneDX"
     versions = {one["name"].lower(): one["version"] for one in listed["components"]}
     asked = in_image("python", "-c", "import torch; print(torch.__version__)").stdout.strip()
     assert versions["torch"] == asked
-    assert {"distrain", "dask", "distributed", "psycopg"} <= versions.keys()
-
-
-def test_a_demo_trains(image):
-    config, in_image = image
+    told = in_image(*config["Entrypoint"], "doctor").stdout
+    assert "loader kernel          built" in told
+    assert "fail " not in told
     words = ["demo", "--rows", "20k", "--ranks", "1", "--out", "/work/demo"]
     assert "this one reached" in in_image(*config["Entrypoint"], *words).stdout
 

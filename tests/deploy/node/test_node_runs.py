@@ -9,11 +9,9 @@ import socket
 import ssl
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import httpx2
 import psutil
@@ -21,6 +19,7 @@ import pytest
 import small_jobs
 import yaml
 from unit_files import DEPLOY, UNITS, Root, fixed_port, unit
+from waiting import until
 
 from distrain.service.clusters.scheduler_client import SchedulerClient
 from distrain.service.settings import load_settings
@@ -30,6 +29,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 MAKE = DEPLOY / "certificates" / "make-certificates"
 TOKEN = "a-token-for-the-scheduler-of-this-test"
 BIN = Path(sys.executable).parent
+LONG_S = 300.0
 
 
 @dataclass
@@ -75,9 +75,6 @@ class Machine:
         files = {"ca-file": "ca", "cert": role, "key": f"{role}-key"}
         return [w for o, f in files.items() for w in (f"--tls-{o}", str(folder / f"{f}.pem"))]
 
-    def said(self, name: str) -> Callable[[], str]:
-        return lambda: f"{name}: {self.log(name).read_text()[-3000:]}"
-
 
 def install(folder: Path) -> Machine:
     """What docs/install-machine.md does, below a folder and at free ports."""
@@ -117,20 +114,11 @@ def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
         for name in ("distrain-scheduler", "distrain-worker@0"):
             machine.start(name)
         client = service_client(machine)
-        until(lambda: len(workers(client)) == 1)
+        until(lambda: len(workers(client)) == 1, within_s=LONG_S)
         client.close()
         yield machine
     finally:
         end(machine)
-
-
-def until(condition: Callable[[], Any], wait_s: float = 240.0) -> Any:
-    """What a condition gives, once it is true; asked seldom, for the processors have work to do."""
-    end_s = time.monotonic() + wait_s
-    while not (found := condition()):
-        assert time.monotonic() < end_s, "it did not come"
-        time.sleep(0.5)
-    return found
 
 
 def end(machine: Machine) -> None:
@@ -217,7 +205,7 @@ def test_a_job_through_the_service_and_a_stop_that_is_a_notice(
     trust = ssl.create_default_context(cafile=str(machine.tls / "ca.pem"))
     bearer = {"Authorization": f"Bearer {token.strip()}"}
     with httpx2.Client(base_url=url, verify=trust, headers=bearer, timeout=60) as api:
-        until(lambda: ready(api))
+        until(lambda: ready(api), within_s=LONG_S)
         assert "ok    clusters.here " in machine.distrain("serve", "check", "--config", serve_yaml)
         document = small_jobs.small_document(data)
         document["resources"] = {"num_ranks": 1, "device": "cpu"}
@@ -230,15 +218,15 @@ def test_a_job_through_the_service_and_a_stop_that_is_a_notice(
         def now() -> dict[str, object]:
             return dict(api.get(f"/v1/jobs/{job}").json())
 
-        until(lambda: (now()["step"] or 0) > 0)
+        until(lambda: (now()["step"] or 0) > 0, within_s=LONG_S)
         assert stop(machine, "distrain-worker@0") == 0
-        manifests = until(lambda: now()["checkpoints"])
+        manifests = until(lambda: now()["checkpoints"], within_s=LONG_S)
         assert manifests, now()
         # `systemctl start` again: the job goes on there, from that checkpoint.
         machine.start("distrain-worker@0")
-        until(lambda: now()["attempt"] == 2 and now()["state"] == "running")
+        until(lambda: now()["attempt"] == 2 and now()["state"] == "running", within_s=LONG_S)
         api.post(f"/v1/jobs/{job}/cancel", headers={"Idempotency-Key": "two"}).raise_for_status()
-        ended = until(lambda: now()["finished_at"] and now())
+        ended = until(lambda: now()["finished_at"] and now(), within_s=LONG_S)
         assert ended["state"] == "cancelled"
         assert Path(str(ended["run_dir"])).is_relative_to(machine.root.path("/srv/distrain/runs"))
 

@@ -128,15 +128,13 @@ def answers(site: Site, **options: Any) -> bool:
         return False
 
 
-@pytest.mark.parametrize("sign_on", ["none", "certificate", "oidc"])
-def test_nginx_takes_the_configuration(tmp_path: Path, sign_on: str):
+def test_nginx_takes_each_configuration(tmp_path: Path):
     real_nginx.find_nginx()
     shutil.which("openssl") or pytest.skip("there is no openssl: install openssl")
-    upstream = "tcp" if sign_on == "none" else "unix"
-    site = site_in(tmp_path, sign_on, upstream)
-    if sign_on == "certificate":
-        people(tmp_path, "/CN=alice", "alice")
-    assert real_nginx.checked(site.folder / "nginx.conf").endswith("test is successful")
+    people(tmp_path, "/CN=alice", "alice")
+    for sign_on, upstream in (("none", "tcp"), ("certificate", "unix"), ("oidc", "unix")):
+        site = site_in(tmp_path, sign_on, upstream)
+        assert real_nginx.checked(site.folder / "nginx.conf").endswith("test is successful")
 
 
 def test_its_limits_are_the_services():
@@ -214,7 +212,7 @@ class OidcProxy(http.server.BaseHTTPRequestHandler):
         pass
 
 
-@pytest.mark.slow
+@pytest.mark.release
 def test_users_whom_an_openid_connect_proxy_names(tmp_path: Path):
     real_nginx.find_nginx()
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), OidcProxy) as oidc:
@@ -241,28 +239,3 @@ def test_users_whom_an_openid_connect_proxy_names(tmp_path: Path):
         finally:
             oidc.shutdown()
             thread.join(30)
-
-
-@pytest.mark.slow
-def test_a_proxys_own_certificate_lets_it_name_users_over_tls(tmp_path: Path):
-    tls, sign_on = tmp_path / "tls", tmp_path / "sign-on"
-    subprocess.run([MAKE, "--folder", tls, "service", "client"], check=True, capture_output=True)
-    subprocess.run([MAKE, "--folder", sign_on, "client"], check=True, capture_output=True)
-    config = tmp_path / "serve.yaml"
-    files = {"cert_file": str(tls / "service.pem"), "key_file": str(tls / "service-key.pem")}
-    listen = {"tls": {**files, "ca_file": str(sign_on / "ca.pem")}}
-    text = {"clusters": {}, "listen": listen, "sign_on": {"proxy_names": ["distrain-client"]}}
-    config.write_text(yaml.safe_dump(text))
-    with serving(tmp_path / "data", "--config", str(config)) as serve:
-        named = {"X-Forwarded-User": "alice"}
-
-        def me(folder: Path | None) -> httpx2.Response:
-            context = ssl.create_default_context(cafile=str(tls / "ca.pem"))
-            if folder is not None:
-                context.load_cert_chain(folder / "client.pem", folder / "client-key.pem")
-            return httpx2.get(f"{serve.told['url']}/v1/me", headers=named, verify=context)
-
-        assert me(sign_on).json()["user"] == "alice"
-        for other in (None, tls):  # no certificate, and one of the cluster's authority
-            with pytest.raises(httpx2.TransportError):
-                me(other)

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 import real_slurm
-from real_slurm import until
 from safetensors.numpy import load_file
 from service_processes import serving
 from small_jobs import run_distrain, small_document, write_prepared
+from waiting import until
 
 from distrain.jobs.run_paths import RunPaths
 from distrain.service.clusters.choosing import make_launcher
@@ -157,6 +157,7 @@ def launcher_in(folder):
     return make_launcher("gpu", settings, "0123456789abcdef")
 
 
+@pytest.mark.release
 def test_a_starter_killed_between_sbatch_and_its_answer_leaves_one_job(here, tmp_path, monkeypatch):
     sbatch = tmp_path / "bin" / "sbatch"
     sbatch.parent.mkdir()

@@ -13,7 +13,7 @@ from distributed import LocalCluster
 
 from distrain.cli.main import cli
 from distrain.diagnostics.doctor import links, probes
-from distrain.diagnostics.doctor.facts import ProcessFacts, ProcessPlace, ProcessRole
+from distrain.diagnostics.doctor.facts import ProcessFacts
 from distrain.diagnostics.doctor.machine import check_for_rapids
 
 LOOPBACK = "127.0.0.1"
@@ -133,20 +133,6 @@ def test_the_file_of_a_worker_that_fell_silent_is_removed_by_others(tmp_path: Pa
         (tmp_path / name).write_text(name)
     asyncio.run(examination._clean_up())
     assert [path.name for path in tmp_path.iterdir()] == ["of another"]
-
-
-def test_a_scheduler_file_without_address_is_named(tmp_path: Path) -> None:
-    file = tmp_path / "scheduler.json"
-    file.write_text("{}")
-    done = CliRunner().invoke(cli, ["doctor", "--cluster", "--scheduler-file", str(file)])
-    assert done.exit_code == 1
-    assert "names no address" in str(done.exception or done.output)
-
-
-def test_places_are_written_for_people() -> None:
-    assert str(ProcessPlace(ProcessRole.WORKER, "tcp://a:1", "w1")) == "worker w1 (tcp://a:1)"
-    assert str(ProcessPlace(ProcessRole.WORKER, "tcp://a:1")) == "worker tcp://a:1"
-    assert str(ProcessPlace(ProcessRole.CLIENT)) == "this machine"
 
 
 def test_rapids_doctor_finds_a_check_that_passes() -> None:

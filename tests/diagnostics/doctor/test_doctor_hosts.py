@@ -39,7 +39,7 @@ OF_THE_MACHINE = {"memory", "free space", "open files"}
 """Warnings that a small machine deserves, whatever its clusters do."""
 
 pytestmark = [
-    pytest.mark.slow,
+    pytest.mark.release,
     pytest.mark.timeout(300),
     pytest.mark.skipif(WHY_NOT is not None, reason=WHY_NOT or ""),
 ]

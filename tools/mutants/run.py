@@ -1,14 +1,22 @@
-"""How many small wrong edits of the core its tests notice.
+"""How many small wrong edits of the package its tests notice.
 
-    python tests/mutants/run.py [--mutants 150] [--seed 1] [--jobs 2] [--only distrain/metrics]
+    make mutants PACKAGE=loader [MUTANTS=40] [SEED=1]
+    python tools/mutants/run.py [--only distrain/metrics] [--mutants 150] [--seed 1] [--jobs 2]
+        [--per-test]
 
-Draws edits (`mutants_of.py`) from the modules of `CORE`, makes each in a copy of the tree, and runs
-the tests that stand beside its module there. A mutant is killed when they fail or hang. It prints
-the survivors, and a JSON object as its last line. It is no part of `make test`: 150 mutants take
-half an hour on two cores.
+Draws edits (`mutants_of.py`), makes each in a copy of the tree, and runs the quick tests of its
+module there. A mutant is killed when they fail or hang. It prints the survivors, and a JSON object
+as its last line. Without `--only`, the modules are those of `CORE`, which names their tests; with
+it, all whose path begins so, and the tests of a module outside `CORE` are those of the package's
+folder in `tests` that import it. 150 mutants take half an hour on two cores.
+
+`--per-test` goes on after a failure and prints the tests that alone killed no mutant: what they
+prove, others prove too, as far as these mutants tell.
 """
 
 import argparse
+import ast
+import functools
 import json
 import multiprocessing
 import os
@@ -22,13 +30,15 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from queue import SimpleQueue
+from typing import Any
 
 ROOT = Path(__file__).parents[2]
-sys.path.insert(0, str(ROOT / "tests/support"))
+sys.path.insert(0, str(ROOT))
 
-from mutants_of import Mutation, mutations  # noqa: E402
+from tools.mutants.mutants_of import Mutation, mutations  # noqa: E402
 
 GOAL = 0.9
+PARTS = ("distrain", "tests", "examples", "benchmarks", "deploy", "docs", "tools")
 
 CORE = {
     "distrain/loader/partition/plan.py": "tests/loader/partition",
@@ -81,7 +91,6 @@ CORE = {
     "distrain/runs/records/entries.py": "tests/runs/records/test_entries.py",
     "distrain/models/embeddings/sparse_optimizer.py": ""
     "tests/models/embeddings/test_sparse_optimizer.py "
-    ""
     "tests/models/embeddings/test_stochastic.py tests/models/embeddings/test_collection.py",
     "distrain/models/embeddings/sharding/planner.py": "tests/models/embeddings/test_sharding.py",
     "distrain/models/embeddings/kernels/dispatch.py": "tests/models/embeddings/test_collection.py "
@@ -140,21 +149,78 @@ class Mutant:
         return f"{self.module}:{self.mutation.line}: {self.mutation.what}"
 
 
+@dataclass(frozen=True)
+class Outcome:
+    """What tests said of a mutant.
+
+    Attributes:
+        passed: Whether none failed.
+        failed: Those that failed, without their parameters; with `--per-test` all of them.
+        ran: All that ran.
+    """
+
+    passed: bool
+    took_s: float
+    failed: frozenset[str]
+    ran: frozenset[str]
+
+
+@functools.cache
+def imported_by(file: Path) -> frozenset[str]:
+    """The dotted names that a file imports, those of functions inside it included."""
+    found = set()
+    for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, ast.ImportFrom) and not node.level:
+            found |= {f"{node.module}.{alias.name}" for alias in node.names}
+        elif isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+    return frozenset(name for name in found if name.startswith("distrain"))
+
+
+def lies_in(name: str) -> str:
+    """The module that a dotted name lies in, whatever folder shows it."""
+    parts = name.split(".")
+    for length in range(len(parts), 0, -1):
+        base = ROOT.joinpath(*parts[:length])
+        if base.with_suffix(".py").exists():
+            return str(base.with_suffix(".py").relative_to(ROOT))
+        if (face := base / "__init__.py").exists():
+            rest = parts[length:]
+            shown = [one for one in imported_by(face) if rest and one.endswith(f".{rest[0]}")]
+            shown = [one for one in shown if one != name]
+            return lies_in(shown[0]) if shown else str(face.relative_to(ROOT))
+    return ""
+
+
+@functools.cache
+def tests_of(module: str) -> str:
+    """The tests that should notice edits of a module; empty if there are none."""
+    if module in CORE:
+        return CORE[module]
+    package = Path(module).parts[1]
+    folder = ROOT / "tests" / package
+    files = sorted((folder if folder.is_dir() else ROOT / "tests").rglob("test_*.py"))
+    importing = [file for file in files if module in map(lies_in, imported_by(file))]
+    if not importing and folder.is_dir():
+        importing = [folder]
+    return " ".join(str(file.relative_to(ROOT)) for file in importing)
+
+
 def drawn(count: int, seed: int, only: str) -> list[Mutant]:
-    """Mutants of the core, spread over its modules; the same for the same seed and sources."""
+    """Mutants, spread over the modules; the same for the same seed and sources."""
     rng = random.Random(seed)
+    modules = [str(file.relative_to(ROOT)) for file in sorted((ROOT / "distrain").rglob("*.py"))]
     piles = []
-    for module in CORE:
-        if module.startswith(only):
-            source = (ROOT / module).read_bytes()
-            lines = [line.strip() for line in source.decode().splitlines()]
-            found = [
-                Mutant(module, mutation)
-                for mutation in mutations(source)
-                if (module, mutation.what, lines[mutation.line - 1]) not in EQUIVALENT
-            ]
-            rng.shuffle(found)
-            piles.append(found)
+    for module in [name for name in modules if name.startswith(only)] if only else CORE:
+        source = (ROOT / module).read_bytes()
+        lines = [line.strip() for line in source.decode().splitlines()]
+        found = [
+            Mutant(module, mutation)
+            for mutation in mutations(source)
+            if (module, mutation.what, lines[mutation.line - 1]) not in EQUIVALENT
+        ]
+        rng.shuffle(found)
+        piles.append(found)
     chosen: list[Mutant] = []
     while len(chosen) < count and any(piles):
         rng.shuffle(piles)
@@ -165,52 +231,58 @@ def drawn(count: int, seed: int, only: str) -> list[Mutant]:
 class Trees:
     """Copies of the tree, one for each job, that mutants are made in."""
 
-    def __init__(self, folder: Path, count: int):
+    def __init__(self, folder: Path, count: int, per_test: bool):
         self._free: SimpleQueue[Path] = SimpleQueue()
+        self._per_test = per_test
         for number in range(count):
             tree = folder / str(number)
-            for part in ("distrain", "tests", "examples", "benchmarks", "deploy", "docs"):
+            for part in PARTS:
                 skipped = shutil.ignore_patterns("__pycache__", "_build")
                 shutil.copytree(ROOT / part, tree / part, ignore=skipped)
             for file in ("pyproject.toml", "README.md"):
                 shutil.copy(ROOT / file, tree)
             self._free.put(tree)
 
-    def passes(self, tests: str, mutant: Mutant | None, timeout_s: float) -> tuple[bool, float]:
-        """Whether some tests pass on a mutant, and how long they took."""
+    def outcome(self, tests: str, mutant: Mutant | None, timeout_s: float) -> Outcome:
+        """What some tests say of a mutant."""
         tree = self._free.get()
         source = (ROOT / mutant.module).read_bytes() if mutant else b""
         try:
             if mutant:
                 (tree / mutant.module).write_bytes(mutant.mutation.applied(source))
-            return _passes(tree, tests, timeout_s)
+            return _outcome(tree, tests, timeout_s, self._per_test)
         finally:
             if mutant:
                 (tree / mutant.module).write_bytes(source)
             self._free.put(tree)
 
-    def limit_s(self, tests: str) -> float | None:
-        """How long the tests may take on a mutant: much longer than without one.
-
-        `None` if they fail without one, so that they can judge none.
-        """
+    def unharmed(self, tests: str) -> Outcome | None:
+        """What the tests say without a mutant; `None` if they fail, and so can judge none."""
         for _ in range(2):  # a busy machine may be the cause of the first failure
-            passed, took_s = self.passes(tests, None, 900.0)
-            if passed:
-                return 30.0 + 4 * took_s
+            found = self.outcome(tests, None, 900.0) if tests else None
+            if found is None or found.passed:
+                return found
         print(f"these fail without any mutant: {tests}", flush=True)
         return None
 
 
-def _passes(tree: Path, tests: str, timeout_s: float) -> tuple[bool, float]:
+def _outcome(tree: Path, tests: str, timeout_s: float, per_test: bool) -> Outcome:
     started_s = time.monotonic()
-    running = _FORKS.Process(target=_run_tests, args=(tree, tests.split()))
+    told = tree / "told.txt"
+    told.write_text("")
+    running = _FORKS.Process(target=_run_tests, args=(tree, tests.split(), told, per_test))
     running.start()
     running.join(timeout_s)
-    if running.is_alive():
+    if running.is_alive() and running.pid:
         os.killpg(running.pid, 9)
     running.join()
-    return running.exitcode == 0, time.monotonic() - started_s
+    lines = [line.split(" ", 1) for line in told.read_text().splitlines()]
+    return Outcome(
+        running.exitcode == 0,
+        time.monotonic() - started_s,
+        frozenset(name for outcome, name in lines if outcome == "failed"),
+        frozenset(name for _, name in lines),
+    )
 
 
 _FORKS = multiprocessing.get_context("forkserver")
@@ -221,7 +293,22 @@ _FORKS.set_forkserver_preload(
 )
 
 
-def _run_tests(tree: Path, tests: list[str]) -> None:
+class Recorder:
+    """A plugin of pytest that writes down how each test ended, without its parameters."""
+
+    def __init__(self, file: Path):
+        self._file = file.open("w", buffering=1)
+
+    def pytest_runtest_logreport(self, report: Any) -> None:
+        if report.when == "call" or report.failed:
+            print(report.outcome, report.nodeid.partition("[")[0], file=self._file)
+
+    def pytest_collectreport(self, report: Any) -> None:
+        if report.failed:
+            print("failed", report.nodeid, file=self._file)
+
+
+def _run_tests(tree: Path, tests: list[str], told: Path, per_test: bool) -> None:
     """Run tests in a fork, as `python -m pytest` does in that tree."""
     os.setsid()
     os.chdir(tree)
@@ -233,8 +320,18 @@ def _run_tests(tree: Path, tests: list[str]) -> None:
     sys.dont_write_bytecode = True
     import pytest
 
-    words = ["-x", "-q", "-p", "no:cacheprovider", "-m", "not slow and not release"]
-    os._exit(pytest.main([*words, *tests]))
+    words = ["-q", "-p", "no:cacheprovider", "-m", "not slow and not release"]
+    words += [] if per_test else ["-x"]
+    os._exit(pytest.main([*words, *tests], plugins=[Recorder(told)]))
+
+
+def print_idle(killers: list[frozenset[str]], ran: set[str]) -> None:
+    """Print the tests that killed no mutant alone, with the number of those that they killed."""
+    alone = {name for names in killers if len(names) == 1 for name in names}
+    kills = Counter(name for names in killers for name in names)
+    print(f"{len(ran - alone)} of {len(ran)} tests killed no mutant alone:")
+    for name in sorted(ran - alone, key=lambda name: (kills[name], name)):
+        print(f"{kills[name]:5} killed with others: {name}")
 
 
 def main() -> None:
@@ -244,27 +341,36 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--only", default="", help="Modules whose path begins so.")
+    parser.add_argument("--per-test", action="store_true", help="Print tests that are not needed.")
     options = parser.parse_args()
     chosen = drawn(options.mutants, options.seed, options.only)
+    killers: list[frozenset[str]] = []
+    ran: set[str] = set()
     with (
         tempfile.TemporaryDirectory() as folder,
         ThreadPoolExecutor(options.jobs) as pool,
     ):
-        trees = Trees(Path(folder), options.jobs)
-        limits_s: dict[str, float | None] = {}
+        trees = Trees(Path(folder), options.jobs, options.per_test)
+        unharmed: dict[str, Outcome | None] = {}
 
         def verdict(mutant: Mutant) -> str:
-            tests = CORE[mutant.module]
-            if tests not in limits_s:
-                limits_s[tests] = trees.limit_s(tests)
-            limit_s = limits_s[tests]
+            tests = tests_of(mutant.module)
+            if tests not in unharmed:
+                unharmed[tests] = trees.unharmed(tests)
+            usual = unharmed[tests]
             found = "unjudged"
-            if limit_s is not None:
-                found = "survived" if trees.passes(tests, mutant, limit_s)[0] else "killed"
+            if usual is not None:
+                ran.update(usual.ran)
+                # Much longer than without a mutant.
+                outcome = trees.outcome(tests, mutant, 30.0 + 4 * usual.took_s)
+                found = "survived" if outcome.passed else "killed"
+                killers.append(outcome.failed)
             print(f"{found:8} {mutant}", flush=True)
             return found
 
         verdicts = Counter(pool.map(verdict, chosen))
+    if options.per_test:
+        print_idle(killers, ran)
     judged = verdicts["killed"] + verdicts["survived"]
     share = verdicts["killed"] / max(1, judged)
     print(f"{verdicts['killed']} of {judged} mutants were noticed: {share:.1%}")

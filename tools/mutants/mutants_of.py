@@ -44,9 +44,9 @@ class Mutation:
 
 
 def mutations(source: bytes) -> list[Mutation]:
-    """All edits of a source, in the order of their places.
+    r"""All edits of a source, in the order of their places.
 
-    >>> for found in mutations(b"def f(a):\\n    return a < 3\\n"):
+    >>> for found in mutations(b"def f(a):\n    return a < 3\n"):
     ...     print(found.line, found.what)
     2 a < 3 -> a <= 3
     2 3 -> 4
