@@ -34,7 +34,7 @@ with FakeScheduler(num_workers=int(sys.argv[1]), with_records=True) as scheduler
 _RECONCILER = """
 import json, sys, threading
 from pathlib import Path
-from distrain.service.reconcile import run_reconciler
+from distrain.service.reconcile.reconciler import run_reconciler
 from distrain.service.settings import Settings
 settings = Settings.model_validate(json.loads(Path(sys.argv[1]).read_text()))
 run_reconciler(settings, threading.Event())

@@ -24,7 +24,7 @@ def test_loaders_leave_nothing_behind() -> None:
 _POOLS_ONE_AFTER_ANOTHER = """
 import threading
 import numpy as np
-from distrain.loader.filling import BlockPool
+from distrain.loader.filling.batch_memory import BlockPool
 
 def held_mb():
     with open("/proc/self/status") as lines:

@@ -130,7 +130,7 @@ from pathlib import Path
 import psutil
 import pyarrow
 from distrain.loader import Dataset, Loader
-from distrain.loader.partition import Table
+from distrain.loader.partition.table import Table
 from distrain.schema import Schema
 
 loader = Loader(

@@ -155,7 +155,7 @@ def test_the_tag_of_a_wheel_says_whether_its_kernels_were_built(
         for file in ("constraints.txt", "deploy/images/constraints-gpu.txt"):
             assert wheel.read(f"{shared}/{Path(file).name}") == (ROOT / file).read_bytes()
         assert not [name for name in names if name.startswith(("tests", "examples", "docs"))]
-    [old] = (unpacked / "build").glob("lib*/distrain/batch.py")
+    [old] = (unpacked / "build").glob("lib*/distrain/loader/batch.py")
     old.with_name("deleted.py").touch()
     plain = built("build_wheel", unpacked, tmp_path / "plain", CC="false")
     assert plain.name.endswith("-py3-none-any.whl")

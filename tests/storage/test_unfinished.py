@@ -16,7 +16,7 @@ from distrain.storage.unfinished import partial_name
 
 _MAKER = """
 import sys, time
-from distrain.storage import whole_dir
+from distrain.storage.outputs import whole_dir
 with whole_dir(sys.argv[1], replace=True) as folder:
     (folder / "half").write_text("half")
     print(folder.name, flush=True)

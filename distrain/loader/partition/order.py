@@ -82,7 +82,7 @@ def parts_of(row_groups: Sequence[RowGroup], part_rows: int | None = None) -> Pa
     Raises:
         SpecError: `part_rows` is less than 1.
 
-    >>> from distrain.loader.partition import RowGroup
+    >>> from distrain.loader.partition.table import RowGroup
     >>> parts_of([RowGroup("a", 0, 4), RowGroup("a", 1, 5), RowGroup("b", 0, 1)], part_rows=10)
     Parts(((0, 1), (2,)))
     """

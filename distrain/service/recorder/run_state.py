@@ -15,7 +15,7 @@ LIMIT_ENTRIES = 2000  # that wait; more are missed, and read from the reports th
 class Mailbox:
     """Views that follow each other, given out as one; the last one's state counts.
 
-    >>> from distrain.jobs import AttemptStarted, JobState
+    >>> from distrain.jobs.view import AttemptStarted; from distrain.jobs.states import JobState
     >>> view = JobView("a", "a", JobState.RUNNING, 1, 1, progress=(AttemptStarted(1, 0, 1),))
     >>> box = Mailbox()
     >>> box.add(view), box.add(view)

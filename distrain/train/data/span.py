@@ -12,7 +12,7 @@ from distrain.loader.partition.plan import EpochSteps
 class JobSpan:
     """The steps of a job, the same on every rank.
 
-    >>> from distrain.loader.partition import EpochPlan
+    >>> from distrain.loader.partition.plan import EpochPlan
     >>> span = JobSpan(5, EpochSteps((EpochPlan(10, lanes=1, global_batch_size=4),)))
     >>> [span.rows_in(steps) for steps in range(6)]
     [0, 4, 8, 10, 14, 18]

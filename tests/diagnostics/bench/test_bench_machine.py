@@ -119,8 +119,8 @@ def test_loaders_are_measured_to_the_memory_of_the_device(
         made.append(options["device"])
         return [SimpleNamespace(num_rows=70), SimpleNamespace(num_rows=30)]
 
-    monkeypatch.setattr("distrain.loader.Loader", loader)
-    monkeypatch.setattr("distrain.loader.Dataset", str)
+    monkeypatch.setattr("distrain.loader.loader.Loader", loader)
+    monkeypatch.setattr("distrain.loader.dataset.Dataset", str)
     monkeypatch.setattr("torch.cuda.synchronize", lambda: waits.append(device))
     found = load("train", 0, 1, 100, 2, 3, device)
     assert [rows for rows, _ in found] == [100] * 3

@@ -247,8 +247,8 @@ def test_where_nothing_can_be_kept_that_is_told_once(groups, tmp_path, caplog, m
 CHILD = """
 import sys, numpy as np
 from packed_tables import COLUMNS, SCHEMA, PlainReader, float32_cells, make_table
-from distrain.loader.packed import CachingReader
-from distrain.loader.partition import read_footers
+from distrain.loader.packed.cache import CachingReader
+from distrain.loader.partition.footers import read_footers
 folder, cache, bound, seed = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
 groups = read_footers(folder, SCHEMA).row_groups
 starts = np.cumsum([0, *(group.num_rows for group in groups)])

@@ -139,7 +139,7 @@ def test_encrypted_columns_are_told_and_the_process_goes_on(
     # In a process of its own, which pyarrow might end.
     code = (
         "import sys; from distrain.errors import DataError\n"
-        "from distrain.loader.partition import read_footers\n"
+        "from distrain.loader.partition.footers import read_footers\n"
         "from distrain.schema import Schema\n"
         "try: read_footers(sys.argv[1], Schema.load(sys.argv[2]))\n"
         "except DataError as error: sys.exit(str(error))"
@@ -159,7 +159,7 @@ def test_encrypted_columns_are_told_and_the_process_goes_on(
 DAMAGE = """
 import random, sys
 from distrain.errors import DataError
-from distrain.loader.partition import read_footers
+from distrain.loader.partition.footers import read_footers
 from distrain.schema import Schema
 content, schema = open(sys.argv[1], "rb").read(), Schema.load(sys.argv[2])
 length = int.from_bytes(content[-8:-4], "little")

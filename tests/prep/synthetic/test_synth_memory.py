@@ -5,7 +5,7 @@ import pytest
 
 CODE = """
 import resource, sys
-from distrain.prep.synthetic import SynthRequest, generate
+from distrain.prep.synthetic.generate import SynthRequest, generate
 generate(SynthRequest(sys.argv[1], int(sys.argv[2])))
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
 """

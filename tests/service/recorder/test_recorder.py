@@ -279,7 +279,9 @@ def test_a_limit_of_the_filesystem_leaves_whole_lines(tmp_path: Path) -> None:
 import resource, signal, sys
 from pathlib import Path
 from distrain.errors import OutputError
-from distrain.runs import LeasedFolder, ServedRun, ServiceMark
+from distrain.runs.places import LeasedFolder
+from distrain.runs.served import ServedRun
+from distrain.runs.run_file import ServiceMark
 from distrain.jobs.spec import parse_spec
 from served_jobs import SPEC, attempt_entries, record, view_of
 mark = ServiceMark("s-1", 1)

@@ -15,8 +15,8 @@ ROOT = Path(__file__).parents[3]
 CODE = """
 import random, sys, time
 from pathlib import Path
-from distrain.jobs import JobState
-from distrain.service.recorder import Recorder
+from distrain.jobs.states import JobState
+from distrain.service.recorder.recorder import Recorder
 from served_jobs import SPEC, job_in, settings_in, told_by, view_of
 
 folder, seed, generation, pace_s, views_seed = sys.argv[1:]

@@ -18,7 +18,7 @@ from distrain.service.store.store import migrate, open_store
 SUBMIT_FOR_EVER = """
 import itertools, pathlib, sys
 from service_store import key_for, new_job, settings_for
-from distrain.service.store import open_store
+from distrain.service.store.store import open_store
 
 store = open_store(settings_for(pathlib.Path(sys.argv[1])))
 for number in itertools.count():
