@@ -29,29 +29,78 @@ from distrain.service.profiles import TRAITS, ClusterKind
 from distrain.workers.sources import SOURCES, ClusterRequest
 
 ROOT = Path(__file__).resolve().parents[2]
+SPAN = re.compile(r"`([^`\n]+)`")
+NAMED_IN = re.compile(r"`([A-Za-z_]\w*)` in\s+`([^`\s]+)`")
+# Lower-case words without an underscore are keys of the spec, commands or words of a sentence.
+IDENTIFIER = re.compile(r"(?=.*[A-Z_])[A-Za-z_]\w*")
 
 
 @pytest.fixture(scope="module")
 def recipes(sources):
-    """Each recipe's text by its heading."""
+    """Each recipe's text by its heading, and the sections of set-up and code."""
     text = sources[Path("CONTRIBUTING.md")].partition("\n## How to add\n")[2]
     pieces = re.split(r"^### (.+)\n", text.partition("\n## ")[0], flags=re.M)
     return dict(zip(pieces[1::2], pieces[2::2], strict=True))
 
 
+def places_in(text):
+    """The paths that a text names and the files of each; `a.py` is beside the path before it."""
+    folder, places = "", {}
+    for span in SPAN.findall(text):
+        if re.fullmatch(r"(?:distrain|docs|tests|deploy)/[^\s]*", span):
+            folder = span if span.endswith("/") else span.rpartition("/")[0]
+        elif not re.fullmatch(r"\w+\.(?:py|json|toml)", span):
+            continue
+        path = span if "/" in span or not (ROOT / folder / span).exists() else f"{folder}/{span}"
+        at = ROOT / re.sub(r"\b[A-Z]{4,}(?:\.py)?", "", path)  # NAME.py is the file to write
+        is_folder = at.is_dir() and path.endswith("/")
+        files = [*at.rglob("*.py")] if is_folder else [at] if at.is_file() else []
+        places[span] = (at, files)
+    return places
+
+
+def defines(file, name):
+    """Whether a file defines a function, class, variable or field of that name."""
+    if file.suffix not in {".py", ".h", ".c"}:
+        return False
+    word = re.escape(name)
+    of_c = rf"|#define {word}\b|\b{word}\($" if file.suffix != ".py" else ""
+    python = rf"^\s*(?:async def|def|class) {word}\b|^\s*{word}\s*(?::|=(?!=))"
+    return re.search(python + of_c, file.read_text(), re.M) is not None
+
+
 def test_there_is_a_recipe_for_what_people_add(recipes):
-    wanted = ("optimizer", "model", "reader", "operator", "workers", "metric", "command")
-    wanted += ("endpoint", "event", "field", "service")
+    wanted = ("optimizer", "model", "reader", "operator", "workers", "metric", "command", "option")
+    wanted += ("route", "event", "field", "service", "ranks")
     for word in wanted:
         assert any(re.search(rf"\b{word}\b", heading) for heading in recipes), word
 
 
 def test_every_recipe_names_files_and_folders_that_exist(recipes):
     for heading, text in recipes.items():
-        paths = re.findall(r"`((?:distrain|docs|tests)/[^`\s]*)`", text)
-        assert paths, heading
-        shape = {re.sub(r"[A-Z]{4,}(?:\.py)?", "", path) for path in paths}
-        assert {path for path in shape if not (ROOT / path).exists()} == set(), heading
+        places = places_in(text)
+        assert places, heading
+        assert [span for span, (at, _) in places.items() if not at.exists()] == [], heading
+
+
+def test_every_recipe_names_identifiers_where_they_are_defined(recipes):
+    lost = []
+    for heading, text in recipes.items():
+        places = places_in(text)
+        pairs = {(name, span) for name, span in NAMED_IN.findall(text) if span in places}
+        wanted = [(name, places[span][1]) for name, span in pairs]
+        for item in re.findall(r"^(?:\d\.|-) `[^`]*/.*(?:\n +\S.*)*", text, re.M):
+            files = [file for _, found in places_in(item).values() for file in found]
+            names = {span for span in SPAN.findall(item) if IDENTIFIER.fullmatch(span)}
+            wanted += [
+                (name, files) for name in names - {"NAME", "None", *(name for name, _ in pairs)}
+            ]
+        lost += [
+            (heading, name)
+            for name, files in wanted
+            if not any(defines(file, name) for file in files)
+        ]
+    assert lost == []
 
 
 def test_models_are_a_section_a_function_and_a_paragraph(sources):
