@@ -31,7 +31,7 @@ def environment(folder):
 
 @pytest.fixture
 def earlier(tmp_path):
-    """Variables for 0.1.0, out of this checkout's history; its kernels' twins do without them."""
+    """Variables for 0.1.0, out of this checkout's history; its kernels' fallbacks suffice."""
     packed = subprocess.run(
         ["git", "-C", str(ROOT), "archive", FIRST, "distrain"], capture_output=True, check=False
     )

@@ -53,7 +53,7 @@ def test_every_error_can_be_told_and_sent(message, where, hint):
 
 
 def parents_in_the_package():
-    """The parent of each expected error, as the sources of all rooms name it."""
+    """The parent of each expected error, as the sources of all packages name it."""
     heads = re.compile(r"^ *class (\w+)\(([\w, ]+)\):", re.MULTILINE)
     bases = {
         name: above.replace(" ", "").split(",")
