@@ -17,7 +17,7 @@ unexport PYTHONDONTWRITEBYTECODE
 FASTAI := fastai fastcore fastdownload fastprogress fasttransform plum-dispatch beartype pandas
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow test-release test-lowest check format docs release bench mutants gpu clean
+.PHONY: help demo test test-slow test-release test-lowest check format kernels docs release bench mutants gpu clean
 
 help: ## Show what can be made
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -55,6 +55,12 @@ format: $(VENV)/.dev ## Format and mend what a tool can mend, and write what is 
 	$(BIN)/ruff check --fix .
 	$(BIN)/python docs/_ext/architecture_map.py --write
 	$(BIN)/python docs/_ext/references.py --write
+
+# Without it the next target would install the whole package again, which takes longer.
+kernels: $(if $(wildcard $(VENV)/.dev),,$(VENV)/.dev) ## Build the C kernels in place, after an edit of one
+	$(BIN)/python setup.py --quiet build_ext --inplace
+	if [ $(VENV)/.dev -nt pyproject.toml ] && [ $(VENV)/.dev -nt constraints.txt ]; then \
+		touch $(VENV)/.dev $(VENV)/.runtime; fi
 
 docs: $(VENV)/.dev ## Build the documentation into docs/_build/html
 	$(BIN)/python -m sphinx --fail-on-warning -b html docs docs/_build/html

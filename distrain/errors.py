@@ -13,7 +13,7 @@
     │   └── RunInUse               1    another process writes the run directory (`distrain.runs`)
     │       └── NotOurs            1    with a newer lease of a service, or as a command
     ├── Unavailable                1    a storage does not answer now; a later try may succeed
-    │   ├── StorageFull            1    the database's disk has no room (`distrain.service.store`)
+    │   ├── StorageFull            1    the database's disk has no space (`distrain.service.store`)
     │   └── ReadOnly               1    the database can be read and not written (the same)
     ├── StoreError                 1    what the database refuses (`distrain.service.store`)
     │   ├── NotThere               1    a job, project, user, token or webhook

@@ -9,7 +9,7 @@ UNKNOWN = "-"
 
 Targets = Mapping[str, Mapping[str, float | None]]
 MAIN_METRICS = {"auc": "AUC", "rmse": "RMSE", "accuracy": "accuracy"}
-"""Metrics that stand for a target where there is room for one, and their names for people."""
+"""Metrics that stand for a target where there is space for one, and their names for people."""
 _MOST_OF_A_TARGET = 40
 
 NO_AUC = "not defined: all of these rows have one label, or weigh 0"

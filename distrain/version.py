@@ -1,4 +1,4 @@
-"""The version of this package, by itself, so that rooms can write it down."""
+"""The version of this package, in a module of its own that any package can import."""
 
 # Imports that take longer than all the rest stand in the functions that need them.
 import sys

@@ -28,7 +28,7 @@ def test_the_package_itself_is_light():
     assert not loaded_by("import distrain") & HEAVY
 
 
-PURE_ROOMS = [
+PURE_PACKAGES = [
     "distrain.jobs.spec",
     "distrain.jobs.events",
     "distrain.schema",
@@ -46,9 +46,9 @@ PURE_ROOMS = [
 ]
 
 
-def test_the_pure_rooms_load_no_framework():
+def test_the_pure_packages_load_no_framework():
     # One interpreter for all: what any of them loads, it has loaded.
-    loaded = loaded_by(f"import {', '.join(PURE_ROOMS)}")
+    loaded = loaded_by(f"import {', '.join(PURE_PACKAGES)}")
     assert not loaded & FRAMEWORKS
 
 

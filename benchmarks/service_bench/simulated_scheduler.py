@@ -1,4 +1,4 @@
-"""A scheduler's HTTP server with the door's wire format, whose jobs only pretend to train.
+"""A scheduler's HTTP server whose routes are the real ones' and whose jobs only pretend to train.
 
 Run one by itself: `python FILE [PORT [WORKERS [JOB_S]]]`.
 """

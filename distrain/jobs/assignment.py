@@ -23,7 +23,7 @@ class World:
 
 @dataclass(frozen=True, order=True)
 class Slot:
-    """Room for one rank: one Dask worker."""
+    """A place for one rank: one Dask worker."""
 
     host: str  # the worker's host; ranks of a gang are packed on few hosts
     worker: str  # the worker's address, which is another one when its nanny has restarted it

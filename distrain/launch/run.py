@@ -49,7 +49,7 @@ _COMMAND = "the command that submitted it"
 
 FULL_DISK_S = 60.0
 """How long writing to a run directory may fail until its job is stopped. A rank that fills the same
-disk with its model leaves room again when it fails, and its own error says more."""
+disk with its model leaves space again when it fails, and its own error says more."""
 
 
 class CallbackFailed(BaseException):
@@ -239,7 +239,7 @@ def after_submission(
 
 
 def show_jobs(client: "Client", progress: Progress) -> None:
-    """Open the door of a scheduler that was started without the preload."""
+    """Add the HTTP routes to a scheduler that was started without the preload."""
     from distrain.scheduler.http.attach import ensure_door
 
     try:

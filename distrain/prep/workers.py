@@ -20,7 +20,7 @@ from distrain.formatting import some
 from distrain.storage.outputs import translated_errors
 from distrain.storage.urls import is_remote
 
-if TYPE_CHECKING:  # ranks that read raw rows use this room, and load no Dask
+if TYPE_CHECKING:  # ranks that read raw rows import `prep`, and load no Dask
     from distributed import Client, Future
 
 _TASKS_PER_THREAD = 3

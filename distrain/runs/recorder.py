@@ -97,7 +97,7 @@ def take_over_run(root: Path, job_id: str) -> "RunRecorder":
 
 
 class RunRecorder(RunWriter):
-    """A command's door to its run directory: one at a time, which locks `run.json`.
+    """Writes a command's run directory, one at a time, and locks `run.json`.
 
     The records stay in memory, so that those which a full disk did not take are written later.
     `records` are those of earlier attempts, `before` is the summary or status that the command

@@ -1,4 +1,4 @@
-"""A service's door to its run directories: thousands in one process, without open files."""
+"""Writes a service's run directories: thousands in one process, without open files."""
 
 from collections.abc import Mapping
 from typing import Any

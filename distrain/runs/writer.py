@@ -1,7 +1,7 @@
 """The one writer of run directories: records, status and summary, wherever they lie.
 
-A command's door to it is `RunRecorder`, a service's is `ServedRun`. Whether this process may write,
-and where the files go, is for the `RunPlace` to say.
+Commands use it through `RunRecorder`, services through `ServedRun`. The `RunPlace` decides whether
+this process may write, and where the files go.
 """
 
 import math

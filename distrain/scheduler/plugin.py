@@ -193,7 +193,7 @@ class CoordinatorPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed i
         self.tell(Cancel(job_id, why))
 
     def list_jobs(self) -> list[dict[str, Any]]:
-        """RPC: all jobs, the newest first; with a door, it answers in place of this."""
+        """RPC: all jobs, the newest first; the HTTP routes replace it where they are installed."""
         listed = [self.status(job_id) for job_id in self.lifecycle.jobs]
         return [one.to_json() for one in sorted(listed, key=lambda one: one.age_s or 0.0)]
 

@@ -54,7 +54,7 @@ class BackgroundWriter:
 
 
 class Inbox(Generic[Item]):
-    """Items that wait to be written, within a limit: the oldest but the first make room.
+    """Items that wait to be written, within a limit: the oldest but the first make space.
 
     `take` gets, in the writer's thread, the items and bytes left out before the next item, and it.
     """

@@ -129,7 +129,7 @@ def read_bytes(path: str | Path) -> bytes:
 def fetched(url: str) -> Iterator[str]:
     """Yield a temporary file of this machine with the content of a URL; errors as `open_input`.
 
-    Its room is free again when nothing has it open, or mapped, any more; an `OutputError` if there
+    Its space is free again when nothing has it open, or mapped, any more; an `OutputError` if there
     is too little.
     """
     with open_input(url, retry_s=RETRY_S) as handle, nameless_file(url) as here:

@@ -79,7 +79,7 @@ def test_a_run_on_a_full_disk(
     tiny_disk: Path, job: Path, capsys: pytest.CaptureFixture[str], room: int,
     options: tuple[str, ...],
 ) -> None:  # fmt: skip
-    """Wherever the room ends, there is an error, and every file that is there is whole."""
+    """Wherever the space ends, there is an error, and every file that is there is whole."""
     if room < 1 << 20:
         leave_room(tiny_disk, room)
     run = tiny_disk / "run"
@@ -102,7 +102,7 @@ def test_a_full_disk_does_not_hide_why_the_job_failed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     changed("label", 0.5)(prepared / "train" / "part-0.parquet")
-    # What the end of a job makes room for, others take.
+    # What the end of a job makes space for, others take.
     full = lambda _: leave_room(tiny_disk, 0, "more")  # noqa: E731
     monkeypatch.setattr("distrain.launch.run._release_place", full)
     done = tell(capsys, "train", job, "--run-dir", tiny_disk / "run")

@@ -1,4 +1,4 @@
-"""Gangs of real processes that shrink, grow, make room and hang."""
+"""Gangs of real processes that shrink, grow, make space and hang."""
 
 import json
 import signal

@@ -148,7 +148,7 @@ def test_jobs_and_ranks_share_the_lines_that_there_are(
     if height >= 24:
         assert len(lines) <= height
         cut = jobs_shown < num_jobs or ranks_shown < num_ranks
-        assert not cut or len(lines) >= height - 1  # no room is left while something is left out
+        assert not cut or len(lines) >= height - 1  # no space is left while something is left out
 
 
 def test_the_job_that_is_shown_is_always_on_the_list() -> None:

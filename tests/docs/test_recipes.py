@@ -1,29 +1,102 @@
-"""The recipes of CONTRIBUTING.md hold: registries are what they are said to be."""
+"""The recipes of CONTRIBUTING.md hold: files exist, registries are what they are said to be."""
 
 import dataclasses
 import inspect
+import re
 import tomllib
 from importlib import import_module
 from pathlib import Path
 from typing import get_args
 
+import pytest
+
 from distrain import prep
-from distrain.jobs import events
-from distrain.jobs.events import EVENT_TYPES
-from distrain.jobs.optimizers import OPTIMIZERS, UPDATE_RULES, OptimizerKind
+from distrain.cli.main import COMMANDS
 from distrain.jobs.spec import JobSpec, ModelSpec
 from distrain.jobs.spec.data import READERS
 from distrain.jobs.view import Record
 from distrain.metrics import BinaryReport
-from distrain.models.embeddings.kernels import cpu
 from distrain.models.zoo import MODELS
-from distrain.prep.operators import OPERATORS
+from distrain.prep.operators import DOCUMENT_KEYS, OPERATORS
 from distrain.runs.sinks.choosing import SINKS
 from distrain.runs.summary import Summary
 from distrain.service.clusters.choosing import LAUNCHERS
 from distrain.service.profiles import TRAITS, ClusterKind
+from distrain.workers.sources import SOURCES, ClusterRequest
 
 ROOT = Path(__file__).resolve().parents[2]
+SPAN = re.compile(r"`([^`\n]+)`")
+NAMED_IN = re.compile(r"`([A-Za-z_]\w*)` in\s+`([^`\s]+)`")
+# Lower-case words without an underscore are keys of the spec, commands or words of a sentence.
+IDENTIFIER = re.compile(r"(?=.*[A-Z_])[A-Za-z_]\w*")
+
+
+@pytest.fixture(scope="module")
+def recipes(sources):
+    """Each recipe's text by its heading."""
+    text = sources[Path("CONTRIBUTING.md")].partition("\n## How to add\n")[2]
+    pieces = re.split(r"^### (.+)\n", text.partition("\n## ")[0], flags=re.M)
+    return dict(zip(pieces[1::2], pieces[2::2], strict=True))
+
+
+def places_in(text):
+    """The paths that a text names and the files of each; `a.py` is beside the path before it."""
+    folder, places = "", {}
+    for span in SPAN.findall(text):
+        if re.fullmatch(r"(?:distrain|docs|tests|deploy)/[^\s]*", span):
+            folder = span if span.endswith("/") else span.rpartition("/")[0]
+        elif not re.fullmatch(r"\w+\.(?:py|json|toml)", span):
+            continue
+        path = span if "/" in span or not (ROOT / folder / span).exists() else f"{folder}/{span}"
+        at = ROOT / re.sub(r"\b[A-Z]{4,}(?:\.py)?", "", path)  # NAME.py is the file to write
+        is_folder = at.is_dir() and path.endswith("/")
+        files = [*at.rglob("*.py")] if is_folder else [at] if at.is_file() else []
+        places[span] = (at, files)
+    return places
+
+
+def defines(file, name):
+    """Whether a file defines a function, class, variable or field of that name."""
+    if file.suffix not in {".py", ".h", ".c"}:
+        return False
+    word = re.escape(name)
+    of_c = rf"|#define {word}\b|\b{word}\($" if file.suffix != ".py" else ""
+    python = rf"^\s*(?:async def|def|class) {word}\b|^\s*{word}\s*(?::|=(?!=))"
+    return re.search(python + of_c, file.read_text(), re.M) is not None
+
+
+def test_there_is_a_recipe_for_what_people_add(recipes):
+    wanted = ("optimizer", "model", "reader", "operator", "workers", "metric", "command", "option")
+    wanted += ("route", "event", "field", "service", "ranks")
+    for word in wanted:
+        assert any(re.search(rf"\b{word}\b", heading) for heading in recipes), word
+
+
+def test_every_recipe_names_files_and_folders_that_exist(recipes):
+    for heading, text in recipes.items():
+        places = places_in(text)
+        assert places, heading
+        assert [span for span, (at, _) in places.items() if not at.exists()] == [], heading
+
+
+def test_every_recipe_names_identifiers_where_they_are_defined(recipes):
+    lost = []
+    for heading, text in recipes.items():
+        places = places_in(text)
+        pairs = {(name, span) for name, span in NAMED_IN.findall(text) if span in places}
+        wanted = [(name, places[span][1]) for name, span in pairs]
+        for item in re.findall(r"^(?:\d\.|-) `[^`]*/.*(?:\n +\S.*)*", text, re.M):
+            files = [file for _, found in places_in(item).values() for file in found]
+            names = {span for span in SPAN.findall(item) if IDENTIFIER.fullmatch(span)}
+            wanted += [
+                (name, files) for name in names - {"NAME", "None", *(name for name, _ in pairs)}
+            ]
+        lost += [
+            (heading, name)
+            for name, files in wanted
+            if not any(defines(file, name) for file in files)
+        ]
+    assert lost == []
 
 
 def test_models_are_a_section_a_function_and_a_paragraph(sources):
@@ -37,15 +110,13 @@ def test_models_are_a_section_a_function_and_a_paragraph(sources):
         assert ("tasks" in section.model_fields) == ("sharing" in section.model_fields), kind
 
 
-def test_names_of_each_kind_are_one_list_wherever_they_stand():
-    reader = JobSpec.model_fields["data"].annotation.model_fields["reader"]
+def test_kinds_of_clusters_are_a_name_traits_and_a_launcher():
     assert {*get_args(ClusterKind)} == set(TRAITS) == set(LAUNCHERS)
+
+
+def test_readers_have_one_list_of_names():
+    reader = JobSpec.model_fields["data"].annotation.model_fields["reader"]
     assert {"auto", *READERS} == set(get_args(reader.annotation))
-    assert set(OPTIMIZERS) == set(get_args(OptimizerKind))
-    assert cpu.RULES.keys() in ({*UPDATE_RULES}, set())  # none: built without a compiler
-    assert {operator.kind for operator in OPERATORS.values()} == set(OPERATORS)
-    assert {operator.__name__ for operator in OPERATORS.values()} <= set(prep._MODULES)
-    assert set(EVENT_TYPES.values()) == set(get_args(events.Event))
 
 
 def test_every_reader_of_the_table_says_what_it_cannot_read():
@@ -56,6 +127,17 @@ def test_every_reader_of_the_table_says_what_it_cannot_read():
         assert facts.on_gpu or callable(reader.of)
 
 
+def test_operators_are_in_the_public_api():
+    assert {operator.__name__ for operator in OPERATORS.values()} <= set(prep._MODULES)
+
+
+def test_keys_of_operators_are_in_the_table_of_the_page(sources):
+    page = sources[Path("docs/any-table.md")]
+    assert {key.name for key in DOCUMENT_KEYS if f"| `{key.name}`" not in page} == set()
+    order = ", ".join(f"`{key.name}`" for key in DOCUMENT_KEYS)
+    assert f"Numbers go through {order} in this order" in page
+
+
 def test_sinks_have_one_table_an_extra_and_a_paragraph(sources):
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"][
         "optional-dependencies"
@@ -64,8 +146,22 @@ def test_sinks_have_one_table_an_extra_and_a_paragraph(sources):
     assert {name for name in SINKS if name not in sources[Path("docs/reports.md")].lower()} == set()
 
 
+def test_the_last_source_of_workers_takes_any_request():
+    assert SOURCES[-1].serves(ClusterRequest())
+
+
 def test_metrics_have_the_same_names_wherever_they_are_passed_on():
     of_rows = {field.name for field in dataclasses.fields(BinaryReport)}
     for shown in (Record, Summary):
         names = {field.name for field in dataclasses.fields(shown)}
         assert {"auc", "auc_bound", "normalised_entropy"} <= names & of_rows
+
+
+def test_every_command_is_in_the_file_that_is_said():
+    for name, (place, _) in COMMANDS.items():
+        module, _, function = place.partition(":")
+        assert hasattr(import_module(f"distrain.cli.{module}"), function or "command"), name
+    folder = ROOT / "distrain" / "cli"
+    texts = [path.read_text() for path in folder.rglob("*.py") if path.parent.name != "service"]
+    of_service = [name for name, (place, _) in COMMANDS.items() if place.startswith("service.")]
+    assert sum(t.count("\n@click.command(") for t in texts) == len(COMMANDS) - len(of_service)

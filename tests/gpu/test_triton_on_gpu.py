@@ -1,4 +1,4 @@
-"""Triton's kernels on a GPU against their twins, and a step that never makes the host wait."""
+"""Triton's kernels on a GPU against their fallbacks, and a step that never makes the host wait."""
 
 import pytest
 import torch

@@ -58,5 +58,5 @@ def test_a_check_that_comes_to_nothing(client, monkeypatch):
     with pytest.raises(ClusterError, match="1 s"):
         check_on_worker(client, SPEC)
     client.cluster.scale(0)
-    with pytest.raises(ClusterError):  # no worker has room
+    with pytest.raises(ClusterError):  # no worker has space
         check_on_worker(client, SPEC)

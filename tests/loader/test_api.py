@@ -1,4 +1,4 @@
-"""The public face: `distrain.Dataset` and `distrain.Loader`, as a stranger would use them."""
+"""The public API: `distrain.Dataset` and `distrain.Loader`, as a new user would use them."""
 
 import copy
 import gc

@@ -51,7 +51,7 @@ def built(what: str, source: Path, out: Path, **environment: str) -> Path:
 
 
 def left_out(folder: str, names: list[str]) -> set[str]:
-    """What of a folder of the checkout is not the project's; the package has a room `runs`."""
+    """Files of a checkout's folder that are not the project's; the package has a `runs`, too."""
     return MADE(folder, names) | (MADE_AT_THE_TOP if Path(folder) == ROOT else set())
 
 

@@ -26,7 +26,7 @@ def quiet_coordinator() -> CoordinatorPlugin:
 def watched_changes(
     coordinator: CoordinatorPlugin, clock: Callable[[], float] = time.monotonic
 ) -> Changes:
-    """The changes of its jobs, as the door follows them."""
+    """The changes of its jobs, as the HTTP routes serve them."""
     monitor = Monitor(coordinator)
     changes = Changes(monitor, clock)
     coordinator.observers = (monitor,)

@@ -1,4 +1,4 @@
-"""Triton's kernels against their twins in torch, on any device: in the interpreter or on a GPU."""
+"""Triton's kernels against their torch fallbacks, on any device: the interpreter or a GPU."""
 
 import os
 from contextlib import contextmanager, nullcontext

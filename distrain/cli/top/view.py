@@ -222,7 +222,7 @@ def largest_shares(ranks: Sequence[Document]) -> list[tuple[str, float]]:
 
 
 def _ranks(job: Document, room: int) -> "list[RenderableType]":
-    """The table of ranks; the slowest, where there is no room for all."""
+    """The table of ranks; the slowest, where not all fit."""
     from rich.text import Text
 
     ranks = list(job.get("ranks", ()))

@@ -26,7 +26,7 @@ class BucketFile:
     Its whole size is reserved at once. Of each bucket one segment waits in memory.
 
     Raises:
-        OutputError: The folder cannot be written to, or has too little room.
+        OutputError: The folder cannot be written to, or has too little space.
     """
 
     def __init__(self, sizes: Mapping[int, int], num_columns: int, folder: str):

@@ -36,7 +36,7 @@ Item = Ready | Failure | End
 
 
 class Channel:
-    """Holds at most `capacity` batches; the producer waits for room before it makes one."""
+    """Holds at most `capacity` batches; the producer waits for space before it makes one."""
 
     def __init__(self, capacity: int):
         self._items: SimpleQueue[Item] = SimpleQueue()
@@ -46,7 +46,7 @@ class Channel:
             self._room.put(None)
 
     def wait_for_room(self) -> bool:
-        """Sleep until there is room for one more batch; false if the channel was closed."""
+        """Sleep until there is space for one more batch; false if the channel was closed."""
         if not self._closed:
             self._room.get()
         return not self._closed

@@ -1,6 +1,6 @@
 /* Rows of decoded columns to their places in batches: gather, convert, check, in one pass.
  *
- * Called by filler.py, whose NumPy twin (fill_numpy.py) says the same in few lines. One call serves
+ * Called by filler.py. The NumPy fallback (fill_numpy.py) does the same in few lines. One call serves
  * all columns of a row group and holds no Python lock while it works, so loader threads do not slow
  * down the training loop's Python.
  *

@@ -306,8 +306,8 @@ class BlockPool:
             owner = self._idle.popleft()
         except IndexError:
             owner = np.empty(0, np.int32)
-        # Batches differ by a few rows, the last one by many: with a little room a block fits almost
-        # all of them.
+        # Batches differ by a few rows, the last one by many: with a little space a block fits
+        # almost all of them.
         return owner if len(owner) >= cells else _new_cells(cells + 64 * max(1, self._num_columns))
 
 

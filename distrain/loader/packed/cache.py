@@ -36,7 +36,7 @@ _log = logging.getLogger(__name__)
 _OPEN_FILES = 512
 _KNOWN_ENTRIES = 1024  # some 10 MB of 40 columns
 _SUFFIX = ".rows"
-_FORMER_SUFFIX = ".parquet"  # entries of earlier versions make room, too
+_FORMER_SUFFIX = ".parquet"  # entries of earlier versions make space, too
 # A process that is short of these learns nothing about the entry.
 _SHORTAGES = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 
@@ -46,7 +46,7 @@ class CacheCounters:
     hits: int = 0  # row groups that were read from the cache
     misses: int = 0  # row groups that the inner reader read
     bytes_written: int = 0  # bytes of the entries written
-    evictions: int = 0  # entries removed to make room
+    evictions: int = 0  # entries removed to make space
     corrupt: int = 0  # damaged entries, which were removed; each is a miss as well
 
 
@@ -179,7 +179,7 @@ class CachingReader(Reader):
             inode = file.identity[1]
             yield from file.iter_parts(file.layout, own, self._buffers, at_a_time)
         except (FileNotFoundError, NotADirectoryError, PermissionError):
-            self._forget(name)  # it was never written, or was removed to make room
+            self._forget(name)  # it was never written, or was removed to make space
         except (DataError, OSError) as error:
             if getattr(error, "errno", None) in _SHORTAGES:
                 self._forget(name)

@@ -1,6 +1,6 @@
 """A folder of files that together stay below a size, shared by processes.
 
-A writer, which adds a file or makes room, holds a lock on `.lock`; a reader holds none, and must
+A writer, which adds a file or makes space, holds a lock on `.lock`; a reader holds none, and must
 expect files to vanish. `.bytes` holds an upper bound of the files' total size, so that a writer
 need not list them all. Where the bound is reached, the least recently used files are removed, by
 their access time, which `touch` sets also on filesystems that do not record it themselves.
@@ -18,7 +18,7 @@ from pathlib import Path
 
 _LEFTOVER_AGE_S = 3600.0
 _PARTIAL = ".partial-"
-# Making a bit more room than one file needs saves listing all files for each new one.
+# Making a bit more space than one file needs saves listing all files for each new one.
 _KEPT_SHARE = 0.95
 
 
@@ -42,7 +42,7 @@ class BoundedFolder:
                 partial.unlink(missing_ok=True)
 
     def add(self, partial: Path, name: str) -> int | None:
-        """Rename a file to its final name; how many made room, `None` if it exists or is large."""
+        """Rename a file to its final name; how many made space, `None` if it exists or is large."""
         size = partial.stat().st_size
         final = self.path / name
         if size > self.max_bytes:
@@ -54,7 +54,7 @@ class BoundedFolder:
             if total is None or total + size > self.max_bytes:
                 total, removed = self._make_room(size)
             # The bound is written first: a process that dies in between leaves one that is too
-            # high, which is corrected when room is made.
+            # high, which is corrected when space is made.
             (self.path / ".bytes").write_text(str(total + size))
             partial.rename(final)
             return removed

@@ -195,7 +195,7 @@ static const char *next_run(const uint8_t *page, int64_t length, Run *run) {
     return bytes.problem;
 }
 
-/* Unpack up to BLOCK ids of the packed run; `ids` has room for BLOCK + 8. Returns how many, and
+/* Unpack up to BLOCK ids of the packed run; `ids` has space for BLOCK + 8. Returns how many, and
  * sets *first to where they begin in `ids`. */
 static int64_t take_packed(const uint8_t *page, int64_t length, Run *run, int64_t wanted,
                            uint32_t *ids, int64_t *first) {

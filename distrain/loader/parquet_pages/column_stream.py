@@ -38,7 +38,7 @@ class ColumnStream:
 
     It holds the column's dictionary and one page. Where nulls may be filled, `fill` gives the bytes
     of what they become in a type, or none. Values come in the first of `dtypes`, each with more
-    room than the one before it, until one does not fit; the last has room for all.
+    space than the one before it, until one does not fit; the last has space for all.
     """
 
     def __init__(

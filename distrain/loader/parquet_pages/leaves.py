@@ -46,8 +46,8 @@ class Leaf(NamedTuple):
     logical: np.dtype[Any]
     optional: bool  # whether it may hold nulls
     fill: float | int | None  # what they become; `None` leaves them to Arrow
-    # the types that its values come in, each with more room than the one before it. The first
-    # one whose room suffices is taken; the last one is that of the file.
+    # the types that its values come in, each with more space than the one before it. The first
+    # one whose space suffices is taken; the last one is that of the file.
     dtypes: tuple[np.dtype[Any], ...]
 
     def fill_bytes(self, dtype: np.dtype[Any]) -> bytes:
@@ -61,7 +61,7 @@ class Leaf(NamedTuple):
         return np.array(self.fill, dtype).tobytes()
 
     def as_logical(self, values: NDArray[Any]) -> NDArray[Any]:
-        """Values of the file as Arrow has them, which drops bits that the type has no room for."""
+        """Values of the file as Arrow has them, which drops bits that the type has no space for."""
         return values if self.logical == self.dtype else values.astype(self.logical)
 
 
@@ -85,7 +85,7 @@ def page_columns(
 
     `fills` has what nulls become, by column; others leave them to Arrow. `id_limits` has numbers
     that integers should lie below, as those of a vocabulary do: they come as uint8 or uint16 where
-    these have room.
+    these have space.
     """
     count = parquet.metadata.num_columns
     if not is_enabled():

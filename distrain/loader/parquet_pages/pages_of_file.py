@@ -106,15 +106,15 @@ class PagesOfFile:
         self._descriptor: Descriptor | None = None
         self._columns = columns
         self._refused: set[str] = set()
-        self._dtypes: dict[str, tuple[np.dtype[Any], ...]] = {}  # of columns that need more room
+        self._dtypes: dict[str, tuple[np.dtype[Any], ...]] = {}  # of columns that need more space
         self._footer: list[memoryview] | None = None
         self._latest: tuple[int, list[ChunkFacts]] = (-1, [])
 
     def read(self, index: int, num_rows: int, names: Iterable[str]) -> dict[str, NDArray[Any]]:
         """Those of some columns of a row group of so many rows that do not need Arrow.
 
-        Integers come in the narrowest of their column's types that has room for all of them, of the
-        row group and of those that were read before it.
+        Integers come in the narrowest of their column's types that has space for all of them, of
+        the row group and of those that were read before it.
         """
         found: dict[str, NDArray[Any]] = {}
         chunks = []

@@ -67,7 +67,7 @@ class ThreadMemory(threading.local):
             elif len(owner) >= num_bytes:
                 return owner
         new: NDArray[np.uint8] = np.empty(num_bytes, np.uint8)
-        # Those that are too small make room for it, and so do the oldest that are still in use.
+        # Those that are too small make space for it, and so do the oldest that are still in use.
         self._arrays = [*in_use[-_MOST_ARRAYS + 1 :], new]
         return new
 

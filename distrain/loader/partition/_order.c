@@ -1,6 +1,6 @@
 /* The order of a chunk's rows: keys drawn and sorted in one call that holds no Python lock.
  *
- * Called by order.py, whose NumPy twin (`row_permutation`) is what the order is; this gives the same.
+ * Called by order.py. Its NumPy fallback (`row_permutation`) defines the order; this gives the same.
  *
  * Why C: keys are random, so their first bits tell almost where each belongs. NumPy's sort knows
  * nothing of that, and takes three times as long; its Philox is called number by number.

@@ -71,7 +71,7 @@ def parts_of(row_groups: Sequence[RowGroup], part_rows: int | None = None) -> Pa
 
     Small row groups cost a reader more per row than large ones, and shuffling mixes the rows of
     small ones less. From the first row group on, each joins the part before it if both lie in the
-    same file and the part has room; so a row group larger than `part_rows` is a part by itself.
+    same file and the part has space; so a row group larger than `part_rows` is a part by itself.
 
     Args:
         part_rows: The most rows of a part that has several row groups; `None` joins none.

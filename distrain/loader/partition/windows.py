@@ -206,7 +206,7 @@ def _keys_of(values: Any, width: float | None) -> NDArray[Any]:
     elif pa.types.is_date(kind):
         values, unit = values.cast(pa.timestamp("ms")).cast(pa.int64()), _UNIT_NS["ms"]
     numbers: NDArray[Any] = values.to_numpy()
-    if numbers.dtype.itemsize < 8:  # where a width may have no room
+    if numbers.dtype.itemsize < 8:  # where a width may have no space
         numbers = numbers.astype(np.int64 if numbers.dtype.kind in "iu" else np.float64)
     if unit:
         if max(-int(numbers.min()), int(numbers.max())) * unit >= 2**63:  # as of the year 9999

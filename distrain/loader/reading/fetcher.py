@@ -128,7 +128,7 @@ class Fetcher:
             self._look_ahead()
 
     def _look_ahead(self) -> None:
-        """Start what there is room for; the lock is held."""
+        """Start what there is space for; the lock is held."""
         ahead = [wanted for wanted in self._wanted.values() if not wanted.is_taken]
         held = sum(wanted.num_bytes for wanted in ahead if wanted.is_started)
         for wanted in ahead:

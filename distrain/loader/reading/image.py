@@ -43,7 +43,7 @@ def _cut(span: Span, most_bytes: int) -> list[Span]:
 
 
 class Image:
-    """A file in memory as large as a remote one, of which only what was written takes room.
+    """A file in memory as large as a remote one, of which only what was written takes space.
 
     Bytes that were not written read as zeros. Its memory is free when nothing refers to it and
     whoever opened `path`, for reading, has closed it.

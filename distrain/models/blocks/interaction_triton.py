@@ -1,8 +1,8 @@
 """The dot products of all pairs of a row's vectors, in Triton, for NVIDIA's GPUs.
 
-The twin in torch, `interaction.PairProducts`, multiplies all n*n pairs, writes them, and picks half
-of them; here a program holds a row's vectors and writes the pairs only. Import this module only
-where `runs_triton` allows it: it needs the package `triton`.
+The fallback in torch, `interaction.PairProducts`, multiplies all n*n pairs, writes them, and picks
+half of them; here a program holds a row's vectors and writes the pairs only. Import this module
+only where `runs_triton` allows it: it needs the package `triton`.
 """
 
 from typing import Any

@@ -2,14 +2,14 @@
 
 The verbs of `EmbeddingCollection` work on as many rows as a batch touches, and asking a GPU how
 many that is makes the host wait for it. Here every shape follows from the batch's. Of replicated
-tables there is room for `sum(min(rows * columns, cardinality))` rows, which is the most that can be
-touched, and what is left is padding whose key is one past the last row. Nothing waits for the
-device, so a CUDA graph can hold the whole step; what changes from step to step are tensors: ids,
-learning rate, number of the step. The price is work on padding, and with several ranks its
+tables there is capacity for `sum(min(rows * columns, cardinality))` rows, which is the most that
+can be touched, and what is left is padding whose key is one past the last row. Nothing waits for
+the device, so a CUDA graph can hold the whole step; what changes from step to step are tensors:
+ids, learning rate, number of the step. The price is work on padding, and with several ranks its
 transport.
 
 Of tables that are spread over ranks, ids travel before the step, outside of a graph, and
-`padded.py` says how much room the rows have.
+`padded.py` says which capacity the owners have.
 
 A step::
 
@@ -23,8 +23,8 @@ Who looks at the sums in between, such as for clipping, calls `collect`, `exchan
 
 To capture a step in a graph: fill one tensor with each batch's ids, one with the learning rate,
 those of `padded` with the batch's, and call the verbs but `ask` on these. `num_steps` counts on the
-device; see `read_steps` and `write_steps`. A batch of another number of rows, or other rooms of
-`padded`, needs another graph, or a call outside of it: all batches fit, up to `max_rows`.
+device; see `read_steps` and `write_steps`. A batch of another number of rows, or other capacities
+of `padded`, needs another graph, or a call outside of it: all batches fit, up to `max_rows`.
 """
 
 from collections.abc import Sequence

@@ -25,7 +25,7 @@ class FixedStoreRoute:
     # `[columns, rows]`, int32 or int64: which row each id means, of the weight, or of what
     # the owners send
     keys: Tensor
-    own: Segments  # which of these are the same, with room for all that there may be
+    own: Segments  # which of these are the same, with capacity for all that there may be
     # `[columns * rows]`: for each of `own.order` where its gradient lies in `[rows *
     # columns of the group, dim]`
     sources: Tensor

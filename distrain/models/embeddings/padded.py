@@ -1,14 +1,14 @@
 """Routes of tables that are spread over ranks, in shapes known before the batch is.
 
-How many rows a batch wants of each owner depends on its ids. Here each rank has *room* for so many
-of each owner's rows, what is left of it is padding, and all that travels after the route has the
-shape of the rooms: rows, and the sums of their gradients. There is room for more distinct rows than
-a batch is expected to have, not for the most that it can have, which would be as many times what
-row-wise tables are to send as there are ranks.
+How many rows a batch wants of each owner depends on its ids. Here each rank has a *capacity* for so
+many of each owner's rows, the rest is padding, and all that travels after the route has the shape
+of the capacities: rows, and the sums of their gradients. There is capacity for more distinct rows
+than a batch is expected to have, not for the most that it can have, which would be as many times
+what row-wise tables are to send as there are ranks.
 
 A batch that wants more is not lost: the ranks agree on the most that any of them wants, in numbers
-that travel with the routes, and from that batch on all have room for it and for a quarter more. So
-the rooms of a step are the same on all ranks, and what is computed does not depend on them.
+that travel with the routes, and from that batch on all have capacity for it and for a quarter more.
+So the capacities of a step are the same on all ranks, and what is computed does not depend on them.
 """
 
 import math
@@ -95,11 +95,11 @@ class Rooms:
         return tuple(min(most, max(plan, self._wanted)) for most, plan in planned)
 
     def missing(self, asked: Sequence[int]) -> int:
-        """The most that is asked of an owner who has no room for it; 0 if all fit."""
+        """The most that is asked of an owner who has no capacity for it; 0 if all fit."""
         return max(a if a > room else 0 for a, room in zip(asked, self.now, strict=True))
 
     def make(self, wanted: int) -> None:
-        """Have room for `wanted` rows of each owner, from now on."""
+        """Have capacity for `wanted` rows of each owner, from now on."""
         if wanted:
             self._wanted = max(self._wanted, math.ceil(_GROWTH * wanted))
 

@@ -25,7 +25,7 @@ _SETTLED_AT_ONCE = 1 << 16  # places, and so what page-locked memory a settling 
 
 @dataclass
 class CacheTraffic:
-    """Rows that batches asked for, those loaded from the host, those written back for room."""
+    """Rows that batches asked for, those loaded from the host, those written back to free space."""
 
     asked: int = 0
     loaded: int = 0

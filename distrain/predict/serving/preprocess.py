@@ -254,7 +254,7 @@ class _Column:
             self.known(form, len(values)).update(zip(values, made.tolist(), strict=True))
 
     def known(self, form: str, more: int) -> dict[Any, Any]:
-        """What values become that were met before; emptied if there is no room for more."""
+        """What values become that were met before; emptied when it is full."""
         if len(self.met[form]) + more > MOST_KEPT:
             self.met[form].clear()
         return self.met[form]

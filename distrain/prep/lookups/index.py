@@ -114,7 +114,7 @@ def write_index(categories: str, name: str, folder: str, range_bytes: int) -> in
 
 
 def open_own_index(categories: str, name: str, range_bytes: int) -> MappedVocabulary:
-    """The lookup of a vocabulary in nameless files, whose room is free when it is."""
+    """The lookup of a vocabulary in nameless files, whose space is free when it is."""
     with ExitStack() as files:
 
         @cache

@@ -10,9 +10,9 @@ from distrain.runs.records.series import curve_limits
 from distrain.runs.report import colours
 
 _MOST_POINTS = 2000
-"""Points of a curve at most; a page has no room for more."""
+"""Points of a curve at most; a page has no space for more."""
 _FREE = "center right"
-"""Where losses and AUCs leave room. To search for it, as matplotlib does, may take a second."""
+"""Where losses and AUCs leave space. To search for it, as matplotlib does, may take a second."""
 
 Along = Callable[[Record], float]
 

@@ -1,4 +1,4 @@
-"""Opens the door of a scheduler: with the preload before it starts, or while it runs.
+"""Adds the HTTP routes to a scheduler: with the preload before it starts, or while it runs.
 
 Dask builds its routes and its dashboard when a scheduler starts. To one that runs already, a client
 that has installed the coordinator adds them by a plugin, but for the routes of orders.
@@ -40,7 +40,7 @@ def install() -> None:
 
 
 def open_door(scheduler: Scheduler) -> Door:
-    """Open the door of a scheduler with a coordinator; again: the door that is open already."""
+    """Return the object that a scheduler's HTTP routes use; create it once per scheduler."""
     coordinator: CoordinatorPlugin = scheduler.plugins[PLUGIN_NAME]
     door: Door | None = scheduler.extensions.get(EXTENSION)
     if door is None:

@@ -3,9 +3,9 @@
 An answer holds the jobs in the order of their last changes, and of each the entries of progress
 that came since the asked revision. It ends before it grows too large, or takes the scheduler's loop
 too long; then it says `more`, and its revision is that of the last job in it. A job that it has no
-room for may have changed before that, and again since: that it did is forgotten, so that it is told
-whole later; another service may then get entries again. A job whose entries
-alone are too many is sent in parts: it gets two new revisions, one for the part and one for all.
+space for may have changed before that, and again since: that it did is forgotten, so that it is
+told whole later; another service may then get entries again. A job whose entries alone are too many
+is sent in parts: it gets two new revisions, one for the part and one for all.
 """
 
 import math

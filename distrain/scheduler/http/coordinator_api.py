@@ -1,4 +1,4 @@
-"""All that the routes ask for, of one scheduler."""
+"""The methods of the coordinator that the HTTP routes call."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ from distrain.scheduler.http.preflight import Preflights
 from distrain.scheduler.lifecycle.lifecycle import Lifecycle
 from distrain.scheduler.plugin import CoordinatorPlugin
 
-EXTENSION = "distrain-door"  # the door's name among the scheduler's extensions
+EXTENSION = "distrain-door"  # its name among the scheduler's extensions
 
 
 class Door:

@@ -41,7 +41,7 @@ class Handler(RequestHandler):  # type: ignore[misc]  # distributed is untyped
 
     @property
     def door(self) -> Door:
-        """The scheduler's door; a `Refusal` while the scheduler is only starting."""
+        """What the routes call in this scheduler; a `Refusal` while the scheduler is starting."""
         door: Door | None = self.server.extensions.get(EXTENSION)
         if door is None:
             raise Refusal(503, "starting", "the scheduler is starting", "Ask again in a second.")

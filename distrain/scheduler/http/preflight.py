@@ -16,7 +16,7 @@ from distrain.workers.spec_check import check_spec
 
 MOST_AT_ONCE = 2
 MOST_WAITING = 20
-MOST_OF_OWNER = 3  # waiting or running: who has globs over large folders leaves room for others
+MOST_OF_OWNER = 3  # waiting or running: who has globs over large folders leaves space for others
 KEPT_S = 900.0
 LIMIT_S = 120.0  # of one check, from its start on a worker
 WORKER_WITHIN_S = 60.0

@@ -3,7 +3,7 @@
 Theory of operation. The coordinator (`scheduler.plugin`) passes on what happened: a job was
 submitted or cancelled, workers came or went, a rank reported an event, time passed. The lifecycle
 changes its jobs and answers with instructions: launch a gang, have it save a checkpoint, stop it,
-let go of it. Time is passed in. Who starts, where, and who makes room for whom is decided in
+let go of it. Time is passed in. Who starts, where, and who makes space for whom is decided in
 `queue`, whose fault an early end was and what follows it in `verdict`.
 
 A gang starts when every rank has a free worker. When the first rank fails, the lifecycle waits

@@ -1,4 +1,4 @@
-"""Which job may start, where, and which has to make room; nothing is changed here.
+"""Which job may start, where, and which has to make space; nothing is changed here.
 
 Jobs that restart come first: their workers stayed reserved for them. Then the queue, by priority
 and then by age. Its head blocks those behind it, so a small job does not overtake a large one. If

@@ -68,7 +68,7 @@ class DatabaseInUse(StoreError):
 
 
 class StorageFull(Unavailable):
-    """A database whose disk has no room: it can be read, and nothing can be written."""
+    """A database whose disk has no space: it can be read, and nothing can be written."""
 
 
 class ReadOnly(Unavailable):

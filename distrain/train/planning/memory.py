@@ -14,7 +14,7 @@
     allocator           what malloc holds in vain between the tensors of one step and the next
 
 The rows of a step are those of the rank with most. Distinct rows are expected ones
-(`embeddings/sharding/costs.py`), or what a captured step has room for (`table_bytes.py` there).
+(`embeddings/sharding/costs.py`), or what a captured step has space for (`table_bytes.py` there).
 
 The last term is not computed but measured. The supervisor has a rank's glibc keep what is freed,
 tensors of many sizes share one heap, and a few bytes that live on in the midst of a hole keep the

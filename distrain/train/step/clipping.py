@@ -10,7 +10,7 @@ from distrain.models.embeddings.peers import Peers
 from distrain.models.embeddings.store import Store
 
 _LIMB = 2.0**31
-"""What a half of a sum in fixed point counts to: room for 2**31 rows in an int64."""
+"""What a half of a sum in fixed point counts to: space for 2**31 rows in an int64."""
 
 
 def clip_scale(sq_norm: Tensor, max_norm: float) -> Tensor:

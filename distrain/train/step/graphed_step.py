@@ -7,7 +7,7 @@ warm-up steps; other sizes, such as an epoch's last batch, run the same kernels 
 
 What ranks ask each other for of spread tables comes from outside (`ask`), where the host may wait;
 the rows and their sums travel inside, as much of both in each step. Where a batch wants more than
-there was room for, the steps from there on are others: they warm up and are recorded anew.
+there was space for, the steps from there on are others: they warm up and are recorded anew.
 """
 
 import gc

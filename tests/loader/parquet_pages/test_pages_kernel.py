@@ -1,4 +1,4 @@
-"""The kernel of pages against its twin, and arguments that do not fit: refused, nothing touched."""
+"""The kernel of pages against its fallback; arguments that do not fit are refused."""
 
 import contextlib
 import tempfile

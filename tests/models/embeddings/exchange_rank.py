@@ -63,7 +63,7 @@ def new_tables(dtype, placement, peers):
         peers=peers,
         generator=torch.Generator().manual_seed(1),
         dtype=DTYPES[dtype],
-        # Room for six rows in ten of the last table, so that some have to go.
+        # Capacity for six rows in ten of the last table, so that some have to go.
         cache_bytes=120 * 16 * DTYPES[dtype].itemsize // peers.num_ranks,
     )
 

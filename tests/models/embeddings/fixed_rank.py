@@ -43,7 +43,7 @@ def batches(rank, num_ranks):
 
 
 def train(kind, peers, placements, *, is_fixed):
-    """All steps; what was looked up, the weights, and the rooms of each step."""
+    """All steps; what was looked up, the weights, and the capacities of each step."""
     tables = EmbeddingCollection(
         COLUMNS,
         placements=placements,

@@ -36,7 +36,7 @@ def test_ranks_agree_bitwise(num_ranks, dtype, kind, placement):
         assert_same_bits(first[name], other[name])
 
 
-# Each case that has a replicated twin.
+# Each case that has a replicated counterpart.
 @pytest.mark.parametrize(
     ("num_ranks", "dtype", "kind", "other"),
     [case for case in CASES if case[3] != "replicated" and (*case[:3], "replicated") in CASES],

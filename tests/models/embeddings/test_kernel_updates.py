@@ -1,4 +1,4 @@
-"""Updates of touched rows: C against its twin, both against torch's optimizers and formulas."""
+"""Updates of touched rows: C against its fallback, both against torch's optimizers and formulas."""
 
 from types import ModuleType
 

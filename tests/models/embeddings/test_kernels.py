@@ -1,4 +1,4 @@
-"""The kernels that move rows: naive loops, the twin in torch, threads."""
+"""The kernels that move rows: naive loops, the fallback in torch, threads."""
 
 import importlib.util
 import sys

@@ -1,4 +1,4 @@
-"""The plan of a captured step against the room that such a step has."""
+"""The plan of a captured step against the capacity that such a step has."""
 
 import pytest
 import torch
@@ -44,7 +44,7 @@ def test_the_plan_has_the_room_of_real_spread_stores(columns, ranks, rows):
     planned = plan(
         table_sizes(columns), num_ranks=ranks, batch_rows_per_rank=rows, wanted="row_wise"
     )
-    # Owners hold unlike parts of short tables, and each one's room is a whole number.
+    # Owners hold unlike parts of short tables, and each one's capacity is a whole number.
     assert sum(table.room for table in planned.tables) == pytest.approx(
         room, rel=0.05, abs=3 * ranks
     )
@@ -69,7 +69,7 @@ def test_the_plan_has_the_room_of_real_whole_stores(columns, ranks, rows):
 
 
 def test_all_that_one_rank_holds_whole_has_room_for_a_columns_of_other_rows():
-    """Columns that share a table have room for the lookups of both."""
+    """Columns that share a table have capacity for the lookups of both."""
     shared = [TableColumn("seen", 5000, 4, table="t"), TableColumn("bought", 5000, 4, table="t")]
     tables = EmbeddingCollection(shared)
     fixed = FixedTables(tables, SparseOptimizer(tables, "sgd"), 100)

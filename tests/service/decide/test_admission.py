@@ -184,7 +184,7 @@ def _check_work_goes_on(
     quotas: dict[str, Quota],
     cluster: ClusterNow,
 ) -> None:
-    """Nobody waits while nothing is at the coordinator, and quota and cluster have room."""
+    """Nobody waits while nothing is at the coordinator, and quota and cluster have space."""
     if not cluster.answers or any(job.state == "pending" for job in active):
         return
     used = Counter[str]()

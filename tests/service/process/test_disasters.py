@@ -111,7 +111,7 @@ def small_disk(folder, size):
 
 @contextmanager
 def filled(folder):
-    """No room on a folder's filesystem, in the block."""
+    """No space on a folder's filesystem, in the block."""
     ballast = folder / "ballast"
     with ballast.open("wb", buffering=0) as file:
         for size_bytes in (2**16, 2**10, 1):  # to the last byte

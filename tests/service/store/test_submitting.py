@@ -40,7 +40,7 @@ def test_what_a_quota_refuses_leaves_nothing_behind(store, limit):
     assert store.job(new.id) is None
     assert store.find_key(key_for(new)) is None
     if limit == "max_queued_per_user":
-        submitted(store, project="small", owner="bob")  # it leaves room to others
+        submitted(store, project="small", owner="bob")  # it leaves space to others
 
 
 def test_a_project_must_exist(store):

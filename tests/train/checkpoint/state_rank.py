@@ -169,7 +169,7 @@ def go_on(stage, peers, folder):
 
 
 def models(stage, peers, folder):
-    """What the models' room is asked for, among ranks."""
+    """Results of the `models` package, among ranks."""
     gang = GANGS[stage]
     results = {}
     state = new_state("adam", gang.placements, peers, seed=7)

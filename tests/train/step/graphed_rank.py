@@ -22,7 +22,7 @@ MOST_ROWS = 64
 # Ranks replay at different steps: sizes come in another order on each. One batch is empty.
 SIZES = [(64, 64, 20, 64)] * 4 + [(0, 20, 64, 0)] + [(20, 64, 64, 9)] * 5
 SKEWED = 5
-"""The step of which rank 0 has all of the first column's rows, more than anybody had room for."""
+"""The step of which rank 0 has all of the first column's rows, more than anybody had space for."""
 
 GANGS = {2: ("row_wise", "mixed"), 4: ("row_wise",)}
 """Which cases ranks of each number run."""

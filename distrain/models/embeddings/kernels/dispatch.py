@@ -171,7 +171,7 @@ def repeated(numbers: Tensor, counts: Tensor, like: Tensor) -> Tensor:
 
 
 def places_in_rooms(lengths: Sequence[int], rooms: Sequence[int], device: torch.device) -> Tensor:
-    """Where the rows of parts are, one after another, in which each has its room, int64.
+    """Where the rows of parts are, one after another, in which each has its capacity, int64.
 
     >>> places_in_rooms([2, 0, 1], [3, 1, 2], torch.device("cpu")).tolist()
     [0, 1, 4]

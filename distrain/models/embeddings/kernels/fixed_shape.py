@@ -1,9 +1,9 @@
 """Kernels of the step whose shapes are known beforehand: Triton's on a GPU, else torch.
 
-No operation here asks the device how much there is of anything: what a batch may touch has room for
-the most that it could be, and what is left over is *padding*. So the host never waits, and a CUDA
-graph can hold the whole step. The learning rate and what else changes from step to step are tensors
-for the same reason: a graph would keep the numbers of the step in which it was captured.
+No operation here asks the device how much there is of anything: what a batch may touch has capacity
+for the most that it could be, and what is left over is *padding*. So the host never waits, and a
+CUDA graph can hold the whole step. The learning rate and what else changes from step to step are
+tensors for the same reason: a graph would keep the numbers of the step in which it was captured.
 
 What belongs to one row is summed in float32 in a fixed order, so the same input gives the same
 bits.

@@ -1,6 +1,6 @@
 """The kernels of the fixed-capacity step for NVIDIA's GPUs, in Triton.
 
-`fixed.py` says what each does and holds its twin in torch. Import this file only where
+`fixed.py` says what each does and holds its fallback in torch. Import this file only where
 `fixed.runs_triton` says so: it needs the package `triton`. The programs themselves are in
 `triton_programs.py`.
 """

@@ -70,7 +70,7 @@ def sums_in_pieces(rows: Tensor, sources: Tensor, starts: Tensor, segment: Tenso
     piece_starts = places_of(is_start, count // _PIECE_ROWS + length)
     pieces = functional.embedding_bag(sources, rows, piece_starts, mode="sum")
     # Pieces beyond those that there are would all be in the last segment's bag; most of a batch's
-    # room may be such. They get bags of their own.
+    # capacity may be such. They get bags of their own.
     spare = torch.arange(0, len(pieces) + 1, _PIECE_ROWS, device=rows.device)
     spare += (piece_starts < count).sum()
     first_pieces = torch.cat([torch.searchsorted(piece_starts, starts), spare])

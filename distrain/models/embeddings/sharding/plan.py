@@ -17,7 +17,7 @@ class TablePlan:
     placement: str
     why: str  # the reason, in words
     unique: float  # distinct rows that a rank's step is expected to touch
-    room: float  # rows held and sent for these: as many, or what a captured step has room for
+    room: float  # rows held and sent for these: as many, or what a captured step has capacity for
     weight_bytes: int  # bytes of its weights on a rank, at most; `optimizer_bytes`: of their state
     optimizer_bytes: int
     host_bytes: int  # bytes of both in the host's memory, for a host-cached table

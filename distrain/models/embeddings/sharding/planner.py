@@ -11,8 +11,8 @@ The rule for tables that nobody placed by hand:
    until it fits. So a larger budget never shards more.
 4. If nothing fits, the error says what would.
 
-A captured step sends all that it has room for, and is predicted with that; so there row-wise can be
-much faster on two ranks, too.
+A captured step sends all that it has capacity for, and is predicted with that; so there row-wise
+can be much faster on two ranks, too.
 
 A table is placed by hand through `wanted`, which means all tables, or `overrides`. `host_cached`,
 whose rows lie in the host's memory, is only ever chosen by hand. Row-wise on one rank is

@@ -196,7 +196,7 @@ _DEVIATIONS = 6  # of the number of an owner's rows, were each row with it by ch
 
 
 def with_slack(expected: float) -> int:
-    """Rows that there is room for where so many are expected.
+    """Rows that there is capacity for where so many are expected.
 
     >>> with_slack(0), with_slack(10_000)
     (0, 13100)
@@ -214,7 +214,7 @@ def whole_room(table: TableSize, batch_rows: int) -> int:
 
 
 def spread_room(tables: Sequence[TableSize], batch_rows: int, owners: int) -> float:
-    """Room of a rank for all owners' rows of a store's tables, as a multiple of those expected.
+    """Capacity of a rank for all owners' rows of a store's tables, as a multiple of those expected.
 
     >>> round(spread_room([TableSize("a", 10**6, 4, 10_000)], 65_536, owners=4), 2)
     1.37

@@ -97,7 +97,7 @@ class Room:
 
 
 class Places:
-    """Asks filesystems of folders for their room; one that hangs holds up no other."""
+    """Asks filesystems of folders for their space; one that hangs holds up no other."""
 
     def __init__(self, folders: Mapping[str, Path]):
         self._folders = dict(folders)
@@ -105,7 +105,7 @@ class Places:
         self._threads: dict[Path, threading.Thread] = {}
 
     def rooms(self, within_s: float = WAIT_S) -> dict[str, Room | None]:
-        """The room by name; `None` without an answer within that time."""
+        """The space by name; `None` without an answer within that time."""
         paths = set(self._folders.values())
         for path in paths:
             thread = self._threads.get(path)
