@@ -18,6 +18,7 @@ import pytest
 E = TypeVar("E", bound=BaseException)
 
 _HEAD = re.compile(r"^## (.+)$", re.MULTILINE)
+_NUMBERED = re.compile(r"\bTMP/([A-Za-z_]+)\d+\b")  # pytest's folders, numbered in a run's order
 _ADDRESS = re.compile(r"\b0x[0-9a-f]{6,}")
 
 
@@ -34,7 +35,8 @@ class GoldenMessages:
         self.update = update
         self.seen: dict[str, str] = {}
         parts = _HEAD.split(file.read_text())[1:] if file.exists() else []
-        self.expected = dict(zip(parts[::2], map(str.strip, parts[1::2]), strict=True))
+        texts = [_NUMBERED.sub(r"TMP/\1", text.strip()) for text in parts[1::2]]
+        self.expected = dict(zip(parts[::2], texts, strict=True))
 
     def check(self, name: str, text: str) -> None:
         """Compare a message with the golden file.
@@ -48,13 +50,30 @@ class GoldenMessages:
             assert self.expected.get(name) == text, hint
 
     def save(self) -> None:
-        """With `update`, write the file: messages of files that ran are replaced, others stay."""
+        """With `update`, write the file: messages of tests that ran replace earlier ones.
+
+        Messages of tests that did not run stay, unless the test is gone.
+        """
         if not (self.update and self.seen):
             return
-        ran = {name.partition("::")[0] for name in self.seen}
-        kept = {n: t for n, t in self.expected.items() if n.partition("::")[0] not in ran}
+        ran = {_test_of(name) for name in self.seen}
+        kept = {
+            name: text
+            for name, text in self.expected.items()
+            if _test_of(name) not in ran and self._exists(name)
+        }
         texts = sorted({**kept, **self.seen}.items())
         self.file.write_text("".join(f"## {name}\n{text}\n\n" for name, text in texts))
+
+    def _exists(self, name: str) -> bool:
+        file, _, test = _test_of(name).partition("::")
+        path = self.file.parent / file
+        function = test.partition("[")[0]
+        return path.exists() and f"def {function}(" in path.read_text()
+
+
+def _test_of(name: str) -> str:
+    return re.sub(r" #\d+$", "", name)
 
 
 class Wording:
@@ -84,6 +103,7 @@ class Wording:
             text = text.replace(str(varying), name.upper())
         for varying, name in self._replaced.items():
             text = text.replace(varying, name)
+        text = _NUMBERED.sub(r"TMP/\1", text)
         text = "\n".join(line.rstrip() for line in _ADDRESS.sub("0x...", text).splitlines())
         self._numbers[self._test] += 1
         number = self._numbers[self._test]
