@@ -9,7 +9,7 @@ CHECK_S = 1.0
 START_S = 300.0
 """How long a worker process may take to start before it is killed and started again."""
 GIVE_UP_S = 900.0
-"""How long a worker may be missing before the whole cluster ends."""
+"""How long a worker may be missing before the cluster ends, once its other workers are idle."""
 MAX_WAIT_S = 60.0
 """The longest pause between two attempts to start a worker that fails at once."""
 
@@ -46,7 +46,8 @@ class WorkerReplacer:
 
     async def check(self, now_s: float) -> None:
         """Look once for workers that the scheduler does not have, and do what brings them back."""
-        present = {worker.name for worker in self._cluster.scheduler.workers.values()}
+        workers = self._cluster.scheduler.workers.values()
+        present = {worker.name for worker in workers}
         missing = [name for name in self._cluster.worker_spec if name not in present]
         since_s = self._missing_since_s
         self._missing_since_s = {name: since_s.get(name, now_s) for name in missing}
@@ -55,7 +56,7 @@ class WorkerReplacer:
             return
         longest = min(missing, key=lambda name: self._missing_since_s[name])
         missing_s = now_s - self._missing_since_s[longest]
-        if missing_s >= GIVE_UP_S:
+        if missing_s >= GIVE_UP_S and not any(worker.processing for worker in workers):
             cause = f": {self._error}" if self._error else ", and its process does not start"
             self.why_lost = f"worker {longest} is missing for {missing_s:.0f} s{cause}"
             await self._cluster.scheduler.close(reason="distrain-worker-missing")

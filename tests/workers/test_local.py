@@ -137,6 +137,24 @@ def test_a_worker_that_never_comes_back_ends_the_cluster_with_a_reason(how):
         assert reason is not None
 
 
+def test_a_cluster_whose_other_workers_have_work_goes_on():
+    cluster = FakeCluster(FakeNanny(Status.running), False)
+    other = SimpleNamespace(name=1, processing={"rank-0": 1.0})
+    cluster.worker_spec[1] = {}
+    cluster.scheduler.workers = {"tcp://h:2": other}
+    replacer = WorkerReplacer(cluster)
+
+    async def checks():
+        await replacer.check(0.0)
+        await replacer.check(2 * GIVE_UP_S)
+        assert not cluster.closed
+        other.processing.clear()
+        await replacer.check(2 * GIVE_UP_S + 1)
+        assert cluster.closed
+
+    asyncio.run(checks())
+
+
 @pytest.mark.parametrize(
     ("setting", "value"),
     [
