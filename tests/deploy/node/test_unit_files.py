@@ -177,6 +177,14 @@ def test_users_and_folders_are_made_as_the_units_want_them(tmp_path: Path):
     assert (tmp_path / "var/backups/distrain").stat().st_mode & 0o7777 == 0o700
 
 
+@pytest.mark.parametrize("name", ["distrain-scheduler", "distrain-worker@0", "distrain-service"])
+def test_a_unit_works_in_a_folder_that_systemd_makes_for_it(name: str):
+    options = unit(name).options
+    made = [f"/var/cache/{one}" for one in options.get("CacheDirectory", [])]
+    made += [f"/var/lib/{one}" for one in options.get("StateDirectory", [])]
+    assert unit(name).last("WorkingDirectory") in made
+
+
 def test_the_workers_stop_is_a_notice_with_time_for_a_checkpoint():
     worker = unit("distrain-worker@0")
     assert worker.last("KillMode") == "mixed"  # SIGTERM reaches the nanny alone
