@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from functools import cache
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -101,11 +102,17 @@ def _names_of(place: str, roots: Iterable[str]) -> Iterator[str]:
     yield place
     if is_remote(place):
         return
-    real = os.path.realpath(place)
+    real = _without_links(place)
     yield real
     for root in map(_place, roots):
-        if root and not is_remote(root) and _is_below(real, real_root := os.path.realpath(root)):
+        if root and not is_remote(root) and _is_below(real, real_root := _without_links(root)):
             yield root.rstrip("/") + "/" + real[len(real_root) :].lstrip("/")
+
+
+@cache
+def _without_links(path: str) -> str:
+    # Looked up once: a filesystem that hangs later must not hang each submission.
+    return os.path.realpath(path)
 
 
 def _files_of_database(url: str) -> list[str]:
