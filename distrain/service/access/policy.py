@@ -105,8 +105,8 @@ def _names_of(place: str, roots: Iterable[str]) -> Iterator[str]:
     real = _without_links(place)
     yield real
     for root in map(_place, roots):
-        if root and not is_remote(root) and _is_below(real, real_root := _without_links(root)):
-            yield root.rstrip("/") + "/" + real[len(real_root) :].lstrip("/")
+        if root and not is_remote(root) and _holds(real_root := _without_links(root), real):
+            yield posixpath.join(root, real[len(real_root) :].lstrip("/"))
 
 
 @cache

@@ -123,6 +123,7 @@ def test_places_behind_links_are_closed_by_each_of_their_names(tmp_path, monkeyp
     real, link = tmp_path / "real", tmp_path / "link"
     (real / "runs").mkdir(parents=True)
     link.symlink_to(real)
+    (to_runs := tmp_path / "to-runs").symlink_to(real / "runs")
     monkeypatch.chdir(real)
     settings = Settings(
         data_dir=Path("service"),  # of the current folder
@@ -132,10 +133,11 @@ def test_places_behind_links_are_closed_by_each_of_their_names(tmp_path, monkeyp
                 "url": "http://h:1",
                 "token_file": "a.token",
                 "run_root": link / "runs",
-                "allowed_roots": [str(real), str(link)],
+                "allowed_roots": [str(real), str(link), str(to_runs)],
             }
         },
     )
+    assert refused(settings, "a", "data.train", f"{to_runs}/web/j")
     for folder in (real, link):
         for name in ("runs/web/j", "service/x", "a.token", "jobs.db", "jobs.db-wal"):
             assert refused(settings, "a", "data.train", f"{folder}/{name}"), name
