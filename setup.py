@@ -1,6 +1,6 @@
 """What pyproject.toml cannot say: the version, links to the repository, and a wheel's tag.
 
-DISTRAIN_REPOSITORY is the repository's address; GitHub's workflows name it by variables of theirs.
+DISTRAIN_REPOSITORY is the repository's address, without which there are no links.
 """
 
 import email
@@ -61,8 +61,7 @@ def _about(version: str) -> dict[str, object]:
         about = email.message_from_string(stated.read_text("utf-8"))
         urls = dict(line.split(", ", 1) for line in about.get_all("Project-URL") or ())
         return _described(about.get_payload(), urls)
-    server, name = (os.environ.get(f"GITHUB_{one}", "") for one in ("SERVER_URL", "REPOSITORY"))
-    repository = os.environ.get("DISTRAIN_REPOSITORY") or (f"{server}/{name}" if name else "")
+    repository = os.environ.get("DISTRAIN_REPOSITORY", "")
     readme = (root / "README.md").read_text("utf-8")
     if not repository:
         return _described(readme, {})

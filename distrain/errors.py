@@ -92,11 +92,17 @@ def _is_of_distrain(frame: FrameType) -> bool:
 
 @contextmanager
 def on_sigterm(handler: Callable[[int, Any], object] = _raise_terminated) -> Iterator[None]:
-    """Handle stop signals in the block, by default as `Terminated`, if in the main thread."""
+    """Handle stop signals in the block, by default as `Terminated`, if in the main thread.
+
+    A program that embeds this package may have a handler of its own for SIGUSR1, which is kept.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = {number: signal.signal(number, handler) for number in STOP_SIGNALS}
+    before = {signal.SIGTERM: signal.signal(signal.SIGTERM, handler)}
+    # In an outer block both have one handler.
+    if signal.getsignal(signal.SIGUSR1) in (signal.SIG_DFL, before[signal.SIGTERM]):
+        before[signal.SIGUSR1] = signal.signal(signal.SIGUSR1, handler)
     try:
         yield
     finally:

@@ -38,8 +38,10 @@ def main() -> None:
     out: Path = parser.parse_args().out
     if out.is_dir() and any(out.iterdir()) and not (out / "SHA256SUMS").is_file():
         sys.exit(f"{out} holds other files than a release's: name a folder that is empty or absent")
-    shutil.rmtree(out, ignore_errors=True)
-    out.mkdir(parents=True)
+    if not os.environ.get("DISTRAIN_REPOSITORY"):
+        sys.exit(
+            "the repository's address is unknown: DISTRAIN_REPOSITORY=https://... make release"
+        )
     epoch = int(os.environ.get("SOURCE_DATE_EPOCH") or run("git", "log", "-1", "--format=%ct"))
     with tempfile.TemporaryDirectory() as name:
         source = Path(name) / "source"
@@ -51,11 +53,9 @@ def main() -> None:
             tar.extractall(source, filter="data")
         version = checked_version(source)
         check_tag(version, run("git", "tag", "--points-at", "HEAD").split())
+        shutil.rmtree(out, ignore_errors=True)
+        out.mkdir(parents=True)
         sdist, wheel = distributions(source, Path(name), out, epoch)
-        if "Project-URL: Source, " not in metadata_of(sdist):
-            sys.exit(
-                "the repository's address is unknown: DISTRAIN_REPOSITORY=https://... make release"
-            )
         run(sys.executable, "-m", "twine", "check", "--strict", str(sdist), str(wheel))
         chart = source / "helm" / "distrain"
         write_tar(out / f"distrain-chart-{version}.tgz", chart, "distrain", packed(chart), epoch)
@@ -131,16 +131,6 @@ def distributions(source: Path, work: Path, out: Path, epoch: int) -> tuple[Path
     run(*repair, env=environment)
     (wheel,) = out.glob("*.whl")
     return sdist, wheel
-
-
-def metadata_of(sdist: Path) -> str:
-    with tarfile.open(sdist) as tar:
-        name = next(
-            one for one in tar.getnames() if one.count("/") == 1 and one.endswith("PKG-INFO")
-        )
-        found = tar.extractfile(name)
-        assert found is not None
-        return found.read().decode()
 
 
 def packed(chart: Path) -> list[Path]:

@@ -151,7 +151,8 @@ def _imported(name: str, field: str, otherwise: str) -> Callable[..., Any]:
         raise SpecError(
             f"{field} cannot be imported: {kind}{error}",
             where={field: name},
-            hint="Its package must be installed wherever workers run.",
+            hint="Install its package wherever workers run, or put its folder into PYTHONPATH "
+            "there: ranks import nothing from the current folder.",
         ) from None
     if not callable(function):
         raise SpecError(f"{field} is a {type(function).__name__}: {name}")

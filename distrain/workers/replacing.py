@@ -9,7 +9,7 @@ CHECK_S = 1.0
 START_S = 300.0
 """How long a worker process may take to start before it is killed and started again."""
 GIVE_UP_S = 900.0
-"""How long a worker may be missing before the whole cluster ends."""
+"""How long a worker may be missing before the cluster ends, once its other workers are idle."""
 MAX_WAIT_S = 60.0
 """The longest pause between two attempts to start a worker that fails at once."""
 
@@ -21,7 +21,8 @@ class WorkerReplacer:
     """Starts workers again that ended for good, and kills worker processes that hang at start.
 
     A nanny restarts its worker process. It gives up where the process cannot be started at all,
-    and waits without a limit for one that hangs. `why_lost` says why the cluster ended.
+    and waits without a limit for one that hangs, also when it is closed. `why_lost` says why the
+    cluster ended.
     """
 
     def __init__(self, cluster: Any):
@@ -31,6 +32,7 @@ class WorkerReplacer:
         self._try_at_s = 0.0
         self._pause_s = CHECK_S
         self._error: BaseException | None = None
+        self._starting: set[asyncio.Task[None]] = set()
         self.why_lost: str | None = None
 
     async def run(self) -> None:
@@ -38,10 +40,14 @@ class WorkerReplacer:
         while self._cluster.status.name == "running" and self.why_lost is None:
             await self.check(time.monotonic())
             await asyncio.sleep(CHECK_S)
+        for nanny in list(self._cluster.workers.values()):
+            if nanny.process is not None and nanny.process.status.name == "starting":
+                await _kill(nanny)
 
     async def check(self, now_s: float) -> None:
         """Look once for workers that the scheduler does not have, and do what brings them back."""
-        present = {worker.name for worker in self._cluster.scheduler.workers.values()}
+        workers = self._cluster.scheduler.workers.values()
+        present = {worker.name for worker in workers}
         missing = [name for name in self._cluster.worker_spec if name not in present]
         since_s = self._missing_since_s
         self._missing_since_s = {name: since_s.get(name, now_s) for name in missing}
@@ -50,7 +56,7 @@ class WorkerReplacer:
             return
         longest = min(missing, key=lambda name: self._missing_since_s[name])
         missing_s = now_s - self._missing_since_s[longest]
-        if missing_s >= GIVE_UP_S:
+        if missing_s >= GIVE_UP_S and not any(worker.processing for worker in workers):
             cause = f": {self._error}" if self._error else ", and its process does not start"
             self.why_lost = f"worker {longest} is missing for {missing_s:.0f} s{cause}"
             await self._cluster.scheduler.close(reason="distrain-worker-missing")
@@ -58,7 +64,11 @@ class WorkerReplacer:
         await self._kill_hung(missing, now_s)
         ended = [name for name in missing if self._has_ended(name)]
         if ended and now_s >= self._try_at_s:
-            await self._start(ended)
+            for name in ended:
+                # Not awaited: a process that hangs must not keep others from being checked.
+                task = asyncio.ensure_future(self._start(name))
+                self._starting.add(task)
+                task.add_done_callback(self._starting.discard)
             self._try_at_s = now_s + self._pause_s
             self._pause_s = min(2 * self._pause_s, MAX_WAIT_S)
 
@@ -70,20 +80,28 @@ class WorkerReplacer:
         at_s = self._kill_at_s
         self._kill_at_s = {name: at_s.get(name, now_s + START_S) for name in missing}
         for name in missing:
-            own = getattr(self._cluster.workers.get(name), "process", None)
-            process = getattr(own, "process", None)
-            if now_s >= self._kill_at_s[name] and process is not None:
+            nanny = self._cluster.workers.get(name)
+            if now_s >= self._kill_at_s[name] and nanny is not None:
                 self._kill_at_s[name] = now_s + START_S
-                with suppress(OSError, ValueError):  # it ended meanwhile
-                    await process.kill()
+                await _kill(nanny)
 
-    async def _start(self, names: list[Any]) -> None:
-        for name in names:
-            self._cluster.workers.pop(name, None)
+    async def _start(self, name: Any) -> None:
+        """Start a nanny in place of one that ended, and wait for its worker."""
+        spec, scheduler = self._cluster.worker_spec[name], self._cluster.scheduler
         try:
-            await self._cluster._correct_state()
+            address = scheduler.contact_address or scheduler.address
+            nanny = spec["cls"](address, **{"name": name, **spec.get("options", {})})
+            self._cluster.workers[name] = nanny  # at once, so that it is closed with the cluster
+            await nanny
         except Exception as error:
             self._error = error
+
+
+async def _kill(nanny: Any) -> None:
+    process = getattr(getattr(nanny, "process", None), "process", None)
+    if process is not None:
+        with suppress(OSError, ValueError):  # it has ended meanwhile
+            await process.kill()
 
 
 def why_lost(client: Any) -> str | None:

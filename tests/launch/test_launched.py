@@ -120,6 +120,21 @@ def test_a_notice_of_slurm_ends_a_process_in_order_as_sigterm_does(number: int) 
     assert noticed == [number]
 
 
+def test_a_programs_own_handler_of_sigusr1_is_kept():
+    got = []
+    before = signal.signal(signal.SIGUSR1, lambda *_: got.append("own"))
+    try:
+        with on_sigterm(lambda *_: got.append("ours")):
+            signal.raise_signal(signal.SIGUSR1)
+            signal.raise_signal(signal.SIGTERM)
+        signal.signal(signal.SIGUSR1, signal.SIG_DFL)
+        with on_sigterm(), on_sigterm(lambda *_: got.append("inner")):
+            signal.raise_signal(signal.SIGUSR1)
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert got == ["own", "ours", "inner"]
+
+
 @pytest.mark.slow
 def test_a_killed_rank_of_torchrun_ends_with_the_bits_of_dask(tmp_path: Path) -> None:
     document = small_document(write_prepared(tmp_path / "data"))

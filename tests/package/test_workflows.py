@@ -24,3 +24,11 @@ def test_the_pythons_that_are_tested_are_those_that_are_promised() -> None:
     promised = [one.rpartition(" ")[2] for one in project["classifiers"] if "Python :: 3." in one]
     jobs = yaml.safe_load(WORKFLOWS["checks"])["jobs"]
     assert jobs["test"]["strategy"]["matrix"]["python"] == promised
+
+
+def test_what_is_published_links_to_the_repository() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    for name in ("release", "wheels"):
+        assert "DISTRAIN_REPOSITORY" in yaml.safe_load(WORKFLOWS[name])["env"]
+    # cibuildwheel builds in a container, which has the variables that are named alone.
+    assert "DISTRAIN_REPOSITORY" in project["tool"]["cibuildwheel"]["environment-pass"]

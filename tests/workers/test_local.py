@@ -11,6 +11,7 @@ import dask
 import distributed
 import pytest
 from distributed import Status
+from distributed.process import AsyncProcess
 from waiting import until
 
 from distrain.errors import ClusterError
@@ -56,6 +57,23 @@ def test_a_local_cluster_replaces_workers_whatever_ended_them():
         assert client.submit(sum, [1, 2]).result() == 3
 
 
+@pytest.mark.slow
+def test_a_local_cluster_closes_while_a_new_worker_process_hangs(monkeypatch):
+    hung, start = [], AsyncProcess.start
+
+    async def starts_and_hangs(process):
+        await start(process)
+        os.kill(process.pid, signal.SIGSTOP)
+        hung.append(process.pid)
+
+    with local_cluster(2, 1, "cpu", ":0") as client:
+        nannies = list(client.cluster.workers.values())
+        monkeypatch.setattr(AsyncProcess, "start", starts_and_hangs)
+        client.sync(nannies[0].close)  # its successor is started anew
+        os.kill(nannies[1].process.pid, signal.SIGKILL)  # and here by the nanny
+        until(lambda: len(hung) == 2)
+
+
 class FakeProcess:
     def __init__(self):
         self.process, self.kills = self, 0
@@ -68,44 +86,73 @@ class FakeNanny:
     def __init__(self, status):
         self.status, self.process = status, FakeProcess()
 
+    def __await__(self):
+        return asyncio.Event().wait().__await__()  # its process never comes up
+
 
 class FakeCluster:
     """A cluster whose worker 0 never reaches the scheduler."""
 
-    def __init__(self, nanny):
-        self.status, self.worker_spec, self.workers = Status.running, {0: {}}, {0: nanny}
-        self.scheduler, self.starts, self.closed = self, 0, False
+    def __init__(self, nanny, fails):
+        self.worker_spec, self.workers = {0: {"cls": self.started}}, {0: nanny}
+        self.scheduler = SimpleNamespace(
+            workers={}, close=self.close, contact_address=None, address="tcp://h:1"
+        )
+        self.fails, self.starts, self.closed = fails, 0, False
+        self.distrain_replacer: WorkerReplacer | None = None
 
-    async def _correct_state(self):
+    def started(self, address, name):
         self.starts += 1
-        self.workers[0] = FakeNanny(Status.failed)
-        raise OSError("Cannot allocate memory")
+        if self.fails:
+            raise OSError("Cannot allocate memory")
+        self.nanny = FakeNanny(Status.init)
+        return self.nanny
 
     async def close(self, reason):
         self.closed = True
 
 
-@pytest.mark.parametrize("status", [Status.running, Status.failed])
-def test_a_worker_that_never_comes_back_ends_the_cluster_with_a_reason(status):
-    nanny = FakeNanny(status)
-    cluster = FakeCluster(nanny)
-    cluster.scheduler = SimpleNamespace(workers={}, close=cluster.close)
+@pytest.mark.parametrize("how", ["restart hangs", "start fails", "start hangs"])
+def test_a_worker_that_never_comes_back_ends_the_cluster_with_a_reason(how):
+    nanny = FakeNanny(Status.running if how == "restart hangs" else Status.failed)
+    cluster = FakeCluster(nanny, how == "start fails")
     replacer = WorkerReplacer(cluster)
-    cluster.__dict__["distrain_replacer"] = replacer
+    cluster.distrain_replacer = replacer
 
     async def checks():
         for now_s in range(int(GIVE_UP_S) + 1):
             assert not cluster.closed
             await replacer.check(float(now_s))
+            await asyncio.sleep(0)
 
     asyncio.run(checks())
     assert cluster.closed
-    if status == Status.running:  # its process hangs: killed, so that the nanny starts another
-        assert nanny.process.kills == 2
-        assert cluster.starts == 0
-    else:
+    reason = why_lost(SimpleNamespace(cluster=cluster))
+    if how == "start fails":
         assert 10 < cluster.starts < 40
-        assert "Cannot allocate memory" in why_lost(SimpleNamespace(cluster=cluster))
+        assert "Cannot allocate memory" in reason
+    else:  # a killed process lets its nanny go on
+        assert (nanny if how == "restart hangs" else cluster.nanny).process.kills == 2
+        assert cluster.starts == (how == "start hangs")
+        assert reason is not None
+
+
+def test_a_cluster_whose_other_workers_have_work_goes_on():
+    cluster = FakeCluster(FakeNanny(Status.running), False)
+    other = SimpleNamespace(name=1, processing={"rank-0": 1.0})
+    cluster.worker_spec[1] = {}
+    cluster.scheduler.workers = {"tcp://h:2": other}
+    replacer = WorkerReplacer(cluster)
+
+    async def checks():
+        await replacer.check(0.0)
+        await replacer.check(2 * GIVE_UP_S)
+        assert not cluster.closed
+        other.processing.clear()
+        await replacer.check(2 * GIVE_UP_S + 1)
+        assert cluster.closed
+
+    asyncio.run(checks())
 
 
 @pytest.mark.parametrize(

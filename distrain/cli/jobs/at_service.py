@@ -128,7 +128,7 @@ class ServiceJobs:
             body, lambda key: self.client.submit_body(body, key), again=again, other=other
         )
         if not checks:
-            print_remark("no worker has looked at its data yet; `distrain submit --check` has one")
+            print_remark("its data is not checked yet; with --check, a worker checks it first")
         return job, "was submitted already" if job.replayed else "is submitted"
 
     def resume(self, word: str, overrides: tuple[str, ...], *, waits: bool) -> None:

@@ -11,10 +11,11 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from functools import cache
 from itertools import islice
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote
+from urllib.parse import parse_qsl, unquote, urlsplit
 
 from pydantic import BaseModel, ValidationError
 
@@ -83,15 +84,44 @@ def closed_places(settings: Settings) -> tuple[str, ...]:
     """Return the folders, files and URLs of the service itself, which no spec may name.
 
     These are the run roots of all clusters, the data folder, and every file that the settings or
-    the environment name: tokens, keys, certificates, passwords, SQLite's database.
+    the environment name: tokens, keys, certificates, passwords, SQLite's database. A place that is
+    reached through a link has several names, all of which are returned.
     """
-    runs = (settings.run_place(cluster) for cluster in settings.clusters)
-    found = [*runs, settings.data_dir, settings.data_dir / "clusters", *_files_of(settings)]
+    found = [settings.run_place(cluster) for cluster in settings.clusters]
+    found += [str(settings.data_dir), str(settings.data_dir / "clusters")]
+    found += map(str, _files_of(settings))
     found += [os.environ[name] for name in _SECRETS_OF_ENVIRONMENT if os.environ.get(name)]
-    url = settings.database_url or ""
-    if url.startswith("sqlite") and "///" in url:
-        found.append(url.partition("///")[2].partition("?")[0])
-    return tuple(dict.fromkeys(place for one in found if (place := _place(str(one)))))
+    found += _files_of_database(settings.database_url or "")
+    places = [_place(one if is_remote(one) else os.path.abspath(one)) for one in found]
+    roots = {root for one in settings.clusters.values() for root in one.allowed_roots}
+    return tuple(dict.fromkeys(name for one in places if one for name in _names_of(one, roots)))
+
+
+def _names_of(place: str, roots: Iterable[str]) -> Iterator[str]:
+    """Yield the names of a closed place: its own, without links, and by roots that are links."""
+    yield place
+    if is_remote(place):
+        return
+    real = _without_links(place)
+    yield real
+    for root in map(_place, roots):
+        if root and not is_remote(root) and _holds(real_root := _without_links(root), real):
+            yield posixpath.join(root, real[len(real_root) :].lstrip("/"))
+
+
+@cache
+def _without_links(path: str) -> str:
+    # Looked up once: a filesystem that hangs later must not hang each submission.
+    return os.path.realpath(path)
+
+
+def _files_of_database(url: str) -> list[str]:
+    """Return the files that a database's URL names: SQLite's own, and keys for PostgreSQL."""
+    parts = urlsplit(url)
+    if parts.scheme.startswith("sqlite"):
+        name = url.partition("///")[2].partition("?")[0]
+        return [name + end for end in ("", "-wal", "-shm", "-journal")] if name else []
+    return [value for name, value in parse_qsl(parts.query) if name in _FILES_OF_POSTGRESQL]
 
 
 def _files_of(settings: Any) -> Iterator[Path]:
@@ -241,11 +271,15 @@ def _other_mistakes(spec: JobSpec, profile: ClusterProfile) -> list[Mistake]:
 
 
 _LOCAL = ("file", "local")
-_SAME = {"s3a": "s3", "s3n": "s3", "gcs": "gs", "abfss": "abfs"}
-_STORES = ("file", "s3", "gs", "abfs", "az", "adl", "hdfs", "oss")
+_SAME = {"s3a": "s3", "s3n": "s3", "gcs": "gs", "abfss": "abfs", "az": "abfs"}
+_STORES = ("file", "s3", "gs", "abfs", "adl", "hdfs", "oss")
 """The schemes that a spec may name without allowed roots; others may reach services inside."""
 # Links of /proc lead to everything; the others are where secrets of a service are mounted.
-_NEVER = ("/proc", "/run/secrets", "/var/run/secrets", "/run/credentials")
+_NEVER = (
+    *("/proc", "/dev/fd"),
+    *("/run/secrets", "/run/credentials", "/var/run/secrets", "/var/run/credentials"),
+)
+_FILES_OF_POSTGRESQL = ("passfile", "sslkey", "sslcert")
 _SECRETS_OF_ENVIRONMENT = ("PGPASSFILE", "CREDENTIALS_DIRECTORY")
 _SECRET_NAME = re.compile(r"sig|token|secret|passw|pwd|key|credential|auth", re.IGNORECASE)
 _AUTHORITY = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*)://(?P<user>[^/?#\s@]*)@")
@@ -296,7 +330,9 @@ def path_problem(path: str, roots: Sequence[str], closed: Iterable[str] = ()) ->
     holding = [root for root in roots if _holds(_place(root), place)]
     if roots and not holding:
         return "is outside the folders that the cluster allows: " + ", ".join(roots)
-    scheme, is_url, _ = place.partition("://")
+    scheme, is_url, rest = place.partition("://")
+    if is_url and {"", "."} & set(rest.rstrip("/").split("/")[1:]):
+        return "has '//' or '/./' after its host; name each folder once"
     if not roots and is_url and scheme not in _STORES:
         return f"has the scheme {scheme}; without allowed_roots these are taken: " + ", ".join(
             _STORES
@@ -309,15 +345,27 @@ def path_problem(path: str, roots: Sequence[str], closed: Iterable[str] = ()) ->
 
 
 def _may_reach(place: str, folder: str) -> bool:
-    """Whether a path, or what its glob may match, lies in a folder."""
-    parts, wanted = place.rstrip("/").split("/"), folder.rstrip("/").split("/")
+    """Return True if a path, its glob or a listing with subfolders may reach into a folder."""
+    parts, wanted = _compared(place), _compared(folder)
     for part, name in zip(parts, wanted, strict=False):
         if "**" in part:
             return True
         if part != name and not fnmatchcase(name, part):
             return False
-    # `*` for the folder itself lists what is beside it, too: that is let pass.
-    return len(parts) > len(wanted) or parts == wanted
+    return True
+
+
+def _compared(place: str) -> list[str]:
+    """Return a place's parts, without a host that one place may have several names of."""
+    scheme, is_url, rest = place.rstrip("/").partition("://")
+    if not is_url:
+        return scheme.split("/")
+    host, *inner = rest.split("/")
+    if scheme == "hdfs":
+        host = ""
+    elif scheme == "abfs":
+        host = host.partition("@")[0]
+    return [scheme, host, *inner]
 
 
 def _place(path: str) -> str | None:
@@ -329,7 +377,7 @@ def _place(path: str) -> str | None:
         return f"{scheme}://{rest}"
     if not rest.startswith("/"):
         return None
-    if ".." in rest:
+    if ".." in rest.split("/"):
         return rest
     return "/" + posixpath.normpath(rest).lstrip("/")
 

@@ -135,4 +135,6 @@ def cluster_of_ticket(parts: ApiParts, ticket: str) -> str | None:
         held = {token.id: token for token in parts.store.tokens(user)}.get(token_id)
         if held is None or not held.is_good(now_s):
             return None
+        if end_s - TICKET_S <= (held.signed_out_at_s or 0.0):
+            return None
     return str(cluster)

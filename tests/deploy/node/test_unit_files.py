@@ -136,6 +136,14 @@ def test_users_and_folders_are_made_as_the_units_want_them(tmp_path: Path):
     assert (tmp_path / "var/backups/distrain").stat().st_mode & 0o7777 == 0o700
 
 
+@pytest.mark.parametrize("name", ["distrain-scheduler", "distrain-worker@0", "distrain-service"])
+def test_a_unit_works_in_a_folder_that_systemd_makes_for_it(name: str):
+    options = unit(name).options
+    made = [f"/var/cache/{one}" for one in options.get("CacheDirectory", [])]
+    made += [f"/var/lib/{one}" for one in options.get("StateDirectory", [])]
+    assert unit(name).last("WorkingDirectory") in made
+
+
 def test_ports_of_the_firewall_the_kernel_and_the_units_do_not_meet():
     rules = UNITS / "nftables" / "distrain.nft"
     for ports in ("8686", "8786", "9000-9092", "29400-29499", "40000-49999"):

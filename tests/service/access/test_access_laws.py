@@ -116,7 +116,7 @@ def test_without_roots_all_but_other_projects_runs_are_open():
         ("/shared/*/web/job-1", False),
         ("/shared/**/x.parquet", False),
         ("/shared/runs", False),
-        ("/shared/*", True),  # beside the runs, and no file of theirs
+        ("/shared/*", False),  # lists the runs if it has no files
     ],
 )
 def test_runs_of_others_are_closed_below_an_allowed_root(path: str, passes: bool):

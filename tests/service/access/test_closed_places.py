@@ -8,7 +8,7 @@ from helm_chart import rendered
 
 from distrain.service.access.policy import path_problem
 from distrain.service.api.submission import judge_for
-from distrain.service.settings import load_settings
+from distrain.service.settings import Settings, load_settings
 
 DEPLOY = Path(__file__).parents[3] / "deploy"
 FIELDS = ("data.train", "train.init_from", "checkpoint.dir", "data.cache_dir")
@@ -86,6 +86,62 @@ def test_what_is_closed_is_what_exists_whatever_is_allowed(tmp_path):
     # Without roots, no URL that may reach a service inside the network.
     assert refused(settings, "b", "data.train", "http://169.254.169.254/latest")
     assert not refused(settings, "b", "data.train", "s3a://clicks/day_*")
+
+
+CLOSED = ("/srv/runs", "/etc/d/token", "s3://b/runs", "hdfs://nn:8020/runs", "abfs://box@h/runs")
+
+
+@pytest.mark.parametrize(
+    ("path", "passes"),
+    [
+        ("/srv//runs/other/[!..]*", False),  # `..` within a name kept a path from being compared
+        ("/srv/./runs/other/a..b", False),
+        ("/srv", False),  # folders are listed with their subfolders
+        ("/srv/*", False),
+        ("/etc/d/*", False),
+        ("s3://b//runs/x", False),
+        ("s3://b", False),
+        ("hdfs://nn:8020/./runs/x", False),
+        ("hdfs:///runs/x", False),
+        ("az://box@h/runs/x", False),
+        ("abfs://box/runs/x", False),
+        ("/dev/fd/3", False),
+        ("/var/run/credentials/x", False),
+        ("/srv/data/a..b", True),
+        ("/srv/day_*", True),
+        ("s3://b/day_*/", True),
+        ("hdfs:///data/x", True),
+    ],
+)
+def test_no_spelling_of_a_path_reaches_a_closed_place(path, passes):
+    assert (path_problem(path, [], CLOSED) is None) is passes
+    if path.startswith("/"):
+        assert (path_problem(path, ["/"], CLOSED) is None) is passes
+
+
+def test_places_behind_links_are_closed_by_each_of_their_names(tmp_path, monkeypatch):
+    real, link = tmp_path / "real", tmp_path / "link"
+    (real / "runs").mkdir(parents=True)
+    link.symlink_to(real)
+    (to_runs := tmp_path / "to-runs").symlink_to(real / "runs")
+    monkeypatch.chdir(real)
+    settings = Settings(
+        data_dir=Path("service"),  # of the current folder
+        database_url="sqlite:///jobs.db",
+        clusters={
+            "a": {
+                "url": "http://h:1",
+                "token_file": "a.token",
+                "run_root": link / "runs",
+                "allowed_roots": [str(real), str(link), str(to_runs)],
+            }
+        },
+    )
+    assert refused(settings, "a", "data.train", f"{to_runs}/web/j")
+    for folder in (real, link):
+        for name in ("runs/web/j", "service/x", "a.token", "jobs.db", "jobs.db-wal"):
+            assert refused(settings, "a", "data.train", f"{folder}/{name}"), name
+        assert not refused(settings, "a", "data.train", f"{folder}/data")
 
 
 def test_a_path_has_a_length_that_can_be_opened():

@@ -1,5 +1,6 @@
 """The dashboard of a cluster whose scheduler somebody has taken over harms nobody's session."""
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -56,6 +57,16 @@ def test_a_dashboard_is_shown_in_a_sandbox_and_sets_nothing(site: PageWorld) -> 
         for page in ("away", "away-b"):
             assert client.get(f"/clusters/gpu/dashboard/{page}").status_code == 502
         assert client.get("/clusters/gpu/dashboard/a%0d%0ab%00").status_code < 500
+
+
+def test_a_ticket_ends_with_the_logout(site: PageWorld) -> None:
+    with signed_on(site, site.world.token("admin")) as client:
+        addresses = [str(client.get("/clusters/gpu/dashboard/status").url)]
+        csrf = re.search(r'name="csrf" value="([^"]+)"', client.get("/jobs").text)[1]
+        client.post("/logout", data={"csrf": csrf}).raise_for_status()
+    with signed_on(site, site.world.token("admin")) as client:
+        addresses += [str(client.get("/clusters/gpu/dashboard/status").url)]
+    assert [httpx2.get(one).status_code for one in addresses] == [404, 200]
 
 
 def test_a_ticket_ends_with_its_token_and_opens_one_dashboard(site: PageWorld) -> None:

@@ -1,11 +1,15 @@
 """Tables of this version, and none of another."""
 
+from dataclasses import replace
+
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from alembic.operations import Operations
+from service_store import new_store
 from sqlalchemy import text
 
+from distrain.service.access.sessions import new_token
 from distrain.service.store.engine import Database, database_url
 from distrain.service.store.errors import SchemaDiffers
 from distrain.service.store.store import migrate, open_store
@@ -57,6 +61,24 @@ def test_steps_lead_to_the_tables_of_the_code(settings):
             assert context.get_current_revision() == "0004"
     finally:
         db.close()
+
+
+def test_an_upgrade_keeps_tokens_and_their_sessions(settings):
+    with new_store(settings) as store:
+        token, _ = new_token(store, "alice", label="laptop")
+        with store.db.write() as connection:
+            Operations(MigrationContext.configure(connection)).drop_column(
+                "tokens", "signed_out_at_s"
+            )
+            connection.execute(text("UPDATE alembic_version SET version_num = '0003'"))
+    migrate(settings)
+    store = open_store(settings)
+    try:
+        assert store.tokens("alice") == [token]
+        store.end_sessions(token.sha256, 5.0)
+        assert store.tokens("alice") == [replace(token, signed_out_at_s=5.0)]
+    finally:
+        store.close()
 
 
 def test_a_second_migration_changes_nothing(settings):

@@ -111,8 +111,8 @@ def create_token(body: TokenRequest, response: Response, call: Call) -> NewToken
     if not call.caller.is_admin and sum(token.is_good(now_s) for token in held) >= most:
         raise Problem(
             "quota",
-            f"user {user} has {most} tokens that hold, the most that limits.tokens allows",
-            hint="Revoke one that is not used: `distrain serve token list` shows them.",
+            f"user {user} has {most} valid tokens, the most that limits.tokens allows",
+            hint="Revoke one that is not used: GET /v1/tokens lists them.",
         )
     token, text = new_token(
         call.store, user, label=body.label, days=body.days, scopes=scopes, now_s=now_s
