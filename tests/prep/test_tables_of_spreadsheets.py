@@ -7,13 +7,15 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import pandas as pd  # type: ignore[import-untyped]
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import yaml
 from distributed import Client
 from hypothesis import given, settings, strategies as st
 
-from distrain.errors import DataError, SpecError
+from distrain.errors import DataError, InputError, SpecError
 from distrain.predict.serving.raw_values import (
     UnusableValue,
     to_integers,
@@ -229,3 +231,19 @@ def test_groups_of_three_digits_alone_are_fractions_only_between_semicolons(
 def test_a_label_is_equal_in_every_type(wanted: Any) -> None:
     for values in (["2", "3"], ["2.0", "3.0"], [2, 3], [2.0, 3.0]):
         assert equal_to(pa.array(values), wanted).tolist() == [True, False]
+
+
+def test_a_placeholder_for_the_target_is_refused_until_it_is_replaced(
+    client: Client, tmp_path: Path
+) -> None:
+    pd.DataFrame({"size": range(90), "price": [n / 4 for n in range(90)]}).to_csv(
+        tmp_path / "t.csv", index=False
+    )
+    inferred = infer_features(list_inputs(str(tmp_path / "t.csv")))
+    with pytest.raises(InputError) as refused:
+        prepared(client, tmp_path / "t.csv", inferred.features)
+    assert refused.value.where["key"] == "target"
+    assert not (tmp_path / "d").exists()
+    document = yaml.safe_load(inferred.text)
+    del document["target"]["placeholder"]
+    assert prepared(client, tmp_path / "t.csv", document)[1].num_rows
