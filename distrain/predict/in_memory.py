@@ -247,7 +247,8 @@ def _is_empty(values: pa.ChunkedArray) -> bool:
 
 def _column(name: str, values: Any) -> Any:
     """Return one column; values of several types, or beyond 64 bits, as texts."""
-    from distrain.predict.serving.raw_values import is_missing, texts_of_any  # which imports this
+    # Which imports this module.
+    from distrain.predict.serving.raw_values import UnusableValue, is_missing, texts_of_any
 
     if not isinstance(values, list | tuple):
         try:
@@ -257,13 +258,20 @@ def _column(name: str, values: Any) -> Any:
                 raise _unreadable(type(values).__name__, error, column=name) from None
             values = values.tolist()
     values = [None if is_missing(value) else value for value in values]
-    if {date, datetime} <= set(map(type, values)):  # Arrow would make dates of all
+    kinds = set(map(type, values)) - {type(None)}
+    times = {kind for kind in kinds if issubclass(kind, date)}
+    if date in times and len(times) > 1:  # Arrow would make dates of all
         values = [datetime.combine(v, time()) if type(v) is date else v for v in values]
     try:
-        return pa.array(values)
+        if not times or times == kinds:  # Arrow takes numbers beside times for microseconds
+            return pa.array(values)
+        raise TypeError("times and other values")
     except _NO_TABLE as error:
         if all(isinstance(value, _SINGLE) for value in values):
-            return pa.array(texts_of_any(values), pa.string())
+            try:
+                return pa.array(texts_of_any(values), pa.string())
+            except UnusableValue as bad:
+                raise _unreadable(type(values).__name__, bad, column=name, row=bad.place) from None
         if all(value is None or isinstance(value, list | tuple) for value in values):
             lists = [value and _column(name, value).to_pylist() for value in values]
             return pa.array([one and texts_of_any(one) for one in lists], pa.list_(pa.string()))
@@ -280,7 +288,7 @@ def _unreadable(kind: str, error: Exception, **where: Any) -> InputError:
 
 
 _NO_TABLE = (OverflowError, TypeError, ValueError, pa.ArrowException)
-_SINGLE = (str, bool, int, float, np.generic, Decimal, date, type(None))
+_SINGLE = (str, bytes, bool, int, float, np.generic, Decimal, date, type(None))
 
 
 def _tell_of_rows(error: DistrainError, file: str) -> None:

@@ -273,13 +273,16 @@ def test_an_instant_has_one_hour_in_files_of_two_time_zones(client: Client, tmp_
 def test_columns_of_several_types_are_read_as_those_of_a_file(root: Path, tmp_path: Path) -> None:
     rows = table_of(5, 20).drop_columns("bought").to_pylist()
     rows[3] |= {"town": 7, "engines": "2", "rate": Decimal("0.5"), "vip": "True"}
-    rows[4] |= {"town": 2**70, "at": "2024-03-30T22:00:00Z"}
+    rows[4] |= {"town": 2**70, "rate": b"0.5", "at": "2024-03-30T22:00:00Z"}
     run, scorer = Run(root / "r"), Scorer(root / "x")
     wanted = run.predict(rows)["probability"].to_numpy()
     columns = {name: [row[name] for row in rows] for name in rows[0]}
     for given in (columns, pd.DataFrame(columns, dtype=object)):
         np.testing.assert_array_equal(run.predict(given)["probability"], wanted)
         np.testing.assert_allclose(scorer.score(given)["probability"], wanted, atol=1e-6)
+    with pytest.raises(DataError) as late:  # a number is no microsecond beside times
+        run.predict([rows[0], rows[1] | {"at": 1711861200}])
+    assert (late.value.where["column"], str(late.value.where["row"])) == ("at", "1")
     columns["price"][2] = {"no": "value"}
     with pytest.raises(InputError) as refused:
         run.predict(columns)

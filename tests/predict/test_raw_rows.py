@@ -82,7 +82,7 @@ def one_cluster(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     def open_cluster(_: object) -> Iterator[Client]:
         yield client
 
-    monkeypatch.setattr(distrain.workers, "open_cluster", open_cluster)
+    monkeypatch.setattr("distrain.workers.sources.open_cluster", open_cluster)
     monkeypatch.setattr(in_memory, "open_cluster", open_cluster)
 
 

@@ -247,3 +247,12 @@ def test_a_placeholder_for_the_target_is_refused_until_it_is_replaced(
     document = yaml.safe_load(inferred.text)
     del document["target"]["placeholder"]
     assert prepared(client, tmp_path / "t.csv", document)[1].num_rows
+
+
+def test_texts_with_and_without_offsets_are_instants_and_the_bad_one_is_named() -> None:
+    texts = ["2024-05-01 10:00", "2024-05-01T12:00:00+02:00", "2024-05-01T10:00Z", None]
+    ten, *others, missing = microseconds(times_of(pa.array(texts), None, None)).to_pylist()
+    assert (others, missing) == ([ten, ten], None)
+    with pytest.raises(BadValues) as bad:
+        times_of(pa.array([*texts, "noon"]), None, None)
+    assert bad.value.places.tolist() == [4]

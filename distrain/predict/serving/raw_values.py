@@ -112,10 +112,18 @@ def each(convert: Callable[[Any], Any], values: Iterable[Any]) -> list[Any]:
     found = []
     for place, value in enumerate(values):
         try:
+            value = _decoded(value) if value.__class__ is bytes else value
             found.append(None if is_missing(value) else convert(value))
         except (ValueError, OverflowError) as error:
             raise UnusableValue(place, str(error)) from None
     return found
+
+
+def _decoded(value: bytes) -> str:
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        raise ValueError(f"{value!r} is not UTF-8") from None
 
 
 def is_missing(value: Any) -> bool:

@@ -79,16 +79,17 @@ def _parsed(values: pa.Array, pattern: str | None) -> pa.Array:
     try:
         return values.cast(pa.timestamp("us"))
     except pa.ArrowInvalid:
-        pass
-    try:
-        return values.cast(pa.timestamp("us", "UTC"))
-    except pa.ArrowInvalid:
-        return converted(
-            values,
-            lambda v: v.cast(pa.timestamp("us")),
-            "not a time as in ISO 8601",
-            _hint(values),
-        )
+        return converted(values, _of_any_zone, "not a time as in ISO 8601", _hint(values))
+
+
+def _of_any_zone(texts: pa.Array) -> pa.Array:
+    """Times in UTC, of texts with and without an offset; those without one are in UTC."""
+    zone = r"[T ]\d\d.*(Z|[-+]\d\d(:?\d\d)?)$"
+    has_zone = pc.match_substring_regex(texts, zone).fill_null(False)
+    nothing, zoned = pa.scalar(None, texts.type), pa.timestamp("us", "UTC")
+    with_zone = pc.if_else(has_zone, texts, nothing).cast(zoned)
+    without = pc.if_else(has_zone, nothing, texts).cast(pa.timestamp("us"))
+    return pc.coalesce(with_zone, without.cast(zoned))
 
 
 def _hint(values: pa.Array) -> str:
