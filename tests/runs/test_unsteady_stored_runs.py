@@ -67,7 +67,10 @@ CODE = """
 import sys
 from pathlib import Path
 from distrain.errors import DistrainError
-from distrain.runs import NotOurs, ServedRun, ServiceMark, StoredCopy
+from distrain.runs.places import NotOurs
+from distrain.runs.run_file import ServiceMark
+from distrain.runs.served import ServedRun
+from distrain.runs.stored.copy import StoredCopy
 from distrain.jobs.view import AttemptStarted
 from distrain.jobs.spec import parse_spec
 from served_jobs import SPEC, record, view_of
