@@ -1,9 +1,13 @@
 """What an import loads: the heavy libraries only where they are used."""
 
+import importlib
+import pkgutil
 import re
 import subprocess
 import sys
 from pathlib import Path
+
+import pytest
 
 ROOT = str(Path(__file__).parents[1])
 FRAMEWORKS = {"torch", "dask", "distributed", "pandas", "cudf"}
@@ -126,3 +130,13 @@ def test_no_process_of_ours_imports_from_the_current_folder(tmp_path):
     bare = [sys.executable, "-I", "-c", command]
     done = subprocess.run(bare, cwd=tmp_path, capture_output=True, text=True)
     assert (done.returncode, done.stdout.strip(), done.stderr) == (0, "", "")
+
+
+@pytest.mark.parametrize(
+    "package", ["distrain", "distrain.loader", "distrain.models", "distrain.prep"]
+)
+def test_no_module_has_the_name_of_what_its_package_exports(package):
+    # The import of such a module would replace the exported object in its package.
+    found = importlib.import_module(package)
+    modules = {module.name for module in pkgutil.iter_modules(found.__path__)}
+    assert not modules & found._MODULES.keys()

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import date, datetime, time
 from decimal import Decimal
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -218,17 +219,18 @@ def _told_of_rows(file: str) -> Iterator[None]:
 
 
 def _table(rows: Any) -> pa.Table:
+    kind = type(rows).__name__
+    if isinstance(rows, list) and rows and all(isinstance(row, Mapping) for row in rows):
+        names = dict.fromkeys(name for row in rows for name in row)
+        rows = {name: [row.get(name) for row in rows] for name in names}
+    if isinstance(rows, Mapping):
+        rows = {name: _column(name, values) for name, values in rows.items()}
     try:
-        if isinstance(rows, list) and rows and all(isinstance(row, Mapping) for row in rows):
-            names = dict.fromkeys(name for row in rows for name in row)
-            rows = {name: _column([row.get(name) for row in rows]) for name in names}
         table = pa.table(rows)
-    except (OverflowError, TypeError, ValueError, pa.ArrowException) as error:
-        raise InputError(
-            f"the {type(rows).__name__} given cannot be read as a table: {error}",
-            hint="A DataFrame or an Arrow table is needed, whose columns hold values of one type "
-            "each, or dictionaries, or the paths of files.",
-        ) from None
+    except _NO_TABLE as error:
+        if not hasattr(rows, "columns"):
+            raise _unreadable(kind, error) from None
+        return _table({name: rows[name] for name in rows.columns})
     for place, field in enumerate(table.schema):
         if pa.types.is_string_view(field.type):
             table = table.set_column(place, field.name, table[place].cast(pa.string()))
@@ -243,20 +245,50 @@ def _is_empty(values: pa.ChunkedArray) -> bool:
     return bool(pc.all(values.is_null(nan_is_null=is_float)).as_py())
 
 
-def _column(values: list[Any]) -> pa.Array:
-    """Return one column of rows; values of several types as texts."""
-    from distrain.predict.serving.raw_values import is_missing, texts_of_any  # which imports this
+def _column(name: str, values: Any) -> Any:
+    """Return one column; values of several types, or beyond 64 bits, as texts."""
+    # Which imports this module.
+    from distrain.predict.serving.raw_values import UnusableValue, is_missing, texts_of_any
 
+    if not isinstance(values, list | tuple):
+        try:
+            return pa.array(values)
+        except _NO_TABLE as error:
+            if not hasattr(values, "tolist"):
+                raise _unreadable(type(values).__name__, error, column=name) from None
+            values = values.tolist()
     values = [None if is_missing(value) else value for value in values]
+    kinds = set(map(type, values)) - {type(None)}
+    times = {kind for kind in kinds if issubclass(kind, date)}
+    if date in times and len(times) > 1:  # Arrow would make dates of all
+        values = [datetime.combine(v, time()) if type(v) is date else v for v in values]
     try:
-        return pa.array(values)
-    except (pa.ArrowInvalid, pa.ArrowTypeError):
-        if not all(isinstance(value, _SINGLE) for value in values):
-            raise
-        return pa.array(texts_of_any(values), pa.string())
+        if not times or times == kinds:  # Arrow takes numbers beside times for microseconds
+            return pa.array(values)
+        raise TypeError("times and other values")
+    except _NO_TABLE as error:
+        if all(isinstance(value, _SINGLE) for value in values):
+            try:
+                return pa.array(texts_of_any(values), pa.string())
+            except UnusableValue as bad:
+                raise _unreadable(type(values).__name__, bad, column=name, row=bad.place) from None
+        if all(value is None or isinstance(value, list | tuple) for value in values):
+            lists = [value and _column(name, value).to_pylist() for value in values]
+            return pa.array([one and texts_of_any(one) for one in lists], pa.list_(pa.string()))
+        raise _unreadable(type(values).__name__, error, column=name) from None
 
 
-_SINGLE = (str, bool, int, float, np.generic, Decimal, type(None))
+def _unreadable(kind: str, error: Exception, **where: Any) -> InputError:
+    return InputError(
+        f"the {kind} given cannot be read as a table: {error}",
+        where=where,
+        hint="A DataFrame or an Arrow table is needed, whose columns hold single values or lists "
+        "of one type each, or dictionaries, or the paths of files.",
+    )
+
+
+_NO_TABLE = (OverflowError, TypeError, ValueError, pa.ArrowException)
+_SINGLE = (str, bytes, bool, int, float, np.generic, Decimal, date, type(None))
 
 
 def _tell_of_rows(error: DistrainError, file: str) -> None:

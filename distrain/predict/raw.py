@@ -19,7 +19,7 @@ from distrain.loader.partition.footers import PARQUET_SUFFIXES
 from distrain.models.saved import SavedModel
 from distrain.prep.features.file_checks import check_tables
 from distrain.prep.features.table_file import PARQUET, detect_format
-from distrain.prep.prepare import prepare
+from distrain.prep.preparation import prepare
 from distrain.prep.progress import ProgressCallback
 from distrain.prep.reading import with_features
 from distrain.prep.request import PrepRequest, PrepResult

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
         MissingFlag as MissingFlag,
         Normalize as Normalize,
     )
-    from distrain.prep.prepare import prepare as prepare
+    from distrain.prep.preparation import prepare as prepare
     from distrain.prep.request import (
         PrepRequest as PrepRequest,
         PrepResult as PrepResult,
@@ -57,7 +57,7 @@ _MODULES = {
     "Workflow": "distrain.prep.workflow",
     "infer_features": "distrain.prep.features.inference.infer",
     "output_schema": "distrain.prep.request",
-    "prepare": "distrain.prep.prepare",
+    "prepare": "distrain.prep.preparation",
 }
 
 

@@ -160,9 +160,13 @@ class Workflow:
         """
         kinds = {c: k.removeprefix(LISTS_OF) for c, k in self.record.get(HOLDS, {}).items()}
         types = {INTEGERS: "int64", TEXTS: "string"}
+        holds = {c: types[kind] for c, kind in kinds.items() if kind in types}
+        # A column that had no values when its domain was fitted holds what the domain holds.
+        of_domains = {self.domains[c]: kind for c, kind in holds.items() if c in self.domains}
+        holds = {c: of_domains[d] for c, d in self.domains.items() if d in of_domains} | holds
         return {
             "spelling": self.spelling,
-            "holds": {c: types[kind] for c, kind in kinds.items() if kind in types},
+            "holds": holds,
             "null_texts": tuple(null_values) if self.record.get(FORM) == "csv" else (),
         }
 

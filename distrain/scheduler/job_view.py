@@ -41,12 +41,10 @@ def status_of(
 ) -> JobStatus:
     """A job without its view, at a time on the lifecycle's clock."""
     last = collector.entries.last.get("train")
-    valid = record_of_model(
-        [record for record in collector.records if record.split == "valid"]
-        if collector.model_step is not None
-        else [record for record in [collector.entries.last.get("valid")] if record],
-        collector.model_step,
-    )
+    valid, step = collector.entries.last.get("valid"), collector.model_step
+    if step is not None and valid is not None and valid.step != step:
+        kept = [record for record in collector.records if record.split == "valid"]
+        valid = record_of_model(kept, step)
     waits = job.state.waits
     cause = job.culprit if job.state.is_final else None
     places = collector.places()

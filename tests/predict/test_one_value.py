@@ -18,14 +18,17 @@ import pytest
 from distributed import Client, LocalCluster
 
 from distrain import Run, fit
-from distrain.errors import DataError
+from distrain.errors import DataError, InputError
 from distrain.predict import in_memory
 from distrain.predict.prediction import PredictRequest, predict
 from distrain.predict.serving.folder import export_folder
-from distrain.predict.serving.preprocess import BadValue
+from distrain.predict.serving.preprocess import BadValue, Preprocessor, _Column
+from distrain.predict.serving.program import column_program
 from distrain.predict.serving.raw_graph import RawInput
 from distrain.predict.serving.score import Scorer
 from distrain.prep import FeatureConfig, PrepRequest, prepare
+from distrain.prep.features.values import staged_values
+from distrain.prep.operators.spelling import CANONICAL, PLAIN, category_texts, crossed
 from distrain.prep.transforming import raw_tables
 from distrain.train.saving.checkpoint_model import open_model
 
@@ -265,3 +268,84 @@ def test_an_instant_has_one_hour_in_files_of_two_time_zones(client: Client, tmp_
     inputs = tuple(map(str, sorted(tmp_path.glob("*.parquet"))))
     prepare(PrepRequest(inputs, tmp_path / "d", features=features), client)
     assert len(set(pq.read_table(tmp_path / "d" / "train")["hour"].to_pylist())) == 1
+
+
+def test_columns_of_several_types_are_read_as_those_of_a_file(root: Path, tmp_path: Path) -> None:
+    rows = table_of(5, 20).drop_columns("bought").to_pylist()
+    rows[3] |= {"town": 7, "engines": "2", "rate": Decimal("0.5"), "vip": "True"}
+    rows[4] |= {"town": 2**70, "rate": b"0.5", "at": "2024-03-30T22:00:00Z"}
+    run, scorer = Run(root / "r"), Scorer(root / "x")
+    wanted = run.predict(rows)["probability"].to_numpy()
+    columns = {name: [row[name] for row in rows] for name in rows[0]}
+    for given in (columns, pd.DataFrame(columns, dtype=object)):
+        np.testing.assert_array_equal(run.predict(given)["probability"], wanted)
+        np.testing.assert_allclose(scorer.score(given)["probability"], wanted, atol=1e-6)
+    with pytest.raises(DataError) as late:  # a number is no microsecond beside times
+        run.predict([rows[0], rows[1] | {"at": 1711861200}])
+    assert (late.value.where["column"], str(late.value.where["row"])) == ("at", "1")
+    columns["price"][2] = {"no": "value"}
+    with pytest.raises(InputError) as refused:
+        run.predict(columns)
+    assert refused.value.where["column"] == "price"
+
+
+FIRST = {"a": ["x", "NA", "2.0", "y"] * 5, "b": ["u", "1.0", "v", "w"] * 5, "y": [0, 1] * 10}
+
+
+def prepared(client: Client, folder: Path, columns: dict[str, Any]) -> Any:
+    features = FeatureConfig.parse(
+        {"target": "y", "columns": columns, "format": {"null_values": ["", "NA"]}}
+    )
+    pd.DataFrame(FIRST).to_csv(folder / "t.csv", index=False)
+    prepare(PrepRequest((str(folder / "t.csv"),), folder / "d", features=features), client)
+    return raw_tables(str(folder / "d" / "workflow"))
+
+
+def test_texts_for_missing_values_are_missing_in_every_type(client: Client, tmp_path: Path) -> None:
+    tables = prepared(client, tmp_path, {"a": {"kind": "categorical"}})
+    wanted = pq.read_table(tmp_path / "d" / "train")
+    a = pa.array(FIRST["a"])
+    types = (pa.large_string(), pa.binary(), pa.string_view(), pa.dictionary(pa.int8(), a.type))
+    for dtype in types:
+        assert tables.of_rows(pa.table(FIRST | {"a": a.cast(dtype)}), "rows").equals(wanted), dtype
+    lines = [json.dumps(row) for row in pa.table(FIRST).to_pylist()]
+    (tmp_path / "t.jsonl").write_text("\n".join(lines))
+    workflow = tmp_path / "d" / "workflow"
+    request = PrepRequest((str(tmp_path / "t.jsonl"),), tmp_path / "e", saved_workflow=workflow)
+    prepare(request, client)
+    assert pq.read_table(tmp_path / "e" / "train").equals(wanted)
+
+
+def test_workflows_of_earlier_versions_keep_local_hours() -> None:
+    at = pa.array([datetime.datetime(2024, 5, 1, 10, tzinfo=datetime.UTC)])
+    local = at.cast(pa.timestamp("us", "Asia/Tokyo"))
+    column = FEATURES.document.columns["hour"]
+    assert staged_values(local, column, None, spelling=PLAIN).to_pylist() == [19]
+    assert staged_values(local, column, None).to_pylist() == [10]
+
+
+@pytest.mark.parametrize("spelling", [PLAIN, CANONICAL])
+def test_exports_spell_crosses_as_their_workflow_does(spelling: int) -> None:
+    program = {
+        "form": "table",
+        "text": {"null_values": [], "decimal_point": ".", "timestamp": None},
+        "columns": [],
+        "categorical": [],
+        "continuous": [],
+        "lists": [],
+        "crosses": {"a\x1fb": ["a", "b"]},
+        "vocabularies": {},
+        "has_canonical_crosses": spelling >= CANONICAL,
+    }
+    found = Preprocessor(program, Path())._given({"a": ["2.0"], "b": ["x"]}, "table")["a\x1fb"]
+    texts = [category_texts(pa.array([text]), spelling) for text in ("2.0", "x")]
+    assert found == crossed(texts).to_pylist()
+
+
+def test_a_number_is_a_list_of_one_where_texts_are_split(client: Client, tmp_path: Path) -> None:
+    tags = {"kind": "categorical", "separator": "|"}
+    spec = FeatureConfig.parse({"target": "y", "columns": {"a": tags}}).document.columns["a"]
+    column, learnt = column_program("a", (), spec, lists=True, holds_text=True)
+    reader = _Column(column, {"null_values": [], "decimal_point": "."}, learnt)
+    found, lengths = reader._flat([7, "7|8", None, 2.0], "table")
+    assert (found, lengths) == (["7", "7", "8", "2"], [1, 2, 0, 1])

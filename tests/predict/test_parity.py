@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import yaml
 from click.testing import CliRunner
 from distributed import Client, LocalCluster
 from hypothesis import HealthCheck, given, settings, strategies as st
@@ -24,7 +25,7 @@ from distrain.errors import DataError
 from distrain.predict.serving.folder import _scores_of_graph, values_of
 from distrain.predict.serving.preprocess import BadValue
 from distrain.predict.serving.score import Scorer
-from distrain.prep import PrepRequest, infer_features, prepare
+from distrain.prep import FeatureConfig, PrepRequest, infer_features, prepare
 from distrain.storage.inputs import list_inputs
 
 pytestmark = pytest.mark.slow
@@ -91,7 +92,10 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     options: dict[str, Any] = {"n_workers": 1, "threads_per_worker": 2, "processes": False}
     with LocalCluster(dashboard_address=":0", **options) as cluster, Client(cluster) as client:
         for name, file in files.items():
-            features = infer_features(list_inputs(str(file))).features
+            inferred = yaml.safe_load(infer_features(list_inputs(str(file))).text)
+            if name == "retail":
+                del inferred["target"]["placeholder"]
+            features = FeatureConfig.parse(inferred)
             prepare(PrepRequest((str(file),), root / name, features=features), client)
     for name, file in files.items():
         cut = {"tags": 2} if name == "odd" else {}  # lists are cut, also where they are scored

@@ -18,7 +18,7 @@ from refusals import refuses
 from wording import Wording
 
 import distrain
-import distrain.workers.sources
+import distrain.workers
 from distrain import Run, fit
 from distrain.cli.models.evaluate import command as evaluate_command
 from distrain.cli.models.predict import command as predict_command
@@ -82,7 +82,7 @@ def one_cluster(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     def open_cluster(_: object) -> Iterator[Client]:
         yield client
 
-    monkeypatch.setattr(distrain.workers.sources, "open_cluster", open_cluster)
+    monkeypatch.setattr("distrain.workers.sources.open_cluster", open_cluster)
     monkeypatch.setattr(in_memory, "open_cluster", open_cluster)
 
 

@@ -156,7 +156,10 @@ def test_guesses_of_targets(tmp_path: Path) -> None:
         ("bought", {"bought": bits, "other": bits}),
         ("second", {"first": bits, "second": bits}),
         ({"column": "rating", "at_least": 3}, {"rating": [n % 5 + 1 for n in range(60)]}),
-        ({"column": "amount", "at_least": 44.25}, {"amount": [float(n) for n in range(60)]}),
+        (
+            {"column": "amount", "at_least": 44.25, "placeholder": True},
+            {"amount": [float(n) for n in range(60)]},
+        ),
     ):
         inferred = inferred_of(tmp_path, {"item": [f"i{n % 9}" for n in range(60)], **columns})
         assert parse_yaml(inferred.text)["target"] == wanted

@@ -11,7 +11,6 @@ import pytest
 from click.testing import CliRunner
 from wording import Wording
 
-import distrain.workers.sources
 from distrain.cli.data.prep import command
 from distrain.errors import DataError, SpecError
 from distrain.loader.packed.mark import is_packed
@@ -28,7 +27,7 @@ def in_process(client: Any, monkeypatch: pytest.MonkeyPatch) -> list[ClusterRequ
         asked.append(request)
         yield client
 
-    monkeypatch.setattr(distrain.workers.sources, "open_cluster", open_cluster)
+    monkeypatch.setattr("distrain.workers.sources.open_cluster", open_cluster)
     return asked
 
 

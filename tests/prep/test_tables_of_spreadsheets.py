@@ -2,21 +2,34 @@
 
 import datetime
 import json
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import pandas as pd  # type: ignore[import-untyped]
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import yaml
 from distributed import Client
+from hypothesis import given, settings, strategies as st
 
-from distrain.errors import DataError, SpecError
-from distrain.predict.serving.raw_values import to_numbers
+from distrain.errors import DataError, InputError, SpecError
+from distrain.predict.serving.raw_values import (
+    UnusableValue,
+    to_integers,
+    to_numbers,
+    to_texts,
+    to_times,
+)
 from distrain.prep import FeatureConfig, PrepRequest, infer_features, prepare
 from distrain.prep.features.bad_values import BadValues
 from distrain.prep.features.document import FormatSpec
-from distrain.prep.features.numerals import numbers_of
-from distrain.prep.features.times import times_of
+from distrain.prep.features.numerals import integers_of, numbers_of
+from distrain.prep.features.rows import equal_to
+from distrain.prep.features.times import microseconds, times_of
+from distrain.prep.features.values import category_texts_of
 from distrain.storage.inputs import list_inputs
 
 
@@ -127,3 +140,119 @@ def test_labels_and_weights_that_float32_cannot_tell_apart_are_reported(
     document = {"target": target, "weight": "w", "columns": {"x": {"kind": "continuous"}}}
     result, _ = prepared(client, tmp_path / "t.parquet", document)
     assert {*result.train.coarse} == {"label", "w"}
+
+
+ODD = [
+    "1",
+    "+1",
+    " 1 ",
+    "-0",
+    "-0.0",
+    "007",
+    "1e3",
+    "1E-2",
+    "0x10",
+    "1_000",
+    "1.",
+    ".5",
+    "\u0663",
+    "tRue ",
+]
+ODD += [
+    "nan",
+    "-inf",
+    "+inf",
+    "",
+    "0,125",
+    "0.125",
+    "1,234",
+    "1.234,5",
+    "$1,234.56",
+    "-\u20ac 5,5",
+    "5\xa0\u20ac",
+]
+ODD += ["9007199254740993", "9007199254740993.0", "9223372036854775808", "1" * 310 + ".0", "1e999"]
+
+
+@pytest.mark.parametrize(
+    ("of_column", "of_values", "setting"),
+    [
+        (partial(numbers_of, text=FormatSpec()), to_numbers, {"decimal_point": "."}),
+        (
+            partial(numbers_of, text=FormatSpec(decimal_point=",")),
+            to_numbers,
+            {"decimal_point": ","},
+        ),
+        (integers_of, to_integers, {}),
+        (category_texts_of, to_texts, {"is_canonical": True}),
+    ],
+)
+@settings(max_examples=150, deadline=None)
+@given(some=st.text("0123456789.,+-eE $\u20ac\xa0x_\u0663tT", min_size=1, max_size=6))
+def test_texts_are_read_alike_in_columns_and_one_by_one(
+    of_column: Callable[..., pa.Array], of_values: Any, setting: dict[str, Any], some: str
+) -> None:
+    for text in (some, *ODD):
+        try:
+            found: Any = of_column(pa.array([text])).to_pylist()
+        except BadValues:
+            found = "refused"
+        try:
+            served: Any = list(of_values([text], frozenset(["text"]), setting, setting))
+        except UnusableValue:
+            served = "refused"
+        assert str(found) == str(served).replace("np.float64(", "").replace(")", ""), repr(text)
+
+
+def test_a_group_of_digits_after_a_zero_is_never_a_thousand() -> None:
+    with pytest.raises(BadValues):
+        numbers_of(pa.array(["0,125"]))
+    assert numbers_of(pa.array(["0.125"]), FormatSpec(decimal_point=",")).to_pylist() == [0.125]
+
+
+def test_times_with_an_offset_in_the_pattern_are_one_instant_in_prep_and_exports() -> None:
+    pattern, text = "%d.%m.%Y %H:%M %z", "01.05.2024 10:00 +0200"
+    found = microseconds(times_of(pa.array([text]), None, pattern)).to_pylist()
+    served = to_times([text], frozenset(["text"]), {"timestamp": pattern}, {"epoch": None})
+    assert served.astype("int64").tolist() == found
+
+
+@pytest.mark.parametrize(("delimiter", "point"), [(";", ","), ("\t", ".")])
+def test_groups_of_three_digits_alone_are_fractions_only_between_semicolons(
+    tmp_path: Path, delimiter: str, point: str
+) -> None:
+    rows = [f"{1 + n % 7},{100 + n}{delimiter}{'no' if n % 3 else 'yes'}" for n in range(99)]
+    (tmp_path / "t.csv").write_text("\n".join([f"price{delimiter}bought", *rows]) + "\n")
+    inferred = infer_features(list_inputs(str(tmp_path / "t.csv")))
+    assert inferred.features.document.format.decimal_point == point
+
+
+@pytest.mark.parametrize("wanted", ["2", "2.0", 2])
+def test_a_label_is_equal_in_every_type(wanted: Any) -> None:
+    for values in (["2", "3"], ["2.0", "3.0"], [2, 3], [2.0, 3.0]):
+        assert equal_to(pa.array(values), wanted).tolist() == [True, False]
+
+
+def test_a_placeholder_for_the_target_is_refused_until_it_is_replaced(
+    client: Client, tmp_path: Path
+) -> None:
+    pd.DataFrame({"size": range(90), "price": [n / 4 for n in range(90)]}).to_csv(
+        tmp_path / "t.csv", index=False
+    )
+    inferred = infer_features(list_inputs(str(tmp_path / "t.csv")))
+    with pytest.raises(InputError) as refused:
+        prepared(client, tmp_path / "t.csv", inferred.features)
+    assert refused.value.where["key"] == "target"
+    assert not (tmp_path / "d").exists()
+    document = yaml.safe_load(inferred.text)
+    del document["target"]["placeholder"]
+    assert prepared(client, tmp_path / "t.csv", document)[1].num_rows
+
+
+def test_texts_with_and_without_offsets_are_instants_and_the_bad_one_is_named() -> None:
+    texts = ["2024-05-01 10:00", "2024-05-01T12:00:00+02:00", "2024-05-01T10:00Z", None]
+    ten, *others, missing = microseconds(times_of(pa.array(texts), None, None)).to_pylist()
+    assert (others, missing) == ([ten, ten], None)
+    with pytest.raises(BadValues) as bad:
+        times_of(pa.array([*texts, "noon"]), None, None)
+    assert bad.value.places.tolist() == [4]

@@ -68,8 +68,8 @@ import sys
 from pathlib import Path
 from distrain.errors import DistrainError
 from distrain.runs.places import NotOurs
-from distrain.runs.served import ServedRun
 from distrain.runs.run_file import ServiceMark
+from distrain.runs.served import ServedRun
 from distrain.runs.stored.copy import StoredCopy
 from distrain.jobs.view import AttemptStarted
 from distrain.jobs.spec import parse_spec

@@ -195,7 +195,7 @@ def command(context: click.Context, /, inputs: tuple[str, ...], **options: Any) 
         (out,) = (param for param in context.command.params if param.name == "out")
         raise click.MissingParameter(ctx=context, param=out)
     from distrain.prep.features.file_checks import check_tables
-    from distrain.prep.prepare import prepare
+    from distrain.prep.preparation import prepare
     from distrain.prep.reading import with_features
     from distrain.storage.inputs import list_inputs
     from distrain.storage.outputs import check_apart, check_output

@@ -5,6 +5,9 @@ After step `t` the average is `a(t) = d a(t-1) + (1 - d) w(t)`, with `d` the dec
 `g = (a - w) / d^(t - s)`, with `s` the step where the present period began. A value that a step
 leaves as it is has `a(t) - w = d (a(t-1) - w)`, so its gap stays; one that moves from `w` to `w'`
 has `g + (w - w') / d^(t-1-s)`. Before a power leaves fp32, a new period begins.
+
+The initial weights have the share `d^t` in an average. While that is more than `MOST_OF_START`, the
+weights themselves stand for the average, or early validations would judge untrained weights.
 """
 
 import math
@@ -15,6 +18,9 @@ from torch import Tensor
 
 GAP = "gap"
 """The name of the gaps among an optimizer's state."""
+
+MOST_OF_START = 0.05
+"""The largest share of the initial weights in an average that is scored or saved."""
 
 _SMALLEST_POWER = 1e-20
 
@@ -50,5 +56,7 @@ class Averaging:
 
     @torch.no_grad()
     def averages(self, values: Tensor, gaps: Tensor, steps: int) -> Tensor:
-        """The averages, in the type of the values."""
+        """The averages, in the type of the values; early in a training copies of the values."""
+        if self.decay**steps > MOST_OF_START:
+            return values.clone()
         return torch.add(values.to(gaps.dtype), gaps, alpha=self.factor(steps)).to(values.dtype)

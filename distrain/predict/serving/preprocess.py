@@ -22,6 +22,7 @@ from distrain.predict.serving.raw_values import (
     UnusableValue,
     each,
     refuse,
+    texts_of_any,
     to_numbers,
 )
 from distrain.predict.serving.rows import BadValue as BadValue, columns_of, is_single, listed
@@ -69,8 +70,11 @@ class Preprocessor:
         # The getter of one column makes no tuples; rows do not hold crosses.
         can_be_few = flat[1:] and not (self._lists or program.get("crosses"))
         self._row_of = itemgetter(*(column.source for column in flat)) if can_be_few else None
+        canonical = program.get("has_canonical_crosses", True)
         self._crosses = {
-            cross: [_Column(_text_of(source), program["text"], known) for source in sources]
+            cross: [
+                _Column(_text_of(source, canonical), program["text"], known) for source in sources
+            ]
             for cross, sources in program.get("crosses", {}).items()
         }
         parts = (part.source for of_cross in self._crosses.values() for part in of_cross)
@@ -177,11 +181,11 @@ class Preprocessor:
         return form
 
 
-def _text_of(source: str) -> dict[str, Any]:
+def _text_of(source: str, is_canonical: bool) -> dict[str, Any]:
     """A column of texts of values of any type, as a cross takes them."""
     takes = ["text", "integer", "number", "bool", "decimal", "time"]
     as_text = {"to": "text", "takes": takes, "lists": False, "separator": None}
-    as_text["is_canonical"] = True
+    as_text["is_canonical"] = is_canonical
     return {"name": source, "source": source, "steps": [], "slices": [], **as_text}
 
 
@@ -301,8 +305,8 @@ class _Column:
         separator = self._spec["separator"]
         if isinstance(value, list):
             return value
-        if separator is not None and isinstance(value, str):
-            return value.split(separator)
+        if separator is not None and not isinstance(value, bytes | Mapping) and is_single(value):
+            return texts_of_any([value])[0].split(separator)
         if is_single(value):
             raise ValueError(f"{value!r} is no list")
         return list(listed(self.source, value))

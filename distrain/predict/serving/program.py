@@ -106,6 +106,7 @@ def program_of(
             for spec in (features.document.columns[name] for name in names if features)
             if spec.cross
         },
+        "has_canonical_crosses": workflow.spelling >= CANONICAL,
         "vocabularies": {
             name: {**described(one), "has_numbers": name in numbers}
             for name, one in vocabularies.items()

@@ -22,10 +22,14 @@ _NONE, _INT64 = type(None), range(-(2**63), 2**63)
 FIRST_TIME, END_OF_TIMES = -62_135_596_800_000_000, 253_402_300_800_000_000
 """Microseconds since 1970 of the years 1 and 10000, between which calendars count."""
 _CURRENCY = re.compile(r"^(-?)[$€£¥] ?|[ \xa0]?[€£¥]$")
+_GROUPED = {
+    ".": re.compile(r"-?[1-9]\d{0,2}(,\d{3})+(\.\d+)?", re.A),
+    ",": re.compile(r"-?[1-9]\d{0,2}(\.\d{3})+(,\d+)?", re.A),
+}
 _TRUTH = {"true": "1", "false": "0"}
 _EPOCHS = {"s": 1_000_000, "ms": 1000, "us": 1}
 _MISSING_TYPES = ("NAType", "NaTType")
-_NUMBER = re.compile(r"-?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?|-?inf(inity)?|-?nan", re.A | re.I)
+_NUMBER = re.compile(r"[-+]?((\d+\.?\d*|\.\d+)(e[-+]?\d+)?|inf(inity)?|nan)", re.A | re.I)
 _NUMERAL = re.compile(
     r"-?(0|[1-9]\d*)(\.\d+([eE][-+]?\d{1,3})?|[eE][-+]?\d{1,3})|-0|(?i:true|false)", re.A
 )
@@ -108,10 +112,18 @@ def each(convert: Callable[[Any], Any], values: Iterable[Any]) -> list[Any]:
     found = []
     for place, value in enumerate(values):
         try:
+            value = _decoded(value) if value.__class__ is bytes else value
             found.append(None if is_missing(value) else convert(value))
         except (ValueError, OverflowError) as error:
             raise UnusableValue(place, str(error)) from None
     return found
+
+
+def _decoded(value: bytes) -> str:
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        raise ValueError(f"{value!r} is not UTF-8") from None
 
 
 def is_missing(value: Any) -> bool:
@@ -212,7 +224,9 @@ def _as_number(value: Any, takes: frozenset[str], point: str | None) -> float:
     kind = _kind_in(value, takes)
     if kind != "text":
         return float(value)
-    trimmed = _plain_amount(value.strip(), point or ".")
+    trimmed = value.strip()
+    if point == "," or not _NUMBER.fullmatch(trimmed):
+        trimmed = _plain_amount(trimmed, point or ".")
     if trimmed.lower() in ("true", "false"):
         return float(trimmed.lower() == "true")
     if not _NUMBER.fullmatch(trimmed):
@@ -224,7 +238,7 @@ def _plain_amount(text: str, point: str) -> str:
     """Return an amount such as `$1,234.56` as plain digits with a decimal point."""
     text = _CURRENCY.sub(r"\1", text)
     mark = "," if point == "." else "."
-    if re.fullmatch(rf"-?\d{{1,3}}([{mark}]\d{{3}})+([{point}]\d+)?", text, re.A):
+    if _GROUPED[point].fullmatch(text):
         text = text.replace(mark, "")
     return text if point == "." else text.replace(",", ".")
 
@@ -251,8 +265,8 @@ def _as_time(value: Any, takes: frozenset[str], pattern: str | None, epoch: str 
 
 def _parsed(text: str, pattern: str | None) -> int:
     if pattern is not None:
-        found: Any = datetime.strptime(text, pattern)
-        found = found.replace(tzinfo=None) - datetime(1970, 1, 1)
+        read: Any = datetime.strptime(text.lstrip(), pattern)
+        found = read.replace(tzinfo=None) - datetime(1970, 1, 1) - (read.utcoffset() or timedelta())
         return int(found // timedelta(microseconds=1))
     match = _TIME.fullmatch(text)
     if match is None:

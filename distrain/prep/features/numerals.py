@@ -26,17 +26,21 @@ def numbers_of(
     try:
         return (values if point == "." else _plain(values, point)).cast(pa.float64())
     except pa.ArrowInvalid:  # perhaps only for blanks around numbers
-        lower = pc.utf8_lower(values)
+        lower = pc.utf8_lower(pc.utf8_trim_whitespace(values))
         truth = pc.is_in(lower, value_set=pa.array(["true", "false"], values.type))
         numerals = pc.if_else(pc.equal(lower, "true"), "1", pc.if_else(truth, "0", values))
         return converted(numerals, parse, "not a number", hint)
+
+
+# A group of digits after a 0 is a fraction: 0,125 is never 125.
+_GROUPED = r"^-?[1-9]\d{{0,2}}([{mark}]\d{{3}})+([{point}]\d+)?$"
 
 
 def _plain(values: pa.Array, point: str) -> pa.Array:
     """Return amounts such as `$1,234.56` as plain digits with a decimal point."""
     values = pc.replace_substring_regex(values, r"^(-?)[$€£¥] ?|[ \x{a0}]?[€£¥]$", r"\1")
     mark = "," if point == "." else "."
-    grouped = pc.match_substring_regex(values, rf"^-?\d{{1,3}}([{mark}]\d{{3}})+([{point}]\d+)?$")
+    grouped = pc.match_substring_regex(values, _GROUPED.format(mark=mark, point=point))
     values = pc.if_else(grouped, pc.replace_substring(values, mark, ""), values)
     return values if point == "." else pc.replace_substring(values, ",", ".")
 
@@ -46,7 +50,10 @@ def integers_of(values: pa.Array, hint: str | None = None) -> pa.Array:
     dtype = values.type
     if pa.types.is_floating(dtype):
         values = pc.if_else(pc.is_nan(values), pa.scalar(None, dtype), values)
-    return converted(values, _whole, "not a whole number of 64 bits", hint)
+    try:
+        return values.cast(pa.int64())
+    except pa.ArrowInvalid:  # perhaps only because of blanks, or of fractions that are 0
+        return converted(values, _whole, "not a whole number of 64 bits", hint)
 
 
 def _whole(values: pa.Array) -> pa.Array:

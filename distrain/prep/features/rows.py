@@ -15,6 +15,7 @@ from distrain.prep.features.targets import TableWindows, TargetSpec
 from distrain.prep.features.times import is_time, microseconds, microseconds_from, times_of
 from distrain.prep.features.values import category_texts_of, flat, holds_text, mistake_of_values
 from distrain.prep.lists import holds_lists
+from distrain.prep.operators.spelling import category_texts
 from distrain.prep.vocabulary import is_text, stable_buckets
 
 RowSplit = TimeSplit | HashSplit | ColumnSplit
@@ -159,16 +160,15 @@ def equal_to(
     if is_text(values.type) and not isinstance(wanted, bool | str):
         found = pc.equal(_spelt_numbers(values, text), float(wanted))
     elif is_text(values.type):
-        said, texts = str(wanted), values
-        if isinstance(wanted, bool):
-            said, texts = said.lower(), pc.utf8_lower(texts)
-        found = pc.equal(texts, said)
+        said = category_texts(pa.array([str(wanted)], values.type))[0]
+        found = pc.equal(category_texts(values), said)
     elif isinstance(wanted, str):
         said = (
             _SPELT_TRUTH.get(wanted.lower(), wanted) if pa.types.is_boolean(values.type) else wanted
         )
         try:
-            found = pc.equal(values, pa.scalar(said).cast(values.type))
+            said = category_texts(pa.array([said]))[0]
+            found = pc.equal(values, said.cast(values.type))
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError):  # it spells no such value
             found = pa.array(np.zeros(len(values), bool))
     else:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import groupby
 from operator import itemgetter
@@ -272,6 +272,8 @@ def _parsed(
             raise stop(next(more)) from None
         bad.extend(more)
 
+    if task.file.kind == "jsonl":  # those of CSV are gaps already
+        rows = replace(rows, table=without_null_texts(rows.table, task.null_texts))
     no_rows = [line.line - 1 for line in rows.bad]
     usable = _usable(rows, task, layout, leave_out)
     numbers = usable.places + np.searchsorted(no_rows, rows.lines[usable.places])
@@ -368,11 +370,17 @@ def _text(values: pa.Array, text: FormatSpec | None, spelling: int) -> pa.Array:
 
 def without_null_texts(table: pa.Table, null_texts: Sequence[str]) -> pa.Table:
     """Return the table with gaps where texts mean a missing value."""
-    for place, column in enumerate(table.schema):
-        if null_texts and is_text(column.type):
-            texts = table[column.name]
-            gaps = pc.is_in(texts, value_set=pa.array(null_texts, column.type))
-            texts = pc.if_else(gaps, pa.scalar(None, column.type), texts)
+    for place, column in enumerate(table.schema if null_texts else ()):
+        texts = table[place]
+        if pa.types.is_dictionary(column.type):
+            texts = texts.cast(column.type.value_type)
+        if pa.types.is_string_view(texts.type):
+            texts = texts.cast(pa.string())
+        types = pa.types
+        bytes_too = types.is_binary(texts.type) or types.is_large_binary(texts.type)
+        if is_text(texts.type) or bytes_too:
+            gaps = pc.is_in(texts, value_set=pa.array(null_texts, texts.type))
+            texts = pc.if_else(gaps, pa.scalar(None, texts.type), texts)
             table = table.set_column(place, column.name, texts)
     return table
 

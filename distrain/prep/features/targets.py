@@ -63,6 +63,11 @@ class TargetSpec(Section):
     is_feature: bool = Field(
         False, description="Whether the column may be a feature too, which shows models the answer."
     )
+    placeholder: bool = Field(
+        False,
+        description="Whether `--infer` wrote the target without knowing what is to be predicted; "
+        "`prep` refuses it.",
+    )
 
     @property
     def comparison(self) -> tuple[str, Any] | None:

@@ -70,7 +70,7 @@ def _parsed(values: pa.Array, pattern: str | None) -> pa.Array:
         found = pc.strptime(values, format=pattern, unit="us", error_is_null=True)
         bad = pc.and_(found.is_null(), values.is_valid())
         if "%Y" in pattern:  # Arrow takes 24 for the year 24
-            bad = pc.or_(bad, pc.less(pc.year(found), 100).fill_null(False))
+            bad = pc.or_(bad, pc.less(pc.year(found), 1000).fill_null(False))
         if len(places := places_of(bad)):
             hint = "In format.timestamp %Y is a year of four digits, %y of two."
             problem = f"not a time as format.timestamp says, {pattern!r}"
@@ -79,16 +79,17 @@ def _parsed(values: pa.Array, pattern: str | None) -> pa.Array:
     try:
         return values.cast(pa.timestamp("us"))
     except pa.ArrowInvalid:
-        pass
-    try:
-        return values.cast(pa.timestamp("us", "UTC"))
-    except pa.ArrowInvalid:
-        return converted(
-            values,
-            lambda v: v.cast(pa.timestamp("us")),
-            "not a time as in ISO 8601",
-            _hint(values),
-        )
+        return converted(values, _of_any_zone, "not a time as in ISO 8601", _hint(values))
+
+
+def _of_any_zone(texts: pa.Array) -> pa.Array:
+    """Times in UTC, of texts with and without an offset; those without one are in UTC."""
+    zone = r"[T ]\d\d.*(Z|[-+]\d\d(:?\d\d)?)$"
+    has_zone = pc.match_substring_regex(texts, zone).fill_null(False)
+    nothing, zoned = pa.scalar(None, texts.type), pa.timestamp("us", "UTC")
+    with_zone = pc.if_else(has_zone, texts, nothing).cast(zoned)
+    without = pc.if_else(has_zone, nothing, texts).cast(pa.timestamp("us"))
+    return pc.coalesce(with_zone, without.cast(zoned))
 
 
 def _hint(values: pa.Array) -> str:
@@ -100,14 +101,16 @@ def _hint(values: pa.Array) -> str:
     return "Say in format.timestamp how times are written."
 
 
-def calendar(times: pa.Array, part: str) -> pa.Array:
+def calendar(times: pa.Array, part: str, in_utc: bool = True) -> pa.Array:
     """Return a part of each time, int64 (`seconds` since 1970: float64).
 
-    Times with a zone are read in UTC, so that an instant has one hour in all files.
+    Times with a zone are read in UTC, so that an instant has one hour in all files. Workflows of
+    earlier versions learnt from local times: `in_utc` is false for them.
     """
     if part == "seconds":
         return pc.divide(microseconds(times).cast(pa.float64(), safe=False), 1e6)
-    return _PARTS[part](microseconds(times).view(pa.timestamp("us"))).cast(pa.int64())
+    clock = microseconds(times).view(pa.timestamp("us")) if in_utc else times
+    return _PARTS[part](clock).cast(pa.int64())
 
 
 def microseconds(times: pa.Array) -> pa.Array:

@@ -23,6 +23,7 @@ from distrain.prep.operators.operator import concrete
 from distrain.prep.operators.spelling import CANONICAL, category_texts, texts_of as spelled
 from distrain.prep.vocabulary import is_text
 
+_NO_TEXT = "a time that no text tells"
 _TO_THE_END = 2**31 - 1
 _FLOAT32_MAX = float(np.finfo(np.float32).max)
 _BOUND_IT = "Set its clip, or log."
@@ -123,7 +124,7 @@ def _items(
         return pc.if_else(gaps, pa.scalar(None, pa.float64()), 1.0)
     if column.as_ is not None and column.as_ in CALENDAR:
         times = times_of(values, column.epoch, text.timestamp if text else None)
-        parts = calendar(times, column.as_)
+        parts = calendar(times, column.as_, spelling >= CANONICAL)
         if column.takes == "categories":
             return pc.floor(parts).cast(pa.int64())
         return checked_numbers(parts.cast(pa.float64()), column)
@@ -175,12 +176,12 @@ def mistake_of_type(dtype: pa.DataType, column: ColumnSpec) -> str | None:
 
 
 def texts_of(values: pa.Array, spelling: int = CANONICAL) -> pa.Array:
-    return converted(values, lambda some: spelled(some, spelling), "a time that no text tells")
+    return converted(values, lambda some: spelled(some, spelling), _NO_TEXT)
 
 
 def category_texts_of(values: pa.Array, spelling: int = CANONICAL) -> pa.Array:
     """Return the texts of values as categories: numbers have one spelling, also as texts."""
-    return category_texts(texts_of(values, spelling), spelling)
+    return converted(values, lambda some: category_texts(some, spelling), _NO_TEXT)
 
 
 def checked_numbers(values: pa.Array, column: ColumnSpec) -> pa.Array:

@@ -300,7 +300,11 @@ class TargetEncode(_Encoding):
         table, folds = self.tables[column], self._folds(self.rows)
         places = table.places_of(values)
         others = _before if self.by_time else _without
-        cells = (others(_with_unknown(x))[places, folds] for x in (table.counts, table.sums))
+        counts, sums = _with_unknown(table.counts), _with_unknown(table.sums)
+        at = places
+        if len(places) < len(counts):  # of a large table, the rows that are read
+            counts, sums, at = counts[places], sums[places], np.arange(len(places))
+        cells = (others(x)[at, folds] for x in (counts, sums))
         of_all = (others(x.sum(0, keepdims=True))[0, folds] for x in (table.counts, table.sums))
         return pa.array(self._smoothed(*cells, *of_all))
 

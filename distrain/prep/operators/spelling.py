@@ -67,16 +67,25 @@ def category_texts(values: pa.Array, spelling: int = CANONICAL) -> pa.Array:
     if not pc.any(found).as_py():
         return values
     encoded = values.filter(found).dictionary_encode()
-    spelled = [_canonical(text) for text in encoded.dictionary.to_pylist()]
-    return pc.replace_with_mask(values, found, pa.array(spelled, values.type).take(encoded.indices))
+    spelled = _canonical(encoded.dictionary)
+    return pc.replace_with_mask(values, found, spelled.take(encoded.indices))
 
 
-def _canonical(text: str) -> str:
-    if text.lower() in ("true", "false"):
-        return text.lower()
-    if float(text) in (float("inf"), float("-inf")):
-        return text
-    digits = f"{Decimal(text):f}"
+def _canonical(numerals: pa.Array) -> pa.Array:
+    lower = pc.utf8_lower(numerals)
+    # Only exponents need Python, and texts so long that they may be beyond float64.
+    rare = pc.match_substring_regex(lower, "[0-9]e|^.{300}")
+    digits = []
+    for text in numerals.filter(rare).to_pylist():
+        is_finite = abs(float(text)) != float("inf")
+        digits.append(_trimmed(f"{Decimal(text):f}") if is_finite else text)
+    lower = pc.replace_substring_regex(lower, r"(\.\d*?)0+$", r"\1")
+    lower = pc.replace_substring_regex(lower, r"\.$", "")
+    lower = pc.if_else(pc.equal(lower, "-0"), pa.scalar("0", lower.type), lower)
+    return pc.replace_with_mask(lower, rare, pa.array(digits, lower.type))
+
+
+def _trimmed(digits: str) -> str:
     digits = digits.rstrip("0").rstrip(".") if "." in digits else digits
     return "0" if digits == "-0" else digits
 

@@ -192,7 +192,7 @@ def test_averages_are_scored_saved_and_read_from_checkpoints(
     prepared: Path, tmp_path: Path
 ) -> None:
     averaging = (
-        "train.ema=0.9",
+        "train.ema=0.3",
         "train.optimizer={kind: adam, lr: 0.01}",
         "evaluate.every_steps=4",
     )

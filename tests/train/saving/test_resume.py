@@ -35,7 +35,7 @@ CASES: dict[str, tuple[int, list[str]]] = {
     "adagrad": (1, ["train.optimizer={kind: adagrad, lr: 0.02}"]),
     "adam, bf16": (
         1,
-        ["train.optimizer={kind: adam, lr: 0.01}", "embeddings.storage=bf16", "train.ema=0.8"],
+        ["train.optimizer={kind: adam, lr: 0.01}", "embeddings.storage=bf16", "train.ema=0.5"],
     ),
     "rowwise, cached": (
         1,
@@ -64,7 +64,7 @@ CASES: dict[str, tuple[int, list[str]]] = {
         [
             "train.optimizer={kind: adam, lr: 0.01}",
             "embeddings.placement=row_wise",
-            "train.ema=0.8",
+            "train.ema=0.5",
         ],
     ),
     "two, rowwise, bf16": (

@@ -9,6 +9,7 @@ from distrain.jobs.spec import MlpSpec, TrainSpec
 from distrain.jobs.spec.training import OptimizerSpec
 from distrain.loader.batch import Batch
 from distrain.models import ClickModel, build_model
+from distrain.models.embeddings.averaging import MOST_OF_START
 from distrain.schema import ColumnSchema, Schema
 from distrain.train.step.step import TrainStep
 from distrain.train.timing.phases import PhaseClock
@@ -46,9 +47,11 @@ def test_averages_are_those_of_torch_also_of_rows_that_few_steps_touch(kind: Opt
             one(batch(number), 6, 0.1, PhaseClock())
         average([expected], [values(plain)], number)
         assert torch.equal(values(model), values(plain))
-        if number in (0, 1, 65, 66, 69):
+        if number in (0, 1, 3, 4, 65, 66, 69):
+            # The initial weights are too much of the first averages, so the weights are scored.
+            wanted = expected if 0.5 ** (number + 1) <= MOST_OF_START else values(plain)
             with step.averaged():
-                torch.testing.assert_close(values(model), expected)
+                torch.testing.assert_close(values(model), wanted)
             assert torch.equal(values(model), values(plain))
     step.take_averages()
     torch.testing.assert_close(values(model), expected)

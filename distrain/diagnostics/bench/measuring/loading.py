@@ -19,7 +19,7 @@ _MOST_THREADS = 8
 
 def write_rows(client: Any, folder: Path, rows: int, scale: float) -> Path:
     """Generate rows and prepare them on the cluster; returns the table's folder."""
-    from distrain.prep.prepare import prepare
+    from distrain.prep.preparation import prepare
     from distrain.prep.request import PrepRequest
     from distrain.prep.synthetic.generate import SynthRequest, generate
 

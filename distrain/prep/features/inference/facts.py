@@ -121,15 +121,22 @@ def _without_null_texts(
     return kept, tuple(sorted(pc.unique(values.filter(found)).to_pylist()))
 
 
-def decimal_point_of(columns: Sequence[pa.Array]) -> Literal[".", ","]:
-    """Return the mark before the fractions of the columns' numbers."""
+def decimal_point_of(columns: Sequence[pa.Array], delimiter: str) -> Literal[".", ","]:
+    """Return the mark before the fractions of the columns' numbers.
+
+    1,234 has a decimal comma only if fields end with semicolons, as they do where commas are
+    decimal, or if a number such as 12,5 says so.
+    """
 
     def have(point: Literal[".", ","]) -> bool:
         text = FormatSpec(decimal_point=point)
         return any(
-            pc.any(pc.match_substring(one, point)).as_py() and spells_numbers(one.drop_null(), text)
+            pc.any(pc.match_substring_regex(one, marks[point])).as_py()
+            and spells_numbers(one.drop_null(), text)
             for one in columns
         )
+
+    marks = {".": r"\.", ",": "," if delimiter == ";" else r",(\d{1,2}|\d{4,})\D*$|^\D*0,"}
 
     return "," if not have(".") and have(",") else "."
 

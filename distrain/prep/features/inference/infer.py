@@ -183,7 +183,9 @@ def infer_features(files: Sequence[InputFile], most_rows: int = SAMPLE_ROWS) -> 
     sample = sampled(files, most_rows)
     values = {name: sample.table[name].combine_chunks() for name in sample.file.columns}
     if sample.file.delimiter not in ("", ","):
-        point = decimal_point_of([one for one in values.values() if is_text(one.type)])
+        point = decimal_point_of(
+            [one for one in values.values() if is_text(one.type)], sample.file.delimiter
+        )
         layout = sample.text.model_copy(update={"decimal_point": point})
         sample = replace(sample, text=layout)
     columns = [facts_of(name, one, sample.text) for name, one in values.items()]

@@ -251,14 +251,16 @@ def target_of(columns: Sequence[Facts]) -> Target:
     if whole:
         last = (telling or whole)[-1]
         return _pair_target(last, "the last column of two values; is it the answer?")
-    unsure = "no column has two values, so this is a placeholder: say what is to be predicted"
+    unsure = "no column has two values, so this is a placeholder: write what is to be predicted"
     for facts in columns:
         if facts.kind == "number" and facts.distinct > 1:
             cut = float(np.percentile(facts.numbers, 75))
-            return Target(facts.name, {"column": facts.name, "at_least": cut}, unsure)
+            value = {"column": facts.name, "at_least": cut, "placeholder": True}
+            return Target(facts.name, value, unsure)
     held = [f for f in columns if f.kind in ("text", "truth", "time")]
     facts = held[0] if held else columns[0]
-    return Target(facts.name, {"column": facts.name, "equals": _plain(facts.top)}, unsure)
+    value = {"column": facts.name, "equals": _plain(facts.top), "placeholder": True}
+    return Target(facts.name, value, unsure)
 
 
 def _named_answers(columns: Sequence[Facts]) -> set[str]:

@@ -151,6 +151,15 @@ def _workflow(request: PrepRequest) -> Workflow:
         look_at = partial(SavedVocabulary.look_at, f"{request.saved_workflow}/{CATEGORIES}")
         saved = Workflow.load(request.saved_workflow, look_at)
     if request.features is not None:
+        target = request.features.document.target
+        if target.placeholder and saved is None:
+            raise InputError(
+                f"the target {target.column!r} is a placeholder: --infer found no column that can "
+                "be predicted as it is",
+                where={"key": "target", "column": target.column},
+                hint="Write in the features document what is to be predicted, without placeholder. "
+                "A number is predicted by kind: regression.",
+            )
         return workflow_of(request.features, saved)
     return saved or request.workflow or criteo_workflow()
 
