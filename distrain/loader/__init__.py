@@ -19,6 +19,7 @@ _MODULES = {
     "LoaderStats": "distrain.loader.delivery.stats",
     "Transform": "distrain.loader.delivery.transfer",
 }
+__all__ = list(_MODULES)
 
 
 def __getattr__(name: str) -> Any:

@@ -20,6 +20,7 @@ _MODULES = {
     "build_model": "distrain.models.build",
     "load_model": "distrain.models.saved",
 }
+__all__ = list(_MODULES)
 
 
 def __getattr__(name: str) -> Any:

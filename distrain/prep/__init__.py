@@ -59,6 +59,7 @@ _MODULES = {
     "output_schema": "distrain.prep.request",
     "prepare": "distrain.prep.preparation",
 }
+__all__ = list(_MODULES)
 
 
 def __getattr__(name: str) -> Any:

@@ -241,7 +241,7 @@ def test_what_only_prepared_rows_have_is_refused_beside_a_workflow(
     for name, value in {"filter": "n > 1", "negatives": 0.5, "hive": True}.items():
         with pytest.raises(SpecError) as caught:
             parse_spec(job(path, workflow=workflow, **{name: value}))
-        wording(caught.value)
+        assert name in caught.value.message  # the rest shows a part of the path
     for cardinality in (3, None):
         schema = Dataset(path, workflow=workflow).schema
         other = tmp_path / "schema.json"
