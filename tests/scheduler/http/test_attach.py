@@ -84,7 +84,7 @@ def test_a_scheduler_with_an_older_distrain_is_left_alone(tmp_path: Path) -> Non
     older.write_text("import sys\nsys.modules['distrain.scheduler.http.attach'] = None\n")
     with bare_scheduler(tmp_path, "--preload", str(older)) as scheduler:
         ensure_coordinator(scheduler.client)
-        with pytest.raises(ClusterError, match=r"distrain\.door\.attach") as caught:
+        with pytest.raises(ClusterError, match=r"distrain\.scheduler\.http\.attach") as caught:
             ensure_door(scheduler.client)
         assert "--preload distrain.preload" in (caught.value.hint or "")
         assert scheduler.get("/distrain/jobs")[0] == 404
