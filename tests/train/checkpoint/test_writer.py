@@ -459,7 +459,7 @@ def test_one_that_hangs_is_not_waited_for_for_ever(place, make_writer, reports, 
         reports
     )
     slow.go_on.set()
-    writer._patience_s = 20.0
+    writer._patience_s = 120.0
     assert writer.save(3, 1, {}, {}, wait=True).whole is True
     assert [entry.step for entry in place.list()] == [3, 1]
 
