@@ -10,8 +10,7 @@
     │   │   └── NonFiniteOutput    1    a model's output is not finite
     │   └── Unstorable             1    a value that the service's database cannot hold
     ├── OutputError                1    an output could not be written whole
-    │   └── RunInUse               1    another process writes the run directory (`distrain.runs`)
-    │       └── NotOurs            1    with a newer lease of a service, or as a command
+    │   └── RunInUse               1    another command or service is at it (`distrain.runs`)
     ├── Unavailable                1    a storage does not answer now; a later try may succeed
     │   ├── StorageFull            1    the database's disk has no space (`distrain.service.store`)
     │   └── ReadOnly               1    the database can be read and not written (the same)

@@ -133,8 +133,8 @@ def train(args, work, make):
         "resources": {"backend": "inline", "device": "cpu"},
     }
     run = distrain.fit(job, model_fn=make, run_dir=work / make.__name__)
-    records = map(json.loads, (run.run_dir / "metrics.jsonl").read_text().splitlines())
-    aucs = [record["auc"] for record in records if record["split"] == "valid"]
+    records = run.records
+    aucs = [record.auc for record in records if record.split == "valid"]
     print(f"{make.__name__:<16} AUC {' then '.join(f'{auc:.4f}' for auc in aucs)}", flush=True)
     return aucs
 

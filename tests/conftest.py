@@ -159,7 +159,7 @@ def shared_data() -> Path:
 def undrawn() -> Iterator[None]:
     """Runs leave no `curves.png`, which takes twice as long to draw as they train."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("distrain.launch.run.draw_curves", None)
+        patch.setattr("distrain.launch.run._draw", lambda *_: None)
         yield
 
 

@@ -67,7 +67,7 @@ def print_summary(console: "Console", summary: "Summary", paths: "RunPaths") -> 
         *_checkpoints(summary),
         ("model", f"{paths.model}{_of_step(summary)}" if summary.model else "-"),
         ("curves", str(paths.curves)),
-        ("metrics", str(paths.metrics)),
+        ("records", str(paths.records)),
         ("summary", str(paths.summary)),
         ("logs", str(paths.logs)),
     ]

@@ -187,7 +187,7 @@ class Artifact(Document):
 
 @dataclass(frozen=True)
 class Records(Document):
-    """Records of training and validation, as a run's `metrics.jsonl` has them.
+    """Records of training and validation, those that count, over all attempts.
 
     Attributes:
         cursor: As `metrics(since=...)` it gives what follows.

@@ -25,9 +25,6 @@ STEP_BOUNDS_S = (
 )  # fmt: skip
 """Steps are counted by their wall time, in seconds: up to each of these, and longer."""
 
-KEEP_S = 30.0
-"""How long a checkpoint waits until the reports before it are kept; then it is given up."""
-
 
 @dataclass(frozen=True)
 class _OfRank:
@@ -62,8 +59,6 @@ class TrainingStarted(_OfRank):
     # report's metrics hold them again
     open_rows: int = 0
     checkpoint: str | None = None  # the checkpoint that the training goes on from
-    open_steps: int = 0  # steps of that window; all before them have been reported
-    scored: bool = False  # whether a validation after `first_step` has been reported
 
 
 @dataclass(frozen=True)
@@ -105,19 +100,11 @@ class CheckpointTrouble(_OfRank):
 
 
 @dataclass(frozen=True)
-class KeepingTrouble(_OfRank):
-    """The supervisor could not keep reports beside the logs; training goes on."""
+class RecordsTrouble(_OfRank):
+    """The supervisor beside rank 0 cannot write the attempt's records; it tries again."""
 
-    kind: ClassVar[str] = "keeping_trouble"
-    message: str  # how many reports, and why, for people
-
-
-@dataclass(frozen=True)
-class ReportsAwaited(_OfRank):
-    """A checkpoint waits until the supervisor, to whom this goes, has kept earlier reports."""
-
-    kind: ClassVar[str] = "reports_awaited"
-    number: int  # the rank's number of this event, from 1; the answer names it
+    kind: ClassVar[str] = "records_trouble"
+    message: str  # what failed, for people
 
 
 @dataclass(frozen=True)
@@ -292,8 +279,7 @@ Event = (
     | CheckpointTrouble
     | StoppedEarly
     | WeightsTaken
-    | KeepingTrouble
-    | ReportsAwaited
+    | RecordsTrouble
     | ModelSaved
     | StopNoticed
     | RankStopped

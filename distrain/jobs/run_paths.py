@@ -10,6 +10,7 @@ from distrain.errors import InputError
 
 _ATTEMPT, _RANK = "attempt-", "rank-"
 _PART = ".from-"
+_RECORDS = ".jsonl"
 
 
 class _Below:
@@ -47,8 +48,9 @@ class RunPaths:
 
     spec = _Below("spec.yaml")  # the job spec as resolved
     run = _Below("run.json")  # the job's id, when it was submitted, distrain's version, the machine
-    metrics = _Below("metrics.jsonl")  # one JSON line per merged progress record
-    progress = _Below("progress.json")  # the run's status, until it has a summary
+    records = _Below("records")  # what the coordinator merged, attempt by attempt
+    metrics = _Below("metrics.jsonl")  # the records of a run that version 0.2.0 began
+    progress = _Below("progress.json")  # the status that version 0.2.0 wrote
     tables = _Below("tables.zip")  # row groups, which the command listed and the ranks read
     summary = _Below("summary.json")  # the run's outcome
     curves = _Below("curves.png")  # loss, AUC, rows/s and stalls as a picture
@@ -62,20 +64,15 @@ class RunPaths:
     logs = _Below("logs")  # the ranks' logs, attempt by attempt
     audits = _Below("audit")  # hashes of trained rows, attempt by attempt
 
-    @property
-    def is_finished(self) -> bool:
-        """Whether the job has ended and all of it is written."""
-        return self.summary.is_file() and not self.progress.is_file()
+    def attempt_records(self, attempt: int) -> Path:
+        """The file of an attempt's records, which only rank 0's supervisor writes."""
+        return self.records / f"{_ATTEMPT}{attempt}{_RECORDS}"
 
     def log(self, rank: int, attempt: int) -> Path:
         return self.logs / f"{_ATTEMPT}{attempt}" / f"{_RANK}{rank}.log"
 
     def stacks(self, rank: int, attempt: int) -> Path:
         return self.logs / f"{_ATTEMPT}{attempt}" / f"{_RANK}{rank}.stacks"
-
-    def reports(self, rank: int, attempt: int) -> Path:
-        """The reports of one rank, from which lost records are made again."""
-        return self.logs / f"{_ATTEMPT}{attempt}" / f"{_RANK}{rank}.reports"
 
     def audit(self, rank: int, attempt: int) -> Path:
         return self.audits / f"{_ATTEMPT}{attempt}" / f"{_RANK}{rank}.rows"
@@ -84,17 +81,18 @@ class RunPaths:
         return self.window_models / f"step-{step:010d}"
 
     def attempts(self) -> tuple[int, ...]:
-        names = [path.name for folder in (self.logs, self.audits) for path in _inside(folder)]
-        return attempts_of(names)
+        folders = (self.records, self.logs, self.audits)
+        return attempts_of(path.name for folder in folders for path in _inside(folder))
 
 
 def attempts_of(names: Iterable[str]) -> tuple[int, ...]:
-    """The attempts that some folders are of, by their names, the oldest first.
+    """The attempts that folders and files of records belong to, by name, the oldest first.
 
-    >>> attempts_of(["attempt-2", "attempt-1", "other"])
+    >>> attempts_of(["attempt-2", "attempt-1.jsonl", "other"])
     (1, 2)
     """
-    numbers = {name.removeprefix(_ATTEMPT) for name in names if name.startswith(_ATTEMPT)}
+    begun = (name.partition(_RECORDS)[0] for name in names if name.startswith(_ATTEMPT))
+    numbers = {name.removeprefix(_ATTEMPT) for name in begun}
     return tuple(sorted(int(number) for number in numbers if number.isdecimal()))
 
 

@@ -12,7 +12,7 @@ from typing import Any
 from distrain.errors import InputError
 from distrain.formatting import duration, some
 from distrain.jobs.states import JobState
-from distrain.jobs.view import JSON_VERSION, JobView
+from distrain.jobs.view import JSON_VERSION
 
 LARGEST = 2**63 - 1  # the largest whole number of a database
 
@@ -218,9 +218,7 @@ class JobStatus(JobFigures):
     submitted_s: float | None = None  # when it was submitted, in unix seconds
     age_s: float | None = None  # seconds since it was submitted
     elapsed_s: float | None = None  # wall time of its training
-    # its details, with the progress that is new to the reader; `None`: not asked for, or of a state
-    # that this version does not know
-    view: JobView | None = None
+    recorded: bool = False  # of a job that has ended: nothing more will be written of it
 
     @property
     def is_final(self) -> bool:
@@ -228,14 +226,11 @@ class JobStatus(JobFigures):
         return self.state in FINAL_STATES
 
     def to_json(self) -> dict[str, Any]:
-        """As JSON values; what `view` says stands there alone."""
+        """As JSON values."""
         values = {name: getattr(self, name) for name in _NAMES}
         for name in _OF_TARGETS:  # absent, as before there were more targets than one
             if values[name] is None:
                 del values[name]
-        if self.view is not None:
-            values = {name: value for name, value in values.items() if name not in _IN_VIEWS}
-            return {**finite(values), "view": self.view.to_json()}
         return {"version": JSON_VERSION, **finite(values)}
 
     @classmethod
@@ -245,41 +240,15 @@ class JobStatus(JobFigures):
         Unknown keys are left out; texts are cut and cleaned; figures that are none are not known.
         What is no job raises an `AttributeError`, `KeyError`, `TypeError` or `ValueError`.
         """
-        shown = document.get("view")
-        view = None if shown is None else _cleaned(shown)
         head = _cleaned(document)
-        if view is not None:
-            head = {**view, **_counted(view), **head}
         values = {name: head[name] for name in _OWN if name in head or name in _NEEDED}
-        return cls(**values, **figures_in(head), view=None if view is None else _view_in(view))
+        return cls(**values, **figures_in(head))
 
 
-_OWN = tuple(one.name for one in fields(JobStatus) if one.name not in {"view", *FIGURES})
+_OWN = tuple(one.name for one in fields(JobStatus) if one.name not in FIGURES)
 _NEEDED = ("job_id", "state")
 _NAMES = (*_OWN, *FIGURES)
-_IN_VIEWS = {one.name for one in fields(JobView)} - {"job_id"}
-_COUNTS = {
-    *("attempt", "num_ranks", "first_attempt", "priority", "num_steps"),
-    *("next_record", "missed"),
-}
-
-
-def _view_in(document: Mapping[str, Any]) -> JobView | None:
-    try:
-        return JobView.from_json(document)
-    except (AttributeError, KeyError, TypeError, ValueError):
-        return None
-
-
-def _counted(view: Mapping[str, Any]) -> dict[str, Any]:
-    """The figures of a view that are counts of what it lists."""
-    restarts, checkpoints = view.get("restarts"), view.get("checkpoints")
-    places = view.get("rank_places")
-    return {
-        "gpus": gpus_in(places) if isinstance(places, list | tuple) and places else None,
-        "restarts": len(restarts) if isinstance(restarts, list | tuple) else None,
-        "checkpoints": checkpoints.get("count") if isinstance(checkpoints, dict) else None,
-    }
+_COUNTS = {"attempt", "num_ranks", "first_attempt", "priority", "num_steps"}
 
 
 def _cleaned(document: Mapping[str, Any]) -> dict[str, Any]:

@@ -49,7 +49,7 @@ def _shape(kind: type) -> tuple[frozenset[str], dict[str, Any]]:
 
 @dataclass(frozen=True)
 class Record:
-    """One merged progress report of all ranks: a line of `metrics.jsonl`."""
+    """One merged progress report of all ranks, a line in the records of its attempt."""
 
     # `train` (rows scored before their update, since the last record), `valid`, or `next_window`
     # (a window of the training rows, scored before it is trained)
@@ -85,9 +85,7 @@ class Record:
     # `observed` click rate, and how many `rows`; `None` for training
     reliability: Mapping[str, Sequence[float]] | None = None
     attempt: int = 0  # the attempt that took these steps; 0 in files of earlier versions
-    # how many reports of each rank it holds: above 1 where it was made again from kept reports, of
-    # which the oldest had been joined. Its rows may include those of records before it
-    reports: int = 1
+    reports: int = 1  # how many reports of each rank were joined in it
     # with more than 64 ranks, of their `stall_pct` the `mean`, the `max`, and the `worst`: the 8
     # highest, each with its rank before it; else `None`
     stall_summary: Mapping[str, Any] | None = None
@@ -228,11 +226,10 @@ class JobView:
     # what happened since the entry that the viewer had last, in order: records, attempts that began
     # to train, notices
     progress: tuple[Entry, ...] = ()
-    # how many entries came after the one that the viewer had last and before these, and are
-    # forgotten here. The ranks' kept reports in the run directory have them
-    missed: int = 0
     next_record: int = 0  # what to pass as `since` in the next call: how many entries there are
     restarts: tuple[Restart, ...] = ()  # attempts that ended early and were followed by others
+    recorded: bool = False  # of a job that has ended: whether its run folder has the summary
+    record_error: str = ""  # why it has none
     checkpoints: Checkpoints = Checkpoints()  # what was written of them
     rows_before: int = 0  # rows that the last attempt's checkpoint brought along
     elapsed_before_s: float = 0.0  # wall time that they took
@@ -269,9 +266,7 @@ class JobView:
         return {
             "version": JSON_VERSION,
             **{field.name: getattr(self, field.name) for field in fields(self)},
-            "progress": [
-                {"entry": _KIND_OF_ENTRY[type(e)], **_values_of(e)} for e in self.progress
-            ],
+            "progress": [entry_to_json(entry) for entry in self.progress],
             "restarts": [dict(vars(restart)) for restart in self.restarts],
             "checkpoints": dict(vars(self.checkpoints)),
         }
@@ -284,7 +279,7 @@ class JobView:
         """
         values = known_fields(cls, document)
         values["state"] = JobState(values.get("state", "missing"))
-        entries = map(_entry_from_json, values.get("progress", ()))
+        entries = map(entry_from_json, values.get("progress", ()))
         values["progress"] = tuple(entry for entry in entries if entry is not None)
         values["restarts"] = tuple(
             Restart(**known_fields(Restart, restart)) for restart in values.get("restarts", ())
@@ -309,11 +304,14 @@ def record_from_json(values: Mapping[str, Any]) -> Record:
     return _made(Record, known)
 
 
-def _values_of(entry: Entry) -> dict[str, Any]:
-    return entry.to_json() if isinstance(entry, Record) else vars(entry)
+def entry_to_json(entry: Entry) -> dict[str, Any]:
+    """An entry as JSON values, which it shares: not to be changed."""
+    values = entry.to_json() if isinstance(entry, Record) else vars(entry)
+    return {"entry": _KIND_OF_ENTRY[type(entry)], **values}
 
 
-def _entry_from_json(document: Mapping[str, Any]) -> Entry | None:
+def entry_from_json(document: Mapping[str, Any]) -> Entry | None:
+    """The inverse of `entry_to_json`, of any version; `None` for an unknown kind."""
     values = dict(document)
     kind = _ENTRY_KINDS.get(values.pop("entry", ""))
     if kind is None:

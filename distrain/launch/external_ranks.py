@@ -16,7 +16,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING
@@ -24,12 +24,10 @@ from typing import TYPE_CHECKING
 from distrain.errors import ClusterError, InputError, Terminated, on_sigterm
 from distrain.jobs.assignment import Assignment, Rendezvous, World
 from distrain.jobs.events import (
-    KEEP_S,
     Event,
     RankExited,
     RankFailed,
     RankStopped,
-    ReportsAwaited,
     StopNoticed,
     TrainingStarted,
     from_json,
@@ -217,11 +215,7 @@ class Gang:
 
         def report(event: Event) -> None:
             self._note(event)
-            if isinstance(event, ReportsAwaited):
-                assert control.kept_reports is not None
-                control.kept_reports.told(event.number)
-            else:
-                take(event)
+            take(event)
 
         timeout_s = spec.deadlines.collective_s
         control = Control.supervised(assignment, report, _leave, timeout_s=timeout_s)
@@ -273,11 +267,8 @@ class Gang:
             event = from_json(json.loads(self._store.get(key)))
             self._store.delete_key(key)
             self._num_events += 1
-            if isinstance(event, ReportsAwaited):  # those before are recorded
-                self._store.set(f"kept/{event.rank}/{event.number}", "")
-            else:
-                take(event)
-                self._note(event)
+            take(event)
+            self._note(event)
 
     def _give_orders(self, grace_s: float) -> None:
         order: dict[str, object] = {}
@@ -306,19 +297,11 @@ class _Reporter:
 
     store: Store
     lock: threading.Lock = field(default_factory=threading.Lock)
-    control: Control | None = None
 
     def __call__(self, event: Event) -> None:
-        from distrain.train.checkpoint.rank_store import RankStore
-
         with self.lock, _ends_with_rank_0():
             number = self.store.add("events", 1)
             self.store.set(f"event/{number}", json.dumps(to_json(event)))
-        if isinstance(event, ReportsAwaited) and self.control is not None:
-            with suppress(TimeoutError), _ends_with_rank_0():
-                RankStore(self.store).read(f"kept/{event.rank}/{event.number}", KEEP_S)
-                assert self.control.kept_reports is not None
-                self.control.kept_reports.told(event.number)
 
 
 def follow(launch: Launch) -> int:
@@ -348,7 +331,6 @@ def follow(launch: Launch) -> int:
         report(event)
 
     control = Control.supervised(assignment, tell, _leave, timeout_s=spec.deadlines.collective_s)
-    report.control = control
     orders, signalled = _Orders(store, control), threading.Event()
 
     def watch() -> None:

@@ -1,7 +1,7 @@
-"""A rank in the calling process: no cluster, no subprocess, the same records."""
+"""A rank in the calling process: no cluster, no subprocess, the same records, written here."""
 
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import closing
 from pathlib import Path
 from threading import RLock
 
@@ -10,8 +10,10 @@ from distrain.jobs.assignment import Assignment, World
 from distrain.jobs.events import Event, RankFailed
 from distrain.jobs.spec.job import JobSpec
 from distrain.jobs.states import JobState
-from distrain.jobs.view import JobView
+from distrain.jobs.view import JobView, Notice, entry_to_json
 from distrain.launch.external_ranks import Gang
+from distrain.runs.attempt_file import StatusLines
+from distrain.runs.finishing import begin_attempt
 from distrain.runs.records.collector import Collector
 
 
@@ -31,7 +33,7 @@ def run_inline(
     from distrain.train.control.rank_setup import process_as_it_was
     from distrain.train.rank.process import run_rank
 
-    collector = Collector()
+    collector, status = Collector(), StatusLines()
     world = World() if gang is None else gang.launch.world
     collector.begin_attempt(attempt, world.num_ranks)
     num_shown = 0
@@ -54,22 +56,29 @@ def run_inline(
 
     one_at_a_time = RLock()  # a checkpoint is reported by the thread that writes it
 
+    def show(now: JobView) -> None:
+        lines = [*status.new(now), *map(entry_to_json, now.progress)]
+        if lines and (trouble := file.append(lines)):
+            collector.entries.append(Notice(trouble))
+        on_view(now)
+
     def report(event: Event) -> None:
         with one_at_a_time:
             collector.add(event)
-            on_view(view(JobState.RUNNING))
+            show(view(JobState.RUNNING))
 
     document = spec.model_dump(mode="json")
     root = str(run_dir.absolute())
     meeting = None if gang is None else gang.launch.meeting
     run = Assignment(job_id, attempt, world, document, root, meeting, first_attempt=attempt)
-    with process_as_it_was(), lost_interrupts() as raise_lost, ExitStack() as training:
+    file = begin_attempt(run)
+    with closing(file), process_as_it_was(), lost_interrupts() as raise_lost:
         if gang is None:
             failure = run_rank(run, report, Control.alone(raise_lost))
         else:
-            failure = run_rank(run, *training.enter_context(gang.training(spec, run, report)))
-    if gang is not None:
-        failure = gang.culprit
-    final = view(JobState.FAILED if failure else JobState.SUCCEEDED, failure)
-    on_view(final)
+            with gang.training(spec, run, report) as reporting:
+                failure = run_rank(run, *reporting)
+            failure = gang.culprit
+        final = view(JobState.FAILED if failure else JobState.SUCCEEDED, failure)
+        show(final)
     return final

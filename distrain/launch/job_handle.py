@@ -4,6 +4,7 @@ import asyncio
 import json
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -35,6 +36,9 @@ _NO_PROGRESS = 2**62
 
 LOST_AFTER_S = 20.0
 """How long a scheduler that does not answer is asked again before its jobs are given up."""
+
+RECORDED_WITHIN_S = 60.0
+"""How long the summary of a job that has ended is waited for."""
 
 CHECK_S = 120.0
 WORKER_WITHIN_S = 60.0
@@ -103,7 +107,7 @@ class JobHandle:
         `on_view` gets each view with the new progress, several times a second; the caller has
         `since` entries of it already. If the scheduler is silent for `lost_after_s`, or comes back
         without the job, the last view has failed with reason `CoordinatorLost`; with `Preempted` if
-        the job waited after a notice to leave.
+        the job waited after a notice to leave. Of a job that has ended, the summary is waited for.
         """
         last: JobView | None = None
         heard_s = time.monotonic()
@@ -123,8 +127,17 @@ class JobHandle:
             since = view.next_record
             on_view(view)
             if view.state.is_final:
-                return view
+                return self._recorded(view)
             time.sleep(POLL_S)
+
+    def _recorded(self, last: JobView) -> JobView:
+        """The last view once its summary is written, or cannot be, or takes too long."""
+        until_s = time.monotonic() + RECORDED_WITHIN_S
+        while not (last.recorded or last.record_error) and time.monotonic() < until_s:
+            time.sleep(POLL_S)
+            with suppress(ClusterError, JobError):
+                last = self.status()
+        return last
 
 
 def list_jobs(client: "Client") -> list[JobStatus]:

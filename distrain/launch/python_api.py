@@ -18,7 +18,8 @@ from distrain.launch.notebook import progress_here
 from distrain.launch.reporting import Progress
 from distrain.launch.resuming import find_run
 from distrain.launch.run import CallbackFailed, RunRequest, train
-from distrain.runs.run_file import read_records, read_run_and_spec, read_summary
+from distrain.runs.attempts import read_records
+from distrain.runs.run_file import read_run_and_spec, read_summary
 from distrain.runs.summary import Summary
 
 if TYPE_CHECKING:
@@ -77,7 +78,7 @@ class Run:
 
     @property
     def records(self) -> "list[Record]":
-        """What `metrics.jsonl` holds: a record for each report of training and each validation."""
+        """The run's records: one for each report of training and each validation."""
         return read_records(RunPaths(self.run_dir))
 
     @property

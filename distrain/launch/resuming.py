@@ -17,8 +17,10 @@ from distrain.jobs.spec.load import flat
 from distrain.jobs.spec.paths import with_absolute_paths
 from distrain.jobs.spec.resuming import decaying_course
 from distrain.launch.external_ranks import Gang, Launch, follow
+from distrain.runs.attempts import read_attempts
+from distrain.runs.finishing import as_it_stands
 from distrain.runs.run_file import read_run_and_spec, read_summary, untrained
-from distrain.runs.summary import read_status
+from distrain.runs.run_folder import RunFolder
 from distrain.storage.urls import is_remote
 
 if TYPE_CHECKING:
@@ -79,7 +81,8 @@ def find_run(
 
     from distrain.train.saving.checkpoints import checkpoint_dir
 
-    record = read_status(paths) or summary
+    with RunFolder(root) as folder:
+        record = as_it_stands(read_attempts(folder), summary)
     saved = dict(record.get("checkpoints") or {})
     was_relative = _is_relative(spec.checkpoint.dir)
     spec = with_absolute_paths(_as_it_was(spec, saved))

@@ -1,7 +1,6 @@
-"""One job from its spec to a finished run directory."""
+"""One job from its spec to a finished run folder."""
 
 import socket
-import time
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,19 +20,25 @@ from distrain.jobs.run_paths import RunPaths
 from distrain.jobs.spec.job import JobSpec
 from distrain.jobs.spec.load import flat
 from distrain.jobs.spec.paths import with_absolute_paths
-from distrain.jobs.view import Entry, JobView, Record
+from distrain.jobs.states import JobState
+from distrain.jobs.view import JobView, Record
 from distrain.launch.checks import JobChecks
 from distrain.launch.external_ranks import Gang
 from distrain.launch.inline import run_inline
 from distrain.launch.job_handle import JobHandle, raise_for_state
 from distrain.launch.reporting import Progress
 from distrain.launch.resuming import how_to_resume
-from distrain.runs.recorder import RunRecorder, open_run, reopen_run
+from distrain.runs.attempts import read_records
+from distrain.runs.finishing import finish_run
+from distrain.runs.history import History
+from distrain.runs.opening import OpenRun, open_run, reopen_run
 from distrain.runs.report.figures import draw_curves
+from distrain.runs.run_file import read_summary
 from distrain.runs.sinks.base import RunFacts, Sink
 from distrain.runs.sinks.choosing import open_sinks
 from distrain.runs.sinks.feed import Feeds
-from distrain.runs.summary import Summary
+from distrain.runs.summary import Summary, summarise
+from distrain.storage.outputs import whole_file
 from distrain.workers.local import dashboard_link
 from distrain.workers.sources import ClusterRequest, open_cluster
 
@@ -46,10 +51,6 @@ if TYPE_CHECKING:
 
 
 _COMMAND = "the command that submitted it"
-
-FULL_DISK_S = 60.0
-"""How long writing to a run directory may fail until its job is stopped. A rank that fills the same
-disk with its model leaves space again when it fails, and its own error says more."""
 
 
 class CallbackFailed(BaseException):
@@ -102,7 +103,7 @@ class RunRequest:
         place = (self.job_id, self.run_dir, self.scheduler)
         return JobChecks(self.spec, *place, self.resumed, self.sinks, self.overwrite).run()
 
-    def open_recorder(self) -> "RunRecorder":
+    def open_folder(self) -> OpenRun:
         if self.resumed is None:
             return open_run(self.run_dir, self.spec, self.job_id, overwrite=self.overwrite)
         return reopen_run(self.run_dir, self.spec)
@@ -111,7 +112,7 @@ class RunRequest:
 def train(
     run: RunRequest, progress: Progress, on_summary: "Callable[[Summary], None]" = lambda _: None
 ) -> "Summary":
-    """Check a job, train it, and keep its run directory up to date.
+    """Check a job, train it, and follow it to its end.
 
     `on_summary` gets the summary of a job that ended, before the error of one that ended badly.
     """
@@ -122,28 +123,28 @@ def train(
     for note in checked.notes:
         progress.say(f"note: {note}")
     feeds = _feeds(run, progress)
-    recorder = run.open_recorder()
-    recording = RetryingRecorder(recorder, progress.say, FULL_DISK_S)
+    folder, history = run.open_folder(), History()
 
     def on_view(view: "JobView") -> None:
-        fresh = recording.add(view)
+        history.add(view.progress)
         progress.show(view)
-        feeds.put(fresh)
-        for record in fresh:
-            if isinstance(record, Record):
-                run.call_back(record)
+        feeds.put(view.progress)
+        for record in view.records:
+            run.call_back(record)
 
     # Sinks are waited for last, when the run's own files are whole.
-    with feeds, recorder, ExitStack() as unless_submitted:
-        unless_submitted.callback(recorder.forget)
-        hand_on(checked.inputs, run.spec, recorder.paths.tables)
+    with feeds, folder, ExitStack() as unless_submitted:
+        unless_submitted.callback(folder.forget)
+        hand_on(checked.inputs, run.spec, folder.paths.tables)
         with progress:
-            view = _run_to_end(run, recorder, progress, on_view, unless_submitted.pop_all)
+            view = _run_to_end(run, progress, on_view, unless_submitted.pop_all)
         is_left_off = view.reason in LEFT_OFF
         if view.state.is_final and not view.checkpoints.count and not is_left_off:
             _release_place(run)
         feeds.ends(view.state.value)
-        summary = finish(recorder, view, progress.say)
+        summary = finish(folder.paths, view, run.first_attempt, history, progress.say)
+        if view.reason and _keeps_success(folder.paths):
+            folder.put_spec_back()
     on_summary(summary)
     if view.reason is None and view.checkpoints.outcome:
         progress.say(f"warning: checkpoints: {view.checkpoints.outcome}; the notices above say why")
@@ -156,7 +157,7 @@ def train(
         progress.say(
             f"warning: predictions are no better than the mean (R2 0 or less): {', '.join(useless)}"
         )
-    logs = recorder.paths.logs
+    logs = folder.paths.logs
     raise_for_state(view, logs if logs.is_dir() else None, _how_to_go_on(run, view))
     return summary
 
@@ -179,13 +180,12 @@ def _feeds(run: RunRequest, progress: Progress) -> "Feeds":
 
 def _run_to_end(
     run: RunRequest,
-    recorder: "RunRecorder",
     progress: Progress,
     on_view: "Callable[[JobView], None]",
     on_submitting: "Callable[[], object]" = lambda: None,
 ) -> "JobView":
     """Run a job; `on_submitting` is called before a scheduler, or this process, may have it."""
-    root = recorder.paths.root
+    root = run.run_dir
     if run.spec.resources.backend != "dask":
         on_submitting()
         return run_inline(run.spec, root, run.job_id, on_view, run.first_attempt, run.gang)
@@ -210,12 +210,9 @@ def _run_to_end(
         with on_sigterm():
             is_new = job.submit(run.spec, root, run.first_attempt)
             try:
-                after_submission(run, is_new, recorder, client, progress)
+                after_submission(is_new, client, progress)
                 with lost_interrupts() as raise_lost:
                     return job.watch(lambda view: show(view, raise_lost))
-            except OutputError as error:  # the run directory takes no more records
-                job.cancel(f"{_COMMAND} cannot write its run directory: {error.message}")
-                raise
             except CallbackFailed as failed:
                 job.cancel(f"a callback raised {failed}")
                 raise
@@ -226,15 +223,9 @@ def _run_to_end(
                 return job.watch(show, since=num_seen)
 
 
-def after_submission(
-    run: RunRequest, is_new: bool, recorder: "RunRecorder", client: "Client", progress: Progress
-) -> None:
-    """Prepare the run directory for what the scheduler holds of the job, and show its jobs."""
+def after_submission(is_new: bool, client: "Client", progress: Progress) -> None:
     if not is_new:
         progress.say("the scheduler has the job already, as it was submitted")
-        recorder.same_job()
-    elif run.resumed is not None:
-        recorder.catch_up()
     show_jobs(client, progress)
 
 
@@ -258,47 +249,44 @@ def _how_to_go_on(run: RunRequest, view: "JobView") -> str | None:
     return how_to_resume(run.run_dir, scheduler, saved)
 
 
-class RetryingRecorder:
-    """Writes to a run directory, and writes later what could not be written.
+def finish(
+    paths: RunPaths,
+    view: "JobView",
+    first_attempt: int,
+    history: History,
+    say: "Callable[[str], None]",
+) -> "Summary":
+    """The summary of a job that has ended, with its curves drawn into the run folder.
 
-    `say` gets a warning when writing begins to fail; it may fail for `limit_s`, or until the job's
-    end.
-    """
-
-    def __init__(
-        self, recorder: "RunRecorder", say: "Callable[[str], None]", limit_s: float | None = None
-    ):
-        self._recorder = recorder
-        self._say = say
-        self._limit_s = limit_s
-        self._failing_since_s: float | None = None
-
-    def add(self, view: "JobView") -> "list[Entry]":
-        """What `RunRecorder.add` returns; nothing on failure, an error after `limit_s`."""
-        try:
-            fresh = self._recorder.add(view)
-        except OutputError as error:
-            now_s = time.monotonic()
-            if self._failing_since_s is None:
-                self._failing_since_s = now_s
-                self._say(f"warning: {error}")
-            failing_s = now_s - self._failing_since_s
-            if not view.state.is_final and self._limit_s is not None and failing_s >= self._limit_s:
-                raise
-            return []
-        self._failing_since_s = None
-        return fresh
-
-
-def finish(recorder: "RunRecorder", view: "JobView", say: "Callable[[str], None]") -> "Summary":
-    """Finish the run directory of a job that has ended; returns its summary.
-
-    An `OutputError` of a job that did not succeed is a warning: what ended it matters more.
+    What no worker could write, and what no scheduler has any more, is written here. An
+    `OutputError` of a job that did not succeed is a warning: what ended it matters more.
     """
     try:
-        return recorder.finish(view, draw_curves)
+        summary = written_summary(paths, view) or finish_run(paths, view, first_attempt)
+        _draw(paths, view.name)
     except OutputError as error:
         if view.reason is None:
             raise
         say(f"warning: {error}")
-        return recorder.sum_up(view)
+        return summarise(view, history.records)
+    return summary
+
+
+def _draw(paths: RunPaths, name: str) -> None:
+    if records := read_records(paths):
+        with whole_file(paths.curves) as partial:
+            draw_curves(records, name, partial)
+
+
+def written_summary(paths: RunPaths, view: "JobView") -> "Summary | None":
+    """The summary that a worker has written of a job's last view."""
+    values = (read_summary(paths) if view.recorded else None) or {}
+    if (values.get("state"), values.get("attempts")) == (view.state.value, view.attempt):
+        with suppress(TypeError):  # of another version
+            return Summary(**values)
+    return None
+
+
+def _keeps_success(paths: RunPaths) -> bool:
+    """Whether the summary is still that of an earlier success."""
+    return (read_summary(paths) or {}).get("state") == JobState.SUCCEEDED.value

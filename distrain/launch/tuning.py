@@ -31,7 +31,8 @@ from distrain.jobs.spec.training import MORE_IS_BETTER
 from distrain.launch.reporting import LoggedProgress
 from distrain.launch.resuming import find_run
 from distrain.launch.run import CallbackFailed, RunRequest, train
-from distrain.runs.run_file import read_records, read_summary
+from distrain.runs.attempts import read_records
+from distrain.runs.run_file import read_summary
 from distrain.storage.outputs import whole_file
 from distrain.version import how_to_install
 

@@ -1,20 +1,22 @@
-"""Reads the records of `metrics.jsonl` that are new since a cursor, while the file grows.
+"""Reads the records of a run that are new since a cursor, while it trains.
 
-The file grows line by line, and is written anew when records in it no longer count. A cursor holds
-the file's number, a place in it, and a checksum of the bytes before that place. These differ in a
-file that was written anew.
+Attempts are read one after the other, each up to the step at which a later one began. A cursor
+holds the newest attempt that was known, the place in an attempt's file, and the last step of each
+kind of record. If an attempt has begun before one of these steps, all is read from the beginning.
 """
 
 import json
-import zlib
-from collections.abc import Mapping
-from dataclasses import dataclass
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
-from distrain.runs.run_folder import RunFileReader
+from distrain.runs.attempts import EARLIER, name_of, numbers_of, whole_lines
+from distrain.runs.stored.folder import OpenRunFolder
 
 _LONGEST_BYTES = 8 * 2**20
-_CHECKED_BYTES = 4096
+_HEAD_BYTES = 2**16
+_SPLITS = ("train", "valid", "next_window")
 
 
 @dataclass(frozen=True)
@@ -26,69 +28,125 @@ class NewRecords:
     damaged: int = 0  # how many lines are no records
 
 
-def read_new_records(file: RunFileReader | None, since: str | None, limit_bytes: int) -> NewRecords:
+@dataclass
+class _Cursor:
+    newest: int = -1  # the newest attempt that had begun to train
+    attempt: int = -1
+    offset: int = 0
+    steps: dict[str, int] = field(default_factory=lambda: dict.fromkeys(_SPLITS, -1))
+
+    @classmethod
+    def parse(cls, text: str) -> "_Cursor":
+        try:
+            newest, attempt, offset, *steps = (int(part, 16) for part in text[:100].split("."))
+            known = dict(zip(_SPLITS, (step - 1 for step in steps), strict=True))
+        except ValueError as error:
+            raise ValueError("this is no cursor of metrics") from error
+        if max(newest, attempt, offset) >= 2**63:
+            raise ValueError("this is no cursor of metrics")
+        return cls(newest - 1, attempt - 1, offset, known)
+
+    def __str__(self) -> str:
+        numbers = (self.newest + 1, self.attempt + 1, self.offset)
+        return ".".join(f"{n:x}" for n in (*numbers, *(step + 1 for step in self.steps.values())))
+
+
+@dataclass(frozen=True)
+class _Part:
+    attempt: int
+    begin: int  # the step at which the attempt began
+    until: float  # the step at which a later one began
+
+
+def read_new_records(
+    folder: OpenRunFolder | None, since: str | None, limit_bytes: int
+) -> NewRecords:
     """Read whole lines after a cursor, up to a limit, or one line that is longer.
 
-    Without a cursor, `since`, from the beginning; a bad one is a `ValueError`. `file` is `None`
+    Without a cursor, `since`, from the beginning; a bad one is a `ValueError`. `folder` is `None`
     while there is none.
     """
-    cursor_before = _parsed(since) if since is not None else None
-    if file is None:
-        return NewRecords(
-            (), _cursor(0, 0, 0), cursor_before is None or cursor_before[1] > 0, more=False
-        )
-    number, size = file.number, file.size_bytes
-    start = (
-        cursor_before[1] if cursor_before is not None and _holds(file, number, cursor_before) else 0
+    cursor = _Cursor.parse(since) if since is not None else None
+    parts = list(_parts(folder)) if folder is not None else []
+    last_step = -1 if cursor is None else max(cursor.steps.values())
+    restart = cursor is None or any(
+        part.attempt > cursor.newest and part.begin < last_step for part in parts
     )
-    restart = cursor_before is None or start != cursor_before[1]
-    lines = _whole_lines(file, start, limit_bytes, size)
-    parsed = [_record(line) for line in lines.splitlines()]
-    records = tuple(record for record in parsed if record is not None)
-    end = start + len(lines)
-    cursor = _cursor(number, end, _checksum(file, end))
-    more = bool(_whole_lines(file, end, min(limit_bytes, _CHECKED_BYTES), size))
-    return NewRecords(records, cursor, restart, more, len(parsed) - len(records))
+    if cursor is None or restart:
+        cursor = _Cursor()
+    cursor.newest = max((part.attempt for part in parts), default=-1)
+    records: list[Mapping[str, Any]] = []
+    damaged = read_bytes = 0
+    for part in parts:
+        if part.attempt < cursor.attempt:
+            continue
+        if part.attempt > cursor.attempt:
+            cursor.attempt, cursor.offset = part.attempt, 0
+        assert folder is not None
+        while lines := _whole_lines(folder, part.attempt, cursor.offset, limit_bytes):
+            if read_bytes and read_bytes + len(lines) > limit_bytes:
+                return NewRecords(tuple(records), str(cursor), restart, True, damaged)
+            read_bytes += len(lines)
+            cursor.offset += len(lines)
+            damaged += _take(lines, part, cursor.steps, records)
+    return NewRecords(tuple(records), str(cursor), restart, False, damaged)
 
 
-def _whole_lines(file: RunFileReader, start: int, limit_bytes: int, size: int) -> bytes:
+def _parts(folder: OpenRunFolder) -> Iterator[_Part]:
+    """The attempts that have begun to train, in order."""
+    numbers = numbers_of(folder)
+    begun = {EARLIER: 0} if EARLIER in numbers else {}
+    for number in numbers:
+        if number != EARLIER and (step := _first_step(folder, number)) is not None:
+            begun[number] = step
+    for number, step in begun.items():
+        later = (other for one, other in begun.items() if one > number)
+        yield _Part(number, step, min(later, default=math.inf))
+
+
+def _first_step(folder: OpenRunFolder, number: int) -> int | None:
+    for line in whole_lines(folder, number, _HEAD_BYTES):
+        entry = _parsed(line)
+        if entry is not None and entry.get("entry") == "resumed":
+            return int(entry["step"])
+    return None
+
+
+def _take(
+    lines: bytes, part: _Part, steps: dict[str, int], records: list[Mapping[str, Any]]
+) -> int:
+    """Append the records that count and are new; returns how many lines are none."""
+    damaged = 0
+    for line in lines.splitlines():
+        entry = _parsed(line)
+        if entry is None:
+            damaged += 1
+            continue
+        step, split = entry.get("step"), entry.get("split")
+        if entry.pop("entry", "record") != "record" or not isinstance(step, int):
+            continue
+        if 0 < (entry.get("attempt") or 0) < part.attempt and step > part.begin:
+            continue  # of an earlier attempt, and taken again
+        if split in steps and steps[split] < step <= part.until:
+            steps[split] = step
+            records.append(entry)
+    return damaged
+
+
+def _whole_lines(folder: OpenRunFolder, number: int, start: int, limit_bytes: int) -> bytes:
     while True:
-        data = file.pread(limit_bytes, start)
+        data = folder.read_growing(name_of(number), start, limit_bytes)
         whole = data[: data.rfind(b"\n") + 1]
-        if whole or start + limit_bytes >= size:
+        if whole or len(data) < limit_bytes:
             return whole
         if limit_bytes >= _LONGEST_BYTES:  # no line of ours: a file of zeros, say
             return b""
         limit_bytes *= 2  # a line that is longer than the limit
 
 
-def _record(line: bytes) -> Mapping[str, Any] | None:
+def _parsed(line: bytes) -> dict[str, Any] | None:
     try:
         document = json.loads(line)
     except (ValueError, RecursionError):
         return None
     return document if isinstance(document, dict) else None
-
-
-def _holds(file: RunFileReader, number: int, cursor: tuple[int, int, int]) -> bool:
-    return cursor[0] in (0, number) and _checksum(file, cursor[1]) == cursor[2]
-
-
-def _checksum(file: RunFileReader, end: int) -> int:
-    begin = max(0, end - _CHECKED_BYTES)
-    data = file.pread(end - begin, begin) if end else b""
-    return zlib.crc32(data) if len(data) == end - begin else -1
-
-
-def _cursor(number: int, place: int, checksum: int) -> str:
-    return f"{number:x}.{place:x}.{checksum:x}"
-
-
-def _parsed(cursor: str) -> tuple[int, int, int]:
-    try:
-        number, place, checksum = (int(part, 16) for part in cursor[:100].split("."))
-    except ValueError as error:
-        raise ValueError("this is no cursor of metrics") from error
-    if min(number, place, checksum) < 0 or max(number, place, checksum) >= 2**63:
-        raise ValueError("this is no cursor of metrics")
-    return number, place, checksum

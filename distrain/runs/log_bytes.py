@@ -109,6 +109,18 @@ def read_log_slice(folder: Folder, log_name: str, offset: int, limit: int) -> Lo
     return _retried(lambda: _slice(folder, log_name, offset, limit))
 
 
+def size_of(folder: Folder, name: str) -> int:
+    """The size of a file without gaps; 0 without it."""
+    return max((piece.end for piece in log_pieces(folder, name)), default=0)
+
+
+def read_bytes(folder: Folder, name: str, offset: int, limit: int) -> bytes:
+    """Up to `limit` bytes from a byte on, of a file without gaps; b"" at its end or without it."""
+    pieces = log_pieces(folder, name)
+    piece = next((piece for piece in pieces if piece.first <= offset < piece.end), None)
+    return b"" if piece is None else _read(folder, piece, offset, min(limit, piece.end - offset))
+
+
 def read_log_tail(folder: Folder, log_name: str, limit: int, lines: int | None = None) -> LogSlice:
     """The last `limit` bytes, or the last lines within them; notes stand for gaps."""
     return _retried(lambda: _tail(folder, log_name, limit, lines))

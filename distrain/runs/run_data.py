@@ -2,34 +2,20 @@
 
 import fcntl
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from distrain.jobs.events import StepsDone
 from distrain.jobs.run_paths import RunPaths
 from distrain.jobs.spec.job import JobSpec
 from distrain.jobs.view import Record, record_of_model
+from distrain.runs.attempts import EARLIER, read_attempts, records_of
+from distrain.runs.finishing import as_it_stands
 from distrain.runs.records.merging import add_up
-from distrain.runs.records.report_file import read_reports, tail_offset
-from distrain.runs.run_file import RunFile, read_records, read_run_and_spec, read_summary
-from distrain.runs.summary import read_status
-
-_OF_A_RANK_BYTES = 4 * 2**20
-_OF_ALL_BYTES = 256 * 2**20
-"""Bytes of the newest reports of each rank that are read at most; a report takes up to 50 kB."""
+from distrain.runs.run_file import RunFile, read_run_and_spec, read_summary
+from distrain.runs.run_folder import RunFolder
 
 RUNNING, BROKEN_OFF = "running", "broken off"
-
-
-@dataclass(frozen=True)
-class RankTimes:
-    """Wall time by phase of each rank, in the reports from `first_step` to `last_step`."""
-
-    first_step: int
-    last_step: int
-    seconds: tuple[Mapping[str, float], ...]
 
 
 @dataclass(frozen=True)
@@ -38,13 +24,11 @@ class RunData:
     run: RunFile
     spec: JobSpec
     records: tuple[Record, ...]  # the records that count, in order
-    # content of `summary.json`; while the run has not ended, of `progress.json`, or what an earlier
-    # command left; `{}` without any
+    # content of `summary.json`; while the run has not ended, what its newest attempt says of itself
     summary: Mapping[str, Any]
-    # the summary's state; `running` while a command holds the run's lock, or a service keeps the
-    # directory; `broken off` if none does and there is no summary
+    # the summary's state; without one `running` while an attempt is recorded, a command is at the
+    # run or a service has its job, else `broken off`
     state: str
-    recent: RankTimes | None = None  # each rank's time in its last reports, if the summary has none
 
     @property
     def ended(self) -> bool:
@@ -80,8 +64,8 @@ class RunData:
         return sorted(steps | ({last} if last else set()))
 
     def rank_seconds(self) -> list[Mapping[str, float]]:
-        """Each rank's wall time by phase: of the whole training if known, else recent."""
-        return list(self.summary.get("seconds") or (self.recent.seconds if self.recent else ()))
+        """Each rank's wall time by phase over the whole training; empty before its end."""
+        return list(self.summary.get("seconds") or ())
 
     def mean_seconds(self) -> Mapping[str, float]:
         return add_up([record.seconds or {} for record in self.train])
@@ -98,14 +82,15 @@ def read_run_data(root: Path) -> RunData:
     """Read a run directory; errors as `read_run_and_spec`."""
     paths = RunPaths(root)
     run, spec = read_run_and_spec(root)
-    status = read_status(paths)
-    at_work = _is_at_work(paths) or (run.service is not None and status is not None)
-    summary = status or read_summary(paths) or {}
+    with RunFolder(root) as folder:
+        attempts = read_attempts(folder)
+    records = tuple(records_of(attempts))
+    summary = as_it_stands(attempts, read_summary(paths))
+    is_served = run.service is not None and "state" not in summary
+    newest = paths.attempt_records(attempts[-1].number if attempts else EARLIER)
+    at_work = _is_locked(paths.run) or _is_locked(newest) or is_served
     state = str(summary.get("state", BROKEN_OFF))
-    if at_work or status:
-        state = RUNNING if at_work else BROKEN_OFF
-    recent = None if summary.get("seconds") else recent_times(paths)
-    return RunData(root, run, spec, tuple(read_records(paths)), summary, state, recent)
+    return RunData(root, run, spec, records, summary, RUNNING if at_work else state)
 
 
 def differences(one: Any, other: Any, prefix: str = "") -> Iterator[str]:
@@ -125,46 +110,13 @@ def differences(one: Any, other: Any, prefix: str = "") -> Iterator[str]:
             yield from differences(one[name], other[name], f"{prefix}{name}.")
 
 
-def _is_at_work(paths: RunPaths) -> bool:
-    """Whether a command holds the run's lock (on filesystems that have locks)."""
+def _is_locked(path: Path) -> bool:
+    """Whether a process has a file locked (on filesystems that have locks)."""
     try:
-        with paths.run.open("rb") as file:
+        with path.open("rb") as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return True
     except OSError:
         return False
     return False
-
-
-def recent_times(paths: RunPaths) -> RankTimes | None:
-    """The times of the newest attempt that left reports; `None` without steps of all ranks."""
-    for attempt in reversed(paths.attempts()):
-        if files := _files(paths, attempt):
-            return _times(files)
-    return None
-
-
-def _files(paths: RunPaths, attempt: int) -> list[Path]:
-    files: list[Path] = []
-    while (path := paths.reports(len(files), attempt)).exists():
-        files.append(path)
-    return files
-
-
-def _times(files: list[Path]) -> RankTimes | None:
-    limit_bytes = min(_OF_A_RANK_BYTES, _OF_ALL_BYTES // len(files))
-    windows = [{event.step: event.seconds for event in _last(path, limit_bytes)} for path in files]
-    steps = sorted(set.intersection(*map(set, windows)))  # ranks compare over the same steps
-    if not steps:
-        return None
-    totals = tuple(add_up([of_rank[step] for step in steps]) for of_rank in windows)
-    return RankTimes(steps[0], steps[-1], totals)
-
-
-def _last(path: Path, limit_bytes: int) -> Iterator[StepsDone]:
-    """The newest reports of single steps, without joined ones and those that are cut off."""
-    with suppress(OSError):
-        for report in read_reports(path, tail_offset(path, limit_bytes)):
-            if isinstance(report.event, StepsDone) and report.count == 1:
-                yield report.event

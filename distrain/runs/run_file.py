@@ -1,28 +1,29 @@
-"""`run.json`, its lock, and what else is read of a run directory to go on with its run."""
+"""`run.json` and the spec of a run folder, its lock, and what decides whether a run may begin."""
 
-import math
 import os
 import platform
 import shutil
 import socket
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
-from dataclasses import asdict, dataclass, field
+from contextlib import AbstractContextManager, suppress
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import psutil
-from pydantic import ConfigDict, StrictInt, TypeAdapter, ValidationError
+from pydantic import ConfigDict, TypeAdapter, ValidationError
 
-from distrain.errors import InputError, OutputError, problem_in
+from distrain.errors import DistrainError, InputError, OutputError, problem_in
 from distrain.jobs.devices import cpu_model
 from distrain.jobs.reasons import LEFT_OFF
 from distrain.jobs.run_paths import RunPaths
 from distrain.jobs.spec.job import JobSpec
 from distrain.jobs.spec.load import dump_yaml, parse_spec, parse_yaml
-from distrain.jobs.view import Record
-from distrain.runs.validation import json_of, read_outcome, record_of, write_json
+from distrain.runs.attempts import read_records
+from distrain.runs.run_folder import NotInRun
+from distrain.runs.stored.folder import open_run_folder
+from distrain.runs.validation import json_of, parsed_outcome, read_outcome, write_json
 from distrain.storage.outputs import (
     lock_now,
     locked_folder,
@@ -31,6 +32,7 @@ from distrain.storage.outputs import (
     translated_errors,
     whole_file,
 )
+from distrain.storage.urls import is_remote
 from distrain.version import build, package_version
 
 _PACKAGES = (
@@ -42,16 +44,6 @@ _HINT = "Is it a run directory? It holds spec.yaml and run.json."
 
 
 @dataclass(frozen=True)
-class ServiceMark:
-    """The service that keeps a run directory, and the lease under which it writes."""
-
-    __pydantic_config__ = ConfigDict(extra="forbid")
-
-    id: str  # the service's own id
-    generation: StrictInt  # of the lease: whoever holds a lower one writes nothing
-
-
-@dataclass(frozen=True)
 class RunFile:
     """What `run.json` holds."""
 
@@ -60,25 +52,55 @@ class RunFile:
     job_id: str  # the job whose run this is, also when it is resumed
     created: str  # when it was first submitted: ISO 8601, in UTC
     version: str  # distrain's version and build then
-    # the command's machine then, and its packages
+    # the machine of who submitted it, and its packages
     environment: Mapping[str, Any] = field(default_factory=dict)
-    service: ServiceMark | None = None  # the service that keeps the directory; `None`: commands do
+    service: str | None = None  # the id of the service that has the job; `None`: a command's job
 
     @classmethod
-    def new(cls, job_id: str, service: ServiceMark | None = None) -> "RunFile":
+    def new(cls, job_id: str, service: str | None = None) -> "RunFile":
         created = datetime.now(UTC).isoformat(timespec="seconds")
         return cls(job_id, created, build(), describe_environment(), service)
 
     def write(self, paths: RunPaths) -> None:
-        document = asdict(self)
-        if self.service is None:  # as versions that know no service read it
-            del document["service"]
-        write_json(paths.run, document)
+        write_json(paths.place_of(paths.run), asdict(self))
 
 
 def write_spec(spec: JobSpec, paths: RunPaths) -> None:
-    with whole_file(paths.spec) as partial:
+    with whole_file(paths.place_of(paths.spec)) as partial:
         partial.write_text(dump_yaml(spec.model_dump(mode="json")))
+
+
+def begin_run(paths: RunPaths, spec: JobSpec, job_id: str, service: str | None = None) -> None:
+    """Write `run.json`, unless it is there, and the spec; on a filesystem or in an object store.
+
+    `RunInUse`: a command is at the run; another `OutputError`: it cannot be written, or the folder
+    holds the run of another job.
+    """
+    run = find_run_file(paths)
+    if run is None:
+        if not paths.store:
+            check_new_run(paths)
+        RunFile.new(job_id, service).write(paths)
+    else:
+        check_job(run, job_id, paths)
+        if not paths.store:
+            locked(paths.run).close()
+        if run.service != service:
+            replace(run, service=service).write(paths)
+    if not paths.store:
+        with translated_errors(paths.tables):  # files as an earlier command listed them
+            paths.tables.unlink(missing_ok=True)
+    write_spec(spec, paths)
+
+
+def check_job(run: RunFile, job_id: str, paths: RunPaths) -> None:
+    """Raise an `OutputError` if a run folder holds the run of another job."""
+    if run.job_id != job_id:
+        raise OutputError(
+            f"the folder holds the run of another job, {run.job_id}",
+            where={"path": paths.place, "job": job_id},
+            hint="Remove or rename that folder, or choose another.",
+        )
 
 
 def read_run_and_spec(root: Path, overrides: Sequence[str] = ()) -> tuple[RunFile, JobSpec]:
@@ -96,38 +118,60 @@ _RUN_FILE = TypeAdapter(RunFile)
 
 
 def read_run_file(paths: RunPaths) -> RunFile:
+    """The `run.json` of a run folder on a filesystem; an `InputError` if it cannot be read."""
+    return _run_file(_read(paths.run, json_of), paths)
+
+
+def find_run_file(paths: RunPaths) -> RunFile | None:
+    """The `run.json` of a run folder, also in an object store; `None` if it has none."""
+    if not paths.store:
+        return read_run_file(paths) if paths.run.exists() else None
+    text = read_small_file(paths.place, paths.run.name)
+    return None if text is None else _run_file(json_of(text), paths)
+
+
+def _run_file(document: dict[str, Any], paths: RunPaths) -> RunFile:
+    if isinstance(document.get("service"), dict):  # with its lease, as version 0.2.0 wrote it
+        document["service"] = document["service"].get("id")
     try:
-        return _RUN_FILE.validate_python(_read(paths.run, json_of))
+        return _RUN_FILE.validate_python(document)
     except ValidationError as error:
         what = f"not a run.json: {problem_in(error)}"
-        raise InputError(what, where={"path": str(paths.run)}) from None
+        raise InputError(what, where={"path": paths.place_of(paths.run)}) from None
 
 
-def read_records(paths: RunPaths, most_bytes: float = math.inf) -> list[Record]:
-    """The records of a run, without a last line that was cut off.
-
-    An `InputError` names a line that cannot be read, or says that the file has too many bytes.
-    """
-    if not paths.metrics.exists():
-        return []
+def read_small_file(run_dir: str | Path, name: str) -> str | None:
+    """The text of a file in a run folder, also in an object store; `None` if there is none."""
     try:
-        whole, _, _ = read_file(paths.metrics, most_bytes).rpartition(b"\n")
-    except OSError as error:
-        hint = "Move it away, or have the job log less often (train.log_every_steps)."
-        raise InputError(f"cannot be read: {error}", hint=hint) from None
-    records = []
-    for number, line in enumerate(whole.splitlines(), 1):
-        try:
-            records.append(record_of(line))
-        except (ValueError, TypeError, KeyError) as error:
-            where = {"path": str(paths.metrics), "line": number}
-            raise InputError(f"not a record: {problem_in(error)}", where=where) from None
-    return records
+        with open_run_folder(run_dir) as folder:
+            file = folder.open(name)
+            try:
+                return file.pread(file.size_bytes, 0).decode()
+            finally:
+                file.close()
+    except NotInRun:
+        return None
+
+
+def paths_of(run_dir: str) -> RunPaths:
+    """The paths of a run folder by its path or URL, for what is neither a log nor records."""
+    return RunPaths(Path(), run_dir) if is_remote(run_dir) else RunPaths(Path(run_dir))
 
 
 def read_summary(paths: RunPaths) -> Mapping[str, Any] | None:
     """What `summary.json` holds; `None` if the run has none, or none that can be read."""
+    if paths.store:
+        return parsed_outcome(read_small_file(paths.place, paths.summary.name) or "")
     return read_outcome(paths.summary)
+
+
+def is_finished(paths: RunPaths) -> bool:
+    """Whether the job has ended and its summary is written: no attempt came after it."""
+    summary = read_summary(paths)
+    if summary is None:
+        return False
+    with open_run_folder(paths.place) as folder:
+        return max(folder.attempts(), default=0) <= (summary.get("attempts") or 0)
 
 
 def untrained(paths: RunPaths) -> str | None:
@@ -142,16 +186,18 @@ def untrained(paths: RunPaths) -> str | None:
         return None
     saved = summary.get("checkpoints")
     counts = isinstance(saved, dict) and saved.get("count")
-    results = (paths.metrics, paths.checkpoints, paths.model)
-    if counts or any(_holds_something(path) for path in results):
+    if counts or any(_holds_something(path) for path in (paths.checkpoints, paths.model)):
         return None
-    return str(summary.get("reason"))
+    with suppress(DistrainError):  # what cannot be read may be records
+        if not read_records(paths):
+            return str(summary.get("reason"))
+    return None
 
 
 def check_new_run(paths: RunPaths, *, overwrite: bool = False) -> None:
     """Raise an `OutputError` if a run directory holds a run that trained, or may have.
 
-    With `overwrite` only if a service keeps it, or its `run.json` cannot be read.
+    With `overwrite` only if a service has its job, or its `run.json` cannot be read.
     """
     if overwrite and paths.run.exists() and read_run_file(paths).service is None:
         return
@@ -168,7 +214,9 @@ def remove_run(paths: RunPaths) -> None:
     """Remove a run from its directory; what lies elsewhere, or is not a run's, stays."""
     reports = (paths.metrics, paths.progress, paths.curves, paths.report, paths.tables)
     with translated_errors(paths.root):
-        for folder in (paths.logs, paths.audits, paths.checkpoints, paths.model):
+        for folder in (
+            paths.records, paths.logs, paths.audits, paths.checkpoints, paths.model,
+        ):  # fmt: skip
             if folder.is_dir():
                 shutil.rmtree(folder)
         # The summary last, since it says that the others do not count.
@@ -209,7 +257,7 @@ def describe_environment() -> dict[str, Any]:
 
 
 class RunInUse(OutputError):
-    """Another command keeps the run directory up to date."""
+    """Another command, or a service, has a run in the folder."""
 
 
 def alone_in(root: Path) -> AbstractContextManager[None]:

@@ -8,12 +8,13 @@ directory's parents are the operator's and may be links.
 import os
 import stat
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
 from distrain.jobs.run_paths import RunPaths
+from distrain.runs.log_bytes import read_bytes, size_of
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -45,10 +46,6 @@ class RunFileReader(Protocol):
     def etag(self) -> str:
         """Differs where anything in the file has changed."""
 
-    @property
-    def number(self) -> int:
-        """Differs where the file was written anew."""
-
     def pread(self, num_bytes: int, first: int) -> bytes:
         """Bytes from a place on; fewer where it ends."""
 
@@ -62,7 +59,6 @@ class DescriptorReader:
         status = os.fstat(descriptor)
         self.descriptor, self.name = descriptor, name
         self.size_bytes, self.modified_s = status.st_size, status.st_mtime
-        self.number = status.st_ino
         self.etag = f'"{status.st_mtime_ns:x}-{status.st_size:x}-{status.st_ino:x}"'
 
     def pread(self, num_bytes: int, first: int) -> bytes:
@@ -76,7 +72,7 @@ class RunFolder(AbstractContextManager["RunFolder"]):
     """An open run directory; `NotInRun` if there is none."""
 
     def __init__(self, root: Path):
-        self._root = root
+        self.place = str(root)
         self._folder = _opened(str(root), _FOLDER, None)
 
     def __exit__(self, *_: object) -> None:
@@ -102,6 +98,30 @@ class RunFolder(AbstractContextManager["RunFolder"]):
     def open(self, name: str) -> DescriptorReader:
         return DescriptorReader(self.open_file(name), name)
 
+    def read_growing(self, name: str, offset: int, limit: int) -> bytes:
+        """Bytes of a file from a byte on; b"" at its end, or if there is no such file."""
+        *folders, last = parts_of(name)
+        with self._held(folders) as folder:
+            return b"" if folder is None else read_bytes(folder, last, offset, limit)
+
+    def growing_size(self, name: str) -> int:
+        *folders, last = parts_of(name)
+        with self._held(folders) as folder:
+            return 0 if folder is None else size_of(folder, last)
+
+    @contextmanager
+    def _held(self, parts: Sequence[str]) -> Iterator[int | None]:
+        """An open folder inside; `None` if there is none."""
+        try:
+            folder = self._open_folder(parts)
+        except NotInRun:
+            yield None
+            return
+        try:
+            yield folder
+        finally:
+            os.close(folder)
+
     def open_folder(self, name: str) -> int:
         return self._open_folder(parts_of(name))
 
@@ -111,7 +131,7 @@ class RunFolder(AbstractContextManager["RunFolder"]):
         return self.open_folder(log.parent.as_posix()), log.name
 
     def attempts(self) -> tuple[int, ...]:
-        return RunPaths(self._root).attempts()
+        return RunPaths(Path(self.place)).attempts()
 
     def files(self, below: str = "", after: str = "") -> Iterator[FileInRun]:
         """All plain files `below` a folder in order of their names, those behind `after`.

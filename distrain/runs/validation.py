@@ -19,13 +19,8 @@ class _Restart(BaseModel):
     after_s: float | None = None
 
 
-class _Earlier(BaseModel):
-    restarts: tuple[_Restart, ...] = ()
-    checkpoints: Checkpoints = Checkpoints()
-
-
 class _Outcome(BaseModel):
-    """What is read again of `summary.json` and `progress.json`."""
+    """What is read again of `summary.json`."""
 
     state: str = ""
     reason: str | None = None
@@ -33,7 +28,6 @@ class _Outcome(BaseModel):
     attempts: int | None = None
     restarts: tuple[_Restart, ...] = ()
     checkpoints: Checkpoints = Checkpoints()
-    earlier: _Earlier = _Earlier()
     parameters: int | None = None
     reader: str | None = None
     steps: int | None = None
@@ -45,7 +39,6 @@ class _Outcome(BaseModel):
     peak_memory: tuple[dict[str, int], ...] = ()
     stopped_early: dict[str, Any] | None = None
     warm_start: dict[str, Any] | None = None
-    first_attempt: int | None = None
 
 
 _RECORD = TypeAdapter(Record)
@@ -62,18 +55,25 @@ def json_of(text: str) -> Any:
     return document
 
 
-def write_json(path: Path, document: Mapping[str, Any]) -> None:
+def write_json(path: str | Path, document: Mapping[str, Any]) -> None:
     with whole_file(path) as partial:
         partial.write_text(json.dumps(document, indent=2) + "\n")
 
 
 def read_outcome(path: Path) -> Mapping[str, Any] | None:
-    """A run's summary or status; `None` if there is none, or none that can be read."""
+    """A run's summary; `None` if there is none, or none that can be read."""
     try:
-        text = read_file(path).decode()
+        return parsed_outcome(read_file(path).decode())
+    except (OSError, ValueError):
+        return None
+
+
+def parsed_outcome(text: str) -> Mapping[str, Any] | None:
+    """The summary in a text; `None` if that holds none."""
+    try:
         document: Mapping[str, Any] = json_of(text)
         _Outcome.model_validate_json(text, strict=True)
-    except (OSError, ValueError):
+    except ValueError:
         return None
     return document
 

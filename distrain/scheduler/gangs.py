@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from copy import copy
 from dataclasses import dataclass
 from typing import Any
@@ -74,10 +74,15 @@ class Gangs:
         self._numbers[whose] += 1
         message = {"op": op, "number": self._numbers[whose], **words}
         for placement in gang.placements:
-            worker = placement.slot.worker
-            if worker in self.scheduler.stream_comms:
-                key = rank_key(*whose, placement.world.rank)
-                self.scheduler.worker_send(worker, {"op": COMMAND_OP, "key": key, "words": message})
+            key = rank_key(*whose, placement.world.rank)
+            self.send(placement.slot.worker, {"op": COMMAND_OP, "key": key, "words": message})
+
+    def send(self, worker: str, message: Mapping[str, Any]) -> bool:
+        """Send a message to a worker; returns whether it is connected."""
+        if worker not in self.scheduler.stream_comms:
+            return False
+        self.scheduler.worker_send(worker, dict(message))
+        return True
 
     def end(self, job_id: str, attempt: int) -> None:
         self._numbers.pop((job_id, attempt), None)

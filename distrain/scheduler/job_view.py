@@ -15,8 +15,14 @@ from distrain.scheduler.lifecycle.messages import Budgets, Submit
 from distrain.version import build
 
 
-def show(job: Job, name: str, collector: Collector, since: int | None) -> JobView:
-    """A view of a job, with its progress from entry `since` on; `None`: without progress."""
+def show(
+    job: Job, name: str, collector: Collector, outcome: tuple[bool, str], since: int | None
+) -> JobView:
+    """A view of a job, with its progress from entry `since` on; `None`: without progress.
+
+    `outcome` says whether its summary is written, and why not.
+    """
+    recorded, record_error = outcome
     waits = job.state.waits
     cause = job.culprit if job.state.is_final else None
     return JobView(
@@ -30,14 +36,15 @@ def show(job: Job, name: str, collector: Collector, since: int | None) -> JobVie
         why_pending=job.why_pending if waits else _what_it_waits_for(job),
         pids=tuple(status.pid for status in job.ranks.values()),
         progress=tuple(collector.entries.since(since)) if since is not None else (),
-        missed=_missed(job, collector, since) if since is not None else 0,
         restarts=tuple(job.restarts),
+        recorded=recorded,
+        record_error=record_error,
         **collector.shown(),
     )
 
 
 def status_of(
-    job: Job, spec: JobSpec, run_dir: str, collector: Collector, now_s: float
+    job: Job, spec: JobSpec, run_dir: str, collector: Collector, recorded: bool, now_s: float
 ) -> JobStatus:
     """A job without its view, at a time on the lifecycle's clock."""
     last = collector.entries.last.get("train")
@@ -75,12 +82,8 @@ def status_of(
         priority=job.request.priority,
         run_dir=run_dir,
         tags=dict(spec.tags),
+        recorded=recorded,
     )
-
-
-def _missed(job: Job, collector: Collector, since: int) -> int:
-    # What a worker did not tell before it was lost has no attempt after it that would show it.
-    return collector.entries.missed(since) + (job.state is JobState.FAILED)
 
 
 def _what_it_waits_for(job: Job) -> str:
@@ -139,6 +142,7 @@ def last_view(ended: JobStatus) -> JobView:
         ended.num_ranks,
         ended.reason,
         ended.message,
+        recorded=True,
     )
 
 

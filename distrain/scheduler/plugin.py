@@ -39,6 +39,7 @@ from distrain.scheduler.lifecycle.messages import (
     Cancel,
     CheckpointGang,
     EndGang,
+    EndJob,
     Instruction,
     LaunchFailed,
     LaunchGang,
@@ -50,8 +51,15 @@ from distrain.scheduler.lifecycle.messages import (
     WorkerLeaving,
     WorkersChanged,
 )
+from distrain.scheduler.recording import Recordings
 from distrain.version import build
-from distrain.workers.supervisor import BUILD_OP, EVENT_OP, LEAVING_OP, SupervisorPlugin
+from distrain.workers.supervisor import (
+    BUILD_OP,
+    EVENT_OP,
+    LEAVING_OP,
+    RECORDED_OP,
+    SupervisorPlugin,
+)
 from distrain.workers.worker_shutdown import NannyLeavePlugin
 
 PLUGIN_NAME = "distrain-coordinator"
@@ -97,6 +105,7 @@ class CoordinatorPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed i
         self.specs: dict[str, JobSpec] = {}
         self.run_dirs: dict[str, str] = {}
         self.collectors: dict[str, Collector] = {}
+        self.recordings = Recordings(self.gangs.send)
         self._tasks: set[asyncio.Task[None]] = set()
         scheduler.handlers.update(
             distrain_submit=self.submit,
@@ -107,6 +116,7 @@ class CoordinatorPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed i
         scheduler.stream_handlers[EVENT_OP] = self.rank_reported
         scheduler.stream_handlers[LEAVING_OP] = self.worker_leaves
         scheduler.stream_handlers[BUILD_OP] = self.worker_runs
+        scheduler.stream_handlers[RECORDED_OP] = self.recorded
         # Dask adds a plugin after its start. Until then a second client that comes at the same
         # time would start another coordinator, which takes the calls but hears of no worker.
         scheduler.add_plugin(self, name=PLUGIN_NAME)
@@ -200,7 +210,8 @@ class CoordinatorPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed i
     def status(self, job_id: str) -> JobStatus:
         job, collector = self.lifecycle.jobs[job_id], self.collectors[job_id]
         run_dir = self.run_dirs[job_id]
-        return status_of(job, self.specs[job_id], run_dir, collector, time.monotonic())
+        recorded = any(self.recordings.outcome(job_id))
+        return status_of(job, self.specs[job_id], run_dir, collector, recorded, time.monotonic())
 
     def view(self, job_id: str, since: int = 0) -> dict[str, Any] | None:
         """RPC: a job and its progress from entry `since` on; `None` if unknown."""
@@ -210,8 +221,8 @@ class CoordinatorPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed i
         return last_view(ended).to_json() if ended else None
 
     def show(self, job_id: str, since: int | None = None) -> JobView:
-        name = self.specs[job_id].name
-        return show(self.lifecycle.jobs[job_id], name, self.collectors[job_id], since)
+        name, outcome = self.specs[job_id].name, self.recordings.outcome(job_id)
+        return show(self.lifecycle.jobs[job_id], name, self.collectors[job_id], outcome, since)
 
     def worker_leaves(self, worker: str, why: str, **_: object) -> None:
         self.tell(WorkerLeaving(worker, why))
@@ -222,6 +233,10 @@ class CoordinatorPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed i
             self.builds[worker] = build
             self._workers_changed()
 
+    def recorded(self, job_id: str, attempt: int | None, error: str, **_: object) -> None:
+        """Stream message: a worker has closed an attempt's records, or written a summary."""
+        self.recordings.heard(job_id, attempt, error)
+
     def rank_reported(self, job_id: str, attempt: int, event: dict[str, Any], **_: object) -> None:
         """Stream message: an event of a rank, or of its supervisor."""
         # Raised from here, an error would close the connection to the worker.
@@ -230,6 +245,8 @@ class CoordinatorPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed i
             job = self.lifecycle.jobs.get(job_id)
             if job is not None and job.attempt == attempt:  # an older attempt changes nothing
                 self.collectors[job_id].add(parsed)
+                entries = self.collectors[job_id].entries
+                self.recordings.add(job_id, parsed, entries, lambda: self.show(job_id))
         except Exception as error:
             rank = int(event.get("rank", 0))
             message = f"rank {rank}: the scheduler cannot read its report: {error!r}"
@@ -242,14 +259,16 @@ class CoordinatorPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed i
 
     def tell(self, stimulus: Stimulus) -> None:
         try:
-            for instruction in self.lifecycle.handle(stimulus, time.monotonic()):
-                self._carry_out(instruction)
+            now_s = time.monotonic()
+            for instruction in self.lifecycle.handle(stimulus, now_s):
+                self._carry_out(instruction, now_s)
+            self.recordings.advance({slot.worker for slot in self.lifecycle.slots}, now_s)
             for observer in self.observers:
                 observer.handled(stimulus)
         except Exception:  # a bug; whoever called must not suffer, nor the jobs of others
             log.exception("the coordinator failed on %r", stimulus)
 
-    def _carry_out(self, instruction: Instruction) -> None:
+    def _carry_out(self, instruction: Instruction, now_s: float) -> None:
         match instruction:
             case LaunchGang():
                 task = asyncio.ensure_future(self._launch(instruction))
@@ -261,8 +280,14 @@ class CoordinatorPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed i
                 self.gangs.command(instruction, "stacks")
             case StopGang():
                 self.gangs.command(instruction, "stop", grace_s=instruction.grace_s)
-            case EndGang():
-                self.gangs.end(instruction.job_id, instruction.attempt)
+            case EndGang(job_id, attempt):
+                entries = self.collectors[job_id].entries
+                self.recordings.end_attempt(job_id, entries, self.show(job_id))
+                self.gangs.end(job_id, attempt)
+            case EndJob(job_id):
+                first = self.lifecycle.jobs[job_id].request.first_attempt
+                view, run_dir = self.show(job_id), self.run_dirs[job_id]
+                self.recordings.end_job(job_id, run_dir, view, first, now_s)
 
     async def _launch(self, gang: LaunchGang) -> None:
         job_id, attempt = gang.job_id, gang.attempt
@@ -270,6 +295,8 @@ class CoordinatorPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed i
         last = job.restarts[-1] if job.restarts else None
         why = (last.reason, last.message) if last else ()
         self.collectors[job_id].begin_attempt(attempt, len(gang.placements), *why)
+        worker, entries = gang.placements[0].slot.worker, self.collectors[job_id].entries
+        self.recordings.begin_attempt(job_id, attempt, worker, entries)
 
         def still_wanted() -> bool:
             return job.state is JobState.STARTING and job.attempt == attempt
@@ -316,6 +343,7 @@ class CoordinatorPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed i
     def _forget(self, job_id: str) -> None:
         for mapping in (self.lifecycle.jobs, self.specs, self.run_dirs, self.collectors):
             mapping.pop(job_id, None)
+        self.recordings.forget(job_id)
         for observer in self.observers:
             observer.forgot(job_id)
 

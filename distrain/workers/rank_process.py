@@ -16,12 +16,9 @@ from typing import Any
 
 from distrain.jobs.assignment import Assignment
 from distrain.jobs.events import (
-    KEEP_S,
     Event,
-    KeepingTrouble,
     RankExited,
     RankFailed,
-    ReportsAwaited,
     StacksTaken,
     TrainingStarted,
     to_json,
@@ -29,7 +26,6 @@ from distrain.jobs.events import (
 from distrain.jobs.reasons import Reason
 from distrain.jobs.spec.job import JobSpec
 from distrain.jobs.spec.load import parse_spec
-from distrain.runs.records.kept_reports import ReportQueue, ReportWriter
 from distrain.runs.records.merging import ReportJoiner
 from distrain.storage.background import BackgroundWriter
 from distrain.workers.log_pump import LogPump, RankLogWriter
@@ -40,7 +36,7 @@ EVENT_LINE_LIMIT_BYTES = 64 * 2**20
 MEMORY_POLL_S = 0.25
 DRAIN_S = 2.0
 """How long pipes are read after the process has ended, in case a child of it holds them open; and
-how long its reports are being written then."""
+how long its log is being written then."""
 
 SETTLE_S = 10.0  # how long an object store may take a rank's last files before its end is reported
 OPEN_S = 10.0  # how long a log's opening is waited for; the rank starts then, and its log waits
@@ -58,9 +54,8 @@ class RankProcess:
     """One rank's process, started with the command line `program`.
 
     `report` gets its events as JSON values, and the supervisor's own. `settle` brings written files
-    to where others look for them, and says whether it could: in a thread, before a checkpoint is
-    completed and before the end is reported. Without `interface` gloo chooses one; with `ipv6`
-    peers reach this host at an IPv6 address.
+    to where others look for them, in a thread, before the end is reported. Without `interface` gloo
+    chooses one; with `ipv6` peers reach this host at an IPv6 address.
     """
 
     def __init__(
@@ -70,7 +65,7 @@ class RankProcess:
         program: Sequence[str] = RANK_PROGRAM,
         interface: str | None = None,
         ipv6: bool = False,
-        settle: Callable[[], bool] | None = None,
+        settle: Callable[[], object] | None = None,
     ):
         self._settle = settle
         self.assignment = assignment
@@ -81,7 +76,6 @@ class RankProcess:
         self._report = report
         self._joiner = ReportJoiner(self.spec.log_every_s)
         self._writer: BackgroundWriter | None = None
-        self._report_queue: ReportQueue | None = None
         self._process: asyncio.SubprocessTransport | None = None
         self._trains = False
         self._stopped = False
@@ -96,17 +90,13 @@ class RankProcess:
         paths, attempt = self.assignment.paths, self.assignment.attempt
         self._writer = BackgroundWriter(f"distrain-files-of-rank-{self._rank}")
         log = RankLogWriter(paths.log(self._rank, attempt), self._writer)
-        self._report_queue = ReportQueue(
-            ReportWriter(paths.reports(self._rank, attempt), self.assignment.world.num_ranks),
-            self._writer,
-        )
         try:
             await log.open(OPEN_S)
             return await self._run(log)
         except OSError as error:
             return self._could_not_start(error)
         finally:
-            self._close_files(log)
+            log.close()
             self._writer.close()
 
     def command(self, words: dict[str, Any]) -> None:
@@ -128,6 +118,11 @@ class RankProcess:
     def kill(self) -> None:
         """End the rank now, or as soon as it has started."""
         self._stopped = True
+        self._kill_group()
+
+    def fail(self, reason: Reason, message: str) -> None:
+        """End the rank now, for a reason of its supervisor's."""
+        self._report_event(RankFailed(self._rank, reason, f"rank {self._rank}: {message}"))
         self._kill_group()
 
     def ask_for_stacks(self) -> None:
@@ -169,12 +164,11 @@ class RankProcess:
             await self._end()
             events.close()
             printed.close()
-        self._close_files(log)
+        log.close()
         await self._writer.done(DRAIN_S)  # or a command that hears of the end looks too early
         if self._settle is not None:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(asyncio.to_thread(self._settle), SETTLE_S)
-        self._report_lost_reports()
         self._report_event(RankExited(self._rank, exit_code, self._stopped, log.last_words))
         return exit_code
 
@@ -227,46 +221,28 @@ class RankProcess:
         while line := await self._next_line(reader):
             if line.endswith(b"\n"):  # a killed rank may leave half a line
                 event = json.loads(line)
-                if event.get("kind") == ReportsAwaited.kind:
-                    self._begin(self._keep_reports(event["number"]))
-                    continue
                 self._trains |= event.get("kind") == TrainingStarted.kind
-                assert self._report_queue is not None
-                self._report_queue.keep(event, line)
                 self._send(event)
-                self._report_lost_reports()
 
     async def _next_line(self, reader: asyncio.StreamReader) -> bytes:
         try:
             return await reader.readline()
         except ValueError:
             most = f"{EVENT_LINE_LIMIT_BYTES // 2**20} MiB"
-            message = f"rank {self._rank}: it sent an event of more than {most}, and was ended"
-            self._report_event(RankFailed(self._rank, Reason.RANK_FAILED, message))
-            self._kill_group()
+            self.fail(Reason.RANK_FAILED, f"it sent an event of more than {most}, and was ended")
             return b""
-
-    async def _keep_reports(self, number: int) -> None:
-        """Tell the rank once its reports until now are kept."""
-        assert self._report_queue is not None
-        kept = await self._report_queue.kept(KEEP_S)
-        if kept and self._settle is not None:
-            kept = await asyncio.to_thread(self._settle)
-        if kept:
-            self.command({"op": "kept", "number": number})
 
     async def _limit_memory(self, pid: int) -> None:
         most_gib = self.spec.resources.memory_per_rank_gib
         while most_gib is not None:
             held_gib = resident_bytes(pid) / 2**30
             if held_gib > most_gib:
-                message = (
-                    f"rank {self._rank}: its process held {held_gib:.2f} GiB of host memory; "
+                self.fail(
+                    Reason.OUT_OF_MEMORY,
+                    f"its process held {held_gib:.2f} GiB of host memory; "
                     f"resources.memory_per_rank_gib is {most_gib:g}\n"
-                    "  hint: `distrain plan` shows what takes how much."
+                    "  hint: `distrain plan` shows what takes how much.",
                 )
-                self._report_event(RankFailed(self._rank, Reason.OUT_OF_MEMORY, message))
-                self._kill_group()
                 return
             await asyncio.sleep(MEMORY_POLL_S)
 
@@ -284,15 +260,6 @@ class RankProcess:
         if self._process is not None:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self._process.get_pid(), signal.SIGKILL)
-
-    def _close_files(self, log: RankLogWriter) -> None:
-        log.close()
-        if self._report_queue is not None:
-            self._report_queue.close()
-
-    def _report_lost_reports(self) -> None:
-        if self._report_queue is not None and (trouble := self._report_queue.new_trouble()):
-            self._report_event(KeepingTrouble(self._rank, f"rank {self._rank}: {trouble}"))
 
     def _could_not_start(self, error: OSError) -> int:
         self._report_event(RankFailed(self._rank, Reason.OUTPUT_ERROR, f"cannot start: {error}"))

@@ -1,5 +1,7 @@
 """Holds the rank processes of one Dask worker, and carries out the commands for them.
 
+The supervisor of rank 0 also writes the records of its attempt, which the coordinator sends to it.
+
 A rank is a subprocess, not a thread of the Dask worker: a thread cannot be killed, torch allows
 one default process group per process, and NCCL's watchdog ends the process it runs in.
 """
@@ -12,21 +14,29 @@ from typing import Any
 from distributed import Worker, WorkerPlugin, get_worker
 from distributed.comm.addressing import get_address_host
 
-from distrain.errors import ClusterError
+from distrain.errors import ClusterError, DistrainError
 from distrain.jobs.assignment import Assignment
-from distrain.jobs.events import RankExited, RankFailed, to_json
+from distrain.jobs.events import RankExited, RankFailed, RecordsTrouble, to_json
 from distrain.jobs.reasons import Reason
+from distrain.jobs.view import JobView
+from distrain.runs.finishing import finish_run
+from distrain.runs.run_file import paths_of
+from distrain.storage.background import in_thread
 from distrain.storage.urls import is_remote
 from distrain.version import build
+from distrain.workers.attempt_records import END_S, AttemptRecords
 from distrain.workers.carrier import StoreCarrier, files_dir
 from distrain.workers.network_interface import choose_interface, speaks_ipv6
 from distrain.workers.rank_process import RankProcess
 from distrain.workers.worker_shutdown import LEAVE_RPC, RANKS_RPC, DeferredSigterm
 
 EVENT_OP = "distrain-event"
+SUMMARY_S = 30.0  # how long the filesystem may take for a summary
 CARRIED_S = 30.0  # how long a rank's last files may take on their way to an object store
 LEAVING_OP = "distrain-leaving"
 COMMAND_OP = "distrain-command"
+SUMMARY_OP = "distrain-summary"
+RECORDED_OP = "distrain-recorded"
 BUILD_OP = "distrain-build"
 
 
@@ -38,16 +48,24 @@ class SupervisorPlugin(WorkerPlugin):  # type: ignore[misc]  # distributed is un
     def setup(self, worker: Worker) -> None:
         self.worker = worker
         self.running: dict[str, RankProcess] = {}
+        self.records: dict[str, AttemptRecords] = {}
         # A stop may overtake the task that it is meant for.
         self.stopped_early: deque[str] = deque(maxlen=1000)
+        self._tasks: set[asyncio.Task[None]] = set()
         worker.stream_handlers[COMMAND_OP] = self.command
+        worker.stream_handlers[SUMMARY_OP] = self.write_summary
         worker.handlers[LEAVE_RPC] = self.leave
         worker.handlers[RANKS_RPC] = self.count_ranks
-        self.deferred_sigterm = DeferredSigterm(worker, self.leave, lambda: bool(self.running))
+        self.deferred_sigterm = DeferredSigterm(
+            worker, self.leave, lambda: bool(self.count_ranks())
+        )
         worker.batched_send({"op": BUILD_OP, "build": build()})
 
     def command(self, key: str, words: dict[str, Any], **_: object) -> None:
-        """Carry out a command for a task's rank; `stacks` is for its supervisor alone."""
+        """Carry out a command for a task's rank; some are for its supervisor alone."""
+        if words["op"] in ("record", "end_records"):
+            self._record(key, words)
+            return
         process = self.running.get(key)
         if process is None:
             if words["op"] == "stop":
@@ -59,6 +77,37 @@ class SupervisorPlugin(WorkerPlugin):  # type: ignore[misc]  # distributed is un
         else:
             process.command(words)
 
+    def _record(self, key: str, words: dict[str, Any]) -> None:
+        records = self.records.get(key)
+        if records is None:
+            return
+        records.write(words["lines"])
+        if words["op"] == "end_records":
+            records.end()
+
+    def write_summary(
+        self, job_id: str, run_dir: str, view: dict[str, Any], first_attempt: int, **_: object
+    ) -> None:
+        """Write the summary of a job that has ended, whichever worker its ranks were on."""
+
+        def write() -> str:
+            try:
+                finish_run(paths_of(run_dir), JobView.from_json(view), first_attempt)
+            except (DistrainError, OSError) as error:
+                return str(error)
+            return ""
+
+        async def write_and_tell() -> None:
+            error = await in_thread(write, SUMMARY_S, f"{run_dir} does not answer")
+            self.worker.batched_send(
+                {"op": RECORDED_OP, "job_id": job_id, "attempt": None, "error": error}
+            )
+
+        # No Dask task: that would wait for a rank of another job on this worker.
+        task = asyncio.ensure_future(write_and_tell())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
     def leave(self, why: str) -> float:
         """RPC: have the coordinator stop this worker's ranks; how many seconds that may take."""
         if not self.running:
@@ -67,7 +116,8 @@ class SupervisorPlugin(WorkerPlugin):  # type: ignore[misc]  # distributed is un
         return max(process.spec.deadlines.stop_grace_s for process in self.running.values())
 
     def count_ranks(self) -> int:
-        return len(self.running)
+        """RPC: ranks that run, or whose records are not closed yet."""
+        return len(self.running.keys() | self.records.keys())
 
     def transition(self, key: Any, start: str, finish: str, *_: object, **__: object) -> None:
         """Kill the rank of a task that Dask gave up."""
@@ -85,45 +135,63 @@ async def supervise(assignment_text: str) -> int:
     assignment = Assignment.loads(assignment_text)
     worker = get_worker()
     plugin: SupervisorPlugin = worker.plugins[SupervisorPlugin.name]
+    about = {"job_id": assignment.job_id, "attempt": assignment.attempt}
 
     def report(event: dict[str, Any]) -> None:
-        about = {"job_id": assignment.job_id, "attempt": assignment.attempt}
         worker.batched_send({"op": EVENT_OP, **about, "event": event})
 
     rank, host = assignment.world.rank, get_address_host(worker.address)
+    key = rank_key(assignment.job_id, assignment.attempt, rank)
 
     def refuse(reason: Reason, text: str) -> int:
         report(to_json(RankFailed(rank, reason, f"rank {rank}: {text}")))
         report(to_json(RankExited(rank, 1, stopped=False)))
         return 1
 
+    def trouble(error: str, ends: bool) -> None:
+        if key not in plugin.running:
+            return
+        if ends:
+            plugin.running[key].fail(Reason.OUTPUT_ERROR, error)
+        else:
+            report(to_json(RecordsTrouble(rank, error)))
+
     try:
         interface = choose_interface(host)
     except ClusterError as error:
         return refuse(Reason.INVALID_SPEC, str(error))
-    carrier = None
+    carrier = records = None
     try:
         if is_remote(assignment.run_dir):
             assignment, carrier = _carried(assignment, worker.local_directory)
-    except OSError as error:
+        if rank == 0:
+            records = AttemptRecords(assignment, trouble)
+            await records.open()
+            plugin.records[key] = records
+        process = RankProcess(
+            assignment,
+            report,
+            interface=interface,
+            ipv6=speaks_ipv6(interface, host),
+            settle=None if carrier is None else carrier.carry,
+        )
+        plugin.running[key] = process
+        if key in plugin.stopped_early:
+            process.kill()
+        try:
+            return await process.run()
+        finally:
+            del plugin.running[key]
+    except (DistrainError, OSError) as error:
         return refuse(Reason.OUTPUT_ERROR, f"cannot write on its worker: {error}")
-    process = RankProcess(
-        assignment,
-        report,
-        interface=interface,
-        ipv6=speaks_ipv6(interface, host),
-        settle=None if carrier is None else carrier.settle,
-    )
-    key = rank_key(assignment.job_id, assignment.attempt, assignment.world.rank)
-    plugin.running[key] = process
-    if key in plugin.stopped_early:
-        process.kill()
-    try:
-        return await process.run()
     finally:
-        del plugin.running[key]
+        if records is not None:
+            await records.close(END_S if key in plugin.records else 0.0)
+            plugin.records.pop(key, None)
         if carrier is not None:
             await asyncio.to_thread(carrier.close, CARRIED_S)
+        if records is not None:
+            worker.batched_send({"op": RECORDED_OP, **about, "error": ""})
 
 
 def _carried(assignment: Assignment, local_directory: str) -> tuple[Assignment, StoreCarrier]:

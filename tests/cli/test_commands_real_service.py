@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import yaml
 from click.testing import CliRunner, Result
+from kept_runs import new_run, records_of, spec_of, view_of
 from live_service import LiveService, live_service
 from scripted_service import Reply, ScriptedService, Seen
 from waiting import until
@@ -24,6 +25,7 @@ from distrain.cli.runs.logs import lines_of
 from distrain.client import Client
 from distrain.client.credentials import servers_file
 from distrain.errors import DistrainError
+from distrain.jobs.states import JobState
 from distrain.service.settings import ClusterProfile
 from distrain.service.values import Quota, Role
 
@@ -247,13 +249,14 @@ def test_the_first_error_and_the_report_of_a_job(
     monkeypatch.chdir(tmp_path)
     job = service.job(num_ranks=2)
     assert f"distrain status {job.id}" in str(refused(1, "logs", job.id, "--first-error"))
-    assert f"distrain open {job.id}" in str(refused(102, "report", job.id))
+    assert f"distrain status {job.id}" in str(refused(1, "report", job.id))
 
     paths = service.paths(job)
     for attempt, rank, second, why in ((1, 0, 3, "late"), (1, 1, 2, "bad label"), (2, 0, 1, "x")):
         paths.log(rank, attempt).parent.mkdir(parents=True, exist_ok=True)
         paths.log(rank, attempt).write_text(LOG.format(second=second, why=why))
-    paths.report.write_text("<html>curves</html>")
+    with new_run(paths.root, spec_of(), job.id) as kept:
+        kept.add(view_of(JobState.RUNNING, records_of(40)))
     service.change(job, attempt=2, first_attempt=1)
     service.end(job, "failed")
     found = good("logs", job.id, "--first-error")["error"]
@@ -269,7 +272,7 @@ def test_the_first_error_and_the_report_of_a_job(
     assert [json.loads(line)["text"] for line in lines] == ["beep \x07\n", "of rank 1\n"]
 
     assert run("report", job.id).output == f"{job.id}.html\n"
-    assert Path(f"{job.id}.html").read_text() == "<html>curves</html>"
+    assert f"Run {job.id}" in Path(f"{job.id}.html").read_text()
     assert good("report", job.id, "--out", "mine.html")["files"] == ["mine.html"]
     assert run("report", job.id, "--png").exit_code == 2
 

@@ -19,14 +19,14 @@ from distrain.cli.jobs.list import jobs_table
 from distrain.cli.main import cli
 from distrain.cli.options import SCHEDULER_VARIABLE
 from distrain.cli.outcome import how_to_follow
-from distrain.errors import ClusterError, InputError, JobCancelled
+from distrain.errors import ClusterError, InputError, JobCancelled, OutputError
 from distrain.jobs.run_paths import RunPaths
 from distrain.jobs.spec import load_spec
 from distrain.jobs.states import JobState
 from distrain.jobs.status import JobStatus, find_job
 from distrain.jobs.view import Checkpoints, JobView, Restart
 from distrain.launch.job_handle import JobHandle
-from distrain.runs.recorder import open_run, take_over_run
+from distrain.runs.opening import open_run
 from distrain.runs.run_file import read_summary
 
 
@@ -119,14 +119,14 @@ def test_cancel_says_how_to_go_on_from_the_checkpoint_that_the_ranks_saved(
     assert error.hint == f"Go on from the checkpoint of step 40: {resume}"
 
 
-def test_attach_finishes_the_run_directory_of_a_job_that_ended_alone(
+def test_a_job_that_ended_alone_has_its_summary_and_attach_shows_it(
     world: DaskWorld, job_file: Path, tmp_path: Path
 ) -> None:
+    """The scheduler has no worker: the first that comes writes it, or whoever attaches."""
     job_id = detached(job_file, world, tmp_path / "run", "ended")
     paths = RunPaths(tmp_path / "run")
-    assert paths.progress.is_file()
     assert run("cancel", job_id, "--scheduler", world.address).exit_code == 0
-    for _ in range(2):  # the second time it is finished already
+    for _ in range(2):
         done = run("attach", job_id, "--scheduler", world.address, "--json")
         assert isinstance(done.exception, JobCancelled)
         summary = json.loads(done.stdout)
@@ -135,32 +135,22 @@ def test_attach_finishes_the_run_directory_of_a_job_that_ended_alone(
         assert read_summary(paths) == {
             k: v for k, v in summary.items() if k not in ("version", "run_dir")
         }
-        assert not paths.progress.exists()
 
 
-def test_a_second_viewer_and_one_without_the_directory_only_look_on(
+def test_attach_leaves_folders_of_others_alone(
     world: DaskWorld, job_file: Path, tmp_path: Path
 ) -> None:
     job_id = detached(job_file, world, tmp_path / "run", "watched")
     assert run("cancel", job_id, "--scheduler", world.address).exit_code == 0
-    held = RunPaths(tmp_path / "run")
     words = ["attach", job_id, "--scheduler", world.address]
-    with take_over_run(held.root, job_id):  # somebody else follows it
-        done = run(*words)
-        assert isinstance(done.exception, JobCancelled)
-        assert "another command keeps the run directory" in done.stdout
-        assert not held.summary.exists()
     done = run(*words, "--run-dir", tmp_path / "elsewhere")
     assert isinstance(done.exception, JobCancelled)
-    assert "nothing is written" in done.stdout
     assert not (tmp_path / "elsewhere").exists()
     with open_run(tmp_path / "other", load_spec(job_file), "other-job"):
         pass
     done = run(*words, "--run-dir", tmp_path / "other")
-    assert isinstance(done.exception, InputError)
-    assert "the run of another job, other-job" in str(done.exception)
-    assert isinstance(run(*words).exception, JobCancelled)  # now it is free
-    assert held.summary.is_file()
+    assert isinstance(done.exception, OutputError)
+    assert done.exception.where["path"] == str(tmp_path / "other")
 
 
 def test_what_cannot_be_detached_is_refused_before_anything_is_made(

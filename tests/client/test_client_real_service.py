@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kept_runs import write_records
 from live_service import LiveService, live_service
 from scripted_service import Reply, ScriptedService, Seen
 
@@ -123,7 +124,8 @@ class Story:
         log = BoundedLog(service.paths(job).log(0, 1))
         log.write(b"one\ntwo\n")
         log.close()
-        service.paths(job).metrics.write_text('{"step": 10}\n{"step": 20}\n')
+        records = [{"split": "train", "step": step} for step in (10, 20)]
+        write_records(service.paths(job), records)
         service.end(job)
         events = did("follow", job_id, "0")
         assert [one.kind for one in events][-1] == "end"
@@ -132,9 +134,9 @@ class Story:
         assert b"".join(did("logs", job_id, tail=1)) == b"two\n"
         assert [one["step"] for one in did("metrics", job_id).records] == [10, 20]
         names = {one.name for one in did("artifacts", job_id)}
-        assert "metrics.jsonl" in names
-        target = did("download", job_id, "metrics.jsonl", folder)
-        assert target.read_text().count("\n") == 2
+        assert "records/attempt-1.jsonl" in names
+        target = did("download", job_id, "records/attempt-1.jsonl", folder)
+        assert target.read_text().count("\n") == 3
         assert did("wait", job_id).state == did("cancel", job_id).state == "succeeded"
 
     def again(self, job_id: str) -> None:

@@ -14,7 +14,8 @@ import distrain
 from distrain import Dataset, Loader
 from distrain.cli.main import cli
 from distrain.jobs.run_paths import RunPaths
-from distrain.runs.run_file import read_records, read_summary
+from distrain.runs.attempts import read_records
+from distrain.runs.run_file import read_summary
 from distrain.service.settings import Settings
 from distrain.service.store.listing import JobFilter
 from distrain.service.store.store import migrate, open_store

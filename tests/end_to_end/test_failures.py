@@ -1,6 +1,5 @@
 """Ranks that die, losses that explode, jobs that do not fit: named, and nothing left behind."""
 
-import json
 import os
 import re
 import signal
@@ -15,10 +14,11 @@ from distributed import Client
 from small_jobs import distrain_command, make_spec, small_document
 from yaml import safe_dump
 
-from distrain.jobs.run_paths import new_job_id
+from distrain.jobs.run_paths import RunPaths, new_job_id
 from distrain.jobs.spec import JobSpec
 from distrain.jobs.states import JobState
 from distrain.launch.job_handle import JobHandle
+from distrain.runs.attempts import read_records
 
 # Long enough that only the failure can end it, and a failure ends it.
 ENDLESS = (
@@ -105,8 +105,7 @@ def test_an_interrupt_cancels_the_job(prepared: Path, tmp_path: Path) -> None:
             raise
     assert process.returncode == 103, output
     assert "Traceback" not in output
-    lines = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
-    steps = [json.loads(line)["step"] for line in lines]
+    steps = [record.step for record in read_records(RunPaths(tmp_path / "run"))]
     assert steps == sorted(set(steps))  # each record once
     _, alive = psutil.wait_procs(family, timeout=60)
     assert not alive

@@ -17,9 +17,10 @@ from distrain.jobs.run_paths import RunPaths
 from distrain.jobs.spec import JobSpec
 from distrain.jobs.states import JobState
 from distrain.jobs.view import AttemptStarted, JobView
-from distrain.launch.job_handle import JobHandle
-from distrain.runs.recorder import open_run
-from distrain.runs.run_file import read_records
+from distrain.launch.job_handle import JobHandle, list_jobs
+from distrain.runs.attempts import read_records
+from distrain.runs.finishing import finish_run
+from distrain.runs.opening import open_run
 from distrain.workers.sources import connect
 
 LONG = (
@@ -84,17 +85,16 @@ def run_until_lost(world: DaskWorld, spec: JobSpec, root: Path, until_step: int)
     killed: list[int] = []
 
     def kill_scheduler(view: JobView) -> None:
-        recorder.add(view)
         if not killed and (view.checkpoints.step or 0) >= until_step:
             killed.extend(pid for pid in view.pids if pid)
             world.kill_scheduler()  # and no rank may outlive it
 
-    with connect(world.address) as client, open_run(root, spec, "job") as recorder:
+    with connect(world.address) as client, open_run(root, spec, "job"):
         client.wait_for_workers(2, timeout=60)
         job = JobHandle(client, "job")
         job.submit(spec, root)
         view = job.watch(kill_scheduler, lost_after_s=1.0)
-        recorder.finish(view)
+        finish_run(RunPaths(root), view, 1)
     assert len(killed) == 2
     assert (view.state, view.reason) == (JobState.FAILED, "CoordinatorLost")
     assert view.message
@@ -126,6 +126,35 @@ def test_a_killed_scheduler_leaves_no_ranks_and_the_run_goes_on_elsewhere(
     assert "the run has succeeded" in again.stderr
 
 
+@pytest.mark.slow
+def test_a_job_whose_workers_are_all_gone_has_its_summary_when_one_comes(
+    prepared: Path, tmp_path: Path
+) -> None:
+    spec, paths = make_spec(prepared, *LONG), RunPaths(tmp_path / "run")
+    with DaskWorld(tmp_path, 2) as world, connect(world.address) as client:
+        client.wait_for_workers(2, timeout=60)
+        job = JobHandle(client, "job")
+        job.submit(spec, paths.root)
+        until(lambda: len(read_records(paths)) > 3, "records")
+        workers = world.workers()
+        for process in (*world.nannies, *workers):
+            process.kill()
+        for nanny in world.nannies:
+            nanny.wait()
+        until(lambda: job.status().state.waits, "they are missed")
+        job.cancel("enough")
+        view = job.watch(lambda _: None)
+        assert (view.state, view.recorded) == (JobState.CANCELLED, False)
+        assert view.record_error
+        assert [one.state for one in list_jobs(client)] == ["cancelled"]
+        assert not paths.summary.exists()
+        world.nannies = [world.start_worker("late")]
+        until(lambda: job.status().recorded, "its summary")
+    summary = json.loads(paths.summary.read_text())
+    assert (summary["state"], summary["reason"]) == ("cancelled", "Cancelled")
+    assert summary["steps"] == read_records(paths)[-1].step
+
+
 @pytest.mark.release
 @pytest.mark.slow
 def test_a_command_that_was_killed_finds_its_job_again(prepared: Path, tmp_path: Path) -> None:
@@ -138,7 +167,7 @@ def test_a_command_that_was_killed_finds_its_job_again(prepared: Path, tmp_path:
         with subprocess.Popen(
             [*command, "--scheduler", world.address], stdout=subprocess.DEVNULL
         ) as running:
-            until(lambda: running.poll() is not None or RunPaths(root).metrics.exists())
+            until(lambda: running.poll() is not None or read_records(RunPaths(root)))
             assert running.poll() is None
             running.kill()
         done = run_distrain("train", "--resume", root, "--scheduler", world.address)

@@ -17,7 +17,8 @@ from distrain.jobs.spec import JobSpec
 from distrain.jobs.states import JobState
 from distrain.jobs.view import AttemptStarted, JobView, Record
 from distrain.launch.job_handle import JobHandle
-from distrain.runs.recorder import RunRecorder, open_run
+from distrain.runs.attempts import read_records
+from distrain.runs.opening import open_run
 
 SOME_STEPS = (
     "train.epochs=20",
@@ -31,18 +32,13 @@ SOME_STEPS = (
 
 def run_job(
     client: Client, spec: JobSpec, root: Path, on_view: Callable[[JobView], None] = lambda _: None
-) -> tuple[JobView, RunRecorder]:
+) -> JobView:
     job = JobHandle(client, new_job_id(spec.name))
-    with open_run(root, spec, job.job_id) as recorder:
+    with open_run(root, spec, job.job_id):
         job.submit(spec, root)
-
-        def watch(view: JobView) -> None:
-            recorder.add(view)
-            on_view(view)
-
-        view = job.watch(watch)
-        recorder.finish(view)
-    return view, recorder
+        view = job.watch(on_view)
+    assert view.recorded
+    return view
 
 
 class Shot:
@@ -89,21 +85,17 @@ def undisturbed(
 ) -> tuple[list[Record], dict[str, bytes]]:
     """Records and weights of the job when nothing happens to it."""
     root = tmp_path_factory.mktemp("undisturbed") / "run"
-    view, recorder = run_job(cluster, make_spec(prepared, *SOME_STEPS), root)
+    view = run_job(cluster, make_spec(prepared, *SOME_STEPS), root)
     assert view.state is JobState.SUCCEEDED, view.message
     assert not view.restarts
-    return recorder.records, weights(root)
+    return read_records(RunPaths(root)), weights(root)
 
 
-def check_same(
-    root: Path, recorder: RunRecorder, undisturbed: tuple[list[Record], dict[str, bytes]]
-) -> None:
+def check_same(root: Path, undisturbed: tuple[list[Record], dict[str, bytes]]) -> None:
     records, expected = undisturbed
-    assert scores(recorder.records) == scores(records)
-    lines = RunPaths(root).metrics.read_text().splitlines()
-    on_disk = [(line["split"], line["step"]) for line in map(json.loads, lines)]
-    assert on_disk == [(record.split, record.step) for record in records]
-    elapsed_s = [record.elapsed_s for record in recorder.records if record.split == "train"]
+    on_disk = read_records(RunPaths(root))
+    assert scores(on_disk) == scores(records)
+    elapsed_s = [record.elapsed_s for record in on_disk if record.split == "train"]
     assert elapsed_s == sorted(elapsed_s)
     assert weights(root) == expected
 
@@ -123,12 +115,12 @@ def test_a_killed_rank_is_restarted_from_its_checkpoint_and_nothing_shows(
         shot(view)
 
     root = tmp_path / "run"
-    view, recorder = run_job(cluster, make_spec(prepared, *SOME_STEPS), root, on_view)
+    view = run_job(cluster, make_spec(prepared, *SOME_STEPS), root, on_view)
     assert view.state is JobState.SUCCEEDED, view.message
     assert (view.attempt, [restart.reason for restart in view.restarts]) == (2, ["RankDied"])
     assert [(entry.attempt, entry.reason) for entry in told] == [(1, ""), (2, "RankDied")]
     assert told[1].step >= 40
-    check_same(root, recorder, undisturbed)
+    check_same(root, undisturbed)
     assert not any(is_running(pid) for pid in shot.views[0].pids if pid)
     paths = RunPaths(root)
     assert paths.attempts() == (1, 2)
@@ -136,7 +128,7 @@ def test_a_killed_rank_is_restarted_from_its_checkpoint_and_nothing_shows(
     summary = json.loads(paths.summary.read_text())
     assert (summary["attempts"], summary["restarts"][0]["reason"]) == (2, "RankDied")
     assert summary["checkpoints"]["step"] == 600
-    assert summary["rows"] == recorder.records[-1].rows_total
+    assert summary["rows"] == read_records(paths)[-1].rows_total
 
 
 @pytest.mark.release
@@ -151,12 +143,12 @@ def test_a_rank_that_gets_sigterm_saves_and_the_job_goes_on(
 
     spec = make_spec(prepared, *SOME_STEPS, "checkpoint={every_steps: 50, every_s: null}")
     root = tmp_path / "run"
-    view, recorder = run_job(cluster, spec, root, Shot(50, terminate))
+    view = run_job(cluster, spec, root, Shot(50, terminate))
     assert view.state is JobState.SUCCEEDED, view.message
     (restart,) = view.restarts
     assert restart.reason == "Preempted"
     assert "SIGTERM" in restart.message
-    steps = [record.step for record in recorder.records if record.split == "train"]
+    steps = [record.step for record in read_records(RunPaths(root)) if record.split == "train"]
     assert steps == sorted(set(steps))
 
 

@@ -23,10 +23,12 @@ from yaml import safe_dump
 
 from distrain.cli.main import cli
 from distrain.errors import DataError, OutputError
+from distrain.jobs.run_paths import RunPaths
 from distrain.loader.batch import Batch
 from distrain.models import load_model
 from distrain.predict import pieces
 from distrain.predict.prediction import PredictRequest, predict
+from distrain.runs.attempts import read_records
 from distrain.schema.criteo import CATEGORICAL, CONTINUOUS
 from distrain.workers.local import local_cluster
 
@@ -73,10 +75,10 @@ def naive_probabilities(model_dir: Path, rows: pa.Table) -> np.ndarray:
 def test_a_run_directory_holds_all_that_it_should(trained: Path) -> None:
     names = {path.name for path in trained.iterdir()}
     assert names == {
-        "run.json", "spec.yaml", "metrics.jsonl", "summary.json", "curves.png", "checkpoints",
+        "run.json", "spec.yaml", "records", "summary.json", "curves.png", "checkpoints",
         "model", "tables.zip",
     }  # fmt: skip
-    records = [json.loads(line) for line in (trained / "metrics.jsonl").read_text().splitlines()]
+    records = [record.to_json() for record in read_records(RunPaths(trained))]
     assert [r["step"] for r in records if r["split"] == "train"] == [5, 10, 15, 20]
     assert sum(r["rows"] for r in records if r["split"] == "train") == 20 * 200
     summary = json.loads((trained / "summary.json").read_text())

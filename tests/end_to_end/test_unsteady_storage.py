@@ -17,7 +17,7 @@ from distrain.jobs.run_paths import RunPaths, new_job_id
 from distrain.jobs.states import JobState
 from distrain.jobs.view import JobView
 from distrain.launch.job_handle import JobHandle
-from distrain.runs.recorder import open_run
+from distrain.runs.opening import open_run
 from distrain.workers.local import local_cluster
 
 pytestmark = pytest.mark.release  # `tests/loader/test_waiting_for_storage.py` holds the laws
@@ -60,16 +60,14 @@ def train(place: Place, root: Path, *overrides: str) -> tuple[JobView, set[str]]
     )
     job = JobHandle(place.client, new_job_id(spec.name))
     told: set[str] = set()
-    with open_run(root, spec, job.job_id) as recorder:
+    with open_run(root, spec, job.job_id):
         job.submit(spec, root)
 
         def watch(view: JobView) -> None:
-            recorder.add(view)
             if view.why_pending:
                 told.add(view.why_pending)
 
         view = job.watch(watch)
-        recorder.finish(view)
     return view, told
 
 

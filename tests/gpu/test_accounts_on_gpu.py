@@ -8,10 +8,12 @@ import torch
 from small_jobs import make_spec, write_prepared
 
 from distrain.jobs.events import PHASES
+from distrain.jobs.run_paths import RunPaths
 from distrain.jobs.view import JobView
 from distrain.launch.inline import run_inline
 from distrain.launch.job_handle import raise_for_state
-from distrain.runs.recorder import open_run
+from distrain.runs.attempts import read_records
+from distrain.runs.finishing import finish_run
 from distrain.train.timing.phases import PhaseClock, device_clock
 
 pytestmark = [
@@ -32,10 +34,9 @@ def train(prepared: Path, root: Path, route_ahead: int) -> JobView:
         "train={global_batch_size: 500, epochs: 2, log_every_steps: 5, cuda_graph: false}",
         f"train.route_ahead={route_ahead}",
     )
-    recorder = open_run(root, spec, "job")
-    view = run_inline(spec, root, "job", recorder.add)
+    view = run_inline(spec, root, "job", lambda _: None)
     raise_for_state(view)
-    recorder.finish(view)
+    finish_run(RunPaths(root), view, 1)
     return view
 
 
@@ -55,7 +56,7 @@ def test_a_run_tells_the_gpus_time_and_memory(prepared: Path, tmp_path: Path) ->
     # Spans of one stream do not overlap, and the host began before them.
     assert sum(seconds.values()) <= 1.05 * sum(view.rank_seconds[0].values())
     assert view.rank_peak_memory[0]["device_bytes"] > 0
-    lines = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
+    lines = [json.dumps(one.to_json()) for one in read_records(RunPaths(tmp_path / "run"))]
     windows = [json.loads(line)["device_seconds"] for line in lines]
     told = sum((window or {}).get("optimizer", 0.0) for window in windows)
     assert 0 < told <= seconds["optimizer"] + 1e-6

@@ -7,7 +7,7 @@ from typing import Any
 from urllib.request import urlopen
 
 import pytest
-from dask_world import TrainCommand, wait_for
+from dask_world import TrainCommand, records, wait_for
 from devices import on_gpu
 from small_jobs import small_document, write_prepared
 from yaml import safe_dump
@@ -87,6 +87,6 @@ def test_a_run_ends_with_a_model_and_the_gpus_account(device: str, tmp_path: Pat
     finally:
         command.kill()
     assert (run / "model" / "weights.safetensors").is_file()
-    last = json.loads((run / "metrics.jsonl").read_text().splitlines()[-2])
+    last = records(run)[-2]
     assert last["split"] == "train"
     assert bool(last["device_seconds"]) == (device == "cuda")

@@ -17,8 +17,8 @@ from distrain.errors import Terminated
 from distrain.jobs.events import CheckpointSaved
 from distrain.jobs.run_paths import RunPaths
 from distrain.jobs.view import JobView
+from distrain.launch import run as run_module
 from distrain.launch.inline import run_inline
-from distrain.runs.recorder import RunRecorder
 from distrain.runs.run_file import read_summary
 
 INLINE = "resources={backend: inline, num_ranks: 1, device: cpu}"
@@ -63,7 +63,7 @@ def test_a_command_that_is_ended_names_the_command_that_goes_on(
             patch.setattr(
                 "distrain.train.rank.process.run_rank", rank if name == "during" else idle
             )
-            patch.setattr(RunRecorder, "finish", ended_after) if name == "after" else None
+            patch.setattr(run_module, "finish", ended_after) if name == "after" else None
             done = CliRunner().invoke(cli, [*words, str(tmp_path / name)])
         assert done.exit_code == code
         assert "distrain train --resume" in done.stderr

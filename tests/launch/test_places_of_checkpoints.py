@@ -9,9 +9,11 @@ import pytest
 from small_jobs import make_spec
 
 from distrain.errors import InputError, JobError, SpecError
+from distrain.jobs.run_paths import RunPaths
 from distrain.launch.reporting import LoggedProgress
 from distrain.launch.resuming import find_run
 from distrain.launch.run import RunRequest, train
+from distrain.runs.attempts import read_records
 from distrain.train.checkpoint import CheckpointDir, checkpoint_write
 
 pytestmark = pytest.mark.usefixtures("undrawn")
@@ -101,7 +103,7 @@ def test_a_place_that_cannot_be_written_stops_the_job_before_its_first_step(
     with pytest.raises(JobError) as e:
         run_job(prepared, tmp_path / "run", f"checkpoint.dir={tmp_path / 'file' / 'states'}")
     assert e.value.where["reason"] == "OutputError"
-    assert not (tmp_path / "run" / "metrics.jsonl").exists()
+    assert read_records(RunPaths(tmp_path / "run")) == []
     assert json.loads((tmp_path / "run" / "summary.json").read_text())["steps"] == 0
 
 

@@ -13,13 +13,13 @@ from typing import Any
 
 import pytest
 
-from distrain.errors import OutputError, Terminated, lost_interrupts, on_sigterm
+from distrain.errors import Terminated, lost_interrupts, on_sigterm
 from distrain.jobs.spec import parse_spec
 from distrain.jobs.states import JobState
 from distrain.jobs.view import JobView
 from distrain.launch.reporting import LoggedProgress
 from distrain.launch.run import RunRequest, _run_to_end
-from distrain.runs.recorder import open_run
+from distrain.runs.opening import open_run
 
 SPEC = parse_spec({"data": {"train": "day_0"}, "model": {"kind": "mlp"}, "name": "clicks"})
 CANCELLED = JobView("clicks-1", "clicks", JobState.CANCELLED, 1, 2)
@@ -46,7 +46,7 @@ class _Job:
 
 def run_cut_short(
     cut: Callable[[], None], root: Path, monkeypatch: pytest.MonkeyPatch
-) -> tuple[JobView | None, list[str]]:
+) -> tuple[JobView, list[str]]:
     job = _Job(cut)
 
     @contextmanager
@@ -56,12 +56,9 @@ def run_cut_short(
     monkeypatch.setattr("distrain.launch.run.open_cluster", open_cluster)
     monkeypatch.setattr("distrain.launch.run.JobHandle", lambda *_: job)
     monkeypatch.setattr("distrain.scheduler.http.attach.ensure_door", lambda _: None)
-    with open_run(root, SPEC, "clicks-1") as recorder:
-        try:
-            run = RunRequest(SPEC, root, "clicks-1", scheduler="tcp://there:1")
-            return _run_to_end(run, recorder, LoggedProgress(), lambda _: None), job.why
-        except OutputError:
-            return None, job.why
+    with open_run(root, SPEC, "clicks-1"):
+        run = RunRequest(SPEC, root, "clicks-1", scheduler="tcp://there:1")
+        return _run_to_end(run, LoggedProgress(), lambda _: None), job.why
 
 
 @pytest.mark.parametrize(
@@ -78,17 +75,6 @@ def test_a_signal_is_told_with_its_host(
     view, why = run_cut_short(cut, tmp_path, monkeypatch)
     assert view == CANCELLED
     assert why == [f"the command that submitted it {told} on host {socket.gethostname()}"]
-
-
-def test_a_run_directory_that_takes_no_more_is_told(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def cut() -> None:
-        raise OutputError("no space left")
-
-    view, why = run_cut_short(cut, tmp_path, monkeypatch)
-    assert view is None
-    assert why == ["the command that submitted it cannot write its run directory: no space left"]
 
 
 def test_a_sigterm_that_meets_an_import_is_raised_once(

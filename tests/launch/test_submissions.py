@@ -16,8 +16,8 @@ from distrain.jobs.view import JobView
 from distrain.launch.detached import submit
 from distrain.launch.reporting import LoggedProgress
 from distrain.launch.run import RunRequest, train
-from distrain.runs import recorder, run_file
-from distrain.runs.recorder import open_run
+from distrain.runs import opening, run_file
+from distrain.runs.opening import open_run
 from distrain.runs.run_file import RunInUse
 from distrain.train.data.inputs import read_inputs
 from distrain.train.data.job_tables import read_tables
@@ -85,7 +85,7 @@ def test_a_run_directory_that_gets_full_at_once_is_as_it_was(
     def full(*_: object) -> None:
         raise OutputError("no space left")
 
-    monkeypatch.setattr(recorder, "write_spec", full)
+    monkeypatch.setattr(opening, "write_spec", full)
     with pytest.raises(OutputError):
         open_run(run.run_dir, run.spec, "test-1")
     assert not run.run_dir.exists()
@@ -125,13 +125,13 @@ def test_two_commands_that_begin_at_once_do_not_share_a_directory(
     write_spec = run_file.write_spec
 
     def meanwhile(*arguments: Any) -> None:
-        monkeypatch.setattr(recorder, "write_spec", write_spec)
-        monkeypatch.setattr(recorder, "check_new_run", lambda _: None)  # it looked earlier
+        monkeypatch.setattr(opening, "write_spec", write_spec)
+        monkeypatch.setattr(opening, "check_new_run", lambda _: None)  # it looked earlier
         with pytest.raises(RunInUse):
             open_run(run.run_dir, run.spec, "other")
         write_spec(*arguments)
 
-    monkeypatch.setattr(recorder, "write_spec", meanwhile)
+    monkeypatch.setattr(opening, "write_spec", meanwhile)
     with open_run(run.run_dir, run.spec, "test-1"):
         assert json.loads((run.run_dir / "run.json").read_text())["job_id"] == "test-1"
         assert names(run) == {"run.json", "spec.yaml"}

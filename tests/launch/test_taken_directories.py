@@ -60,6 +60,7 @@ def test_a_job_that_ended_before_its_first_step_does_not_block_its_directory(job
     "held",
     [
         {"metrics.jsonl": "{}\n"},
+        {"records/attempt-1.jsonl": "{}\n"},
         {"checkpoints/step-1/manifest.json": "{}"},
         {"model/model.json": "{}"},
         {"summary.json": '{"state": "failed", "reason": "CoordinatorLost", "steps": 0}'},

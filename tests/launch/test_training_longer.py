@@ -1,17 +1,17 @@
 """A run that has succeeded goes on where that changes none of its steps, or is told why not."""
 
-import json
-
 import pytest
 import torch
 from small_jobs import small_document
 
 import distrain
 from distrain.errors import ClusterError, InputError, JobError, OutputError, SpecError
+from distrain.jobs.run_paths import RunPaths
 from distrain.jobs.spec import parse_spec
 from distrain.launch.reporting import LoggedProgress
 from distrain.launch.resuming import find_run
 from distrain.launch.run import RunRequest, train
+from distrain.runs.attempts import read_records
 
 pytestmark = pytest.mark.usefixtures("undrawn")
 
@@ -36,9 +36,9 @@ def trained(prepared, tmp_path):
 
 def files_of(root):
     """What users and later commands read of a run, and its model."""
-    kept = [root / name for name in ("spec.yaml", "summary.json", "metrics.jsonl")]
+    kept = [root / name for name in ("spec.yaml", "summary.json", "records/attempt-1.jsonl")]
     kept += sorted(path for path in (root / "model").rglob("*") if path.is_file())
-    return {path: path.read_bytes() for path in kept}, (root / "progress.json").exists()
+    return {path: path.read_bytes() for path in kept}
 
 
 def broken(*_):
@@ -59,8 +59,8 @@ def test_a_constant_rate_goes_on_from_the_last_checkpoint_as_a_new_attempt(prepa
     assert "--set train.epochs=N" in caught.value.hint
     summary = resume(tmp_path / "run", "train.max_steps=7")
     assert (summary.attempts, summary.steps, summary.state) == (2, 7, "succeeded")
-    lines = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
-    assert [r["step"] for r in map(json.loads, lines) if r["split"] == "train"] == [4, 5, 7]
+    records = read_records(RunPaths(tmp_path / "run"))
+    assert [record.step for record in records if record.split == "train"] == [4, 5, 7]
     fit(prepared, tmp_path / "whole", warm_up, "train.max_steps=7")
     mine, its = dense_of(tmp_path / "run"), dense_of(tmp_path / "whole")
     assert all(torch.equal(mine[name], its[name]) for name in its)

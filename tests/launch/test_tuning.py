@@ -15,6 +15,7 @@ from small_jobs import make_spec, write_prepared
 
 from distrain.cli.main import cli
 from distrain.errors import InputError, JobError, SpecError
+from distrain.jobs.run_paths import RunPaths
 from distrain.jobs.spec import JobSpec, dump_yaml, load_spec, parse_spec
 from distrain.jobs.view import record_from_json
 from distrain.launch import tuning
@@ -166,8 +167,9 @@ def test_trials_of_windows_are_compared_by_all_windows_before_they_were_trained(
         of_all = {"split": "next_window", "epoch": 0, "step": 1, "rows": 1, "rows_total": 1}
         unknown = dict.fromkeys(("rows_per_s", "loss", "normalised_entropy", "auc", "auc_bound"))
         text = [json.dumps({**of_all, "elapsed_s": 1.0, **unknown, **line}) for line in lines]
-        request.run_dir.mkdir(parents=True)
-        (request.run_dir / "metrics.jsonl").write_text("\n".join(text) + "\n")
+        file = RunPaths(request.run_dir).attempt_records(1)
+        file.parent.mkdir(parents=True)
+        file.write_text("\n".join(text) + "\n")
 
     monkeypatch.setattr(tuning, "train", train)
     found = Search(spec, tmp_path / "search", 2, ("train.optimizer.lr=0.01,0.02",)).run(print)
@@ -194,8 +196,8 @@ class Trainings:
             raise Killed
 
     def train(self, request: Any, _: object) -> None:
-        file = request.run_dir / "metrics.jsonl"
-        request.run_dir.mkdir(parents=True, exist_ok=True)
+        file = RunPaths(request.run_dir).attempt_records(1)
+        file.parent.mkdir(parents=True, exist_ok=True)
         # A killed one is taken up at its checkpoint, one validation back.
         lines = file.read_text().splitlines()[:-1] if file.exists() else []
         lr, batch = request.spec.train.optimizer.lr, request.spec.train.global_batch_size

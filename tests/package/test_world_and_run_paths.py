@@ -26,7 +26,7 @@ def test_every_file_of_a_run_has_its_own_name_in_its_directory():
     paths = RunPaths(root)
     files = [paths.spec, paths.run, paths.metrics, paths.summary, paths.curves, paths.model]
     files += [paths.checkpoints, paths.logs, paths.audits]
-    for of_a_rank in (paths.log, paths.stacks, paths.reports, paths.audit):
+    for of_a_rank in (paths.log, paths.stacks, paths.audit):
         files += [of_a_rank(rank, attempt) for rank in (0, 11) for attempt in (1, 2)]
     assert len(set(files)) == len(files)
     assert all(root in file.parents for file in files)

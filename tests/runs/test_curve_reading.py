@@ -1,76 +1,86 @@
-"""Records that are new since a cursor."""
+"""What is new of a run's records since a cursor is what all of them are, however they are read."""
 
-import json
-import os
+from dataclasses import replace
 from pathlib import Path
 
-import pytest
 from hypothesis import given, settings, strategies as st
+from kept_runs import new_run, record_of, records_of, view_of
+from pydantic_core import to_json
 
-from distrain.runs.curve_reading import NewRecords, read_new_records
-from distrain.runs.run_folder import DescriptorReader
+from distrain.jobs.states import JobState
+from distrain.jobs.view import AttemptStarted, Record
+from distrain.runs.attempts import read_records
+from distrain.runs.curve_reading import read_new_records
+from distrain.runs.run_folder import RunFolder
 
-
-def read(path: Path, since: str | None, limit: int = 2**20) -> NewRecords:
-    if not path.exists():
-        return read_new_records(None, since, limit)
-    file = DescriptorReader(os.open(path, os.O_RDONLY))
-    try:
-        return read_new_records(file, since, limit)
-    finally:
-        file.close()
+BEGINS = st.lists(st.integers(0, 8), min_size=1, max_size=4)
 
 
-actions = st.lists(st.integers(-6, 6).filter(bool), max_size=12)
+class Reader:
+    """Reads as a page does: what it had is replaced on a restart."""
+
+    def __init__(self, root: Path, limit_bytes: int):
+        self._root, self._limit = root, limit_bytes
+        self._cursor: str | None = None
+        self.steps: list[tuple[object, object]] = []
+
+    def read(self) -> None:
+        more = True
+        while more:
+            with RunFolder(self._root) as folder:
+                new = read_new_records(folder, self._cursor, self._limit)
+            kept = [] if new.restart else self.steps
+            self.steps = [*kept, *((one["split"], one["step"]) for one in new.records)]
+            self._cursor, more = new.cursor, new.more
+            assert not new.damaged
 
 
-@given(actions, st.integers(5, 200))
-@settings(max_examples=30, deadline=None)
-def test_a_reader_has_what_the_file_has_however_it_is_written(
-    tmp_path_factory: pytest.TempPathFactory, actions: list[int], limit: int
-) -> None:
-    """Positive numbers append so many records; negative ones write the file anew without some."""
-    path = tmp_path_factory.mktemp("run") / "metrics.jsonl"
-    written: list[dict[str, int]] = []
-    seen: list[object] = []
-    cursor, number = None, 0
-    for action in actions:
-        if action > 0:
-            new = [{"step": number + n} for n in range(action)]
-            number += action
-            written += new
-            with path.open("a") as file:
-                file.writelines(json.dumps(record) + "\n" for record in new)
-        else:
-            number += 1
-            written = [*written[:action], {"step": number}]
-            fresh = path.with_name("fresh")
-            fresh.write_text("".join(json.dumps(record) + "\n" for record in written))
-            fresh.replace(path)
-        while True:
-            found = read(path, cursor, limit)
-            seen = [*([] if found.restart else seen), *found.records]
-            cursor = found.cursor
-            if not found.more:
-                break
-        assert seen == written
+def of(attempt: int, step: int, split: str = "train") -> Record:
+    return replace(record_of(step, split), attempt=attempt)
 
 
-def test_half_a_line_waits_and_damaged_ones_are_counted(tmp_path: Path) -> None:
-    path = tmp_path / "metrics.jsonl"
-    first = read(path, None)
-    assert (first.records, first.more) == ((), False)
-    path.write_bytes(b'{"step": 1}\n{"step": 2')
-    second = read(path, first.cursor)
-    assert second.records == ({"step": 1},)
-    assert not second.restart
-    path.write_bytes(b'{"step": 1}\n{"step": 2}\nnonsense\n[1]\n')
-    third = read(path, second.cursor)
-    assert (third.records, third.damaged, third.restart) == (({"step": 2},), 2, False)
+@given(begins=BEGINS, limit_bytes=st.sampled_from([100, 3000, 10**6]), late=st.booleans())
+@settings(max_examples=40, deadline=None)
+def test_a_reader_has_what_counts_after_each_attempt(begins, limit_bytes, late, tmp_path_factory):
+    root = tmp_path_factory.mktemp("run")
+    reader = Reader(root, limit_bytes)
+    with new_run(root) as run:
+        for attempt, begin in enumerate([0, *begins], 1):
+            first = [AttemptStarted(attempt, 10 * begin, 2)]
+            # What the attempt before had not written, perhaps, comes again.
+            again = run.records[-3:] if late and attempt > 1 else []
+            steps = [of(attempt, 10 * step) for step in range(begin + 1, begin + 5)]
+            valid = of(attempt, steps[-1].step, "valid")
+            for progress in ([*again, *first], steps[:2], [*steps[2:], valid]):
+                view = view_of(JobState.RUNNING, progress)
+                run.add(replace(view, attempt=attempt))
+                reader.read()
+                assert reader.steps == [(one.split, one.step) for one in read_records(run.paths)]
 
 
-@pytest.mark.parametrize("cursor", ["", "x", "1.2", "-1.2.3", "1.2.3.4", "1." + "f" * 20 + ".1"])
-def test_what_is_no_cursor_is_refused(tmp_path: Path, cursor: str) -> None:
-    (tmp_path / "metrics.jsonl").write_bytes(b"{}\n")
-    with pytest.raises(ValueError, match="no cursor"):
-        read(tmp_path / "metrics.jsonl", cursor)
+def test_records_of_an_earlier_version_come_first(tmp_path):
+    with new_run(tmp_path) as run:
+        first, *rest = records_of(40)
+        lines = [record_of(step) for step in (1, 2, 30)]
+        run.paths.metrics.write_bytes(b"".join(to_json(one.to_json()) + b"\n" for one in lines))
+        run.add(view_of(JobState.RUNNING, [AttemptStarted(2, 2, 2), first, *rest]))
+        reader = Reader(tmp_path, 10**6)
+        reader.read()
+        assert reader.steps[:3] == [("train", 1), ("train", 2), ("train", 10)]
+        assert reader.steps == [(one.split, one.step) for one in read_records(run.paths)]
+
+
+def test_a_line_that_is_cut_off_is_read_when_it_is_whole(tmp_path):
+    reader = Reader(tmp_path, 10**6)
+    with new_run(tmp_path) as run:
+        run.add(view_of(JobState.RUNNING, [AttemptStarted(2, 0, 2), record_of(10), record_of(20)]))
+        file = run.paths.attempt_records(2)
+        whole = file.read_bytes()
+        file.write_bytes(whole[:-20])
+        reader.read()
+        assert reader.steps == [("train", 10)]
+        assert [one.step for one in read_records(run.paths)] == [10]
+        with file.open("ab") as torn:
+            torn.write(whole[-20:])
+        reader.read()
+        assert reader.steps == [("train", 10), ("train", 20)]

@@ -6,15 +6,14 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from kept_runs import record_of, spec_of, view_of
+from kept_runs import all_lines, new_run, record_of, view_of
 
 from distrain.cli.main import cli
 from distrain.errors import InputError, OutputError
 from distrain.jobs.run_paths import RunPaths
 from distrain.jobs.states import JobState
-from distrain.runs.recorder import open_run
-from distrain.runs.run_file import locked, read_records, read_run_and_spec, read_summary
-from distrain.runs.summary import read_status
+from distrain.runs.attempts import read_records
+from distrain.runs.run_file import locked, read_run_and_spec, read_summary
 
 DEEP = "[" * 100_000
 RUN = {"job_id": "a", "created": "2026", "version": "1"}
@@ -22,9 +21,9 @@ RUN = {"job_id": "a", "created": "2026", "version": "1"}
 
 @pytest.fixture
 def paths(tmp_path: Path) -> RunPaths:
-    with open_run(tmp_path / "run", spec_of(), "test-1") as recorder:
-        recorder.add(view_of(JobState.RUNNING, [record_of(5), record_of(10)]))
-        return recorder.paths
+    with new_run(tmp_path / "run", job_id="test-1") as run:
+        run.add(view_of(JobState.RUNNING, [record_of(5), record_of(10)]))
+        return run.paths
 
 
 @pytest.mark.parametrize(
@@ -53,13 +52,14 @@ def test_what_stands_in_place_of_a_run_file_takes_no_descriptor(tmp_path: Path, 
 
 
 def test_specs_and_records_that_are_none_are_named_by_their_line(paths: RunPaths) -> None:
-    first, second = map(json.loads, paths.metrics.read_text().splitlines())
+    records = paths.attempt_records(2)
+    first, second = map(json.loads, all_lines(paths.root)[-2:])
     for value in ("5", None, [], 1.5, {"step": 5}):
-        paths.metrics.write_text(f"{json.dumps(first)}\n{json.dumps(second | {'step': value})}\n")
+        records.write_text(f"{json.dumps(first)}\n{json.dumps(second | {'step': value})}\n")
         with pytest.raises(InputError) as raised:
             read_records(paths)
         assert raised.value.where["line"] == 2
-    paths.metrics.write_text(DEEP + "\n")
+    records.write_text(DEEP + "\n")
     with pytest.raises(InputError):
         read_records(paths)
     paths.spec.write_text("[" * 1000)  # more take YAML minutes
@@ -79,12 +79,9 @@ OUTCOMES = [
 
 
 def test_an_outcome_that_is_none_counts_as_missing(paths: RunPaths) -> None:
-    assert read_status(paths) is not None
     for document in OUTCOMES:
         text = document if isinstance(document, str) else json.dumps(document)
-        paths.progress.write_text(text)
         paths.summary.write_text(text)
-        assert read_status(paths) is None, text[:100]
         assert read_summary(paths) is None, text[:100]
     done = CliRunner().invoke(cli, ["report", str(paths.root)], catch_exceptions=False)
     assert done.exit_code == 0

@@ -7,7 +7,7 @@ import torch
 from distrain.jobs.events import RankStarted
 from distrain.jobs.run_paths import RunPaths
 from distrain.jobs.spec import parse_spec
-from distrain.runs.recorder import open_run
+from distrain.runs.opening import open_run
 from distrain.runs.records.collector import Collector
 from distrain.runs.run_file import describe_environment, read_run_and_spec
 from distrain.version import build
@@ -16,7 +16,8 @@ SPEC = parse_spec({"data": {"train": "day_0"}, "model": {"kind": "mlp"}})
 
 
 def test_a_run_keeps_the_machine_and_the_packages_it_was_made_with(tmp_path):
-    open_run(tmp_path, SPEC, "clicks-1").close()
+    with open_run(tmp_path, SPEC, "clicks-1"):
+        pass
     run, _ = read_run_and_spec(tmp_path)
     assert run.environment == json.loads(json.dumps(describe_environment()))
     assert run.environment["packages"]["torch"] == torch.__version__

@@ -1,16 +1,14 @@
-"""A run directory over several attempts, and over several commands."""
+"""A run folder over several attempts, and over several submissions."""
 
 import json
 from collections import OrderedDict
-from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
+from kept_runs import new_run, resumed_run
 
 from distrain.errors import InputError, OutputError, SpecError
-from distrain.jobs.events import Event, RankExited, StepsDone, TrainingStarted, to_json
 from distrain.jobs.run_paths import RunPaths
 from distrain.jobs.spec import parse_spec
 from distrain.jobs.states import JobState
@@ -23,12 +21,10 @@ from distrain.jobs.view import (
     Record,
     Restart,
 )
-from distrain.metrics import BinaryMetrics
+from distrain.runs.attempts import read_records
 from distrain.runs.history import History
-from distrain.runs.recorder import open_run, reopen_run
-from distrain.runs.records.collector import Collector
-from distrain.runs.records.kept_reports import ReportWriter
-from distrain.runs.run_file import read_records, read_run_and_spec, read_summary
+from distrain.runs.opening import open_run, reopen_run
+from distrain.runs.run_file import read_run_and_spec, read_summary
 
 SPEC = parse_spec({"data": {"train": "day_0"}, "model": {"kind": "mlp"}, "name": "clicks"})
 
@@ -37,8 +33,10 @@ def record(step: int, split: str = "train", mark: float = 0.5) -> Record:
     return Record(split, 0, step, 10, 10 * step, 1.0 * step, 5.0, mark, 0.9, 0.7, 1e-4, (0.0,), {})
 
 
-def view(*progress: Entry, state: JobState = JobState.RUNNING, **fields: object) -> JobView:
-    return JobView("clicks-1", "clicks", state, 1, 2, progress=progress, **fields)  # type: ignore[arg-type]
+def view(
+    *progress: Entry, state: JobState = JobState.RUNNING, attempt: int = 1, **fields: object
+) -> JobView:
+    return JobView("clicks-1", "clicks", state, attempt, 2, progress=progress, **fields)  # type: ignore[arg-type]
 
 
 def on_disk(root: Path) -> list[Record]:
@@ -68,19 +66,18 @@ def naive_history(told: list[Entry]) -> list[Record]:
 @settings(deadline=None, max_examples=50)
 def test_a_history_holds_what_counts_however_it_is_told(views: list[list[Entry]]) -> None:
     told: list[Entry] = []
-    history, file = History(), list[Record]()
+    history = History()
     for progress in views:
         told += progress
-        fresh, rewound = history.add(progress)
-        file = list(history.records) if rewound else file + fresh
-        assert file == history.records == naive_history(told)
+        history.add(progress)
+        assert history.records == naive_history(told)
 
 
 def test_a_resumed_run_goes_on_with_what_is_there(tmp_path: Path) -> None:
     root = tmp_path / "run"
-    with open_run(root, SPEC, "clicks-1") as recorder:
-        recorder.add(view(AttemptStarted(1, 0, 2), record(5), record(10), record(15)))
-        recorder.finish(
+    with new_run(root, SPEC) as run_folder:
+        run_folder.add(view(AttemptStarted(1, 0, 2), record(5), record(10), record(15)))
+        run_folder.finish(
             view(
                 state=JobState.FAILED,
                 reason="CoordinatorLost",
@@ -89,19 +86,19 @@ def test_a_resumed_run_goes_on_with_what_is_there(tmp_path: Path) -> None:
                 checkpoints=Checkpoints(2, 10, "c/step-10", 0.5, 2.0),
             )
         )
-    with RunPaths(root).metrics.open("a") as metrics:
-        metrics.write('{"split": "train", "st')  # the command was killed in a line
+    with RunPaths(root).attempt_records(1).open("a") as records:
+        records.write('{"split": "train", "st')  # the supervisor was killed in a line
 
     run, spec = read_run_and_spec(root, ["resources.num_ranks=3"])
     assert (run.job_id, spec.resources.num_ranks) == ("clicks-1", 3)
-    with reopen_run(root, spec) as recorder:
-        assert recorder.records == [record(5), record(10), record(15)]
-        recorder.add(view(AttemptStarted(3, 10, 3), record(15, mark=0.25)))
+    with resumed_run(root, 2, spec) as run_folder:
+        assert on_disk(root) == [record(5), record(10), record(15)]
+        run_folder.add(view(AttemptStarted(3, 10, 3), record(15, mark=0.25), attempt=3))
         assert on_disk(root) == [record(5), record(10), record(15, mark=0.25)]
-        done = view(
-            state=JobState.SUCCEEDED, checkpoints=Checkpoints(1, 15, "c/step-15", 0.25, 1.0, 2)
-        )
-        summary = recorder.finish(done)
+        saved = Checkpoints(1, 15, "c/step-15", 0.25, 1.0, 2)
+        done = view(state=JobState.SUCCEEDED, checkpoints=saved, attempt=3)
+        for _ in range(2):  # a worker may be asked again
+            summary = run_folder.finish(done)
     assert [(end["reason"], end["step"]) for end in summary.restarts] == [
         ("RankDied", 7),
         ("CoordinatorLost", 15),
@@ -118,75 +115,15 @@ def test_a_resumed_run_goes_on_with_what_is_there(tmp_path: Path) -> None:
     assert read_summary(RunPaths(root)) == json.loads(json.dumps(summary.to_json()))
 
 
-def reports(rank: int, first_step: int, steps: range) -> list[Event]:
-    started = TrainingStarted(rank, 100, 50, 50, 7, first_step=first_step, rows_before=first_step)
-    return [started, *(steps_done(rank, step) for step in steps)]
-
-
-def steps_done(rank: int, step: int) -> StepsDone:
-    metrics = BinaryMetrics()
-    metrics.update(np.array([0.1 * step, rank, -0.5]), np.array([1, 0, step % 2]))
-    return StepsDone(rank, 0, step, 1.0 * step, {"other": 1.0}, metrics.to_json(), 0.1)
-
-
-def keep(paths: RunPaths, attempt: int, rank: int, events: list[Event]) -> None:
-    paths.reports(rank, attempt).parent.mkdir(parents=True, exist_ok=True)
-    keeper = ReportWriter(paths.reports(rank, attempt))
-    for event in [*events, RankExited(rank, 0, stopped=False)]:
-        keeper.keep(to_json(event), json.dumps(to_json(event)).encode() + b"\n")
-    keeper.close()
-
-
-def test_what_was_reported_and_never_recorded_is_not_lost(tmp_path: Path) -> None:
-    """Both attempts got further than the command saw; the second went on from step 20."""
-    told = Collector()
-    paths = RunPaths(tmp_path)
-    for attempt, first, steps in ((1, 0, range(5, 36, 5)), (2, 20, range(25, 46, 5))):
-        told.begin_attempt(attempt, 2)
-        for rank in (0, 1):
-            events = reports(rank, first, steps)
-            keep(paths, attempt, rank, events)
-            for event in events:
-                told.add(event)
-    expected = History()
-    expected.add(told.progress)
-    assert [r.step for r in expected.records] == list(range(5, 46, 5))
-    with paths.reports(0, 2).open("ab") as file:
-        file.write(b'{"kind": "steps_d')  # its worker was killed
-
-    with open_run(tmp_path, SPEC, "clicks-1") as recorder:
-        recorder.add(view(*told.progress[:4]))
-    with reopen_run(tmp_path, SPEC) as recorder:
-        assert recorder.records == expected.records
-        recorder.add(view(AttemptStarted(3, 40, 2)))
-        assert on_disk(tmp_path) == recorder.records == expected.records[:-1]
-        recorder.finish(view(state=JobState.FAILED, reason="RankDied", message="killed"))
-    assert paths.reports(0, 1).exists()
-    with reopen_run(tmp_path, SPEC) as recorder:
-        again = replace(expected.records[-1], attempt=4)
-        recorder.add(view(AttemptStarted(4, 40, 2), again))
-        recorder.finish(view(state=JobState.SUCCEEDED))
-    assert on_disk(tmp_path) == [*expected.records[:-1], again]
-    assert not list(paths.logs.glob("*/*.reports"))
-
-
-def test_reports_that_cannot_be_kept_hold_up_nobody(tmp_path: Path) -> None:
-    keeper = ReportWriter(tmp_path / "not there" / "rank-0.reports")
-    for _ in range(2):
-        keeper.keep({"kind": "steps_done"}, b"{}\n")
-    assert keeper.num_lost == 2
-    assert "not there" in keeper.error
-    keeper.close()
-
-
 def test_what_is_no_run_is_refused_and_its_place_named(tmp_path: Path) -> None:
-    file, metrics = tmp_path / "run.json", tmp_path / "metrics.jsonl"
+    file, records = tmp_path / "run.json", RunPaths(tmp_path).attempt_records(1)
     with open_run(tmp_path, SPEC, "clicks-1"), pytest.raises(OutputError):
         reopen_run(tmp_path, SPEC)  # another command is at this run
     with pytest.raises(SpecError):
         read_run_and_spec(tmp_path, ["train.no_such_field=1"])
+    records.parent.mkdir()
     for line in ("{}", "[]", "5", "null", '"split"'):
-        metrics.write_text(f"{line}\n")
+        records.write_text(f"{line}\n")
         with pytest.raises(InputError) as caught:
             read_records(RunPaths(tmp_path))
         assert caught.value.where["line"] == 1

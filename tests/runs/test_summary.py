@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 import yaml
+from kept_runs import new_run
 from PIL import Image
 
 from distrain.errors import OutputError
@@ -13,7 +14,8 @@ from distrain.jobs.run_paths import RunPaths
 from distrain.jobs.spec import parse_spec
 from distrain.jobs.states import JobState
 from distrain.jobs.view import JobView, Record
-from distrain.runs.recorder import open_run
+from distrain.runs.attempts import read_records
+from distrain.runs.opening import open_run
 from distrain.runs.report.figures import draw_curves
 from distrain.runs.summary import summarise
 
@@ -88,48 +90,37 @@ def test_a_run_that_never_trained_has_no_figures():
         assert getattr(summary, figure) is None
 
 
-def test_a_run_directory_fills_as_the_job_runs(tmp_path):
+def test_a_run_folder_fills_as_the_job_runs(tmp_path):
     root = tmp_path / "runs" / "clicks-1"
-    recorder = open_run(root, SPEC, "clicks-1")
     paths = RunPaths(root)
-    assert parse_spec(yaml.safe_load(paths.spec.read_text())) == SPEC
-    assert sorted(p.name for p in root.iterdir()) == ["run.json", "spec.yaml"]
-
-    recorder.add(view(state=JobState.RUNNING))
-    assert not paths.metrics.exists()
-    recorder.add(view(TRAIN[:2], JobState.RUNNING))
-    recorder.add(view([VALID[0]], JobState.RUNNING))
-    lines = [json.loads(line) for line in paths.metrics.read_text().splitlines()]
-    assert [(line["split"], line["step"]) for line in lines] == [
-        ("train", 10), ("train", 20), ("valid", 20)
-    ]  # fmt: skip
-    again = [Record(**{**line, "stall_pct": tuple(line["stall_pct"])}) for line in lines]
-    assert again == [*TRAIN[:2], VALID[0]]
-
-    summary = recorder.finish(view(**FINISHED), draw_curves)
+    with new_run(root, SPEC) as run:
+        assert parse_spec(yaml.safe_load(paths.spec.read_text())) == SPEC
+        assert sorted(p.name for p in root.iterdir()) == ["run.json", "spec.yaml"]
+        run.add(view(state=JobState.RUNNING))
+        assert read_records(paths) == []
+        run.add(view(TRAIN[:2], JobState.RUNNING))
+        run.add(view([VALID[0]], JobState.RUNNING))
+        assert read_records(paths) == [*TRAIN[:2], VALID[0]]
+        summary = run.finish(view(**FINISHED))
     assert json.loads(paths.summary.read_text()) == json.loads(json.dumps(summary.to_json()))
     assert sorted(p.name for p in root.iterdir()) == [
-        "curves.png", "metrics.jsonl", "run.json", "spec.yaml", "summary.json"
+        "records", "run.json", "spec.yaml", "summary.json"
     ]  # fmt: skip
-    with Image.open(paths.curves) as picture:
-        picture.verify()
-        assert picture.format == "PNG"
-        assert min(picture.size) > 400
 
 
-def test_a_directory_that_cannot_be_used_is_refused_and_left_alone(tmp_path):
+def test_a_folder_that_cannot_be_used_is_refused_and_left_alone(tmp_path):
     (tmp_path / "file").write_text("x")
-    with open_run(tmp_path / "a", SPEC, "clicks-1") as recorder:
-        recorder.add(view(TRAIN))
-    for name in ("a", "file", "file/run", "x" * 300):
+    with new_run(tmp_path / "a", SPEC) as run:
+        run.add(view(TRAIN))
+        for name in ("a", "file", "file/run", "x" * 300):
+            with pytest.raises(OutputError):
+                open_run(tmp_path / name, SPEC, "clicks-1")
+        assert run.records == TRAIN
+    with new_run(tmp_path, SPEC) as run:  # it holds no run
+        (tmp_path / "records").write_text("")
         with pytest.raises(OutputError) as caught:
-            open_run(tmp_path / name, SPEC, "clicks-1")
-    assert len((tmp_path / "a" / "metrics.jsonl").read_text().splitlines()) == 3
-    with open_run(tmp_path, SPEC, "clicks-1") as recorder:  # it holds no run
-        (tmp_path / "metrics.jsonl").mkdir()
-        with pytest.raises(OutputError) as caught:
-            recorder.add(view(TRAIN))
-    assert caught.value.where == {"path": str(tmp_path / "metrics.jsonl")}
+            run.add(view(TRAIN))
+    assert caught.value.where == {"path": str(RunPaths(tmp_path).attempt_records(1))}
     assert (tmp_path / "file").read_text() == "x"
 
 

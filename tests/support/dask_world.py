@@ -1,6 +1,5 @@
 """A Dask cluster of real processes that a test may shoot at, and the command that trains on it."""
 
-import json
 import os
 import signal
 import socket
@@ -13,6 +12,9 @@ from types import TracebackType
 import psutil
 from small_jobs import distrain_command, is_running
 from waiting import until
+
+from distrain.jobs.run_paths import RunPaths
+from distrain.runs.attempts import read_records
 
 DASK = (sys.executable, "-m", "dask")
 RANK = "distrain.train.rank"
@@ -197,10 +199,7 @@ class TrainCommand:
 
 def records(run_dir: Path) -> list[dict[str, object]]:
     """The records of a run so far."""
-    path = run_dir / "metrics.jsonl"
-    if not path.exists():
-        return []
-    return [json.loads(line) for line in path.read_text().splitlines()]
+    return [record.to_json() for record in read_records(RunPaths(run_dir))]
 
 
 WHAT_COUNTS = (

@@ -14,7 +14,7 @@ from distrain.jobs.events import (
 from distrain.jobs.reasons import Reason
 from distrain.jobs.states import JobState
 from distrain.scheduler.lifecycle.lifecycle import Lifecycle
-from distrain.scheduler.lifecycle.messages import Reported, Submit, Tick, WorkersChanged
+from distrain.scheduler.lifecycle.messages import EndJob, Reported, Submit, Tick, WorkersChanged
 
 REPORTED_BY_RANKS = frozenset(
     {
@@ -48,8 +48,13 @@ class Story:
         return self.happens(WorkersChanged(frozenset(slots)))
 
     def happens(self, stimulus):
+        ended = {i for i, job in self.lifecycle.jobs.items() if job.state.is_final}
         answer = self.lifecycle.handle(stimulus, self.now_s)
         validate(self.lifecycle)
+        now = [i for i, job in self.lifecycle.jobs.items() if job.state.is_final]
+        ends = [one.job_id for one in answer if isinstance(one, EndJob)]
+        assert sorted(ends) == sorted(set(now) - ended), "each end has its summary written once"
+        answer = [one for one in answer if not isinstance(one, EndJob)]
         self.told += answer
         return answer
 

@@ -1,10 +1,22 @@
-"""Run directories as commands leave them, without training."""
+"""Run folders as commands and supervisors leave them, without training."""
 
+import json
+import os
+from contextlib import AbstractContextManager, ExitStack
+from pathlib import Path
+
+from distrain.jobs.assignment import Assignment, World
 from distrain.jobs.events import PHASES
+from distrain.jobs.run_paths import RunPaths
 from distrain.jobs.spec import parse_spec
 from distrain.jobs.states import JobState
-from distrain.jobs.view import Checkpoints, JobView, Record, Restart
-from distrain.runs.recorder import open_run
+from distrain.jobs.view import Checkpoints, JobView, Record, Restart, entry_to_json
+from distrain.runs.attempt_file import AttemptFile, StatusLines
+from distrain.runs.attempts import read_records
+from distrain.runs.finishing import begin_attempt, finish_run
+from distrain.runs.opening import OpenRun, open_run, reopen_run
+from distrain.runs.run_file import read_run_and_spec
+from distrain.runs.summary import Summary
 
 LOST = Restart(1, "RankDied", "rank 1 was killed by <SIGKILL>\nits last words: none", 60, 12.0)
 RELIABILITY = {"predicted": [0.1, 0.3, 0.6], "observed": [0.12, 0.28, 0.7], "rows": [400, 400, 200]}
@@ -55,10 +67,90 @@ def finished_view(records):
     )
 
 
+class KeptRun(AbstractContextManager["KeptRun"]):
+    """Writes a run folder from views as the supervisors beside rank 0 do, attempt by attempt.
+
+    `first_attempt` is that of the submission.
+    """
+
+    def __init__(self, folder: OpenRun, first_attempt: int = 1):
+        self.paths, self._first = folder.paths, first_attempt
+        self._held = ExitStack()
+        self._held.enter_context(folder)
+        self._attempt = 0
+        self._file: AttemptFile | None = None
+        self._status = StatusLines()
+
+    def __exit__(self, *_: object) -> None:
+        self._close()
+        self._held.close()
+
+    @property
+    def records(self) -> list[Record]:
+        return read_records(self.paths)
+
+    def add(self, view: JobView) -> None:
+        """Record what is new in a view."""
+        if view.attempt != self._attempt:
+            self._begin(view.attempt)
+        lines = [*self._status.new(view), *map(entry_to_json, view.progress)]
+        assert self._file is not None
+        if trouble := self._file.append(lines):
+            raise AssertionError(trouble)
+
+    def finish(self, view: JobView) -> Summary:
+        """Record the last view of a job, and write its summary."""
+        if view.progress or self._file is not None:
+            self.add(view)
+        self._close()
+        return finish_run(self.paths, view, self._first)
+
+    def _begin(self, attempt: int) -> None:
+        self._close()
+        run, spec = read_run_and_spec(self.paths.root)
+        document, root = spec.model_dump(mode="json"), os.fspath(self.paths.root)
+        given = (run.job_id, attempt, World(), document, root)
+        self._attempt, self._status = attempt, StatusLines()
+        self._file = begin_attempt(Assignment(*given, first_attempt=self._first))
+
+    def _close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+        self._file = None
+
+
+def new_run(root, spec=None, job_id="clicks-1"):
+    """The writer of a new run."""
+    return KeptRun(open_run(root, spec or spec_of(), job_id))
+
+
+def resumed_run(root, first_attempt, spec=None):
+    """The writer of a run's next submission."""
+    return KeptRun(reopen_run(root, spec or spec_of()), first_attempt)
+
+
 def keep_run(root, view, spec=None, job_id="clicks-1"):
-    """Write the run directory of a job that ended; of one that still runs, without its end."""
-    with open_run(root, spec or spec_of(), job_id) as recorder:
-        recorder.add(view)
+    """Write the run folder of a job that ended; of one that still runs, without its end."""
+    with new_run(root, spec, job_id) as run:
         if view.state.is_final:
-            recorder.finish(view)
+            run.finish(view)
+        else:
+            run.add(view)
     return root
+
+
+def write_records(paths, records, attempt=1, begin=0):
+    """Write an attempt's file, or add to it: `records` are JSON values."""
+    file = paths.attempt_records(attempt)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    first = {"entry": "resumed", "attempt": attempt, "step": begin, "num_ranks": 1}
+    lines = [*(() if file.exists() else (first,)), *records]
+    with file.open("a") as out:
+        out.writelines(json.dumps(line) + "\n" for line in lines)
+
+
+def all_lines(run_dir: Path) -> list[str]:
+    """The lines of all attempts' files, in order."""
+    paths = RunPaths(run_dir)
+    files = [paths.attempt_records(number) for number in paths.attempts()]
+    return [line for file in files if file.exists() for line in file.read_text().splitlines()]

@@ -1,6 +1,5 @@
 """A service with its pages on a port, and a run directory to look at."""
 
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
@@ -8,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from api_world import World, api_world, served
+from kept_runs import write_records
 
 from distrain.jobs.run_paths import RunPaths
 from distrain.jobs.view import Record
@@ -31,15 +31,14 @@ class PageWorld:
 
     def add_records(self, paths: RunPaths, first: int, count: int) -> None:
         """More records at the end of the file."""
-        with paths.metrics.open("a") as file:
-            for n in range(first, first + count):
-                figures = (10 * (n + 1), 100, 1000 * (n + 1), 1.0 + n, 1000.0 + n, 0.7 / (n + 1))
-                record = Record("train", 0, *figures, 0.9, 0.5 + n / 100, None, (1.5, 2.5))
-                record = replace(record, seconds={"data_wait": 1.0, "forward_backward": 3.0})
-                file.write(json.dumps(asdict(record)) + "\n")
-                if n % 2:
-                    valid = replace(record, split="valid", auc=0.4 + n / 100, loss=0.8)
-                    file.write(json.dumps(asdict(valid)) + "\n")
+        for n in range(first, first + count):
+            figures = (10 * (n + 1), 100, 1000 * (n + 1), 1.0 + n, 1000.0 + n, 0.7 / (n + 1))
+            record = Record("train", 0, *figures, 0.9, 0.5 + n / 100, None, (1.5, 2.5))
+            record = replace(record, seconds={"data_wait": 1.0, "forward_backward": 3.0})
+            write_records(paths, [asdict(record)])
+            if n % 2:
+                valid = replace(record, split="valid", auc=0.4 + n / 100, loss=0.8)
+                write_records(paths, [asdict(valid)])
 
 
 @contextmanager

@@ -10,6 +10,7 @@ from distrain.scheduler.http.monitor import Monitor
 from distrain.scheduler.job_view import Tombstones
 from distrain.scheduler.lifecycle.lifecycle import Lifecycle
 from distrain.scheduler.plugin import CoordinatorPlugin
+from distrain.scheduler.recording import Recordings
 
 SPEC = parse_spec({"name": "clicks", "data": {"train": "/nowhere"}, "model": {"kind": "mlp"}})
 
@@ -19,6 +20,7 @@ def quiet_coordinator() -> CoordinatorPlugin:
     coordinator = CoordinatorPlugin()
     coordinator.epoch = "one"
     coordinator.lifecycle, coordinator.tombstones = Lifecycle(), Tombstones()
+    coordinator.recordings = Recordings(lambda worker, message: True)
     coordinator.specs, coordinator.run_dirs, coordinator.collectors = {}, {}, {}
     return coordinator
 

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 from distrain.jobs.assignment import Assignment, Rendezvous, World
-from distrain.jobs.events import ReportsAwaited
 from distrain.jobs.spec import JobSpec
 
 LONG_S = 120.0
@@ -55,8 +54,6 @@ class HeldRank:
         with os.fdopen(fd) as pipe:
             for line in pipe:
                 event = json.loads(line)
-                if event["kind"] == ReportsAwaited.kind:
-                    self.command(op="kept", number=event["number"])
                 with self._changed:
                     self.events.append(event)
                     self._changed.notify_all()

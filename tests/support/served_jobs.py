@@ -1,11 +1,9 @@
-"""Jobs of a service as its recorder sees them: their rows, and views that follow each other."""
+"""Jobs of a service, and what their attempts report."""
 
-import random
 from collections.abc import Sequence
 from pathlib import Path
 
-from distrain.jobs.states import JobState
-from distrain.jobs.view import AttemptStarted, Checkpoints, Entry, JobView, Notice, Record
+from distrain.jobs.view import AttemptStarted, Entry, Notice, Record
 from distrain.service.settings import ClusterProfile, Settings
 from distrain.service.values import Job
 
@@ -61,38 +59,3 @@ def attempt_entries(attempt: int, begin: int, end: int) -> list[Entry]:
         if step % (2 * EVERY) == 0:
             entries += [record(attempt, step, "valid"), Notice("the disk is nearly full")]
     return entries
-
-
-def told_by(story: random.Random, num_attempts: int, steps: int) -> list[Entry]:
-    """All that a job tells whose attempts go on from steps that earlier ones came to."""
-    told: list[Entry] = []
-    furthest = 0
-    for attempt in range(1, num_attempts + 1):
-        begin = story.randrange(furthest + 1) if attempt > 1 else 0
-        furthest = begin + story.randrange(steps)
-        told += attempt_entries(attempt, begin, furthest)
-    return told
-
-
-def view_of(
-    entries: Sequence[Entry],
-    state: JobState = JobState.RUNNING,
-    *,
-    job_id: str = "clicks-1",
-    attempt: int = 1,
-    missed: int = 0,
-    num_checkpoints: int = 0,
-    **more: object,
-) -> JobView:
-    """A view that shows entries."""
-    return JobView(
-        job_id,
-        "clicks",
-        state,
-        attempt,
-        2,
-        progress=tuple(entries),
-        missed=missed,
-        checkpoints=Checkpoints(num_checkpoints),
-        **more,  # type: ignore[arg-type]
-    )

@@ -13,13 +13,12 @@ from service_jobs import a_job
 from distrain.jobs.status import JobStatus
 from distrain.service.decide.effects import (
     Accepted,
-    Begin,
     Commit,
-    CountAttempts,
     Effect,
     FindJob,
     FinishRun,
     Poll,
+    Prepare,
     Put,
     ReadJobs,
     Refusal,
@@ -161,6 +160,12 @@ class World:
             self.attempts[job_id] = max(seen.attempt, self.attempts[job_id])
             self.scheduler.stamp(replace(seen, state=state))
 
+    def record(self, job_id: str) -> None:
+        """A worker has written the summary of a job that has ended."""
+        seen = self.scheduler.jobs[job_id]
+        if seen.is_final and not seen.recorded:
+            self.scheduler.stamp(replace(seen, recorded=True))
+
     def forget(self) -> None:
         """Ended jobs become tombstones once the service has asked for what came after their end."""
         scheduler = self.scheduler
@@ -253,14 +258,12 @@ class World:
             case Commit():
                 self.must_hold(owner, generation)
                 return self._commit(effect, generation)
-            case CountAttempts(job):
+            case Prepare(job):
                 return self.attempts[job.id]
             case Put() | Send():
                 return self._send(effect, owner, generation, fate)
-            case Begin():
-                return None
             case FinishRun():
-                return True
+                return None
         return None
 
     def _poll(self, epoch: str | None, since: int, fate: str) -> SchedulerAnswer | Silence:

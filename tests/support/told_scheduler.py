@@ -5,14 +5,16 @@ test says when they end.
 """
 
 import asyncio
+import re
 import threading
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from distributed import Scheduler
 from waiting import until
 
+from distrain.errors import DistrainError
 from distrain.jobs.assignment import Slot
 from distrain.jobs.events import (
     Event,
@@ -26,9 +28,14 @@ from distrain.jobs.events import (
 )
 from distrain.jobs.reasons import Reason
 from distrain.jobs.spec import JobSpec
+from distrain.jobs.view import JobView
+from distrain.runs.finishing import finish_run
+from distrain.runs.run_file import paths_of
 from distrain.scheduler.http.coordinator_api import EXTENSION, Door
 from distrain.scheduler.lifecycle.messages import LaunchGang, WorkersChanged
 from distrain.scheduler.plugin import PLUGIN_NAME, CoordinatorPlugin
+from distrain.scheduler.recording import Recordings
+from distrain.workers.supervisor import SUMMARY_OP
 
 _BEAT_S = 5.0
 
@@ -48,6 +55,7 @@ class ToldScheduler:
         self.num_workers, self.job_s = num_workers, job_s
         self.started: Counter[tuple[str, int]] = Counter()
         self.port = 0
+        self.writes_summaries = True  # whether a worker answers that was asked for one
         self.scheduler: Scheduler | None = None
         self.coordinator: CoordinatorPlugin
         self._loop = asyncio.new_event_loop()
@@ -138,6 +146,7 @@ class ToldScheduler:
         self.port = self.scheduler.http_server.port
         self.coordinator = self.scheduler.plugins[PLUGIN_NAME]
         self.coordinator.gangs = _ToldGangs(self)  # type: ignore[assignment]
+        self.coordinator.recordings = told_recordings(lambda: self.writes_summaries)
         self._tell_workers()
         self._beat(self.coordinator)
 
@@ -172,6 +181,28 @@ class ToldScheduler:
         else:
             self._report(job_id, lambda rank: RankFinished(rank, 10, 50, 1.0, {}))
         self._report(job_id, lambda rank: RankExited(rank, int(bool(message)), stopped=False))
+
+
+def told_recordings(answers: Callable[[], bool] = lambda: True) -> Recordings:
+    """Recordings whose workers write each summary at once, and no records."""
+    of_rank_0 = re.compile(r"distrain-(.+)-a(\d+)-r0")
+
+    def send(worker: str, message: Mapping[str, Any]) -> bool:
+        if message.get("words", {}).get("op") == "end_records":
+            found = of_rank_0.fullmatch(message["key"])
+            assert found is not None
+            recordings.heard(found[1], int(found[2]), "")
+        if message["op"] == SUMMARY_OP and answers():
+            error, view = "", JobView.from_json(message["view"])
+            try:
+                finish_run(paths_of(message["run_dir"]), view, message["first_attempt"])
+            except DistrainError as caught:
+                error = str(caught)
+            recordings.heard(view.job_id, None, error)
+        return True
+
+    recordings = Recordings(send)
+    return recordings
 
 
 class _ToldGangs:

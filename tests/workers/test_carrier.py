@@ -75,12 +75,13 @@ def test_a_store_that_does_not_answer_is_asked_again(paths):
     assert not carrier.carry()
     objects.put = put
     log.write(b"two")
-    paths.reports(0, 1).write_bytes(b"reports")
+    paths.records.mkdir()
+    paths.attempt_records(1).write_bytes(b"records")
     log.close()
-    assert carrier.settle()
+    assert carrier.carry()
     files, name = log_of(paths)
     assert read_log_slice(files, name, 0, 100).data == b"onetwo"
-    assert StoredFolder(paths.store).read("logs/attempt-1/rank-0.reports") == b"reports"
+    assert StoredFolder(paths.store).read_growing("records/attempt-1.jsonl", 3, 9) == b"ords"
 
 
 def test_hashes_and_stacks_come_at_the_end(paths):

@@ -1,7 +1,6 @@
 """A rank's process as its supervisor sees it. The rank is a script here, which starts at once."""
 
 import asyncio
-import gzip
 import os
 import signal
 import sys
@@ -19,7 +18,6 @@ from small_jobs import is_running
 from distrain.jobs.assignment import Assignment, World
 from distrain.jobs.spec import parse_spec
 from distrain.runs.log_bytes import log_extent, read_log
-from distrain.runs.records import kept_reports
 from distrain.workers import rank_process
 from distrain.workers.process_state import GONE, process_state, resident_bytes
 from distrain.workers.rank_process import RankProcess
@@ -102,51 +100,12 @@ def test_a_rank_whose_event_has_no_end_is_ended_and_named(tmp_path: Path) -> Non
     assert "64 MiB" in rank.told[0]["message"]
 
 
-@pytest.mark.parametrize("settles", [True, False])
-def test_a_rank_is_told_that_its_reports_are_kept_when_they_can_be_found(
-    tmp_path: Path, settles: bool
-) -> None:
-    """As long as it is not, its checkpoint is not completed: else their steps had no records."""
-    script = """
-        tell(kind="steps_done", step=5)
-        tell(kind="reports_awaited", number=1)
-        answer = json.loads(sys.stdin.readline())
-        tell(kind="answered", answer=answer)
-    """
-    rank = Rank(tmp_path, script)
-    rank.log.parent.mkdir(parents=True)
-    reports = rank.log.with_suffix(".reports")
-    found: list[bytes] = []
-
-    def settle() -> bool:  # as for a run directory in a bucket
-        found.append(gzip.decompress(reports.read_bytes()))
-        return settles
-
-    rank.process._settle = settle
-
-    async def story(rank: Rank) -> None:
-        while not found:
-            await asyncio.sleep(0.005)
-        if not settles:
-            rank.process.command({"op": "checkpoint", "number": 7})
-
-    assert run(rank, story) == 0
-    assert b'"step": 5' in found[0]
-    answer = {"op": "kept", "number": 1} if settles else {"op": "checkpoint", "number": 7}
-    assert [event for event in rank.told if event["kind"] == "answered"] == [
-        {"kind": "answered", "answer": answer}
-    ]
-    assert "reports_awaited" not in rank.kinds  # that was for the supervisor alone
-
-
-@pytest.mark.parametrize("hanging", ["log", "reports"])
 def test_a_filesystem_that_hangs_holds_up_neither_the_rank_nor_its_supervisor(
-    tmp_path: Path, hanging: str, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The file is a pipe that nobody reads: whoever opens it hangs."""
     monkeypatch.setattr(rank_process, "OPEN_S", 1.0)
     monkeypatch.setattr(rank_process, "DRAIN_S", 1.0)
-    monkeypatch.setattr(kept_reports, "WAITING_BYTES", 1000)
     script = """
         tell(kind="training_started", filler=900 * "x")
         print("to the log")
@@ -157,7 +116,7 @@ def test_a_filesystem_that_hangs_holds_up_neither_the_rank_nor_its_supervisor(
             break
     """
     rank = Rank(tmp_path, script)
-    path = rank.log if hanging == "log" else rank.log.with_suffix(".reports")
+    path = rank.log
     path.parent.mkdir(parents=True)
     os.mkfifo(path)
     ended = threading.Event()
@@ -180,11 +139,8 @@ def test_a_filesystem_that_hangs_holds_up_neither_the_rank_nor_its_supervisor(
     finally:
         ended.set()
         watchdog.join()
-    kinds = [kind for kind in rank.kinds if kind != "keeping_trouble"]
-    assert kinds == ["training_started", *3 * ["steps_done"], "heard", "rank_exited"]
+    assert rank.kinds == ["training_started", *3 * ["steps_done"], "heard", "rank_exited"]
     assert rank.told[-1]["log_tail"] == "to the log\n"
-    troubles = [event["message"] for event in rank.told if event["kind"] == "keeping_trouble"]
-    assert "rank 0: 1 report" in troubles[0]
     with path.open("rb") as reader:  # the filesystem is back
         reader.read()
     for thread in hung:

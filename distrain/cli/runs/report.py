@@ -1,6 +1,7 @@
 """`distrain report` and `compare`: one HTML page about a run, and one about several."""
 
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
@@ -11,6 +12,7 @@ from distrain.cli.jobs.place import READ_S, server_of_run, server_option
 from distrain.cli.jobs.server import at, service_at
 from distrain.cli.options import EXISTING_FILE, PATH, json_option
 from distrain.cli.output import print_answer, print_result, result_console
+from distrain.errors import InputError
 from distrain.jobs.run_paths import RunPaths
 from distrain.storage.urls import is_remote
 
@@ -61,8 +63,8 @@ def command(
     and restarts. Tables have the data, hardware, versions, and the spec.
 
     RUN_OR_JOB that is no run directory on this machine names a job of a service, by its id or the
-    beginning of that. The service draws a job's report at its end; this command fetches it.
-    Of a run directory at a URL, as a service records it in a bucket, the report goes there, too.
+    beginning of that: its records are fetched, and drawn here.
+    Of a run directory at a URL, such as a job's in a bucket, the report goes there, too.
 
     \b
     Examples:
@@ -74,9 +76,9 @@ def command(
     if is_remote(run):
         written = _drawn_in_store(run, out, evaluation, with_curves=with_curves)
     elif address := server_of_run(Path(run), server):
-        if with_curves or evaluation is not None:
-            raise click.UsageError("--curves and --evaluation are for a run directory.")
-        written = [str(_fetched(address, run, out))]
+        if with_curves:
+            raise click.UsageError("--curves is for a run directory.")
+        written = [str(_drawn_of_service(address, run, out, evaluation))]
     else:
         from distrain.runs.report.run_page import write_curves, write_report
 
@@ -110,22 +112,33 @@ def _drawn_in_store(
         ]
 
 
-def _fetched(server: str, word: str, out: Path | None) -> Path:
-    """A job's report, fetched from the service into a file on this machine."""
+def _drawn_of_service(server: str, word: str, out: Path | None, evaluation: Path | None) -> Path:
+    """Fetch the records of a service's job, and draw them here."""
     from distrain.client.errors import NotFound
+    from distrain.runs.report.run_page import write_report
 
-    with service_at(server, READ_S) as client:
-        job = client.find(word)
-        try:
-            return client.download(job.id, "report.html", out or Path(f"{job.id}.html"))
-        except NotFound as error:
-            drawn = "it is still to be drawn" if job.is_final else "it is drawn at the end"
-            error.message = f"job {job.id} has no report yet: {drawn}"
-            error.where = {"server": client.address, "state": job.state}
-            page, logs = f"distrain open {job.id}", f"distrain logs {job.id}"
-            where = at(server)
-            error.hint = f"Its curves so far: {page}{where}; what its ranks print: {logs}{where}"
-            raise
+    with service_at(server, READ_S) as client, TemporaryDirectory() as folder:
+        job, paths = client.find(word), RunPaths(Path(folder))
+        names = [path.name for path in (paths.run, paths.spec, paths.summary)]
+        with suppress(NotFound):  # no attempt has begun
+            names += [file.name for file in client.artifacts(job.id, below=paths.records.name)]
+        for name in names:
+            with suppress(NotFound):
+                client.download(job.id, name, _made(paths.root / name))
+        if not paths.run.exists():
+            raise InputError(
+                f"job {job.id} has not begun: there is nothing to draw",
+                where={"server": client.address, "state": job.state},
+                hint=f"distrain status {job.id}{at(server)}",
+            )
+        page = out or Path(f"{job.id}.html")
+        write_report(paths.root, page, evaluation)
+    return page
+
+
+def _made(path: Path) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return path
 
 
 @click.command("compare")

@@ -89,7 +89,7 @@ def prune(config: Path | None, data_dir: Path | None, dry_run: bool, as_json: bo
       distrain serve prune --dry-run
     """
     settings = read_settings(config, data_dir)
-    from distrain.service.recorder.places import old_runs, remove_old_runs
+    from distrain.service.reconcile.old_runs import old_runs, remove_old_runs
 
     runs = old_runs if dry_run else remove_old_runs
     with open_database(settings) as store:

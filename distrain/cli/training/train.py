@@ -85,7 +85,7 @@ def command(
 ) -> None:
     """Train a model as SPEC.yaml says, one torch replica per Dask worker.
 
-    Progress shows on the screen; the run directory gets the spec as resolved, metrics.jsonl,
+    Progress shows on the screen; the run directory gets the spec as resolved, records,
     summary.json, curves.png, checkpoints, one log per rank and attempt, and the model.
 
     A job that loses a rank or a worker is restarted from its last checkpoint. --resume goes on with

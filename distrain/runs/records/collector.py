@@ -12,10 +12,10 @@ from distrain.jobs.events import (
     CheckpointTrouble,
     EvaluationDone,
     Event,
-    KeepingTrouble,
     ModelSaved,
     RankFinished,
     RankStarted,
+    RecordsTrouble,
     StepsDone,
     StoppedEarly,
     TrainingStarted,
@@ -61,8 +61,6 @@ class Collector:
         self.parameters: int | None = None
         self.reader: str | None = None
         self.warm_start: Mapping[str, Any] | None = None
-        # The steps up to which there are records that count, and whether those were validated.
-        self._recorded: tuple[int, bool] | None = None
         self.begin_attempt(0, 0)
 
     def begin_attempt(
@@ -110,7 +108,7 @@ class Collector:
                     self._merge_evaluation([reports[rank] for rank in sorted(reports)])
             case CheckpointSaved():
                 self._count_checkpoint(event)
-            case CheckpointTrouble() | KeepingTrouble():
+            case CheckpointTrouble() | RecordsTrouble():
                 self.entries.append(Notice(event.message))
                 if isinstance(event, CheckpointTrouble) and event.step is not None:
                     failed = self.checkpoints.failed + 1
@@ -172,10 +170,6 @@ class Collector:
     def _begin_training(self, event: TrainingStarted) -> None:
         if not self._trains:  # the first rank that reports it
             self._trains = True
-            reported = (event.first_step - event.open_steps, event.scored)
-            if self._recorded is not None and self._recorded < reported:
-                self.entries.skip()  # the ranks' supervisors have kept what never came here
-            self._recorded = reported
             began = AttemptStarted(self.attempt, event.first_step, self.num_ranks, *self._why)
             self.entries.append(began)
             self.rows_total = event.rows_before
@@ -225,7 +219,6 @@ class Collector:
         longest_s = max(training_s(report.seconds) for report in reports)
         trained_rows = merged.rows - self._open_rows  # the others were trained before
         self._open_rows = 0
-        self._recorded = (last.step, False)
         self.rows_total += trained_rows
         self._note_no_weight(merged, "training")
         figures = _figures_of(merged)
@@ -274,7 +267,6 @@ class Collector:
 
     def _merge_evaluation(self, reports: Sequence[EvaluationDone]) -> None:
         first = reports[0]
-        self._recorded = (first.step, True)
         merged = merge([report.metrics for report in reports])
         main = merged.main
         result = None if main is None else main.compute()

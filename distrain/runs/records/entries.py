@@ -25,7 +25,6 @@ class EntryLog:
         self.first = 0
         self.last: dict[str, Record] = {}  # the newest by split, also when forgotten
         self._entries: list[Entry] = []
-        self._skips: list[int] = []
         self._held_bytes = 0
 
     def __len__(self) -> int:
@@ -39,14 +38,6 @@ class EntryLog:
             self.last[entry.split] = entry
         self._held_bytes += _size_bytes(entry)
         self._forget()
-
-    def skip(self) -> None:
-        """Note that entries before the next one never came."""
-        self._skips.append(len(self))
-
-    def missed(self, number: int) -> int:
-        """The least number of entries from a number on that are forgotten or never came."""
-        return max(0, self.first - number) + sum(skip >= number for skip in self._skips)
 
     def limit(self, limit_bytes: int) -> None:
         self.limit_bytes = limit_bytes

@@ -10,7 +10,7 @@ from distrain.jobs.events import (
     PHASES,
     CheckpointSaved,
     Heartbeat,
-    KeepingTrouble,
+    RecordsTrouble,
     StacksTaken,
     StepsDone,
     from_json,
@@ -132,7 +132,7 @@ def add_up(parts: Sequence[Mapping[str, float]]) -> dict[str, float]:
 
 
 _PASSING = frozenset(
-    kind.kind for kind in (Heartbeat, StacksTaken, KeepingTrouble, CheckpointSaved)
+    kind.kind for kind in (Heartbeat, StacksTaken, RecordsTrouble, CheckpointSaved)
 )
 _MOST_HELD = 256
 

@@ -192,9 +192,6 @@ def _bars(data: RunData) -> "Figure":
     figure = new_figure(11, min(20.0, 1.4 + 0.35 * len(seconds)))
     axes = figure.subplots()
     draw_bars(axes, seconds, names)
-    if data.recent is not None:
-        steps = f"{data.recent.first_step:,} to {data.recent.last_step:,}"
-        axes.set_xlabel(f"wall time [s] in the reports of steps {steps}")
     return figure
 
 

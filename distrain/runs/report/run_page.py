@@ -130,10 +130,10 @@ def _head(data: RunData) -> Iterable[str]:
     about = f"{data.spec.name}, {data.state}; begun {data.run.created}, distrain {data.run.version}"
     yield paragraph(about, "muted")
     if data.state == RUNNING:
-        yield paragraph(f"The run has not ended{_stood(data)}. What follows is as far as it came.")
+        yield paragraph(f"The run has not ended{_last(data)}. What follows is as far as it came.")
     if data.state == BROKEN_OFF:
         yield paragraph(
-            f"The run broke off without an outcome{_stood(data)}: its command ended. "
+            f"The run broke off without an outcome{_last(data)}: nobody trains it now. "
             f"Go on: distrain train --resume {data.root}",
             "bad",
         )
@@ -141,10 +141,9 @@ def _head(data: RunData) -> Iterable[str]:
         yield paragraph("How it ended:", "bad") + verbatim(data.problem())
 
 
-def _stood(data: RunData) -> str:
-    if "earlier" not in data.summary:  # it is a summary, or nothing
-        return ""
-    return f"; attempt {data.summary['attempts']} was {data.summary['state']}"
+def _last(data: RunData) -> str:
+    attempts = data.summary.get("attempts")
+    return f"; attempt {attempts} was the last" if attempts else ""
 
 
 def _tables(data: RunData) -> Iterable[str]:

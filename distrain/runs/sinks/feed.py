@@ -52,7 +52,7 @@ class Feeds:
         self.close()
 
     def put(self, entries: Iterable[Entry]) -> None:
-        """Pass on new entries, as `RunRecorder.add` returns them; never waits."""
+        """Pass on new entries of a view; never waits."""
         stamped = [Stamped(entry, time.time()) for entry in entries]
         for feed in self._feeds:
             feed.put(stamped)

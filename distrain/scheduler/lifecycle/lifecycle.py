@@ -3,8 +3,8 @@
 Theory of operation. The coordinator (`scheduler.plugin`) passes on what happened: a job was
 submitted or cancelled, workers came or went, a rank reported an event, time passed. The lifecycle
 changes its jobs and answers with instructions: launch a gang, have it save a checkpoint, stop it,
-let go of it. Time is passed in. Who starts, where, and who makes space for whom is decided in
-`queue`, whose fault an early end was and what follows it in `verdict`.
+let go of it, have a job's summary written. Time is passed in. Who starts, where, and who makes
+space for whom is decided in `queue`, whose fault an early end was and what follows it in `verdict`.
 
 A gang starts when every rank has a free worker. When the first rank fails, the lifecycle waits
 `SETTLE_S` for the others' reports, since peers of a dead rank often report broken connections
@@ -51,6 +51,7 @@ from distrain.scheduler.lifecycle.messages import (
     ChangePriority,
     CheckpointGang,
     EndGang,
+    EndJob,
     Instruction,
     LaunchFailed,
     LaunchGang,
@@ -439,3 +440,5 @@ class Lifecycle:
         why = (cause.reason, cause.message.splitlines()[0]) if cause else ()
         job.history.append(Move(now_s, job.state, state, job.attempt, *why))
         job.state = state
+        if state.is_final:
+            self._out.append(EndJob(job.job_id))

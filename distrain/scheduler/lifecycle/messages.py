@@ -127,4 +127,11 @@ class EndGang:
     attempt: int
 
 
-Instruction = LaunchGang | CheckpointGang | TakeStacks | StopGang | EndGang
+@dataclass(frozen=True)
+class EndJob:
+    """Have the job's summary written: it has ended."""
+
+    job_id: str
+
+
+Instruction = LaunchGang | CheckpointGang | TakeStacks | StopGang | EndGang | EndJob

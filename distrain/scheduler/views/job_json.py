@@ -15,7 +15,7 @@ from distrain.scheduler.views.ranks import RankNow, shown_ranks
 _KEPT_RESTARTS = 100  # restarts on the time line
 _ETA_POINTS = 16
 
-_OF_SERVICES = ("version", "service", "first_attempt", "priority", "age_s")
+_OF_SERVICES = ("version", "service", "first_attempt", "priority", "age_s", "recorded")
 """What a `JobStatus` has for services and commands, and pages do not show."""
 
 
@@ -30,17 +30,13 @@ class Gpu:
 class Watched:
     """A job and its history at the unix time `now_s`."""
 
-    status: JobStatus  # with the view, without progress
+    status: JobStatus
+    view: JobView  # without progress
     spec: JobSpec
     history: JobHistory
     now_s: float
     places: Mapping[int, Slot] = field(default_factory=dict)  # of the current attempt's ranks
     gpus: Mapping[str, Gpu] = field(default_factory=dict)  # GPUs by the worker's address
-
-    @property
-    def view(self) -> JobView:
-        assert self.status.view is not None
-        return self.status.view
 
 
 def jobs_document(jobs: Iterable[Watched]) -> dict[str, Any]:
@@ -50,13 +46,12 @@ def jobs_document(jobs: Iterable[Watched]) -> dict[str, Any]:
 
 
 def job_status(job: Watched) -> JobStatus:
-    """A job without its view, with the figures of its history."""
+    """A job with the figures of its history."""
     view, history = job.view, job.history
     train, valid = history.last_train, history.valid_of(view.model_step)
     tail, valid_tail = history.train.tail(), history.valid.tail()
     return replace(
         job.status,
-        view=None,
         message=view.message,
         why_pending=view.why_pending,
         submitted_s=history.submitted_s,

@@ -1,6 +1,7 @@
 """A reconciler's memory of a cluster from pass to pass, and the cluster at one moment of it."""
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -35,8 +36,6 @@ class Memory:
     epoch: str | None = None
     revision: int = 0
     sightings: dict[str, JobStatus] = field(default_factory=dict)
-    # what answers told and no pass has recorded, in order: a long one comes in parts
-    fresh: list[JobStatus] = field(default_factory=list)
     workers: Workers = field(default_factory=Workers)
     answers: bool = False
     contact_s: float | None = None  # when it answered last
@@ -46,8 +45,9 @@ class Memory:
     orphans: Counter[str] = field(default_factory=Counter)
     # when a job was told last why it waits
     told_why: dict[str, float] = field(default_factory=dict)
-    # since when the run directory of an ended job is being finished
-    finishing: dict[str, float] = field(default_factory=dict)
+    # jobs whose end was seen and whose summary is being written: since when, the submission's
+    # first attempt, and the end
+    finishing: dict[str, tuple[float, int, Mapping[str, Any]]] = field(default_factory=dict)
     # jobs about which nothing was to be done: the row and the sighting that said so, and in which
     # epoch
     settled: dict[str, tuple[Job, JobStatus, str | None]] = field(default_factory=dict)
@@ -56,12 +56,10 @@ class Memory:
         if told.epoch != self.epoch:
             self.epoch = told.epoch
             self.sightings.clear()
-            self.fresh.clear()
             self.orphans.clear()
         self.revision, self.workers = told.revision, told.workers
         for seen in told.jobs:
             self.sightings[seen.job_id] = seen
-            self.fresh.append(seen)
         self.contact_s = now_s
         if not told.more:
             self._now(True, now_s)
@@ -81,6 +79,10 @@ class Memory:
             self.workers,
             generation,
         )
+
+    def is_finishing(self, job: Job) -> bool:
+        """Whether the end of a job's current submission was seen."""
+        return job.id in self.finishing and self.finishing[job.id][1] == job.first_attempt
 
     def forget_ended(self, alive: set[str]) -> None:
         for job_id in [i for i, seen in self.sightings.items() if seen.is_final and i not in alive]:

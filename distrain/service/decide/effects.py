@@ -51,15 +51,8 @@ class CountRanks:
 
 
 @dataclass(frozen=True)
-class CountAttempts:
-    """The highest attempt in a job's run directory. Answer: a number; `None` if unknown."""
-
-    job: Job
-
-
-@dataclass(frozen=True)
-class Begin:
-    """Make or reopen the run directory. Answer: `None`, or `NotBegun`."""
+class Prepare:
+    """Begin or update the run folder. Answer: the highest attempt there, or `NotBegun`."""
 
     job: Job
 
@@ -91,35 +84,14 @@ class Send:
 
 
 @dataclass(frozen=True)
-class TakeView:
-    """Record a view in the run directory. No answer."""
-
-    job: Job
-    seen: JobStatus
-
-
-@dataclass(frozen=True)
 class FinishRun:
-    """Finish the run directory. Answer: whether that is done."""
+    """Write the summary of a job that no scheduler ends, as far as that works. No answer."""
 
     job: Job
     columns: Mapping[str, Any]  # how the job ends
-    seen: JobStatus | None  # what the scheduler said of its end, if it did
 
 
-Effect = (
-    ReadJobs
-    | FindJob
-    | Poll
-    | Commit
-    | CountAttempts
-    | CountRanks
-    | Begin
-    | Put
-    | Send
-    | TakeView
-    | FinishRun
-)
+Effect = ReadJobs | FindJob | Poll | Commit | CountRanks | Prepare | Put | Send | FinishRun
 
 
 @dataclass(frozen=True)

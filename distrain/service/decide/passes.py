@@ -1,4 +1,4 @@
-"""One pass over a cluster's jobs: read the rows, ask the scheduler, decide, commit, act, record.
+"""One pass over a cluster's jobs: read the rows, ask the scheduler, decide, commit, act.
 
 A pass is a generator of effects: what carries them out may be a database and a network, or a test
 that loses answers and kills the pass between any two of them. Rows are read before the scheduler is
@@ -17,22 +17,21 @@ from distrain.service.decide.admission import admit, workers_wanted
 from distrain.service.decide.cluster_state import ClusterNow, Memory
 from distrain.service.decide.effects import (
     Accepted,
-    Begin,
     Change,
     Commit,
-    CountAttempts,
     CountRanks,
     Effect,
     FindJob,
     FinishRun,
     JobOrder,
+    NotBegun,
     Poll,
+    Prepare,
     Put,
     ReadJobs,
     Refusal,
     Send,
     Silence,
-    TakeView,
 )
 from distrain.service.decide.rules import (
     CANCEL,
@@ -53,7 +52,7 @@ from distrain.service.decide.rules import (
 from distrain.service.values import Job, Phase, Quota
 
 PATIENCE_S = 5.0  # a scheduler that is silent for less is only slow: jobs that wait are not told
-FINISH_WITHIN_S = 60.0  # for so long a run directory that cannot be written keeps its job
+FINISH_WITHIN_S = 60.0  # for so long a summary that is not written keeps its job
 WHY_EVERY_S = 10.0
 _HAND_OVERS = 50  # in one pass, so that cancellations need not wait for hundreds of commands
 _ROWS = 200  # in one transaction, so that others get their turn
@@ -94,7 +93,6 @@ class Pass:
         yield from self._ask()
         if self.memory.answers:
             yield from self._adopt()
-        yield from self._record()
         yield from self._take()
         if not self.memory.answers:
             yield from self._tell_of_silence()
@@ -125,19 +123,14 @@ class Pass:
                 columns = there | {"first_attempt": seen.first_attempt, "why_pending": ""}
                 yield from self._commit(Change(job, columns | {"observed_at_s": self.now_s}))
 
-    def _record(self) -> Steps:
-        fresh, self.memory.fresh = self.memory.fresh, []
-        for seen in fresh:
-            job = self.rows.get(seen.job_id)
-            if job is None or job.phase not in _THERE or seen.is_final:
-                continue
-            if seen.first_attempt == job.first_attempt:
-                yield TakeView(job, seen)
-
     def _take(self) -> Steps:
         changes: list[Change] = []
         cluster = self.memory.cluster(self.generation)
         for job in list(self.rows.values()):
+            if self.memory.is_finishing(job):
+                if (columns := self._finished(job)) is not None:
+                    changes.append(Change(job, columns))
+                continue
             actions = self._decide(job, cluster)
             if actions:
                 self._undone.append(job.id)
@@ -147,7 +140,7 @@ class Pass:
                     continue
                 if not isinstance(action, Finish):
                     continue
-                if (yield from self._run_finished(job, action.columns)):
+                if (yield from self._summed_up(job, action.columns)):
                     changes.append(Change(job, action.columns))
         for first in range(0, len(changes), _ROWS):
             yield from self._commit(*changes[first : first + _ROWS])
@@ -241,33 +234,24 @@ class Pass:
         return actions
 
     def _hand_over(self, job: Job, action: HandOver) -> Generator[Effect, Any, object]:
-        attempts = yield CountAttempts(job)
-        if attempts is None:
-            yield from self._tell_one(job, f"its run directory cannot be read now: {job.run_dir}")
+        attempts = yield Prepare(job)
+        if isinstance(attempts, NotBegun):
+            if attempts.for_now:
+                yield from self._tell_one(job, attempts.message)
+            else:  # no PUT of this submission was sent, so it can end
+                columns = refused(job, attempts.reason, attempts.message, self.now_s)
+                yield from self._commit(Change(job, columns))
             return None
         columns = handed_over(job, action.epoch, action.losses, attempts, self.now_s)
         if not (yield from self._commit(Change(job, columns))):
             return None
-        job = self.rows[job.id]
-        not_begun = yield Begin(job)
-        if not_begun is None:
-            return (yield from self._put(job))
-        if not_begun.for_now:
-            yield from self._tell_one(job, not_begun.message)
-        else:  # no PUT of this submission was sent, so it can end
-            columns = refused(job, not_begun.reason, not_begun.message, self.now_s)
-            yield from self._commit(Change(job, columns))
-        return None
+        return (yield from self._put(self.rows[job.id]))
 
     def _put_again(self, job: Job) -> Generator[Effect, Any, object]:
         if job.generation != self.generation:  # the row tells under which lease it may be put
             if not (yield from self._commit(Change(job, {"epoch": job.epoch}))):
                 return None
             job = self.rows[job.id]
-        not_begun = yield Begin(job)
-        if not_begun is not None:
-            yield from self._tell_one(job, not_begun.message)
-            return None
         return (yield from self._put(job))
 
     def _put(self, job: Job) -> Generator[Effect, Any, object]:
@@ -297,23 +281,41 @@ class Pass:
         return answer
 
     def _finish(self, job: Job, columns: Mapping[str, Any], seen: JobStatus | None = None) -> Steps:
-        if (yield from self._run_finished(job, columns, seen)):
+        if (yield from self._summed_up(job, columns, seen)):
             yield from self._commit(Change(job, columns))
 
-    def _run_finished(
+    def _summed_up(
         self, job: Job, columns: Mapping[str, Any], seen: JobStatus | None = None
     ) -> Generator[Effect, Any, bool]:
-        """Finish the run directory; whether the row may now say that the job has ended."""
+        """Whether the row may now say that the job has ended: its summary is written.
+
+        A worker writes that of a job that its scheduler has ended; any other is written here.
+        """
         if job.phase is Phase.QUEUED:
             return True
         known = self.memory.sightings.get(job.id)
         same = known is not None and known.first_attempt == job.first_attempt
-        done = yield FinishRun(job, columns, seen or (known if same else None))
-        since_s = self.memory.finishing.setdefault(job.id, self.now_s)
-        if done or self._passed_s(since_s) >= FINISH_WITHIN_S:
+        seen = seen or (known if same else None)
+        if seen is None or not seen.is_final:
+            yield FinishRun(job, columns)
             return True
+        if seen.recorded:
+            return True
+        self.memory.finishing[job.id] = self.now_s, job.first_attempt, columns
         self.active = True
         return False
+
+    def _finished(self, job: Job) -> Mapping[str, Any] | None:
+        """How a job ended whose summary was being written, once it is or takes too long.
+
+        An end that was seen stays one, also if the scheduler goes away meanwhile.
+        """
+        since_s, _, columns = self.memory.finishing[job.id]
+        seen = self.memory.sightings.get(job.id)
+        if seen is None or seen.recorded or self._passed_s(since_s) >= FINISH_WITHIN_S:
+            return columns
+        self.active = True
+        return None
 
     def _passed_s(self, since_s: float) -> float:
         """The time since then; the absolute value, since a clock may have been put back."""
@@ -363,4 +365,5 @@ def _tombstone(job: Job, ended: JobStatus | None) -> JobStatus:
         service=None,
         state=last.state or str(JobState.FAILED),
         first_attempt=min(last.attempt, job.first_attempt),
+        recorded=True,
     )

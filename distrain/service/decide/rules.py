@@ -85,7 +85,7 @@ def cancel(why: str, grace_s: float | None = None, *, newer_generation: bool = F
 
 @dataclass(frozen=True)
 class Finish:
-    """Finish the run directory, then write the row's last state."""
+    """Write the row's last state once the job's summary is written."""
 
     columns: Mapping[str, Any] = field(default_factory=dict)
 
@@ -243,8 +243,7 @@ def _observed(job: Job, seen: JobStatus, epoch: str | None, now_s: float) -> dic
 
 
 def _progress(job: Job, seen: JobStatus) -> dict[str, Any]:
-    places = seen.view.rank_places if seen.view is not None else ()
-    ranks = {"ranks": len(places)} if places else {}
+    ranks = {"ranks": seen.num_ranks} if seen.gpus is not None else {}
     return {**places_of(job.progress), **seen.figures, **ranks}
 
 

@@ -5,7 +5,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from itertools import islice
-from pathlib import Path
 from re import fullmatch
 from typing import Annotated, Any
 from urllib.parse import quote, urlencode
@@ -14,9 +13,9 @@ import yaml
 from fastapi import APIRouter, Query
 from fastapi.responses import HTMLResponse, RedirectResponse
 
-from distrain.jobs.run_paths import RunPaths
 from distrain.jobs.spec.load import flat
 from distrain.jobs.view import Record, record_from_json
+from distrain.runs.attempts import last_lines
 from distrain.runs.run_folder import NotInRun
 from distrain.runs.stored.folder import open_run_folder
 from distrain.service.access.rules import Action, may, visible
@@ -53,14 +52,10 @@ def records_of(run_dir: str) -> list[Record]:
     """The last records of a run; none where its files, which the job writes, cannot be read."""
     try:
         with open_run_folder(run_dir) as folder:
-            file = folder.open(RunPaths(Path()).metrics.name)
-        try:
-            first = max(0, file.size_bytes - _READ_BYTES)
-            tail = file.pread(_READ_BYTES, first)
-        finally:
-            file.close()
-        lines = tail[: tail.rfind(b"\n") + 1].splitlines()[first > 0 :]
-        records = [record_from_json(json.loads(line)) for line in lines]
+            lines = last_lines(folder, _READ_BYTES)
+        documents = [json.loads(line) for line in lines]
+        of_records = [one for one in documents if one.get("entry", "record") == "record"]
+        records = [record_from_json(one) for one in of_records]
         phases(records), ranks(records)  # what they cannot read is no record of ours
         return records
     except (NotInRun, OSError, RecursionError, *_OF_OTHER_SHAPE):

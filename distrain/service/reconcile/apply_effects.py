@@ -8,6 +8,7 @@ from typing import Any
 
 from distrain.errors import DistrainError, OutputError, SpecError
 from distrain.jobs.reasons import Reason
+from distrain.jobs.spec.load import parse_spec
 from distrain.jobs.states import JobState
 from distrain.jobs.status import storable
 from distrain.jobs.view import JobView
@@ -15,10 +16,8 @@ from distrain.runs.run_file import RunInUse
 from distrain.service.clusters.scheduler_client import Refused as RefusedBy, SchedulerClient
 from distrain.service.decide.effects import (
     Accepted,
-    Begin,
     Change,
     Commit,
-    CountAttempts,
     CountRanks,
     Effect,
     FindJob,
@@ -27,23 +26,27 @@ from distrain.service.decide.effects import (
     NotBegun,
     Outcome,
     Poll,
+    Prepare,
     Put,
     ReadJobs,
     Refusal,
     SchedulerAnswer,
     Send,
     Silence,
-    TakeView,
 )
 from distrain.service.decide.rules import places_of
 from distrain.service.reconcile.lease_holder import OwnLeases
-from distrain.service.recorder.recorder import Recorder
+from distrain.service.reconcile.run_folders import RunFolders
 from distrain.service.store.reconciler_writes import JobChange
 from distrain.service.store.rows import Attempt
 from distrain.service.store.store import Store
 from distrain.service.values import Job, Phase
 
 log = logging.getLogger(__name__)
+
+_JOBS_PER_S = 125.0
+_COLLECT_S = 8.0
+"""So many jobs that only went on are asked for in a second, if none waits for longer than this."""
 
 _PASSING = {
     *(errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ESTALE, errno.ENOTCONN, errno.ETIMEDOUT),
@@ -54,10 +57,10 @@ _PASSING = {
 
 
 class EffectCarrier:
-    def __init__(self, cluster: str, store: Store, leases: OwnLeases, recorder: Recorder):
+    def __init__(self, cluster: str, store: Store, leases: OwnLeases, folders: RunFolders):
         self.lease_name = f"cluster:{cluster}"
         self._cluster, self._store = cluster, store
-        self._leases, self._recorder = leases, recorder
+        self._leases, self._folders = leases, folders
         self.scheduler: SchedulerClient | None = None
         self.trouble = ""
         self._known: dict[str, Job] = {}  # as last read or written; nothing else is kept here
@@ -75,33 +78,15 @@ class EffectCarrier:
                 return self._commit(changes)
             case CountRanks(projects):
                 return {name: self._store.usage(name)["ranks"] for name in projects}
-            case CountAttempts(job):
-                return self._count(job)
-            case Begin(job):
-                return self._begin(job)
+            case Prepare(job):
+                return self._prepare(job)
             case Put(job):
                 return self._put(job)
             case Send(job_id, order):
                 return self._send(job_id, order)
-            case TakeView(job, seen):
-                self._take(job, seen.view)
-            case FinishRun():
-                return self._finish(effect)
+            case FinishRun(job, columns):
+                self._folders.finish(job, _last_view(job, columns))
         return None
-
-    def leave(self) -> None:
-        """Forget records of a lease that has gone to another process."""
-        self._recorder.leave(self._cluster)
-
-    def finish_late(self) -> None:
-        """Finish what an earlier process left of the jobs that ended last."""
-        columns = ("phase", "state", "reason", "message", "attempt")
-        self._recorder.finish_late(
-            [
-                (job, _last_view(job, {name: getattr(job, name) for name in columns}))
-                for job in self._store.ended(self._cluster)
-            ]
-        )
 
     def _read(self) -> list[Job]:
         jobs = self._store.alive(self._cluster, self._known)
@@ -116,18 +101,14 @@ class EffectCarrier:
         if self.scheduler is None:
             return Silence(self.trouble)
         try:
-            return self.scheduler.changes(since, epoch, collect_s=self._recorder.collects_s)
+            return self.scheduler.changes(since, epoch, collect_s=collect_s(len(self._known)))
         except DistrainError as error:
             return Silence(error.message)
 
     def _commit(self, changes: tuple[Change, ...]) -> set[str]:
         lease = self._leases.must_hold(self.lease_name)
         rows = [self._row(change) for change in changes]
-        skipped = {one.job_id for one in self._store.record(lease, rows, self._known)}
-        for row in rows:
-            if row.columns.get("phase") is Phase.FINAL and row.job_id not in skipped:
-                self._recorder.release(row.job_id)
-        return skipped
+        return {one.job_id for one in self._store.record(lease, rows, self._known)}
 
     def _row(self, change: Change) -> JobChange:
         columns = {
@@ -137,32 +118,22 @@ class EffectCarrier:
         attempts = attempts_of(change.job, columns)
         return JobChange(change.job.id, change.job.rev, columns, attempts)
 
-    def _count(self, job: Job) -> int | None:
+    def _prepare(self, job: Job) -> int | NotBegun:
+        self._leases.must_hold(self.lease_name)
         try:
-            return self._recorder.attempts(job)
-        except DistrainError as error:
-            log.warning("job %s is handed over later: %s", job.id, error)
-        except Exception:  # of this job's files alone: the others of its cluster go on
-            log.exception("job %s is handed over later", job.id)
-        return None
-
-    def _begin(self, job: Job) -> NotBegun | None:
-        generation = self._generation()
-        try:
-            self._recorder.begin(job, self._store.spec(job.id), generation)
+            return self._folders.prepare(job, parse_spec(self._store.spec(job.id)))
         except OutputError as error:
             words = storable(str(error))
             return NotBegun(Reason.OUTPUT_ERROR, words, for_now=_may_pass(error))
         except SpecError as error:
             return NotBegun(Reason.INVALID_SPEC, storable(str(error)))
         except DistrainError as error:
-            log.warning("job %s: its run directory is not ready: %s", job.id, error)
+            log.warning("job %s: its run folder is not ready: %s", job.id, error)
             return NotBegun(Reason.OUTPUT_ERROR, storable(str(error)), for_now=True)
         except Exception as error:  # of this job's files alone: the others of its cluster go on
-            log.exception("job %s: its run directory is not ready", job.id)
-            words = f"its run directory cannot be used: {error}"
+            log.exception("job %s: its run folder is not ready", job.id)
+            words = f"its run folder cannot be used: {error}"
             return NotBegun(Reason.OUTPUT_ERROR, storable(words), for_now=True)
-        return None
 
     def _put(self, job: Job) -> Outcome:
         generation = self._generation()
@@ -199,27 +170,6 @@ class EffectCarrier:
             return Silence(error.message)
         return Accepted(generation)
 
-    def _take(self, job: Job, view: JobView | None) -> None:
-        try:
-            if view is not None:
-                self._recorder.take(job, view)
-        except Exception:  # of this job's files alone: the others of its cluster go on
-            log.exception("job %s: what it reports is not recorded", job.id)
-
-    def _finish(self, effect: FinishRun) -> bool:
-        job, seen = effect.job, effect.seen
-        view = seen.view if seen is not None else None
-        if view is None or not view.state.is_final:
-            view = _last_view(job, effect.columns)
-        done = False
-        try:
-            done = self._recorder.finish(job, view)
-        except DistrainError as error:
-            log.warning("job %s: its run directory is not finished: %s", job.id, error)
-        except Exception:  # of this job's files alone: the others of its cluster go on
-            log.exception("job %s: its run directory is not finished", job.id)
-        return done
-
 
 def _may_pass(error: OutputError) -> bool:
     """Whether a run directory may be written later, once its writer or the disk lets it."""
@@ -238,8 +188,17 @@ def _last_view(job: Job, columns: Mapping[str, Any]) -> JobView:
         job.num_ranks,
         columns.get("reason"),
         columns.get("message"),
-        missed=1,  # what was lost with the scheduler stands in the reports that the ranks kept
     )
+
+
+def collect_s(num_jobs: int) -> float:
+    """How long a scheduler may collect jobs that only went on, by their number, in seconds.
+
+    >>> collect_s(100), collect_s(500)
+    (0.0, 4.0)
+    """
+    shared_s = num_jobs / _JOBS_PER_S
+    return min(shared_s, _COLLECT_S) if shared_s >= 1.0 else 0.0
 
 
 def attempts_of(job: Job, columns: Mapping[str, Any]) -> tuple[Attempt, ...]:

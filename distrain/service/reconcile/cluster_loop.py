@@ -84,14 +84,11 @@ class ClusterLoop:
     def turn(self) -> bool:
         """Make a pass under the lease; whether another should follow (LeaseLost, Replaced)."""
         lease = self._leases.hold(f"cluster:{self.name}")
-        if self._generation and (lease is None or lease.generation != self._generation):
-            self._carrier.leave()
         if lease is None:
             self._generation = self.num_jobs = 0
             return False
         if lease.generation != self._generation:
             self._memory = Memory(self.name)
-            self._carrier.finish_late()
             self._wanted_workers = None
             self._generation = lease.generation
         self._contact.look(is_needed=self._needed)

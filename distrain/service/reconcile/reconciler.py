@@ -15,8 +15,8 @@ from distrain.service.reconcile.apply_effects import EffectCarrier
 from distrain.service.reconcile.cluster_loop import ClusterLoop
 from distrain.service.reconcile.contact import Contact
 from distrain.service.reconcile.lease_holder import OwnLeases, has_ended, owner_name
-from distrain.service.recorder.places import remove_old_runs
-from distrain.service.recorder.recorder import Recorder
+from distrain.service.reconcile.old_runs import remove_old_runs
+from distrain.service.reconcile.run_folders import RunFolders
 from distrain.service.settings import Settings
 from distrain.service.store.errors import LeaseLost
 from distrain.service.store.store import Store, open_store
@@ -91,13 +91,12 @@ class Reconciler:
         settings: Settings,
         store: Store,
         *,
-        recorder: Callable[[Callable[[str], int | None]], Recorder] | None = None,
+        folders: RunFolders | None = None,
         launcher: Callable[[str], Launcher] | None = None,
     ):
         self._settings, self._store = settings, store
         self.leases = OwnLeases(store, owner_name(), terms=settings.leases, has_ended=has_ended)
-        make_recorder = recorder or (lambda held: Recorder(settings, held, store.service_id))
-        self._recorder = make_recorder(self._generation)
+        folders = folders or RunFolders(settings, store.service_id)
         key = partial(service_key, settings)
         self._deliverer = Deliverer(store, settings, key, self.leases)
         launcher = launcher or (lambda name: make_launcher(name, settings, store.service_id))
@@ -106,7 +105,7 @@ class Reconciler:
                 name,
                 store,
                 self.leases,
-                EffectCarrier(name, store, self.leases, self._recorder),
+                EffectCarrier(name, store, self.leases, folders),
                 Contact(name, profile, launcher(name), self._connect, time.monotonic),
                 self._num_jobs,
             )
@@ -135,7 +134,6 @@ class Reconciler:
             hung = [thread.name for thread in threads if thread.is_alive()]
             if hung:
                 log.warning("these did not end in %g s: %s", END_WITHIN_S, ", ".join(hung))
-            self._recorder.close()
             self.leases.release_all()
 
     def _chores(self, end: threading.Event) -> list[tuple[str, float, Callable[[], None]]]:
@@ -156,10 +154,6 @@ class Reconciler:
 
     def _num_jobs(self) -> int:
         return sum(loop.num_jobs for loop in self.loops.values())
-
-    def _generation(self, cluster: str) -> int | None:
-        lease = self.leases.held(f"cluster:{cluster}")
-        return None if lease is None else lease.generation
 
     def _connect(self, name: str, found: SchedulerAddress) -> SchedulerClient:
         tls = self._settings.clusters[name].tls

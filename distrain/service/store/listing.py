@@ -106,15 +106,6 @@ class Listing:
             statement = _page(_branches(wanted, now_s), common, limit)
             return [rows.job_of(row) for row in connection.execute(statement)]
 
-    def ended(self, cluster: str, limit: int = 1000) -> list[Job]:
-        statement = (
-            select(_jobs)
-            .where(_jobs.c.finished_at_s.is_not(None), _jobs.c.cluster == cluster)
-            .order_by(_jobs.c.finished_at_s.desc())
-            .limit(limit)
-        )
-        return [rows.job_of(row) for row in self.db.all(statement)]
-
     def alive_counts(self) -> dict[tuple[str, str], int]:
         counted = select(_jobs.c.phase, _jobs.c.state, func.count()).where(
             _jobs.c.finished_at_s.is_(None)

@@ -48,7 +48,6 @@ class WriterSettings:
     asynchronous: bool = True  # whether a thread writes, from a copy, while training goes on
     report: Report = _nothing
     progress: Callable[[], None] = _nothing
-    before_told: Callable[[], None] = _nothing  # before others hear of the file; errors spoil it
     patience_s: float = PATIENCE_S
     given_up: threading.Event = field(default_factory=threading.Event, init=False)
 
@@ -108,7 +107,6 @@ class CheckpointWrite:
             file = shard_file(peers.rank, peers.num_ranks)
             shard = write_shard(folder, file, content, self.settings.progress)
             folder.sync()
-            self.settings.before_told()
         except Exception as error:  # training goes on, whatever it is
             return in_words(error)
         return shard

@@ -168,10 +168,10 @@ def _is_over(folder: Folder, run: str) -> bool:
         return False
     paths = RunPaths(Path(run_dir))
     try:
-        if paths.progress.exists():  # it has been resumed
-            return False
         run_file = json.loads(paths.run.read_bytes())
-        return run_file["job_id"] == run and paths.summary.is_file()
+        summary = json.loads(paths.summary.read_bytes())
+        has_resumed = max(paths.attempts(), default=0) > summary["attempts"]
+        return run_file["job_id"] == run and not has_resumed
     except (OSError, ValueError, KeyError, TypeError):
         return False
 

@@ -14,7 +14,7 @@ from typing import Any
 from torch.distributed import PrefixStore, TCPStore
 
 from distrain.jobs.assignment import Assignment, Rendezvous
-from distrain.jobs.events import KEEP_S, Event, Heartbeat, ReportsAwaited
+from distrain.jobs.events import Event, Heartbeat
 from distrain.train.checkpoint.rank_store import RankStore
 from distrain.train.control.gate import StepGate
 from distrain.train.control.stop_deadline import (
@@ -29,35 +29,6 @@ CHECKPOINT_WAIT_S = 30.0  # how long ranks wait for each other before they leave
 log = logging.getLogger("distrain.commands")
 
 
-class KeptReports:
-    """The reports of a rank that its supervisor has kept.
-
-    A checkpoint is completed when those of the steps before it are kept. Else a worker that stands
-    still, and dies, takes reports along of steps that are never taken again.
-    """
-
-    def __init__(self, rank: int, report: Callable[[Event], None]):
-        self._rank, self._report = rank, report
-        self._changed = threading.Condition()
-        self._awaited = self._kept = 0
-
-    def wait(self, within_s: float = KEEP_S) -> None:
-        """Wait until all earlier reports are kept; `OSError` after `within_s` seconds."""
-        with self._changed:
-            self._awaited = number = self._awaited + 1
-        self._report(ReportsAwaited(self._rank, number))
-        with self._changed:
-            if not self._changed.wait_for(lambda: self._kept >= number, within_s):
-                raise OSError(
-                    f"its worker has not kept the reports of the steps before within {within_s:g} s"
-                )
-
-    def told(self, number: int) -> None:
-        with self._changed:
-            self._kept = max(self._kept, number)
-            self._changed.notify_all()
-
-
 @dataclass(frozen=True)
 class Control:
     store: RankStore
@@ -65,8 +36,6 @@ class Control:
     activity: RankActivity
     stop_deadline: StopDeadline | None = None  # `None`: nobody else asks to save
     look: Callable[[], None] = lambda: None  # before each step and batch; may raise
-    # `None` for a rank without a supervisor: its reports are recorded as they come
-    kept_reports: KeptReports | None = None
 
     @classmethod
     def alone(cls, look: Callable[[], None] = lambda: None) -> Control:
@@ -87,9 +56,7 @@ class Control:
         activity = RankActivity()
         stop_deadline = StopDeadline(world.rank, activity, report, leave)
         gate = StepGate(store, world.rank, world.num_ranks, stop_deadline.stop_agreed)
-        return cls(
-            store, gate, activity, stop_deadline, kept_reports=KeptReports(world.rank, report)
-        )
+        return cls(store, gate, activity, stop_deadline)
 
     def heartbeat(self, rank: int) -> Heartbeat:
         activity = self.activity
@@ -107,17 +74,13 @@ def join_store(meeting: Rendezvous, timeout_s: float) -> RankStore:
 class Commands:
     """Commands that a rank gets from its supervisor while it trains: one JSON object a line.
 
-    `{"op": "checkpoint", "number": 7}`, `{"op": "stop", "number": 8, "grace_s": 20.0}`, and
-    `{"op": "kept", "number": 3}`. Numbers are the coordinator's, the same for all ranks of a gang;
-    that of `kept` is the rank's own.
+    `{"op": "checkpoint", "number": 7}` and `{"op": "stop", "number": 8, "grace_s": 20.0}`. Numbers
+    are the coordinator's, the same for all ranks of a gang.
     """
 
-    def __init__(
-        self, gate: StepGate, stop_deadline: StopDeadline, kept_reports: KeptReports | None = None
-    ):
+    def __init__(self, gate: StepGate, stop_deadline: StopDeadline):
         self._gate = gate
         self._stop_deadline = stop_deadline
-        self._kept_reports = kept_reports
 
     def listen(self, lines: Iterable[str], at_end: Callable[[], None]) -> None:
         """Start a thread that takes commands from `lines`, and calls `at_end` after the last."""
@@ -156,7 +119,5 @@ class Commands:
                 self._stop_deadline.leave_within(time_to_leave_s(grace_s))
                 wait_s = SHARE_FOR_AGREEMENT * grace_s
                 self._gate.request(number, stops=True, wait_s=wait_s)
-            case "kept" if self._kept_reports is not None:
-                self._kept_reports.told(number)
             case other:
                 log.warning("the rank does not know the command %r", other)

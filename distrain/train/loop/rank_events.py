@@ -64,9 +64,7 @@ class RankEvents:
     reduction: float = 1.0  # of the learning rates by plateaus
     step_counts: StepCounts = field(default_factory=StepCounts)
 
-    def started(
-        self, model: ClickModel, loader: Loader, start: TrainingStart, scored: bool
-    ) -> TrainingStarted:
+    def started(self, model: ClickModel, loader: Loader, start: TrainingStart) -> TrainingStarted:
         dense = sum(p.numel() for p in model.dense.parameters())
         sparse = sum(w.numel() for w in model.embeddings.weights)
         return TrainingStarted(
@@ -81,8 +79,6 @@ class RankEvents:
             start.elapsed_s,
             self.open_report.restored_rows,
             start.checkpoint,
-            start.open_steps,
-            scored,
         )
 
     def lr_of(self, step: int) -> float:

@@ -49,9 +49,7 @@ class Trainer(RankJob):
     def _train(self, began_s: float) -> bool:
         routed = routed_batches(self.spec, self._read, self.step, self.device, self.start.step)
         with routed as self.batches:
-            due = self._validates_after(self.start.step) or self._next_window() is not None
-            scored = self.start.checkpoint is not None and self.start.validated and due
-            self.report(self.rank_events.started(self.model, self.loader, self.start, scored))
+            self.report(self.rank_events.started(self.model, self.loader, self.start))
             self.clock = self.control.activity.clock = PhaseClock(device_clock(self.device))
             self.setup_s = time.perf_counter() - began_s
             try:

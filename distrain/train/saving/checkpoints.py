@@ -125,7 +125,6 @@ class RankCheckpoints:
             asynchronous=options.asynchronous,
             report=self.report,
             progress=self.control.activity.count_slab,
-            before_told=kept.wait if (kept := self.control.kept_reports) else lambda: None,
         )
         # Rank 0's are what is saved.
         self.vocabularies = Vocabularies({})

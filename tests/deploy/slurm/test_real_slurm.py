@@ -15,6 +15,7 @@ from small_jobs import run_distrain, small_document, write_prepared
 from waiting import until
 
 from distrain.jobs.run_paths import RunPaths
+from distrain.runs.attempts import read_records
 from distrain.service.clusters.choosing import make_launcher
 from distrain.service.settings import Settings
 
@@ -77,8 +78,7 @@ def test_a_disturbed_job_ends_with_the_weights_of_an_undisturbed_one(
     )
 
     def attempts_that_trained():
-        records = run.metrics.read_text().splitlines() if run.metrics.exists() else []
-        return {json.loads(line)["attempt"] for line in records}
+        return {record.attempt for record in read_records(run)}
 
     def has_restarted(times):
         job = slurm.job(number)

@@ -319,29 +319,6 @@ def test_rows_of_the_window_that_a_checkpoint_left_open_are_counted_once():
     assert open_window.rows_per_s == (45 - 16) / slowest_s
 
 
-@pytest.mark.parametrize(
-    ("first_step", "more", "missed"),
-    [
-        (20, {}, 0),  # before the last record
-        (30, {}, 0),
-        (33, {"open_steps": 3}, 0),  # the checkpoint has the open window
-        (33, {"open_steps": 2}, 1),
-        (40, {}, 1),
-        (30, {"scored": True}, 1),  # a validation was never heard of
-    ],
-)
-def test_steps_that_a_checkpoint_has_and_no_record_are_told_as_missed(first_step, more, missed):
-    collector = collector_of(1)
-    for event in resumed_story(0, 0, (10, 20, 30)):
-        collector.add(event)
-    before = len(collector.entries)
-    collector.begin_attempt(2, 1, "WorkerLost", "it stood still, and died")
-    for event in resumed_story(0, first_step, (), **more):
-        collector.add(event)
-    assert collector.entries.missed(before) == missed
-    assert collector.entries.missed(len(collector.entries)) == 0
-
-
 def test_checkpoints_are_counted_over_attempts_and_trouble_is_noticed():
     collector = collector_of(2)
     collector.add(CheckpointSaved(0, 10, "c/step-10", 1000, 0.25, 1.0))

@@ -62,7 +62,7 @@ def test_answers_have_the_keys_that_others_read() -> None:
         changes = await site.json("/distrain/v1/jobs")
         assert changes.keys() >= {"epoch", "revision", "more", "services", "workers", "jobs"}
         assert changes["workers"].keys() >= {"total", "usable", "free", "gpus"}
-        of_services = {"job_id", "run_dir", "service", "first_attempt", "priority", "view"}
+        of_services = {"job_id", "run_dir", "service", "first_attempt", "priority", "recorded"}
         figures = {"step", "rows_per_s", "loss", "auc", "valid_auc", "eta_s", "gpus"}
         assert changes["jobs"][0].keys() >= of_services | figures
         seen = await site.json("/distrain/v1/jobs/a")

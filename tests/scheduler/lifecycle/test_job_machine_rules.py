@@ -35,6 +35,7 @@ from distrain.scheduler.lifecycle.messages import (
     ChangePriority,
     CheckpointGang,
     EndGang,
+    EndJob,
     LaunchFailed,
     LaunchGang,
     Reported,
@@ -102,6 +103,9 @@ class AnythingHappens(RuleBasedStateMachine):
             self.judge(instruction)
 
     def judge(self, instruction):
+        if isinstance(instruction, EndJob):
+            assert self.lifecycle.jobs[instruction.job_id].state.is_final
+            return
         gang = (instruction.job_id, instruction.attempt)
         job = self.lifecycle.jobs[instruction.job_id]
         match instruction:

@@ -393,9 +393,9 @@ def test_a_rank_that_waits_for_its_storage_is_not_hung_as_long_as_it_says_so(wor
     for _ in range(3):
         assert not hang(story, {0: "peers", 1: "storage"})
     assert story.state() is JobState.RUNNING
-    wording(show(story.job(), "a", Collector(), None).why_pending)
+    wording(show(story.job(), "a", Collector(), (False, ""), None).why_pending)
     assert kinds(hang(story, {0: "peers", 1: "reader"})) == [TakeStacks]
-    assert show(story.job(), "a", Collector(), None).why_pending == ""
+    assert show(story.job(), "a", Collector(), (False, ""), None).why_pending == ""
 
 
 # --- hosts

@@ -67,7 +67,7 @@ entries = st.lists(
 
 @given(entries)
 @settings(max_examples=30)
-def test_the_curves_have_the_records_that_metrics_jsonl_has(story):
+def test_the_curves_have_the_records_that_count(story):
     step, told = 0, []
     for kind, number in story:
         if kind == "train":

@@ -173,8 +173,8 @@ def watched_of(*, rows_before: int, elapsed_before_s: float, records: list[Recor
     history = JobHistory(0.0)
     history.take([AttemptStarted(2, 5, 1), *records], 1.0)
     spec = parse_spec({"data": {"train": "nowhere"}, "model": {"kind": "mlp"}})
-    status = JobStatus("a", "test", "running", 2, 1, run_dir="runs/a", view=view)
-    return Watched(status, spec, history, 200.0)
+    status = JobStatus("a", "test", "running", 2, 1, run_dir="runs/a")
+    return Watched(status, view, spec, history, 200.0)
 
 
 def record_at(rows_total: int, elapsed_s: float, loss: float = 0.5) -> Record:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from api_world import SPEC, USERS, World
+from kept_runs import write_records
 
 from distrain.jobs.run_paths import RunPaths
 from distrain.service.api.app import openapi_document
@@ -129,7 +130,7 @@ def ask(
         paths = RunPaths(Path(job["run_dir"]))
         paths.log(0, 1).parent.mkdir(parents=True, exist_ok=True)
         paths.log(0, 1).write_text(SECRET)
-        paths.metrics.write_text("{}\n")
+        write_records(paths, [])
     token_id = world.token("alice").split("_")[1]
     if "{user}" in path and method == "delete":
         world.store.set_member("ads", "guest", Role.VIEWER)

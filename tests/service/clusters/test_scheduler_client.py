@@ -13,25 +13,28 @@ from fake_kube import make_certificate
 from scripted_service import Reply, ScriptedService
 
 from distrain.errors import ClusterError
-from distrain.jobs.states import JobState
-from distrain.jobs.view import JobView, Notice
+from distrain.jobs.status import JobStatus
 from distrain.service.clusters import scheduler_client
 from distrain.service.clusters.scheduler_client import Refused, SchedulerClient, Unreachable
 from distrain.service.settings import TlsFiles
 
-VIEW = JobView("a", "clicks", JobState.RUNNING, 2, 4, progress=(Notice("n"),), next_record=7)
-JOB = {"job_id": "a", "run_dir": "/runs/a", "service": "here", "first_attempt": 1, "step": 40}
+JOB = {
+    **JobStatus("a", "clicks", "running", 2, 4).to_json(),
+    "run_dir": "/runs/a",
+    "service": "here",
+    "first_attempt": 1,
+    "step": 40,
+}
 
 
-def changes(**view: Any) -> dict[str, Any]:
-    shown = {**VIEW.to_json(), **view}
+def changes(**fields: Any) -> dict[str, Any]:
     return {
         "epoch": "e",
         "revision": 9,
         "more": True,
         "services": {"here": 3},
         "workers": {"total": 2, "usable": 2, "free": 1, "gpus": 0, "of_a_later_version": 1},
-        "jobs": [{**JOB, "view": shown, "of_a_later_version": {}}],
+        "jobs": [{**JOB, **fields, "of_a_later_version": {}}],
         "of_a_later_version": [],
     }
 
@@ -54,16 +57,14 @@ def test_an_answer_of_a_later_version_is_read() -> None:
     assert (seen.epoch, seen.revision, seen.more) == ("e", 9, True)
     assert seen.workers.free == 1
     assert (job.state, job.attempt, job.step) == ("running", 2, 40)
-    assert job.view is not None
-    assert job.view.progress == (Notice("n"),)
 
 
 def test_an_unknown_state_is_kept_as_text_and_breaks_nothing_else() -> None:
     document = changes(state="hibernating")
-    document["jobs"].append({**JOB, "job_id": "b", "view": VIEW.to_json()})
+    document["jobs"].append({**JOB, "job_id": "b"})
     with answering(200, document) as client:
         first, second = client.changes().jobs
-    assert (first.state, first.view, first.is_final) == ("hibernating", None, False)
+    assert (first.state, first.is_final) == ("hibernating", False)
     assert (second.job_id, second.state) == ("b", "running")
 
 
@@ -72,8 +73,7 @@ def test_requests_are_as_the_routes_want_them() -> None:
 
     def answer(request: httpx2.Request) -> httpx2.Response:
         sent.append(request)
-        one = {**JOB, "view": VIEW.to_json()}
-        return httpx2.Response(201, json={"job": one, **changes()})
+        return httpx2.Response(201, json={"job": JOB, **changes()})
 
     with client_of(answer) as client:
         _, new = client.put(
@@ -174,16 +174,14 @@ def test_characters_that_no_database_holds_and_texts_without_end_are_replaced() 
         200, changes(message="a\0b\ud800c \U0001f600", why_pending="w" * 10**6)
     ) as client:
         (job,) = client.changes().jobs
-    assert job.view is not None
-    assert job.view.message == "a\ufffdb\ufffdc \U0001f600"
-    assert len(job.view.why_pending) == 2000
-    assert (job.message, job.why_pending) == (job.view.message, job.view.why_pending)
+    assert job.message == "a\ufffdb\ufffdc \U0001f600"
+    assert len(job.why_pending) == 2000
 
 
 def test_figures_that_are_no_numbers_are_not_known() -> None:
     with answering(200, _job(step="<b>7</b>", loss=[[1]], auc=True, valid_auc=0.5)) as client:
         (job,) = client.changes().jobs
-    assert job.figures == {"valid_auc": 0.5, "restarts": 0, "checkpoints": 0}
+    assert job.figures == {"valid_auc": 0.5}
 
 
 def test_what_a_refusal_says_has_an_end() -> None:

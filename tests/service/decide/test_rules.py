@@ -6,8 +6,6 @@ from typing import Any
 import pytest
 from service_jobs import NOW_S, a_cluster, a_job, a_sighting
 
-from distrain.jobs.states import JobState
-from distrain.jobs.view import JobView
 from distrain.service.decide.api_values import Shown, shown
 from distrain.service.decide.cluster_state import Memory
 from distrain.service.decide.effects import Change, Commit, JobOrder, Poll, ReadJobs, Silence
@@ -167,12 +165,11 @@ def test_only_what_changed_is_written() -> None:
 
 
 def test_ranks_of_an_attempt_stay_known_while_the_next_has_no_places() -> None:
-    view = JobView("j", "j", JobState.RUNNING, 1, 4, rank_places=({"device": "cuda:0"},) * 3)
-    seen = a_sighting(HANDED, "running", attempt=1, step=5, gpus=3, view=view)
+    seen = a_sighting(HANDED, "running", attempt=1, step=5, gpus=3, num_ranks=3)
     (take,) = reconcile(HANDED, seen, a_cluster(), NOW_S)
     assert isinstance(take, Take)
     assert take.columns["progress"] == {"step": 5, "gpus": 3, "ranks": 3}
-    again = a_sighting(HANDED, "starting", attempt=2, step=6, view=replace(view, rank_places=()))
+    again = a_sighting(HANDED, "starting", attempt=2, step=6, num_ranks=4)
     row: dict[str, Any] = dict(take.columns)
     (take,) = reconcile(replace(HANDED, **row), again, a_cluster(), NOW_S)
     assert isinstance(take, Take)

@@ -1,12 +1,11 @@
 """What differs between specs, and the last records of a run."""
 
-import json
-
 import pytest
 from hypothesis import given, strategies as st
+from kept_runs import write_records
 from served_jobs import record
 
-from distrain.runs.writer import lines_of
+from distrain.jobs.run_paths import RunPaths
 from distrain.service.page.jobs_page import differences, records_of as page_records
 
 VALUES = st.recursive(
@@ -36,14 +35,16 @@ def test_a_spec_does_not_differ_from_itself(spec):
     ],
 )
 def test_records_of_other_shapes_are_not_shown(tmp_path, damage):
-    line = json.loads(lines_of([record(1, 1)])) | {"stall_pct": []} | damage
-    (tmp_path / "metrics.jsonl").write_text(json.dumps(line) + "\n")
+    line = record(1, 1).to_json() | {"stall_pct": []} | damage
+    write_records(RunPaths(tmp_path), [line])
     assert page_records(str(tmp_path)) == []
 
 
 def test_the_last_records_of_a_long_file_are_shown(tmp_path):
     records = [record(1, step) for step in range(1, 2000)]
-    (tmp_path / "metrics.jsonl").write_bytes(lines_of(records) + b"half a li")
+    write_records(RunPaths(tmp_path), [one.to_json() for one in records])
+    with RunPaths(tmp_path).attempt_records(1).open("ab") as file:
+        file.write(b"half a li")
     shown = page_records(str(tmp_path))
     assert 0 < len(shown) < len(records)
     assert shown == records[-len(shown) :]

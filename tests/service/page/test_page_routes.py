@@ -8,6 +8,7 @@ import pytest
 from page_world import page_world
 from service_store import submitted
 
+from distrain.jobs.run_paths import RunPaths
 from distrain.service.access.sessions import COOKIE
 from distrain.service.api.guards import RequestRates
 
@@ -106,7 +107,8 @@ def test_a_run_directory_full_of_traps_holds_up_no_page(site, browser, tmp_path)
     job = site.world.submit("alice")["id"]
     site.world.change(job, run_dir=str(run))
     client = browser("alice")
-    metrics = run / "metrics.jsonl"
+    metrics = RunPaths(run).attempt_records(1)
+    metrics.parent.mkdir()
     os.mkfifo(metrics)  # whoever opens it to read waits for a writer
     text = client.get(f"/jobs/{job}").text
     assert "spec.yaml" in text

@@ -16,7 +16,7 @@ from service_store import submitted
 from distrain.cli.main import cli
 from distrain.errors import DistrainError, InputError
 from distrain.jobs.run_paths import RunPaths
-from distrain.runs.run_file import RunFile, ServiceMark
+from distrain.runs.run_file import RunFile
 from distrain.service.process.checks import check_service
 from distrain.service.settings import ClusterProfile, Settings
 from distrain.service.store.errors import DatabaseInUse, NotThere
@@ -111,9 +111,10 @@ def test_what_retention_deletes_is_shown_before(prepared, tmp_path):
             assert not store.record(lease, [JobChange(job.id, job.rev, gone)])
             paths = RunPaths(settings.run_root("local") / "default" / job.id)
             paths.root.mkdir(parents=True)
-            RunFile.new(job.id, ServiceMark(store.service_id, 1)).write(paths)
+            RunFile.new(job.id, store.service_id).write(paths)
             paths.summary.write_text("{}")
-            os.utime(paths.summary, (ended_s, ended_s))
+            for file in (paths.run, paths.summary):
+                os.utime(file, (ended_s, ended_s))
         store.resume(kept.id, {}, 2, RequestKey("alice", "again", "0" * 64))
     folder = settings.run_root("local") / "default" / old.id
     for words, is_there in ((["--dry-run"], True), ([], False)):

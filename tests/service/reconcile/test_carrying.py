@@ -5,44 +5,44 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import pytest
-from served_jobs import SPEC, attempt_entries, job_in, record, settings_in, view_of
-from waiting import until
+from served_jobs import SPEC, attempt_entries, job_in, settings_in
 
+from distrain.jobs.assignment import Assignment, World
 from distrain.jobs.run_paths import RunPaths
+from distrain.jobs.spec import parse_spec
 from distrain.jobs.status import JobStatus
-from distrain.jobs.view import AttemptStarted
-from distrain.runs import served
-from distrain.runs.run_file import read_records
+from distrain.jobs.view import entry_to_json
+from distrain.runs.finishing import begin_attempt
+from distrain.runs.run_file import read_summary
 from distrain.service.decide.cluster_state import ClusterNow
 from distrain.service.decide.effects import Change, Commit, FinishRun, ReadJobs
 from distrain.service.decide.rules import Take, reconcile, refused
 from distrain.service.reconcile.apply_effects import EffectCarrier
 from distrain.service.reconcile.lease_holder import OwnLeases
-from distrain.service.recorder.recorder import Recorder
+from distrain.service.reconcile.run_folders import RunFolders
 from distrain.service.store.store import migrate, open_store
 from distrain.service.values import NewJob, Phase, Quota, RequestKey
 
 
-def test_what_was_lost_with_a_scheduler_is_taken_from_the_reports_that_ranks_kept(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_job_that_no_scheduler_has_is_summed_up_from_its_records(tmp_path: Path) -> None:
     settings = settings_in(tmp_path)
     job = replace(job_in(settings), phase=Phase.HANDED_OVER, attempt=1)
-    kept = [AttemptStarted(1, 0, 2), *(record(1, step) for step in (5, 10, 15, 20))]
-    monkeypatch.setattr(served, "replay_reports", lambda _: iter(kept))
-    recorder = Recorder(settings, lambda _: 1, "s-1")
+    folders = RunFolders(settings, "s-1")
     nobody: Any = SimpleNamespace()
-    carrier = EffectCarrier("main", nobody, nobody, recorder)
-    try:
-        recorder.begin(job, SPEC, 1)
-        recorder.take(job, view_of(attempt_entries(1, 0, 10)))
-        effect = FinishRun(job, refused(job, "CoordinatorLost", "it went away", 9.0), None)
-        until(lambda: carrier.do(effect))
-    finally:
-        recorder.close()
-    records = read_records(RunPaths(Path(job.run_dir)))
-    assert [one.step for one in records if one.split == "train"] == [5, 10, 15, 20]
+    carrier = EffectCarrier("main", nobody, nobody, folders)
+    spec = parse_spec(SPEC)
+    assert folders.prepare(job, spec) == 0
+    document = spec.model_dump(mode="json")
+    file = begin_attempt(Assignment(job.id, 1, World(), document, job.run_dir))
+    file.append([entry_to_json(entry) for entry in attempt_entries(1, 0, 20)])
+    file.close()
+    assert folders.prepare(job, spec) == 1, "a new submission takes a later number"
+    carrier.do(FinishRun(job, refused(job, "CoordinatorLost", "it went away", 9.0)))
+    summary = read_summary(RunPaths(Path(job.run_dir))) or {}
+    assert (summary["state"], summary["reason"], summary["steps"]) == (
+        "failed", "CoordinatorLost", 20
+    )  # fmt: skip
+    carrier.do(FinishRun(replace(job, run_dir=str(tmp_path / "gone")), refused(job, "", "", 9.0)))
 
 
 def test_columns_that_the_rules_give_are_told_as_what_they_are(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 from reconciled import Service, service_of
@@ -10,39 +9,40 @@ from told_scheduler import ToldScheduler
 from unsteady_proxy import unsteady
 from waiting import until
 
-from distrain.errors import OutputError
-from distrain.runs.served import ServedRun
 from distrain.service.clusters.scheduler_client import SchedulerClient
-from distrain.service.decide import passes
 from distrain.service.decide.api_values import shown
 from distrain.service.settings import ClusterProfile
 
 
-def test_a_job_runs_and_ends_and_its_summary_is_written_after_a_restart_at_the_latest(
-    service: Service, east: ToldScheduler, monkeypatch: pytest.MonkeyPatch
+def test_a_job_runs_and_has_its_summary_when_it_has_ended(
+    service: Service, east: ToldScheduler
 ) -> None:
-    monkeypatch.setattr(passes, "FINISH_WITHIN_S", 0.0)
-
-    def full(*_: Any) -> None:
-        raise OutputError("the disk is full")
-
     service.submit()
     run_dir = Path(service.job().run_dir)
-    with monkeypatch.context() as broken:
-        broken.setattr(ServedRun, "finish", full)
-        with service.reconciler():
-            service.comes_to("running")
-            assert (service.job().attempt, (run_dir / "run.json").exists()) == (1, True)
-            east.end("job-1")
-            service.comes_to("succeeded")
-            events = service.store.job_events_after
-            until(lambda: "succeeded" in {one.body["state"] for one in events("job-1", 0, 100)})
-    summary = run_dir / "summary.json"
-    assert not summary.exists()
     with service.reconciler():
-        until(summary.exists)
-    assert json.loads(summary.read_text())["state"] == "succeeded"
+        service.comes_to("running")
+        assert (service.job().attempt, (run_dir / "run.json").exists()) == (1, True)
+        east.end("job-1")
+        service.comes_to("succeeded")
+        assert json.loads((run_dir / "summary.json").read_text())["state"] == "succeeded"
     assert [attempt.attempt for attempt in service.store.attempts("job-1")] == [1]
+
+
+def test_an_end_that_was_seen_stays_one_while_nobody_writes_the_summary(
+    service: Service, east: ToldScheduler
+) -> None:
+    east.writes_summaries = False
+    with service.reconciler() as reconciler:
+        jobs = [service.submit(name) for name in ("job-1", "job-2")]
+        service.comes_to("running", *jobs)
+        east.end("job-1")
+        finishing = reconciler.loops["east"]._memory.finishing
+        until(lambda: "job-1" in finishing)
+        assert service.state("job-1") == "running"
+        east.reboot()  # the scheduler is lost before a worker has answered
+        service.comes_to("succeeded", "job-1")
+    assert east.started["job-1", 1] == 1
+    assert ("job-1", 2) not in east.started
 
 
 def test_the_number_of_an_attempt_without_files_is_not_given_again(
@@ -57,8 +57,6 @@ def test_the_number_of_an_attempt_without_files_is_not_given_again(
         run_dir = Path(service.job().run_dir)
         assert not (run_dir / "logs").exists()
         until(lambda: not service.job().why_pending)
-        for name in ("progress.json", "summary.json"):
-            (run_dir / name).unlink(missing_ok=True)
         east.reboot()
         until(lambda: service.job().attempt == 3, "it is handed over again")
     assert east.started == {("job-1", number): 1 for number in (1, 2, 3)}

@@ -1,9 +1,9 @@
 """Files and metrics of jobs over HTTP."""
 
-import json
 import socket
 
 import pytest
+from kept_runs import write_records
 from live_service import LiveService
 
 from distrain.service.values import Job
@@ -127,22 +127,21 @@ def test_a_job_without_a_run_directory_has_no_files_yet(service, alice) -> None:
 
 
 def test_metrics_are_read_on_from_a_cursor(service, alice, job) -> None:
-    path, file = f"/v1/jobs/{job.id}/metrics", service.paths(job).metrics
+    path, paths = f"/v1/jobs/{job.id}/metrics", service.paths(job)
     records = [{"split": split, "step": step} for step in range(5) for split in ("train", "valid")]
-    file.write_text("".join(json.dumps(record) + "\n" for record in records))
+    write_records(paths, records)
     first = alice.get(path).json()
     assert (first["records"], first["restart"], first["more"]) == (records, True, False)
     some = alice.get(path, params={"fields": ["step", "loss"]}).json()["records"]
     assert some == [{"step": record["step"]} for record in records]
-    with file.open("a") as out:
-        out.write('{"split": "train", "step": 9}\n')
+    write_records(paths, [{"split": "train", "step": 9}])
     second = alice.get(path, params={"since": first["cursor"]}).json()
     assert (second["records"], second["restart"]) == ([{"split": "train", "step": 9}], False)
-    fresh = file.with_name("fresh")
-    fresh.write_text('{"split": "train", "step": 1}\n')
-    fresh.replace(file)
+    write_records(paths, [{"split": "train", "step": 2}], attempt=2, begin=0)
     third = alice.get(path, params={"since": second["cursor"]}).json()
-    assert (third["records"], third["restart"]) == ([{"split": "train", "step": 1}], True)
+    kept = [{"split": split, "step": 0} for split in ("train", "valid")]
+    assert third["records"] == [*kept, {"split": "train", "step": 2}]
+    assert third["restart"] is True
     assert alice.get(path, params={"since": "nonsense"}).status_code == 400
 
 

@@ -86,14 +86,15 @@ def test_a_claim_without_checkpoints_ends_with_its_run(url: str, tmp_path: Path)
                 ask(place_of(url, "second"))
 
     refused()
-    paths.summary.write_text("{}")
+    paths.summary.write_text('{"attempts": 1}')
     for told in ('{"job_id": "other"}', "{", "[]"):  # the directory may be another run's by now
         paths.run.write_text(told)
         refused()
     paths.run.write_text('{"job_id": "first"}')
-    paths.progress.write_text("{}")  # it goes on
+    paths.records.mkdir()
+    paths.attempt_records(2).write_text("")  # it goes on
     refused()
-    paths.progress.unlink()
+    paths.attempt_records(2).unlink()
     check_owner(place_of(url, "second"))
     assert [path.name for path in Path(url).iterdir()] == ["run-first.json"]
     claim_dir(place_of(url, "second"), "/runs/second")

@@ -107,30 +107,6 @@ def test_what_is_told_of_a_checkpoint(place, make_writer, reports):
     assert 0 < report.write_s <= report.stood_still_s <= saved.stood_still_s
 
 
-def test_no_checkpoint_is_completed_before_the_reports_of_its_steps_are_kept(
-    place, make_writer, reports
-):
-    asked, kept, troubles = threading.Event(), threading.Event(), []
-
-    def before_told():
-        asked.set()
-        assert kept.wait(120)
-        if troubles:
-            raise troubles.pop()
-
-    writer = make_writer(filled_state(1)[0], before_told=before_told)
-    writer.save(1, 1, {}, {})
-    assert asked.wait(120)
-    assert place.list() == []
-    kept.set()
-    assert writer.wait() is True
-    assert [entry.step for entry in place.list()] == [1]
-    troubles.append(OSError("its worker has not kept the reports"))
-    assert writer.save(2, 1, {}, {}, wait=True).whole is False
-    assert [entry.step for entry in place.list()] == [1]
-    assert "its worker has not kept the reports" in reports[-1].message
-
-
 def test_tensors_may_change_as_soon_as_save_returns(place, make_writer, monkeypatch, reports):
     slow = Slow(monkeypatch)
     state, content = filled_state(1)

@@ -17,7 +17,8 @@ from distrain.jobs.events import STEP_BOUNDS_S, Event, RankFinished, StepsDone, 
 from distrain.jobs.run_paths import RunPaths
 from distrain.launch.inline import run_inline
 from distrain.loader import EpochIterator
-from distrain.runs.recorder import open_run
+from distrain.runs.attempts import read_records
+from distrain.runs.finishing import finish_run
 from distrain.train.data.inputs import check_inputs
 from distrain.train.loop import setup as set_up
 from distrain.train.loop.trainer import Trainer
@@ -146,15 +147,15 @@ def test_metrics_and_summary_tell_what_was_done_and_held(prepared: Path, tmp_pat
     # In turn: a thread that makes routes ahead would have taken a batch or two more by then.
     steps = "train={global_batch_size: 200, max_steps: 10, log_every_steps: 5, route_ahead: 0}"
     spec = make_spec(prepared, INLINE, steps)
-    recorder = open_run(tmp_path / "run", spec, "job")
-    view = run_inline(spec, tmp_path / "run", "job", recorder.add)
-    summary = recorder.finish(view)
-    lines = [json.loads(line) for line in recorder.paths.metrics.read_text().splitlines()]
+    paths = RunPaths(tmp_path / "run")
+    view = run_inline(spec, paths.root, "job", lambda _: None)
+    summary = finish_run(paths, view, 1)
+    lines = [record.to_json() for record in read_records(paths)]
     train = [line["loader"] for line in lines if line["split"] == "train"]
     assert [loader["rows"] for loader in train] == [1000, 1000]
     assert all(0 <= loader["mean_queue_depth"] <= 4 for loader in train)
     assert [line["loader"] for line in lines if line["split"] == "valid"] == [None]
-    written = json.loads(recorder.paths.summary.read_text())
+    written = json.loads(paths.summary.read_text())
     assert written["loader"] == [dict(of_rank) for of_rank in summary.loader]
     assert summary.loader[0]["rows"] == 2000
     exchanges = [line["exchange"] for line in lines]

@@ -28,7 +28,7 @@ from small_jobs import make_spec
 from torch.distributed import TCPStore
 
 from distrain.jobs.assignment import Assignment, Rendezvous, World
-from distrain.jobs.events import ReportsAwaited, to_json
+from distrain.jobs.events import to_json
 from distrain.train.control.control import Control
 from distrain.train.loop.trainer import Trainer
 from distrain.train.rank.process import run_rank
@@ -89,9 +89,6 @@ def live(assignment, end, out):
     told = out.with_suffix(".events").open("w")
 
     def report(event):
-        if isinstance(event, ReportsAwaited):  # as its supervisor answers: all are in the file
-            control.kept_reports.told(event.number)
-            return
         events.append(event)
         told.write(json.dumps(to_json(event)) + "\n")
         told.flush()  # as a pipe would be, when the process is killed

@@ -16,9 +16,12 @@ import distrain
 from distrain.cli.main import cli
 from distrain.cli.models.models import find_model
 from distrain.errors import DataError, InputError
+from distrain.jobs.run_paths import RunPaths
 from distrain.jobs.spec import parse_spec
+from distrain.jobs.view import Record
 from distrain.models import load_model
 from distrain.predict.score_file import score_file
+from distrain.runs.attempts import read_records
 from distrain.schema import Schema, Tags
 from distrain.train.checkpoint import CheckpointDir
 from distrain.train.checkpoint.manifest import MANIFEST_FILE, _rendered
@@ -78,7 +81,7 @@ def test_a_checkpoint_gives_the_model_that_was_saved_of_it(run):
 def test_evaluate_takes_a_step_the_best_and_the_newest(run, valid):
     told = {
         record["step"]: record["loss"]
-        for record in map(json.loads, (run / "metrics.jsonl").read_text().splitlines())
+        for record in map(Record.to_json, read_records(RunPaths(run)))
         if record["split"] == "valid"
     }
     whole = evaluated(run, valid)

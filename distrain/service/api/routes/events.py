@@ -1,14 +1,12 @@
 """`/v1/events`, `/v1/jobs/{id}/events`: what happens, as it does; `metrics`: a job's records."""
 
 from functools import partial
-from pathlib import Path
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Query, Request
 from fastapi.responses import Response
 from pydantic import Field
 
-from distrain.jobs.run_paths import RunPaths
 from distrain.runs.curve_reading import NewRecords, read_new_records
 from distrain.runs.run_folder import NotInRun
 from distrain.runs.stored.folder import open_run_folder
@@ -78,7 +76,7 @@ _READ_BYTES = 4 * 2**20
 
 
 class Records(Answer):
-    """Records in the form and order of `metrics.jsonl`."""
+    """Records of a job, in order: those that count, over all its attempts."""
 
     records: list[dict[str, Any]] = Field(
         description="`split` is `train` or `valid`; `step`, `loss`, `auc`, `rows_per_s`, ..."
@@ -122,10 +120,6 @@ async def job_metrics(
 def _read(run_dir: str, since: str | None) -> NewRecords:
     try:
         with open_run_folder(run_dir) as folder:
-            file = folder.open(RunPaths(Path()).metrics.name)
+            return read_new_records(folder, since, _READ_BYTES)
     except NotInRun:
         return read_new_records(None, since, _READ_BYTES)
-    try:
-        return read_new_records(file, since, _READ_BYTES)
-    finally:
-        file.close()

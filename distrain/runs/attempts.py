@@ -1,0 +1,111 @@
+"""Reads the records of a run folder, attempt by attempt, also while they grow.
+
+A line that was cut off at the end of a file is left out: its writer was killed, or still writes it.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from distrain.errors import InputError, problem_in
+from distrain.jobs.run_paths import RunPaths, attempts_of
+from distrain.jobs.view import Entry, Record, entry_from_json
+from distrain.runs.attempt_file import STATUS
+from distrain.runs.history import History
+from distrain.runs.run_folder import NotInRun
+from distrain.runs.stored.folder import OpenRunFolder, open_run_folder
+from distrain.runs.validation import json_of, record_of
+
+_READ_BYTES = 4 * 2**20
+EARLIER = 0  # stands for the number of the attempts before, in the file of version 0.2.0
+
+
+@dataclass
+class AttemptRead:
+    """What an attempt's file holds."""
+
+    number: int
+    entries: list[Entry] = field(default_factory=list)
+    status: dict[str, Any] = field(default_factory=dict)  # the facts of its status lines
+
+    @property
+    def last_step(self) -> int:
+        return max((one.step for one in self.entries if isinstance(one, Record)), default=0)
+
+
+def read_records(paths: RunPaths) -> list[Record]:
+    """The records of a run that count, in order; an `InputError` names a line that is damaged."""
+    try:
+        with open_run_folder(paths.place) as folder:
+            return records_of(read_attempts(folder))
+    except NotInRun:
+        return []
+
+
+def records_of(attempts: list[AttemptRead]) -> list[Record]:
+    return History(entry for attempt in attempts for entry in attempt.entries).records
+
+
+def read_attempts(folder: OpenRunFolder) -> list[AttemptRead]:
+    """The attempts that have records, the oldest first; errors as `read_records`."""
+    return [read_attempt(folder, number) for number in numbers_of(folder)]
+
+
+def numbers_of(folder: OpenRunFolder) -> list[int]:
+    """The attempts that have records, the oldest first; `EARLIER` stands for those of 0.2.0."""
+    old = [EARLIER] if folder.read_growing(name_of(EARLIER), 0, 1) else []
+    try:
+        files = [Path(file.name).name for file in folder.files(RunPaths(Path()).records.name)]
+    except NotInRun:
+        return old
+    return [*old, *attempts_of(files)]
+
+
+def whole_lines(
+    folder: OpenRunFolder, number: int, read_bytes: int = _READ_BYTES
+) -> Iterator[bytes]:
+    """The lines of an attempt's file, without one that was cut off; reads so many bytes at once."""
+    rest, offset = b"", 0
+    while data := folder.read_growing(name_of(number), offset, read_bytes):
+        offset += len(data)
+        *lines, rest = (rest + data).split(b"\n")
+        yield from lines
+
+
+def last_lines(folder: OpenRunFolder, num_bytes: int) -> list[bytes]:
+    """The last lines of the newest attempt's file, within about `num_bytes`."""
+    numbers = numbers_of(folder)
+    if not numbers:
+        return []
+    name = name_of(numbers[-1])
+    first = max(0, folder.growing_size(name) - num_bytes)
+    data = b""
+    while more := folder.read_growing(name, first + len(data), num_bytes):
+        data += more
+    return data[: data.rfind(b"\n") + 1].splitlines()[first > 0 :]
+
+
+def name_of(number: int) -> str:
+    """The name of an attempt's file in the run folder."""
+    paths = RunPaths(Path())
+    path = paths.metrics if number == EARLIER else paths.attempt_records(number)
+    return path.as_posix()
+
+
+def read_attempt(folder: OpenRunFolder, number: int) -> AttemptRead:
+    read = AttemptRead(number)
+    for count, line in enumerate(whole_lines(folder, number), 1):
+        try:
+            document = json_of(line.decode())
+            if document.get("entry") == STATUS:
+                read.status |= document
+                continue
+            is_record = document.get("entry", "record") == "record"
+            entry = record_of(line) if is_record else entry_from_json(document)
+        except (AttributeError, ValueError, TypeError, KeyError) as error:
+            where = {"path": f"{folder.place}/{name_of(number)}", "line": count}
+            raise InputError(f"not a record: {problem_in(error)}", where=where) from None
+        if entry is not None:
+            read.entries.append(entry)
+    return read

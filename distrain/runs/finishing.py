@@ -1,0 +1,143 @@
+"""Begins an attempt's records, and writes the summary of a job that has ended.
+
+The summary is written by whoever decides the end: a task on a worker for the coordinator, and the
+command or the service itself for a job that no scheduler has any more. It may be written again.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from distrain.errors import OutputError
+from distrain.jobs.assignment import Assignment
+from distrain.jobs.reasons import Reason
+from distrain.jobs.run_paths import RunPaths
+from distrain.jobs.spec.load import parse_spec
+from distrain.jobs.states import JobState
+from distrain.jobs.view import AttemptStarted, Checkpoints, JobView
+from distrain.runs.attempt_file import STATUS, AttemptFile
+from distrain.runs.attempts import (
+    AttemptRead,
+    numbers_of,
+    read_attempt,
+    read_attempts,
+    records_of,
+    whole_lines,
+)
+from distrain.runs.run_file import begin_run, check_job, find_run_file, read_summary
+from distrain.runs.stored.folder import OpenRunFolder, open_run_folder
+from distrain.runs.summary import Summary, all_checkpoints, restarts_before, summarise
+from distrain.runs.validation import json_of, write_json
+
+_HEAD_BYTES = 2**16
+
+Left = Mapping[str, Any]
+
+
+def begin_attempt(assignment: Assignment) -> AttemptFile:
+    """Create the file of an attempt's records, whose first line names what came before.
+
+    An `OutputError`: it cannot be written, or the folder holds the run of another job.
+    """
+    paths, first = assignment.paths, assignment.first_attempt
+    run = find_run_file(paths)
+    if run is None:  # nobody has prepared the folder
+        begin_run(paths, parse_spec(assignment.spec), assignment.job_id)
+    else:
+        check_job(run, assignment.job_id, paths)
+    with open_run_folder(paths.place) as folder:
+        earlier = _earlier(folder, read_summary(paths), first)
+    file = AttemptFile(paths, assignment.attempt)
+    file.append([{"entry": STATUS, "first_attempt": first, "earlier": earlier}])
+    return file
+
+
+def _earlier(folder: OpenRunFolder, summary: Left | None, first_attempt: int) -> Left:
+    """As `left_before`, without reading attempts that do not matter."""
+    numbers = numbers_of(folder)
+    own = next((number for number in numbers if number >= first_attempt), None)
+    if own is not None and (line := next(whole_lines(folder, own, _HEAD_BYTES), None)):
+        known: Left = json_of(line.decode()).get("earlier") or {}
+        return known
+    before = [number for number in numbers if 0 < number < first_attempt]
+    attempts = [read_attempt(folder, number) for number in before[-1:]]
+    return left_before(attempts, summary, first_attempt)
+
+
+def finish_run(paths: RunPaths, view: JobView, first_attempt: int) -> Summary:
+    """Write the summary of a job's submission that has ended, from its attempts' records.
+
+    A run that had succeeded keeps its summary if the submission ended badly before it trained. An
+    `OutputError`: it cannot be written, or the folder is gone.
+    """
+    if find_run_file(paths) is None:
+        raise OutputError(
+            "the run folder is gone",
+            where={"path": paths.place},
+            hint="Was it removed while its job ran?",
+        )
+    with open_run_folder(paths.place) as folder:
+        attempts = read_attempts(folder)
+    before = read_summary(paths)
+    own = [attempt for attempt in attempts if attempt.number >= first_attempt]
+    known = next((a.status["earlier"] for a in own if "earlier" in a.status), None)
+    earlier = known or left_before(attempts, before, first_attempt)
+    summary = summarise(view, records_of(attempts), earlier)
+    if not (view.reason and _had_succeeded(before) and not _trained(own)):
+        write_json(paths.place_of(paths.summary), summary.to_json())
+    return summary
+
+
+def left_before(
+    attempts: Sequence[AttemptRead], summary: Left | None, first_attempt: int
+) -> dict[str, Any]:
+    """Restarts and checkpoints of the submissions before the one that has a first attempt."""
+    before = [attempt for attempt in attempts if 0 < attempt.number < first_attempt]
+    left: Left = summary or {}
+    if before and before[-1].number > (left.get("attempts") or 0):
+        left = _left_off(before[-1])
+    return {
+        "restarts": restarts_before(left),
+        "checkpoints": all_checkpoints(left, Checkpoints()),
+        "warm_start": left.get("warm_start"),
+    }
+
+
+def totals(attempt: AttemptRead) -> dict[str, Any]:
+    """What an attempt's status lines say, with the submissions before."""
+    status = attempt.status
+    earlier = status.get("earlier") or {}
+    now = Checkpoints(**status.get("checkpoints") or asdict(Checkpoints()))
+    return {
+        **{name: status.get(name) for name in ("parameters", "reader")},
+        "places": status.get("places") or (),
+        "warm_start": status.get("warm_start") or earlier.get("warm_start"),
+        "restarts": [*earlier.get("restarts", ()), *status.get("restarts", ())],
+        "checkpoints": all_checkpoints(earlier, now),
+        "attempts": attempt.number,
+    }
+
+
+def as_it_stands(attempts: Sequence[AttemptRead], summary: Left | None) -> Left:
+    """The run's summary, or what a newer attempt's file says of it."""
+    summary = summary or {}
+    last = attempts[-1] if attempts else AttemptRead(0)
+    return totals(last) if last.number > (summary.get("attempts") or 0) else summary
+
+
+def _left_off(last: AttemptRead) -> dict[str, Any]:
+    """What a submission left that has no summary: its scheduler went away."""
+    return {
+        **totals(last),
+        "reason": Reason.COORDINATOR_LOST,
+        "message": "the scheduler was lost",
+        "steps": last.last_step,
+    }
+
+
+def _had_succeeded(summary: Left | None) -> bool:
+    return (summary or {}).get("state") == JobState.SUCCEEDED.value
+
+
+def _trained(attempts: Sequence[AttemptRead]) -> bool:
+    return any(isinstance(one, AttemptStarted) for a in attempts for one in a.entries)

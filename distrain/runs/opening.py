@@ -1,0 +1,108 @@
+"""Run folders that a command begins or resumes: one command at a time."""
+
+from contextlib import AbstractContextManager, ExitStack, suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import BinaryIO
+
+from distrain.jobs.run_paths import RunPaths
+from distrain.jobs.spec.job import JobSpec
+from distrain.runs.run_file import (
+    RunFile,
+    RunInUse,
+    alone_in,
+    check_new_run,
+    is_finished,
+    locked,
+    read_run_file,
+    remove_run,
+    write_spec,
+)
+from distrain.storage.outputs import check_writable, whole_file
+
+
+class OpenRun(AbstractContextManager["OpenRun"]):
+    """A run folder in which no other command begins or resumes a run: `run.json` is locked."""
+
+    def __init__(self, paths: RunPaths, lock: BinaryIO, spec_before: bytes | None = None):
+        self.paths = paths
+        self._lock = lock
+        self._spec_before = spec_before
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.close()
+
+    def forget(self) -> None:
+        """Undo the beginning of a job that was never submitted."""
+        if self._spec_before is None:
+            _forget(self.paths)
+        else:
+            self.put_spec_back()
+
+    def put_spec_back(self) -> None:
+        """Restore the spec of a resumed run that did not go on."""
+        if self._spec_before is not None:
+            with whole_file(self.paths.spec) as partial:
+                partial.write_bytes(self._spec_before)
+
+
+def open_run(root: Path, spec: JobSpec, job_id: str, *, overwrite: bool = False) -> OpenRun:
+    """Begin a run folder with its `run.json` and the resolved spec.
+
+    A run that never trained is removed, with `overwrite` any run. After an `OutputError` the
+    folder is as it was; `RunInUse`: another command begins a run there.
+    """
+    paths = RunPaths(root)
+    check_writable(root)
+    with alone_in(root), ExitStack() as unless_opened:
+        check_new_run(paths, overwrite=overwrite)
+        if paths.run.exists():
+            with locked(paths.run):
+                remove_run(paths)
+        unless_opened.callback(_forget, paths)
+        RunFile.new(job_id).write(paths)
+        write_spec(spec, paths)
+        run = OpenRun(paths, locked(paths.run))
+        unless_opened.pop_all()
+    return run
+
+
+def reopen_run(root: Path, spec: JobSpec) -> OpenRun:
+    """Take the run folder of a job that is resumed; `spec` replaces the one there.
+
+    An `OutputError`: it cannot be written; `RunInUse`: another command is at it, or a service has
+    its job, which has not ended.
+    """
+    paths = RunPaths(root)
+    check_writable(root)
+    _leave_service(paths)
+    with ExitStack() as unless_opened:
+        lock = unless_opened.enter_context(locked(paths.run))
+        spec_before = paths.spec.read_bytes()
+        write_spec(spec, paths)
+        unless_opened.pop_all()
+    return OpenRun(paths, lock, spec_before)
+
+
+def _leave_service(paths: RunPaths) -> None:
+    """Remove the service from the `run.json` of a run that has ended."""
+    run = read_run_file(paths)
+    if run.service is None:
+        return
+    if not is_finished(paths):
+        raise RunInUse(
+            "a job service has this run's job",
+            where={"path": str(paths.root), "service": run.service},
+            hint="Ask the service to cancel or resume the job. If it is gone for good, remove "
+            '"service" from run.json.',
+        )
+    with alone_in(paths.root):
+        replace(run, service=None).write(paths)
+
+
+def _forget(paths: RunPaths) -> None:
+    """Remove the files that a run begins with, and the folder if it is empty then."""
+    with suppress(OSError):
+        for file in (paths.tables, paths.spec, paths.run):
+            file.unlink(missing_ok=True)
+        paths.root.rmdir()

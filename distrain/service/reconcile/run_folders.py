@@ -1,0 +1,132 @@
+"""What a service does in run folders: it begins them, and sums up jobs that no scheduler has.
+
+A filesystem may hang, so each call runs in a thread of its own and is waited for a while.
+"""
+
+import logging
+import re
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import TypeVar
+
+from distrain.errors import DistrainError, OutputError, Unavailable
+from distrain.jobs.spec.job import JobSpec
+from distrain.jobs.view import JobView
+from distrain.runs.finishing import finish_run
+from distrain.runs.run_file import begin_run, paths_of
+from distrain.runs.stored.folder import open_run_folder, store_errors
+from distrain.service.settings import Settings
+from distrain.service.values import Job
+from distrain.storage.objects import has_conditional_writes
+from distrain.storage.outputs import translated_errors
+from distrain.storage.urls import is_remote
+
+ANSWER_S = 10.0  # how long a filesystem is waited for
+_MOST_HANGING = 16  # calls at a time that a filesystem has not answered
+
+_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
+_T = TypeVar("_T")
+
+log = logging.getLogger(__name__)
+
+
+class RunFolders:
+    def __init__(self, settings: Settings, service: str, within_s: float = ANSWER_S):
+        self._settings, self._service, self._within_s = settings, service, within_s
+        self._free = threading.BoundedSemaphore(_MOST_HANGING)
+
+    def prepare(self, job: Job, spec: JobSpec) -> int:
+        """Begin a job's run folder, or update it, and return the highest attempt there; 0: none.
+
+        It comes before each hand-over and may be repeated. OutputError: the folder cannot be
+        written, or is not this job's. Unavailable: its filesystem does not answer.
+        """
+        check_place_of(job.run_dir)
+        return self._within(lambda: self._prepare(job, spec), job.run_dir)
+
+    def finish(self, job: Job, view: JobView) -> None:
+        """Write the summary of a job that no scheduler has any more, as far as that works."""
+        paths = paths_of(job.run_dir)
+
+        def write() -> None:
+            with suppress(LookupError), store_errors(job.run_dir):  # it may never have begun
+                finish_run(paths, view, job.first_attempt)
+
+        try:
+            self._within(write, job.run_dir)
+        except DistrainError as error:
+            log.warning("job %s ends without a summary: %s", job.id, error)
+
+    def _prepare(self, job: Job, spec: JobSpec) -> int:
+        paths = paths_of(job.run_dir)
+        if not paths.store:
+            make_folder(paths.root, self._settings.run_root(job.cluster))
+        with store_errors(job.run_dir):
+            begin_run(paths, spec, job.id, self._service)
+            with open_run_folder(job.run_dir) as folder:
+                return max(folder.attempts(), default=0)
+
+    def _within(self, work: Callable[[], _T], what: str) -> _T:
+        results, errors = list[_T](), list[BaseException]()
+        if not self._free.acquire(blocking=False):
+            raise _silent(self._within_s, what)
+
+        def attempt() -> None:
+            try:
+                results.append(work())
+            except BaseException as error:
+                errors.append(error)
+            finally:
+                self._free.release()
+
+        thread = threading.Thread(target=attempt, name="run-folder", daemon=True)
+        thread.start()
+        thread.join(self._within_s)
+        if errors:
+            raise errors[0]
+        if not results:
+            raise _silent(self._within_s, what)
+        return results[0]
+
+
+def _silent(within_s: float, what: str) -> Unavailable:
+    return Unavailable(
+        f"the filesystem did not answer for {within_s:g} s",
+        where={"path": what},
+        hint="Look at its mount on the service's host.",
+    )
+
+
+def check_place_of(place: str) -> None:
+    """Refuse a run directory that is neither an absolute path nor in a usable object store."""
+    if has_conditional_writes(place):
+        return
+    if is_remote(place) or _URL.match(place) or not Path(place).is_absolute():
+        raise OutputError(
+            "a run directory must be an absolute path, or begin with s3://",
+            where={"path": place},
+            hint="Set run_root of the cluster to a folder that the service and all workers share, "
+            "or to s3://BUCKET/PATH.",
+        )
+
+
+def make_folder(root: Path, run_root: Path) -> None:
+    """Make a run directory, with the run root's permissions where it lies in that (OutputError)."""
+    with translated_errors(root):
+        run_root.mkdir(parents=True, exist_ok=True)
+        mode = run_root.stat().st_mode & 0o7777
+        inside = root.relative_to(run_root).parts if root.is_relative_to(run_root) else ()
+        for depth in range(1, len(inside) + 1):
+            folder = run_root.joinpath(*inside[:depth])
+            if folder.is_symlink():
+                raise OutputError(
+                    "a part of the path is a symbolic link",
+                    where={"path": str(folder)},
+                    hint="Remove it: run directories lie inside the cluster's run_root.",
+                )
+            with suppress(FileExistsError):
+                folder.mkdir()
+                folder.chmod(mode)  # whatever the umask is
+        root.mkdir(parents=True, exist_ok=True)

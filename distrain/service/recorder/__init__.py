@@ -1,1 +1,0 @@
-"""Writes the run directories of all jobs, from what their schedulers report."""

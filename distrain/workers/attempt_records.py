@@ -1,0 +1,87 @@
+"""Writes an attempt's records beside rank 0, from what the coordinator sends to its supervisor.
+
+A thread writes, since a filesystem may hang.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+from distrain.errors import DistrainError
+from distrain.jobs.assignment import Assignment
+from distrain.runs.attempt_file import AttemptFile
+from distrain.runs.finishing import begin_attempt
+from distrain.storage.background import BackgroundWriter
+
+log = logging.getLogger(__name__)
+
+END_S = 30.0  # how long the coordinator's last entries are awaited after the rank's end
+OPEN_S = 30.0
+CLOSE_S = 10.0
+
+
+class AttemptRecords:
+    """The records of one attempt.
+
+    `trouble` gets a text when they begin to fail, and whether the attempt has to end. It runs in
+    the event loop.
+    """
+
+    def __init__(self, assignment: Assignment, trouble: Callable[[str, bool], None]):
+        self._assignment = assignment
+        self._trouble = trouble
+        self._loop = asyncio.get_running_loop()
+        self._writer = BackgroundWriter("distrain-records")
+        self._file: AttemptFile | None = None
+        self._error: Exception | None = None
+        self._ended = asyncio.Event()
+
+    async def open(self) -> None:
+        """Create the file; raises `OutputError`, `InputError` or `OSError`."""
+        self._writer.do(self._open)
+        if not await self._writer.done(OPEN_S):
+            raise OSError(f"the run folder does not answer for {OPEN_S:g} s")
+        if self._error is not None:
+            raise self._error
+
+    def write(self, lines: Sequence[Mapping[str, Any]]) -> None:
+        self._writer.do(lambda: self._append(lines))
+
+    def end(self) -> None:
+        """Note that the coordinator has sent the last lines."""
+        self._ended.set()
+
+    async def close(self, within_s: float = END_S) -> None:
+        """Wait for the last lines, and close the file when they are written."""
+        with suppress(TimeoutError):  # the coordinator is gone
+            await asyncio.wait_for(self._ended.wait(), within_s)
+        self._writer.do(self._close)
+        await self._writer.done(CLOSE_S)
+        self._writer.close()
+
+    def _open(self) -> None:
+        try:
+            self._file = begin_attempt(self._assignment)
+        except (DistrainError, OSError) as error:
+            self._error = error
+
+    def _append(self, lines: Sequence[Mapping[str, Any]]) -> None:
+        if self._file is None:
+            return
+        try:
+            if trouble := self._file.append(lines):
+                self._tell(trouble, False)
+        except DistrainError as error:
+            self._tell(str(error), True)
+
+    def _tell(self, error: str, ends: bool) -> None:
+        self._loop.call_soon_threadsafe(self._trouble, error, ends)
+
+    def _close(self) -> None:
+        if self._file is not None:
+            try:
+                self._file.close()
+            except DistrainError as error:
+                log.warning("the last records are lost: %s", error)
