@@ -41,20 +41,6 @@ def test_round_trip_gives_bitwise_equal_logits(tmp_path, schema_and_batch, spec)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["model"]
 
 
-def test_targets_of_models_without_named_tasks_are_binary_whatever_their_tag(
-    tmp_path, schema_and_batch
-):
-    schema, batch = schema_and_batch(3, 2, 20)
-    model = build_model(schema, MlpSpec(), seed=5)
-    save_model(tmp_path / "model", model, MlpSpec(), schema)
-    document = json.loads((tmp_path / "model" / "model.json").read_text())
-    del document["model"]["tasks"], document["model"]["sharing"]
-    (target,) = [c for c in document["schema"]["columns"] if "target" in c["tags"]]
-    target["tags"] = ["target", "regression"]
-    edit(tmp_path / "model", **document)
-    assert torch.equal(load_model(tmp_path / "model").model(batch), model(batch))
-
-
 def test_an_existing_model_is_replaced_only_on_request(saved, small_schema):
     schema, spec = small_schema(), MlpSpec()
     model = build_model(schema, spec, seed=2)

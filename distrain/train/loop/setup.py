@@ -79,8 +79,7 @@ class TrainingParts:
 
 def set_up(job: RankJob, loader: Loader, span: JobSpan) -> TrainingParts:
     """Get ready to train, from the newest checkpoint if there is one; a collective operation."""
-    resumed = job.first_attempt > 1
-    directory = checkpoint_dir(job.spec, job.paths, job.job_id, resumed=resumed)
+    directory = checkpoint_dir(job.spec, job.paths, job.job_id)
     _claim(job, directory)
     guess = min(likely_start(directory), span.num_steps)
     # Before the model is built, so that the first batch is ready when that is.

@@ -23,7 +23,6 @@ from distrain.models.saved import (
     check_sizes,
     open_weights,
     read_description,
-    with_targets_then,
 )
 from distrain.models.tensor_file import TensorFile
 from distrain.schema.schema import Schema
@@ -145,7 +144,6 @@ def _checkpoint_at(path: str, with_state: bool) -> WeightsSource:
         parent, name = path, entries[0].name
     directory = CheckpointDir(parent)
     manifest = from_document(directory.read_manifest(name))
-    # Older checkpoints say no tables.
     columns = [TableColumn(*saved) for saved in manifest.state["columns"]]
     shapes = {name: shape for name, (_, shape) in manifest.tensors.items()}
     vocabularies = Vocabularies.from_json(manifest.values)
@@ -162,11 +160,10 @@ def _task_of(manifest: Manifest) -> Task | None:
     values = manifest.values
     if not {"spec", "schema"} <= set(values):
         return None
-    model = parse_spec(dict(values["spec"]), of_run=True).model
+    model = parse_spec(dict(values["spec"])).model
     if isinstance(model, CustomSpec):  # its package may not be here
         return None
-    schema = with_targets_then(Schema.from_json(values["schema"]), model, values["spec"]["model"])
-    return blueprint_of(schema, model).task
+    return blueprint_of(Schema.from_json(values["schema"]), model).task
 
 
 def _dense(
