@@ -118,6 +118,22 @@ class LocalRows(NamedTuple):
     def row_bytes(self) -> int:
         return math.prod(self.values.shape[1:]) * self.values.dtype.itemsize
 
+    @property
+    def device(self) -> torch.device:
+        return self.values.device
+
+    def wants(self, rows: Rows) -> bool:
+        return rows.may_meet(self.rows)
+
+    @torch.no_grad()
+    def take(self, rows: Rows, values: Tensor) -> None:
+        if not self.wants(rows):
+            return
+        # All of it travels, for those of its rows that lie apart would be copied before.
+        values = values.to(self.device)
+        for source, target in rows.meet(self.rows):
+            self.values[target] = values[source]
+
 
 def local_rows_of(tensors: Mapping[str, Tensor | CanonicalTensor]) -> list[LocalRows]:
     """The rows of the tensors on this rank; tensors of no bytes are left out."""

@@ -96,7 +96,7 @@ def test_slabs_hold_each_row_once_in_one_stretch(pieces, most):
     for number, (count, row_bytes, needed) in enumerate(pieces):
         if needed:
             piece = ShardPiece(str(number), Rows(0, 1, count), offset, "")
-            needs.append(Need(piece, row_bytes, []))
+            needs.append(Need(piece, ("U8", (count, row_bytes)), []))
         offset += count * row_bytes
     found = []
     for slab in slabs_of(needs, most):

@@ -8,7 +8,7 @@ from distrain.storage.folder import open_folder
 from distrain.train.checkpoint import shard as shard_module, shard_reading
 from distrain.train.checkpoint.local_rows import local_rows_of, share_of
 from distrain.train.checkpoint.manifest import Manifest
-from distrain.train.checkpoint.shard_reading import ShardReading
+from distrain.train.checkpoint.shard_reading import ShardReading, takers_of
 from distrain.train.checkpoint.training_state import facts_of
 
 ROWS, SLAB_BYTES = 1000, 1024
@@ -57,7 +57,7 @@ def test_every_slab_of_a_copy_a_file_and_a_reading_passes_through_one(tmp_path, 
     for device in ("cpu", "meta"):  # the latter in the place of a GPU
         lent.clear()
         target = torch.zeros(ROWS, 4, device=device)
-        ShardReading(folder, manifest, {"w": target}, 0, list).run()
+        ShardReading(folder, manifest, takers_of({"w": target}), 0, list).run()
         assert {kind for _, kind in lent} == {device}
         assert len({id(slab) for slab, _ in lent}) == 1
         assert device == "meta" or torch.equal(target, values)
