@@ -105,28 +105,6 @@ def test_another_share_of_negatives_is_a_problem(today, tmp_path, wording):
     assert begin(today, tmp_path / "same", path, some).warm_start["left"] == []
 
 
-def test_new_vocabularies_are_matched_by_value(today, model_run, tmp_path):
-    tomorrow = write_prepared(tmp_path / "tomorrow")
-    write_vocabularies(tomorrow, values_of(1))
-    summary = begin(tomorrow, tmp_path / "run", model_run)
-    assert summary.warm_start["tables"]["C9"]["by"] == "value"
-    tables, _ = tables_of(tmp_path / "run")
-    were, _ = tables_of(model_run)
-    begin(tomorrow, tmp_path / "fresh", model_run, "train.init_from=null")
-    fresh, _ = tables_of(tmp_path / "fresh")
-    for name, own in values_of(1).items():
-        rows = {value: place + 3 for place, value in enumerate(values_of(0)[name])}
-        wanted = fresh[name].clone()
-        wanted[:3] = were[name][:3]
-        for place, value in enumerate(own):
-            if value in rows:
-                wanted[place + 3] = were[name][rows[value]]
-        assert torch.equal(tables[name], wanted), name
-        told = summary.warm_start["tables"][name]
-        assert told["matched"] == 3 + len(set(own) & set(rows))
-        assert told["matched"] + told["fresh"] == CARDINALITIES[name]
-
-
 def test_a_resumed_run_keeps_its_own_weights(today, model_run, tmp_path):
     overrides = (INLINE, SHORT, f"train.init_from={model_run}")
     spec = parse_spec(small_document(today), overrides)
