@@ -160,7 +160,7 @@ class WeightsReading:
         self._manifest = from_document(directory.read_manifest(name), self._folder.url)
         self._tables = model.embeddings
         self._average = _Average(model, self._manifest.state)
-        tensors = {**model_tensors(model), **self._average.tensors()}
+        tensors: dict[str, Any] = {**model_tensors(model), **self._average.tensors()}
         _check_fits(self._manifest.tensors, facts_of(tensors), self._folder.url)
         # What belongs to the ranks that saved it is not read.
         self._reading = ShardReading(

@@ -29,7 +29,8 @@ class ShardingPlan:
 
     def total(self, field: str) -> float:
         """The sum of a number of all tables."""
-        return sum(getattr(table, field) for table in self.tables)
+        total: float = sum(getattr(table, field) for table in self.tables)
+        return total
 
     @property
     def bytes_per_rank(self) -> int:
