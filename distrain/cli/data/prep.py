@@ -160,7 +160,7 @@ _NOT_WITH_CONFIG = "{}; not with --config, whose document says it"
     "that has run on no GPU yet.",
 )
 @workers_options
-@click.option("--overwrite", is_flag=True, help="Replace OUT if it exists.")
+@click.option("--overwrite", is_flag=True, help="Replace OUT, a folder, if it exists.")
 @json_option("Print what was made as JSON.")
 @click.pass_context
 def command(context: click.Context, /, inputs: tuple[str, ...], **options: Any) -> None:

@@ -214,7 +214,7 @@ def audit_run(run: Path) -> RunAudit:
     paths = RunPaths(run)
     check_run_dir(paths)
     history = counted_steps(paths)
-    spec = load_spec(paths.spec, of_run=True)
+    spec = load_spec(paths.spec)
     inputs = check_inputs(spec)
     spec = spec.for_rows(inputs.train.num_rows)
     loader = _loader(spec, inputs, drop_last=spec.data.drop_last)
