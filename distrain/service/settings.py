@@ -157,22 +157,10 @@ class Settings(BaseSettings):
     retention: Retention = Retention()
     leases: Leases = Leases()
     webhooks: Webhooks = Webhooks()
-    api_processes: int | None = Field(
-        None,
-        ge=1,
-        le=64,
-        description="Of the API, over one socket; null: one over SQLite, two over PostgreSQL.",
-    )
     secrets_file: Path | None = Field(
         None,
         description="The service's own key, for cookies and webhooks; made in the data folder.",
     )
-
-    @property
-    def num_api_processes(self) -> int:
-        """The number of API processes: over SQLite several would wait for each other."""
-        on_sqlite = self.database_url is None or self.database_url.startswith("sqlite")
-        return self.api_processes or (1 if on_sqlite else 2)
 
     def run_root(self, cluster: str) -> Path:
         """The folder of a cluster's runs, if that is no URL."""
