@@ -169,6 +169,7 @@ class ClusterLoop:
             "trouble": "" if memory.answers else memory.trouble,
             "starting": contact.starting,
             "epoch": memory.epoch,
+            "url": contact.url,
             "workers": asdict(memory.workers) if memory.answers else None,
             "wanted_workers": self._wanted_workers,
             "message": (scaling.hold or scaling.words) if scaling else "",

@@ -18,7 +18,7 @@ listen:
 secrets_file: /etc/distrain/key/service.key
 {{- end }}
 admins: {{ toJson .Values.service.admins }}
-{{- range $section := list "projects" "limits" "retention" "webhooks" }}
+{{- range $section := list "projects" "limits" "retention" }}
 {{- with index $.Values.service $section }}
 {{ $section }}: {{- toYaml . | nindent 2 }}
 {{- end }}
