@@ -17,6 +17,7 @@ from distrain.service.api.streams import server_sent_events as live
 from distrain.service.process.api_server import ApiServer
 from distrain.service.settings import Settings
 from distrain.service.store.store import migrate, open_store
+from distrain.service.values import Role
 
 pytestmark = pytest.mark.slow
 
@@ -66,7 +67,7 @@ def test_a_follower_that_reads_nothing_is_cut_and_goes_on_from_its_cursor(
     job = service.job()
     service.change(job, state="running", phase="handed_over", attempt=1)
     first = service.store.last_seq()
-    token = service.token("alice").label
+    token = service.token("alice", Role.SUBMITTER).label
     path = f"/v1/jobs/{job.id}/events"
     streams = service.app.state.streams
     head = f"GET {path}?after={first} HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer {token}\r\n\r\n"
