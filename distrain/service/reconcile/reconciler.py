@@ -10,8 +10,8 @@ from distrain.errors import DistrainError
 from distrain.service.clusters.choosing import make_launcher
 from distrain.service.clusters.launcher import Launcher, SchedulerAddress
 from distrain.service.clusters.scheduler_client import SchedulerClient
-from distrain.service.reconcile.apply_effects import EffectCarrier
 from distrain.service.reconcile.cluster_loop import ClusterLoop
+from distrain.service.reconcile.cluster_world import ClusterWorld
 from distrain.service.reconcile.contact import Contact
 from distrain.service.reconcile.lease_holder import OwnLeases, has_ended, owner_name
 from distrain.service.recorder.places import remove_old_runs
@@ -101,7 +101,7 @@ class Reconciler:
                 name,
                 store,
                 self.leases,
-                EffectCarrier(name, store, self.leases, self._recorder),
+                ClusterWorld(name, store, self.leases, self._recorder),
                 Contact(name, profile, launcher(name), self._connect, time.monotonic),
                 self._num_jobs,
             )
