@@ -1,41 +1,29 @@
-"""Carries out the effects of passes: database, scheduler, run directories."""
+"""What a pass acts on: database, scheduler and run directories of one cluster."""
 
 import errno
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from distrain.errors import DistrainError, OutputError, SpecError
 from distrain.jobs.reasons import Reason
 from distrain.jobs.states import JobState
-from distrain.jobs.status import storable
+from distrain.jobs.status import JobStatus, storable
 from distrain.jobs.view import JobView
 from distrain.runs.run_file import RunInUse
 from distrain.service.clusters.scheduler_client import Refused as RefusedBy, SchedulerClient
-from distrain.service.decide.effects import (
+from distrain.service.decide.rules import places_of
+from distrain.service.decide.world import (
     Accepted,
-    Begin,
     Change,
-    Commit,
-    CountAttempts,
-    CountRanks,
-    Effect,
-    FindJob,
-    FinishRun,
     JobOrder,
     NotBegun,
     Outcome,
-    Poll,
-    Put,
-    ReadJobs,
     Refusal,
     SchedulerAnswer,
-    Send,
     Silence,
-    TakeView,
 )
-from distrain.service.decide.rules import places_of
 from distrain.service.reconcile.lease_holder import OwnLeases
 from distrain.service.recorder.recorder import Recorder
 from distrain.service.store.reconciler_writes import JobChange
@@ -53,7 +41,9 @@ _PASSING = {
 """Troubles of a machine, not of a job: a disk that is full for a while must not end a queue."""
 
 
-class EffectCarrier:
+class ClusterWorld:
+    """The `World` of a cluster's passes; its calls raise LeaseLost and Unavailable."""
+
     def __init__(self, cluster: str, store: Store, leases: OwnLeases, recorder: Recorder):
         self.lease_name = f"cluster:{cluster}"
         self._cluster, self._store = cluster, store
@@ -61,33 +51,6 @@ class EffectCarrier:
         self.scheduler: SchedulerClient | None = None
         self.trouble = ""
         self._known: dict[str, Job] = {}  # as last read or written; nothing else is kept here
-
-    def do(self, effect: Effect) -> Any:
-        """The answer to an effect; raises LeaseLost, Unavailable."""
-        match effect:
-            case ReadJobs():
-                return self._read()
-            case FindJob(job_id):
-                return self._store.job(job_id)
-            case Poll(epoch, since):
-                return self._poll(epoch, since)
-            case Commit(changes):
-                return self._commit(changes)
-            case CountRanks(projects):
-                return {name: self._store.usage(name)["ranks"] for name in projects}
-            case CountAttempts(job):
-                return self._count(job)
-            case Begin(job):
-                return self._begin(job)
-            case Put(job):
-                return self._put(job)
-            case Send(job_id, order):
-                return self._send(job_id, order)
-            case TakeView(job, seen):
-                self._take(job, seen.view)
-            case FinishRun():
-                return self._finish(effect)
-        return None
 
     def leave(self) -> None:
         """Forget records of a lease that has gone to another process."""
@@ -103,15 +66,21 @@ class EffectCarrier:
             ]
         )
 
-    def _read(self) -> list[Job]:
+    def alive(self) -> list[Job]:
         jobs = self._store.alive(self._cluster, self._known)
         self._known = {job.id: job for job in jobs}
         return jobs
 
+    def job(self, job_id: str) -> Job | None:
+        return self._store.job(job_id)
+
+    def ranks_in_use(self, projects: Sequence[str]) -> dict[str, int]:
+        return {name: self._store.usage(name)["ranks"] for name in projects}
+
     def _generation(self) -> int:
         return self._leases.must_hold(self.lease_name).generation
 
-    def _poll(self, epoch: str | None, since: int) -> SchedulerAnswer | Silence:
+    def changes(self, epoch: str | None, since: int) -> SchedulerAnswer | Silence:
         self._generation()
         if self.scheduler is None:
             return Silence(self.trouble)
@@ -120,7 +89,7 @@ class EffectCarrier:
         except DistrainError as error:
             return Silence(error.message)
 
-    def _commit(self, changes: tuple[Change, ...]) -> set[str]:
+    def commit(self, changes: Sequence[Change]) -> set[str]:
         lease = self._leases.must_hold(self.lease_name)
         rows = [self._row(change) for change in changes]
         skipped = {one.job_id for one in self._store.record(lease, rows, self._known)}
@@ -137,7 +106,7 @@ class EffectCarrier:
         attempts = attempts_of(change.job, columns)
         return JobChange(change.job.id, change.job.rev, columns, attempts)
 
-    def _count(self, job: Job) -> int | None:
+    def attempts(self, job: Job) -> int | None:
         try:
             return self._recorder.attempts(job)
         except DistrainError as error:
@@ -146,7 +115,7 @@ class EffectCarrier:
             log.exception("job %s is handed over later", job.id)
         return None
 
-    def _begin(self, job: Job) -> NotBegun | None:
+    def begin(self, job: Job) -> NotBegun | None:
         generation = self._generation()
         try:
             self._recorder.begin(job, self._store.spec(job.id), generation)
@@ -164,7 +133,7 @@ class EffectCarrier:
             return NotBegun(Reason.OUTPUT_ERROR, storable(words), for_now=True)
         return None
 
-    def _put(self, job: Job) -> Outcome:
+    def put(self, job: Job) -> Outcome:
         generation = self._generation()
         spec = self._store.spec(job.id)
         return self._ask(
@@ -180,7 +149,7 @@ class EffectCarrier:
             generation,
         )
 
-    def _send(self, job_id: str, order: JobOrder) -> Outcome:
+    def send(self, job_id: str, order: JobOrder) -> Outcome:
         if order.newer_generation:
             self._leases.newer(self.lease_name)
         generation = self._generation()
@@ -199,18 +168,17 @@ class EffectCarrier:
             return Silence(error.message)
         return Accepted(generation)
 
-    def _take(self, job: Job, view: JobView | None) -> None:
+    def record(self, job: Job, seen: JobStatus) -> None:
         try:
-            if view is not None:
-                self._recorder.take(job, view)
+            if seen.view is not None:
+                self._recorder.take(job, seen.view)
         except Exception:  # of this job's files alone: the others of its cluster go on
             log.exception("job %s: what it reports is not recorded", job.id)
 
-    def _finish(self, effect: FinishRun) -> bool:
-        job, seen = effect.job, effect.seen
+    def finish(self, job: Job, columns: Mapping[str, Any], seen: JobStatus | None) -> bool:
         view = seen.view if seen is not None else None
         if view is None or not view.state.is_final:
-            view = _last_view(job, effect.columns)
+            view = _last_view(job, columns)
         done = False
         try:
             done = self._recorder.finish(job, view)

@@ -1,31 +1,11 @@
-"""The effects of a pass, and their answers. A pass yields these, one at a time."""
+"""What a pass may ask and do outside of this process, and the values that it gets back."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from distrain.jobs.status import JobStatus
 from distrain.service.values import Job
-
-
-@dataclass(frozen=True)
-class ReadJobs:
-    """The cluster's jobs that have not ended. Answer: a list of `Job`."""
-
-
-@dataclass(frozen=True)
-class FindJob:
-    """A job by its id, ended or not. Answer: a `Job`, or `None`."""
-
-    job_id: str
-
-
-@dataclass(frozen=True)
-class Poll:
-    """The changes at the scheduler. Answer: `SchedulerAnswer` or `Silence`."""
-
-    epoch: str | None
-    since: int
 
 
 @dataclass(frozen=True)
@@ -37,41 +17,6 @@ class Change:
 
 
 @dataclass(frozen=True)
-class Commit:
-    """Write rows, in one transaction. Answer: the ids of those that were left out."""
-
-    changes: tuple[Change, ...]
-
-
-@dataclass(frozen=True)
-class CountRanks:
-    """Answer: the ranks of projects in use on all clusters, by project."""
-
-    projects: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class CountAttempts:
-    """The highest attempt in a job's run directory. Answer: a number; `None` if unknown."""
-
-    job: Job
-
-
-@dataclass(frozen=True)
-class Begin:
-    """Make or reopen the run directory. Answer: `None`, or `NotBegun`."""
-
-    job: Job
-
-
-@dataclass(frozen=True)
-class Put:
-    """Hand a job over. Answer: `Accepted`, `Refusal` or `Silence`."""
-
-    job: Job
-
-
-@dataclass(frozen=True)
 class JobOrder:
     """An order about a job, which the scheduler takes at `jobs/ID/NAME`."""
 
@@ -80,46 +25,6 @@ class JobOrder:
     # release the lease and take it again before, so that its generation grows and the scheduler
     # refuses a PUT that may still be under way
     newer_generation: bool = False
-
-
-@dataclass(frozen=True)
-class Send:
-    """Send an order about a job. Answer: `Accepted`, `Refusal` or `Silence`."""
-
-    job_id: str
-    order: JobOrder
-
-
-@dataclass(frozen=True)
-class TakeView:
-    """Record a view in the run directory. No answer."""
-
-    job: Job
-    seen: JobStatus
-
-
-@dataclass(frozen=True)
-class FinishRun:
-    """Finish the run directory. Answer: whether that is done."""
-
-    job: Job
-    columns: Mapping[str, Any]  # how the job ends
-    seen: JobStatus | None  # what the scheduler said of its end, if it did
-
-
-Effect = (
-    ReadJobs
-    | FindJob
-    | Poll
-    | Commit
-    | CountAttempts
-    | CountRanks
-    | Begin
-    | Put
-    | Send
-    | TakeView
-    | FinishRun
-)
 
 
 @dataclass(frozen=True)
@@ -171,3 +76,44 @@ class NotBegun:
 
 
 Outcome = Accepted | Refusal | Silence  # what becomes of a command
+
+
+class World(Protocol):
+    """The database, the scheduler and the run directories of one cluster.
+
+    A pass calls these in order. Between any two calls other processes act, and this one may be
+    killed.
+    """
+
+    def alive(self) -> list[Job]:
+        """Return the cluster's jobs that have not ended."""
+
+    def job(self, job_id: str) -> Job | None:
+        """Return a job, ended or not."""
+
+    def commit(self, changes: Sequence[Change]) -> Collection[str]:
+        """Write rows in one transaction; return the ids of those that were left out."""
+
+    def ranks_in_use(self, projects: Sequence[str]) -> Mapping[str, int]:
+        """Return the ranks in use on all clusters, by project."""
+
+    def changes(self, epoch: str | None, since: int) -> SchedulerAnswer | Silence:
+        """Ask the scheduler what changed since a revision of that epoch."""
+
+    def put(self, job: Job) -> Outcome:
+        """Hand a job to the scheduler."""
+
+    def send(self, job_id: str, order: JobOrder) -> Outcome:
+        """Send the scheduler an order about a job."""
+
+    def attempts(self, job: Job) -> int | None:
+        """Return the highest attempt in a job's run directory; `None` if it cannot be read."""
+
+    def begin(self, job: Job) -> NotBegun | None:
+        """Make or reopen a job's run directory."""
+
+    def record(self, job: Job, seen: JobStatus) -> None:
+        """Record what the scheduler reports in the job's run directory."""
+
+    def finish(self, job: Job, columns: Mapping[str, Any], seen: JobStatus | None) -> bool:
+        """Finish the run directory of a job that ends with `columns`; return whether it is done."""
