@@ -22,9 +22,7 @@ from distrain.prep.column_group import (
     LISTS_OF,
     TEXTS,
     ColumnGroup,
-    RunOperators,
     kind_of,
-    run_operators,
     training_rows,
 )
 from distrain.prep.operators.categorify import Categorify, category_type
@@ -272,12 +270,11 @@ class Workflow:
         kinds = {c: kind_of(tables[0].schema.field(c).type) for c in self.columns if tables}
         return workflow.with_record(**{HOLDS: kinds})
 
-    def transform(self, table: pa.Table, run: RunOperators = run_operators) -> pa.Table:
+    def transform(self, table: pa.Table) -> pa.Table:
         """The table's columns after all operators: int32 ids and float32, without gaps.
 
         Columns of lists become lists of these; a list that is missing becomes an empty one. A
-        column `label` comes first, as it is; other columns without operators are left out. `run`
-        runs the operators, where that is not done by Arrow.
+        column `label` comes first, as it is; other columns without operators are left out.
 
         Raises:
             DataError: A column is missing, or of another type than those that were fitted, a value
@@ -296,7 +293,7 @@ class Workflow:
             fields.append(table.schema.field(LABEL))
         for group in self.groups:
             for column in group.columns:
-                values = self._training_values(group, column, table, run)
+                values = self._training_values(group, column, table)
                 arrays.append(values)
                 fields.append(pa.field(column, values.type, nullable=False))
         return pa.table(arrays, schema=pa.schema(fields))
@@ -304,14 +301,12 @@ class Workflow:
     def values_of(self, table: pa.Table, column: str) -> pa.Array:
         """One of the columns that `transform` gives."""
         (group,) = (group for group in self.groups if column in group.columns)
-        return self._training_values(group, column, table, run_operators)
+        return self._training_values(group, column, table)
 
-    def _training_values(
-        self, group: ColumnGroup, column: str, table: pa.Table, run: RunOperators
-    ) -> pa.Array:
+    def _training_values(self, group: ColumnGroup, column: str, table: pa.Table) -> pa.Array:
         fitted = self.record.get(HOLDS, {})
         group.check_type(column, table.schema.field(column).type, fitted.get(column))
-        return group.training_values(column, table[column], run, training_rows(table))
+        return group.training_values(column, table[column], training_rows(table))
 
     def with_history(self, table: pa.Table) -> pa.Table:
         """What `transform` gives, and each row's history among the rows of the table.

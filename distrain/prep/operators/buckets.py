@@ -14,7 +14,6 @@ from distrain.prep.operators.categorify import as_categories
 from distrain.prep.operators.counts import Counts, added_up, counted, joined
 from distrain.prep.operators.operator import (
     LearntByColumn,
-    OnHost,
     SettingsOnly,
     Takes,
     as_doubles,
@@ -29,7 +28,7 @@ _Int64Array = np.ndarray[Any, np.dtype[np.int64]]
 
 
 @dataclass(frozen=True)
-class Bucketize(OnHost):
+class Bucketize:
     """The number of a value's bucket, int64; gaps and NaN stay gaps.
 
     Attributes:
@@ -69,7 +68,7 @@ class Bucketize(OnHost):
 
 
 @dataclass(frozen=True)
-class QuantileBuckets(OnHost, LearntByColumn):
+class QuantileBuckets(LearntByColumn):
     """The number of a value's bucket, int64, of `number` buckets with about equally many values.
 
     Equal values share a bucket, so there may be fewer. The values are counted with 13 significant
@@ -115,7 +114,7 @@ class QuantileBuckets(OnHost, LearntByColumn):
 
 
 @dataclass(frozen=True)
-class HashBucket(OnHost, SettingsOnly):
+class HashBucket(SettingsOnly):
     """A bucket of each value by its hash, `0 .. num_buckets-1`, int64; gaps stay gaps.
 
     >>> HashBucket(10).transform("C1", pa.array([1, 2, None, 1])).to_pylist()

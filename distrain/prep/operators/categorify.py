@@ -11,7 +11,6 @@ import pyarrow.compute as pc
 
 from distrain.errors import DataError, InputError
 from distrain.prep.operators.counts import Counts, added_up, counted, joined, narrow_enough
-from distrain.prep.operators.device import Device, DeviceColumn
 from distrain.prep.operators.operator import LearntByColumn, Takes
 from distrain.prep.operators.spelling import AS_TYPED, CANONICAL, texts_of
 from distrain.prep.vocabulary import Vocabulary, check_cardinality
@@ -109,11 +108,6 @@ class Categorify(LearntByColumn):
         return pa.array(
             vocabulary.encode(pa.DictionaryArray.from_arrays(encoded.indices, distinct))
         )
-
-    def on_device(self, device: Device, column: str, values: DeviceColumn) -> DeviceColumn:
-        # Vocabularies may be larger than a GPU's memory, and lie in files that the host maps.
-        distinct, codes = device.encode(values)
-        return device.gather(device.upload(self.transform(column, distinct)), codes)
 
     def served(self, column: str) -> dict[str, Any]:
         return {"vocabulary": self.domain or column}

@@ -14,11 +14,9 @@ from pydantic import Field, model_validator
 
 from distrain.errors import DataError, InputError
 from distrain.jobs.spec.fields import Real, Section
-from distrain.prep.operators.device import Device, DeviceColumn, kind_after, on_host
 from distrain.prep.operators.operator import (
     DocumentKey,
     LearntByColumn,
-    OnHost,
     SettingsOnly,
     Takes,
     as_doubles,
@@ -75,17 +73,6 @@ class Clip(SettingsOnly):
         # Arrow takes the bound for the larger, and for the smaller, of itself and NaN.
         return pc.if_else(pc.is_nan(values), values.cast(bounded.type), bounded)
 
-    def on_device(self, device: Device, column: str, values: DeviceColumn) -> DeviceColumn:
-        kind = kind_after(self, column, values.kind)
-        if pa.types.is_integer(values.kind) and pa.types.is_floating(kind):
-            return on_host(device, self, column, values)  # Arrow refuses what float64 cannot hold
-        values = device.cast(values, kind)
-        for name, bound in (("LESS", self.min), ("GREATER", self.max)):
-            if bound is not None:
-                limit = pa.scalar(bound).cast(kind)
-                values = device.where(device.compare(name, values, limit), limit, values)
-        return values
-
 
 def _bound(value: float) -> pa.Scalar:
     is_int64 = abs(value) < 2.0**63 and value == int(value)
@@ -117,14 +104,6 @@ class FillMissing(SettingsOnly):
             values = as_doubles(values)
         return pc.fill_null(values, pa.scalar(self.value).cast(values.type))
 
-    def on_device(self, device: Device, column: str, values: DeviceColumn) -> DeviceColumn:
-        kind = kind_after(self, column, values.kind)
-        values = device.cast(values, kind)
-        fill = pa.scalar(self.value).cast(kind)
-        if pa.types.is_floating(kind):
-            values = device.where(device.is_nan(values), fill, values)
-        return device.fill_null(values, fill)
-
 
 def alone_mistake(name: str, *others: str) -> Callable[[Mapping[str, Any]], str | None]:
     """Says which keys a column has beside one that they have no meaning with."""
@@ -137,7 +116,7 @@ def alone_mistake(name: str, *others: str) -> Callable[[Mapping[str, Any]], str 
 
 
 @dataclass(frozen=True)
-class MissingFlag(OnHost, SettingsOnly):
+class MissingFlag(SettingsOnly):
     """1 where a value of any type is missing or NaN, else 0.
 
     >>> MissingFlag().transform("C1", pa.array(["a", None])).to_pylist()
@@ -201,17 +180,6 @@ class LogOp(SettingsOnly):
                 hint="Put Clip(min=0) before LogOp.",
             )
         return pc.log1p(values)
-
-    def on_device(self, device: Device, column: str, values: DeviceColumn) -> DeviceColumn:
-        x = device.cast(values, pa.float64())
-        if device.any(device.compare("LESS_EQUAL", x, pa.scalar(-1.0))):
-            return on_host(device, self, column, values)  # it says of which value
-        # cuDF has no log1p. The rounding of 1 + x is undone by the factor: W. Kahan's formula.
-        more = device.binary("ADD", x, pa.scalar(1.0))
-        added = device.binary("SUB", more, pa.scalar(1.0))
-        result = device.binary("MUL", x, device.binary("DIV", device.log(more), added))
-        result = device.where(device.compare("EQUAL", added, pa.scalar(0.0)), x, result)
-        return device.where(device.compare("EQUAL", x, pa.scalar(math.inf)), x, result)
 
 
 _ROUNDING = 8 * float(np.finfo(np.float64).eps)
@@ -303,12 +271,6 @@ class Normalize(LearntByColumn):
     def transform(self, column: str, values: pa.Array) -> pa.Array:
         moments = self.moments[column]
         return pc.divide(pc.subtract(as_doubles(values), moments.mean), moments.std)
-
-    def on_device(self, device: Device, column: str, values: DeviceColumn) -> DeviceColumn:
-        moments = self.moments[column]
-        doubles = device.cast(values, pa.float64())
-        centred = device.binary("SUB", doubles, pa.scalar(float(moments.mean)))
-        return device.binary("DIV", centred, pa.scalar(float(moments.std)))
 
     def served(self, column: str) -> dict[str, Any]:
         return {"mean": self.moments[column].mean, "std": self.moments[column].std}

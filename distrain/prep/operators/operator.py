@@ -9,7 +9,7 @@ statistics add three pure functions: `fit` makes a state from some rows, `merge`
 its `from_json(settings)`.
 
 The rest of the ETL finds what it needs of an operator in its class: `kind`, for saved workflows;
-`key`, if features documents may ask for it; `on_device`, which a workflow needs to be run on a GPU.
+`key`, if features documents may ask for it.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -21,7 +21,6 @@ import numpy as np
 import pyarrow as pa
 
 from distrain.errors import DataError
-from distrain.prep.operators.device import Device, DeviceColumn, on_host
 
 Takes = Literal["numbers", "categories", "presence"]
 """What operators take: numbers, names of things, or no more than whether there is a value."""
@@ -54,13 +53,6 @@ class FittedOperator(Operator, Protocol):
     def with_fitted(self, fitted: Mapping[str, Any]) -> Self: ...
 
     def is_fitted(self, column: str) -> bool: ...
-
-
-@runtime_checkable
-class DeviceOperator(Operator, Protocol):
-    def on_device(self, device: Device, column: str, values: DeviceColumn) -> DeviceColumn:
-        """The values that `transform` gives, and its errors."""
-        ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,13 +119,6 @@ class LearntByColumn:
 
     def is_fitted(self, column: str) -> bool:
         return column in getattr(self, self.LEARNT)
-
-
-class OnHost:
-    """Operators whose values are made by Arrow and NumPy, where others run on a GPU."""
-
-    def on_device(self, device: Device, column: str, values: DeviceColumn) -> DeviceColumn:
-        return on_host(device, self, column, values)
 
 
 def takes_of(operators: Sequence[Operator]) -> Takes:
