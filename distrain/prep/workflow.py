@@ -30,7 +30,6 @@ from distrain.prep.operators.encodings import ValueTable
 from distrain.prep.operators.history import History
 from distrain.prep.operators.numbers import Clip, FillMissing, LogOp, Normalize
 from distrain.prep.operators.operator import FittedOperator, takes_of
-from distrain.prep.operators.spelling import CANONICAL
 from distrain.prep.vocabulary import CATEGORIES, WORKFLOW_FILE, Vocabulary, is_text, mistake_of_name
 from distrain.schema.criteo import CATEGORICAL, CONTINUOUS, LABEL
 from distrain.storage.folder import open_folder
@@ -146,11 +145,6 @@ class Workflow:
             for column in group.columns
         }
 
-    @property
-    def spelling(self) -> int:
-        last = [group.operators[-1] for group in self.groups if group.is_categorical]
-        return next((cast(Categorify, operator).spelling for operator in last), CANONICAL)
-
     def reading(self, null_values: Sequence[str] = ()) -> dict[str, Any]:
         """Return how later rows are read, as fields of a `StagingTask`.
 
@@ -163,7 +157,6 @@ class Workflow:
         of_domains = {self.domains[c]: kind for c, kind in holds.items() if c in self.domains}
         holds = {c: of_domains[d] for c, d in self.domains.items() if d in of_domains} | holds
         return {
-            "spelling": self.spelling,
             "holds": holds,
             "null_texts": tuple(null_values) if self.record.get(FORM) == "csv" else (),
         }

@@ -70,11 +70,8 @@ class Preprocessor:
         # The getter of one column makes no tuples; rows do not hold crosses.
         can_be_few = flat[1:] and not (self._lists or program.get("crosses"))
         self._row_of = itemgetter(*(column.source for column in flat)) if can_be_few else None
-        canonical = program.get("has_canonical_crosses", True)
         self._crosses = {
-            cross: [
-                _Column(_text_of(source, canonical), program["text"], known) for source in sources
-            ]
+            cross: [_Column(_text_of(source), program["text"], known) for source in sources]
             for cross, sources in program.get("crosses", {}).items()
         }
         parts = (part.source for of_cross in self._crosses.values() for part in of_cross)
@@ -181,12 +178,12 @@ class Preprocessor:
         return form
 
 
-def _text_of(source: str, is_canonical: bool) -> dict[str, Any]:
+def _text_of(source: str) -> dict[str, Any]:
     """A column of texts of values of any type, as a cross takes them."""
     takes = ["text", "integer", "number", "bool", "decimal", "time"]
     as_text = {"to": "text", "takes": takes, "lists": False, "separator": None}
-    as_text["is_canonical"] = is_canonical
-    return {"name": source, "source": source, "steps": [], "slices": [], **as_text}
+    of = {"name": source, "source": source, "steps": [], "slices": []}
+    return {**of, **as_text, "is_canonical": True}
 
 
 def crossed(columns: Sequence[Sequence[str | None]]) -> list[str | None]:
