@@ -16,7 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from distrain.predict.serving.raw_values import (
+from distrain.predict.serving.rows import BadValue as BadValue, columns_of, is_single, listed
+from distrain.prep.raw_values import (
     READERS,
     Array,
     UnusableValue,
@@ -25,8 +26,7 @@ from distrain.predict.serving.raw_values import (
     texts_of_any,
     to_numbers,
 )
-from distrain.predict.serving.rows import BadValue as BadValue, columns_of, is_single, listed
-from distrain.predict.serving.steps import STEPS, Vocabulary
+from distrain.prep.steps import Values, Vocabulary, after_steps
 
 FORMS = ("table", "csv", "json")
 """What rows are: values with types, fields of a text file, or values of JSON lines."""
@@ -267,13 +267,12 @@ class _Column:
     def made(self, values: Any, lengths: list[int] | None) -> tuple[Array, Any]:
         """The values after all steps: int64 ids or float32 numbers; and the lists' lengths."""
         with self._rows_of(lengths):
-            for step in self.steps:
-                values = STEPS[step["kind"]](values, step, self._known)
-            if isinstance(values, np.ndarray) and values.dtype == np.int64:
-                return values, lengths
-            if isinstance(values, list):  # whole numbers without a step
-                values = to_numbers(values, frozenset(["integer"]), {}, {})
-            return _as_float32(values), lengths
+            made = after_steps(Values(values), self.steps, self._known)
+            if self.has_ids:
+                return made.x, lengths
+            if isinstance(made.x, list) or made.missing is not None:  # whole numbers
+                made = Values(to_numbers(made.listed, frozenset(["integer"]), {}, {}))
+            return _as_float32(made.x), lengths
 
     def _read_items(self, items: Any, lengths: list[int] | None, form: str) -> Any:
         if not self._spec["lists"]:
@@ -355,9 +354,7 @@ class _Matrix:
         raw = [given[column.source] for column in columns]
         x = self._read(raw, form)
         try:
-            for step in self._steps:
-                x = STEPS[step["kind"]](x, step, {})
-            x = _as_float32(x)
+            x = _as_float32(after_steps(Values(x), self._steps, {}).x)
         except UnusableValue as bad:
             place, row = divmod(bad.place, x.shape[1])
             raise BadValue(columns[place].told, row, bad.problem) from None
