@@ -31,7 +31,6 @@ from distrain.prep.fitting import fit_as_asked
 from distrain.prep.histories.making import check_log, make_histories
 from distrain.prep.histories.reading import forget_events
 from distrain.prep.lookups.index import forget_workflow, make_lookups
-from distrain.prep.on_cudf import check_operators, check_workers
 from distrain.prep.parts import Part, kept_names, split_parts
 from distrain.prep.progress import PhaseCounter, ProgressCallback
 from distrain.prep.reading import (
@@ -85,7 +84,7 @@ def prepare(
         DataError: An input, a column or a line that cannot be used.
         OutputError: The output exists or cannot be written, or workers do not see it; nothing is
             left under its name.
-        ClusterError: Workers died, or cannot use the device.
+        ClusterError: Workers died.
     """
     request = with_features(request)
     if finish is not None and not isinstance(request.out, Path):
@@ -105,9 +104,6 @@ def prepare(
     memory = plan_memory(client, request.memory_bytes, request.block_bytes)
     workflow = _workflow(request)
     check_log(workflow.history, request.log, is_fitted=request.saved_workflow is not None)
-    if request.device == "cuda":
-        check_operators(workflow)
-        check_workers(client)
     out = request.out
     if isinstance(out, Path):
         out = out.absolute()  # workers may have another working directory
@@ -308,7 +304,7 @@ class _Run:
         lookups = make_lookups(categories, sizes, self._runner, self._staging, self._memory)
         request = self._request
         settings = (
-            *(request.row_group_rows, request.device, not request.unlabeled),
+            *(request.row_group_rows, not request.unlabeled),
             *(self._kept(), self._document),
         )
         histories = make_histories(

@@ -152,13 +152,6 @@ _NOT_WITH_CONFIG = "{}; not with --config, whose document says it"
     help="Where rows and counts lie meanwhile: a folder that all workers share, or a URL. Default: "
     "in OUT. With OUT in an object store and one machine, a local folder is faster.",
 )
-@click.option(
-    "--device",
-    type=click.Choice(["cpu", "cuda"]),
-    default="cpu",
-    help="Where rows go through the fitted operators. cuda: on the GPU of each worker, by cuDF; "
-    "that has run on no GPU yet.",
-)
 @workers_options
 @click.option("--overwrite", is_flag=True, help="Replace OUT, a folder, if it exists.")
 @json_option("Print what was made as JSON.")
@@ -274,7 +267,6 @@ def _contradiction(context: click.Context) -> str:
 _AS_GIVEN = (
     *("valid", "valid_fraction", "valid_rows", "saved_workflow", "update", "unlabeled", "keep"),
     *("keep_counts", "max_bad", "row_group_rows", "embedding_dim", "overwrite", "staging"),
-    "device",
 )
 """Options that are fields of the request, by these names."""
 

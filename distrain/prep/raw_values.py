@@ -95,8 +95,8 @@ def to_times(values: Any, takes: frozenset[str], text: Any, spec: Mapping[str, A
     return np.array(each(as_time, values), "M8[us]")
 
 
-def to_presence(values: Any, _takes: Any, _text: Any, _spec: Any) -> list[Any]:
-    return [None if is_missing(value) else 1 for value in values]
+def to_presence(values: Any, _takes: Any, _text: Any, _spec: Any) -> Array:
+    return np.array([np.nan if is_missing(value) else 1.0 for value in values], np.float64)
 
 
 READERS: dict[str, Callable[..., Any]] = {
