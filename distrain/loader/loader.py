@@ -13,7 +13,6 @@ from torch.utils.data import IterableDataset, get_worker_info
 from distrain.errors import SpecError
 from distrain.loader.bucketing.first_pass import Buckets, FirstPass, use_buckets
 from distrain.loader.bucketing.store import Slabs
-from distrain.loader.cudf_reader import CudfFooter
 from distrain.loader.dataset import Dataset
 from distrain.loader.delivery.cuda_streams import new_streams, resolve_device, thread_set_up
 from distrain.loader.delivery.epoch import EpochIterator, Production
@@ -22,7 +21,7 @@ from distrain.loader.delivery.transfer import Transform, new_delivery
 from distrain.loader.delivery.work import EpochWork
 from distrain.loader.filling.batch_memory import BatchLayout, BlockPool, narrow_layout
 from distrain.loader.filling.list_columns import list_limits
-from distrain.loader.filling.schedule import epoch_chunks, open_groups
+from distrain.loader.filling.schedule import epoch_chunks
 from distrain.loader.memory import LoaderMemory, memory_of, open_steps_of, steps_before
 from distrain.loader.options import (
     CacheOptions,
@@ -33,13 +32,13 @@ from distrain.loader.options import (
 )
 from distrain.loader.partition.plan import EpochPlan, EpochSteps
 from distrain.loader.position import position_in, state_of
-from distrain.loader.reader_choice import ReaderChoice, choose_reader, new_backend, shared_reader
+from distrain.loader.reader_choice import ReaderChoice, choose_reader, new_backend, new_source
 
 _RUN_TIME_STATE = (
     "_stats",
     "_slabs",
     "_pool",
-    "_reader",
+    "_source",
     "_running",
     "_streams",
     "_narrow",
@@ -86,7 +85,7 @@ class Loader(IterableDataset[Any]):
         parts_per_chunk: Parts whose rows are shuffled together.
         prefetch_batches: Number of finished batches that may wait for the consumer.
         decode_threads: Number of row groups, or slices of large ones, that are decoded at a time.
-        reader: `"auto"`, `"arrow"`, `"packed"` or `"cudf"`; see `reader_choice`.
+        reader: `"auto"`, `"arrow"` or `"cudf"`; see `reader_choice`.
         cache: A folder on a local disk that keeps decoded row groups for later epochs.
         cache_size: The most that the folder may hold, in bytes or like `"50GB"`.
         transforms: Functions applied to each batch, in order, in the loader's thread and before it
@@ -150,7 +149,6 @@ class Loader(IterableDataset[Any]):
             decode_threads=decode_threads,
             pin_memory=pin_memory and torch.cuda.is_available(),
             shuffle_dir=None if shuffle_dir is None else str(shuffle_dir),
-            workflow=dataset.workflow,
             fetch=fetch or FetchOptions(),
         )
         lanes, step_rows = self.options.lanes, self.options.global_batch_size
@@ -171,7 +169,7 @@ class Loader(IterableDataset[Any]):
             dataset.columns,
             self.device.type if self.device else "cpu",
             has_cache=self._cache is not None,
-            workflow=self.options.workflow,
+            workflow=dataset.workflow,
         )
         if shuffle_dir is not None:
             self._check_shuffle_dir()
@@ -181,7 +179,6 @@ class Loader(IterableDataset[Any]):
         if not retry_s >= 0:
             raise SpecError(f"retry_s is {retry_s}, not 0 or more")
         self._retry_s = retry_s
-        self._footers: dict[str, CudfFooter] = {}  # that cuDF parsed, for all epochs
         self._list_limits = list_limits(dataset.columns, max_list_length)
         self._transforms = tuple(transforms)
         self._begin = (0, 0)  # epoch and step of the next `iter`
@@ -189,7 +186,7 @@ class Loader(IterableDataset[Any]):
         self._set_up_run_time_state()
 
     def _check_shuffle_dir(self) -> None:
-        columns, reader = self.dataset.columns, self.reader_choice.facts
+        columns, reader = self.dataset.columns, self.reader_choice.kind
         if self.options.shuffle == "full" and not use_buckets(self.options, columns, reader):
             raise SpecError(
                 "a full shuffle of list columns, or by a reader on the GPU, "
@@ -210,13 +207,20 @@ class Loader(IterableDataset[Any]):
             narrow_row_bytes=self._narrow.row_bytes if self._narrow else None,
         )
         self._set_up_thread = thread_set_up(self.device, pinned=pinned)
-        self._reader = shared_reader(
-            self.reader_choice.facts, self.dataset, self._cache, self._retry_s, self.options
+        self._source = new_source(
+            self.reader_choice,
+            self.dataset,
+            self._cache,
+            self._retry_s,
+            self.options,
+            device=self.device,
+            streams=self._streams,
+            gpu_memory_fraction=self._gpu_memory_fraction,
         )
         self._running: weakref.WeakSet[EpochIterator] = weakref.WeakSet()
 
     def _may_be_narrow(self) -> bool:
-        reader = self.reader_choice.facts
+        reader = self.reader_choice.kind
         has_buckets = use_buckets(self.options, self.dataset.columns, reader)
         on_host = self._streams is None or bool(self._transforms)
         return not (on_host or has_buckets or reader.on_gpu)
@@ -257,7 +261,7 @@ class Loader(IterableDataset[Any]):
         return memory_of(
             self.dataset,
             self.options,
-            reader=self.reader_choice.facts,
+            reader=self.reader_choice.kind,
             pinned=self.options.pin_memory or on_gpu,
         )
 
@@ -314,28 +318,24 @@ class Loader(IterableDataset[Any]):
             options=options,
             epoch=epoch,
             steps=steps,
-            open_steps=open_steps_of(dataset, options, before, self.reader_choice.facts),
+            open_steps=open_steps_of(dataset, options, before, self.reader_choice.kind),
             new_backend=partial(
                 new_backend,
-                self.reader_choice.facts,
-                self._reader,
+                self.reader_choice.kind,
+                self._source,
                 self.dataset,
                 self._pool,
                 self._stats,
                 device=self.device,
                 streams=self._streams,
-                gpu_memory_fraction=self._gpu_memory_fraction,
-                retry_s=self._retry_s,
                 list_limits=self._list_limits,
-                footers=self._footers,
-                most_open_groups=open_groups(self.dataset, options),
                 narrow=self._narrow,
             ),
             first_pass=self._first_pass(epoch, len(dataset)),
         )
 
     def _first_pass(self, epoch: int, num_rows: int) -> FirstPass | None:
-        if not use_buckets(self.options, self.dataset.columns, self.reader_choice.facts):
+        if not use_buckets(self.options, self.dataset.columns, self.reader_choice.kind):
             return None
         buckets = Buckets.of(num_rows, self.options.seed, epoch)
         num_columns = BatchLayout.of(self.dataset.columns).num_columns

@@ -71,7 +71,6 @@ class LoaderOptions:
     decode_threads: int
     pin_memory: bool
     shuffle_dir: str | None = None
-    workflow: str | None = None
     fetch: FetchOptions = field(default_factory=FetchOptions)
 
     @classmethod

@@ -1,11 +1,10 @@
-"""The section `data`: where the rows are, and the readers of row groups and what each can do.
+"""The section `data`: where the rows are and how they are read.
 
 Field descriptions are what `docs/spec.md` and the published JSON Schema show.
 """
 
 import math
 import re
-from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, WrapValidator, field_validator, model_validator
@@ -13,60 +12,6 @@ from pydantic import Field, WrapValidator, field_validator, model_validator
 from distrain.errors import SpecError
 from distrain.jobs.spec.fields import PositiveInt, Real, Section, Whole, check_url_of
 from distrain.jobs.spec.row_filter import parse_filter
-
-ReaderKind = Literal["arrow", "packed", "cudf"]
-"""What `data.reader` may name: the keys of `READERS`."""
-
-
-@dataclass(frozen=True)
-class ReaderFacts:
-    code: str  # its class, `module:Name`, a `TableReader` of `distrain/loader/reading/reader.py`
-    hint: str = ""  # what to do where it cannot serve a table
-    by_auto: bool = False  # whether `auto` may take it, in the order of the table
-    # why `auto` takes it; null: since those before it cannot serve the table
-    chosen: str | None = None
-    cell_bytes: int = 8  # the most bytes of a decoded value on the host
-    # whether it decodes on the GPU that batches go to, so that no row passes the host
-    on_gpu: bool = False
-    fetches: bool = False  # whether it reads remote files, which it fetches ahead
-    # whether decoders of large row groups stay open between their slices
-    keeps_decoders: bool = False
-    checks_files: bool = False  # whether it refuses changed files by itself
-    is_cached: bool = False  # whether `data.cache_dir` keeps what it decodes
-
-
-READERS: dict[ReaderKind, ReaderFacts] = {
-    "packed": ReaderFacts(
-        "distrain.loader.packed.reader:PackedReader",
-        "`distrain pack` writes files for it; reader 'auto' takes what serves the table.",
-        by_auto=True,
-        chosen="all files are in the fast layout",
-        cell_bytes=4,
-        checks_files=True,
-    ),
-    # It has not run on a GPU yet: only who names it gets it.
-    "cudf": ReaderFacts(
-        "distrain.loader.cudf_reader:CudfReader",
-        "It decodes on the GPU that batches go to; 'auto' takes another one.",
-        on_gpu=True,
-    ),
-    "arrow": ReaderFacts(
-        "distrain.loader.reading.arrow:ArrowReader",
-        by_auto=True,
-        fetches=True,
-        keeps_decoders=True,
-        is_cached=True,
-    ),
-}
-
-RAW_ROWS = ReaderFacts(
-    "distrain.loader.reading.raw_rows:RawReader", cell_bytes=32, fetches=True, keeps_decoders=True
-)
-"""The reader of raw rows, which `data.workflow` asks for."""
-
-ANY_TABLE = READERS["arrow"]
-"""The reader that serves every table."""
-
 
 _UNITS_S = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
 _TIME = re.compile(r"([1-9][0-9]{0,8})([smhdw])")
@@ -147,14 +92,18 @@ class DataSpec(Section):
         "`valid` are raw parquet then, which it prepares in the threads that decode.",
         min_length=1,
     )
-    reader: Literal["auto", ReaderKind] = Field(
-        "auto", description="Who reads row groups; `auto` says what it chose and why."
+    reader: Literal["auto", "arrow", "cudf"] = Field(
+        "auto",
+        description="What decodes row groups: `arrow` on the host, `cudf` on the GPU; `auto` is "
+        "`arrow`.",
     )
     gpu_memory_fraction: Real = Field(
         0.1, gt=0, lt=1, description="Share of a GPU's memory that the cudf reader may pool."
     )
     cache_dir: str | None = Field(
-        None, description="A folder on each host's disk that keeps decoded rows; null does without."
+        None,
+        description="A folder on each host's disk that keeps decoded rows, as `distrain pack` can "
+        "fill it; null does without.",
     )
     cache_size: str = Field("100GB", description="What that folder may grow to.")
     fill_null_id: Whole | None = Field(
@@ -217,7 +166,7 @@ class DataSpec(Section):
 
     @property
     def needs_gpu(self) -> bool:
-        return self.reader != "auto" and READERS[self.reader].on_gpu
+        return self.reader == "cudf"
 
     @model_validator(mode="after")
     def _raw_rows(self) -> "DataSpec":

@@ -21,7 +21,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from distrain.jobs.spec.data import ReaderFacts
 from distrain.loader.batch import Batch
 from distrain.loader.bucketing.bucket_file import BucketFile
 from distrain.loader.bucketing.store import BucketMemory, Slabs
@@ -37,6 +36,7 @@ from distrain.loader.partition.pieces import forward_pieces
 from distrain.loader.partition.plan import EpochPlan
 from distrain.loader.partition.table import RowGroup
 from distrain.loader.partition.wanted_columns import WantedColumn
+from distrain.loader.reading.kinds import ReaderKind
 from distrain.loader.reading.reader import Expected
 
 LEAST_BUCKET_ROWS = 65_536
@@ -47,7 +47,7 @@ _COUNTED_AT_A_TIME = 1 << 20
 
 
 def use_buckets(
-    options: LoaderOptions, columns: tuple[WantedColumn, ...], reader: ReaderFacts
+    options: LoaderOptions, columns: tuple[WantedColumn, ...], reader: ReaderKind
 ) -> bool:
     flat = not any(column.is_list for column in columns)
     return options.shuffle == "full" and flat and not reader.on_gpu
