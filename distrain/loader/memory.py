@@ -43,7 +43,7 @@ from distrain.loader.filling.schedule import (
     steps_of,
 )
 from distrain.loader.options import LoaderOptions
-from distrain.loader.partition.plan import EpochPlan
+from distrain.loader.partition.epoch_plan import EpochPlan
 from distrain.loader.reading.kinds import ANY_TABLE, ReaderKind
 
 _SPARE_ROWS = 64  # what the pool adds to a block, so that batches of a few rows more fit

@@ -19,7 +19,7 @@ from distrain.loader.delivery.work import Backend
 from distrain.loader.filling.batch_memory import BlockPool, NarrowLayout
 from distrain.loader.filling.schedule import open_groups
 from distrain.loader.gpu_backend import GpuBackend
-from distrain.loader.options import CacheOptions, LoaderOptions
+from distrain.loader.options import LoaderOptions, parse_bytes
 from distrain.loader.partition.table import Table
 from distrain.loader.partition.wanted_columns import WantedColumn
 from distrain.loader.reading.arrow import ArrowReader
@@ -47,9 +47,6 @@ def choose_reader(
     workflow: str | None = None,
 ) -> ReaderChoice:
     """Choose the reader of a table for batches on `"cpu"` or `"cuda"`; a wish may be `"auto"`."""
-    allowed = ("auto", "arrow", "cudf")
-    if wish not in allowed:
-        raise SpecError(f"unknown reader {wish!r}", hint=f"Allowed: {', '.join(allowed)}.")
     if workflow is not None:
         if wish == "cudf" or has_cache:
             raise SpecError(
@@ -72,24 +69,22 @@ def choose_reader(
 def new_source(
     choice: ReaderChoice,
     dataset: Dataset,
-    cache: CacheOptions | None,
-    retry_s: float,
     options: LoaderOptions,
     *,
     device: torch.device | None = None,
     streams: CudaStreams | None = None,
-    gpu_memory_fraction: float = 0.0,
 ) -> Source:
     def on_gpu() -> Reader:
         assert device is not None
         assert streams is not None
-        set_up_pool(device, gpu_memory_fraction)
+        set_up_pool(device, options.gpu_memory_fraction)
         return CudfReader(dataset.columns, device, streams.side, open_groups(dataset, options))
 
     new_reader = on_gpu if choice.kind.on_gpu else partial(new_host_reader, dataset, options)
-    columns = dataset.columns
-    kept = None if cache is None else RowCache(columns, cache.directory, cache.max_bytes)
-    return Source(columns, new_reader, retry_s, kept)
+    cache = None
+    if options.cache_dir is not None:
+        cache = RowCache(dataset.columns, options.cache_dir, parse_bytes(options.cache_size))
+    return Source(dataset.columns, new_reader, options.retry_s, cache)
 
 
 def new_host_reader(dataset: Dataset, options: LoaderOptions) -> ArrowReader:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from statistics import median
 from typing import NamedTuple
@@ -153,7 +153,7 @@ def _about_memory(
     if options.shuffle == "full":
         return f"{problem}: {_less_of_a_full_shuffle(dataset, options)}"
     for parts in range(options.parts_per_chunk - 1, 0, -1):
-        fewer = replace(options, parts_per_chunk=parts)
+        fewer = options.model_copy(update={"parts_per_chunk": parts})
         if bytes_as_written(fewer) <= budget:
             return f"{problem}: data.parts_per_chunk: {parts} fits"
     parts = options.parts_per_chunk if options.shuffle == "chunk" else 1

@@ -15,6 +15,7 @@ from same_batches import assert_same
 from streams_on_cpu import CpuStreams
 
 from distrain.errors import DataError
+from distrain.jobs.spec.data import RowsSpec
 from distrain.loader import Dataset, Loader
 from distrain.loader.batch import Batch
 from distrain.loader.cudf_reader import CudfReader
@@ -148,7 +149,8 @@ def some_of(dataset: Dataset, is_taken: np.ndarray, **fills: Any) -> Dataset:
     ends = np.cumsum([group.num_rows for group in dataset.table.row_groups])[:-1]
     parts = zip(dataset.table.row_groups, np.split(is_taken, ends), strict=True)
     groups = [group.taking(part) for group, part in parts]
-    return Dataset.of(Table([group for group in groups if group], "some"), dataset.schema, **fills)
+    taken = Table([group for group in groups if group], "some")
+    return Dataset.of(taken, dataset.schema, RowsSpec(**fills))
 
 
 @pytest.mark.usefixtures("with_cudf")

@@ -12,8 +12,10 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 from same_batches import assert_same
 
 from distrain.errors import DataError
+from distrain.jobs.spec.data import RowsSpec
 from distrain.loader import Dataset, Loader
 from distrain.loader.batch import Batch
+from distrain.loader.options import checked
 from distrain.loader.partition.table import Table
 from distrain.schema import ColumnSchema, Schema, Tags
 
@@ -71,7 +73,7 @@ def chosen(whole: Dataset, is_taken: np.ndarray, **more: Any) -> Dataset:
         for group, start in zip(whole.table.row_groups, starts, strict=False)
     ]
     table = Table([group for group in groups if group], whole.table.fingerprint)
-    return Dataset.of(Table.from_bytes(table.to_bytes()), whole.schema, **more)
+    return Dataset.of(Table.from_bytes(table.to_bytes()), whole.schema, checked(RowsSpec, more))
 
 
 def batches(dataset: Dataset, epoch: int = 0, **options: Any) -> list[Batch]:
@@ -103,7 +105,7 @@ def test_a_selection_gives_the_batches_of_files_with_its_rows_alone(
     folder = tmp_path_factory.mktemp("both")
     schema = data.draw(st.sampled_from([SCHEMA, FLAT]))
     some, filtered = both(
-        folder, is_taken, schema, part_size=data.draw(st.sampled_from([None, 400]))
+        folder, is_taken, schema, part_size=data.draw(st.sampled_from([None, "400"]))
     )
     ranks = data.draw(st.sampled_from([1, 2, 4]))
     for rank in range(ranks):

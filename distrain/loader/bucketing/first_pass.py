@@ -30,10 +30,10 @@ from distrain.loader.filling.batch_memory import NarrowBatch, OpenBatch
 from distrain.loader.filling.filler import Block
 from distrain.loader.filling.schedule import Deal, plan_loads
 from distrain.loader.options import LoaderOptions
+from distrain.loader.partition.epoch_plan import EpochPlan
 from distrain.loader.partition.lazy_sequence import LazySequence
-from distrain.loader.partition.order import Chunks, key_order, row_keys
 from distrain.loader.partition.pieces import forward_pieces
-from distrain.loader.partition.plan import EpochPlan
+from distrain.loader.partition.row_order import Chunks, key_order, row_keys
 from distrain.loader.partition.table import RowGroup
 from distrain.loader.partition.wanted_columns import WantedColumn
 from distrain.loader.reading.kinds import ReaderKind
