@@ -30,11 +30,13 @@ from distrain.prep.features.rows import (
     Mask,
     Unlabelled,
     finite_numbers,
+    known_labels_of,
     labels_of,
     validation_mask,
     window_values,
 )
 from distrain.prep.features.table_file import TableFile
+from distrain.prep.features.targets import known_name
 from distrain.prep.features.text_rows import (
     TextRows,
     TornLines,
@@ -341,7 +343,11 @@ def _staged(table: pa.Table, task: StagingTask, layout: FormatSpec) -> tuple[pa.
     }
     if not task.features.unlabeled:
         for name, target in document.targets.items():
-            made[name] = of(target.column, partial(labels_of, target=target))
+            if target.missing == "unknown":
+                labels, known = of(target.column, partial(known_labels_of, target=target))
+                made |= {name: labels, known_name(name): known}
+            else:
+                made[name] = of(target.column, partial(labels_of, target=target))
         if (weight := document.weight) is not None:
             made[weight] = of(weight, partial(finite_numbers, least=0))
         if (windows := document.windows) is not None:
