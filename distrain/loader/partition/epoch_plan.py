@@ -1,6 +1,6 @@
 """Which rows of an epoch belong to which lane, step and rank.
 
-The rows of an epoch form a line, `0 .. num_rows-1` (see `order`). The line is cut into `lanes`
+The rows of an epoch form a line, `0 .. num_rows-1` (see `row_order`). The line is cut into `lanes`
 spans of equal length, plus or minus one. Steps take rows from the lanes in turn: the epoch's
 `i`-th row taken (from 0) is row `i // lanes` of lane `i % lanes`, and it belongs to step
 `i // global_batch_size`. Hence

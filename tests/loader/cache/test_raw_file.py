@@ -9,7 +9,7 @@ from hypothesis import given, strategies as st
 from wording import Wording
 
 from distrain.errors import DataError
-from distrain.loader.packed.raw_file import RawFile
+from distrain.loader.cache.raw_file import RawFile
 
 CONTENT = bytes(random.Random(0).randbytes(4000))
 SPARE_BYTES = 64
@@ -27,7 +27,7 @@ def filled(path: Path, wanted: list[tuple[int, int]]) -> list[bytes]:
     parts = [bytearray(length) for _, length in wanted]
     starts = [start for start, _ in wanted]
     RawFile(str(path)).fill_all(
-        list(map(memoryview, parts)), starts, memoryview(bytearray(SPARE_BYTES)), 0
+        list(map(memoryview, parts)), starts, memoryview(bytearray(SPARE_BYTES))
     )
     return list(map(bytes, parts))
 

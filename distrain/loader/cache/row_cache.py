@@ -1,4 +1,4 @@
-"""A local cache of row groups, as raw values, in front of a slower reader."""
+"""The cache: row groups as plain values in a folder, which are read instead of the source."""
 
 from __future__ import annotations
 
@@ -14,19 +14,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from distrain.errors import DataError
-from distrain.loader.packed.cache_folder import BoundedFolder
-from distrain.loader.packed.entry import ENTRY_VERSION, EntryFacts, EntryFile, EntryWriter
-from distrain.loader.packed.raw_file import Buffers
-from distrain.loader.packed.reader import COLUMNS_AT_A_TIME
+from distrain.loader.cache.bounded_folder import BoundedFolder
+from distrain.loader.cache.entry import ENTRY_VERSION, EntryFacts, EntryFile, EntryWriter
+from distrain.loader.cache.raw_file import Buffers
 from distrain.loader.partition.table import RowGroup
 from distrain.loader.partition.wanted_columns import WantedColumn
-from distrain.loader.reading.reader import (
-    DecodedColumns,
-    Expected,
-    Reader,
-    join_decoded,
-    parts_after,
-)
+from distrain.loader.reading.reader import DecodedColumns, Reader
 from distrain.storage.identity import file_identity
 from distrain.storage.retrying import first_line
 from distrain.storage.urls import is_remote
@@ -36,7 +29,6 @@ _log = logging.getLogger(__name__)
 _OPEN_FILES = 512
 _KNOWN_ENTRIES = 1024  # some 10 MB of 40 columns
 _SUFFIX = ".rows"
-_FORMER_SUFFIX = ".parquet"  # entries of earlier versions make space, too
 # A process that is short of these learns nothing about the entry.
 _SHORTAGES = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 
@@ -44,44 +36,40 @@ _SHORTAGES = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 @dataclass(frozen=True)
 class CacheCounters:
     hits: int = 0  # row groups that were read from the cache
-    misses: int = 0  # row groups that the inner reader read
+    misses: int = 0  # row groups that were read from the source
     bytes_written: int = 0  # bytes of the entries written
     evictions: int = 0  # entries removed to make space
     corrupt: int = 0  # damaged entries, which were removed; each is a miss as well
 
 
-class CachingReader(Reader):
-    """Caches the row groups that another reader reads.
+class RowCache:
+    """Entries of row groups in a folder, written while the row groups are decoded.
 
-    An entry is the wanted columns, those of `inner` in its order, of one row group, or slice of a
-    large one, written while they are decoded. It serves as long as the source's file, the columns
-    and what nulls become are the same. Any number of threads and processes may use a folder, which
-    may serve many tables, at once. It is on a local disk and made if missing; where its entries
-    exceed `max_bytes`, the least recently used are removed first.
+    An entry holds the wanted columns of one row group, or slice of a large one. It serves as long
+    as the source's file, the columns and what nulls become are the same. Any number of threads and
+    processes may use a folder, which may serve many tables, at once. It is on a local disk and made
+    if missing; where its entries exceed `max_bytes`, the least recently used are removed first.
 
-    The cache never makes a run fail. Where an entry is gone or damaged, the inner reader reads;
-    where none can be written, that is logged once and the run goes on without new ones. Values that
-    training refuses are kept as they are, or not at all, so the error is the same as without a
-    cache.
+    The cache never makes a run fail. Where an entry is gone or damaged, the source is read; where
+    none can be written, that is logged once and the run goes on without new ones (`problem`).
+    Values that training refuses are kept as they are, or not at all, so the error is the same as
+    without a cache.
 
-    What `read` returns stays valid until the same thread reads again, as with `PackedReader`.
     `fingerprint_of` gives a file's identity and version by its path; where that is `None`, its row
     groups are not cached. For a URL it is called once, and again before an entry is written.
     """
 
     def __init__(
         self,
-        inner: Reader,
         columns: Sequence[WantedColumn],
         directory: str | Path,
         max_bytes: int,
         fingerprint_of: Callable[[str], str | None] = file_identity,
     ):
-        self._inner = inner
         self._columns = tuple(columns)
         # An entry holds the constant columns too, so that it is read with nothing to add.
         self._policy = repr([(c.name, c.kind, c.is_list, c.fill_null) for c in columns])
-        self._folder = BoundedFolder(Path(directory), max_bytes, (_SUFFIX, _FORMER_SUFFIX))
+        self._folder = BoundedFolder(Path(directory), max_bytes, (_SUFFIX,))
         self._fingerprint_of = fingerprint_of
         self._remote: dict[str, str | None] = {}  # to ask a server may take long
         self._buffers = Buffers()
@@ -89,70 +77,60 @@ class CachingReader(Reader):
         self._known: OrderedDict[str, EntryFacts] = OrderedDict()
         self._lock = threading.Lock()
         self._counters = CacheCounters()
-        self._can_write = True
+        self.problem = ""  # why no more entries are written
 
     @property
     def counters(self) -> CacheCounters:
         return self._counters
 
-    def read(self, group: RowGroup) -> DecodedColumns:
-        return join_decoded(self._parts(group, max(1, len(self._columns)), whole=True))
+    def read(self, group: RowGroup, first: int, reader: Reader) -> Iterator[DecodedColumns]:
+        """Yield a row group's columns from number `first` on: of its entry, else of `reader`.
 
-    def iter_columns(self, group: RowGroup) -> Iterator[DecodedColumns]:
-        return self._parts(group, COLUMNS_AT_A_TIME, whole=False)
-
-    def _parts(self, group: RowGroup, at_a_time: int, *, whole: bool) -> Iterator[DecodedColumns]:
-        def source() -> Iterator[DecodedColumns]:
-            self._count(misses=1)
-            return iter([self._inner.read(group)]) if whole else self._inner.iter_columns(group)
-
-        fingerprint = self._first_fingerprint(group)
-        if fingerprint is None:
-            yield from source()
-            return
-        name = self._entry_name(fingerprint, group)
-        cells = lists = 0
-        for part in self._found(name, group, at_a_time):
+        Cells stay valid until the same thread reads again.
+        """
+        fingerprint = self.fingerprint(group)
+        name = "" if fingerprint is None else self._entry_name(fingerprint, group)
+        for part in self._found(name, group.num_rows, first) if name else ():
             yield part
-            cells, lists = cells + len(part.cells), lists + len(part.lists)
-        if cells + lists == len(self._columns):
+            first += part.num_columns
+        if first == len(self._columns):
             self._count(hits=1)
             self._folder.touch(name)
             return
-        # An entry that turns out to be damaged gave columns that were whole.
-        yield from parts_after(self._keeping(source(), name, group, fingerprint), cells, lists)
+        self._count(misses=1)
+        parts = reader.read(group, self._columns[first:])
+        # Of an entry that turned out to be damaged, whole columns were used: it is written again
+        # when the row group is read next.
+        if fingerprint is None or first:
+            yield from parts
+        else:
+            yield from self._keeping(parts, name, group, fingerprint)
 
-    def expect(
-        self, groups: Iterator[RowGroup | None], is_held: Callable[[RowGroup], bool] | None = None
-    ) -> Expected:
-        return self._inner.expect(
-            groups, lambda group: self._holds(group) or (is_held is not None and is_held(group))
-        )
-
-    def _holds(self, group: RowGroup) -> bool:
-        fingerprint = self._first_fingerprint(group)
+    def holds(self, group: RowGroup) -> bool:
+        fingerprint = self.fingerprint(group)
         if fingerprint is None:
             return False
         return os.path.exists(self._folder.path / self._entry_name(fingerprint, group))
 
     def close(self) -> None:
+        """Close all files; no thread may be reading. The cache may be used again."""
         with self._lock:
             self._files.clear()
         self._buffers = Buffers()
-        self._inner.close()
 
-    def _first_fingerprint(self, group: RowGroup) -> str | None:
+    def fingerprint(self, group: RowGroup) -> str | None:
+        """The identity and version of a row group's file; `None` if it has none."""
         if not is_remote(group.file):
-            return self._fingerprint(group)
+            return self._fingerprint_now(group)
         if group.file not in self._remote:
-            self._remote[group.file] = self._fingerprint(group)
+            self._remote[group.file] = self._fingerprint_now(group)
         return self._remote[group.file]
 
-    def _fingerprint(self, group: RowGroup) -> str | None:
+    def _fingerprint_now(self, group: RowGroup) -> str | None:
         try:
             return self._fingerprint_of(group.file)
         except (OSError, DataError):
-            return None  # the inner reader will report what is wrong with the file
+            return None  # the reader will report what is wrong with the file
 
     def _entry_name(self, fingerprint: str, group: RowGroup) -> str:
         parts: tuple[object, ...] = (
@@ -169,15 +147,13 @@ class CachingReader(Reader):
         key = repr((parts, self._policy)).encode()
         return hashlib.blake2b(key, digest_size=16).hexdigest() + _SUFFIX
 
-    def _found(self, name: str, group: RowGroup, at_a_time: int) -> Iterator[DecodedColumns]:
+    def _found(self, name: str, num_rows: int, first: int) -> Iterator[DecodedColumns]:
         """An entry's columns; none, or not all, if it is not there or cannot be used."""
         inode = None
-        # An entry is a row group of its own.
-        own = replace(group, index=0, slice=None, selection=None)
         try:
-            file = self._file(name, group.num_rows)
+            file = self._file(name, num_rows)
             inode = file.identity[1]
-            yield from file.iter_parts(file.layout, own, self._buffers, at_a_time)
+            yield from file.read(self._buffers, first)
         except (FileNotFoundError, NotADirectoryError, PermissionError):
             self._forget(name)  # it was never written, or was removed to make space
         except (DataError, OSError) as error:
@@ -218,6 +194,7 @@ class CachingReader(Reader):
     def _keeping(
         self, parts: Iterator[DecodedColumns], name: str, group: RowGroup, fingerprint: str
     ) -> Iterator[DecodedColumns]:
+        """Pass on a row group's columns, and write them to an entry."""
         with contextlib.ExitStack() as stack:
             partial, entry = self._begin(stack)
             for part in parts:
@@ -225,12 +202,12 @@ class CachingReader(Reader):
                     entry = None
                 yield part
             # A file that was replaced meanwhile must not become an entry of its former version.
-            if entry is not None and self._fingerprint(group) == fingerprint:
+            if entry is not None and self._fingerprint_now(group) == fingerprint:
                 self._finish(entry, partial, name)
 
     def _begin(self, stack: contextlib.ExitStack) -> tuple[Path, EntryWriter | None]:
         partial = self._folder.path
-        if not self._can_write:
+        if self.problem:
             return partial, None
         try:
             partial = stack.enter_context(self._folder.partial_file())
@@ -266,8 +243,8 @@ class CachingReader(Reader):
 
     def _give_up(self, reason: str) -> None:
         with self._lock:
-            first, self._can_write = self._can_write, False
-        if first:
+            is_first, self.problem = not self.problem, self.problem or reason
+        if is_first:
             message = "the cache in %s gets no more entries, the run goes on without: %s"
             _log.warning(message, self._folder.path, reason)
 

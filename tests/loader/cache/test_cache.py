@@ -1,10 +1,11 @@
-"""The cache: hits are what the inner reader said; nothing that happens to it ends a run."""
+"""The cache: hits are what the reader gave; nothing that happens to it ends a run."""
 
 import errno
 import logging
 import os
 import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -12,10 +13,18 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from packed_tables import COLUMNS, SCHEMA, PlainReader, assert_same_cells, float32_cells, make_table
+from cache_tables import (
+    COLUMNS,
+    SCHEMA,
+    PlainReader,
+    assert_same_cells,
+    float32_cells,
+    make_table,
+    read_group,
+)
 
-from distrain.loader.packed.cache import CacheCounters, CachingReader
-from distrain.loader.packed.entry import EntryFile
+from distrain.loader.cache.entry import EntryFile
+from distrain.loader.cache.row_cache import CacheCounters, RowCache
 from distrain.loader.partition.footers import read_footers
 from distrain.loader.partition.table import RowGroup
 from distrain.loader.partition.wanted_columns import WantedColumn
@@ -37,15 +46,16 @@ def groups(source):
 
 @pytest.fixture
 def cache(tmp_path):
-    return CachingReader(PlainReader(), COLUMNS, tmp_path / "cache", GIB)
+    return RowCache(COLUMNS, tmp_path / "cache", GIB)
 
 
 def entries(folder):
     return [path for path in Path(folder).iterdir() if path.suffix == ".rows"]
 
 
-def read_epoch(reader, groups):
-    parts = [[np.array(column) for column in reader.read(group).cells] for group in groups]
+def read_epoch(cache, groups, reader=None):
+    reader = reader or PlainReader()
+    parts = [read_group(cache, group, reader) for group in groups]
     return [np.concatenate(columns) for columns in zip(*parts, strict=True)]
 
 
@@ -58,23 +68,20 @@ def test_the_second_epoch_comes_from_the_cache(cache, groups, tmp_path):
     size = sum(path.stat().st_size for path in entries(tmp_path / "cache"))
     num = len(groups)
     assert cache.counters == CacheCounters(hits=num, misses=num, bytes_written=size)
-    cache.close()
-    assert cache._inner.closed
 
 
 def test_another_process_finds_the_entries(cache, groups, tmp_path):
     read_epoch(cache, groups)
-    other = CachingReader(PlainReader(), COLUMNS, tmp_path / "cache", GIB)
+    other = RowCache(COLUMNS, tmp_path / "cache", GIB)
     assert_kept(read_epoch(other, groups), float32_cells(make_table(500)))
-    assert other.counters.hits == len(groups)
-    assert vars(other._inner)["reads"] == 0
+    assert other.counters == CacheCounters(hits=len(groups))
 
 
 def test_other_columns_or_another_policy_are_other_entries(cache, groups, tmp_path):
     read_epoch(cache, groups)
     filled = [WantedColumn(c.name, c.kind, c.cardinality, fill_null=0) for c in COLUMNS]
     for columns in (COLUMNS[:3], COLUMNS[::-1], filled):
-        other = CachingReader(PlainReader(columns), columns, tmp_path / "cache", GIB)
+        other = RowCache(columns, tmp_path / "cache", GIB)
         read_epoch(other, groups[:1])
         assert other.counters.misses == 1
         found = read_epoch(other, groups[:1])
@@ -94,13 +101,11 @@ def test_a_changed_source_is_read_anew(cache, groups, source):
 
 def test_a_source_that_changes_while_it_is_read_is_not_kept(groups, source, tmp_path):
     class Changing(PlainReader):
-        def read(self, group):
-            decoded = super().read(group)
+        def read(self, group, columns):
+            yield from super().read(group, columns)
             os.utime(group.file, ns=(0, self.reads))
-            return decoded
 
-    cache = CachingReader(Changing(), COLUMNS, tmp_path / "cache", GIB)
-    read_epoch(cache, groups[:1])
+    read_epoch(RowCache(COLUMNS, tmp_path / "cache", GIB), groups[:1], Changing())
     assert not list((tmp_path / "cache").iterdir())
 
 
@@ -109,37 +114,73 @@ def test_a_source_that_changes_while_it_is_read_is_not_kept(groups, source, tmp_
 )
 def test_values_that_training_refuses_are_handed_on_and_not_kept(groups, tmp_path, name, value):
     class Wrong(PlainReader):
-        def read(self, group):
-            cells = list(super().read(group).cells)
+        def read(self, group, columns):
+            (part,) = super().read(group, columns)
+            cells = list(part.cells)
             place = [column.name for column in COLUMNS].index(name)
             cells[place] = cells[place].astype(np.int64 if name == "user" else np.float64)
             cells[place][7] = value
-            return DecodedColumns(tuple(cells))
+            yield DecodedColumns(tuple(cells))
 
-    cache = CachingReader(Wrong(), COLUMNS, tmp_path / "cache", GIB)
+    cache = RowCache(COLUMNS, tmp_path / "cache", GIB)
     place = [column.name for column in COLUMNS].index(name)
     for _ in range(2):
-        np.testing.assert_array_equal(cache.read(groups[0]).cells[place][7], value)
+        np.testing.assert_array_equal(read_group(cache, groups[0], Wrong())[place][7], value)
     assert cache.counters == CacheCounters(misses=2)
 
 
 # What happens to entries.
 
 
-def test_damaged_entries_are_dropped_and_written_anew(cache, groups, tmp_path, caplog):
-    expected = read_epoch(cache, groups[:2])
-    for path, cut in zip(sorted(entries(tmp_path / "cache")), (False, True), strict=True):
-        data = bytearray(path.read_bytes())
-        data[500] ^= 1
-        path.write_bytes(data[:-5] if cut else data)
-    fresh = CachingReader(PlainReader(), COLUMNS, tmp_path / "cache", GIB)
-    with caplog.at_level(logging.WARNING):
-        for got, want in zip(read_epoch(fresh, groups[:2]), expected, strict=True):
-            np.testing.assert_array_equal(got, want)
-    assert fresh.counters.corrupt == fresh.counters.misses == 2
-    assert "damaged entry" in caplog.text
-    read_epoch(fresh, groups[:2])
-    assert fresh.counters.hits == 2
+def damage(path, place):
+    content = bytearray(path.read_bytes())
+    content[place] ^= 16
+    path.unlink()  # what is open stays as it was
+    path.write_bytes(content)
+
+
+def test_a_flipped_byte_anywhere_is_noticed_or_not_read(source, tmp_path, caplog):
+    """Each entry is whole, so that damage in a column that was not read yet is noticed, too."""
+    pq.write_table(make_table(9), source / "small.parquet")
+    group = RowGroup(str(source / "small.parquet"), 0, 9)
+    expected = float32_cells(make_table(9))
+    read_epoch(RowCache(COLUMNS, tmp_path / "cache", GIB), [group])
+    (path,) = entries(tmp_path / "cache")
+    good = path.read_bytes()
+    used = [*range(len(good))]
+    for before, after in pairwise(runs_of(path)):
+        used = [place for place in used if not before[1] <= place < after[0]]  # the gaps
+    for place in range(len(good)):
+        path.write_bytes(good)
+        damage(path, place)
+        fresh = RowCache(COLUMNS, tmp_path / "cache", GIB)
+        for cells, wanted in zip(read_epoch(fresh, [group]), expected, strict=True):
+            np.testing.assert_array_equal(cells.astype(wanted.dtype), wanted)
+        assert fresh.counters.corrupt == fresh.counters.misses == (place in used), place
+    assert caplog.text.count("damaged entry") == len(used)
+
+
+def runs_of(path):
+    """First byte and one past the last byte of each run of values of an entry, and of its list."""
+    file = EntryFile(str(path), COLUMNS, 9)
+    runs = [(values.start, values.start + values.num_bytes) for values in file.layout.cells]
+    return [*runs, (runs[-1][1], file.num_bytes)]
+
+
+def test_of_a_damaged_entry_whole_columns_are_used_and_the_rest_is_read(source, tmp_path):
+    columns = tuple(WantedColumn(f"c{number}", "id") for number in range(20))
+    table = pa.table({c.name: np.arange(9, dtype=np.int32) + n for n, c in enumerate(columns)})
+    pq.write_table(table, source / "wide.parquet")
+    group = RowGroup(str(source / "wide.parquet"), 0, 9)
+    cache, reader = RowCache(columns, tmp_path / "cache", GIB), PlainReader()
+    read_epoch(cache, [group], reader)
+    (path,) = entries(tmp_path / "cache")
+    damage(path, 18 * 64)  # of column 18, which comes with the second part
+    for hits in (0, 0, 1):  # the second writes the entry again
+        found = read_epoch(cache, [group], reader)
+        assert [column.tolist() for column in found] == [c.to_pylist() for c in table.columns]
+        assert (cache.counters.corrupt, cache.counters.hits) == (1, hits)
+    assert reader.reads == 3
 
 
 def test_what_an_entry_holds_is_read_once_as_long_as_it_is_the_same(
@@ -169,29 +210,29 @@ def test_an_entry_stays_where_the_process_has_too_many_files_open(
     cache, groups, tmp_path, monkeypatch
 ):
     read_epoch(cache, groups[:1])
-    fresh = CachingReader(PlainReader(), COLUMNS, tmp_path / "cache", GIB)
+    fresh = RowCache(COLUMNS, tmp_path / "cache", GIB)
 
     def refuse(path, *_):
         raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), path)
 
     with monkeypatch.context() as patch:
-        patch.setattr("distrain.loader.packed.cache.EntryFile", refuse)
+        patch.setattr("distrain.loader.cache.row_cache.EntryFile", refuse)
         read_epoch(fresh, groups[:1])
     read_epoch(fresh, groups[:1])
     assert (fresh.counters.hits, fresh.counters.misses, fresh.counters.corrupt) == (1, 1, 0)
 
 
 def entry_bytes(groups, tmp_path):
-    probe = CachingReader(PlainReader(), COLUMNS, tmp_path / "probe", GIB)
-    probe.read(groups[0])
+    probe = RowCache(COLUMNS, tmp_path / "probe", GIB)
+    read_epoch(probe, groups[:1])
     return probe.counters.bytes_written
 
 
 def test_the_bound_holds_after_every_read(groups, tmp_path):
     bound = int(2.5 * entry_bytes(groups, tmp_path))
-    cache = CachingReader(PlainReader(), COLUMNS, tmp_path / "cache", bound)
+    cache = RowCache(COLUMNS, tmp_path / "cache", bound)
     for turn in range(40):
-        cache.read(groups[turn * 7 % len(groups)])
+        read_group(cache, groups[turn * 7 % len(groups)], PlainReader())
         assert sum(path.stat().st_size for path in entries(tmp_path / "cache")) <= bound
     assert cache.counters.evictions >= 10
     assert cache.counters.hits + cache.counters.misses == 40
@@ -199,24 +240,24 @@ def test_the_bound_holds_after_every_read(groups, tmp_path):
 
 def test_what_was_not_used_for_longest_goes_first(groups, tmp_path):
     bound = int(2.6 * entry_bytes(groups, tmp_path))
-    cache = CachingReader(PlainReader(), COLUMNS, tmp_path / "cache", bound)
+    cache = RowCache(COLUMNS, tmp_path / "cache", bound)
     for number in (0, 1, 0, 3):  # 1 must go for 3
-        cache.read(groups[number])
+        read_group(cache, groups[number], PlainReader())
     assert cache.counters == CacheCounters(1, 3, cache.counters.bytes_written, 1, 0)
-    cache.read(groups[0])
+    read_group(cache, groups[0], PlainReader())
     assert cache.counters.hits == 2
-    cache.read(groups[1])
+    read_group(cache, groups[1], PlainReader())
     assert cache.counters.misses == 4
 
 
 def test_what_dead_processes_left_is_removed(groups, tmp_path):
     bound = int(1.2 * entry_bytes(groups, tmp_path))
-    cache = CachingReader(PlainReader(), COLUMNS, tmp_path / "cache", bound)
-    cache.read(groups[0])
+    cache = RowCache(COLUMNS, tmp_path / "cache", bound)
+    read_group(cache, groups[0], PlainReader())
     (tmp_path / "cache" / ".partial-old").write_bytes(b"x" * 10)
     os.utime(tmp_path / "cache" / ".partial-old", (0, 0))
     (tmp_path / "cache" / ".partial-new").write_bytes(b"x" * 10)
-    cache.read(groups[1])
+    read_group(cache, groups[1], PlainReader())
     left = {path.name for path in (tmp_path / "cache").iterdir()}
     assert ".partial-new" in left
     assert ".partial-old" not in left
@@ -233,8 +274,8 @@ def test_where_nothing_can_be_kept_that_is_told_once(groups, tmp_path, caplog, m
         if folder.name == "full":
             no_space = OSError(28, "No space left on device")
             refusing = Mock(side_effect=no_space)
-            monkeypatch.setattr("distrain.loader.packed.entry.EntryWriter._write", refusing)
-        cache = CachingReader(PlainReader(), COLUMNS, folder, bound)
+            monkeypatch.setattr("distrain.loader.cache.entry.EntryWriter._write", refusing)
+        cache = RowCache(COLUMNS, folder, bound)
         with caplog.at_level(logging.WARNING):
             for _ in range(2):
                 found = read_epoch(cache, groups)
@@ -246,20 +287,20 @@ def test_where_nothing_can_be_kept_that_is_told_once(groups, tmp_path, caplog, m
 
 CHILD = """
 import sys, numpy as np
-from packed_tables import COLUMNS, SCHEMA, PlainReader, float32_cells, make_table
-from distrain.loader.packed.cache import CachingReader
+from cache_tables import COLUMNS, SCHEMA, PlainReader, float32_cells, make_table, read_group
+from distrain.loader.cache.row_cache import RowCache
 from distrain.loader.partition.footers import read_footers
 folder, cache, bound, seed = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
 groups = read_footers(folder, SCHEMA).row_groups
 starts = np.cumsum([0, *(group.num_rows for group in groups)])
 expected = float32_cells(make_table(500))
-reader = CachingReader(PlainReader(), COLUMNS, cache, bound)
+cached = RowCache(COLUMNS, cache, bound)
 for number in np.random.default_rng(seed).integers(0, len(groups), 150):
-    cells = reader.read(groups[number]).cells
+    cells = read_group(cached, groups[number], PlainReader())
     for column, values, want in zip(COLUMNS, cells, expected):
         rows = want[starts[number]:starts[number + 1]]
         assert np.array_equal(values.astype(want.dtype), rows), column
-now = reader.counters
+now = cached.counters
 assert now.hits + now.misses == 150 and now.corrupt == 0, now
 print(now.hits, now.evictions)
 """
@@ -338,9 +379,9 @@ def test_ids_are_kept_as_narrow_as_the_largest_of_them(tmp_path, largest, dtype)
     table = pa.table({"a": pa.array([3, largest, 0], pa.int32())})
     pq.write_table(table, tmp_path / "a.parquet")
     columns = (WantedColumn("a", "id"),)
-    cache = CachingReader(PlainReader(columns), columns, tmp_path / "cache", GIB)
+    cache = RowCache(columns, tmp_path / "cache", GIB)
     group = RowGroup(str(tmp_path / "a.parquet"), 0, 3)
-    cache.read(group)
-    (cells,) = cache.read(group).cells
+    read_group(cache, group, PlainReader())
+    (cells,) = read_group(cache, group, PlainReader())
     assert cache.counters.hits == 1
     assert (cells.dtype, cells.tolist()) == (np.dtype(dtype), [3, largest, 0])

@@ -7,7 +7,7 @@ from hypothesis import given, settings, strategies as st
 from wording import Wording
 
 from distrain.errors import SpecError
-from distrain.loader.partition.plan import EpochPlan
+from distrain.loader.partition.epoch_plan import EpochPlan
 
 plans = st.builds(
     EpochPlan,

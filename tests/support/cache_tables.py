@@ -1,4 +1,4 @@
-"""A small table to pack, and a reader of it that is too simple to be wrong."""
+"""A small table to cache, and a reader of it that is too simple to be wrong."""
 
 import numpy as np
 import pyarrow as pa
@@ -10,7 +10,7 @@ from distrain.schema import ColumnSchema, Schema
 
 SCHEMA = Schema(
     (
-        ColumnSchema("row_key"),  # has no role, so that nobody packs it
+        ColumnSchema("row_key"),  # has no role, so that it is not cached
         ColumnSchema("price", tags=("continuous",)),
         ColumnSchema("user", tags=("categorical",), cardinality=1000),
         ColumnSchema("item.id", tags=("categorical",), cardinality=50),
@@ -38,22 +38,25 @@ def make_table(num_rows, seed=0):
 class PlainReader(Reader):
     """Reads with pyarrow alone, and counts how often."""
 
-    name = "plain"
-
-    def __init__(self, columns=COLUMNS):
-        self.columns = columns
+    def __init__(self):
         self.reads = 0
         self.closed = False
 
-    def read(self, group):
+    def read(self, group, columns):
         self.reads += 1
         with pq.ParquetFile(group.file) as parquet:
             table = parquet.read_row_group(group.index)
-        cells = [table[c.name].to_numpy(zero_copy_only=False) for c in self.columns]
-        return DecodedColumns(tuple(cells), bytes_read=1)
+        cells = [table[c.name].to_numpy(zero_copy_only=False) for c in columns]
+        yield DecodedColumns(tuple(cells), bytes_read=1)
 
     def close(self):
         self.closed = True
+
+
+def read_group(cache, group, reader):
+    """A row group's cells through a cache, copied."""
+    parts = cache.read(group, 0, reader)
+    return [np.array(cells) for part in parts for cells in part.cells]
 
 
 def float32_cells(table, columns=COLUMNS):

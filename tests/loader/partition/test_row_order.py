@@ -6,7 +6,7 @@ from hypothesis import given, settings, strategies as st
 from wording import Wording
 
 from distrain.errors import SpecError
-from distrain.loader.partition.order import (
+from distrain.loader.partition.row_order import (
     ORDER_IS_BUILT,
     chunk_order,
     key_order,
@@ -68,7 +68,7 @@ def test_the_kernel_gives_the_same_order(size: int, seed: int, epoch: int) -> No
 
 
 def test_without_the_kernel_numpy_gives_the_order(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("distrain.loader.partition.order.ORDER_IS_BUILT", False)
+    monkeypatch.setattr("distrain.loader.partition.row_order.ORDER_IS_BUILT", False)
     found = row_order(8, seed=0, epoch=0, chunk=0)
     assert (found.dtype, found.tolist()) == (np.int32, GOLDEN_ROWS)
 

@@ -1,6 +1,6 @@
 import pyarrow.parquet as pq
 import pytest
-from packed_tables import make_table
+from cache_tables import make_table
 
 
 @pytest.fixture
