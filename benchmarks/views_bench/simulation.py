@@ -27,6 +27,7 @@ from distrain.scheduler.http.prometheus import JobsCollector
 from distrain.scheduler.lifecycle.lifecycle import Lifecycle
 from distrain.scheduler.lifecycle.messages import Submit, Tick, WorkersChanged
 from distrain.scheduler.plugin import PROGRESS_BYTES, CoordinatorPlugin
+from distrain.scheduler.recording import Recordings
 
 SCRAPE_EVERY_S = 15
 TICKS_PER_S = 10
@@ -163,6 +164,7 @@ def coordinator_of_one_job(num_ranks: int) -> CoordinatorPlugin:
     plugin = CoordinatorPlugin()
     plugin.scheduler = SimpleNamespace(workers={})
     plugin.lifecycle = Lifecycle()
+    plugin.recordings = Recordings(lambda worker, message: True)
     plugin.specs = {"job": parse_spec(document(num_ranks))}
     plugin.run_dirs = {"job": "runs/job"}
     plugin.collectors = {"job": Collector(PROGRESS_BYTES)}

@@ -22,7 +22,7 @@ class PageWorld:
     url: str
 
     def write_run(self, root: Path, num_records: int = 5) -> RunPaths:
-        """Files as a recorder would have written them."""
+        """Files as workers write them."""
         paths = RunPaths(root)
         paths.log(0, 1).parent.mkdir(parents=True)
         paths.log(0, 1).write_text("<b>rank 0 meets its peers</b>\n" + "step\n" * 20)

@@ -1,4 +1,4 @@
-"""What the effects of passes do to run directories."""
+"""What passes do to rows and run directories."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -15,9 +15,9 @@ from distrain.jobs.view import entry_to_json
 from distrain.runs.finishing import begin_attempt
 from distrain.runs.run_file import read_summary
 from distrain.service.decide.cluster_state import ClusterNow
-from distrain.service.decide.effects import Change, Commit, FinishRun, ReadJobs
 from distrain.service.decide.rules import Take, reconcile, refused
-from distrain.service.reconcile.apply_effects import EffectCarrier
+from distrain.service.decide.world import Change
+from distrain.service.reconcile.cluster_world import ClusterWorld
 from distrain.service.reconcile.lease_holder import OwnLeases
 from distrain.service.reconcile.run_folders import RunFolders
 from distrain.service.store.store import migrate, open_store
@@ -29,7 +29,7 @@ def test_a_job_that_no_scheduler_has_is_summed_up_from_its_records(tmp_path: Pat
     job = replace(job_in(settings), phase=Phase.HANDED_OVER, attempt=1)
     folders = RunFolders(settings, "s-1")
     nobody: Any = SimpleNamespace()
-    carrier = EffectCarrier("main", nobody, nobody, folders)
+    world = ClusterWorld("main", nobody, nobody, folders)
     spec = parse_spec(SPEC)
     assert folders.prepare(job, spec) == 0
     document = spec.model_dump(mode="json")
@@ -37,12 +37,13 @@ def test_a_job_that_no_scheduler_has_is_summed_up_from_its_records(tmp_path: Pat
     file.append([entry_to_json(entry) for entry in attempt_entries(1, 0, 20)])
     file.close()
     assert folders.prepare(job, spec) == 1, "a new submission takes a later number"
-    carrier.do(FinishRun(job, refused(job, "CoordinatorLost", "it went away", 9.0)))
+    world.finish(job, refused(job, "CoordinatorLost", "it went away", 9.0))
     summary = read_summary(RunPaths(Path(job.run_dir))) or {}
     assert (summary["state"], summary["reason"], summary["steps"]) == (
         "failed", "CoordinatorLost", 20
     )  # fmt: skip
-    carrier.do(FinishRun(replace(job, run_dir=str(tmp_path / "gone")), refused(job, "", "", 9.0)))
+    gone = replace(job, run_dir=str(tmp_path / "gone"))
+    world.finish(gone, refused(gone, "CoordinatorLost", "it went away", 9.0))
 
 
 def test_columns_that_the_rules_give_are_told_as_what_they_are(tmp_path: Path) -> None:
@@ -57,9 +58,9 @@ def test_columns_that_the_rules_give_are_told_as_what_they_are(tmp_path: Path) -
             store.submit(new, RequestKey("alice", name, "0" * 64))
         leases = OwnLeases(store, "one")
         assert leases.hold("cluster:main") is not None
-        carrier = EffectCarrier("main", store, leases, nobody)
+        world = ClusterWorld("main", store, leases, nobody)
         there = {"phase": Phase.HANDED_OVER, "epoch": "boot", "attempt": 1}
-        carrier.do(Commit(tuple(Change(job, there) for job in carrier.do(ReadJobs()))))
+        world.commit([Change(job, there) for job in world.alive()])
 
         def see(step: int) -> list[tuple[str, Any]]:
             """How a pass tells of what it sees, by the kinds and bodies of its events."""
@@ -67,9 +68,8 @@ def test_columns_that_the_rules_give_are_told_as_what_they_are(tmp_path: Path) -
             assert publisher is not None
             store.publish(publisher)
             before = store.last_seq()
-            jobs = carrier.do(ReadJobs())
             changes = []
-            for job in jobs:
+            for job in world.alive():
                 seen = JobStatus(
                     job.id,
                     state="running",
@@ -82,7 +82,7 @@ def test_columns_that_the_rules_give_are_told_as_what_they_are(tmp_path: Path) -
                 cluster = ClusterNow("main", "boot", generation=1)
                 taken = reconcile(job, seen, cluster, 100.0 * step)
                 changes += [Change(job, one.columns) for one in taken if isinstance(one, Take)]
-            assert carrier.do(Commit(tuple(changes))) == set()
+            assert world.commit(changes) == set()
             store.publish(publisher)
             return [(one.kind, one.body.get("progress")) for one in store.events_after(before, 9)]
 

@@ -1,0 +1,201 @@
+"""What a pass acts on: database, scheduler and run directories of one cluster."""
+
+import errno
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from distrain.errors import DistrainError, OutputError, SpecError
+from distrain.jobs.reasons import Reason
+from distrain.jobs.spec.load import parse_spec
+from distrain.jobs.states import JobState
+from distrain.jobs.status import storable
+from distrain.jobs.view import JobView
+from distrain.runs.run_file import RunInUse
+from distrain.service.clusters.scheduler_client import Refused as RefusedBy, SchedulerClient
+from distrain.service.decide.rules import places_of
+from distrain.service.decide.world import (
+    Accepted,
+    Change,
+    JobOrder,
+    NotBegun,
+    Outcome,
+    Refusal,
+    SchedulerAnswer,
+    Silence,
+)
+from distrain.service.reconcile.lease_holder import OwnLeases
+from distrain.service.reconcile.run_folders import RunFolders
+from distrain.service.store.reconciler_writes import JobChange
+from distrain.service.store.rows import Attempt
+from distrain.service.store.store import Store
+from distrain.service.values import Job, Phase
+
+log = logging.getLogger(__name__)
+
+_JOBS_PER_S = 125.0
+_COLLECT_S = 8.0
+"""So many jobs that only went on are asked for in a second, if none waits for longer than this."""
+
+_PASSING = {
+    *(errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ESTALE, errno.ENOTCONN, errno.ETIMEDOUT),
+    *(errno.EHOSTDOWN, errno.EHOSTUNREACH, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN),
+    errno.EROFS,
+}
+"""Troubles of a machine, not of a job: a disk that is full for a while must not end a queue."""
+
+
+class ClusterWorld:
+    """The `World` of a cluster's passes; its calls raise LeaseLost and Unavailable."""
+
+    def __init__(self, cluster: str, store: Store, leases: OwnLeases, folders: RunFolders):
+        self.lease_name = f"cluster:{cluster}"
+        self._cluster, self._store = cluster, store
+        self._leases, self._folders = leases, folders
+        self.scheduler: SchedulerClient | None = None
+        self.trouble = ""
+        self._known: dict[str, Job] = {}  # as last read or written; nothing else is kept here
+
+    def alive(self) -> list[Job]:
+        jobs = self._store.alive(self._cluster, self._known)
+        self._known = {job.id: job for job in jobs}
+        return jobs
+
+    def job(self, job_id: str) -> Job | None:
+        return self._store.job(job_id)
+
+    def ranks_in_use(self, projects: Sequence[str]) -> dict[str, int]:
+        return {name: self._store.usage(name)["ranks"] for name in projects}
+
+    def _generation(self) -> int:
+        return self._leases.must_hold(self.lease_name).generation
+
+    def changes(self, epoch: str | None, since: int) -> SchedulerAnswer | Silence:
+        self._generation()
+        if self.scheduler is None:
+            return Silence(self.trouble)
+        try:
+            return self.scheduler.changes(since, epoch, collect_s=collect_s(len(self._known)))
+        except DistrainError as error:
+            return Silence(error.message)
+
+    def commit(self, changes: Sequence[Change]) -> set[str]:
+        lease = self._leases.must_hold(self.lease_name)
+        rows = [self._row(change) for change in changes]
+        return {one.job_id for one in self._store.record(lease, rows, self._known)}
+
+    def _row(self, change: Change) -> JobChange:
+        columns = {
+            name: storable(value) if type(value) is str else value
+            for name, value in change.columns.items()
+        }
+        attempts = attempts_of(change.job, columns)
+        return JobChange(change.job.id, change.job.rev, columns, attempts)
+
+    def prepare(self, job: Job) -> int | NotBegun:
+        self._generation()
+        try:
+            return self._folders.prepare(job, parse_spec(self._store.spec(job.id)))
+        except OutputError as error:
+            words = storable(str(error))
+            return NotBegun(Reason.OUTPUT_ERROR, words, for_now=_may_pass(error))
+        except SpecError as error:
+            return NotBegun(Reason.INVALID_SPEC, storable(str(error)))
+        except DistrainError as error:
+            log.warning("job %s: its run folder is not ready: %s", job.id, error)
+            return NotBegun(Reason.OUTPUT_ERROR, storable(str(error)), for_now=True)
+        except Exception as error:  # of this job's files alone: the others of its cluster go on
+            log.exception("job %s: its run folder is not ready", job.id)
+            words = f"its run folder cannot be used: {error}"
+            return NotBegun(Reason.OUTPUT_ERROR, storable(words), for_now=True)
+
+    def put(self, job: Job) -> Outcome:
+        generation = self._generation()
+        spec = self._store.spec(job.id)
+        return self._ask(
+            lambda to: to.put(
+                job.id,
+                spec,
+                job.run_dir,
+                first_attempt=job.first_attempt,
+                epoch=job.epoch or "",
+                generation=generation,
+                priority=job.priority,
+            ),
+            generation,
+        )
+
+    def send(self, job_id: str, order: JobOrder) -> Outcome:
+        if order.newer_generation:
+            self._leases.newer(self.lease_name)
+        generation = self._generation()
+        return self._ask(
+            lambda to: to.order(job_id, order.name, order.words, generation=generation), generation
+        )
+
+    def _ask(self, order: Callable[[SchedulerClient], object], generation: int) -> Outcome:
+        if self.scheduler is None:
+            return Silence(self.trouble)
+        try:
+            order(self.scheduler)
+        except RefusedBy as error:
+            return Refusal(error.code, error.message, error.ended, generation)
+        except DistrainError as error:
+            return Silence(error.message)
+        return Accepted(generation)
+
+    def finish(self, job: Job, columns: Mapping[str, Any]) -> None:
+        self._folders.finish(job, _last_view(job, columns))
+
+
+def _may_pass(error: OutputError) -> bool:
+    """Whether a run directory may be written later, once its writer or the disk lets it."""
+    cause = error.__cause__
+    return isinstance(error, RunInUse) or (isinstance(cause, OSError) and cause.errno in _PASSING)
+
+
+def _last_view(job: Job, columns: Mapping[str, Any]) -> JobView:
+    """The end of a job that no scheduler reports any more."""
+    assert columns["phase"] is Phase.FINAL
+    return JobView(
+        job.id,
+        job.name,
+        JobState(columns["state"]),
+        max(job.attempt, int(columns.get("attempt", 0))),
+        job.num_ranks,
+        columns.get("reason"),
+        columns.get("message"),
+    )
+
+
+def collect_s(num_jobs: int) -> float:
+    """How long a scheduler may collect jobs that only went on, by their number, in seconds.
+
+    >>> collect_s(100), collect_s(500)
+    (0.0, 4.0)
+    """
+    shared_s = num_jobs / _JOBS_PER_S
+    return min(shared_s, _COLLECT_S) if shared_s >= 1.0 else 0.0
+
+
+def attempts_of(job: Job, columns: Mapping[str, Any]) -> tuple[Attempt, ...]:
+    epoch = str(columns.get("epoch") or job.epoch or "")
+    now_s = float(columns.get("observed_at_s") or 0.0)
+    # An end that no scheduler tells has no number: it is that of the attempt before.
+    number = int(columns.get("attempt") or (columns.get("finished_at_s") and job.attempt) or 0)
+    progress = columns.get("progress", job.progress)
+    reason = columns.get("reason", job.reason)
+    message = columns.get("message", job.message)
+    rows = []
+    if number > job.attempt > 0:
+        ended = Attempt(job.id, job.attempt, epoch, job.started_at_s or now_s, now_s)
+        rows.append(replace(ended, **places_of(job.progress)))
+    if number and (number != job.attempt or columns.get("finished_at_s")):
+        began_s = now_s if number != job.attempt else job.started_at_s or now_s
+        now = Attempt(job.id, number, epoch, began_s, step=progress.get("step"))
+        if ended_s := columns.get("finished_at_s"):
+            now = replace(now, ended_at_s=ended_s, reason=reason, message=message)
+            now = replace(now, **places_of(progress))
+        rows.append(now)
+    return tuple(rows)
