@@ -41,9 +41,9 @@ GOAL = 0.9
 PARTS = ("distrain", "tests", "examples", "benchmarks", "deploy", "docs", "tools")
 
 CORE = {
-    "distrain/loader/partition/plan.py": "tests/loader/partition",
+    "distrain/loader/partition/epoch_plan.py": "tests/loader/partition",
     "distrain/loader/partition/pieces.py": "tests/loader/partition",
-    "distrain/loader/partition/order.py": "tests/loader/partition tests/loader/test_laws.py",
+    "distrain/loader/partition/row_order.py": "tests/loader/partition tests/loader/test_laws.py",
     "distrain/loader/filling/schedule.py": "tests/loader/test_schedule.py "
     "tests/loader/test_dealing.py tests/loader/test_laws.py",
     "distrain/loader/filling/fill_numpy.py": "tests/loader/test_fill.py "
@@ -124,7 +124,7 @@ CORE = {
 EQUIVALENT = {
     # (module, edit, its line): why no test can notice it.
     (
-        "distrain/loader/partition/plan.py",
+        "distrain/loader/partition/epoch_plan.py",
         "rest > lane -> rest >= lane",
         "return rounds * lane + rest - (rest - lane) * (rest > lane)",
     ): "times 0 where they are equal",

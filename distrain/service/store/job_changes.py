@@ -1,6 +1,6 @@
 """Existing jobs as users see and change them: read, change, cancel, delete."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from sqlalchemy import Connection, delete, func, select, update
@@ -29,6 +29,11 @@ class Changing:
         """Whether no job of that id is alive; its row may have gone before its run directory."""
         job = self.job(job_id)
         return job is None or job.phase is Phase.FINAL
+
+    def ended_among(self, job_ids: Collection[str]) -> set[str]:
+        """Return those of some jobs that have ended or do not exist."""
+        alive = select(_jobs.c.id).where(_jobs.c.id.in_(job_ids), _jobs.c.finished_at_s.is_(None))
+        return set(job_ids) - {row.id for row in self.db.all(alive)}
 
     def spec(self, job_id: str) -> dict[str, Any]:
         """The spec of a job's current submission; raises NotThere."""

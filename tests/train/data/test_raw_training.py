@@ -216,5 +216,5 @@ def test_what_only_prepared_rows_have_is_refused_beside_a_workflow(
             check_inputs(parse_spec(job(path, workflow=workflow, schema=str(other))))
         wording(caught.value)
     with pytest.raises(SpecError) as caught:
-        batches(Dataset(path, workflow=workflow), reader="packed")
+        batches(Dataset(path, workflow=workflow), reader="cudf")
     wording(caught.value)
