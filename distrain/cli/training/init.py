@@ -88,10 +88,10 @@ def _facts(data: Path, schema: "Schema") -> "TableFacts | None":
     train, windows = data / "train", windows_of(schema)
     if not train.is_dir():
         return None
-    targets, weights = (schema.select_by_tag(tag).names for tag in (Tags.TARGET, Tags.WEIGHT))
+    targets, weights = (schema.select_by_tag(tag) for tag in (Tags.TARGET, Tags.WEIGHT))
     try:
         table = read_footers(str(train), schema)
-        moments = column_moments(table, targets, next(iter(weights), None))
+        moments = column_moments(table, targets.columns, next(iter(weights.names), None))
         cut = windows and read_footers(str(train), schema, windows=windows).windows
     except (DistrainError, OSError, ValueError) as error:
         print_warning(f"note: the training is not fitted to the table: {first_line(error)}")

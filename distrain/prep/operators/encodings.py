@@ -22,7 +22,6 @@ from distrain.prep.operators.numbers import alone_mistake
 from distrain.prep.operators.operator import (
     DocumentKey,
     LearntByColumn,
-    OnHost,
     Takes,
     TrainingRows,
     concrete,
@@ -158,7 +157,7 @@ def fold_numbers(num_rows: int, name: str = "") -> Ints:
 
 
 @dataclass(frozen=True)
-class _Encoding(OnHost, LearntByColumn):
+class _Encoding(LearntByColumn):
     """An operator that learns a number of each value.
 
     Attributes:

@@ -17,9 +17,9 @@ import pyarrow.compute as pc
 from distrain.prep.counting.spilling import Run, RunsInOrder, read_counts_table, write_run
 from distrain.prep.operators.categorify import Categorify
 from distrain.prep.operators.counts import Counts
+from distrain.prep.steps import FIRST_OOV_ID
 from distrain.prep.updates.vocabulary_update import Learnt, Limits
 from distrain.prep.vocabulary import (
-    FIRST_OOV_ID,
     ROW_GROUP_VALUES,
     CountsWriter,
     MetaCounts,

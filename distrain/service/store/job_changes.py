@@ -6,7 +6,6 @@ from typing import Any
 from sqlalchemy import Connection, delete, func, select, update
 
 from distrain.jobs.reasons import Reason
-from distrain.jobs.spec.removed import translated
 from distrain.jobs.states import JobState
 from distrain.service.store import rows, tables
 from distrain.service.store.engine import Database
@@ -37,12 +36,13 @@ class Changing:
         return set(job_ids) - {row.id for row in self.db.all(alive)}
 
     def spec(self, job_id: str) -> dict[str, Any]:
-        """The spec of a job's current submission, as this version reads it; raises NotThere."""
+        """The spec of a job's current submission; raises NotThere."""
         table = tables.specs
         row = self.db.first(select(table.c.document).where(table.c.job_id == job_id))
         if row is None:
             raise no_such_job(job_id)
-        return translated(row.document)
+        document: dict[str, Any] = row.document
+        return document
 
     def attempts(self, job_id: str) -> list[Attempt]:
         table = tables.attempts
