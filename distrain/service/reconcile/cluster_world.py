@@ -24,7 +24,6 @@ from distrain.service.decide.world import (
     SchedulerAnswer,
     Silence,
 )
-from distrain.service.reconcile.lease_holder import OwnLeases
 from distrain.service.recorder.recorder import Recorder
 from distrain.service.store.reconciler_writes import JobChange
 from distrain.service.store.rows import Attempt
@@ -42,18 +41,16 @@ _PASSING = {
 
 
 class ClusterWorld:
-    """The `World` of a cluster's passes; its calls raise LeaseLost and Unavailable."""
+    """The `World` of a cluster's passes; its calls raise Unavailable."""
 
-    def __init__(self, cluster: str, store: Store, leases: OwnLeases, recorder: Recorder):
-        self.lease_name = f"cluster:{cluster}"
-        self._cluster, self._store = cluster, store
-        self._leases, self._recorder = leases, recorder
+    def __init__(self, cluster: str, store: Store, recorder: Recorder):
+        self._cluster, self._store, self._recorder = cluster, store, recorder
         self.scheduler: SchedulerClient | None = None
         self.trouble = ""
         self._known: dict[str, Job] = {}  # as last read or written; nothing else is kept here
 
     def leave(self) -> None:
-        """Forget records of a lease that has gone to another process."""
+        """Forget records of a cluster that has gone to another process."""
         self._recorder.leave(self._cluster)
 
     def finish_late(self) -> None:
@@ -77,11 +74,7 @@ class ClusterWorld:
     def ranks_in_use(self, projects: Sequence[str]) -> dict[str, int]:
         return {name: self._store.usage(name)["ranks"] for name in projects}
 
-    def _generation(self) -> int:
-        return self._leases.must_hold(self.lease_name).generation
-
     def changes(self, epoch: str | None, since: int) -> SchedulerAnswer | Silence:
-        self._generation()
         if self.scheduler is None:
             return Silence(self.trouble)
         try:
@@ -90,13 +83,16 @@ class ClusterWorld:
             return Silence(error.message)
 
     def commit(self, changes: Sequence[Change]) -> set[str]:
-        lease = self._leases.must_hold(self.lease_name)
         rows = [self._row(change) for change in changes]
-        skipped = {one.job_id for one in self._store.record(lease, rows, self._known)}
+        skipped = {one.job_id for one in self._store.record(self._cluster, rows, self._known)}
         for row in rows:
             if row.columns.get("phase") is Phase.FINAL and row.job_id not in skipped:
                 self._recorder.release(row.job_id)
         return skipped
+
+    def _since(self) -> int:
+        """Which holder of the cluster's lock this process is, for its run directories."""
+        return self._store.locks.since(f"cluster:{self._cluster}") or 0
 
     def _row(self, change: Change) -> JobChange:
         columns = {
@@ -116,9 +112,8 @@ class ClusterWorld:
         return None
 
     def begin(self, job: Job) -> NotBegun | None:
-        generation = self._generation()
         try:
-            self._recorder.begin(job, self._store.spec(job.id), generation)
+            self._recorder.begin(job, self._store.spec(job.id), self._since())
         except OutputError as error:
             words = storable(str(error))
             return NotBegun(Reason.OUTPUT_ERROR, words, for_now=_may_pass(error))
@@ -134,7 +129,6 @@ class ClusterWorld:
         return None
 
     def put(self, job: Job) -> Outcome:
-        generation = self._generation()
         spec = self._store.spec(job.id)
         return self._ask(
             lambda to: to.put(
@@ -143,30 +137,23 @@ class ClusterWorld:
                 job.run_dir,
                 first_attempt=job.first_attempt,
                 epoch=job.epoch or "",
-                generation=generation,
                 priority=job.priority,
-            ),
-            generation,
+            )
         )
 
     def send(self, job_id: str, order: JobOrder) -> Outcome:
-        if order.newer_generation:
-            self._leases.newer(self.lease_name)
-        generation = self._generation()
-        return self._ask(
-            lambda to: to.order(job_id, order.name, order.words, generation=generation), generation
-        )
+        return self._ask(lambda to: to.order(job_id, order.name, order.words))
 
-    def _ask(self, order: Callable[[SchedulerClient], object], generation: int) -> Outcome:
+    def _ask(self, order: Callable[[SchedulerClient], object]) -> Outcome:
         if self.scheduler is None:
             return Silence(self.trouble)
         try:
             order(self.scheduler)
         except RefusedBy as error:
-            return Refusal(error.code, error.message, error.ended, generation)
+            return Refusal(error.code, error.message, error.ended)
         except DistrainError as error:
             return Silence(error.message)
-        return Accepted(generation)
+        return Accepted()
 
     def record(self, job: Job, seen: JobStatus) -> None:
         try:

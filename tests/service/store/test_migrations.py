@@ -7,7 +7,7 @@ from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from alembic.operations import Operations
 from service_store import new_store
-from sqlalchemy import Column, String, text
+from sqlalchemy import BigInteger, Column, String, text
 
 from distrain.service.access.sessions import new_token
 from distrain.service.store.engine import Database, database_url
@@ -35,9 +35,16 @@ def _schema(db):
     }
 
 
+def _as_before_minimal_fencing(operations):
+    for name in ("webhooks", "leases"):
+        operations.create_table(name, Column("id", String(32), primary_key=True))
+    column = Column("generation", BigInteger, nullable=False, server_default="0")
+    operations.add_column("jobs", column)
+
+
 def _as_of_0_2_0(connection):
     operations = Operations(MigrationContext.configure(connection))
-    operations.create_table("webhooks", Column("id", String(32), primary_key=True))
+    _as_before_minimal_fencing(operations)
     for column in ("ranks", "gpus"):
         operations.drop_column("attempts", column)
     operations.drop_column("tokens", "signed_out_at_s")
@@ -70,7 +77,7 @@ def test_an_upgrade_keeps_tokens_and_their_sessions(settings):
                 "tokens", "signed_out_at_s"
             )
             operations = Operations(MigrationContext.configure(connection))
-            operations.create_table("webhooks", Column("id", String(32), primary_key=True))
+            _as_before_minimal_fencing(operations)
             connection.execute(text("UPDATE alembic_version SET version_num = '0003'"))
     migrate(settings)
     store = open_store(settings)
