@@ -55,8 +55,6 @@ class Recording:
                 jobs |= {row.id: rows.job_of(row) for row in some}
         return [jobs[job_id] for job_id, _ in found if job_id in jobs]
 
-    queue = alive
-
     def record(
         self, cluster: str, changes: Iterable[JobChange], known: dict[str, Job] | None = None
     ) -> list[JobChange]:

@@ -84,7 +84,7 @@ def test_an_end_has_a_time_and_leaves_those_that_are_alive(store):
     attempts = [Attempt(ended.id, 1, "boot", 5.0, 6.0, "DataError", "no file", 12)]
     final = {"phase": Phase.FINAL, "state": "failed", "reason": "DataError"}
     store.record("gpu", [JobChange(ended.id, 1, final, attempts)])
-    assert [job.id for job in store.queue("gpu")] == [alive.id]
+    assert [job.id for job in store.alive("gpu")] == [alive.id]
     assert abs(store.job(ended.id).finished_at_s - store.now_s()) < 60
     assert store.attempts(ended.id) == attempts
     again = [Attempt(ended.id, 1, "boot", 5.0, 7.0), Attempt(ended.id, 2, "boot", 8.0)]
