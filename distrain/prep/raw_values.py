@@ -21,6 +21,8 @@ Array = np.ndarray[Any, np.dtype[Any]]
 _NONE, _INT64 = type(None), range(-(2**63), 2**63)
 FIRST_TIME, END_OF_TIMES = -62_135_596_800_000_000, 253_402_300_800_000_000
 """Microseconds since 1970 of the years 1 and 10000, between which calendars count."""
+BETWEEN_TEXTS = "\x1f"
+"""Stands between the texts of several columns that are one category."""
 _CURRENCY = re.compile(r"^(-?)[$€£¥] ?|[ \xa0]?[€£¥]$")
 _GROUPED = {
     ".": re.compile(r"-?[1-9]\d{0,2}(,\d{3})+(\.\d+)?", re.A),

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from distrain.prep.features.bad_values import BadValues, converted, parsed, places_of
 from distrain.prep.features.numerals import integers_of
-from distrain.prep.raw_values import time_of
+from distrain.prep.raw_values import END_OF_TIMES, FIRST_TIME, time_of
 from distrain.prep.vocabulary import is_text
 
 _PARTS = {
@@ -23,8 +23,6 @@ _PARTS = {
     "year": pc.year,
 }
 _UTC = datetime.UTC
-_FIRST, _END = -62_135_596_800_000_000, 253_402_300_800_000_000
-"""Microseconds since 1970 of the years 1 and 10000, between which calendars count."""
 _FAR = "not a time of the years 1 to 9999"
 
 
@@ -59,7 +57,9 @@ def _near(times: pa.Array, told: pa.Array, hint: str | None = None) -> pa.Array:
     try:
         found = converted(times, in_microseconds, _FAR)
         counted = found.view(pa.int64())
-        far = places_of(pc.or_(pc.less(counted, _FIRST), pc.greater_equal(counted, _END)))
+        far = places_of(
+            pc.or_(pc.less(counted, FIRST_TIME), pc.greater_equal(counted, END_OF_TIMES))
+        )
     except BadValues as bad:
         far = bad.places
     if len(far):
