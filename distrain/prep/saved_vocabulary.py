@@ -10,7 +10,7 @@ from typing import NoReturn
 import pyarrow as pa
 
 from distrain.errors import DataError
-from distrain.prep.updates.grown_vocabularies import kept_file
+from distrain.prep.counting.vocabularies import kept_file
 from distrain.prep.vocabulary import Vocabulary, read_footer, read_meta
 from distrain.storage.folder import open_folder
 from distrain.storage.inputs import open_input

@@ -10,7 +10,7 @@ import functools
 import shutil
 import threading
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from functools import cache
@@ -20,7 +20,6 @@ from typing import IO, Any
 import numpy as np
 import pyarrow as pa
 
-from distrain.prep.counting.spilling import MappedFile, MemoryPlan
 from distrain.prep.lookups.mapped import (
     COUNTS,
     KEYS,
@@ -28,15 +27,17 @@ from distrain.prep.lookups.mapped import (
     PLACES,
     TEXT,
     VALUES,
-    Keys,
     MappedVocabulary,
     PathOf,
 )
-from distrain.prep.operators.counts import text_hashes
+from distrain.prep.mapped_files import MappedFile, forget_files
+from distrain.prep.memory import MemoryPlan
+from distrain.prep.operators.key_index import Keys, keys_of
+from distrain.prep.operators.value_table import forget_tables
+from distrain.prep.sorted_runs import SortedRun, in_ranges
 from distrain.prep.vocabulary import (
     CATEGORIES,
     ROW_GROUP_VALUES,
-    Int32Array,
     is_text,
     read_batches,
     read_footer,
@@ -52,7 +53,6 @@ _BYTES_BY_KEY = 64
 """Keys and places, their order, and both once more, by each key that is brought in order."""
 
 _RUNS = "runs-"
-_Run = tuple[Keys, Int32Array]
 
 
 @dataclass(frozen=True)
@@ -163,8 +163,8 @@ def _write_runs(
         else:
             values_to = of(path_of(VALUES))
         for values, counts in read_batches(categories, name, most):
-            counts_to.write(_bytes(_numbers(counts)))
-            keys = text_hashes(values) if holds_text else _numbers(values)
+            counts_to.write(_bytes(counts.to_numpy(zero_copy_only=False)))
+            keys = keys_of(values)
             if isinstance(values_to, _TextFiles):
                 values_to.write(values)
             else:
@@ -200,63 +200,23 @@ def _merge_runs(
     most: int,
     holds_text: bool,
 ) -> None:
-    mapped = [MappedFile.open(run) for run in runs]
-    keys = np.frombuffer(mapped[0].content, np.uint64 if holds_text else np.int64)
-    places = np.frombuffer(mapped[1].content, np.int32)
-
-    def forget() -> None:
-        for file in mapped:
-            file.forget()
-
-    ends = np.cumsum(sizes)
-    of_batches = [(keys[e - n : e], places[e - n : e]) for e, n in zip(ends, sizes, strict=True)]
+    files = MappedFile.open(runs[0]), MappedFile.open(runs[1])
+    keys = pa.array(np.frombuffer(files[0].content, np.uint64 if holds_text else np.int64))
+    places = pa.array(np.frombuffer(files[1].content, np.int32))
+    rows = pa.table({KEYS: keys, PLACES: places})
+    of_batches = [
+        SortedRun(rows.slice(end - size, size), ((KEYS, "ascending"),), files)
+        for end, size in zip(np.cumsum(sizes).tolist(), sizes, strict=True)
+    ]
     with to[0].open("wb") as keys_to, to[1].open("wb") as places_to:
-        for keys_of_range, places_of_range in in_ranges(of_batches, most, forget):
-            keys_to.write(_bytes(keys_of_range))
-            places_to.write(_bytes(places_of_range))
-
-
-def in_ranges(
-    runs: Sequence[_Run], most: int, forget: Callable[[], None] = lambda: None
-) -> Iterator[_Run]:
-    """The keys of all runs, each of which is in rising order, in ranges of about `most`.
-
-    `forget` is called when a run is not looked at for now: a kernel may map 2 MiB for a key.
-    """
-    step = max(1, most // (2 * len(runs)))
-
-    def of_each(look: Callable[[_Run], Keys]) -> list[Keys]:
-        found = []
-        for run in runs:
-            found.append(look(run))
-            forget()
-        return found
-
-    samples = np.sort(np.concatenate(of_each(lambda run: run[0][::step].copy())))
-    cuts = np.unique(samples[len(runs) :: len(runs)])
-    spans = of_each(
-        lambda run: np.concatenate([[0], run[0].searchsorted(cuts), [len(run[0])]]).astype(np.int64)
-    )
-    for n in range(len(cuts) + 1):
-        found = []
-        for (keys, places), at in zip(runs, spans, strict=True):
-            rows = slice(int(at[n]), int(at[n + 1]))
-            found.append((keys[rows].copy(), places[rows].copy()))
-            forget()
-        keys = np.concatenate([of_run[0] for of_run in found])
-        places = np.concatenate([of_run[1] for of_run in found])
-        order = np.argsort(keys, kind="stable")
-        yield keys[order], places[order]
+        for of_range in in_ranges(of_batches, most):
+            keys_to.write(_bytes(of_range[KEYS].chunk(0).to_numpy()))
+            places_to.write(_bytes(of_range[PLACES].chunk(0).to_numpy()))
 
 
 def _bytes(array: np.ndarray[Any, Any]) -> memoryview:
     """An array as it lies in memory; what is not in one piece is copied."""
     return np.ascontiguousarray(array).view(np.uint8).data
-
-
-def _numbers(values: pa.Array) -> np.ndarray[Any, np.dtype[np.int64]]:
-    numbers: np.ndarray[Any, np.dtype[np.int64]] = values.cast(pa.int64()).to_numpy()
-    return numbers
 
 
 _LOAD_LOCK = threading.Lock()
@@ -273,6 +233,9 @@ def _load_workflow_once(folder: str, lookups: Lookups) -> Workflow:
     return Workflow.load(folder, functools.partial(lookups.vocabulary, f"{folder}/{CATEGORIES}"))
 
 
-def forget_workflow() -> None:
+def forget_run() -> None:
+    """Forget the workflow and the files of a run; workers live longer than it."""
     with _LOAD_LOCK:
         _load_workflow_once.cache_clear()
+    forget_tables()
+    forget_files()
