@@ -14,6 +14,7 @@ the order of the ids) and `meta.COLUMN.parquet` (`kind`, `offset`, `num_indices`
 
 from __future__ import annotations
 
+import shutil
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -341,6 +342,16 @@ def read_table(file: str) -> pa.Table:
         return pq.read_table(file)
     with open_input(file, retry_s=RETRY_S) as handle:
         return pq.read_table(handle)
+
+
+def copy_file(source: str, target: str) -> None:
+    """Copy a file of a saved workflow, a MiB at a time."""
+    with (
+        open_input(source, retry_s=RETRY_S) as handle,
+        whole_file(target, make_folder=False, sync=False) as here,
+        here.open("wb") as copy,
+    ):
+        shutil.copyfileobj(handle, copy, 1 << 20)
 
 
 def is_text(dtype: pa.DataType) -> bool:

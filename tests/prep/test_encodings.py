@@ -270,6 +270,14 @@ def test_a_cluster_writes_what_the_loops_give(
         assert again[name][0] == train[name][0]
     assert again["a_mean"].to_pylist() != train["a_mean"].to_pylist()
     wording.refused(DataError, raw_tables(str(tmp_path / "d" / "workflow")).check_rows_alone)
+    saved = tmp_path / "d" / "workflow"
+    later = PrepRequest(inputs, tmp_path / "later", saved_workflow=saved, update=True)
+    prepare(later, client)
+    tables = list((saved / "categories").glob("encoded.*"))
+    assert len(tables) == 5
+    for file in tables:  # an update copies them
+        copied = tmp_path / "later" / "workflow" / "categories" / file.name
+        assert copied.read_bytes() == file.read_bytes()
 
 
 def test_a_table_in_memory_has_the_values_of_training_rows_with_folds_alone(

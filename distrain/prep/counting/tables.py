@@ -59,5 +59,5 @@ def _sum_piece(files: Sequence[str], num_folds: int, buckets: range, stem: str) 
 def _write_table(name: str, categories: str, pieces: Sequence[_Piece]) -> SavedTable:
     with in_column(name):
         check_number(sum(piece.num_values for piece in pieces))
-    found = [MappedFile.staged(piece.path).rows for piece in pieces]
-    return SavedTable.write(categories, name, found)
+    files = [MappedFile.staged(piece.path) for piece in pieces]
+    return SavedTable.write(categories, name, [file.rows for file in files], files)

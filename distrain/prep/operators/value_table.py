@@ -8,7 +8,7 @@ give the same bits.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -21,11 +21,19 @@ import pyarrow.parquet as pq
 import xxhash
 
 from distrain.errors import DataError
+from distrain.prep.mapped_files import MappedFile
 from distrain.prep.operators.categorify import as_categories
 from distrain.prep.operators.counts import buckets_of, text_hashes
 from distrain.prep.operators.key_index import KeyIndex
 from distrain.prep.operators.operator import concrete
-from distrain.prep.vocabulary import RowGroupWriter, is_text, one_array, read_table, readable
+from distrain.prep.vocabulary import (
+    RowGroupWriter,
+    copy_file,
+    is_text,
+    one_array,
+    read_table,
+    readable,
+)
 from distrain.storage.inputs import open_input
 from distrain.storage.retrying import RETRY_S
 
@@ -72,7 +80,8 @@ class Cells:
     @classmethod
     def joined(cls, cells: Sequence[pa.Table]) -> Cells:
         """The rows of all, in this order."""
-        return cls(pa.concat_tables(_of_one_type(cells)))
+        wanted = _value_type(cells)
+        return cls(pa.concat_tables(_with_values_of(wanted, some) for some in cells))
 
 
 @dataclass(frozen=True, eq=False)
@@ -170,7 +179,9 @@ class ValueTable:
 
     @property
     def checksum(self) -> str:
-        return _checksum([self.rows])
+        hashed = _Checksum()
+        hashed.add(self.rows)
+        return hashed.hexdigest()
 
     def save(self, folder: str | Path, name: str) -> None:
         """Write `encoded.NAME.parquet`."""
@@ -198,27 +209,43 @@ class SavedTable(ValueTable):
 
     @classmethod
     def look_at(cls, folder: str, name: str) -> SavedTable:
-        return cls._of_file(folder, name, _checksum(_pieces(_file(folder, name))))
+        hashed = _Checksum()
+        file = _file(folder, name)
+        with (
+            readable(file),
+            open_input(file, retry_s=RETRY_S) as handle,
+            pq.ParquetFile(handle) as parquet,
+        ):
+            for batch in parquet.iter_batches(_ROW_GROUP_VALUES, use_threads=False):
+                hashed.add(pa.table(batch))
+        return cls._of_file(folder, name, hashed)
 
     @classmethod
-    def write(cls, folder: str, name: str, pieces: Sequence[pa.Table]) -> SavedTable:
-        """Write the table of some pieces, one after another; they may lie in mapped files."""
-        pieces = list(_of_one_type(pieces))
-        schema = pieces[0].schema
+    def write(
+        cls, folder: str, name: str, pieces: Sequence[pa.Table], files: Sequence[MappedFile] = ()
+    ) -> SavedTable:
+        """Write the table of some pieces, one after another, which lie in mapped `files`."""
+        hashed = _Checksum()
+        wanted = _value_type(pieces)
+        schema = _with_values_of(wanted, pieces[0]).schema
         with RowGroupWriter.open(_file(folder, name), schema, _ROW_GROUP_VALUES) as to:
             for piece in pieces:
-                to.write(piece)
-        return cls._of_file(folder, name, _checksum(pieces))
+                rows = _with_values_of(wanted, piece)
+                to.write(rows)
+                hashed.add(rows)
+                for file in files:
+                    file.forget()
+        return cls._of_file(folder, name, hashed)
 
     @classmethod
-    def _of_file(cls, folder: str, name: str, checksum: str) -> SavedTable:
+    def _of_file(cls, folder: str, name: str, hashed: _Checksum) -> SavedTable:
         none = np.zeros((0, 1))
         values = pa.array([], pa.int64())
         return cls(
             *(values, none.astype(np.int64), none),
             folder=folder,
             name=name,
-            known_checksum=checksum,
+            known_checksum=hashed.hexdigest(),
         )
 
     @property
@@ -231,7 +258,7 @@ class SavedTable(ValueTable):
     def save(self, folder: str | Path, name: str) -> None:
         """Copy it to another folder or URL, where it is not there."""
         if (str(folder), name) != (self.folder, self.name):
-            SavedTable.write(str(folder), name, list(_pieces(_file(self.folder, self.name))))
+            copy_file(_file(self.folder, self.name), _file(folder, name))
 
     def __reduce__(self) -> Any:
         return _saved_table, (self.folder, self.name)
@@ -251,41 +278,40 @@ def _file(folder: str | Path, name: str) -> str:
     return f"{folder}/encoded.{name}.parquet"
 
 
-def _pieces(file: str) -> Iterator[pa.Table]:
-    with (
-        readable(file),
-        open_input(file, retry_s=RETRY_S) as handle,
-        pq.ParquetFile(handle) as parquet,
-    ):
-        for batch in parquet.iter_batches(_ROW_GROUP_VALUES, use_threads=False):
-            yield pa.table(batch)
-
-
-def _of_one_type(tables: Sequence[pa.Table]) -> Iterator[pa.Table]:
-    """The tables with values of the type that values other than gaps have, or else text."""
+def _value_type(tables: Sequence[pa.Table]) -> pa.DataType:
+    """The type of values other than gaps; where there are none, text if some tables have it."""
     types = [table.schema.field("value").type for table in tables]
-    known = [t for t, table in zip(types, tables, strict=True) if _has_values(table)]
-    wanted = (known or [t for t in types if is_text(t)] or types)[0]
-    for table in tables:
-        yield table.set_column(0, "value", table["value"].cast(wanted))
+    known = [
+        dtype
+        for dtype, table in zip(types, tables, strict=True)
+        if table["value"].null_count < table.num_rows
+    ]
+    return (known or [dtype for dtype in types if is_text(dtype)] or types)[0]
 
 
-def _has_values(table: pa.Table) -> bool:
-    return bool(table["value"].null_count < table.num_rows)
+def _with_values_of(dtype: pa.DataType, table: pa.Table) -> pa.Table:
+    return table.set_column(0, "value", table["value"].cast(dtype))
 
 
-def _checksum(pieces: Iterable[pa.Table]) -> str:
-    hashed = [xxhash.xxh3_64() for _ in range(4)]
-    for piece in pieces:
-        values, counts, sums = (concrete(piece[name]) for name in ("value", "counts", "sums"))
+class _Checksum:
+    """The checksum of a table, which does not depend on how its rows are cut."""
+
+    def __init__(self) -> None:
+        self._hashed = [xxhash.xxh3_64() for _ in range(4)]
+
+    def add(self, rows: pa.Table) -> None:
+        values, counts, sums = (concrete(rows[name]) for name in ("value", "counts", "sums"))
         if is_text(values.type):
             keys = text_hashes(values.fill_null(""))
         else:
             keys = values.fill_null(0).to_numpy(zero_copy_only=False)
         is_gap = values.is_null().to_numpy(zero_copy_only=False)
-        for one, array in zip(hashed, (is_gap, keys, _matrix(counts), _matrix(sums)), strict=True):
-            one.update(np.ascontiguousarray(array).data)
-    return xxhash.xxh3_64_hexdigest(b"".join(one.digest() for one in hashed))
+        arrays = (is_gap, keys, _matrix(counts), _matrix(sums))
+        for hashed, array in zip(self._hashed, arrays, strict=True):
+            hashed.update(np.ascontiguousarray(array).data)
+
+    def hexdigest(self) -> str:
+        return str(xxhash.xxh3_64_hexdigest(b"".join(one.digest() for one in self._hashed)))
 
 
 def _matrix(lists: pa.Array) -> Any:
