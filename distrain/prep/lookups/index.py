@@ -10,7 +10,7 @@ import functools
 import shutil
 import threading
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from functools import cache
@@ -32,7 +32,7 @@ from distrain.prep.lookups.mapped import (
 )
 from distrain.prep.mapped_files import MappedFile, forget_files
 from distrain.prep.memory import MemoryPlan
-from distrain.prep.operators.key_index import Keys, keys_of
+from distrain.prep.operators.key_index import keys_of
 from distrain.prep.operators.value_table import forget_tables
 from distrain.prep.sorted_runs import SortedRun, in_ranges
 from distrain.prep.vocabulary import (
@@ -52,7 +52,7 @@ from distrain.storage.urls import is_remote
 _BYTES_BY_KEY = 64
 """Keys and places, their order, and both once more, by each key that is brought in order."""
 
-_RUNS = "runs-"
+_RUNS = "runs"
 
 
 @dataclass(frozen=True)
@@ -103,8 +103,7 @@ def write_index(categories: str, name: str, folder: str, range_bytes: int) -> in
         partial.mkdir()
         try:
             num_values = _write_files(lambda file: partial / file, categories, name, range_bytes)
-            for left in partial.glob(f"{_RUNS}*"):
-                left.unlink()
+            (partial / _RUNS).unlink()
             # Another worker may have made it, and was lost before that was known.
             with suppress(OSError):
                 partial.rename(folder)
@@ -128,52 +127,44 @@ def open_own_index(categories: str, name: str, range_bytes: int) -> MappedVocabu
 def _write_files(path_of: PathOf, categories: str, name: str, range_bytes: int) -> int:
     most = max(1, min(ROW_GROUP_VALUES, range_bytes // _BYTES_BY_KEY))
     schema, num_values = read_footer(categories, name)
-    holds_text = is_text(schema.field(name).type)
-    keys, places = path_of(KEYS), path_of(PLACES)
-    if num_values <= most:
-        _write_runs(path_of, (keys, places), categories, name, most, holds_text)
-    else:
-        runs = path_of(_RUNS + KEYS), path_of(_RUNS + PLACES)
-        sizes = _write_runs(path_of, runs, categories, name, most, holds_text)
-        _merge_runs(runs, (keys, places), sizes, most, holds_text)
+    _write_runs(path_of, categories, name, most, is_text(schema.field(name).type))
+    file = MappedFile.open(path_of(_RUNS))
+    runs = [
+        SortedRun(pa.table(batch), ((KEYS, "ascending"),), (file,))
+        for batch in file.batches
+        if batch.num_rows
+    ]
+    with path_of(KEYS).open("wb") as keys_to, path_of(PLACES).open("wb") as places_to:
+        for of_range in in_ranges(runs, most):
+            keys_to.write(_bytes(of_range[KEYS].chunk(0).to_numpy()))
+            places_to.write(_bytes(of_range[PLACES].chunk(0).to_numpy()))
     return num_values
 
 
-def _write_runs(
-    path_of: PathOf,
-    runs: tuple[Path, Path],
-    categories: str,
-    name: str,
-    most: int,
-    holds_text: bool,
-) -> list[int]:
-    """Write the values as they are, and each batch's keys in order; returns the batches' sizes."""
-    sizes: list[int] = []
-    keys: Keys
+def _write_runs(path_of: PathOf, categories: str, name: str, most: int, holds_text: bool) -> None:
+    """Write the values as they are, and each batch's keys and places in the order of the keys."""
+    schema = pa.schema([(KEYS, pa.uint64() if holds_text else pa.int64()), (PLACES, pa.int32())])
     with ExitStack() as opened:
 
-        def of(path: Path) -> IO[bytes]:
-            return opened.enter_context(path.open("wb", buffering=1 << 20))
+        def of(file: str) -> IO[bytes]:
+            return opened.enter_context(path_of(file).open("wb", buffering=1 << 20))
 
-        keys_to, places_to = map(of, runs)
-        counts_to = of(path_of(COUNTS))
-        values_to: _TextFiles | IO[bytes]
-        if holds_text:
-            values_to = _TextFiles(of(path_of(OFFSETS)), of(path_of(TEXT)))
-        else:
-            values_to = of(path_of(VALUES))
+        runs_to = opened.enter_context(pa.ipc.new_file(of(_RUNS), schema))
+        counts_to = of(COUNTS)
+        text_to = _TextFiles(of(OFFSETS), of(TEXT)) if holds_text else None
+        values_to = None if holds_text else of(VALUES)
+        first = 0
         for values, counts in read_batches(categories, name, most):
             counts_to.write(_bytes(counts.to_numpy(zero_copy_only=False)))
             keys = keys_of(values)
-            if isinstance(values_to, _TextFiles):
-                values_to.write(values)
-            else:
+            if text_to is not None:
+                text_to.write(values)
+            if values_to is not None:
                 values_to.write(_bytes(keys))
             order = np.argsort(keys, kind="stable")
-            keys_to.write(_bytes(keys[order]))
-            places_to.write(_bytes((order + sum(sizes)).astype(np.int32)))
-            sizes.append(len(keys))
-    return sizes
+            places = (order + first).astype(np.int32)
+            runs_to.write_batch(pa.record_batch([keys[order], places], schema=schema))
+            first += len(keys)
 
 
 class _TextFiles:
@@ -191,27 +182,6 @@ class _TextFiles:
         if size_bytes:
             self._text.write(memoryview(text_buffer)[offsets[0] : offsets[0] + size_bytes])
         self._size_bytes += size_bytes
-
-
-def _merge_runs(
-    runs: tuple[Path, Path],
-    to: tuple[Path, Path],
-    sizes: Sequence[int],
-    most: int,
-    holds_text: bool,
-) -> None:
-    files = MappedFile.open(runs[0]), MappedFile.open(runs[1])
-    keys = pa.array(np.frombuffer(files[0].content, np.uint64 if holds_text else np.int64))
-    places = pa.array(np.frombuffer(files[1].content, np.int32))
-    rows = pa.table({KEYS: keys, PLACES: places})
-    of_batches = [
-        SortedRun(rows.slice(end - size, size), ((KEYS, "ascending"),), files)
-        for end, size in zip(np.cumsum(sizes).tolist(), sizes, strict=True)
-    ]
-    with to[0].open("wb") as keys_to, to[1].open("wb") as places_to:
-        for of_range in in_ranges(of_batches, most):
-            keys_to.write(_bytes(of_range[KEYS].chunk(0).to_numpy()))
-            places_to.write(_bytes(of_range[PLACES].chunk(0).to_numpy()))
 
 
 def _bytes(array: np.ndarray[Any, Any]) -> memoryview:
