@@ -16,7 +16,7 @@
     │   ├── StorageFull            1    the database's disk has no space (`distrain.service.store`)
     │   └── ReadOnly               1    the database can be read and not written (the same)
     ├── StoreError                 1    what the database refuses (`distrain.service.store`)
-    │   ├── NotThere               1    a job, project, user, token or webhook
+    │   ├── NotThere               1    a job, project, user or token
     │   ├── KeyReused              1    an idempotency key came with another request
     │   ├── KeyInFlight            1    an idempotency key's first request has not ended
     │   ├── QuotaExceeded          1    a project has too many waiting jobs

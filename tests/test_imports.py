@@ -36,7 +36,7 @@ PURE_PACKAGES = [
     "distrain.jobs.spec",
     "distrain.jobs.events",
     "distrain.schema",
-    "distrain.loader.partition.plan",
+    "distrain.loader.partition.epoch_plan",
     "distrain.jobs",
     "distrain.runs.records",
     "distrain.scheduler.lifecycle",

@@ -15,9 +15,9 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -31,7 +31,6 @@ from distrain.prep.fitting import fit_as_asked
 from distrain.prep.histories.making import check_log, make_histories
 from distrain.prep.lookups.index import forget_run, make_lookups
 from distrain.prep.memory import MemoryPlan, plan_memory
-from distrain.prep.on_cudf import check_operators, check_workers
 from distrain.prep.operators.value_table import SavedTable
 from distrain.prep.parts import Part, kept_names, split_parts
 from distrain.prep.progress import PhaseCounter, ProgressCallback
@@ -71,29 +70,20 @@ def prepare(
     request: PrepRequest,
     client: Client,
     on_progress: ProgressCallback | None = None,
-    finish: Callable[[Path], None] | None = None,
 ) -> PrepResult:
     """Prepare training files on a Dask cluster.
 
     Args:
         client: The cluster's client; its workers see `request.out` and `request.staging`.
         on_progress: Called with the progress of each phase.
-        finish: Called with the folder when rows and schema are written, before it gets its name;
-            not for a URL. It may write the rows of `train` and `valid` anew, to other files.
 
     Raises:
         DataError: An input, a column or a line that cannot be used.
         OutputError: The output exists or cannot be written, or workers do not see it; nothing is
             left under its name.
-        ClusterError: Workers died, or cannot use the device.
+        ClusterError: Workers died.
     """
     request = with_features(request)
-    if finish is not None and not isinstance(request.out, Path):
-        raise InputError(
-            "rows in an object store cannot be written anew",
-            where={"path": request.out},
-            hint="Leave --layout fast out, or prepare to a folder and copy it.",
-        )
     files = list_inputs(request.inputs, retry_s=RETRY_S)
     valid_files = list_inputs(request.valid, retry_s=RETRY_S) if request.valid else []
     refuse_files(files, valid_files, PREP_JSON)
@@ -105,9 +95,6 @@ def prepare(
     memory = plan_memory(client, request.memory_bytes, request.block_bytes)
     workflow = _workflow(request)
     check_log(workflow.history, request.log, is_fitted=request.saved_workflow is not None)
-    if request.device == "cuda":
-        check_operators(workflow)
-        check_workers(client)
     out = request.out
     if isinstance(out, Path):
         out = out.absolute()  # workers may have another working directory
@@ -119,7 +106,7 @@ def prepare(
     ):
         check_shared([folder, staging], client)
         runner, tell = TaskRunner(client), on_progress or (lambda _: None)
-        run = _Run(request, workflow, folder, staging, runner, memory, tell, finish)
+        run = _Run(request, workflow, folder, staging, runner, memory, tell)
         try:
             result = run.do(files, valid_files, log_files)
         finally:
@@ -178,7 +165,6 @@ class _Run:
     _runner: TaskRunner
     _memory: MemoryPlan
     _on_progress: ProgressCallback
-    _finish: Callable[[Path], None] | None
     _seconds: dict[str, float] = field(default_factory=dict)
     _list_lengths: dict[str, tuple[int, int]] = field(default_factory=dict)
     _category_types: dict[str, str] = field(default_factory=dict)
@@ -205,11 +191,6 @@ class _Run:
         self._refuse_no_ones(train)
         drifted = self._compare(train, valid, files)
         self._save_schema(cardinalities)
-        if self._finish is not None:
-            with self._timed("finish"):
-                self._finish(Path(self._folder))
-            train = self._recounted("train", train)
-            valid = self._recounted("valid", valid) if valid else None
         self._seconds["total"] = round(time.perf_counter() - started, 3)
         result = PrepResult(
             self._request.out,
@@ -231,12 +212,6 @@ class _Run:
         with whole_file(f"{self._folder}/{PREP_JSON}", sync=False) as partial_file:
             partial_file.write_text(json.dumps(result.to_json(), indent=1) + "\n")
         return result
-
-    def _recounted(self, split: str, report: SplitReport) -> SplitReport:
-        folder = open_folder(f"{self._folder}/{split}")
-        names = with_retries(folder.files, {"folder": folder.url}, RETRY_S)
-        num_files = sum(name.endswith(".parquet") for name in names)
-        return replace(report, num_files=num_files)
 
     @contextmanager
     def _timed(self, phase: str) -> Iterator[None]:
@@ -309,7 +284,7 @@ class _Run:
         lookups = make_lookups(categories, sizes, self._runner, self._staging, self._memory)
         request = self._request
         settings = (
-            *(request.row_group_rows, request.device, not request.unlabeled),
+            *(request.row_group_rows, not request.unlabeled),
             *(self._kept(), self._document),
         )
         histories = make_histories(

@@ -15,7 +15,6 @@ the order of the ids) and `meta.COLUMN.parquet` (`kind`, `offset`, `num_indices`
 from __future__ import annotations
 
 import shutil
-import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -29,6 +28,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from distrain.errors import DataError
+from distrain.prep.steps import FIRST_OOV_ID, NULL_ID, bucket_of, keys_of
 from distrain.storage.inputs import open_input
 from distrain.storage.os_errors import reading_hint
 from distrain.storage.outputs import whole_file
@@ -36,8 +36,6 @@ from distrain.storage.retrying import RETRY_S, first_line
 from distrain.storage.urls import is_remote
 
 PAD_ID = 0
-NULL_ID = 1
-FIRST_OOV_ID = 2
 WORKFLOW_FILE = "workflow.json"
 CATEGORIES = "categories"
 """The folder of vocabularies in that of a workflow, beside its `WORKFLOW_FILE`."""
@@ -367,13 +365,7 @@ def stable_buckets(values: pa.Array, num_buckets: int) -> Int32Array:
     """
     if num_buckets == 1:
         return np.zeros(len(values), np.int32)
-    if is_text(values.type):
-        x = np.array([zlib.crc32(v.encode()) for v in values.to_pylist()], dtype=np.uint64)
-    else:
-        x = values.to_numpy(zero_copy_only=False).astype(np.int64).view(np.uint64)
-    # splitmix64's step, of Steele, Lea, Flood, "Fast splittable pseudorandom number generators".
-    x = x + np.uint64(0x9E3779B97F4A7C15)
-    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    x = x ^ (x >> np.uint64(31))
-    return (x % np.uint64(num_buckets)).astype(np.int32)
+    is_hashed = is_text(values.type)
+    keys = keys_of(values.to_pylist()) if is_hashed else values.to_numpy(zero_copy_only=False)
+    buckets: Int32Array = bucket_of(keys, num_buckets).astype(np.int32)
+    return buckets

@@ -1,6 +1,5 @@
 """The operator's decisions: `serve.yaml`, `DISTRAIN_SERVE_*` variables, and their defaults."""
 
-import ipaddress
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -33,7 +32,6 @@ class Limits(SettingsSection):
     streams_per_token: int = Field(20, ge=1, description="Event streams that are open at once.")
     log_read_bytes: int = Field(4 * 2**20, ge=1, description="Of one answer with a log, at most.")
     tokens: int = Field(100, ge=1, description="Valid tokens of a user; admins may make more.")
-    webhooks: int = Field(20, ge=0, description="Of a user in a project.")
 
 
 class Retention(SettingsSection):
@@ -117,23 +115,6 @@ class Leases(SettingsSection):
         return self
 
 
-class Webhooks(SettingsSection):
-    """The addresses that webhooks may reach."""
-
-    allow_private: tuple[str, ...] = Field(
-        (),
-        description="Hosts and networks (`ci.example.org`, `10.1.0.0/16`) that webhooks may reach "
-        "although their addresses are private, loopback or link-local.",
-    )
-
-    @model_validator(mode="after")
-    def _are_networks(self) -> Self:
-        for entry in self.allow_private:
-            if "/" in entry:
-                ipaddress.ip_network(entry)
-        return self
-
-
 class Settings(BaseSettings):
     model_config = SettingsConfigDict(
         extra="forbid", frozen=True, env_prefix="DISTRAIN_SERVE_", env_nested_delimiter="__"
@@ -156,23 +137,10 @@ class Settings(BaseSettings):
     limits: Limits = Limits()
     retention: Retention = Retention()
     leases: Leases = Leases()
-    webhooks: Webhooks = Webhooks()
-    api_processes: int | None = Field(
-        None,
-        ge=1,
-        le=64,
-        description="Of the API, over one socket; null: one over SQLite, two over PostgreSQL.",
-    )
     secrets_file: Path | None = Field(
         None,
-        description="The service's own key, for cookies and webhooks; made in the data folder.",
+        description="The service's own key, which signs cookies; made in the data folder.",
     )
-
-    @property
-    def num_api_processes(self) -> int:
-        """The number of API processes: over SQLite several would wait for each other."""
-        on_sqlite = self.database_url is None or self.database_url.startswith("sqlite")
-        return self.api_processes or (1 if on_sqlite else 2)
 
     def run_root(self, cluster: str) -> Path:
         """The folder of a cluster's runs, if that is no URL."""

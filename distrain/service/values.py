@@ -28,6 +28,11 @@ class Phase(StrEnum):
     FINAL = "final"  # nothing will change, unless somebody resumes it
 
 
+NO_CONTACT_S = 30.0  # after this long without a word of its scheduler, a job's state is unknown
+CANCELLING = "cancelling"  # shown of a job that shall end
+UNKNOWN = "unknown"  # shown of a job whose scheduler is silent
+
+
 class Role(StrEnum):
     """The rights of a user in a project, from the least to the most."""
 

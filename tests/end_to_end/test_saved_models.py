@@ -6,7 +6,6 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 import torch
@@ -15,18 +14,13 @@ from distributed import Client
 from small_jobs import (
     ROWS_PER_FILE,
     TRAIN_FILES,
-    draw_rows,
     small_document,
 )
-from wording import Wording
 from yaml import safe_dump
 
 from distrain.cli.main import cli
-from distrain.errors import DataError, OutputError
 from distrain.loader.batch import Batch
 from distrain.models import load_model
-from distrain.predict import pieces
-from distrain.predict.prediction import PredictRequest, predict
 from distrain.schema.criteo import CATEGORICAL, CONTINUOUS
 from distrain.workers.local import local_cluster
 
@@ -121,81 +115,3 @@ def test_predict_scores_every_row_in_its_place(
         assert scores["label"].equals(source["label"])
         expected = naive_probabilities(trained / "model", source)
         np.testing.assert_allclose(scores["probability"].to_numpy(), expected, atol=1e-6)
-
-
-@pytest.mark.slow
-def test_predict_needs_no_labels_and_keeps_other_columns(
-    trained: Path, tmp_path: Path, cluster: Client
-) -> None:
-    rows = draw_rows(500, seed=3)
-    numbered = rows.drop_columns(["label"]).append_column("user", pa.array(range(500)))
-    for folder in ("a", "b"):
-        (tmp_path / folder).mkdir()
-        pq.write_table(numbered, tmp_path / folder / "same-name.parquet")
-    request = PredictRequest(
-        trained / "model",
-        (str(tmp_path / "a"), str(tmp_path / "b")),
-        tmp_path / "out",
-        keep=("user",),
-    )
-    progress: list[tuple[int, int, int]] = []
-    result = predict(request, cluster, lambda *at: progress.append(at))
-    assert (result.rows, result.files) == (1000, 2)
-    assert [(done, total) for done, total, _ in progress] == [(1, 2), (2, 2)]
-    assert progress[-1][2] == result.rows
-    for name in ("00000-same-name.parquet", "00001-same-name.parquet"):
-        scores = pq.read_table(tmp_path / "out" / name)
-        assert scores["user"].to_pylist() == list(range(500))
-        assert pc.min(scores["probability"]).as_py() > 0
-
-
-@pytest.mark.slow
-def test_workers_elsewhere_find_the_metrics_of_one_process_and_keep_scores(
-    trained: Path, prepared: Path, tmp_path: Path, cluster: Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(prepared)  # no worker is there
-    monkeypatch.setattr(pieces, "PIECE_ROWS", 2_000)
-    words = ["evaluate", trained, "valid", "--max-auc-bound", 0, "--group", "C1", "--json"]
-    here = run_distrain(*words)
-    assert here.exit_code == 0, here.output
-    words += ["--scheduler", cluster.scheduler.address, "--resume", tmp_path]
-    (kept := tmp_path / "logits").touch()
-    there = run_distrain(*words)
-    assert there.exit_code == 0, there.output
-    assert json.loads(there.stdout) == json.loads(here.stdout)
-    assert list(tmp_path.iterdir()) == [kept]
-
-
-@pytest.mark.slow
-def test_predict_leaves_nothing_when_one_file_is_bad(
-    trained: Path, tmp_path: Path, cluster: Client
-) -> None:
-    good, bad = draw_rows(500, seed=3), draw_rows(500, seed=4)
-    broken = bad.set_column(
-        bad.column_names.index("I3"), "I3", pa.array([float("nan")] * 500, pa.float32())
-    )
-    pq.write_table(good, tmp_path / "good.parquet")
-    pq.write_table(broken, tmp_path / "bad.parquet")
-    request = PredictRequest(
-        trained / "model", (str(tmp_path / "*.parquet"),), tmp_path / "out", ("label",)
-    )
-    with pytest.raises(DataError) as caught:
-        predict(request, cluster)
-    assert "bad.parquet" in str(caught.value)
-    assert "I3" in str(caught.value)
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["bad.parquet", "good.parquet"]
-
-
-def test_predict_asks_before_it_scores(
-    trained: Path, prepared: Path, tmp_path: Path, wording: Wording
-) -> None:
-    (tmp_path / "full").mkdir()
-    for error, model, out, keep in (
-        (DataError, trained / "model", "out", ("clicks",)),
-        (DataError, tmp_path / "nothing", "out", ()),
-        (OutputError, trained / "model", "full", ()),
-    ):
-        request = PredictRequest(model, (str(prepared / "valid"),), tmp_path / out, keep)
-        with pytest.raises(error) as caught:
-            predict(request, None)
-        wording(caught.value)

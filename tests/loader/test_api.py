@@ -302,7 +302,6 @@ UNUSABLE: list[dict[str, Any]] = [
     {"prefetch_batches": 0},
     {"decode_threads": 0},
     {"reader": "csv"},
-    {"reader": "packed"},
     {"reader": "cudf"},
     {"cache": "unused", "cache_size": "much"},
     {"gpu_memory_fraction": 1.0},

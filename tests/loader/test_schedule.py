@@ -15,9 +15,9 @@ from distrain.loader.filling.schedule import (
     open_groups,
     plan_loads,
 )
-from distrain.loader.partition.order import chunk_order
+from distrain.loader.partition.epoch_plan import EpochPlan
 from distrain.loader.partition.pieces import Piece
-from distrain.loader.partition.plan import EpochPlan
+from distrain.loader.partition.row_order import chunk_order
 from distrain.loader.partition.slice_dealing import num_bands
 from distrain.schema import Schema
 

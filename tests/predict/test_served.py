@@ -50,7 +50,6 @@ from distrain.predict.serving.program import (
 )
 from distrain.predict.serving.raw_graph import raw_inputs
 from distrain.predict.serving.score import DamagedExport, Scorer, decoded, largest_difference
-from distrain.predict.serving.steps import STEPS
 from distrain.prep import (
     Categorify,
     Clip,
@@ -66,6 +65,7 @@ from distrain.prep import (
 )
 from distrain.prep.operators import OPERATORS
 from distrain.prep.reading import saved_features
+from distrain.prep.steps import STEPS, Values
 from distrain.train.saving.checkpoint_model import open_model
 
 pytestmark = pytest.mark.usefixtures("undrawn")
@@ -423,7 +423,7 @@ def in_onnx(program: Program, read: Any) -> list[Any]:
     given = raw_graph._read(nodes, [taken])
     column = program.document["columns"][0]
     names = ("model/categorical", "model/continuous")
-    raw_graph._prepare(nodes, {column["source"]: raw_graph._tensor(nodes, taken)}, {*names})
+    raw_graph._prepare(nodes, {column["source"]: raw_graph._values(nodes, taken)}, {*names})
     outputs = [onnx.helper.make_empty_tensor_value_info(name) for name in names]
     graph = onnx.helper.make_graph(nodes.all, "x", given, outputs, nodes.constants)
     opsets = [onnx.helper.make_opsetid("", 18), onnx.helper.make_opsetid("ai.onnx.ml", 4)]
@@ -446,7 +446,7 @@ def test_calendars_are_those_of_python(part: str) -> None:
     read = Preprocessor(program, Path()).read({"x": [*times, None]})["x"]
     found = [one.weekday() if part == "weekday" else getattr(one, part) for one in times]
     wanted = np.float32([*found, np.nan])
-    np.testing.assert_array_equal(STEPS["calendar"](read[0], step, {}), wanted)
+    np.testing.assert_array_equal(STEPS["calendar"](Values(read[0]), step, {}).x, wanted)
     np.testing.assert_array_equal(in_onnx(Program(program, {}, {}), read)[1][:, 0], wanted)
 
 

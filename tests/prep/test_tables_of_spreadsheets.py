@@ -16,13 +16,6 @@ from distributed import Client
 from hypothesis import given, settings, strategies as st
 
 from distrain.errors import DataError, InputError, SpecError
-from distrain.predict.serving.raw_values import (
-    UnusableValue,
-    to_integers,
-    to_numbers,
-    to_texts,
-    to_times,
-)
 from distrain.prep import FeatureConfig, PrepRequest, infer_features, prepare
 from distrain.prep.features.bad_values import BadValues
 from distrain.prep.features.document import FormatSpec
@@ -30,6 +23,13 @@ from distrain.prep.features.numerals import integers_of, numbers_of
 from distrain.prep.features.rows import equal_to
 from distrain.prep.features.times import microseconds, times_of
 from distrain.prep.features.values import category_texts_of
+from distrain.prep.raw_values import (
+    UnusableValue,
+    to_integers,
+    to_numbers,
+    to_texts,
+    to_times,
+)
 from distrain.storage.inputs import list_inputs
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from distrain.errors import InputError
-from distrain.service.settings import Limits, Retention, Settings, load_settings
+from distrain.service.settings import Limits, Retention, load_settings
 
 WORKERS = "workload: statefulset/a, max_workers: 2"
 KUBERNETES = (
@@ -33,19 +33,6 @@ def test_paths_of_the_file_are_those_of_its_folder(tmp_path):
     assert settings.data_dir == tmp_path / "data"
     assert settings.clusters["a"].token_file == tmp_path / "t"
     assert settings.run_root("a") == Path("/runs")
-
-
-@pytest.mark.parametrize(
-    ("url", "processes"), [(None, 1), ("sqlite:////x/service.db", 1), ("postgresql://db/x", 2)]
-)
-def test_processes_of_the_api_follow_the_database_unless_they_are_set(url, processes):
-    assert load_settings(None, database_url=url).num_api_processes == processes
-    assert load_settings(None, database_url=url, api_processes=3).num_api_processes == 3
-
-
-def test_settings_travel_as_json():
-    settings = load_settings(None, clusters={"a": {"url": "http://h:1"}}, leases={"ttl_s": 9})
-    assert Settings(**settings.model_dump(mode="json")) == settings
 
 
 @pytest.mark.parametrize(

@@ -51,7 +51,6 @@ SERVICE_NAMES = {
     "distrain_service_jobs_ended_last_hour": {"state"},
     "distrain_service_longest_queued_seconds": set(),
     "distrain_service_last_event": set(),
-    "distrain_service_webhooks": {"state"},
     "distrain_service_reconcile_lag_seconds": set(),
     "distrain_service_lease_age_seconds": {"lease"},
     "distrain_service_cluster_silence_seconds": {"cluster", "kind"},

@@ -4,7 +4,7 @@ from typing import Any
 
 from distrain.jobs.status import JobStatus
 from distrain.service.decide.cluster_state import ClusterNow
-from distrain.service.decide.effects import Workers
+from distrain.service.decide.world import Workers
 from distrain.service.values import Job
 
 NOW_S = 1_800_000_000.0

@@ -5,26 +5,20 @@ row is written.
 """
 
 from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from service_jobs import a_job
 
 from distrain.jobs.status import JobStatus
-from distrain.service.decide.effects import (
+from distrain.service.decide.world import (
     Accepted,
-    Begin,
-    Commit,
-    CountAttempts,
-    Effect,
-    FindJob,
-    FinishRun,
-    Poll,
-    Put,
-    ReadJobs,
+    Change,
+    JobOrder,
+    Outcome,
     Refusal,
     SchedulerAnswer,
-    Send,
     Silence,
     Workers,
 )
@@ -232,39 +226,10 @@ class World:
         scheduler.stamp(replace(seen, state="cancelled", reason="Cancelled"))
         return Accepted(generation)
 
-    # --- effects of passes
+    # --- what passes ask
 
-    def do(self, effect: Effect, owner: str, generation: int, fate: str = "arrives") -> Any:
-        """Carry an effect out.
-
-        Args:
-            effect: Which.
-            owner: Whose.
-            generation: Under which lease.
-            fate: Of a command: it `arrives`, is `lost`, its `answer lost`, or it is `late`.
-        """
-        match effect:
-            case ReadJobs():
-                return [job for job in self.rows.values() if job.phase is not Phase.FINAL]
-            case FindJob(job_id):
-                return self.rows.get(job_id)
-            case Poll(epoch, since):
-                return self._poll(epoch, since, fate)
-            case Commit():
-                self.must_hold(owner, generation)
-                return self._commit(effect, generation)
-            case CountAttempts(job):
-                return self.attempts[job.id]
-            case Put() | Send():
-                return self._send(effect, owner, generation, fate)
-            case Begin():
-                return None
-            case FinishRun():
-                return True
-        return None
-
-    def _poll(self, epoch: str | None, since: int, fate: str) -> SchedulerAnswer | Silence:
-        if not self.answers or fate != "arrives":
+    def poll(self, epoch: str | None, since: int) -> SchedulerAnswer | Silence:
+        if not self.answers:
             return Silence("no answer")
         scheduler = self.scheduler
         since = since if epoch == scheduler.epoch else 0
@@ -276,9 +241,9 @@ class World:
         jobs = tuple(scheduler.jobs[job_id] for job_id in told)
         return SchedulerAnswer(scheduler.epoch, revision, more, scheduler.workers, jobs)
 
-    def _commit(self, commit: Commit, generation: int) -> set[str]:
+    def commit(self, changes: Sequence[Change], generation: int) -> set[str]:
         skipped = set()
-        for change in commit.changes:
+        for change in changes:
             row = self.rows[change.job.id]
             if row.rev != change.job.rev:
                 skipped.add(row.id)
@@ -292,24 +257,71 @@ class World:
             self._change(replace(row, generation=generation), columns)
         return skipped
 
-    def _send(self, effect: Put | Send, owner: str, generation: int, fate: str) -> Any:
-        if isinstance(effect, Send) and effect.order.newer_generation:
-            generation = self.newer_lease(owner, generation)
-        order = None
-        if isinstance(effect, Put):
-            job = effect.job
-            order = Order(job.id, job.first_attempt, job.epoch, generation, job.priority)
-        if not self.answers or fate in ("lost", "late"):
-            if order is not None and fate == "late":
-                self.under_way.append(order)
+    def order(self, job_id: str, order: JobOrder, generation: int) -> Accepted | Refusal:
+        """The scheduler gets an order about a job."""
+        if order.name == "cancel":
+            return self._cancelled(job_id, generation)
+        if job_id in self.scheduler.jobs:
+            seen = self.scheduler.jobs[job_id]
+            self.scheduler.stamp(replace(seen, **order.words))
+        return Accepted(generation)
+
+
+@dataclass
+class Seat:
+    """The `World` of one process, with a fate for each of its commands.
+
+    Attributes:
+        fate: Of the next command: it `arrives`, is `lost`, its `answer lost`, or it is `late`; of a
+            question with `no poll` the scheduler hears nothing.
+    """
+
+    world: World
+    owner: str
+    generation: int
+    fate: str = "arrives"
+
+    def alive(self) -> list[Job]:
+        return [job for job in self.world.rows.values() if job.phase is not Phase.FINAL]
+
+    def job(self, job_id: str) -> Job | None:
+        return self.world.rows.get(job_id)
+
+    def commit(self, changes: Sequence[Change]) -> set[str]:
+        self.world.must_hold(self.owner, self.generation)
+        return self.world.commit(changes, self.generation)
+
+    def ranks_in_use(self, projects: Sequence[str]) -> dict[str, int]:
+        return dict.fromkeys(projects, 0)
+
+    def changes(self, epoch: str | None, since: int) -> SchedulerAnswer | Silence:
+        return Silence("no answer") if self.fate == "no poll" else self.world.poll(epoch, since)
+
+    def put(self, job: Job) -> Outcome:
+        order = Order(job.id, job.first_attempt, job.epoch, self.generation, job.priority)
+        if self.fate == "late":
+            self.world.under_way.append(order)
+        return self._command(lambda: self.world.put(order))
+
+    def send(self, job_id: str, order: JobOrder) -> Outcome:
+        if order.newer_generation:
+            self.generation = self.world.newer_lease(self.owner, self.generation)
+        return self._command(lambda: self.world.order(job_id, order, self.generation))
+
+    def attempts(self, job: Job) -> int:
+        return self.world.attempts[job.id]
+
+    def begin(self, job: Job) -> None:
+        return None
+
+    def record(self, job: Job, seen: JobStatus) -> None:
+        return None
+
+    def finish(self, job: Job, columns: Mapping[str, Any], seen: JobStatus | None) -> bool:
+        return True
+
+    def _command(self, arrive: Callable[[], Outcome]) -> Outcome:
+        if not self.world.answers or self.fate in ("lost", "late"):
             return Silence("no answer")
-        answer: Accepted | Refusal = Accepted(generation)
-        if isinstance(effect, Put):
-            assert order is not None
-            answer = self.put(order)
-        elif effect.order.name == "cancel":
-            answer = self._cancelled(effect.job_id, generation)
-        elif effect.job_id in self.scheduler.jobs:
-            seen = self.scheduler.jobs[effect.job_id]
-            self.scheduler.stamp(replace(seen, **effect.order.words))
-        return Silence("no answer") if fate == "answer lost" else answer
+        answer = arrive()
+        return Silence("no answer") if self.fate == "answer lost" else answer

@@ -3,56 +3,55 @@
 import random
 from collections.abc import Callable, Mapping
 
-from service_model import SERVICE, LeaseLost, World
+from service_model import SERVICE, LeaseLost, Seat, World
+from stepped import Stepped
 
 from distrain.service.decide.cluster_state import Memory
-from distrain.service.decide.effects import Effect, Poll, Put, Send
-from distrain.service.decide.passes import Pass, Replaced, Steps
+from distrain.service.decide.passes import Pass, Replaced
 from distrain.service.values import Phase
 
 MOST_JOBS = 3
-_COMMANDS = (Put, Send)
+_COMMANDS = ("put", "send")
 
 
 class Reconciler:
-    """One process: it may be killed, or stand still, between any two effects."""
+    """One process: it may be killed, or stand still, between any two calls of a pass."""
 
     def __init__(self, world: World, name: str):
         self.world, self.name = world, name
         self.births = 0
-        self.generation: int | None = None
-        self.steps: Steps | None = None
-        self.one: Pass | None = None
-        self.answer: object = None
+        self.seat: Seat | None = None
+        self.steps: Stepped | None = None
         self.kill()
 
     def kill(self) -> None:
         """A new process takes its place; nothing but the world's own memory is left."""
+        if self.steps is not None:
+            self.steps.kill()
         self.births += 1
         self.memory = Memory("east")
-        self.generation = None
-        self._end_pass()
+        self.seat = self.steps = None
 
-    def step(self, fate: str = "arrives") -> bool:
-        """Carry out one effect, with a fate if it is a command; whether the pass goes on."""
+    def step(self, fate: str = "arrives") -> str | None:
+        """Make one call, with a fate if it is a command; its name, `None` at the pass's end."""
         if self.steps is None and not self._begin():
-            return False
+            return None
+        assert self.seat is not None
         assert self.steps is not None
+        self.seat.fate = fate
         try:
-            effect: Effect = self.steps.send(self.answer)
-            self.answer = self._do(effect, fate)
-        except StopIteration:
-            self._end_pass()
-            return False
+            name = self.steps.step()
         except (LeaseLost, Replaced):
             self.kill()
-            return False
-        return True
+            return None
+        if name is None:
+            self.steps = None
+        return name
 
     def to_a_command(self, fate: str) -> None:
         """Go on until a command is sent, and stand still behind it; or the pass ends."""
-        while self.step(fate):
-            if isinstance(self._last, _COMMANDS):
+        while name := self.step(fate):
+            if name in _COMMANDS:
                 return
 
     def whole_pass(self) -> None:
@@ -61,31 +60,18 @@ class Reconciler:
             pass
 
     def _begin(self) -> bool:
-        generation = self.world.take_lease(f"{self.name}.{self.births}")
+        owner = f"{self.name}.{self.births}"
+        generation = self.world.take_lease(owner)
         if generation is None:
             return False
-        if generation != self.generation:
+        if self.seat is None or generation != self.seat.generation:
             self.memory = Memory("east")
-        self.generation = generation
-        self.one = Pass(self.memory, SERVICE, generation, self.world.now_s)
-        self.steps = self.one.run()
+            self.seat = Seat(self.world, owner, generation)
+        memory, now_s = self.memory, self.world.now_s
+        self.steps = Stepped(
+            self.seat, lambda world: Pass(world, memory, SERVICE, generation, now_s).run()
+        )
         return True
-
-    def _do(self, effect: Effect, fate: str) -> object:
-        assert self.generation is not None
-        self._last = effect
-        owner = f"{self.name}.{self.births}"
-        if not isinstance(effect, (*_COMMANDS, Poll)) or (
-            isinstance(effect, Poll) and fate != "no poll"
-        ):
-            fate = "arrives"
-        answer = self.world.do(effect, owner, self.generation, fate)
-        if isinstance(effect, Send) and effect.order.newer_generation:
-            self.generation = self.world.generation
-        return answer
-
-    def _end_pass(self) -> None:
-        self.steps, self.one, self.answer = None, None, None
 
 
 class Story:

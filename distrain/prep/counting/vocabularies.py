@@ -22,8 +22,8 @@ from distrain.prep.memory import MemoryPlan
 from distrain.prep.operators.categorify import Categorify, by_frequency
 from distrain.prep.operators.counts import NUM_BUCKETS, Counts, added_up, buckets_of
 from distrain.prep.operators.operator import in_column
+from distrain.prep.steps import FIRST_OOV_ID
 from distrain.prep.vocabulary import (
-    FIRST_OOV_ID,
     ROW_GROUP_VALUES,
     CountsWriter,
     MetaCounts,

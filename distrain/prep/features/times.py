@@ -101,16 +101,14 @@ def _hint(values: pa.Array) -> str:
     return "Say in format.timestamp how times are written."
 
 
-def calendar(times: pa.Array, part: str, in_utc: bool = True) -> pa.Array:
+def calendar(times: pa.Array, part: str) -> pa.Array:
     """Return a part of each time, int64 (`seconds` since 1970: float64).
 
-    Times with a zone are read in UTC, so that an instant has one hour in all files. Workflows of
-    earlier versions learnt from local times: `in_utc` is false for them.
+    Times with a zone are read in UTC, so that an instant has one hour in all files.
     """
     if part == "seconds":
         return pc.divide(microseconds(times).cast(pa.float64(), safe=False), 1e6)
-    clock = microseconds(times).view(pa.timestamp("us")) if in_utc else times
-    return _PARTS[part](clock).cast(pa.int64())
+    return _PARTS[part](microseconds(times).view(pa.timestamp("us"))).cast(pa.int64())
 
 
 def microseconds(times: pa.Array) -> pa.Array:

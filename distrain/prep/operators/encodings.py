@@ -16,7 +16,6 @@ from distrain.prep.operators.numbers import alone_mistake
 from distrain.prep.operators.operator import (
     DocumentKey,
     LearntByColumn,
-    OnHost,
     Takes,
     TrainingRows,
 )
@@ -50,7 +49,7 @@ def check_number(num_values: int) -> None:
 
 
 @dataclass(frozen=True)
-class Encoding(OnHost, LearntByColumn):
+class Encoding(LearntByColumn):
     """An operator that learns a number of each value.
 
     Attributes:

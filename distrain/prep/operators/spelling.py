@@ -10,18 +10,13 @@ import pyarrow.compute as pc
 
 from distrain.prep.vocabulary import is_text
 
-AS_TYPED, PLAIN, CANONICAL = 1, 2, 3
-"""How texts are made of values. 3 gives a value one spelling, also if it is a text that spells a
-number; 2 keeps such texts; 1 depends on the type. Saved workflows keep the number they began with.
-"""
-
 _NUMERAL = (
     r"^(-?(0|[1-9][0-9]*)(\.[0-9]+([eE][-+]?[0-9]{1,3})?|[eE][-+]?[0-9]{1,3})|-0"
     r"|[tT][rR][uU][eE]|[fF][aA][lL][sS][eE])$"
 )
 
 
-def texts_of(values: pa.Array, spelling: int = CANONICAL) -> pa.Array:
+def texts_of(values: pa.Array) -> pa.Array:
     """The texts of values, NaN as missing; texts stay as they are.
 
     Numbers are plain digits without an exponent or trailing zeros, whatever their width or scale.
@@ -42,7 +37,7 @@ def texts_of(values: pa.Array, spelling: int = CANONICAL) -> pa.Array:
     if pa.types.is_floating(values.type):
         values = pc.if_else(pc.is_nan(values), pa.scalar(None, values.type), values)
     types = pa.types
-    if spelling == AS_TYPED or not (
+    if not (
         types.is_floating(values.type)
         or types.is_decimal(values.type)
         or types.is_temporal(values.type)
@@ -52,7 +47,7 @@ def texts_of(values: pa.Array, spelling: int = CANONICAL) -> pa.Array:
     return _spelled(encoded.dictionary).take(encoded.indices)
 
 
-def category_texts(values: pa.Array, spelling: int = CANONICAL) -> pa.Array:
+def category_texts(values: pa.Array) -> pa.Array:
     """Return `texts_of`, and texts that spell a number or truth value as that value is spelled.
 
     So a value has one category in CSV, JSON and typed columns. Leading zeros and a plus sign make
@@ -61,8 +56,8 @@ def category_texts(values: pa.Array, spelling: int = CANONICAL) -> pa.Array:
     >>> category_texts(pa.array(["2.0", "1.50", "1e-07", "True", "007", "v1.0"])).to_pylist()
     ['2', '1.5', '0.0000001', 'true', '007', 'v1.0']
     """
-    if spelling < CANONICAL or not is_text(values.type):
-        return texts_of(values, spelling)
+    if not is_text(values.type):
+        return texts_of(values)
     found = pc.match_substring_regex(values, _NUMERAL).fill_null(False)
     if not pc.any(found).as_py():
         return values

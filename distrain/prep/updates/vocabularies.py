@@ -36,8 +36,8 @@ from distrain.prep.memory import MemoryPlan
 from distrain.prep.operators.categorify import Categorify
 from distrain.prep.operators.counts import Counts, added_up, joined
 from distrain.prep.operators.operator import in_column
+from distrain.prep.steps import FIRST_OOV_ID
 from distrain.prep.vocabulary import (
-    FIRST_OOV_ID,
     ROW_GROUP_VALUES,
     MetaCounts,
     VocabularyWriter,

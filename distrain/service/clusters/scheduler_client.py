@@ -20,7 +20,7 @@ from pydantic_core import from_json
 from distrain.errors import ClusterError, DistrainError
 from distrain.jobs.status import LARGEST, JobStatus, storable
 from distrain.jobs.view import known_fields
-from distrain.service.decide.effects import SchedulerAnswer, Workers
+from distrain.service.decide.world import SchedulerAnswer, Workers
 from distrain.service.settings import TlsFiles
 
 _MOST_OF_AN_EPOCH = 300

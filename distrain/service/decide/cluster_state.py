@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from distrain.jobs.status import JobStatus
-from distrain.service.decide.effects import SchedulerAnswer, Workers
+from distrain.service.decide.world import SchedulerAnswer, Workers
 from distrain.service.values import Job
 
 

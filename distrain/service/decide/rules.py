@@ -31,7 +31,7 @@ from distrain.jobs.reasons import Reason
 from distrain.jobs.states import JobState
 from distrain.jobs.status import JobStatus
 from distrain.service.decide.cluster_state import ClusterNow
-from distrain.service.decide.effects import JobOrder
+from distrain.service.decide.world import JobOrder
 from distrain.service.values import Intent, Job, Phase
 
 MAX_SCHEDULER_LOSSES = 5  # how often a scheduler may lose one submission of a job

@@ -11,7 +11,7 @@ from distrain.errors import DistrainError
 from distrain.service.decide.cluster_state import Memory
 from distrain.service.decide.passes import Pass, Replaced
 from distrain.service.decide.rules import progress_every_s
-from distrain.service.reconcile.apply_effects import EffectCarrier
+from distrain.service.reconcile.cluster_world import ClusterWorld
 from distrain.service.reconcile.contact import Contact
 from distrain.service.reconcile.lease_holder import OwnLeases
 from distrain.service.store.errors import LeaseLost
@@ -35,7 +35,7 @@ class ClusterLoop:
         name: str,
         store: Store,
         leases: OwnLeases,
-        carrier: EffectCarrier,
+        world: ClusterWorld,
         contact: Contact,
         jobs_of_all: Callable[[], int],
     ):
@@ -45,7 +45,7 @@ class ClusterLoop:
         self.wake = threading.Event()  # set to have the next pass made at once
         self.pass_s = 0.0  # the longest pass since the last report of the cluster
         self._store, self._leases = store, leases
-        self._carrier, self._contact = carrier, contact
+        self._world, self._contact = world, contact
         self._memory = Memory(name)
         self._generation = 0
         self._told: Mapping[str, Any] = {}
@@ -85,21 +85,21 @@ class ClusterLoop:
         """Make a pass under the lease; whether another should follow (LeaseLost, Replaced)."""
         lease = self._leases.hold(f"cluster:{self.name}")
         if self._generation and (lease is None or lease.generation != self._generation):
-            self._carrier.leave()
+            self._world.leave()
         if lease is None:
             self._generation = self.num_jobs = 0
             return False
         if lease.generation != self._generation:
             self._memory = Memory(self.name)
-            self._carrier.finish_late()
+            self._world.finish_late()
             self._wanted_workers = None
             self._generation = lease.generation
         self._contact.look(is_needed=self._needed)
         self._scale()
-        self._carrier.scheduler, self._carrier.trouble = self._contact.client, self._contact.trouble
+        self._world.scheduler, self._world.trouble = self._contact.client, self._contact.trouble
         now_s = self._store.now_s()
         one = self._new_pass(now_s)
-        self._carry_out(one)
+        one.run()
         self._generation = one.generation
         alive = [job for job in one.rows.values() if job.phase is not Phase.FINAL]
         self._needed, self.num_jobs = bool(alive), len(alive)
@@ -115,6 +115,7 @@ class ClusterLoop:
             self._quotas = {project.name: project.quota for project in self._store.projects()}
             self._quotas_s = clock_s
         return Pass(
+            self._world,
             self._memory,
             self._store.service_id,
             self._generation,
@@ -137,17 +138,6 @@ class ClusterLoop:
             there, in_use = memory.workers.total, memory.workers.usable - memory.workers.free
         scaling.look(self._wanted_workers, there=there, in_use=in_use)
 
-    def _carry_out(self, one: Pass) -> None:
-        steps = one.run()
-        answer: Any = None
-        try:
-            while True:
-                answer = self._carrier.do(steps.send(answer))
-        except StopIteration:
-            return
-        finally:
-            steps.close()
-
     def _look_at_waiting(self, alive: list[Job]) -> None:
         known = self._min_ranks
         wanted = {(job.id, job.resumes) for job in alive if job.num_ranks > 1}
@@ -169,6 +159,7 @@ class ClusterLoop:
             "trouble": "" if memory.answers else memory.trouble,
             "starting": contact.starting,
             "epoch": memory.epoch,
+            "url": contact.url,
             "workers": asdict(memory.workers) if memory.answers else None,
             "wanted_workers": self._wanted_workers,
             "message": (scaling.hold or scaling.words) if scaling else "",

@@ -7,12 +7,11 @@ from collections.abc import Callable, Mapping
 from functools import partial
 
 from distrain.errors import DistrainError
-from distrain.service.access.sessions import service_key
 from distrain.service.clusters.choosing import make_launcher
 from distrain.service.clusters.launcher import Launcher, SchedulerAddress
 from distrain.service.clusters.scheduler_client import SchedulerClient
-from distrain.service.reconcile.apply_effects import EffectCarrier
 from distrain.service.reconcile.cluster_loop import ClusterLoop
+from distrain.service.reconcile.cluster_world import ClusterWorld
 from distrain.service.reconcile.contact import Contact
 from distrain.service.reconcile.lease_holder import OwnLeases, has_ended, owner_name
 from distrain.service.recorder.places import remove_old_runs
@@ -20,12 +19,10 @@ from distrain.service.recorder.recorder import Recorder
 from distrain.service.settings import Settings
 from distrain.service.store.errors import LeaseLost
 from distrain.service.store.store import Store, open_store
-from distrain.service.webhooks.delivering import Deliverer
 
 PUBLISH_EVERY_S = 0.15
 WATCH_EVERY_S = 0.2
 RENEW_LOOK_S = 0.5
-WEBHOOKS_EVERY_S = 0.3
 PRUNE_EVERY_S = 3600.0
 _AT_ONCE = 500
 
@@ -98,15 +95,13 @@ class Reconciler:
         self.leases = OwnLeases(store, owner_name(), terms=settings.leases, has_ended=has_ended)
         make_recorder = recorder or (lambda held: Recorder(settings, held, store.service_id))
         self._recorder = make_recorder(self._generation)
-        key = partial(service_key, settings)
-        self._deliverer = Deliverer(store, settings, key, self.leases)
         launcher = launcher or (lambda name: make_launcher(name, settings, store.service_id))
         self.loops = {
             name: ClusterLoop(
                 name,
                 store,
                 self.leases,
-                EffectCarrier(name, store, self.leases, self._recorder),
+                ClusterWorld(name, store, self.leases, self._recorder),
                 Contact(name, profile, launcher(name), self._connect, time.monotonic),
                 self._num_jobs,
             )
@@ -128,7 +123,6 @@ class Reconciler:
             end.set()
             for loop in self.loops.values():
                 loop.wake.set()
-            self._deliverer.close()
             until_s = time.monotonic() + END_WITHIN_S
             for thread in threads:
                 thread.join(max(0.0, until_s - time.monotonic()))
@@ -144,7 +138,6 @@ class Reconciler:
             ("publisher", PUBLISH_EVERY_S, partial(publish, self._store, self.leases)),
             ("renewer", RENEW_LOOK_S, self.leases.renew_all),
             ("watcher", WATCH_EVERY_S, Watcher(self._store, wake)),
-            ("webhooks", WEBHOOKS_EVERY_S, self._deliverer),
             ("pruner", PRUNE_EVERY_S, partial(self._prune, end)),
         ]
 

@@ -18,7 +18,7 @@ class StoreError(DistrainError):
 
 
 class NotThere(StoreError):
-    """A job, project, user, token or webhook that does not exist."""
+    """A job, project, user or token that does not exist."""
 
 
 class KeyReused(StoreError):

@@ -224,23 +224,6 @@ audit = Table(
     sqlite_autoincrement=True,
 )
 
-webhooks = Table(
-    "webhooks",
-    metadata,
-    Column("id", String(32), primary_key=True),
-    Column("project", String(64), nullable=False),
-    Column("owner", String(128), nullable=False),
-    Column("url", Text, nullable=False),
-    Column("kinds", JSON, nullable=False),
-    Column("cursor", BigInteger, nullable=False),
-    Column("failures", Integer, nullable=False, server_default="0"),
-    Column("next_at_s", Float(53)),
-    Column("created_at_s", Float(53), nullable=False),
-    Column("failing_since_s", Float(53)),
-    Column("disabled_at_s", Float(53)),
-    Column("error", Text),
-)
-
 # `service_id`: which service this is, for schedulers that are asked by several.
 # `key_fingerprint`: of the key with which its processes sign.
 facts = Table(

@@ -7,13 +7,13 @@ import pytest
 from service_store import key_for, new_job, submitted
 
 from distrain.jobs.states import JobState
-from distrain.service.decide.api_values import NO_CONTACT_S, shown
-from distrain.service.reconcile.apply_effects import attempts_of
+from distrain.service.decide.api_values import shown
+from distrain.service.reconcile.cluster_world import attempts_of
 from distrain.service.store.errors import NotThere
 from distrain.service.store.listing import JobFilter
 from distrain.service.store.reconciler_writes import JobChange
 from distrain.service.store.rows import Attempt
-from distrain.service.values import Intent, Phase
+from distrain.service.values import NO_CONTACT_S, Intent, Phase
 
 ALL = JobFilter()
 STATES = ["queued", "handing_over", "cancelling", "unknown", *(state.value for state in JobState)]

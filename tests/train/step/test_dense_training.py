@@ -93,26 +93,6 @@ def test_a_flat_update_is_that_of_torchs_optimizer_on_each_parameter(shapes, kin
         torch.testing.assert_close(mine, other, rtol=1e-13, atol=1e-13)
 
 
-def test_adamw_is_algorithm_2_of_its_paper():
-    """Loshchilov and Hutter 2019, with the learning rate as the schedule's multiplier."""
-    module = Bag([(4, 3)], torch.float64)
-    (parameter,) = module.parameters()
-    theta = parameter.detach().clone()
-    m, v = torch.zeros_like(theta), torch.zeros_like(theta)
-    dense = DenseTraining(module, TrainSpec(optimizer=optimizer_spec("adamw")))
-    for t in range(1, 6):
-        grad = torch.randn(4, 3, generator=torch.Generator().manual_seed(t)).double()
-        rate = 0.1 / t
-        m = BETAS[0] * m + (1 - BETAS[0]) * grad
-        v = BETAS[1] * v + (1 - BETAS[1]) * grad**2
-        corrected = m / (1 - BETAS[0] ** t), v / (1 - BETAS[1] ** t)
-        theta -= rate * (corrected[0] / (corrected[1].sqrt() + EPS) + WEIGHT_DECAY * theta)
-        parameter.grad += grad
-        dense.step(rate)
-        dense.zero_grad()
-        torch.testing.assert_close(parameter, theta, rtol=1e-12, atol=1e-12, check_device=False)
-
-
 @settings(max_examples=25, deadline=None)
 @given(shapes=SHAPES)
 def test_flat_parameters_keep_their_values_and_cover_the_vector(shapes):

@@ -12,7 +12,8 @@ from distrain.service.api.documents import Answer, Time
 from distrain.service.api.preflights import Preflight, preflight
 from distrain.service.api.problems import not_found
 from distrain.service.api.submission import usable_clusters
-from distrain.service.decide.api_values import NO_CONTACT_S, utc
+from distrain.service.decide.api_values import utc
+from distrain.service.values import NO_CONTACT_S
 
 router = APIRouter(tags=["clusters"])
 

@@ -6,7 +6,6 @@ They have few label values, none of which a caller chooses.
 import math
 import os
 import time
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 
 import prometheus_client as prometheus
@@ -21,7 +20,6 @@ from distrain.service.api.streams.readiness import (
     reconcile_trouble,
 )
 from distrain.service.settings import Settings
-from distrain.service.store.auditing import Webhook
 from distrain.service.store.store import Store
 
 _BUCKETS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
@@ -117,19 +115,12 @@ def of_database(store: Store, settings: Settings) -> list[Metric]:
     """The families of an answering database; a figure that there is not is left out."""
     ends, ttl_s = store.lease_ends(), settings.leases.ttl_s
     trouble = reconcile_trouble(ends, settings.clusters, ttl_s)
-    states = Counter(_state_of(hook) for hook in store.webhooks())
     about = "When `distrain serve backup` last made a copy of SQLite's file; 0: never"
     backup_s = store.backup_s()
     return [
         *of_health(is_up=True, is_ready=not trouble),
         *_of_jobs(store),
         _one("last_event", "Number of the last event", store.last_seq()),
-        _many(
-            "webhooks",
-            "Webhooks by state; one that failed for three days is disabled",
-            ("state",),
-            {(state,): count for state, count in states.items()},
-        ),
         *_of_leases(ends, settings),
         *_of_clusters(store, settings),
         *([] if backup_s is None else [_one("backup_timestamp_seconds", about, backup_s)]),
@@ -181,12 +172,6 @@ def _of_jobs(store: Store) -> Iterator[Metric]:
     )
     about = "How long the job waits that waits longest in the service's queue"
     yield _one("longest_queued_seconds", about, store.longest_queued_s())
-
-
-def _state_of(hook: Webhook) -> str:
-    if hook.disabled_at_s is not None:
-        return "disabled"
-    return "failing" if hook.failures else "ok"
 
 
 def _of_leases(ends: Mapping[str, float], settings: Settings) -> Iterator[Metric]:
