@@ -52,10 +52,7 @@ class SideTable:
         }
 
     def joined(self, keys: Sequence[pa.Array]) -> pa.Table:
-        encoded = _key_texts(keys).dictionary_encode()
-        wanted = encoded.dictionary.cast(pa.large_string())
-        places = pc.index_in(wanted, value_set=self._keys).take(encoded.indices)
-        return self._values.take(places)
+        return self._values.take(pc.index_in(_key_texts(keys), value_set=self._keys))
 
 
 def side_tables(joins: Sequence[JoinSpec]) -> list[SideTable]:
