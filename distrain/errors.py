@@ -21,7 +21,6 @@
     │   ├── QuotaExceeded          1    a project has too many waiting jobs
     │   ├── RevisionDiffers        1    a job changed since it was read
     │   ├── NotNow                 1    a job's state, or a project's origin, forbids it
-    │   ├── LeaseLost              1    another process has the lease
     │   ├── SchemaDiffers          1    its tables are of another version
     │   └── DatabaseInUse          1    another service has it
     ├── Refused                    1    a scheduler's answer to a service (`service.clusters`)

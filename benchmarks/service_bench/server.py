@@ -86,7 +86,7 @@ def served(
     migrate(settings)
     given = folder / "settings.json"
     given.write_text(settings.model_dump_json())
-    with open_store(settings) as store, ExitStack() as stack:
+    with open_store(settings, single=False) as store, ExitStack() as stack:
         token = _user(store)
         count = processes or (1 if database_url is None else 2)
         bound = stack.enter_context(socket.create_server(("127.0.0.1", 0), backlog=1024))

@@ -101,20 +101,6 @@ class Listen(SettingsSection):
         return f"{scheme}://{host}:{self.port}"
 
 
-class Leases(SettingsSection):
-    """How long a reconciler owns a cluster without renewing, in seconds by the database's clock."""
-
-    ttl_s: float = Field(15.0, ge=1, description="How long one holds.")
-    renew_s: float = Field(5.0, gt=0, description="How often it is renewed.")
-    margin_s: float = Field(1.0, gt=0, description="The owner stops so long before the end.")
-
-    @model_validator(mode="after")
-    def _in_order(self) -> Self:
-        if self.renew_s + self.margin_s >= self.ttl_s:
-            raise ValueError("renew_s and margin_s together are shorter than ttl_s")
-        return self
-
-
 class Settings(BaseSettings):
     model_config = SettingsConfigDict(
         extra="forbid", frozen=True, env_prefix="DISTRAIN_SERVE_", env_nested_delimiter="__"
@@ -136,7 +122,6 @@ class Settings(BaseSettings):
     )
     limits: Limits = Limits()
     retention: Retention = Retention()
-    leases: Leases = Leases()
     secrets_file: Path | None = Field(
         None,
         description="The service's own key, which signs cookies; made in the data folder.",

@@ -101,7 +101,6 @@ class Job:
     observed_at_s: float | None = None  # when the scheduler was last heard about it
     started_at_s: float | None = None
     finished_at_s: float | None = None
-    generation: int = 0  # of the lease under which it was last written by a reconciler
 
 
 @dataclass(frozen=True)
@@ -144,16 +143,6 @@ class Quota:
     def counts_queued(self) -> bool:
         """Whether jobs in the queue are counted at all."""
         return self.max_queued is not None or self.max_queued_per_user is not None
-
-
-@dataclass(frozen=True)
-class Lease:
-    """The right to reconcile a cluster, or to publish events."""
-
-    name: str  # `cluster:NAME`, or `publisher`
-    owner: str
-    generation: int  # grows with each change of the owner; every write and command carries it
-    expires_at_s: float  # by the database's clock
 
 
 @dataclass(frozen=True)

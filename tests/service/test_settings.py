@@ -59,7 +59,7 @@ def test_paths_of_the_file_are_those_of_its_folder(tmp_path):
         ("clusters: {a: {kind: kubernetes, url: 'http://h:1', run_root: /r}}", "clusters.a"),
         ("clusters: {a: {kind: kubernetes, kubernetes: {workload: deployment/a}}}", "clusters.a"),
         ("sign_on: {}", ""),
-        ("leases: {ttl_s: 5}", "leases"),
+        ("leases: {ttl_s: 5}", "leases"),  # of an earlier version
         ("[1]", ""),
         ("a: [", ""),
         (None, ""),

@@ -40,5 +40,5 @@ def a_sighting(job: Job, state: str, **fields: Any) -> JobStatus:
 
 def a_cluster(free: int = 4, total: int = 4, **fields: Any) -> ClusterNow:
     """A cluster that answers."""
-    values: dict[str, Any] = {"epoch": "boot-1", "generation": 1}
+    values: dict[str, Any] = {"epoch": "boot-1"}
     return ClusterNow("east", **(values | {"workers": Workers(total, total, free)} | fields))

@@ -1,4 +1,4 @@
-"""A service's world for model checks: rows, leases, a scheduler that forgets, a net that loses.
+"""A service's world for model checks: rows, a scheduler that forgets, a net that loses.
 
 It looks after what must always hold wherever that could break: when an attempt starts, and when a
 row is written.
@@ -25,11 +25,6 @@ from distrain.service.decide.world import (
 from distrain.service.values import Intent, Job, Phase
 
 SERVICE = "s1"
-TTL_S = 15.0
-
-
-class LeaseLost(Exception):
-    """The lease has another owner or generation."""
 
 
 @dataclass
@@ -39,7 +34,6 @@ class Order:
     job_id: str
     first_attempt: int
     epoch: str | None
-    generation: int
     priority: int
 
 
@@ -54,7 +48,6 @@ class Scheduler:
     changed: dict[str, int] = field(default_factory=dict)
     revision: int = 0
     acknowledged: int = 0
-    generation: int = 0
 
     def stamp(self, seen: JobStatus) -> None:
         self.revision += 1
@@ -75,11 +68,9 @@ class World:
     now_s: float = 1000.0
     boots: int = 1
     rows: dict[str, Job] = field(default_factory=dict)
-    owner: str = ""
-    generation: int = 0
-    expires_s: float = 0.0
     answers: bool = True
-    under_way: list[Order] = field(default_factory=list)
+    # commands that arrive later, or never
+    under_way: list[Callable[[], object]] = field(default_factory=list)
     attempts: Counter[str] = field(default_factory=Counter)
     started: Counter[tuple[str, int]] = field(default_factory=Counter)
     scheduler: Scheduler = field(init=False)
@@ -117,25 +108,6 @@ class World:
 
     def _change(self, job: Job, changes: dict[str, Any]) -> None:
         self.rows[job.id] = replace(job, rev=job.rev + 1, **changes)
-
-    # --- leases
-
-    def take_lease(self, owner: str) -> int | None:
-        if self.owner != owner and self.now_s < self.expires_s:
-            return None
-        if self.owner != owner or self.now_s >= self.expires_s:
-            self.generation += 1
-        self.owner, self.expires_s = owner, self.now_s + TTL_S
-        return self.generation
-
-    def newer_lease(self, owner: str, generation: int) -> int:
-        self.must_hold(owner, generation)
-        self.generation += 1
-        return self.generation
-
-    def must_hold(self, owner: str, generation: int) -> None:
-        if (owner, generation) != (self.owner, self.generation):
-            raise LeaseLost
 
     # --- what becomes of jobs at the scheduler
 
@@ -190,17 +162,14 @@ class World:
     def put(self, order: Order) -> Accepted | Refusal:
         """The scheduler gets a PUT, now or late."""
         scheduler = self.scheduler
-        if order.generation < scheduler.generation:
-            return Refusal("stale_generation")
-        scheduler.generation = order.generation
         if order.epoch != scheduler.epoch:
             return Refusal("epoch_changed")
         live = scheduler.jobs.get(order.job_id)
         if live is not None and not live.is_final:
-            return Accepted(order.generation)
-        ended = live or scheduler.tombstones.get(order.job_id)
-        if ended is not None and order.first_attempt <= max(ended.attempt, ended.first_attempt):
-            return self._ended(ended, order.generation)
+            return Accepted()
+        ended = self._ended(order.job_id)
+        if ended is not None and order.first_attempt <= ended.attempt:
+            return Refusal("ended", ended=ended)
         seen = JobStatus(
             order.job_id,
             state="pending",
@@ -209,28 +178,36 @@ class World:
             priority=order.priority,
         )
         scheduler.stamp(seen)
-        return Accepted(order.generation)
+        return Accepted()
 
-    def _ended(self, seen: JobStatus, generation: int) -> Refusal:
-        last = max(seen.attempt, seen.first_attempt)
-        tombstone = JobStatus(seen.job_id, state=seen.state, reason=seen.reason, attempt=last)
-        return Refusal("ended", ended=tombstone, generation=generation)
-
-    def _cancelled(self, job_id: str, generation: int) -> Accepted | Refusal:
+    def _ended(self, job_id: str) -> JobStatus | None:
+        """The later one of a job's two ends: as it is listed, and its tombstone."""
         scheduler = self.scheduler
-        if generation < scheduler.generation:
-            return Refusal("stale_generation", generation=generation)
-        scheduler.generation = generation
-        seen = scheduler.jobs.get(job_id)
-        ended = seen if seen is not None and seen.is_final else scheduler.tombstones.get(job_id)
-        if seen is None or seen.is_final:
-            return (
-                self._ended(ended, generation)
-                if ended
-                else Refusal("unknown", generation=generation)
+        listed, tombstone = scheduler.jobs.get(job_id), scheduler.tombstones.get(job_id)
+        ends = [
+            replace(seen, attempt=max(seen.attempt, seen.first_attempt))
+            for seen in (listed, tombstone)
+            if seen is not None and seen.is_final
+        ]
+        return max(ends, key=lambda seen: seen.attempt, default=None)
+
+    def cancelled(self, job_id: str, first_attempt: int) -> Accepted | Refusal:
+        """The scheduler gets a cancellation of all submissions up to one, now or late."""
+        scheduler, seen = self.scheduler, self.scheduler.jobs.get(job_id)
+        if seen is not None and not seen.is_final:
+            if seen.first_attempt > first_attempt:
+                return Refusal("later_submission")
+            row = self.rows[job_id]
+            of_row = row.phase is not Phase.FINAL and row.first_attempt == seen.first_attempt
+            assert not of_row or row.intent is Intent.CANCEL, f"{row} is cancelled"
+            scheduler.stamp(replace(seen, state="cancelled", reason="Cancelled"))
+        ended = self._ended(job_id)
+        if ended is None or ended.attempt < first_attempt:
+            scheduler.tombstones[job_id] = ended = JobStatus(
+                job_id, state="cancelled", attempt=first_attempt, first_attempt=first_attempt
             )
-        scheduler.stamp(replace(seen, state="cancelled", reason="Cancelled"))
-        return Accepted(generation)
+        was_live = seen is not None and not seen.is_final
+        return Accepted() if was_live else Refusal("ended", ended=ended)
 
     # --- what passes ask
 
@@ -247,7 +224,7 @@ class World:
         jobs = tuple(scheduler.jobs[job_id] for job_id in told)
         return SchedulerAnswer(scheduler.epoch, revision, more, scheduler.workers, jobs)
 
-    def commit(self, changes: Sequence[Change], generation: int) -> set[str]:
+    def commit(self, changes: Sequence[Change]) -> set[str]:
         skipped = set()
         for change in changes:
             row = self.rows[change.job.id]
@@ -260,17 +237,17 @@ class World:
             assert not over or row.intent is Intent.RUN, "a cancelled job is handed over"
             losses = columns.get("scheduler_losses", 0)
             assert losses < self.boots, "a loss that was none"
-            self._change(replace(row, generation=generation), columns)
+            self._change(row, columns)
         return skipped
 
-    def order(self, job_id: str, order: JobOrder, generation: int) -> Accepted | Refusal:
+    def order(self, job_id: str, order: JobOrder) -> Accepted | Refusal:
         """The scheduler gets an order about a job."""
         if order.name == "cancel":
-            return self._cancelled(job_id, generation)
-        if job_id in self.scheduler.jobs:
-            seen = self.scheduler.jobs[job_id]
-            self.scheduler.stamp(replace(seen, **order.words))
-        return Accepted(generation)
+            return self.cancelled(job_id, order.words["first_attempt"])
+        seen = self.scheduler.jobs.get(job_id)
+        if seen is not None and seen.first_attempt == order.words["first_attempt"]:
+            self.scheduler.stamp(replace(seen, priority=order.words["priority"]))
+        return Accepted()
 
 
 @dataclass
@@ -283,8 +260,6 @@ class Seat:
     """
 
     world: World
-    owner: str
-    generation: int
     fate: str = "arrives"
 
     def alive(self) -> list[Job]:
@@ -294,8 +269,7 @@ class Seat:
         return self.world.rows.get(job_id)
 
     def commit(self, changes: Sequence[Change]) -> set[str]:
-        self.world.must_hold(self.owner, self.generation)
-        return self.world.commit(changes, self.generation)
+        return self.world.commit(changes)
 
     def ranks_in_use(self, projects: Sequence[str]) -> dict[str, int]:
         return dict.fromkeys(projects, 0)
@@ -304,15 +278,11 @@ class Seat:
         return Silence("no answer") if self.fate == "no poll" else self.world.poll(epoch, since)
 
     def put(self, job: Job) -> Outcome:
-        order = Order(job.id, job.first_attempt, job.epoch, self.generation, job.priority)
-        if self.fate == "late":
-            self.world.under_way.append(order)
+        order = Order(job.id, job.first_attempt, job.epoch, job.priority)
         return self._command(lambda: self.world.put(order))
 
     def send(self, job_id: str, order: JobOrder) -> Outcome:
-        if order.newer_generation:
-            self.generation = self.world.newer_lease(self.owner, self.generation)
-        return self._command(lambda: self.world.order(job_id, order, self.generation))
+        return self._command(lambda: self.world.order(job_id, order))
 
     def prepare(self, job: Job) -> int:
         return self.world.attempts[job.id]
@@ -321,6 +291,8 @@ class Seat:
         return None
 
     def _command(self, arrive: Callable[[], Outcome]) -> Outcome:
+        if self.fate == "late":
+            self.world.under_way.append(arrive)
         if not self.world.answers or self.fate in ("lost", "late"):
             return Silence("no answer")
         answer = arrive()

@@ -3,11 +3,11 @@
 import random
 from collections.abc import Callable, Mapping
 
-from service_model import SERVICE, LeaseLost, Seat, World
+from service_model import SERVICE, Seat, World
 from stepped import Stepped
 
 from distrain.service.decide.cluster_state import Memory
-from distrain.service.decide.passes import Pass, Replaced
+from distrain.service.decide.passes import Pass
 from distrain.service.values import Phase
 
 MOST_JOBS = 3
@@ -15,12 +15,13 @@ _COMMANDS = ("put", "send")
 
 
 class Reconciler:
-    """One process: it may be killed, or stand still, between any two calls of a pass."""
+    """One process: it may be killed, or stand still, between any two calls of a pass.
 
-    def __init__(self, world: World, name: str):
-        self.world, self.name = world, name
-        self.births = 0
-        self.seat: Seat | None = None
+    Nothing keeps the other one from acting at the same time.
+    """
+
+    def __init__(self, world: World):
+        self.world, self.seat = world, Seat(world)
         self.steps: Stepped | None = None
         self.kill()
 
@@ -28,22 +29,15 @@ class Reconciler:
         """A new process takes its place; nothing but the world's own memory is left."""
         if self.steps is not None:
             self.steps.kill()
-        self.births += 1
-        self.memory = Memory("east")
-        self.seat = self.steps = None
+        self.memory, self.steps = Memory("east"), None
 
     def step(self, fate: str = "arrives") -> str | None:
         """Make one call, with a fate if it is a command; its name, `None` at the pass's end."""
-        if self.steps is None and not self._begin():
-            return None
-        assert self.seat is not None
-        assert self.steps is not None
+        if self.steps is None:
+            one = (self.memory, SERVICE, self.world.now_s)
+            self.steps = Stepped(self.seat, lambda world: Pass(world, *one).run())
         self.seat.fate = fate
-        try:
-            name = self.steps.step()
-        except (LeaseLost, Replaced):
-            self.kill()
-            return None
+        name = self.steps.step()
         if name is None:
             self.steps = None
         return name
@@ -59,27 +53,13 @@ class Reconciler:
         while self.step():
             pass
 
-    def _begin(self) -> bool:
-        owner = f"{self.name}.{self.births}"
-        generation = self.world.take_lease(owner)
-        if generation is None:
-            return False
-        if self.seat is None or generation != self.seat.generation:
-            self.memory = Memory("east")
-            self.seat = Seat(self.world, owner, generation)
-        memory, now_s = self.memory, self.world.now_s
-        self.steps = Stepped(
-            self.seat, lambda world: Pass(world, memory, SERVICE, generation, now_s).run()
-        )
-        return True
-
 
 class Story:
     """Two reconcilers, and the moves of `MOVES` at any moment."""
 
     def __init__(self, seed: int) -> None:
         self.world = World()
-        self.two = [Reconciler(self.world, "a"), Reconciler(self.world, "b")]
+        self.two = [Reconciler(self.world), Reconciler(self.world)]
         self.draw = random.Random(seed)
 
     def some(self, of: Mapping[str, object]) -> str | None:
@@ -117,13 +97,13 @@ class Story:
         one.whole_pass()
         one.whole_pass()
 
-    def late_put(self) -> None:
-        """A PUT arrives late, out of order."""
+    def late_command(self) -> None:
+        """A PUT or an order arrives late, out of order."""
         if late := self.world.under_way:
-            self.world.put(late.pop(self.draw.randrange(len(late))))
+            late.pop(self.draw.randrange(len(late)))()
 
     def go_on(self, seconds: float) -> None:
-        """With 20 s, leases run out."""
+        """Time passes."""
         self.world.now_s += seconds
 
     def network(self, answers: bool) -> None:
@@ -135,8 +115,6 @@ class Story:
         world, last = self.world, self.two[0]
         world.answers = True
         self.two[1].kill()
-        if world.owner != f"{last.name}.{last.births}":
-            world.now_s += 20
         for _ in range(25):
             last.whole_pass()
             world.now_s += 3  # more than a minute in all: some summaries are never written
@@ -146,8 +124,8 @@ class Story:
                 world.record(job_id)
         left = [job for job in world.rows.values() if job.phase is not Phase.FINAL]
         assert not left, f"these never end: {left}"
-        for order in world.under_way:
-            world.put(order)
+        for arrive in world.under_way:
+            arrive()
         live = [seen for seen in world.scheduler.jobs.values() if not seen.is_final]
         assert not live, f"these live on: {live}"
 
@@ -167,7 +145,7 @@ MOVES: tuple[tuple[int, Callable[[Story], None]], ...] = (
     (6, lambda story: story.go_on(story.draw.choice((1.0, 1.0, 6.0, 20.0)))),
     (1, lambda story: story.network(False)),
     (3, lambda story: story.network(True)),
-    (3, Story.late_put),
+    (3, Story.late_command),
     (8, lambda story: story.scheduler(story.world.start)),
     (8, lambda story: story.scheduler(story.world.record)),
     (2, lambda story: story.scheduler(story.world.restart)),

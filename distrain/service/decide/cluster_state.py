@@ -19,7 +19,6 @@ class ClusterNow:
     trouble: str = ""  # why it does not answer, in words
     starting: bool = False  # whether somebody starts it
     workers: Workers = field(default_factory=Workers)
-    generation: int = 0  # of the reconciler's own lease
     most_workers: int | None = None  # where the service sets the number of workers: the largest
     growth: str = ""  # what keeps workers from coming that are asked for, in words
 
@@ -69,7 +68,7 @@ class Memory:
         self._now(False, now_s)
         self.trouble = trouble
 
-    def cluster(self, generation: int, *, starting: bool = False) -> ClusterNow:
+    def cluster(self, *, starting: bool = False) -> ClusterNow:
         return ClusterNow(
             self.name,
             self.epoch if self.answers else None,
@@ -77,7 +76,6 @@ class Memory:
             self.trouble,
             starting,
             self.workers,
-            generation,
         )
 
     def is_finishing(self, job: Job) -> bool:

@@ -52,16 +52,11 @@ _ROWS = 200  # in one transaction, so that others get their turn
 _THERE = (Phase.HANDING_OVER, Phase.HANDED_OVER)
 
 
-class Replaced(Exception):
-    """The scheduler has seen a later generation: another process has the cluster."""
-
-
 @dataclass
 class Pass:
     world: World
     memory: Memory
     service: str
-    generation: int  # of the lease; grows when a cancellation takes a newer one
     now_s: float
     quotas: Mapping[str, Quota] = field(default_factory=dict)
     min_ranks: Mapping[str, int] = field(default_factory=dict)
@@ -79,7 +74,7 @@ class Pass:
     _undone: list[str] = field(default_factory=list)
 
     def run(self) -> None:
-        """Make the pass; raises Replaced, and what the world raises."""
+        """Make the pass; raises what the world raises."""
         self.rows = {job.id: job for job in self.world.alive()}
         self._ask()
         if self.memory.answers:
@@ -116,7 +111,7 @@ class Pass:
 
     def _take(self) -> None:
         changes: list[Change] = []
-        cluster = self.memory.cluster(self.generation)
+        cluster = self.memory.cluster()
         for job in list(self.rows.values()):
             if self.memory.is_finishing(job):
                 if (columns := self._finished(job)) is not None:
@@ -140,7 +135,7 @@ class Pass:
         """Send the orders of the jobs that needed any; whether the scheduler answered to all."""
         for job_id in self._undone:
             job = self.rows[job_id]
-            for action in self._decide(job, self.memory.cluster(self.generation)):
+            for action in self._decide(job, self.memory.cluster()):
                 answer: Outcome | None = None
                 if isinstance(action, JobOrder):
                     answer = self._send(job, action)
@@ -150,7 +145,6 @@ class Pass:
                     answer = self._hand_over(job, action)
                 if isinstance(answer, Silence):
                     return False
-                self._stop_if_replaced(answer)
         return True
 
     def _tell_of_silence(self) -> None:
@@ -172,7 +166,7 @@ class Pass:
             here[job.project] += job.num_ranks
         elsewhere = {name: max(0, ranks - here[name]) for name, ranks in everywhere.items()}
         cluster = replace(
-            self.memory.cluster(self.generation, starting=self.starting),
+            self.memory.cluster(starting=self.starting),
             most_workers=self.most_workers,
             growth=self.growth,
         )
@@ -191,7 +185,6 @@ class Pass:
             answer = self._hand_over(job, HandOver(str(self.memory.epoch)))
             if isinstance(answer, Silence):
                 return
-            self._stop_if_replaced(answer)
         self.active = bool(chosen)
         self._tell_why(why)
 
@@ -239,10 +232,6 @@ class Pass:
         return self._put(self.rows[job.id])
 
     def _put_again(self, job: Job) -> Outcome | None:
-        if job.generation != self.generation:  # the row tells under which lease it may be put
-            if not self._commit(Change(job, {"epoch": job.epoch})):
-                return None
-            job = self.rows[job.id]
         return self._put(job)
 
     def _put(self, job: Job) -> Outcome | None:
@@ -260,14 +249,12 @@ class Pass:
             self._tell_one(job, answer.message)
         return answer
 
-    def _send(self, job: Job, order: JobOrder) -> Outcome | None:
+    def _send(self, job: Job, order: JobOrder) -> Outcome:
         answer = self.world.send(job.id, order)
-        if isinstance(answer, Silence) or order.name != CANCEL:
-            return answer
-        self.generation = max(self.generation, answer.generation)
-        if isinstance(answer, Refusal) and answer.code in ("unknown", "ended"):
-            end = _tombstone(job, answer.ended) if answer.ended else None
-            for then in answered_cancel(job, end, answer.generation, self.now_s):
+        is_end = isinstance(answer, Refusal) and answer.code == "ended" and answer.ended
+        if is_end and order.name == CANCEL and order.words["first_attempt"] == job.first_attempt:
+            end = _tombstone(job, is_end)
+            for then in answered_cancel(job, end, self.now_s):
                 self._finish(job, then.columns, end)
         return answer
 
@@ -327,8 +314,8 @@ class Pass:
                 continue
             row = self.world.job(job_id)
             if row is None or row.phase is Phase.FINAL:
-                answer = self.world.send(job_id, cancel("the service does not know this job"))
-                self._stop_if_replaced(answer)
+                first = self.memory.sightings[job_id].first_attempt
+                self.world.send(job_id, cancel("the service does not know this job", first))
 
     def _commit(self, *changes: Change) -> bool:
         """Write rows; whether all were written."""
@@ -339,12 +326,8 @@ class Pass:
                 continue
             columns: dict[str, Any] = dict(change.columns)
             row = replace(change.job, **columns)
-            self.rows[row.id] = replace(row, rev=row.rev + 1, generation=self.generation)
+            self.rows[row.id] = replace(row, rev=row.rev + 1)
         return not skipped
-
-    def _stop_if_replaced(self, answer: Outcome | None) -> None:
-        if isinstance(answer, Refusal) and answer.code == "stale_generation":
-            raise Replaced(answer.message)
 
 
 def _tombstone(job: Job, ended: JobStatus | None) -> JobStatus:

@@ -22,9 +22,6 @@ class JobOrder:
 
     name: str
     words: Mapping[str, Any]
-    # release the lease and take it again before, so that its generation grows and the scheduler
-    # refuses a PUT that may still be under way
-    newer_generation: bool = False
 
 
 @dataclass(frozen=True)
@@ -55,8 +52,6 @@ class Silence:
 class Accepted:
     """The scheduler has done it, or had done it."""
 
-    generation: int = 0  # of the lease under which it was asked
-
 
 @dataclass(frozen=True)
 class Refusal:
@@ -65,7 +60,6 @@ class Refusal:
     code: str  # `epoch_changed`, `ended`, `bad_spec`, `unknown`, `not_pending`, ...
     message: str = ""
     ended: JobStatus | None = None  # with `ended`: how the job ended, if the scheduler says so
-    generation: int = 0  # of the lease under which it was asked
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,6 @@ from distrain.service.decide.world import (
     SchedulerAnswer,
     Silence,
 )
-from distrain.service.reconcile.lease_holder import OwnLeases
 from distrain.service.reconcile.run_folders import RunFolders
 from distrain.service.store.reconciler_writes import JobChange
 from distrain.service.store.rows import Attempt
@@ -47,12 +46,10 @@ _PASSING = {
 
 
 class ClusterWorld:
-    """The `World` of a cluster's passes; its calls raise LeaseLost and Unavailable."""
+    """The `World` of a cluster's passes; its calls raise Unavailable."""
 
-    def __init__(self, cluster: str, store: Store, leases: OwnLeases, folders: RunFolders):
-        self.lease_name = f"cluster:{cluster}"
-        self._cluster, self._store = cluster, store
-        self._leases, self._folders = leases, folders
+    def __init__(self, cluster: str, store: Store, folders: RunFolders):
+        self._cluster, self._store, self._folders = cluster, store, folders
         self.scheduler: SchedulerClient | None = None
         self.trouble = ""
         self._known: dict[str, Job] = {}  # as last read or written; nothing else is kept here
@@ -68,11 +65,7 @@ class ClusterWorld:
     def ranks_in_use(self, projects: Sequence[str]) -> dict[str, int]:
         return {name: self._store.usage(name)["ranks"] for name in projects}
 
-    def _generation(self) -> int:
-        return self._leases.must_hold(self.lease_name).generation
-
     def changes(self, epoch: str | None, since: int) -> SchedulerAnswer | Silence:
-        self._generation()
         if self.scheduler is None:
             return Silence(self.trouble)
         try:
@@ -81,9 +74,8 @@ class ClusterWorld:
             return Silence(error.message)
 
     def commit(self, changes: Sequence[Change]) -> set[str]:
-        lease = self._leases.must_hold(self.lease_name)
         rows = [self._row(change) for change in changes]
-        return {one.job_id for one in self._store.record(lease, rows, self._known)}
+        return {one.job_id for one in self._store.record(self._cluster, rows, self._known)}
 
     def _row(self, change: Change) -> JobChange:
         columns = {
@@ -94,7 +86,6 @@ class ClusterWorld:
         return JobChange(change.job.id, change.job.rev, columns, attempts)
 
     def prepare(self, job: Job) -> int | NotBegun:
-        self._generation()
         try:
             return self._folders.prepare(job, parse_spec(self._store.spec(job.id)))
         except OutputError as error:
@@ -111,7 +102,6 @@ class ClusterWorld:
             return NotBegun(Reason.OUTPUT_ERROR, storable(words), for_now=True)
 
     def put(self, job: Job) -> Outcome:
-        generation = self._generation()
         spec = self._store.spec(job.id)
         return self._ask(
             lambda to: to.put(
@@ -120,30 +110,23 @@ class ClusterWorld:
                 job.run_dir,
                 first_attempt=job.first_attempt,
                 epoch=job.epoch or "",
-                generation=generation,
                 priority=job.priority,
-            ),
-            generation,
+            )
         )
 
     def send(self, job_id: str, order: JobOrder) -> Outcome:
-        if order.newer_generation:
-            self._leases.newer(self.lease_name)
-        generation = self._generation()
-        return self._ask(
-            lambda to: to.order(job_id, order.name, order.words, generation=generation), generation
-        )
+        return self._ask(lambda to: to.order(job_id, order.name, order.words))
 
-    def _ask(self, order: Callable[[SchedulerClient], object], generation: int) -> Outcome:
+    def _ask(self, order: Callable[[SchedulerClient], object]) -> Outcome:
         if self.scheduler is None:
             return Silence(self.trouble)
         try:
             order(self.scheduler)
         except RefusedBy as error:
-            return Refusal(error.code, error.message, error.ended, generation)
+            return Refusal(error.code, error.message, error.ended)
         except DistrainError as error:
             return Silence(error.message)
-        return Accepted(generation)
+        return Accepted()
 
     def finish(self, job: Job, columns: Mapping[str, Any]) -> None:
         self._folders.finish(job, _last_view(job, columns))

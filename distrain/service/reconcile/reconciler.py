@@ -1,4 +1,4 @@
-"""A reconciler's threads: a loop for each cluster, and chores: publish, renew, wake, prune."""
+"""A reconciler's threads: a loop for each cluster, and chores: publish, wake, prune."""
 
 import logging
 import threading
@@ -13,16 +13,13 @@ from distrain.service.clusters.scheduler_client import SchedulerClient
 from distrain.service.reconcile.cluster_loop import ClusterLoop
 from distrain.service.reconcile.cluster_world import ClusterWorld
 from distrain.service.reconcile.contact import Contact
-from distrain.service.reconcile.lease_holder import OwnLeases, has_ended, owner_name
 from distrain.service.reconcile.old_runs import remove_old_runs
 from distrain.service.reconcile.run_folders import RunFolders
 from distrain.service.settings import Settings
-from distrain.service.store.errors import LeaseLost
 from distrain.service.store.store import Store, open_store
 
 PUBLISH_EVERY_S = 0.15
 WATCH_EVERY_S = 0.2
-RENEW_LOOK_S = 0.5
 PRUNE_EVERY_S = 3600.0
 _AT_ONCE = 500
 
@@ -42,15 +39,12 @@ def every(period_s: float, work: Callable[[], None], stop: threading.Event) -> N
             log.exception("a chore of the reconciler failed")
 
 
-def publish(store: Store, leases: OwnLeases) -> None:
+def publish(store: Store) -> None:
     """Number events and move them to where streams read them, if no other process does."""
-    if leases.hold_at_times("publisher") is None:
+    if store.locks.hold("publisher") is None:
         return
-    try:
-        while store.publish(leases.must_hold("publisher"), _AT_ONCE) == _AT_ONCE:
-            pass
-    except LeaseLost:
-        log.info("another process publishes events")
+    while store.publish(_AT_ONCE) == _AT_ONCE:
+        pass
 
 
 class Watcher:
@@ -76,7 +70,7 @@ log = logging.getLogger(__name__)
 
 def run_reconciler(settings: Settings, stop: threading.Event) -> None:
     """Reconcile all clusters of the settings, each one process's at a time, until `stop` is set."""
-    with open_store(settings, single=False) as store:
+    with open_store(settings) as store:
         Reconciler(settings, store).run(stop)
 
 
@@ -92,15 +86,13 @@ class Reconciler:
         launcher: Callable[[str], Launcher] | None = None,
     ):
         self._settings, self._store = settings, store
-        self.leases = OwnLeases(store, owner_name(), terms=settings.leases, has_ended=has_ended)
         folders = folders or RunFolders(settings, store.service_id)
         launcher = launcher or (lambda name: make_launcher(name, settings, store.service_id))
         self.loops = {
             name: ClusterLoop(
                 name,
                 store,
-                self.leases,
-                ClusterWorld(name, store, self.leases, folders),
+                ClusterWorld(name, store, folders),
                 Contact(name, profile, launcher(name), self._connect, time.monotonic),
                 self._num_jobs,
             )
@@ -128,13 +120,12 @@ class Reconciler:
             hung = [thread.name for thread in threads if thread.is_alive()]
             if hung:
                 log.warning("these did not end in %g s: %s", END_WITHIN_S, ", ".join(hung))
-            self.leases.release_all()
+            self._store.locks.release()
 
     def _chores(self, end: threading.Event) -> list[tuple[str, float, Callable[[], None]]]:
         wake = {name: loop.wake.set for name, loop in self.loops.items()}
         return [
-            ("publisher", PUBLISH_EVERY_S, partial(publish, self._store, self.leases)),
-            ("renewer", RENEW_LOOK_S, self.leases.renew_all),
+            ("publisher", PUBLISH_EVERY_S, partial(publish, self._store)),
             ("watcher", WATCH_EVERY_S, Watcher(self._store, wake)),
             ("pruner", PRUNE_EVERY_S, partial(self._prune, end)),
         ]
@@ -154,7 +145,7 @@ class Reconciler:
 
     def _prune(self, end: threading.Event) -> None:
         """Delete what is beyond its retention, in the process that publishes."""
-        if self.leases.held("publisher") is None:
+        if self._store.locks.since("publisher") is None:
             return
         gone = self._store.prune(self._settings.retention, must_stop=end.is_set)
         if any(gone.values()):

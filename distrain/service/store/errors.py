@@ -51,10 +51,6 @@ def quota_exceeded(which: str, limit: int, project: str) -> QuotaExceeded:
     )
 
 
-class LeaseLost(StoreError):
-    """A lease that somebody else has; whoever held it must stop."""
-
-
 class Unstorable(InputError):
     """A value that the database cannot hold, such as a text with a NUL character."""
 

@@ -104,7 +104,6 @@ jobs = Table(
     Column("created_at_s", Float(53), nullable=False),
     Column("started_at_s", Float(53)),
     Column("finished_at_s", Float(53)),
-    Column("generation", BigInteger, nullable=False, server_default="0"),
     Index("jobs_by_project", "project", "seq"),
     Index("jobs_by_owner", "project", "owner", "seq"),
     Index("jobs_by_owner_alone", "owner", "seq"),
@@ -190,15 +189,6 @@ events = Table(
     Column("body", JSON, nullable=False),
     Column("at_s", Float(53), nullable=False),
     Index("events_by_job", "job_id", "seq"),
-)
-
-leases = Table(
-    "leases",
-    metadata,
-    Column("name", String(96), primary_key=True),
-    Column("owner", String(128), nullable=False),
-    Column("generation", BigInteger, nullable=False),
-    Column("expires_at_s", Float(53), nullable=False),
 )
 
 # What reconcilers know of each cluster, for those who ask the API.

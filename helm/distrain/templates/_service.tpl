@@ -116,7 +116,7 @@ containers:
       timeoutSeconds: 10
       failureThreshold: 6
     {{- else }}
-    # No probe: one that hangs loses its leases, another takes over, and /readyz of the API tells.
+    # No probe: /readyz of the API tells of one that hangs.
     {{- end }}
 volumes:
   - name: tmp

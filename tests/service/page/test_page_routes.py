@@ -200,8 +200,7 @@ def test_logging_out_needs_the_forms_own_token(site, browser):
 
 def test_links_to_dashboards_are_for_admins(site, browser):
     store = site.world.store
-    lease = store.take_lease("cluster:gpu", "test")
-    store.put_cluster(lease, {"reachable": True, "url": "http://scheduler.example:8787"})
+    store.put_cluster("gpu", {"reachable": True, "url": "http://scheduler.example:8787"})
     for user, is_linked in (("alice", False), ("viewer", False), ("admin", True)):
         text = browser(user).get("/clusters").text
         assert ('href="http://scheduler.example:8787/status"' in text) is is_linked, user

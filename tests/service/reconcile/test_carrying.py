@@ -18,7 +18,6 @@ from distrain.service.decide.cluster_state import ClusterNow
 from distrain.service.decide.rules import Take, reconcile, refused
 from distrain.service.decide.world import Change
 from distrain.service.reconcile.cluster_world import ClusterWorld
-from distrain.service.reconcile.lease_holder import OwnLeases
 from distrain.service.reconcile.run_folders import RunFolders
 from distrain.service.store.store import migrate, open_store
 from distrain.service.values import NewJob, Phase, Quota, RequestKey
@@ -29,7 +28,7 @@ def test_a_job_that_no_scheduler_has_is_summed_up_from_its_records(tmp_path: Pat
     job = replace(job_in(settings), phase=Phase.HANDED_OVER, attempt=1)
     folders = RunFolders(settings, "s-1")
     nobody: Any = SimpleNamespace()
-    world = ClusterWorld("main", nobody, nobody, folders)
+    world = ClusterWorld("main", nobody, folders)
     spec = parse_spec(SPEC)
     assert folders.prepare(job, spec) == 0
     document = spec.model_dump(mode="json")
@@ -56,17 +55,13 @@ def test_columns_that_the_rules_give_are_told_as_what_they_are(tmp_path: Path) -
             run_dir = str(tmp_path / name)
             new = NewJob(name, "ads", "alice", name, "main", 0, 1, run_dir, dict(SPEC))
             store.submit(new, RequestKey("alice", name, "0" * 64))
-        leases = OwnLeases(store, "one")
-        assert leases.hold("cluster:main") is not None
-        world = ClusterWorld("main", store, leases, nobody)
+        world = ClusterWorld("main", store, nobody)
         there = {"phase": Phase.HANDED_OVER, "epoch": "boot", "attempt": 1}
         world.commit([Change(job, there) for job in world.alive()])
 
         def see(step: int) -> list[tuple[str, Any]]:
             """How a pass tells of what it sees, by the kinds and bodies of its events."""
-            publisher = leases.hold("publisher")
-            assert publisher is not None
-            store.publish(publisher)
+            store.publish()
             before = store.last_seq()
             changes = []
             for job in world.alive():
@@ -79,11 +74,11 @@ def test_columns_that_the_rules_give_are_told_as_what_they_are(tmp_path: Path) -
                     priority=job.priority,
                     step=step,
                 )
-                cluster = ClusterNow("main", "boot", generation=1)
+                cluster = ClusterNow("main", "boot")
                 taken = reconcile(job, seen, cluster, 100.0 * step)
                 changes += [Change(job, one.columns) for one in taken if isinstance(one, Take)]
             assert world.commit(changes) == set()
-            store.publish(publisher)
+            store.publish()
             return [(one.kind, one.body.get("progress")) for one in store.events_after(before, 9)]
 
         assert see(1) == 2 * [("job.state", None)]

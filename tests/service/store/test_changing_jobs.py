@@ -28,9 +28,9 @@ def test_tags_are_found_anew(store):
     assert store.job(job.id).tags == {"team": "y"}
 
 
-def test_the_priority_of_a_job_that_runs_stays(store, lease):
+def test_the_priority_of_a_job_that_runs_stays(store):
     job = submitted(store)
-    store.record(lease, [JobChange(job.id, 1, RUNNING)])
+    store.record("gpu", [JobChange(job.id, 1, RUNNING)])
     with pytest.raises(NotNow):
         store.change(job.id, priority=-1)
     assert store.change(job.id, tags={"a": "b"}).rev == 3
@@ -53,9 +53,9 @@ def test_a_queued_job_is_cancelled_at_once(store):
     assert store.cancel(job.id, "again", 5.0, "bob") == cancelled
 
 
-def test_a_job_at_a_scheduler_keeps_its_phase_until_that_has_ended_it(store, lease):
+def test_a_job_at_a_scheduler_keeps_its_phase_until_that_has_ended_it(store):
     job = submitted(store)
-    store.record(lease, [JobChange(job.id, 1, RUNNING)])
+    store.record("gpu", [JobChange(job.id, 1, RUNNING)])
     wanted = store.cancel(job.id, "", 30.0, "alice")
     assert (wanted.intent, wanted.phase, wanted.cancel_grace_s) == (
         Intent.CANCEL,
@@ -74,8 +74,7 @@ def test_only_what_has_ended_is_deleted(store):
     store.cancel(job.id, "", None, "alice")
     store.delete(job.id)
     assert store.job(job.id) is None
-    publisher = store.take_lease("publisher", "one")
-    store.publish(publisher)
+    store.publish()
     assert [event.kind for event in store.events_after(0, 10)][-1] == "job.deleted"
 
 
@@ -86,8 +85,8 @@ def test_specs_of_jobs_of_earlier_versions_are_taken_up_again(store):
     assert store.spec(job.id) == {"train": {"epochs": 2}, "embeddings": {"storage": "bf16"}}
 
 
-def test_usage_counts_ranks_from_the_hand_over_on(store, lease):
+def test_usage_counts_ranks_from_the_hand_over_on(store):
     submitted(store)
     running = submitted(store, num_ranks=8)
-    store.record(lease, [JobChange(running.id, 1, RUNNING)])
+    store.record("gpu", [JobChange(running.id, 1, RUNNING)])
     assert store.usage("default") == {"ranks": 8, "queued": 1}

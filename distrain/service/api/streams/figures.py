@@ -15,7 +15,6 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from distrain.service.api.streams.readiness import (
     Room,
-    lease_ages_s,
     reconcile_lag_s,
     reconcile_trouble,
 )
@@ -113,15 +112,16 @@ def of_health(*, is_up: bool, is_ready: bool) -> list[Metric]:
 
 def of_database(store: Store, settings: Settings) -> list[Metric]:
     """The families of an answering database; a figure that there is not is left out."""
-    ends, ttl_s = store.lease_ends(), settings.leases.ttl_s
-    trouble = reconcile_trouble(ends, settings.clusters, ttl_s)
+    ages_s = store.report_ages_s()
+    trouble = reconcile_trouble(ages_s, settings.clusters)
     about = "When `distrain serve backup` last made a copy of SQLite's file; 0: never"
     backup_s = store.backup_s()
     return [
         *of_health(is_up=True, is_ready=not trouble),
         *_of_jobs(store),
         _one("last_event", "Number of the last event", store.last_seq()),
-        *_of_leases(ends, settings),
+        _one("events_lag_seconds", "How long the oldest event waits", store.unpublished_s()),
+        *_of_reconcilers(ages_s, settings),
         *_of_clusters(store, settings),
         *([] if backup_s is None else [_one("backup_timestamp_seconds", about, backup_s)]),
     ]
@@ -174,18 +174,15 @@ def _of_jobs(store: Store) -> Iterator[Metric]:
     yield _one("longest_queued_seconds", about, store.longest_queued_s())
 
 
-def _of_leases(ends: Mapping[str, float], settings: Settings) -> Iterator[Metric]:
-    clusters, ttl_s = settings.clusters, settings.leases.ttl_s
-    lag_s = reconcile_lag_s(ends, clusters, ttl_s)
+def _of_reconcilers(ages_s: Mapping[str, float], settings: Settings) -> Iterator[Metric]:
+    lag_s = reconcile_lag_s(ages_s, settings.clusters)
     if lag_s is not None:
-        about = "How long ago the reconciler that is furthest behind prolonged its lease"
-        yield _one("reconcile_lag_seconds", about, lag_s)
-    ours = {"publisher", *(f"cluster:{name}" for name in clusters)}
+        yield _one("reconcile_lag_seconds", "Age of the oldest report about a cluster", lag_s)
     yield _many(
-        "lease_age_seconds",
-        "How long ago a lease was prolonged",
-        ("lease",),
-        {(lease,): age_s for lease, age_s in lease_ages_s(ends, ttl_s).items() if lease in ours},
+        "cluster_report_age_seconds",
+        "How long ago a reconciler reported about a cluster",
+        ("cluster",),
+        {(name,): age_s for name, age_s in ages_s.items() if name in settings.clusters},
     )
 
 
