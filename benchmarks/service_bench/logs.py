@@ -12,7 +12,7 @@ from benchmarks.service_bench.lags import lags
 from benchmarks.service_bench.server import SPEC, Served
 from distrain.jobs.run_paths import RunPaths
 from distrain.service.store.reconciler_writes import JobChange
-from distrain.service.values import Job, NewJob, Phase, RequestKey
+from distrain.service.values import Job, NewJob, Phase
 
 _BLOCK_LINES = 100_000
 _LINE_EVERY_S = 1.0
@@ -22,7 +22,7 @@ def running_job(at: Served, job_id: str) -> tuple[Job, Path]:
     """A job that runs, and the log of its rank 0."""
     run_dir = at.settings.run_root("gpu") / "ads" / job_id
     new = NewJob(job_id, "ads", "alice", "clicks", "gpu", 0, 1, str(run_dir), SPEC)
-    job, _ = at.store.submit(new, RequestKey("alice", job_id, "0" * 64))
+    job, _ = at.store.submit(new)
     lease = at.store.take_lease("cluster:gpu", "benchmark")
     assert lease is not None
     columns = {"phase": Phase.HANDED_OVER, "state": "running", "attempt": 1}

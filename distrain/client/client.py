@@ -139,8 +139,8 @@ class Client(JobCalls, FileCalls):
     """Submits, follows and cancels jobs of a service.
 
     What fails on the way is tried again: connections that break, timeouts, 502 to 504, and 429 when
-    the service says. Requests that make something bear an idempotency key, so that a repeated one
-    makes nothing twice. Several threads may use a client; each iterator belongs to one of them.
+    the service says. A repeated request makes nothing twice: a new job's id is chosen here. Several
+    threads may use a client; each iterator belongs to one of them.
 
     Args:
         address: `https://HOST`, `http://127.0.0.1:PORT` or `unix:/PATH`. Default: the environment's

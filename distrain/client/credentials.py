@@ -121,11 +121,6 @@ def servers_file(environment: Mapping[str, str] = os.environ) -> Path:
     return _xdg(environment, "XDG_CONFIG_HOME", ".config") / "distrain" / "servers.json"
 
 
-def state_folder(environment: Mapping[str, str] = os.environ) -> Path:
-    """The folder of unfinished submissions: `~/.local/state/distrain`, or below XDG_STATE_HOME."""
-    return _xdg(environment, "XDG_STATE_HOME", ".local/state") / "distrain"
-
-
 def _xdg(environment: Mapping[str, str], variable: str, default: str) -> Path:
     named = environment.get(variable, "")
     return Path(named) if os.path.isabs(named) else Path.home() / default

@@ -68,8 +68,8 @@ class Job(JobFigures, Document):
         attempt: The current attempt's number; 0 before the first.
         created_at: RFC 3339, as all times.
         rev: Grows with each change.
-        replayed: Whether `submit`, `resume` or `clone` found it: an earlier request with the same
-            key had made it.
+        replayed: Whether `submit`, `resume` or `clone` found it: an earlier request, equal to
+            this one, had made it.
     """
 
     id: str = ""

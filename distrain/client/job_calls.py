@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 from urllib.parse import quote
-from uuid import uuid4
 
 from distrain.client.connection import Connection
 from distrain.client.documents import Job, Validation
 from distrain.client.errors import NotFound, RequestRefused, ServiceError, WaitTimedOut
 from distrain.client.transport import Call
 from distrain.errors import InputError
+from distrain.jobs.run_paths import JOB_ID, new_job_id
 from distrain.jobs.status import find_id
 
 _WAIT_S = 30.0
@@ -23,13 +23,9 @@ _MOST_LOOKED_AT = 2000
 
 
 def job_path(job_id: str, *more: str) -> str:
-    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}", job_id):
+    if not re.fullmatch(JOB_ID, job_id):
         raise InputError(f"{job_id!r} is no job's id", hint="`distrain jobs` lists them.")
     return "/".join(["/v1/jobs", job_id, *(quote(one, safe="") for one in more)])
-
-
-def new_key() -> str:
-    return uuid4().hex
 
 
 def submission(
@@ -51,12 +47,6 @@ def submission(
 Filters = dict[str, str | list[str]]
 
 
-def header_value(name: str, value: str) -> dict[str, str]:
-    if not re.fullmatch(r"[\x21-\x7e]{1,200}", value):
-        raise InputError(f"{value!r} cannot be sent as {name}", hint="Use ASCII without spaces.")
-    return {name: value}
-
-
 def read_job(connection: Connection, job_id: str) -> Job:
     return Job.from_json(connection.document(Call("GET", job_path(job_id))))
 
@@ -72,7 +62,7 @@ class JobCalls:
         cluster: str | None = None,
         priority: int | None = None,
         tags: Mapping[str, str] | None = None,
-        key: str | None = None,
+        job_id: str | None = None,
     ) -> Job:
         """Submit a job.
 
@@ -80,20 +70,18 @@ class JobCalls:
             spec: The job spec as JSON values; paths in it are absolute.
             project: Default: the service's.
             cluster: Needed where several can be used.
-            key: What makes two calls one: with the key of an earlier submission, that one's job is
-                returned. Keep it to be able to repeat a call that was interrupted.
+            job_id: Default: a new one. With the id of an earlier submission, an equal call returns
+                that job; keep it to be able to repeat a call that was interrupted.
 
         Raises:
-            RequestRefused: The spec is wrong (`pointers` say where), or a quota is full.
+            RequestRefused: The spec is wrong (`pointers` say where), a quota is full, or another
+                job has the id.
             ServiceUnavailable: No answer came. The job may have been made: the same call with the
-                same key tells.
+                same id returns it.
         """
         body = submission(spec, project, cluster, priority, tags)
-        return self.submit_body(body, key or new_key())
-
-    def submit_body(self, body: Mapping[str, Any], key: str) -> Job:
-        """Submit a job under a key; `body` is a `submission`."""
-        return self._made("/v1/jobs", body, key)
+        job_id = job_id or new_job_id(str(spec.get("name", "distrain")))
+        return self._made(Call("PUT", job_path(job_id), body=body))
 
     def validate(
         self,
@@ -256,26 +244,39 @@ class JobCalls:
         return Job.from_json(self._connection.document(call))
 
     def resume(
-        self, job_id: str, overrides: Mapping[str, Any] | None = None, *, key: str | None = None
+        self,
+        job_id: str,
+        overrides: Mapping[str, Any] | None = None,
+        *,
+        resumes: int | None = None,
     ) -> Job:
-        """Let a job that has ended go on from its last checkpoint.
+        """Let a job that has ended continue from its last checkpoint.
 
         Args:
             overrides: By dotted path: `{"train.epochs": 3}`.
-            key: As of `submit`.
+            resumes: How often it had been resumed before. Default: as the service has it now. An
+                equal call with the same number resumes nothing twice.
         """
-        body = {"set": dict(overrides or {})}
-        return self._made(job_path(job_id, "resume"), body, key or new_key())
+        if resumes is None:
+            resumes = self.job(job_id).resumes
+        body = {"resumes": resumes, "set": dict(overrides or {})}
+        return self._made(Call("POST", job_path(job_id, "resume"), body=body))
 
     def clone(
-        self, job_id: str, overrides: Mapping[str, Any] | None = None, *, key: str | None = None
+        self, job_id: str, overrides: Mapping[str, Any] | None = None, *, new_id: str | None = None
     ) -> Job:
-        """Submit a new job with a job's spec; the arguments are those of `resume`."""
-        body = {"set": dict(overrides or {})}
-        return self._made(job_path(job_id, "clone"), body, key or new_key())
+        """Submit a new job with a job's spec.
 
-    def _made(self, path: str, body: Mapping[str, Any], key: str) -> Job:
-        call = Call("POST", path, headers=header_value("Idempotency-Key", key), body=body)
+        Args:
+            overrides: By dotted path.
+            new_id: As `job_id` of `submit`. Default: a new one, with the name of the old.
+        """
+        if new_id is None:
+            new_id = new_job_id(self.job(job_id).name)
+        body = {"id": new_id, "set": dict(overrides or {})}
+        return self._made(Call("POST", job_path(job_id, "clone"), body=body))
+
+    def _made(self, call: Call) -> Job:
         answer = self._connection.ask(call)
         job = Job.from_json(self._connection.good(answer, call))
         return replace(job, replayed=answer.status == 200)

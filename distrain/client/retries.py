@@ -85,9 +85,6 @@ def _why_again(reply: Reply | Failed) -> str:
         return reply.cut
     if reply.status in _LATER:
         return f"the service answered {reply.status}"
-    document = reply.document() if reply.status == 409 else None
-    if isinstance(document, dict) and document.get("code") == "key_in_flight":
-        return "the service is still at work on the same request"
     return ""
 
 

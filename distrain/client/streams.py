@@ -4,6 +4,7 @@ Server-sent events are read as the HTML standard says.
 """
 
 import json
+import re
 import time
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass, replace
@@ -12,8 +13,9 @@ from typing import Any
 from distrain.client.connection import Connection, Stream
 from distrain.client.documents import Event, Job
 from distrain.client.errors import ServiceError, ServiceUnavailable
-from distrain.client.job_calls import header_value, job_path, read_job
+from distrain.client.job_calls import job_path, read_job
 from distrain.client.transport import Call, Reply
+from distrain.errors import InputError
 
 _LONGEST_BYTES = 8 * 2**20
 
@@ -109,7 +111,9 @@ def _events(
 ) -> Generator[Event, None, tuple[str, int, bool]]:
     """The events of one answer; returns the cursor, their number, and whether `end` came."""
     headers = {"Accept": "text/event-stream", "Cache-Control": "no-store"}
-    headers |= header_value("Last-Event-ID", last_id) if last_id else {}
+    if last_id and not re.fullmatch(r"[\x21-\x7e]{1,200}", last_id):
+        raise InputError(f"{last_id!r} is no event's id", hint="It is ASCII without spaces.")
+    headers |= {"Last-Event-ID": last_id} if last_id else {}
     call = Call("GET", path, headers=headers, read_s=_SILENT_S, whole_s=None)
     parser, count = SseParser(last_id), 0
     with connection.stream(call) as stream:

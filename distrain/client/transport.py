@@ -30,7 +30,7 @@ class Call:
     headers: Mapping[str, str] = field(default_factory=dict)
     body: Any = None  # JSON values, or `None`
     # whether it may be sent again if nobody knows what became of it: it changes nothing, changes
-    # the same thing once, or bears an idempotency key
+    # the same thing once, or names a new job by its id
     repeats: bool = True
     read_s: float = 30.0  # how long the connection may be silent
     whole_s: float | None = 120.0  # how long all of the answer may take; `None`: for ever

@@ -42,7 +42,6 @@ class Retention(SettingsSection):
     jobs_days: float = Field(180, ge=0, description="Jobs, after their end.")
     events_days: float = Field(7, ge=0, description="What streams can be resumed over.")
     audit_days: float = Field(400, ge=0, description="Who did what.")
-    keys_days: float = Field(7, ge=0, description="Idempotency keys.")
     run_dirs_days: float = Field(90, ge=0, description="Run directories, after their job's end.")
 
 

@@ -94,10 +94,9 @@ class Story:
         wrong = did("validate", {**SPEC, "train": {"epochs": 0}})
         assert not wrong.is_good
         assert wrong.errors[0]["pointer"] == "/spec/train/epochs"
-        job = did("submit", SPEC, priority=3, tags={"team": "ads"}, key="the-same")
+        job = did("submit", SPEC, priority=3, tags={"team": "ads"}, job_id="mine")
         assert (job.state, job.priority, job.owner, job.replayed) == ("queued", 3, "alice", False)
-        body = {"spec": SPEC, "priority": 3, "tags": {"team": "ads"}}
-        again = did("submit_body", body, "the-same")
+        again = did("submit", SPEC, priority=3, tags={"team": "ads"}, job_id="mine")
         assert (again.id, again.replayed) == (job.id, True)
         assert did("find", job.id[:-2]).id == did("job", job.id).id == job.id
         assert did("spec", job.id)["model"]["kind"] == "mlp"

@@ -57,12 +57,11 @@ def test_calls_and_commands_take_the_answers_of_other_versions(
     recorded: dict[str, Any], change: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     job_id = recorded["job"]
     one = f"/v1/jobs/{job_id}"
 
     def answer(seen: Seen) -> Reply:
-        if seen.method in ("POST", "PATCH"):
+        if seen.method in ("PUT", "POST", "PATCH"):
             return Reply(201, change(recorded[one]))
         if seen.path.endswith("/wait"):
             return Reply(200, change(recorded[one]) | {"state": "succeeded"})

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Self
 from pydantic import BaseModel, ConfigDict, Field, create_model, model_validator
 from pydantic.config import JsonDict
 
+from distrain.jobs.run_paths import JOB_ID
 from distrain.jobs.status import FIGURES, figures_in, is_storable
 from distrain.service.access.policy import levels
 from distrain.service.decide.api_values import UNKNOWN, shown, utc
@@ -163,12 +164,33 @@ class CancelRequest(Request):
     why: Annotated[str, Field(max_length=1000)] = Field("", description="For those who look later.")
 
 
-class AgainRequest(Request):
-    """Settings of a resumed or cloned job."""
+JobId = Annotated[str, Field(pattern=f"^{JOB_ID}$")]
+Settings = Annotated[dict[str, Any], Field(description="Values by dotted path, as with `--set`.")]
 
-    model_config = ConfigDict(json_schema_extra={"examples": [{"set": {"train.epochs": 3}}]})
 
-    set: dict[str, Any] = Field({}, description="Values by dotted path, as with `--set`.")
+class CloneRequest(Request):
+    """A job with the spec of another one."""
+
+    model_config = ConfigDict(
+        json_schema_extra={"examples": [{"id": "clicks-2", "set": {"train.epochs": 3}}]}
+    )
+
+    id: JobId = Field(description="Of the new job; a request that repeats it makes nothing twice.")
+    set: Settings = {}
+
+
+class ResumeRequest(Request):
+    """A job that is to continue."""
+
+    model_config = ConfigDict(
+        json_schema_extra={"examples": [{"resumes": 0, "set": {"train.epochs": 3}}]}
+    )
+
+    resumes: Annotated[int, Field(ge=0, lt=2**31)] = Field(
+        description="The job's `resumes` as the caller has read it, so that a repeated request "
+        "resumes nothing twice."
+    )
+    set: Settings = {}
 
 
 class SpecDocument(Answer):

@@ -28,7 +28,11 @@ SEES_PROJECT = _MEMBERS
 TABLE: dict[tuple[str, str], tuple[set[str], set[str], Scope]] = {
     # (method, path): (who may, who may see the thing at all, scope)
     ("get", "/v1/jobs"): (_ALL, _ALL, Scope.READ),
-    ("post", "/v1/jobs"): ({"admin", "operator", "alice", "bob"}, SEES_PROJECT, Scope.SUBMIT),
+    ("put", "/v1/jobs/{job_id}"): (
+        {"admin", "operator", "alice", "bob"},
+        SEES_PROJECT,
+        Scope.SUBMIT,
+    ),
     ("post", "/v1/jobs:validate"): (
         {"admin", "operator", "alice", "bob"},
         SEES_PROJECT,
@@ -94,17 +98,17 @@ CALLS = {
 }
 
 BODIES: dict[tuple[str, str], object] = {
-    ("post", "/v1/jobs"): {"spec": SPEC, "project": "ads"},
+    ("put", "/v1/jobs/{job_id}"): {"spec": SPEC, "project": "ads"},
     ("post", "/v1/jobs:validate"): {"spec": SPEC, "project": "ads"},
     ("patch", "/v1/jobs/{job_id}"): {"tags": {"seen": "yes"}},
     ("post", "/v1/jobs/{job_id}/cancel"): {},
-    ("post", "/v1/jobs/{job_id}/resume"): {},
-    ("post", "/v1/jobs/{job_id}/clone"): {},
+    ("post", "/v1/jobs/{job_id}/resume"): {"resumes": 0},
     ("post", "/v1/tokens"): {"label": "x", "scopes": ["admin"]},
     ("post", "/v1/webhooks"): {"project": "ads", "url": "http://93.184.216.34/"},
     ("put", "/v1/projects/{project}"): {"quota": {"max_queued_per_user": None, "max_priority": 10}},
     ("put", "/v1/projects/{project}/members/{user}"): {"role": "viewer"},
 }
+NEW = ("put", "/v1/jobs/{job_id}")
 ENDED = {
     ("delete", "/v1/jobs/{job_id}"),
     ("post", "/v1/jobs/{job_id}/resume"),
@@ -133,12 +137,12 @@ def ask(
     token_id = world.token("alice").split("_")[1]
     if "{user}" in path and method == "delete":
         world.store.set_member("ads", "guest", Role.VIEWER)
-    hook = Webhook(world.key(), "ads", "alice", "http://127.0.0.1:9/", ("job.state",), 0, 0.0)
+    hook = Webhook(world.new_id(), "ads", "alice", "http://127.0.0.1:9/", ("job.state",), 0, 0.0)
     if "{webhook_id}" in path:
         world.store.put_webhook(hook)
     address = path.format(
         webhook_id=hook.id,
-        job_id=job["id"],
+        job_id=world.new_id() if call == NEW else job["id"],
         path="logs/attempt-1/rank-0.log",
         token_id=token_id,
         project="ads",
@@ -146,11 +150,9 @@ def ask(
         cluster="gpu",
     )
     headers = {"Authorization": f"Bearer {token or world.tokens[user]}", "If-Match": "*"}
-    headers["Idempotency-Key"] = world.key()
+    body = {"id": world.new_id()} if path.endswith("/clone") else BODIES.get(call)
     params = {"timeout_s": "0"} if path.endswith("/wait") else {}
-    return world.client.request(
-        method.upper(), address, json=BODIES.get(call), headers=headers, params=params
-    )
+    return world.client.request(method.upper(), address, json=body, headers=headers, params=params)
 
 
 def test_every_call_has_a_rule():

@@ -145,14 +145,14 @@ def kill_the_cluster(client, place, folder):
     steps = [record["step"] for record in records]
     assert steps == list(range(5, steps[-1] + 1, 5)), "none twice, none left out"
     assert records[0]["attempt"] == 1, "what the checkpoint holds is not trained again"
-    client.post(f"{place}/cancel", json={"grace_s": 5.0}, headers={"Idempotency-Key": "two"})
+    client.post(f"{place}/cancel", json={"grace_s": 5.0})
     until(lambda: job_of(client, place, "cancelled"), "it is cancelled", LONG_S)
 
 
 def short_job_ends(client, serve, spec):
     """A job whose recorder is killed leaves all its files in the bucket."""
     spec["train"] |= {"max_steps": 400}
-    answer = client.post("/v1/jobs", json={"spec": spec}, headers={"Idempotency-Key": "one"})
+    answer = client.put("/v1/jobs/one", json={"spec": spec})
     assert answer.status_code == 201, answer.text
     job_id, run_dir = answer.json()["id"], answer.json()["run_dir"]
     place = f"/v1/jobs/{job_id}"

@@ -21,7 +21,7 @@ from distrain.service.reconcile.apply_effects import EffectCarrier
 from distrain.service.reconcile.lease_holder import OwnLeases
 from distrain.service.recorder.recorder import Recorder
 from distrain.service.store.store import migrate, open_store
-from distrain.service.values import NewJob, Phase, Quota, RequestKey
+from distrain.service.values import NewJob, Phase, Quota
 
 
 def test_what_was_lost_with_a_scheduler_is_taken_from_the_reports_that_ranks_kept(
@@ -54,7 +54,7 @@ def test_columns_that_the_rules_give_are_told_as_what_they_are(tmp_path: Path) -
         for name in "ab":
             run_dir = str(tmp_path / name)
             new = NewJob(name, "ads", "alice", name, "main", 0, 1, run_dir, dict(SPEC))
-            store.submit(new, RequestKey("alice", name, "0" * 64))
+            store.submit(new)
         leases = OwnLeases(store, "one")
         assert leases.hold("cluster:main") is not None
         carrier = EffectCarrier("main", store, leases, nobody)

@@ -7,7 +7,7 @@ from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from alembic.operations import Operations
 from service_store import new_store
-from sqlalchemy import text
+from sqlalchemy import Column, String, text
 
 from distrain.service.access.sessions import new_token
 from distrain.service.store.engine import Database, database_url
@@ -42,7 +42,14 @@ def _as_of_the_first_version(connection):
     for column in ("ranks", "gpus"):
         operations.drop_column("attempts", column)
     operations.drop_column("tokens", "signed_out_at_s")
+    _with_keys(operations)
     connection.execute(text("UPDATE alembic_version SET version_num = '0001'"))
+
+
+def _with_keys(operations):
+    """Idempotency keys, as before version 0005."""
+    operations.drop_column("specs", "request_sha256")
+    operations.create_table("idempotency", Column("key", String(128), primary_key=True))
 
 
 def test_steps_lead_to_the_tables_of_the_code(settings):
@@ -58,7 +65,7 @@ def test_steps_lead_to_the_tables_of_the_code(settings):
         with db.engine.connect() as connection:
             context = MigrationContext.configure(connection)
             assert compare_metadata(context, metadata) == []
-            assert context.get_current_revision() == "0004"
+            assert context.get_current_revision() == "0005"
     finally:
         db.close()
 
@@ -67,9 +74,9 @@ def test_an_upgrade_keeps_tokens_and_their_sessions(settings):
     with new_store(settings) as store:
         token, _ = new_token(store, "alice", label="laptop")
         with store.db.write() as connection:
-            Operations(MigrationContext.configure(connection)).drop_column(
-                "tokens", "signed_out_at_s"
-            )
+            operations = Operations(MigrationContext.configure(connection))
+            operations.drop_column("tokens", "signed_out_at_s")
+            _with_keys(operations)
             connection.execute(text("UPDATE alembic_version SET version_num = '0003'"))
     migrate(settings)
     store = open_store(settings)
@@ -109,5 +116,5 @@ def test_a_later_version_is_refused_by_all(settings, act):
 def test_an_earlier_version_is_refused_with_the_command(settings, monkeypatch):
     migrate(settings)
     monkeypatch.setattr("distrain.service.store.migrations.head", lambda: "9999")
-    with pytest.raises(SchemaDiffers, match="0004"):
+    with pytest.raises(SchemaDiffers, match="0005"):
         open_store(settings)

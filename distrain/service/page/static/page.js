@@ -62,19 +62,28 @@ function confirmed(text) {
   return new Promise((done) => dialog.addEventListener("close", () => done(dialog.returnValue === "yes"), { once: true }));
 }
 
+function newId(name) {  // as the commands make it
+  const [day, time] = new Date().toISOString().replace(/[-:]/g, "").slice(0, 15).split("T");
+  const letters = [...crypto.getRandomValues(new Uint8Array(4))].map((one) => one.toString(16).padStart(2, "0"));
+  return `${name}-${day}-${time}-${letters.join("")}`;
+}
+
 async function act(button) {
   if (!(await confirmed(button.dataset.confirm))) return;
-  const key = button.dataset.key ||= crypto.randomUUID ? crypto.randomUUID() : `${Date.now()}-${Math.random()}`;
+  const isNew = "new" in button.dataset;  // a job, whose id stays the same until there is an answer
+  if (isNew) button.dataset.body ||= JSON.stringify({ id: newId(button.dataset.new) });
   button.disabled = true;
   try {
     const answer = await fetch(button.dataset.post, {
-      method: "POST", body: "{}", credentials: "same-origin",
-      headers: { "Content-Type": "application/json", "Idempotency-Key": key, "X-CSRF-Token": csrf },
+      method: "POST", body: button.dataset.body || "{}", credentials: "same-origin",
+      headers: { "Content-Type": "application/json", "X-CSRF-Token": csrf },
     });
     const found = await answer.json().catch(() => ({}));
     if (!answer.ok) { say(`${found.title || answer.status}: ${found.detail || ""} ${found.hint || ""}`); return; }
-    delete button.dataset.key;
-    if ("follow" in button.dataset) { location.href = `jobs/${encodeURIComponent(found.id)}`.replace(/^jobs/, location.pathname.replace(/\/[^/]*$/, "")); return; }
+    if (isNew) {
+      delete button.dataset.body; location.href = `jobs/${encodeURIComponent(found.id)}`.replace(/^jobs/, location.pathname.replace(/\/[^/]*$/, ""));
+      return;
+    }
     say("Done.");
     location.reload();
   } catch { say("The service does not answer. Press the button again: nothing is done twice."); }
