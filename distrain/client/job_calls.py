@@ -4,14 +4,13 @@ import math
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 from urllib.parse import quote
 
-from distrain.client.connection import Connection
-from distrain.client.documents import Job, Validation
+from distrain.client.connection import Call, Connection
+from distrain.client.documents import Job, JobPage, Spec, Validation
 from distrain.client.errors import NotFound, RequestRefused, ServiceError, WaitTimedOut
-from distrain.client.transport import Call
+from distrain.client.retries import json_of
 from distrain.errors import InputError
 from distrain.jobs.run_paths import JOB_ID, new_job_id
 from distrain.jobs.status import find_id
@@ -48,7 +47,7 @@ Filters = dict[str, str | list[str]]
 
 
 def read_job(connection: Connection, job_id: str) -> Job:
-    return Job.from_json(connection.document(Call("GET", job_path(job_id))))
+    return Job.read(connection.document(Call("GET", job_path(job_id))))
 
 
 class JobCalls:
@@ -103,12 +102,12 @@ class JobCalls:
         body = submission(spec, project, cluster)
         call = Call("POST", "/v1/jobs:validate", params=params, body=body)
         answer = self._connection.ask(call)
-        document = answer.document()
-        if answer.status == 422 and isinstance(document, dict):
-            return Validation.from_json(document)
+        refused = json_of(answer) if answer.status_code == 422 else None
+        if isinstance(refused, dict):
+            return Validation.read(refused)
         document = self._connection.good(answer, call)
-        if answer.status != 202:
-            return Validation.from_json(document)
+        if answer.status_code != 202:
+            return Validation.read(document)
         return _checked(self._connection, str(document.get("url") or ""))
 
     def job(self, job_id: str) -> Job:
@@ -121,8 +120,7 @@ class JobCalls:
 
     def spec(self, job_id: str) -> Mapping[str, Any]:
         """A job's spec, as resolved."""
-        found = self._connection.document(Call("GET", job_path(job_id, "spec"))).get("spec")
-        return found if isinstance(found, dict) else {}
+        return Spec.read(self._connection.document(Call("GET", job_path(job_id, "spec")))).spec
 
     def find(self, word: str) -> Job:
         """The job whose id is `word`, or the only one that begins with it.
@@ -133,16 +131,16 @@ class JobCalls:
         """
         call = Call("GET", job_path(word))
         answer = self._connection.ask(call)
-        if answer.status != 404:
-            return Job.from_json(self._connection.good(answer, call))
+        if answer.status_code != 404:
+            return Job.read(self._connection.good(answer, call))
         ids: list[str] = []
         params: Filters = {"text": word, "limit": "200"}
         for _ in range(_MOST_LOOKED_AT // 200):
-            found, cursor = _page(self._connection, params)
-            ids += [one.id for one in found if one.id.startswith(word)]
-            if not cursor:
+            page = _page(self._connection, params)
+            ids += [one.id for one in page.jobs if one.id.startswith(word)]
+            if not page.next_cursor:
                 break
-            params["cursor"] = cursor
+            params["cursor"] = page.next_cursor
         job_id = find_id(ids, word)
         if job_id is None:
             raise NotFound(
@@ -209,7 +207,7 @@ class JobCalls:
             )
             # A service that is away is not waited for much longer than the job.
             patience = self._connection.at_most(left_s + _AWAY_S)
-            found = Job.from_json(patience.document(call))
+            found = Job.read(patience.document(call))
             if found != seen and on_change is not None:
                 on_change(found)
             seen = found
@@ -241,7 +239,7 @@ class JobCalls:
         body = {"grace_s": grace_s, "force": force or None, "why": why or None}
         given = {name: value for name, value in body.items() if value is not None}
         call = Call("POST", job_path(job_id, "cancel"), body=given)
-        return Job.from_json(self._connection.document(call))
+        return Job.read(self._connection.document(call))
 
     def resume(
         self,
@@ -278,8 +276,9 @@ class JobCalls:
 
     def _made(self, call: Call) -> Job:
         answer = self._connection.ask(call)
-        job = Job.from_json(self._connection.good(answer, call))
-        return replace(job, replayed=answer.status == 200)
+        job = Job.read(self._connection.good(answer, call))
+        job._replayed = answer.status_code == 200
+        return job
 
     def set_priority(self, job_id: str, priority: int) -> Job:
         """Change the priority of a job that waits."""
@@ -301,8 +300,8 @@ class JobCalls:
             headers = {"If-Match": f'"{found.rev}"'}
             call = Call("PATCH", job_path(job_id), headers=headers, body=wanted)
             answer = self._connection.ask(call)
-            if answer.status != 412:
-                return Job.from_json(self._connection.good(answer, call))
+            if answer.status_code != 412:
+                return Job.read(self._connection.good(answer, call))
             self._connection.pause(self._connection.retries.pause_s(1))
         raise RequestRefused(
             f"job {job_id} changes all the time: somebody else was faster, ten times in a row",
@@ -321,7 +320,7 @@ class JobCalls:
         self.job(job_id)
         call = Call("DELETE", job_path(job_id))
         answer = self._connection.ask(call)
-        if answer.status != 404:  # an earlier try, or somebody else, has deleted it
+        if answer.status_code != 404:  # an earlier try, or somebody else, has deleted it
             self._connection.check(answer, call)
 
 
@@ -337,35 +336,34 @@ def _checked(connection: Connection, url: str) -> Validation:
     while True:
         found = connection.document(Call("GET", url))
         if found.get("state") not in ("waiting", "running"):
-            checked = Validation.from_json(found)
-            passed = found.get("state") == "passed"
-            return checked if passed else replace(checked, errors=_mistakes(found, checked))
+            checked = Validation.read(found)
+            if found.get("state") == "passed":
+                return checked
+            why = found.get("error") or f"the check of the data ended as {found.get('state')!r}"
+            told = [dict(one) for one in found.get("errors") or ()] or [{"message": why}]
+            errors = [
+                {"pointer": "/spec", "detail": one.get("message", why), **one} for one in told
+            ]
+            return Validation.read({**found, "errors": errors})
         tries += 1
         connection.pause(min(_LEAST_S, 0.05 * 2.0 ** min(tries, 10)))
 
 
-def _mistakes(found: Mapping[str, Any], checked: Validation) -> tuple[Mapping[str, Any], ...]:
-    """The mistakes of a failed check, each with `pointer` and `detail`; never empty."""
-    why = found.get("error") or f"the check of the data ended as {found.get('state')!r}"
-    told = checked.errors or ({"message": why},)
-    return tuple({"pointer": "/spec", "detail": one.get("message", why), **one} for one in told)
-
-
-def _page(connection: Connection, params: Mapping[str, str | list[str]]) -> tuple[list[Job], str]:
-    """Jobs, and the cursor of the next page; "" at the end."""
-    page = connection.document(Call("GET", "/v1/jobs", params=params))
-    listed, cursor = page.get("jobs"), page.get("next_cursor")
-    found = [Job.from_json(one) for one in listed] if isinstance(listed, list) else []
-    return found, cursor if isinstance(cursor, str) and cursor != params.get("cursor") else ""
+def _page(connection: Connection, params: Filters) -> JobPage:
+    document = connection.document(Call("GET", "/v1/jobs", params=params))
+    jobs = [Job.read(one) for one in document.get("jobs") or ()]
+    cursor = JobPage.read({**document, "jobs": []}).next_cursor
+    more = cursor if cursor != params.get("cursor") else None
+    return JobPage(jobs=jobs, next_cursor=more)
 
 
 def _pages(connection: Connection, params: Filters) -> Iterator[Job]:
     while True:
-        found, cursor = _page(connection, params)
-        yield from found
-        if not cursor:
+        page = _page(connection, params)
+        yield from page.jobs
+        if not page.next_cursor:
             return
-        params["cursor"] = cursor
+        params["cursor"] = page.next_cursor
 
 
 def _changes(

@@ -31,7 +31,6 @@ class Limits(SettingsSection):
     submits_per_s: float = Field(10.0, gt=0, description="Of a user, on average.")
     reads_per_s: float = Field(50.0, gt=0, description="Of a user, on average.")
     streams_per_token: int = Field(20, ge=1, description="Event streams that are open at once.")
-    log_read_bytes: int = Field(4 * 2**20, ge=1, description="Of one answer with a log, at most.")
     tokens: int = Field(100, ge=1, description="Valid tokens of a user; admins may make more.")
     webhooks: int = Field(20, ge=0, description="Of a user in a project.")
 

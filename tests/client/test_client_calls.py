@@ -213,12 +213,12 @@ def test_a_later_services_states_and_fields_are_kept_and_an_earlier_ones_are_not
     later = job_document(state="hibernating", colour="blue", tags={"a": "b"}, step=None)
     with ScriptedService(script(Reply(200, later))) as service, client_of(service) as client:
         job = client.job("dlrm-1")
-    assert (job.state, job.is_final, job.step, job.tags) == ("hibernating", False, 0, {"a": "b"})
+    assert (job.state, job.is_final, job.step, job.tags) == ("hibernating", False, None, {"a": "b"})
     assert job.document["colour"] == "blue"
     assert job.loss is None
 
     odd = {"id": "dlrm-1", "state": "expired", "finished_at": "2026-03-01T12:00:00Z", "rev": "x"}
-    job = Job.from_json(odd)
+    job = Job.read(odd)
     assert job.is_final
     assert job.rev == 0
 

@@ -191,10 +191,11 @@ class ServiceJobs:
             )
         mistakes = Mistakes()
         for one in checked.errors:
-            if one.get("message"):  # of a worker
-                mistakes.add_json(one, on="a worker")
+            of_worker = one.model_extra or {}
+            if of_worker.get("message"):
+                mistakes.add_json(of_worker, on="a worker")
             else:
-                mistakes.add_json({"message": one.get("detail")}, at=one.get("pointer"))
+                mistakes.add_json({"message": one.detail}, at=one.pointer)
         mistakes.raise_found()
         for note in checked.notes:
             print_remark(f"note of a worker: {note}")
@@ -282,7 +283,7 @@ def _lines(job: Job) -> list[str]:
         "started": job.started_at,
         "ended": job.finished_at,
         "last heard": job.observed_at,
-        "restarts": str(job.restarts),
+        "restarts": str(job.restarts or 0),
         "ends in": left if (left := time_left(job.figures, 0)) != UNKNOWN else None,
         "checkpoints": None if job.checkpoints is None else str(job.checkpoints),
         "clone of": job.parent,

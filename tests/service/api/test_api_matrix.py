@@ -75,7 +75,6 @@ TABLE: dict[tuple[str, str], tuple[set[str], set[str], Scope]] = {
     ("delete", "/v1/webhooks/{webhook_id}"): (_WRITE, _WRITE, Scope.SUBMIT),
     ("post", "/v1/webhooks/{webhook_id}/test"): (_WRITE, _WRITE, Scope.SUBMIT),
     # Bytes and streams of a job; what they answer besides is tested where they are.
-    ("get", "/v1/jobs/{job_id}/logs"): (_READ, SEES_JOB, Scope.READ),
     ("get", "/v1/jobs/{job_id}/metrics"): (_READ, SEES_JOB, Scope.READ),
     ("get", "/v1/jobs/{job_id}/artifacts"): (_READ, SEES_JOB, Scope.READ),
     ("get", "/v1/jobs/{job_id}/artifacts/{path}"): (_READ, SEES_JOB, Scope.READ),
@@ -129,7 +128,7 @@ def ask(
     known = world.store.job(job["id"])
     if call in ENDED and known is not None and known.phase is not Phase.FINAL:
         world.end(job["id"], "failed")  # what has succeeded is resumed only to train longer
-    if path.endswith(("/logs", "/metrics", "/artifacts", "/artifacts/{path}")):
+    if path.endswith(("/metrics", "/artifacts", "/artifacts/{path}")):
         paths = RunPaths(Path(job["run_dir"]))
         paths.log(0, 1).parent.mkdir(parents=True, exist_ok=True)
         paths.log(0, 1).write_text(SECRET)

@@ -162,8 +162,8 @@ def short_job_ends(client, serve, spec):
     until(lambda: job_of(client, place, "succeeded", "failed"), "it ends", LONG_S)
     assert [record["step"] for record in train_records(client, place)] == list(range(5, 401, 5))
     for rank in (0, 1):
-        log = f"{place}/logs?rank={rank}"
-        until(lambda log=log: client.get(log).headers["X-Complete"] == "true", log, LONG_S)
+        log = f"{place}/artifacts/logs/attempt-1/rank-{rank}.log"
+        until(lambda end=f"{log}.end": client.get(end).is_success, log, LONG_S)
         assert client.get(log).text
     names = [file["name"] for file in client.get(f"{place}/artifacts").json()["artifacts"]]
     assert names == sorted(names)

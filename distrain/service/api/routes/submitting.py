@@ -6,6 +6,12 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Query, Response
 from fastapi.responses import JSONResponse
 
+from distrain.client.documents import (
+    Job as JobAnswer,
+    Mistake as MistakeDocument,
+    Placement,
+    Validation,
+)
 from distrain.jobs.run_paths import JOB_ID
 from distrain.service.access.policy import Mistake, tag_mistakes
 from distrain.service.access.rules import Action, role_allows
@@ -13,12 +19,8 @@ from distrain.service.api.answers import ETAG, LOCATION, answers, as_json
 from distrain.service.api.dependencies import ApiCall, Call, Counted, audit_note
 from distrain.service.api.documents import (
     CloneRequest,
-    JobDocument,
     JobRequest,
-    MistakeDocument,
-    Placement,
     ResumeRequest,
-    Validation,
     contact_of,
     etag,
     job_document,
@@ -47,7 +49,7 @@ router = APIRouter(tags=["jobs"], dependencies=[Counted])
 _CODES = ("id_taken", "quota", "not_found", "bad_spec")
 _REPLAY = {
     "description": "An equal request came before: the job that it made.",
-    "model": JobDocument,
+    "model": JobAnswer,
     "headers": {**LOCATION, **ETAG},
 }
 _CHECKING = {
@@ -64,7 +66,7 @@ _NewId = Annotated[
 @router.put(
     "/v1/jobs/{job_id}",
     status_code=201,
-    response_model=JobDocument,
+    response_model=JobAnswer,
     responses=answers(*_CODES, others={200: _REPLAY, 201: _MADE}),
 )
 def submit(job_id: _NewId, body: JobRequest, call: Call) -> Response:
@@ -99,7 +101,7 @@ def submit_without_id() -> None:
 @router.post(
     "/v1/jobs/{job_id}/clone",
     status_code=201,
-    response_model=JobDocument,
+    response_model=JobAnswer,
     responses=answers(*_CODES, others={200: _REPLAY, 201: _MADE}),
 )
 def clone(job_id: str, body: CloneRequest, call: Call) -> Response:
@@ -126,7 +128,7 @@ def clone(job_id: str, body: CloneRequest, call: Call) -> Response:
 @router.post(
     "/v1/jobs/{job_id}/resume",
     status_code=202,
-    response_model=JobDocument,
+    response_model=JobAnswer,
     responses=answers(
         "not_found",
         "bad_spec",

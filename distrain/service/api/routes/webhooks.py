@@ -10,12 +10,13 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, Query, Response
 from pydantic import Field
 
+from distrain.client.documents import Answer, Time
 from distrain.errors import InputError
 from distrain.service.access.policy import Mistake
 from distrain.service.access.rules import Action, role_allows
 from distrain.service.api.answers import LOCATION, answers
 from distrain.service.api.dependencies import ApiCall, Call, Counted
-from distrain.service.api.documents import Answer, ProjectName, Request, Time
+from distrain.service.api.documents import ProjectName, Request, answer_of
 from distrain.service.api.problems import Problem, not_found
 from distrain.service.decide.api_values import utc
 from distrain.service.store.auditing import Webhook
@@ -202,7 +203,8 @@ def _threads_left() -> Iterator[None]:
 
 def _document(hook: Webhook) -> WebhookDocument:
     state = "failing" if hook.failures else "active"
-    return WebhookDocument.of(
+    return answer_of(
+        WebhookDocument,
         hook,
         kinds=list(hook.kinds),
         state=state if hook.disabled_at_s is None else "disabled",
