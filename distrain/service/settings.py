@@ -9,6 +9,7 @@ from pydantic import Field, ValidationError, model_validator
 from pydantic_settings import BaseSettings, EnvSettingsSource, SettingsConfigDict, SettingsError
 
 from distrain.errors import InputError
+from distrain.jobs.addresses import is_loopback
 from distrain.service.profiles import (
     NAME_PATTERN as NAME_PATTERN,
     ClusterKind as ClusterKind,
@@ -16,7 +17,6 @@ from distrain.service.profiles import (
     Name,
     SettingsSection,
     TlsFiles as TlsFiles,
-    is_loopback,
 )
 from distrain.storage.urls import is_remote
 

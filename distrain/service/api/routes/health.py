@@ -1,6 +1,5 @@
 """`/livez`, `/readyz`, `/metrics`: the health of the service itself."""
 
-import ipaddress
 from functools import partial
 
 from fastapi import APIRouter, Request, Response
@@ -10,6 +9,7 @@ from pydantic import Field
 from starlette.concurrency import run_in_threadpool
 
 from distrain.errors import DistrainError
+from distrain.jobs.addresses import is_loopback
 from distrain.service.api.answers import answers
 from distrain.service.api.dependencies import ApiParts, Service, caller_now
 from distrain.service.api.documents import Answer
@@ -81,7 +81,4 @@ def _is_local(request: Request) -> bool:
     """Whether the request is this machine's, and no proxy's there on behalf of others."""
     if any(name in request.headers for name in _FORWARDED):
         return False
-    try:
-        return request.client is None or ipaddress.ip_address(request.client.host).is_loopback
-    except ValueError:
-        return False
+    return request.client is None or is_loopback(request.client.host)
