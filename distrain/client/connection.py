@@ -132,7 +132,7 @@ class Connection:
             wait=lambda state: retries.pause_s(state.attempt_number, _asked_s(state)),
             stop=_stop(retries),
             before_sleep=lambda state: self._tell_why(state, call),
-            retry_error_callback=lambda state: state.outcome.result(),
+            retry_error_callback=_last,
         )
 
         def send() -> httpx2.Response:
@@ -182,6 +182,12 @@ class Connection:
             yield
         finally:
             timer.cancel()
+
+
+def _last(state: RetryCallState) -> Any:
+    """The last answer, or its error, where there is no time for another try."""
+    assert state.outcome is not None
+    return state.outcome.result()
 
 
 def _stop(retries: Retries) -> Any:

@@ -36,7 +36,7 @@ def list_artifacts(connection: Connection, job_id: str, below: str) -> tuple[Art
         call = Call("GET", job_path(job_id, "artifacts"), params=params)
         page = Artifacts.read(connection.document(call))
         found += page.artifacts
-        if page.next_cursor in (None, "", after):
+        if not page.next_cursor or page.next_cursor == after:
             return tuple(found)
         after = page.next_cursor
 

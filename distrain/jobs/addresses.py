@@ -15,4 +15,5 @@ def is_loopback(host: str) -> bool:
         address = ipaddress.ip_address(host)
     except ValueError:
         return host == "localhost"
-    return (getattr(address, "ipv4_mapped", None) or address).is_loopback
+    mapped = getattr(address, "ipv4_mapped", None)
+    return bool((mapped or address).is_loopback)
