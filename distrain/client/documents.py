@@ -7,7 +7,7 @@ in UTC.
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Annotated, Any, Self
+from typing import TYPE_CHECKING, Annotated, Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError, create_model
 
@@ -95,6 +95,10 @@ class Job(_Figures, _JobHead):
     """A job."""
 
     _replayed: bool = PrivateAttr(default=False)
+
+    if TYPE_CHECKING:  # its figures are fields that are made from `FIGURES`
+
+        def __getattr__(self, name: str) -> Any: ...
 
     @property
     def job_id(self) -> str:
