@@ -17,7 +17,7 @@ from distrain.service.values import Job, NewJob, Phase
 
 _BLOCK_LINES = 100_000
 _LINE_EVERY_S = 1.0
-_POLL_S = 0.25  # of `distrain.client.logs` while bytes come
+_POLL_S = 0.6  # of `distrain.client.logs` while bytes come
 
 
 def running_job(at: Served, job_id: str) -> tuple[Job, Path]:

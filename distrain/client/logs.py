@@ -20,7 +20,7 @@ from distrain.client.errors import NotFound, ServiceError
 from distrain.client.job_calls import job_path, read_job
 from distrain.jobs.run_paths import RunPaths, first_byte_of_part, log_end
 
-_POLL_S = (0.25, 1.0)
+_POLL_S = (0.6, 1.0)
 _RANGE_BYTES = 2**22
 _TAIL_BYTES = 2**16
 _MOST_TAIL_BYTES = 2**20
@@ -62,8 +62,11 @@ def logs(
         connection.pause(_POLL_S[1])
         found = read_job(connection, job_id)
     log = _Log(connection, job_id, attempt or max(found.attempt, 1), rank, offset)
-    if tail is not None and (lines := log.last_lines(tail)):
-        yield lines
+    if tail is not None:
+        if lines := log.last_lines(tail):
+            yield lines
+        if not follows:
+            return
     while True:
         yield from log.all_bytes()
         if follows:
