@@ -80,9 +80,10 @@ def _check(copy: Path) -> None:
         raise InputError(f"the backup is damaged: {state}", where={"path": copy})
     if not migrations.is_known(revision):
         raise SchemaDiffers(
-            f"the backup is of a later version of distrain (revision {revision})",
+            "the backup is of a later version of distrain, or of one before 0.2.0 "
+            f"(revision {revision})",
             where={"path": copy},
-            hint="Restore it with that version, or a later one.",
+            hint="Restore it with that version.",
         )
 
 

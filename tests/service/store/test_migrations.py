@@ -42,13 +42,13 @@ def _as_before_minimal_fencing(operations):
     operations.add_column("jobs", column)
 
 
-def _as_of_the_first_version(connection):
+def _as_of_0_2_0(connection):
     operations = Operations(MigrationContext.configure(connection))
     _as_before_minimal_fencing(operations)
     for column in ("ranks", "gpus"):
         operations.drop_column("attempts", column)
     operations.drop_column("tokens", "signed_out_at_s")
-    connection.execute(text("UPDATE alembic_version SET version_num = '0001'"))
+    connection.execute(text("UPDATE alembic_version SET version_num = '0002'"))
 
 
 def test_steps_lead_to_the_tables_of_the_code(settings):
@@ -57,7 +57,7 @@ def test_steps_lead_to_the_tables_of_the_code(settings):
     try:
         new = _schema(db)
         with db.write() as connection:
-            _as_of_the_first_version(connection)
+            _as_of_0_2_0(connection)
         assert _schema(db) != new
         migrate(settings)
         assert _schema(db) == new
@@ -104,13 +104,14 @@ def test_an_empty_database_is_refused_with_the_command(settings):
 
 
 @pytest.mark.parametrize("act", [open_store, migrate])
-def test_a_later_version_is_refused_by_all(settings, act):
+@pytest.mark.parametrize("revision", ["9999", "0001"])
+def test_later_versions_and_those_before_0_2_0_are_refused_by_all(settings, act, revision):
     migrate(settings)
     db = Database(database_url(settings))
     with db.write() as connection:
-        connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
+        connection.execute(text(f"UPDATE alembic_version SET version_num = '{revision}'"))
     db.close()
-    with pytest.raises(SchemaDiffers, match="9999"):
+    with pytest.raises(SchemaDiffers, match=revision):
         act(settings)
 
 

@@ -1,7 +1,6 @@
 """The dense part of a step, in one process."""
 
 import random
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -18,7 +17,7 @@ from distrain.jobs.spec import TrainSpec
 from distrain.jobs.spec.training import OptimizerSpec
 from distrain.train.control.rank_setup import seed_everything
 from distrain.train.step.clipping import total_sq_norm
-from distrain.train.step.dense import DenseForward, DenseTraining, _make
+from distrain.train.step.dense import DenseForward, DenseTraining
 from distrain.train.step.gradient_sync import FlatParameters
 from distrain.train.step.precision import arithmetic, check_precision
 
@@ -201,27 +200,6 @@ def test_tf32_holds_inside_the_dense_part_only():
     with pytest.raises(KeyError):
         fail()
     assert products() == before
-
-
-@pytest.mark.skipif(
-    not hasattr(torch.optim.Optimizer, "_accelerator_graph_capture_health_check"),
-    reason="this torch names the check otherwise",
-)
-@pytest.mark.parametrize("kind", ["adam", "adamw"])
-def test_a_fused_optimizer_on_a_gpu_lets_itself_be_captured(kind, monkeypatch):
-    # As on a GPU, where the learning rate is a tensor.
-    parameter, lr = nn.Parameter(torch.zeros(3)), torch.tensor(0.1)
-    ours = _make([parameter], optimizer_spec(kind), lr, True, captured=True)
-    stream = SimpleNamespace(is_capturing=lambda: True)
-    monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda **_: torch.device("cuda"))
-    monkeypatch.setattr(torch.accelerator, "current_stream", lambda: stream)
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)  # what torch 2.11 asks
-    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
-    # What torch's Adam asks itself first in each step; it raises where a capture would fail.
-    ours._accelerator_graph_capture_health_check()
-    plain = TORCH[kind]([parameter])
-    with pytest.raises(RuntimeError, match="capturable is False"):
-        plain._accelerator_graph_capture_health_check()
 
 
 class FakeCompiler:
