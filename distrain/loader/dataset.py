@@ -43,6 +43,9 @@ class Dataset:
         workflow: The folder of a fitted workflow, which prepares raw rows as they are read; the
             schema lies beside it. `None` for prepared rows.
 
+    Arguments that the signature does not name are fields of `RowsSpec`, which a job spec has in its
+    section `data`.
+
     Attributes:
         table: The row groups, and the table's fingerprint.
         columns: The columns that batches hold, in order.

@@ -89,7 +89,7 @@ class Loader(IterableDataset[Any]):
         prefetch_batches: Number of finished batches that may wait for the consumer.
         decode_threads: Number of row groups, or slices of large ones, that are decoded at a time.
         reader: `"auto"`, `"arrow"` or `"cudf"`; see `reader_choice`.
-        cache: A folder on a local disk that keeps decoded row groups for later epochs.
+        cache: A folder on a local disk that keeps decoded row groups, as `distrain pack` fills it.
         cache_size: The most that the folder may hold, in bytes or like `"50GB"`.
         transforms: Functions applied to each batch, in order, in the loader's thread and before it
             goes to the device.
@@ -104,11 +104,13 @@ class Loader(IterableDataset[Any]):
             epoch, in a file that vanishes with the epoch; `None` keeps it in memory.
         fetch: How ranges of remote files are asked for: how many at a time, and how much ahead.
 
+    Arguments that the signature does not name are fields of `LoaderOptions`, most of which a job
+    spec has in its section `data`.
+
     Raises:
         SpecError: A number is out of its range, `max_list_length` names no column of lists, the
             device cannot be used, the ranks do not divide the lanes, the reader cannot serve the
             dataset, or there is no full batch and `drop_last` is set.
-        SchemaError: List columns are to be cached.
     """
 
     def __init__(

@@ -15,7 +15,7 @@ from distrain.prep.lists import Lists, holds_lists
 from distrain.prep.operators import OPERATORS
 from distrain.prep.operators.buckets import Bucketize, HashBucket, QuantileBuckets
 from distrain.prep.operators.categorify import Categorify
-from distrain.prep.operators.encodings import CountEncode, TargetEncode, ValueTable
+from distrain.prep.operators.encodings import Encoding, TargetEncode
 from distrain.prep.operators.list_slice import ListSlice
 from distrain.prep.operators.operator import (
     FittedOperator,
@@ -26,6 +26,7 @@ from distrain.prep.operators.operator import (
     in_column,
     takes_of,
 )
+from distrain.prep.operators.value_table import ValueTable
 from distrain.prep.vocabulary import Vocabulary, is_text
 from distrain.schema.criteo import LABEL
 
@@ -56,7 +57,6 @@ def kind_of(dtype: pa.DataType) -> str:
     return TEXTS if is_text(dtype) else str(dtype)
 
 
-_ENCODINGS = (CountEncode, TargetEncode)
 _BUCKETS = (Bucketize, QuantileBuckets, HashBucket)
 INTEGERS, NUMBERS, TEXTS, LISTS_OF = "integers", "numbers", "texts", "lists of "
 _ARE_NUMBERS = (INTEGERS, NUMBERS, "bool", "null")
@@ -125,12 +125,10 @@ class ColumnGroup:
         )
         return replace(self, operators=tuple(operators))
 
-    def with_saved_tables(self, categories: str) -> ColumnGroup:
-        operators = (
-            one.with_saved_tables(categories) if isinstance(one, _ENCODINGS) else one
-            for one in self.operators
-        )
-        return replace(self, operators=tuple(operators))
+    def save_tables(self, categories: str) -> None:
+        for operator in self.operators:
+            if isinstance(operator, Encoding):
+                operator.save_tables(categories)
 
     @property
     def learns_labels(self) -> bool:

@@ -24,13 +24,14 @@ from typing import TYPE_CHECKING
 
 from distrain.errors import DataError, InputError
 from distrain.prep.column_group import INTEGERS, LISTS_OF, NUMBERS, TEXTS
-from distrain.prep.counting.spilling import MemoryPlan, plan_memory
+from distrain.prep.counting.vocabularies import VocabularyReport
 from distrain.prep.features.config import FEATURES_FILE, FeatureConfig
 from distrain.prep.features.document import FeatureDocument
 from distrain.prep.fitting import fit_as_asked
 from distrain.prep.histories.making import check_log, make_histories
-from distrain.prep.histories.reading import forget_events
-from distrain.prep.lookups.index import forget_workflow, make_lookups
+from distrain.prep.lookups.index import forget_run, make_lookups
+from distrain.prep.memory import MemoryPlan, plan_memory
+from distrain.prep.operators.value_table import SavedTable
 from distrain.prep.parts import Part, kept_names, split_parts
 from distrain.prep.progress import PhaseCounter, ProgressCallback
 from distrain.prep.reading import (
@@ -44,7 +45,6 @@ from distrain.prep.request import PrepRequest, PrepResult, SplitReport, output_s
 from distrain.prep.saved_vocabulary import SavedVocabulary
 from distrain.prep.transforming import split_report, transform_part
 from distrain.prep.updates.column_drift import Drifted, Shares, drifted_columns, learnt_before
-from distrain.prep.updates.vocabularies import VocabularyReport
 from distrain.prep.vocabulary import CATEGORIES
 from distrain.prep.workers import TaskRunner, check_shared
 from distrain.prep.workflow import FORM, HOLDS, Workflow, criteo_workflow
@@ -113,8 +113,7 @@ def prepare(
             # It may have mapped files of the staging folder. What was raised before says why there
             # is no cluster, and a worker that has died meanwhile holds nothing.
             with suppress(Exception):
-                client.run(forget_workflow, on_error="ignore")
-                client.run(forget_events, on_error="ignore")
+                client.run(forget_run, on_error="ignore")
     return result
 
 
@@ -134,9 +133,11 @@ def _workflow(request: PrepRequest) -> Workflow:
     if request.saved_workflow:
         refuse_unfinished(str(request.saved_workflow), RETRY_S)
     saved = None
-    if request.saved_workflow:  # whose vocabularies may be larger than memory
-        look_at = partial(SavedVocabulary.look_at, f"{request.saved_workflow}/{CATEGORIES}")
-        saved = Workflow.load(request.saved_workflow, look_at)
+    if request.saved_workflow:  # whose vocabularies and tables may be larger than memory
+        categories = f"{request.saved_workflow}/{CATEGORIES}"
+        look_at_table = partial(SavedTable.look_at, categories)
+        look_at = partial(SavedVocabulary.look_at, categories)
+        saved = Workflow.load(request.saved_workflow, look_at, look_at_table)
     if request.features is not None:
         target = request.features.document.target
         if target.placeholder and saved is None:

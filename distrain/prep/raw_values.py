@@ -21,6 +21,8 @@ Array = np.ndarray[Any, np.dtype[Any]]
 _NONE, _INT64 = type(None), range(-(2**63), 2**63)
 FIRST_TIME, END_OF_TIMES = -62_135_596_800_000_000, 253_402_300_800_000_000
 """Microseconds since 1970 of the years 1 and 10000, between which calendars count."""
+BETWEEN_TEXTS = "\x1f"
+"""Stands between the texts of several columns that are one category."""
 _CURRENCY = re.compile(r"^(-?)[$€£¥] ?|[ \xa0]?[€£¥]$")
 _GROUPED = {
     ".": re.compile(r"-?[1-9]\d{0,2}(,\d{3})+(\.\d+)?", re.A),
@@ -221,16 +223,18 @@ def _as_integer(value: Any, takes: frozenset[str]) -> int:
 
 
 def _as_number(value: Any, takes: frozenset[str], point: str | None) -> float:
-    kind = _kind_in(value, takes)
-    if kind != "text":
-        return float(value)
-    trimmed = value.strip()
+    is_text = _kind_in(value, takes) == "text"
+    return number_of(value, point or ".") if is_text else float(value)
+
+
+def number_of(text: str, point: str) -> float:
+    trimmed = text.strip()
     if point == "," or not _NUMBER.fullmatch(trimmed):
-        trimmed = _plain_amount(trimmed, point or ".")
+        trimmed = _plain_amount(trimmed, point)
     if trimmed.lower() in ("true", "false"):
         return float(trimmed.lower() == "true")
     if not _NUMBER.fullmatch(trimmed):
-        raise ValueError(f"{value!r} is not a number")
+        raise ValueError(f"{text!r} is not a number")
     return float(trimmed)
 
 
@@ -249,7 +253,7 @@ def _as_time(value: Any, takes: frozenset[str], pattern: str | None, epoch: str 
         counted = _as_integer(value, takes)
         found = _in_microseconds(counted, epoch)
     elif _kind_in(value, takes) == "text":
-        found = _parsed(value, pattern)
+        found = time_of(value, pattern)
     elif isinstance(value, np.datetime64):
         found = int(value.astype("M8[us]").astype(np.int64))
     elif isinstance(value, datetime):
@@ -263,7 +267,8 @@ def _as_time(value: Any, takes: frozenset[str], pattern: str | None, epoch: str 
     return found
 
 
-def _parsed(text: str, pattern: str | None) -> int:
+def time_of(text: str, pattern: str | None = None) -> int:
+    """Return microseconds since 1970, of a time with a zone in UTC."""
     if pattern is not None:
         read: Any = datetime.strptime(text.lstrip(), pattern)
         found = read.replace(tzinfo=None) - datetime(1970, 1, 1) - (read.utcoffset() or timedelta())

@@ -26,10 +26,10 @@ from distrain.prep.column_group import (
     training_rows,
 )
 from distrain.prep.operators.categorify import Categorify, category_type
-from distrain.prep.operators.encodings import ValueTable
 from distrain.prep.operators.history import History
 from distrain.prep.operators.numbers import Clip, FillMissing, LogOp, Normalize
 from distrain.prep.operators.operator import FittedOperator, takes_of
+from distrain.prep.operators.value_table import ValueTable
 from distrain.prep.vocabulary import CATEGORIES, WORKFLOW_FILE, Vocabulary, is_text, mistake_of_name
 from distrain.schema.criteo import CATEGORICAL, CONTINUOUS, LABEL
 from distrain.storage.folder import open_folder
@@ -339,7 +339,8 @@ class Workflow:
     def save_document(self, folder: str | Path) -> None:
         """Write all but the vocabularies, which were written where they were made."""
         open_folder(f"{folder}/{CATEGORIES}").make()
-        self.with_saved_tables(f"{folder}/{CATEGORIES}")
+        for group in self.groups:
+            group.save_tables(f"{folder}/{CATEGORIES}")
         groups = [group.to_json() for group in self.groups]
         document = {**self.record, "version": VERSION, "groups": groups}
         if self.history is not None:
@@ -347,27 +348,26 @@ class Workflow:
         with whole_file(f"{folder}/{WORKFLOW_FILE}") as partial_file:
             partial_file.write_text(json.dumps(document, indent=1) + "\n")
 
-    def with_saved_tables(self, categories: str) -> Workflow:
-        """Write the tables of encodings that are not there, so that they travel by name."""
-        groups = tuple(group.with_saved_tables(categories) for group in self.groups)
-        return replace(self, groups=groups)
-
     @classmethod
     def load(
-        cls, folder: str | Path, load_vocabulary: Callable[[str], Vocabulary] | None = None
+        cls,
+        folder: str | Path,
+        load_vocabulary: Callable[[str], Vocabulary] | None = None,
+        load_table: Callable[[str], ValueTable] | None = None,
     ) -> Workflow:
         """Read what `save` wrote.
 
         Args:
             load_vocabulary: Gives the vocabulary of a column or a domain, where that is not to be
                 read into memory from the folder.
+            load_table: Gives the table of a column's encoding in the same way.
 
         Raises:
             DataError: A file is missing, damaged, or of a newer version.
         """
         document = _read_document(f"{folder}/{WORKFLOW_FILE}")
         load = load_vocabulary or partial(Vocabulary.load, f"{folder}/{CATEGORIES}")
-        load_table = partial(ValueTable.load, f"{folder}/{CATEGORIES}")
+        load_table = load_table or partial(ValueTable.load, f"{folder}/{CATEGORIES}")
         try:
             groups = tuple(
                 ColumnGroup.from_json(group, load, load_table) for group in document["groups"]

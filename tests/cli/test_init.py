@@ -32,7 +32,7 @@ def test_presets_and_the_default_train_as_written(tmp_path: Path) -> None:
         spec = load_spec(out, ["resources.backend=inline", "train.max_steps=2"])
         if preset is None:
             assert (spec.train.global_batch_size, spec.best_metric) == (32, "log_loss")
-            assert spec.model.number_pieces == 12
+            assert (spec.model.kind, spec.model.structure) == ("dcn_v2", "parallel")
         else:
             assert spec.name == preset
         if number < 2:

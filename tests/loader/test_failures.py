@@ -87,13 +87,6 @@ def test_a_bad_value_is_placed_and_raised_after_the_batches_before_it(
             next(batches)
 
 
-def test_labels_may_be_booleans(write_table: Any, schema: Schema) -> None:
-    table = read_footers(write_table([[ROWS]], label=np.arange(ROWS) % 2 == 0), schema)
-    with in_order(table, schema).epoch(0) as batches:
-        labels = [label for batch in batches for label in batch.label.tolist()]  # type: ignore
-    assert labels == [1.0, 0.0] * (ROWS // 2)
-
-
 def test_a_file_replaced_after_planning_is_named(write_table: Any, schema: Schema) -> None:
     planned = read_footers(write_table([[20, 20]]), schema)
     # Of the same size, or from before sizes were kept.

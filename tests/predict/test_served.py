@@ -63,6 +63,7 @@ from distrain.prep import (
     Workflow,
     prepare,
 )
+from distrain.prep.features.times import calendar
 from distrain.prep.operators import OPERATORS
 from distrain.prep.reading import saved_features
 from distrain.prep.steps import STEPS, Values
@@ -434,6 +435,14 @@ def in_onnx(program: Program, read: Any) -> list[Any]:
     return session.run(None, taken.fed(*read))
 
 
+def test_columns_of_a_domain_have_one_vocabulary_in_a_program() -> None:
+    group = ColumnGroup(("a", "b"), (Categorify(domain="d"),))
+    workflow = Workflow((group,)).fit([pa.table({"a": ["x"], "b": ["y"]})])
+    made = [column_program(name, workflow.groups[0].operators, None, False) for name in "ab"]
+    assert [learnt.keys() for _, learnt in made] == [{"d"}, {"d"}]
+    assert [column["steps"][0]["vocabulary"] for column, _ in made] == ["d", "d"]
+
+
 @pytest.mark.parametrize("part", ["year", "month", "day", "hour", "minute", "weekday"])
 def test_calendars_are_those_of_python(part: str) -> None:
     days = ((1, 1, 1), (1600, 2, 29), (1969, 12, 31), (2000, 3, 1), (9999, 12, 31))
@@ -446,6 +455,8 @@ def test_calendars_are_those_of_python(part: str) -> None:
     read = Preprocessor(program, Path()).read({"x": [*times, None]})["x"]
     found = [one.weekday() if part == "weekday" else getattr(one, part) for one in times]
     wanted = np.float32([*found, np.nan])
+    of_arrow = calendar(pa.array([*times, None], pa.timestamp("us")), part)
+    assert of_arrow.to_pylist() == [*found, None]
     np.testing.assert_array_equal(STEPS["calendar"](Values(read[0]), step, {}).x, wanted)
     np.testing.assert_array_equal(in_onnx(Program(program, {}, {}), read)[1][:, 0], wanted)
 

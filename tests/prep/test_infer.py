@@ -97,6 +97,7 @@ def test_each_column_gets_what_fits_it(shop: Path) -> None:
         "shop_id": {"kind": "categorical"},
         "city": {"kind": "categorical"},
         "price": {"kind": "continuous", "clip": {"min": 0}, "log": True, "normalize": True},
+        "price_bucket": {"from": "price", "kind": "categorical", "buckets": "log_square"},
         "size": {"kind": "categorical"},
         "at_hour": {"from": "at", "kind": "categorical", "as": "hour"},
         "at_weekday": {"from": "at", "kind": "categorical", "as": "weekday"},

@@ -19,7 +19,7 @@ from wording import Wording
 
 from distrain.errors import DataError, InputError, OutputError
 from distrain.prep import FeatureConfig, PrepRequest, prepare
-from distrain.prep.counting.spilling import read_counts_table
+from distrain.prep.mapped_files import MappedFile
 from distrain.prep.workflow import criteo_workflow
 from distrain.schema import Schema
 from distrain.storage import prefixes
@@ -274,7 +274,7 @@ def test_a_folder_for_temporary_files_without_room_is_named(store: Any, wording:
     url = f"s3://{BUCKET}/counts/large"
     store.pipe_file(url, bytes(100_000))
     with small_files(10_000):
-        wording.refused(OutputError, read_counts_table, url, path=url)
+        wording.refused(OutputError, MappedFile.staged, url, path=url)
         too_large = pytest.raises(OutputError, match="File too large")
         with too_large, whole_file(url) as here:
             here.write_bytes(bytes(100_000))

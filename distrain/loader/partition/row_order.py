@@ -104,8 +104,6 @@ def _begins(row_groups: Sequence[RowGroup], part_rows: int) -> Iterator[int]:
             file, rows_of_part = group.file, group.num_rows
 
 
-SHUFFLES = ("none", "chunk", "full")
-
 _NUMBERS_AT_A_TIME = 4  # Philox draws so many of each state
 _DRAWS = (0, 0, 0)  # a key of its own: those of orders are pairs
 
@@ -166,16 +164,12 @@ def chunk_order(
             order. By default each row group is a part.
 
     Raises:
-        SpecError: `shuffle`, `seed` or `parts_per_chunk` cannot be used.
+        SpecError: `seed` is negative.
         ValueError: `parts` are not the row groups in their order.
 
     >>> list(chunk_order([5, 3, 4], seed=0, epoch=0, shuffle="none", parts_per_chunk=2))
     [Chunk(row_groups=(0, 1), start=0, num_rows=8), Chunk(row_groups=(2,), start=8, num_rows=4)]
     """
-    if shuffle not in SHUFFLES:
-        raise SpecError(f"unknown shuffle {shuffle!r}", hint=f"Allowed: {', '.join(SHUFFLES)}.")
-    if parts_per_chunk < 1:
-        raise SpecError(f"parts_per_chunk is {parts_per_chunk}, not 1 or more")
     rows = np.asarray(num_rows_per_group, np.int64)
     if parts is None:
         parts = Parts(np.arange(len(rows) + 1, dtype=np.int32))

@@ -18,6 +18,7 @@ import numpy as np
 
 from distrain.predict.serving.rows import BadValue as BadValue, columns_of, is_single, listed
 from distrain.prep.raw_values import (
+    BETWEEN_TEXTS,
     READERS,
     Array,
     UnusableValue,
@@ -30,9 +31,6 @@ from distrain.prep.steps import Values, Vocabulary, after_steps
 
 FORMS = ("table", "csv", "json")
 """What rows are: values with types, fields of a text file, or values of JSON lines."""
-
-BETWEEN_TEXTS = "\x1f"
-"""Stands between the texts of a cross."""
 
 MOST_KEPT = 1 << 16
 """Values of a column whose ids or numbers are kept in memory, of these types."""

@@ -14,7 +14,6 @@ import pyarrow as pa
 from distrain.errors import InputError
 from distrain.models.saved import SavedModel
 from distrain.predict.serving.deltas import ORDER, save_order
-from distrain.predict.serving.preprocess import BETWEEN_TEXTS
 from distrain.prep.column_group import TEXTS, ColumnGroup
 from distrain.prep.features.columns import CALENDAR, ColumnSpec
 from distrain.prep.features.config import FeatureConfig
@@ -24,6 +23,7 @@ from distrain.prep.operators.encodings import CountEncode, TargetEncode
 from distrain.prep.operators.list_slice import ListSlice
 from distrain.prep.operators.numbers import Clip, LogOp, Normalize
 from distrain.prep.operators.operator import ServedOperator, takes_of
+from distrain.prep.raw_values import BETWEEN_TEXTS
 from distrain.prep.steps import STEPS
 from distrain.prep.vocabulary import Vocabulary, is_text
 from distrain.prep.workflow import HOLDS, Workflow

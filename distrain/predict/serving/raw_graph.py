@@ -19,9 +19,8 @@ from distrain.predict.serving.onnx_steps import (
     as_numbers,
     tensor,
 )
-from distrain.predict.serving.preprocess import BETWEEN_TEXTS
 from distrain.predict.serving.program import Program
-from distrain.prep.raw_values import refuse
+from distrain.prep.raw_values import BETWEEN_TEXTS, refuse
 from distrain.prep.steps import Values
 
 RAW_GRAPH = "raw.onnx"

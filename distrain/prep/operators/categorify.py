@@ -67,7 +67,7 @@ class Categorify(LearntByColumn):
         return added_up(joined(states))
 
     def _frequent(self, state: Counts) -> pa.Table:
-        table = pa.table({"value": state.values, "count": state.counts})
+        table = state.rows
         if self.freq_threshold > 1:
             return table.filter(pc.greater_equal(table["count"], self.freq_threshold))
         return table
@@ -153,10 +153,13 @@ def category_type(dtype: pa.DataType) -> str:
     return "int64" if pa.types.is_integer(dtype) or pa.types.is_null(dtype) else "string"
 
 
+BY_FREQUENCY = (("count", "descending"), ("value", "ascending"))
+"""The order of ids, as columns by which rows are sorted."""
+
+
 def by_frequency(counted: pa.Table) -> pa.Array:
     """The order of ids, as places of the rows: by count, falling, and by value."""
-    keys = [("count", "descending"), ("value", "ascending")]
-    return pc.sort_indices(counted, sort_keys=keys)
+    return pc.sort_indices(counted, sort_keys=list(BY_FREQUENCY))
 
 
 def _total(counts: pa.Array) -> int:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from decimal import Decimal
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from distrain.prep.raw_values import BETWEEN_TEXTS, canonical
 from distrain.prep.vocabulary import is_text
 
 _NUMERAL = (
@@ -25,6 +25,7 @@ def texts_of(values: pa.Array) -> pa.Array:
     Raises:
         pa.ArrowInvalid: Bytes are not UTF-8, or a year has more than five digits.
 
+    >>> from decimal import Decimal
     >>> texts_of(pa.array([Decimal("1.50"), Decimal("200.00")])).to_pylist()
     ['1.5', '200']
     >>> texts_of(pa.array([1.5, 200, 1e-7, 1e15, -0.0])).to_pylist()
@@ -70,23 +71,11 @@ def _canonical(numerals: pa.Array) -> pa.Array:
     lower = pc.utf8_lower(numerals)
     # Only exponents need Python, and texts so long that they may be beyond float64.
     rare = pc.match_substring_regex(lower, "[0-9]e|^.{300}")
-    digits = []
-    for text in numerals.filter(rare).to_pylist():
-        is_finite = abs(float(text)) != float("inf")
-        digits.append(_trimmed(f"{Decimal(text):f}") if is_finite else text)
+    digits = [canonical(text) for text in numerals.filter(rare).to_pylist()]
     lower = pc.replace_substring_regex(lower, r"(\.\d*?)0+$", r"\1")
     lower = pc.replace_substring_regex(lower, r"\.$", "")
     lower = pc.if_else(pc.equal(lower, "-0"), pa.scalar("0", lower.type), lower)
     return pc.replace_with_mask(lower, rare, pa.array(digits, lower.type))
-
-
-def _trimmed(digits: str) -> str:
-    digits = digits.rstrip("0").rstrip(".") if "." in digits else digits
-    return "0" if digits == "-0" else digits
-
-
-BETWEEN_TEXTS = "\x1f"
-"""Stands between the texts of several columns."""
 
 
 def joined_texts(columns: Sequence[pa.Array], missing: str | None = None) -> pa.Array:
@@ -141,5 +130,5 @@ def _without_exponents(texts: pa.Array) -> pa.Array:
     found = pc.match_substring_regex(texts, "[eE]").fill_null(False)
     if not pc.any(found).as_py():
         return texts
-    digits = [f"{Decimal(text):f}" for text in texts.filter(found).to_pylist()]
+    digits = [canonical(text) for text in texts.filter(found).to_pylist()]
     return pc.replace_with_mask(texts, found, pa.array(digits, pa.string()))

@@ -236,8 +236,6 @@ GOLDEN_GROUPS = [(3, 2), (0, 4), (5, 1)]
 
 def test_unusable_arguments_are_refused(wording: Wording) -> None:
     for refused in (
-        lambda: chunk_order([1], 0, 0, "rows"),
-        lambda: chunk_order([1], 0, 0, parts_per_chunk=0),
         lambda: chunk_order([1], -1, 0),
         lambda: parts_of([], 0),
     ):

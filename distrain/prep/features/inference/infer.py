@@ -8,6 +8,7 @@ import re
 import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -19,7 +20,7 @@ from distrain.prep.features.bad_values import BadValues
 from distrain.prep.features.config import FeatureConfig
 from distrain.prep.features.document import CRITEO, FormatSpec
 from distrain.prep.features.inference.facts import Facts, decimal_point_of, facts_of
-from distrain.prep.features.inference.learnable import is_learnable, sampled_labels
+from distrain.prep.features.inference.learnable import Labels, is_learnable, sampled_labels
 from distrain.prep.features.inference.suggest import (
     Feature,
     Suggestion,
@@ -200,11 +201,8 @@ def infer_features(files: Sequence[InputFile], most_rows: int = SAMPLE_ROWS) -> 
         if facts.name not in taken
     ]
     labels = sampled_labels(values[target.column], target.value, sample.text)
-    has_means = labels is not None
     suggestions = [
-        with_further(
-            s, labels is not None and is_learnable(values[s.facts.name], labels), has_means
-        )
+        with_further(s, partial(_tells, values[s.facts.name], labels), labels is not None)
         for s in suggestions
     ]
     if not any(s.features for s in suggestions):
@@ -222,6 +220,10 @@ def infer_features(files: Sequence[InputFile], most_rows: int = SAMPLE_ROWS) -> 
     return Inferred(
         text, features, sample.told, left_out, target.reason, reasons, bad, told, has_many
     )
+
+
+def _tells(values: pa.Array, labels: Labels | None) -> bool:
+    return labels is not None and is_learnable(values, labels)
 
 
 def _facts_of(name: str, values: pa.Array, sample: Sample) -> Facts:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -55,4 +56,4 @@ def is_learnable(values: pa.Array, labels: Labels) -> bool:
     if means.std() == 0 or others.std() == 0:
         return False
     correlation = float(np.corrcoef(means, others)[0, 1])
-    return correlation * np.sqrt(len(others)) > _CHANCE_SD
+    return correlation * math.sqrt(len(others)) > _CHANCE_SD

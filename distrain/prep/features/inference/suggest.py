@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import permutations
 from typing import Any
@@ -189,11 +189,13 @@ def _continuous(facts: Facts, is_typed: bool) -> Feature:
     return Feature(facts.name, {**settings, "normalize": True}, "; ".join(why))
 
 
-def with_further(suggestion: Suggestion, learnable: bool, has_means: bool) -> Suggestion:
+def with_further(
+    suggestion: Suggestion, is_learnable: Callable[[], bool], has_means: bool
+) -> Suggestion:
     """The suggestion with what models of clicks are better with, beside a column itself.
 
     Args:
-        learnable: Whether the column's values tell something of the target.
+        is_learnable: Says whether the column's values tell something of the target.
         has_means: Whether the target has means: not one of classes.
     """
     facts = suggestion.facts
@@ -212,6 +214,7 @@ def with_further(suggestion: Suggestion, learnable: bool, has_means: bool) -> Su
     count = {**of_value, "count": True, "log": True, "normalize": True}
     mean = {**of_value, "target_mean": {"smoothing": 20}, "normalize": True}
     why = "counts and target means tell of values that are too rare for a vector of their own"
+    learnable = is_learnable()
     if not learnable:
         why = "its values say nothing of the target in rows that they were not counted in"
     more = (_feature(name, count, why), *([_feature(name, mean, why)] if has_means else ()))
