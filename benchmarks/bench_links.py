@@ -51,7 +51,7 @@ from benchmarks.bench_links_bench.result import (
     table,
 )
 from benchmarks.bench_links_bench.throttles import Throttle
-from benchmarks.plan_scale_bench.hosts import CappedHosts, why_not
+from benchmarks.step_bench.capped_hosts import CappedHosts, why_not
 from distrain.diagnostics.bench.document import Bench
 from distrain.diagnostics.bench.measuring.collectives import measure_collectives
 from distrain.diagnostics.bench.measuring.loading import write_rows

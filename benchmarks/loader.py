@@ -7,14 +7,13 @@ of 65,536, each in a process of its own, in turns; every batch's memory is touch
 
   ordinary       as pyarrow writes by default: nullable, snappy, dictionaries; ids are int32
   prep           as `distrain prep` writes: required, LZ4, dictionaries, page checksums
-  fast           as `distrain pack` writes
   int64          `ordinary` with ids of 64 bits, as pandas leaves them
   250k, 1m       `ordinary` in one file with row groups of so many rows (of all others: 65,536)
   files          `ordinary` in 2,000 files
   wide           `ordinary` with 80 columns more, which nobody reads
   lists          `ordinary` with lists of up to six ids in four columns
   days           `ordinary` in two days, which are windows
-  cache          `ordinary` by way of a cache that holds all of it
+  cache          `ordinary` by way of a cache that `distrain pack` filled
   anew           `ordinary` by a new loader for each pass, whose batches' memory is fresh
   filling        the same, while each pass fills an empty cache; its "floor" is `anew`
 
@@ -22,7 +21,7 @@ Contenders (1t, 2t: with 1 or 2 decoding threads):
 
   memcpy         one thread copies as many bytes from block to block
   floor          Arrow decodes the wanted columns of all row groups and drops them: no loader that
-                 decodes with Arrow is faster; for `fast` and `cache` bytes are read and dropped
+                 decodes with Arrow is faster; for `cache` bytes are read and dropped
   distrain       `distrain.loader.Loader` with its checks, shuffled by chunks, or "in order", or
                  with a "full shuffle"
   torch, iterable   an `IterableDataset` over pyarrow's batches in 2 worker processes
@@ -67,7 +66,6 @@ from benchmarks.loader_bench.cases import (
 from benchmarks.loader_bench.data import bytes_per_row, make_data
 from benchmarks.loader_bench.measure import measure
 from benchmarks.loader_bench.more_data import make_more
-from benchmarks.loader_bench.ours import pack_fast
 from benchmarks.loader_bench.result import Rounds, draw, print_table, summary
 
 
@@ -92,9 +90,6 @@ def main() -> None:
         data = Path(folder)
         make_data(data, rows)
         make_more(data, {c.layout for name, c in all_cases().items() if re.search(only, name)})
-        why_no_fast = pack_fast(data)
-        if why_no_fast:
-            print(f"Left out: the layout fast ({why_no_fast}).", file=sys.stderr)
         sizes = bytes_per_row(data, rows)
         data_s = time.perf_counter() - start
         pythons = {MERLIN: options.merlin, HUGGING_FACE: options.hf}

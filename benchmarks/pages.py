@@ -57,7 +57,7 @@ def decode(dataset: Dataset) -> None:
     """All wanted columns of all row groups, dropped."""
     reader = ArrowReader(dataset.columns)
     for group in dataset.table.row_groups:
-        for _ in reader.iter_columns(group):
+        for _ in reader.read(group, dataset.columns):
             pass
     reader.close()
 

@@ -5,8 +5,8 @@
 The API runs in processes of its own, over SQLite and, where it is installed, over a PostgreSQL
 that is started here; requests go over HTTP on this machine's loopback, from this process.
 
-submits        8 connections, each of which submits when its last job was taken; as many API
-               processes as `distrain serve` starts, over PostgreSQL also a single one
+submits        8 connections, each of which submits when its last job was taken; of API
+               processes: one over SQLite, two and one over PostgreSQL
 to coordinator one job after another, until a simulated scheduler has it, with a reconciler process
 list           pages of 50 of a project with 100,000 jobs that ended, down to the oldest, with
                filters in turns (10,000 with --quick)

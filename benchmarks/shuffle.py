@@ -29,9 +29,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from distrain.loader.partition.order import Chunk, chunk_order, row_permutation, sliced_order
+from distrain.loader.partition.epoch_plan import EpochPlan
 from distrain.loader.partition.pieces import lane_pieces
-from distrain.loader.partition.plan import EpochPlan
+from distrain.loader.partition.row_order import Chunk, chunk_order, row_permutation, sliced_order
 from distrain.loader.partition.slice_dealing import num_bands
 from distrain.loader.partition.slices import Slices
 from distrain.loader.partition.table import RowGroup, Table

@@ -16,12 +16,11 @@
     │   ├── StorageFull            1    the database's disk has no space (`distrain.service.store`)
     │   └── ReadOnly               1    the database can be read and not written (the same)
     ├── StoreError                 1    what the database refuses (`distrain.service.store`)
-    │   ├── NotThere               1    a job, project, user, token or webhook
+    │   ├── NotThere               1    a job, project, user or token
     │   ├── IdTaken                1    a new job's id that another job has
     │   ├── QuotaExceeded          1    a project has too many waiting jobs
     │   ├── RevisionDiffers        1    a job changed since it was read
     │   ├── NotNow                 1    a job's state, or a project's origin, forbids it
-    │   ├── LeaseLost              1    another process has the lease
     │   ├── SchemaDiffers          1    its tables are of another version
     │   └── DatabaseInUse          1    another service has it
     ├── Refused                    1    a scheduler's answer to a service (`service.clusters`)

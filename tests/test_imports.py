@@ -36,7 +36,7 @@ PURE_PACKAGES = [
     "distrain.jobs.spec",
     "distrain.jobs.events",
     "distrain.schema",
-    "distrain.loader.partition.plan",
+    "distrain.loader.partition.epoch_plan",
     "distrain.jobs",
     "distrain.runs.records",
     "distrain.scheduler.lifecycle",
@@ -110,7 +110,7 @@ def test_no_process_of_ours_imports_from_the_current_folder(tmp_path):
         for line in path.read_text().splitlines()
         if re.search(r"sys\.executable, ", line)
     ]
-    assert len(starts) >= 8
+    assert starts
     assert [start for start in starts if 'sys.executable, "-P", ' not in start[1]] == []
     # Dask's workers are children that `multiprocessing` starts with the command's environment.
     child = (

@@ -13,11 +13,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from distrain.prep import Categorify, ColumnGroup, Workflow
-from distrain.prep.counting.spilling import MemoryPlan, count_values, pieces_of, read_counts
+from distrain.prep.counting.spilled import pieces_of, read_counts, spill_counts
 from distrain.prep.fit_task import units_of
-from distrain.prep.operators.counts import joined
+from distrain.prep.memory import MemoryPlan
+from distrain.prep.operators.counts import added_up
 from distrain.prep.parts import Part
-from distrain.prep.updates.vocabulary_update import Limits, learn
 
 PART_ROWS = 250_000
 _SPREAD = 2654435761  # odd, so products modulo 2^32 are distinct
@@ -60,18 +60,17 @@ def measure(parts: list[Part], folder: Path) -> Counting:
     (unit,) = units_of(workflow, next(iter(workflow.fit_passes())))
     started = time.process_time()
     memory = MemoryPlan()
-    counted = count_values(unit, parts, str(folder / "counts"), memory.held_bytes)["u"]
+    counted = spill_counts(unit, parts, str(folder / "counts"), memory.held_bytes)["u"]
     pieces = pieces_of(counted.size_bytes, memory.piece_bytes)
-    limits = Limits.of(operator, 0, 0)
-    learnt = []
+    kept = observed = 0
     for buckets in pieces:
-        day = joined([read_counts(path, buckets) for path in counted.files])
-        one = learn(operator, day, None, None, limits, is_added_up=len(counted.files) == 1)
-        learnt.append((len(one.new.values), one.observed))
+        counts = added_up(read_counts(counted.files, buckets)).counts.to_numpy()
+        kept += int((counts >= operator.freq_threshold).sum())
+        observed += int(counts.sum())
     cpu_s = time.process_time() - started
     rows = len(parts) * PART_ROWS
-    assert sum(observed for _, observed in learnt) == rows
-    assert not any(kept for kept, _ in learnt)  # every value was seen once
+    assert observed == rows
+    assert not kept  # every value was seen once
     sizes = [Path(path).stat().st_size for path in counted.files]
     for path in counted.files:
         Path(path).unlink()

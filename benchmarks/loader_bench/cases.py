@@ -17,7 +17,7 @@ from benchmarks.loader_bench.peers import (
 MEMCPY, ITEMS, MERLIN = "memcpy", "torch, items", "merlin"
 HUGGING_FACE = "HF datasets"
 COPY_TO_GPU, OURS_TO_GPU = "copy to GPU", "distrain, to GPU"
-LAYOUTS = ("ordinary", "prep", "fast", "int64")
+LAYOUTS = ("ordinary", "prep", "int64")
 OTHER_FILES = (*LARGE_GROUPS, "files", "wide", "lists")
 FULL = "distrain, ordinary, 2t, full shuffle"
 CACHE, FILLING = "distrain, cache, 2t", "distrain, filling, 2t"
@@ -47,7 +47,7 @@ class Case:
 
 
 def floor_name(layout: str, threads: int) -> str:
-    """The name of the case that decodes, or only reads what needs no decoding, and drops."""
+    """The name of the case that decodes, or of the cache only reads, and drops."""
     return f"floor, {layout}, {threads}t"
 
 
@@ -61,11 +61,10 @@ def all_cases() -> dict[str, Case]:
     """In the order of the table."""
     cases = {MEMCPY: Case(memcpy, "floor", quick=False)}
     for layout in LAYOUTS:
-        floor_of = reading if layout == "fast" else decoding
         for threads in (1, 2):
             quick = threads == 2
             floor = floor_name(layout, threads)
-            cases[floor] = Case(floor_of(layout, threads), "floor", layout, quick)
+            cases[floor] = Case(decoding(layout, threads), "floor", layout, quick)
             loader = ours(layout, threads)
             cases[ours_name(layout, threads)] = Case(loader, "distrain", layout, quick, floor)
         in_order = ours(layout, 2, "none")

@@ -78,15 +78,13 @@ def decoding(layout: str, threads: int) -> Open:
 
 
 def reading(layout: str, threads: int) -> Open:
-    """The bytes of all row groups are read into a buffer per thread, and nothing is decoded."""
+    """The bytes of all cache entries are read into a buffer per thread, and nothing is decoded."""
 
     def open_files(data: Path) -> Pass:
         import threading
         from concurrent.futures import ThreadPoolExecutor
 
-        files = sorted((data / layout).glob("*.parquet"))
-        spans = [span for path in files for span in group_spans(path)]
-        spans += [entry_span(path) for path in sorted((data / layout).glob("*.rows"))]
+        spans = [entry_span(path) for path in sorted((data / layout).glob("*.rows"))]
         size_bytes = max(size for _, _, size, _ in spans)
         own = threading.local()
 
@@ -107,19 +105,7 @@ def reading(layout: str, threads: int) -> Open:
     return open_files
 
 
-def group_spans(path: Path) -> Iterator[tuple[int, int, int, int]]:
-    """Per row group: its file's descriptor, where its bytes begin, how many, and its rows."""
-    import pyarrow.parquet as pq
-
-    file, footer = os.open(path, os.O_RDONLY), pq.read_metadata(path)
-    for index in range(footer.num_row_groups):
-        group = footer.row_group(index)
-        columns = [group.column(number) for number in range(group.num_columns)]
-        start = min(column.dictionary_page_offset or column.data_page_offset for column in columns)
-        yield file, start, sum(column.total_compressed_size for column in columns), group.num_rows
-
-
 def entry_span(path: Path) -> tuple[int, int, int, int]:
-    """The same of an entry of the cache, whose last few KB are not rows."""
+    """Descriptor, first byte, size and rows of an entry, whose last few KB are not rows."""
     file, size = os.open(path, os.O_RDONLY), path.stat().st_size
     return file, 0, size, size // ROW_BYTES

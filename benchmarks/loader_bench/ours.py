@@ -85,24 +85,14 @@ def anew(layout: str, threads: int, *, fills: bool = False) -> Open:
 
 
 def fill_cache(data: Path) -> None:
-    """Fill the layout `cache` from `ordinary`."""
-    for _ in ours("ordinary", 2, cache="cache")(data)(0):
-        pass
+    """Fill the layout `cache` from `ordinary`, as `distrain pack` does."""
+    from distrain.loader import Dataset
+    from distrain.loader.cache.pack import pack
+
+    pack(Dataset(data / "ordinary", schema_path(data, "ordinary")), data / "cache")
 
 
 def schema_path(data: Path, layout: str) -> Path:
     """What the columns of a layout mean."""
     own = data / f"schema-{layout}.pbtxt"
     return own if own.exists() else data / "schema.pbtxt"
-
-
-def pack_fast(data: Path) -> str | None:
-    """Write the layout `fast` from `prep` as `distrain pack` does, or say why that cannot be."""
-    try:
-        from distrain.loader.packed.pack import pack
-    except ImportError as error:
-        return str(error)
-    from distrain.schema import Schema
-
-    pack(str(data / "prep"), Schema.load(data / "schema.pbtxt"), data / "fast")
-    return None

@@ -25,14 +25,12 @@ Rounds = dict[str, list[dict[str, float]]]
 """Per contender, each round's figures."""
 
 ALL_FILES = ("prep", "int64", *OTHER_FILES)  # beside the ordinary ones
-OURS, FAST = ours_name("ordinary", 2), ours_name("fast", 2)
+OURS = ours_name("ordinary", 2)
 RATIOS = {
     "of_floor": (OURS, floor_name("ordinary", 2)),
     "x_merlin": (OURS, MERLIN),
     "x_torch_items": (OURS, ITEMS),
-    "fast_x_merlin": (FAST, MERLIN),
     "cache_x_merlin": (CACHE, MERLIN),
-    "of_floor_fast": (FAST, floor_name("fast", 2)),
     "of_floor_cache": (CACHE, floor_name("cache", 2)),
     "filling_x_without": (FILLING, NOT_FILLING),
     "windows_x_without": (WINDOWS, OURS),
@@ -43,8 +41,8 @@ RATIOS = {
 RATIOS |= {
     f"of_floor_{layout}": (ours_name(layout, 2), floor_name(layout, 2)) for layout in ALL_FILES
 }
-AT_LEAST = {"of_floor": 1.0, "x_merlin": 6.0, "x_torch_items": 90.0, "fast_x_merlin": 12.0}
-AT_LEAST |= {"cache_x_merlin": 10.0, "of_floor_fast": 0.4, "of_floor_cache": 0.4}
+AT_LEAST = {"of_floor": 1.0, "x_merlin": 6.0, "x_torch_items": 90.0}
+AT_LEAST |= {"cache_x_merlin": 10.0, "of_floor_cache": 0.4}
 AT_LEAST |= {f"of_floor_{layout}": 0.6 for layout in ALL_FILES}
 AT_LEAST |= {
     "filling_x_without": 0.909,

@@ -84,7 +84,7 @@ def reconcile(folder: Path, num_jobs: int, num_clusters: int, seconds: float) ->
         migrate(settings)
         given = folder / "settings.json"
         given.write_text(settings.model_dump_json())
-        with open_store(settings) as store:
+        with open_store(settings, single=False) as store:
             _submit(store, settings, num_jobs)
             with reconciler(given) as first:
                 began_s = time.perf_counter()
@@ -144,7 +144,7 @@ def _observe(store: Store, pid: int, seconds: float) -> dict[str, float]:
 
 
 def _take_over(store: Store, settings: Settings, given: Path) -> float:
-    """From the kill of one reconciler until another has every cluster's lease and heard of it."""
+    """From the kill of one reconciler until another has every cluster and heard of it."""
     killed_s, now_s = time.perf_counter(), store.now_s()
     with reconciler(given):
 

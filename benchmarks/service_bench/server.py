@@ -80,15 +80,15 @@ def served(
     """Serve an empty database from other processes over one socket, until the block ends.
 
     Args:
-        processes: Of the API; `None`: as many as `distrain serve` starts.
+        processes: Of the API; `None`: one over SQLite, two over PostgreSQL.
     """
     settings = settings_for(folder, database_url, cluster_url)
     migrate(settings)
     given = folder / "settings.json"
     given.write_text(settings.model_dump_json())
-    with open_store(settings) as store, ExitStack() as stack:
+    with open_store(settings, single=False) as store, ExitStack() as stack:
         token = _user(store)
-        count = processes or settings.num_api_processes
+        count = processes or (1 if database_url is None else 2)
         bound = stack.enter_context(socket.create_server(("127.0.0.1", 0), backlog=1024))
         pids = [stack.enter_context(_api(given, bound.fileno())) for _ in range(count)]
         port = bound.getsockname()[1]

@@ -100,7 +100,6 @@ class FakeScheduler:
     boots: int = 1
     jobs: dict[str, FakeJob] = field(default_factory=dict)
     started: Counter[tuple[str, int]] = field(default_factory=Counter)
-    generations: dict[str, int] = field(default_factory=dict)
     orders: Counter[str] = field(default_factory=Counter)
     lose_answers: bool = False
     gate: threading.Event = field(default_factory=threading.Event)
@@ -157,7 +156,6 @@ class FakeScheduler:
             self.boots += 1
             self.revision = 0
             self.jobs.clear()
-            self.generations.clear()
 
     def end(self, job_id: str, state: str = "succeeded") -> None:
         """End a job."""
@@ -179,10 +177,6 @@ class FakeScheduler:
                 return 200, self._changes(int(query["since"][0]), epoch, collect_s)
             kind = parts[2] if len(parts) > 2 else "put"
             self.orders[kind] += 1
-            seen = self.generations.get(body["service"], 0)
-            if body["generation"] < seen:
-                return 409, {"code": "stale_generation", "error": f"{seen} was here"}
-            self.generations[body["service"]] = body["generation"]
             return self._order(kind, parts[1], body)
 
     def _order(self, kind: str, job_id: str, body: dict[str, Any]) -> tuple[int, dict[str, Any]]:
@@ -238,7 +232,6 @@ class FakeScheduler:
             "epoch": self.epoch,
             "revision": told[-1].revision if more else self.revision,
             "more": more,
-            "services": self.generations,
             "workers": {"total": total, "usable": total, "free": total - used, "gpus": 0},
             "jobs": [job.document(self._step(job), since) for job in told],
         }

@@ -3,7 +3,7 @@
 import contextlib
 from collections.abc import Iterator
 
-from benchmarks.plan_scale_bench.hosts import CappedHosts, why_not
+from benchmarks.step_bench.capped_hosts import CappedHosts, why_not
 from benchmarks.step_bench.cases import Comparison
 
 

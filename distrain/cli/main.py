@@ -25,7 +25,7 @@ COMMANDS = {
     "demo": ("training.demo", "Generate data, prepare it and train on it, in a few minutes."),
     "synth": ("data.synth", "Generate Criteo-shaped rows with a known best AUC."),
     "prep": ("data.prep", "Turn raw files into training parquet."),
-    "pack": ("data.pack", "Rewrite training parquet in the layout that is read fastest."),
+    "pack": ("data.pack", "Fill a cache folder with training parquet, decoded."),
     "init": ("training.init", "Write a job spec to begin with."),
     "plan": ("training.plan", "Show what a job's ranks will read and hold; start nothing."),
     "train": ("training.train", "Train a model as a job spec says."),

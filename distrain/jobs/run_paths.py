@@ -154,8 +154,3 @@ def first_byte_of_part(name: str, log_name: str) -> int | None:
 def log_end(log: Path) -> Path:
     """The file that says how many bytes a rank printed, written when its log is closed."""
     return log.with_name(log.name + ".end")
-
-
-def unnumbered_parts(log_name: str) -> tuple[str, str]:
-    """The two files that continued a log's beginning in earlier versions, the earlier one first."""
-    return log_name + ".older", log_name + ".recent"

@@ -187,7 +187,7 @@ def _check_owner(job: JobChecks) -> None:
     if job.run_dir is None or job.spec.checkpoint.dir is None:
         return  # inside the run directory, which is as new as the run
     paths = RunPaths(job.run_dir)
-    place = checkpoint_dir(job.spec, paths, job.job_id, resumed=job.resumed is not None)
+    place = checkpoint_dir(job.spec, paths, job.job_id)
     try:
         check_owner(place)
     except Unavailable as error:

@@ -1,9 +1,8 @@
-"""Training from Python: `fit`, the `Run` that it returns, and errors that speak Python."""
+"""Training from Python: `fit`, the `Run` that it returns."""
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from numbers import Integral, Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -93,7 +92,7 @@ class Run:
         from distrain.models.custom import handed_over
         from distrain.models.saved import load_model
 
-        with speaking_python(), handed_over(names=self._names):
+        with handed_over(names=self._names):
             return load_model(RunPaths(self.run_dir).model)
 
     def predict(
@@ -121,7 +120,7 @@ class Run:
         from distrain.predict.raw import RawOptions
 
         model = RunPaths(self.run_dir).model
-        with speaking_python(), handed_over(names=self._names):
+        with handed_over(names=self._names):
             scores = score_rows(model, rows, keep=keep, raw=RawOptions(raw)).to_pandas()
         if isinstance(rows, pandas.DataFrame):
             # Prepared rows have no numbers but a column of that name, and are all there.
@@ -138,7 +137,7 @@ class Run:
         from distrain.predict.in_memory import evaluate_rows
         from distrain.predict.raw import RawOptions
 
-        with speaking_python(), handed_over(names=self._names):
+        with handed_over(names=self._names):
             return evaluate_rows(RunPaths(self.run_dir).model, rows, raw=RawOptions(raw))
 
 
@@ -199,45 +198,42 @@ def fit(
     from distrain.models.custom import handed_over, is_importable, name_of
 
     own = dict(metrics or {})
-    with speaking_python():
-        fields = dict(overrides or {})
-        if own:
-            fields["evaluate.metrics"] = {name: name_of(metric) for name, metric in own.items()}
-        words = tuple(
-            f"{path}={json.dumps(value, default=_plain)}" for path, value in fields.items()
-        )
-        if resume is not None:
-            if spec is not None or run_dir is not None or overwrite or options:
-                raise DistrainError(
-                    "fit(resume=) goes on with the run's own spec and directory",
-                    hint="Leave out spec, options, run_dir and overwrite; change fields with "
-                    "overrides.",
-                )
-            if isinstance(resume, Run):
-                model_fn = model_fn or resume.model_fn
-                resume = resume.run_dir
-            root = Path(resume).expanduser()
-            job_id, job, resumed = find_run(root, words)
-        else:
-            job, resumed = _job(spec, words, model_fn, options or {}, run_dir), None
-            job_id = new_job_id(job.name)
-            root = Path(run_dir).expanduser() if run_dir is not None else Path("runs") / job_id
-        names = {} if model_fn is None else {_function_of(job): model_fn}
-        reporter = progress or progress_here()
-        if resumed is not None:
-            for text in resumed.damaged:
-                reporter.say(f"warning: {text}")
-        if model_fn is not None and not is_importable(model_fn):
-            reporter.say(_ONLY_HERE)
-        request = RunRequest(
-            job, root, job_id, scheduler, ":0", resumed, tuple(sinks), tuple(callbacks), overwrite
-        )
-        try:
-            with handed_over(*own.values(), names=names):
-                train(request, reporter)
-        except CallbackFailed as failed:
-            raise failed.error from None
-        return Run(root, model_fn)
+    fields = dict(overrides or {})
+    if own:
+        fields["evaluate.metrics"] = {name: name_of(metric) for name, metric in own.items()}
+    words = tuple(f"{path}={json.dumps(value, default=_plain)}" for path, value in fields.items())
+    if resume is not None:
+        if spec is not None or run_dir is not None or overwrite or options:
+            raise DistrainError(
+                "fit(resume=) goes on with the run's own spec and directory",
+                hint="Leave out spec, options, run_dir and overwrite; change fields with "
+                "overrides.",
+            )
+        if isinstance(resume, Run):
+            model_fn = model_fn or resume.model_fn
+            resume = resume.run_dir
+        root = Path(resume).expanduser()
+        job_id, job, resumed = find_run(root, words)
+    else:
+        job, resumed = _job(spec, words, model_fn, options or {}, run_dir), None
+        job_id = new_job_id(job.name)
+        root = Path(run_dir).expanduser() if run_dir is not None else Path("runs") / job_id
+    names = {} if model_fn is None else {_function_of(job): model_fn}
+    reporter = progress or progress_here()
+    if resumed is not None:
+        for text in resumed.damaged:
+            reporter.say(f"warning: {text}")
+    if model_fn is not None and not is_importable(model_fn):
+        reporter.say(_ONLY_HERE)
+    request = RunRequest(
+        job, root, job_id, scheduler, ":0", resumed, tuple(sinks), tuple(callbacks), overwrite
+    )
+    try:
+        with handed_over(*own.values(), names=names):
+            train(request, reporter)
+    except CallbackFailed as failed:
+        raise failed.error from None
+    return Run(root, model_fn)
 
 
 def _job(
@@ -312,68 +308,3 @@ def _read_summary(run_dir: Path) -> "Summary":
     return Summary(
         **{name: values[name] for name in Summary.__dataclass_fields__ if name in values}
     )
-
-
-_END = r"(?=\.?(?:\s|$)|[,;`'])"
-_SET = rf"--set '?([\w.]+)=([^\s,;`']+?)'?{_END}"
-_SETS = rf"(`|or |pass |distrain train JOB )?{_SET}(?: {_SET})*"
-_WORDS_OF_YAML = {"null": "None", "true": "True", "false": "False"}
-
-_WORDS: tuple[tuple[str, str | Callable[[re.Match[str]], str]], ...] = (
-    (
-        rf"distrain train --resume (\S+?) --scheduler (\S+?){_END}",
-        r'distrain.fit(resume="\1", scheduler="\2")',
-    ),
-    (rf"distrain train --resume (\S+?){_END}", r'distrain.fit(resume="\1")'),
-    (_SETS, lambda match: _overrides(match)),
-    (r"--keep (?=\S)", "keep "),
-    (r"another --run-dir, remove that one", "another run_dir, replace that one (overwrite=True)"),
-    (r"begin anew from step 0: --without-checkpoint", "begin a new run"),
-    (r"`distrain predict RUN FILE` scores them.*", "run.predict(rows) scores them."),
-    (r"--raw or --prepared", "raw=True or raw=False"),
-    (r"Say --raw if", "Say raw=True if"),
-    (r"--run-dir", "run_dir"),
-    (r"(?<!doctor )--scheduler", "scheduler"),
-)
-
-
-def _overrides(match: re.Match[str]) -> str:
-    before, pairs = match[1] or "pass ", re.findall(_SET, match[0])
-    fields = ", ".join(f'"{path}": {_literal(value)}' for path, value in pairs)
-    if before.startswith("distrain"):
-        return f"distrain.fit(JOB, overrides={{{fields}}})"
-    return f"{before}overrides={{{fields}}}"
-
-
-def _literal(value: str) -> str:
-    """A value of YAML in Python; a placeholder such as N stays as it is."""
-    plain = re.fullmatch(r"[A-Z]+|-?[0-9.]+", value)
-    return _WORDS_OF_YAML.get(value, value if plain else f'"{value}"')
-
-
-@contextmanager
-def speaking_python() -> Iterator[None]:
-    """Have expected errors that leave the block name arguments instead of options."""
-    try:
-        yield
-    except DistrainError as error:
-        for one in (error, *error.parts):
-            one.message = in_python(one.message)
-            one.hint = one.hint and in_python(one.hint)
-            one.args = (one.message,)
-        raise
-
-
-def in_python(text: str) -> str:
-    """A message or hint about commands, turned into one about functions.
-
-    >>> in_python("Go on from the checkpoint of step 4: distrain train --resume runs/a")
-    'Go on from the checkpoint of step 4: distrain.fit(resume="runs/a")'
-    >>> in_python("To train longer, pass --set train.epochs=N, or train.max_steps.")
-    'To train longer, pass overrides={"train.epochs": N}, or train.max_steps.'
-    >>> in_python("`--set train.init_from=runs/a --set train.early_stopping=null`")
-    '`overrides={"train.init_from": "runs/a", "train.early_stopping": None}`'
-    """
-    for command, function in _WORDS:
-        text = re.sub(command, function, text)
-    return text

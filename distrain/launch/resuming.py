@@ -19,7 +19,6 @@ from distrain.jobs.spec.resuming import decaying_course
 from distrain.launch.external_ranks import Gang, Launch, follow
 from distrain.runs.run_file import read_run_and_spec, read_summary, untrained
 from distrain.runs.summary import read_status
-from distrain.storage.urls import is_remote
 
 if TYPE_CHECKING:
     from distrain.train.checkpoint.checkpoint_dir import CheckpointDir, CheckpointEntry
@@ -81,12 +80,11 @@ def find_run(
 
     record = read_status(paths) or summary
     saved = dict(record.get("checkpoints") or {})
-    was_relative = _is_relative(spec.checkpoint.dir)
-    spec = with_absolute_paths(_as_it_was(spec, saved))
-    place = checkpoint_dir(spec, paths, run.job_id, resumed=True)
+    spec = with_absolute_paths(spec)
+    place = checkpoint_dir(spec, paths, run.job_id)
     entries = place.list()
-    if not entries and not without_checkpoint and (saved.get("count") or was_relative):
-        raise _none_found(root, place, saved, was_relative)
+    if not entries and not without_checkpoint and saved.get("count"):
+        raise _none_found(root, place, saved)
     attempts = [*paths.attempts(), *(entry.attempt for entry in entries)]
     last = max(1, record.get("attempts") or 0, *attempts)  # it had one, whatever is left of it
     newest = entries[0] if entries else None
@@ -111,44 +109,16 @@ def _how_to_train_longer(spec: JobSpec, stopped_early: bool, root: Path) -> str:
     )
 
 
-def _is_relative(place: str | None) -> bool:
-    return place is not None and not is_remote(place) and not place.startswith(("/", "~"))
-
-
-def _as_it_was(spec: JobSpec, saved: Mapping[str, Any]) -> JobSpec:
-    """A spec whose relative `checkpoint.dir`, as older versions kept it, is made absolute.
-
-    It was relative to the directory of a command that is gone, but the run's status names the path
-    of its last checkpoint.
-    """
-    place, last = spec.checkpoint.dir, saved.get("path")
-    if place is None or not _is_relative(place) or not last or not Path(last).is_absolute():
-        return spec
-    then = Path(last).parent
-    if then.parts[-len(Path(place).parts) :] != Path(place).parts:  # another place since
-        return spec
-    checkpoint = spec.checkpoint.model_copy(update={"dir": str(then)})
-    return spec.model_copy(update={"checkpoint": checkpoint})
-
-
-def _none_found(
-    root: Path, place: "CheckpointDir", saved: Mapping[str, Any], was_relative: bool
-) -> InputError:
+def _none_found(root: Path, place: "CheckpointDir", saved: Mapping[str, Any]) -> InputError:
     where: dict[str, object] = {"run": root, "looked in": place.url}
     if saved.get("path"):
         where["its last checkpoint was"] = saved["path"]
     if place.damaged:
         where["found there"] = "; ".join(place.damaged)
-    hint = "Set checkpoint.dir to where they lie now"
-    if was_relative:
-        hint += ", or repeat this in the directory in which the run was started"
-    count = saved.get("count")
     return InputError(
-        f"the run wrote {count} checkpoints, and none that is whole is found"
-        if count
-        else "no checkpoint of the run is found, and its checkpoint.dir is relative",
+        f"the run wrote {saved['count']} checkpoints, and no complete one was found",
         where=where,
-        hint=f"{hint}; or begin anew from step 0: --without-checkpoint.",
+        hint="Set checkpoint.dir to their place, or restart from step 0: --without-checkpoint.",
     )
 
 

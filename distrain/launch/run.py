@@ -165,8 +165,7 @@ def _release_place(run: RunRequest) -> None:
     from distrain.train.checkpoint.ownership import release_dir
     from distrain.train.saving.checkpoints import checkpoint_dir
 
-    resumed = run.resumed is not None
-    place = checkpoint_dir(run.spec, RunPaths(run.run_dir), run.job_id, resumed=resumed)
+    place = checkpoint_dir(run.spec, RunPaths(run.run_dir), run.job_id)
     with suppress(OSError):  # a claim that stays is named in the error of who is refused
         release_dir(place)
 

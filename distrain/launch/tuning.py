@@ -187,7 +187,7 @@ class Search:
             _write(place, dump_yaml(mine))
         held = parse_yaml(place.read_text())
         # Parsed, so that fields which are newer than the search have their defaults in it.
-        if held["space"] != mine["space"] or parse_spec(held["spec"], of_run=True) != self.spec:
+        if held["space"] != mine["space"] or parse_spec(held["spec"]) != self.spec:
             raise InputError(
                 "the folder holds the trials of another spec or space",
                 where={"path": str(self.folder)},

@@ -21,11 +21,12 @@ from distrain.loader.filling.list_columns import deal_lists, join_lists
 from distrain.loader.filling.schedule import Deal
 from distrain.loader.partition.table import RowGroup
 from distrain.loader.partition.wanted_columns import WantedColumn
-from distrain.loader.reading.reader import Expected, Reader
+from distrain.loader.reading.reader import Expected
+from distrain.loader.reading.source import Source
 
 
 class CpuBackend:
-    """Fills batches in host memory with the columns that a reader decodes.
+    """Fills batches in host memory with the columns of a source.
 
     With a `narrow` layout, which `pool` has to know, they are `NarrowBatch`.
     """
@@ -33,7 +34,7 @@ class CpuBackend:
     def __init__(
         self,
         columns: Sequence[WantedColumn],
-        reader: Reader,
+        source: Source,
         pool: BlockPool,
         stats: StatsRecorder,
         list_limits: Mapping[str, int] | None = None,
@@ -46,7 +47,7 @@ class CpuBackend:
         self._layout = BatchLayout.of(columns)
         self._limits = dict(list_limits or {})
         self._pool = pool
-        self._reader = reader
+        self._source = source
         self.stats = stats
 
     @property
@@ -57,11 +58,11 @@ class CpuBackend:
         return self._pool.lend(num_rows)
 
     def expect(self, groups: Iterator[RowGroup | None]) -> Expected:
-        return self._reader.expect(groups)
+        return self._source.expect(groups)
 
     def load(self, group: RowGroup, deal: Deal, batches: Sequence[OpenBatch[Block]]) -> None:
         blocks = [batch.block for batch in batches]
-        parts = self._reader.iter_columns(group)
+        parts = self._source.read(group)
         first_flat = list_number = bytes_read = 0
         decode_s = fill_s = 0.0
         while True:
@@ -97,4 +98,4 @@ class CpuBackend:
         return self._layout.batch(block, lists)
 
     def close(self) -> None:
-        self._reader.close()
+        self._source.close()

@@ -9,11 +9,11 @@ from __future__ import annotations
 import importlib.util
 import threading
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
-from typing import Any, NamedTuple, TypeGuard, TypeVar
+from typing import Any, TypeGuard, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -27,7 +27,7 @@ from distrain.loader.partition.selection import Selection
 from distrain.loader.partition.table import RowGroup, Table
 from distrain.loader.partition.wanted_columns import WantedColumn
 from distrain.loader.reading.arrow import null_error, null_item_error
-from distrain.loader.reading.reader import unreadable
+from distrain.loader.reading.reader import DecodedColumns, Reader, unreadable
 from distrain.storage.retrying import first_line
 from distrain.storage.urls import is_remote
 
@@ -86,22 +86,31 @@ def _item_type(kind: pa.DataType) -> pa.DataType:
     return kind.value_type if is_list else kind
 
 
-class DeviceColumns(NamedTuple):
-    """A row group's wanted columns on a GPU, without nulls, in the order of `WantedColumn`."""
+def why_not_cudf(
+    table: Table, columns: Sequence[WantedColumn], device_type: str, has_cache: bool
+) -> str | None:
+    """Why cuDF cannot serve a table for batches on `"cpu"` or `"cuda"`; `None` if it can."""
+    if device_type != "cuda":
+        return "batches stay on the host"
+    if any(importlib.util.find_spec(name) is None for name in ("pylibcudf", "rmm")):
+        return "cuDF is not installed"
+    if has_cache:
+        return "the cache keeps what Arrow decodes"
+    if any("." in column.name for column in columns):
+        return "cuDF takes a name with a dot for a field of a struct"
+    if table.compact.has_constants:
+        return "columns come from the names of folders"
+    files = table.compact.files
+    with ThreadPoolExecutor(_READERS_OF_FOOTERS) as pool:
+        reasons = pool.map(partial(_why_not_cudf_file, columns=columns), files)
+        return next((reason for reason in reasons if reason), None)
 
-    cells: list[Tensor]  # the flat columns, each `[rows]`, of its type in the file
-    lists: list[DeviceLists]  # the list columns
 
-    def part(self, first: int, last: int) -> DeviceColumns:
-        cells = [column[first:last] for column in self.cells]
-        return DeviceColumns(cells, [column.part(first, last) for column in self.lists])
-
-
-class CudfReader:
+class CudfReader(Reader):
     """Reads row groups into device memory, from any thread whose current GPU is the stream's.
 
-    The tensors that it returns are valid on this stream only. Readers of the same columns share
-    parsed `footers`; `open_groups` row groups stay decoded between the reads of their slices.
+    Cells are tensors, `[rows]`, of their type in the file, and lists are `DeviceLists`, valid on
+    this stream only. `open_groups` row groups stay decoded between the reads of their slices.
     """
 
     def __init__(
@@ -109,7 +118,6 @@ class CudfReader:
         columns: Sequence[WantedColumn],
         device: torch.device,
         stream: torch.cuda.Stream,
-        footers: dict[str, CudfFooter] | None = None,
         open_groups: int = 1,
     ):
         # pylibcudf has no type stubs where it is not installed, and so none for a type check here.
@@ -117,50 +125,44 @@ class CudfReader:
         type_ids = self._plc.TypeId
         self._types = {getattr(type_ids, name): kind for name, kind in _TORCH_TYPES.items()}
         self._list_type = type_ids.LIST
-        self._columns = tuple(columns)
+        self._names = [column.name for column in columns]
         self._device = device
         self._stream = _StreamHandle(stream)
-        self._footers: dict[str, CudfFooter] = {} if footers is None else footers
+        self._footers: dict[str, CudfFooter] = {}
         self._open_groups = max(1, open_groups)
-        self._large: OrderedDict[tuple[str, int, Selection | None], DeviceColumns] = OrderedDict()
+        self._large: OrderedDict[tuple[str, int, Selection | None], DecodedColumns] = OrderedDict()
         self._lock = threading.Lock()
 
-    @classmethod
-    def why_not(
-        cls, table: Table, columns: Sequence[WantedColumn], device_type: str, has_cache: bool
-    ) -> str | None:
-        if device_type != "cuda":
-            return "batches stay on the host"
-        if any(importlib.util.find_spec(name) is None for name in ("pylibcudf", "rmm")):
-            return "cuDF is not installed"
-        if has_cache:
-            return "the cache keeps what Arrow decodes"
-        if any("." in column.name for column in columns):
-            return "cuDF takes a name with a dot for a field of a struct"
-        if table.compact.has_constants:
-            return "columns come from the names of folders"
-        files = table.compact.files
-        with ThreadPoolExecutor(_READERS_OF_FOOTERS) as pool:
-            reasons = pool.map(partial(_why_not_cudf_file, columns=columns), files)
-            return next((reason for reason in reasons if reason), None)
-
-    def read(self, group: RowGroup) -> DeviceColumns:
-        """The wanted columns of a row group; raises as `Reader.read`, and if memory is short."""
+    def read(self, group: RowGroup, columns: Sequence[WantedColumn]) -> Iterator[DecodedColumns]:
+        """The columns of a row group in one part; raises also if GPU memory is short."""
         if group.slice is None:
-            return self._read_whole(group)
+            yield self._read_whole(group, columns)
+            return
         key, cut = (group.file, group.index, group.selection), group.slice
         first = cut.number * cut.slice_rows
         with self._lock:  # threads that want slices of one row group decode it once
             whole = self._large.pop(key, None)
             if whole is None:
-                whole = self._read_whole(replace(group, num_rows=cut.group_rows, slice=None))
+                uncut = replace(group, num_rows=cut.group_rows, slice=None)
+                whole = self._read_whole(uncut, columns)
             if first + group.num_rows < cut.group_rows:
                 self._large[key] = whole
             while len(self._large) > self._open_groups:
                 self._large.popitem(last=False)
-        return whole.part(first, first + group.num_rows)
+        yield self._part(whole, first, group)
 
-    def _read_whole(self, group: RowGroup) -> DeviceColumns:
+    def _part(self, whole: DecodedColumns, first: int, group: RowGroup) -> DecodedColumns:
+        end = first + group.num_rows
+        return DecodedColumns(
+            tuple(column[first:end] for column in whole.cells),
+            tuple(column.part(first, end) for column in whole.lists),
+            self._bytes_of(group),
+        )
+
+    def close(self) -> None:
+        self._large.clear()
+
+    def _read_whole(self, group: RowGroup, columns: Sequence[WantedColumn]) -> DecodedColumns:
         try:
             found = self._read(group)
         except MemoryError as error:
@@ -174,20 +176,21 @@ class CudfReader:
             hint = "The file is damaged, or was removed or changed since the run began."
             raise unreadable(group, error, first_line(error), hint) from error
         by_name = dict(zip(found.column_names(), found.columns, strict=True))
-        result = DeviceColumns([], [])
         rows = None
         if group.taken is not None:
             rows = torch.from_numpy(group.taken).to(self._device)
-        for column in self._columns:
+        cells: list[Tensor] = []
+        lists: list[DeviceLists] = []
+        for column in columns:
             values = by_name.get(column.name)
             self._check(column, values, group)
             if column.is_list:
-                result.lists.append(self._list_rows(column, values, group, rows))
+                lists.append(self._list_rows(column, values, group, rows))
             else:
-                result.cells.append(self._cells(column, values, group, rows))
-        return result
+                cells.append(self._cells(column, values, group, rows))
+        return DecodedColumns(tuple(cells), tuple(lists), self._bytes_of(group))
 
-    def bytes_of(self, group: RowGroup) -> int:
+    def _bytes_of(self, group: RowGroup) -> int:
         whole = self._footers[group.file].bytes_per_group[group.index]
         taken = group.slice.group_rows if group.slice else group.num_rows
         return whole * group.num_rows // taken
@@ -196,12 +199,11 @@ class CudfReader:
         parquet = self._plc.io.parquet
         source = self._plc.io.SourceInfo([group.file])
         if group.file not in self._footers:
-            names = {column.name for column in self._columns}
-            self._footers[group.file] = CudfFooter(self._plc, source, names)
+            self._footers[group.file] = CudfFooter(self._plc, source, {*self._names})
         options = (
             parquet.ParquetReaderOptions.builder(source)
             .use_pandas_metadata(False)  # it would add index columns
-            .column_names([column.name for column in self._columns])
+            .column_names(self._names)
             .build()
         )
         options.set_row_groups([[group.index]])

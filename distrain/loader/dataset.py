@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from distrain.errors import DataError, SchemaError
-from distrain.jobs.spec.data import WindowsSpec
-from distrain.loader.options import parse_bytes
+from distrain.jobs.spec.data import RowsSpec
+from distrain.loader.options import checked, parse_bytes
 from distrain.loader.partition.footers import PARQUET_SUFFIXES, read_footers
-from distrain.loader.partition.order import parts_of
+from distrain.loader.partition.row_order import parts_of
 from distrain.loader.partition.slices import LARGE_ROWS, Slices
 from distrain.loader.partition.table import Table
-from distrain.loader.partition.wanted_columns import WantedColumn, wanted_columns
+from distrain.loader.partition.wanted_columns import wanted_columns
 from distrain.prep.vocabulary import WORKFLOW_FILE
 from distrain.schema.files import find_schema_beside, hint_without_schema
 from distrain.schema.schema import Schema
@@ -43,6 +43,9 @@ class Dataset:
         workflow: The folder of a fitted workflow, which prepares raw rows as they are read; the
             schema lies beside it. `None` for prepared rows.
 
+    Arguments that the signature does not name are fields of `RowsSpec`, which a job spec has in its
+    section `data`.
+
     Attributes:
         table: The row groups, and the table's fingerprint.
         columns: The columns that batches hold, in order.
@@ -62,83 +65,69 @@ class Dataset:
         paths: str | Path | Sequence[str | Path],
         schema: Schema | str | Path | None = None,
         *,
-        part_size: int | str | None = None,
-        hive: bool = False,
         need_label: bool = True,
-        fill_null_id: int | None = None,
-        fill_null_value: float | None = None,
         row_filter: str | None = None,
-        windows: WindowsSpec | None = None,
-        workflow: str | Path | None = None,
+        part_size: int | str | None = None,
+        **options: Any,
     ):
-        self.workflow = None if workflow is None else str(workflow)
+        size = None if part_size is None else str(part_size)
+        named = {"filter": row_filter, "part_size": size}
+        rows = checked(RowsSpec, named | options)
         patterns = [str(path) for path in ([paths] if isinstance(paths, str | Path) else paths)]
         if not patterns:
             raise DataError("no files are named", hint="Name files, folders, globs or URLs.")
-        beside = patterns if workflow is None else [f"{workflow}/{WORKFLOW_FILE}"]
+        beside = patterns if rows.workflow is None else [f"{rows.workflow}/{WORKFLOW_FILE}"]
         found = schema if isinstance(schema, Schema) else _load_schema(beside, schema)
-        options: dict[str, Any] = {
-            "need_label": need_label,
-            "fill_null_id": fill_null_id,
-            "fill_null_value": fill_null_value,
-        }
+        raw_columns = columns_of_raw(rows.workflow)
         table = read_footers(
             patterns,
             found,
-            hive=hive,
-            row_filter=row_filter,
-            windows=windows,
-            raw_columns=columns_of_raw(self.workflow),
-            **options,
+            need_label=need_label,
+            hive=rows.hive,
+            fill_null_id=rows.fill_null_id,
+            fill_null_value=rows.fill_null_value,
+            row_filter=rows.filter,
+            windows=rows.windows,
+            raw_columns=raw_columns,
         )
-        self._set(table, found, wanted_columns(found, **options), part_size)
+        self._set(table, found, rows, need_label=need_label)
 
     @classmethod
     def of(
         cls,
         table: Table,
         schema: Schema,
+        rows: RowsSpec | None = None,
         *,
-        part_size: int | str | None = None,
         need_label: bool = True,
-        fill_null_id: int | None = None,
-        fill_null_value: float | None = None,
-        workflow: str | None = None,
     ) -> Dataset:
         """A dataset over footers that were read before, with the same schema and options."""
         dataset = cls.__new__(cls)
-        dataset.workflow = workflow
-        fills: dict[str, Any] = {"fill_null_id": fill_null_id, "fill_null_value": fill_null_value}
-        columns = wanted_columns(schema, need_label=need_label, **fills)
-        dataset._set(table, schema, columns, part_size)
+        dataset._set(table, schema, rows or RowsSpec(), need_label=need_label)
         return dataset
 
-    def _set(
-        self,
-        table: Table,
-        schema: Schema,
-        columns: tuple[WantedColumn, ...],
-        part_size: int | str | None,
-    ) -> None:
+    def _set(self, table: Table, schema: Schema, rows: RowsSpec, *, need_label: bool) -> None:
         self.table = table
         self.schema = schema
-        self.columns = columns
+        self.workflow = rows.workflow
+        self.columns = wanted_columns(
+            schema,
+            need_label=need_label,
+            fill_null_id=rows.fill_null_id,
+            fill_null_value=rows.fill_null_value,
+        )
         self.part_rows: int | None = None
-        if part_size is not None:
-            self.part_rows = max(1, parse_bytes(part_size) // max(1, self.row_bytes))
+        if rows.part_size is not None:
+            self.part_rows = max(1, parse_bytes(rows.part_size) // max(1, self.row_bytes))
         self.parts = parts_of(table.row_groups, self.part_rows)
         self.slices = Slices(table.compact, LARGE_ROWS)
         self.any_remote = any(is_remote(file) for file in table.compact.files)
         self._windows: tuple[Dataset, ...] = ()
         if table.windows is not None:
             tables = [table.of_window(number) for number in range(len(table.windows.names))]
-            self._windows = tuple(self._over(one, part_size) for one in tables)
-
-    def _over(self, table: Table, part_size: int | str | None) -> Dataset:
-        dataset = self.__class__.__new__(self.__class__)
-        dataset.workflow = self.workflow
-        dataset._set(table, self.schema, self.columns, part_size)
-        return dataset
+            self._windows = tuple(
+                self.of(one, schema, rows, need_label=need_label) for one in tables
+            )
 
     @property
     def windows(self) -> tuple[Dataset, ...]:

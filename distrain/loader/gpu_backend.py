@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
 
 import pyarrow as pa
 import torch
 from torch import Tensor
 
 from distrain.loader.batch import Batch
-from distrain.loader.cudf_reader import CudfFooter, CudfReader, DeviceColumns, set_up_pool
 from distrain.loader.delivery.cuda_streams import CudaStreams
 from distrain.loader.delivery.stats import StatsRecorder
 from distrain.loader.filling.batch_memory import BatchLayout, OpenBatch
@@ -21,39 +19,34 @@ from distrain.loader.filling.schedule import Deal
 from distrain.loader.filling.torch_filler import DeviceLists, TorchFiller, TorchListFiller
 from distrain.loader.partition.table import RowGroup
 from distrain.loader.partition.wanted_columns import WantedColumn
-from distrain.loader.reading.reader import Expected
-from distrain.storage.retrying import with_retries
+from distrain.loader.reading.reader import DecodedColumns, Expected
+from distrain.loader.reading.source import Source
 
 
 class GpuBackend:
     """Fills batches on a GPU with the columns that cuDF decodes there, on the loader's side stream.
 
     So a batch is written after its memory was allocated and before the event that the consumer's
-    stream waits for, whichever threads write it. Each epoch has a backend; `footers` is shared.
+    stream waits for, whichever threads write it. Each epoch has a backend.
     """
 
     def __init__(
         self,
         columns: Sequence[WantedColumn],
+        source: Source,
         device: torch.device,
         streams: CudaStreams,
         stats: StatsRecorder,
-        memory_fraction: float,
-        retry_s: float = 0.0,
-        footers: dict[str, CudfFooter] | None = None,
-        open_groups: int = 1,
         list_limits: Mapping[str, int] | None = None,
     ):
         self._flat = tuple(column for column in columns if not column.is_list)
         self._lists = tuple(column for column in columns if column.is_list)
         self._limits = dict(list_limits or {})
         self._layout = BatchLayout.of(columns)
+        self._source = source
         self._device = device
         self._streams = streams
         self._stats = stats
-        self._retry_s = retry_s
-        set_up_pool(device, memory_fraction)
-        self._reader = CudfReader(columns, device, streams.side, footers, open_groups)
         with streams.beside():
             self._filler = TorchFiller(self._flat, device)
         self._list_filler = TorchListFiller(self._lists, self._limits, device)
@@ -68,13 +61,12 @@ class GpuBackend:
             return torch.empty(shape, dtype=torch.int32, device=self._device)
 
     def expect(self, groups: Iterator[RowGroup | None]) -> Expected:
-        """Nothing: its files are local."""
-        return Expected()
+        return self._source.expect(groups)
 
     def load(self, group: RowGroup, deal: Deal, batches: Sequence[OpenBatch[Tensor]]) -> None:
         start_s = time.perf_counter()
         with self._streams.beside():
-            found = with_retries(partial(self._reader.read, group), group.where, self._retry_s)
+            (found,) = self._source.read(group)
             decoded_s = time.perf_counter()
             bad = self._filler.fill(found.cells, deal, [batch.block for batch in batches])
             bad_lists = self._list_filler.deal(found.lists, deal, batches)
@@ -84,7 +76,7 @@ class GpuBackend:
             self._check(found, flags, group, deal)
         self._stats.add(
             row_groups=1,
-            bytes_read=self._reader.bytes_of(group),
+            bytes_read=found.bytes_read,
             decode_s=decoded_s - start_s,
             fill_s=time.perf_counter() - decoded_s,
         )
@@ -93,7 +85,7 @@ class GpuBackend:
         return self._layout.batch(batch.block, self._list_filler.join(batch))
 
     def _check(
-        self, found: DeviceColumns, flags: Sequence[bool], group: RowGroup, deal: Deal
+        self, found: DecodedColumns, flags: Sequence[bool], group: RowGroup, deal: Deal
     ) -> None:
         """Raise what the host's checks say of flagged columns."""
         count = len(self._flat)
@@ -110,4 +102,5 @@ class GpuBackend:
         lists = pa.ListArray.from_arrays(pa.array(offsets), pa.array(items))
         return cut_lists(lists, self._limits.get(column.name))
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        self._source.close()

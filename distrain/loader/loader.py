@@ -5,6 +5,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -13,7 +14,6 @@ from torch.utils.data import IterableDataset, get_worker_info
 from distrain.errors import SpecError
 from distrain.loader.bucketing.first_pass import Buckets, FirstPass, use_buckets
 from distrain.loader.bucketing.store import Slabs
-from distrain.loader.cudf_reader import CudfFooter
 from distrain.loader.dataset import Dataset
 from distrain.loader.delivery.cuda_streams import new_streams, resolve_device, thread_set_up
 from distrain.loader.delivery.epoch import EpochIterator, Production
@@ -22,29 +22,31 @@ from distrain.loader.delivery.transfer import Transform, new_delivery
 from distrain.loader.delivery.work import EpochWork
 from distrain.loader.filling.batch_memory import BatchLayout, BlockPool, narrow_layout
 from distrain.loader.filling.list_columns import list_limits
-from distrain.loader.filling.schedule import epoch_chunks, open_groups
+from distrain.loader.filling.schedule import epoch_chunks
 from distrain.loader.memory import LoaderMemory, memory_of, open_steps_of, steps_before
 from distrain.loader.options import (
-    CacheOptions,
-    FetchOptions,
     LoaderOptions,
+    checked,
     rows_over_all_ranks,
     whole_number,
 )
-from distrain.loader.partition.plan import EpochPlan, EpochSteps
+from distrain.loader.partition.epoch_plan import EpochPlan, EpochSteps
 from distrain.loader.position import position_in, state_of
-from distrain.loader.reader_choice import ReaderChoice, choose_reader, new_backend, shared_reader
+from distrain.loader.reader_choice import ReaderChoice, choose_reader, new_backend, new_source
 
 _RUN_TIME_STATE = (
     "_stats",
     "_slabs",
     "_pool",
-    "_reader",
+    "_source",
     "_running",
     "_streams",
     "_narrow",
     "_set_up_thread",
 )
+
+_OUTSIDE_OF_JOBS = {"decode_threads": 2, "retry_s": 120.0}
+"""Defaults of a loader that is made by hand; others are those of the job spec."""
 
 
 class Loader(IterableDataset[Any]):
@@ -86,8 +88,8 @@ class Loader(IterableDataset[Any]):
         parts_per_chunk: Parts whose rows are shuffled together.
         prefetch_batches: Number of finished batches that may wait for the consumer.
         decode_threads: Number of row groups, or slices of large ones, that are decoded at a time.
-        reader: `"auto"`, `"arrow"`, `"packed"` or `"cudf"`; see `reader_choice`.
-        cache: A folder on a local disk that keeps decoded row groups for later epochs.
+        reader: `"auto"`, `"arrow"` or `"cudf"`; see `reader_choice`.
+        cache: A folder on a local disk that keeps decoded row groups, as `distrain pack` fills it.
         cache_size: The most that the folder may hold, in bytes or like `"50GB"`.
         transforms: Functions applied to each batch, in order, in the loader's thread and before it
             goes to the device.
@@ -102,11 +104,13 @@ class Loader(IterableDataset[Any]):
             epoch, in a file that vanishes with the epoch; `None` keeps it in memory.
         fetch: How ranges of remote files are asked for: how many at a time, and how much ahead.
 
+    Arguments that the signature does not name are fields of `LoaderOptions`, most of which a job
+    spec has in its section `data`.
+
     Raises:
         SpecError: A number is out of its range, `max_list_length` names no column of lists, the
             device cannot be used, the ranks do not divide the lanes, the reader cannot serve the
             dataset, or there is no full batch and `drop_last` is set.
-        SchemaError: List columns are to be cached.
     """
 
     def __init__(
@@ -116,80 +120,79 @@ class Loader(IterableDataset[Any]):
         batch_size: int | None = None,
         global_batch_size: int | None = None,
         shuffle: str | bool = "chunk",
-        seed: int = 0,
-        lanes: int = 24,
-        rank: int = 0,
-        num_ranks: int = 1,
         device: torch.device | str | None = None,
-        drop_last: bool = False,
-        parts_per_chunk: int = 1,
-        prefetch_batches: int = 4,
-        decode_threads: int = 2,
-        reader: str = "auto",
-        cache: str | None = None,
+        cache: str | Path | None = None,
         cache_size: int | str = "100GB",
-        transforms: Sequence[Transform] = (),
-        pin_memory: bool = False,
-        gpu_memory_fraction: float = 0.1,
         max_list_length: Mapping[str, int] | None = None,
-        retry_s: float = 120.0,
-        shuffle_dir: str | None = None,
-        fetch: FetchOptions | None = None,
+        transforms: Sequence[Transform] = (),
+        **options: Any,
     ):
-        self.dataset = dataset
-        self.options = LoaderOptions.checked(
-            global_batch_size=rows_over_all_ranks(batch_size, global_batch_size, num_ranks),
-            shuffle=shuffle,
-            seed=seed,
-            lanes=lanes,
-            rank=rank,
-            num_ranks=num_ranks,
-            drop_last=drop_last,
-            parts_per_chunk=parts_per_chunk,
-            prefetch_batches=prefetch_batches,
-            decode_threads=decode_threads,
-            pin_memory=pin_memory and torch.cuda.is_available(),
-            shuffle_dir=None if shuffle_dir is None else str(shuffle_dir),
-            workflow=dataset.workflow,
-            fetch=fetch or FetchOptions(),
+        mode = ("chunk" if shuffle else "none") if isinstance(shuffle, bool) else shuffle
+        of_all = rows_over_all_ranks(batch_size, global_batch_size, options.get("num_ranks", 1))
+        named = {
+            "global_batch_size": of_all,
+            "shuffle": mode,
+            "cache_dir": cache,
+            "cache_size": str(cache_size),
+            "max_list_length": max_list_length or {},
+        }
+        self._set(
+            dataset, checked(LoaderOptions, _OUTSIDE_OF_JOBS | named | options), device, transforms
         )
-        lanes, step_rows = self.options.lanes, self.options.global_batch_size
+
+    @classmethod
+    def of(
+        cls,
+        dataset: Dataset,
+        options: LoaderOptions,
+        device: torch.device | str | None = None,
+        transforms: Sequence[Transform] = (),
+    ) -> Loader:
+        """A loader with options that were checked before."""
+        loader = cls.__new__(cls)
+        loader._set(dataset, options, device, transforms)
+        return loader
+
+    def _set(
+        self,
+        dataset: Dataset,
+        options: LoaderOptions,
+        device: torch.device | str | None,
+        transforms: Sequence[Transform],
+    ) -> None:
+        self.dataset = dataset
+        self.options = options
+        if options.pin_memory and not torch.cuda.is_available():
+            self.options = options.model_copy(update={"pin_memory": False})
+        lanes, step_rows, drop_last = options.lanes, options.global_batch_size, options.drop_last
         plans = [EpochPlan(len(one), lanes, step_rows, drop_last) for one in dataset.windows]
-        plans[0].lanes_of_rank(self.options.rank, self.options.num_ranks)  # if they share evenly
+        plans[0].lanes_of_rank(options.rank, options.num_ranks)  # if they share evenly
         self.steps = EpochSteps(tuple(plans))
         if not self.steps.num_steps:
             raise SpecError(
-                f"{len(dataset)} rows do not fill one global batch of "
-                f"{self.options.global_batch_size}",
+                f"{len(dataset)} rows do not fill one global batch of {step_rows}",
                 hint="Choose a smaller global_batch_size, or keep the last batch (drop_last).",
             )
         self.device = resolve_device(device)
-        self._cache = CacheOptions.of(cache, cache_size)
+        options.check_cache()
         self.reader_choice: ReaderChoice = choose_reader(
-            reader,
+            options.reader,
             dataset.table,
             dataset.columns,
             self.device.type if self.device else "cpu",
-            has_cache=self._cache is not None,
-            workflow=self.options.workflow,
+            has_cache=options.cache_dir is not None,
+            workflow=dataset.workflow,
         )
-        if shuffle_dir is not None:
+        if options.shuffle_dir is not None:
             self._check_shuffle_dir()
-        if not 0 < gpu_memory_fraction < 1:
-            raise SpecError(f"gpu_memory_fraction is {gpu_memory_fraction}, not between 0 and 1")
-        self._gpu_memory_fraction = gpu_memory_fraction
-        if not retry_s >= 0:
-            raise SpecError(f"retry_s is {retry_s}, not 0 or more")
-        self._retry_s = retry_s
-        self._footers: dict[str, CudfFooter] = {}  # that cuDF parsed, for all epochs
-        self._list_limits = list_limits(dataset.columns, max_list_length)
+        self._list_limits = list_limits(dataset.columns, options.max_list_length)
         self._transforms = tuple(transforms)
         self._begin = (0, 0)  # epoch and step of the next `iter`
         self._position = (0, 0)  # epoch and step after the last batch given
         self._set_up_run_time_state()
 
     def _check_shuffle_dir(self) -> None:
-        columns, reader = self.dataset.columns, self.reader_choice.facts
+        columns, reader = self.dataset.columns, self.reader_choice.kind
         if self.options.shuffle == "full" and not use_buckets(self.options, columns, reader):
             raise SpecError(
                 "a full shuffle of list columns, or by a reader on the GPU, "
@@ -210,13 +213,17 @@ class Loader(IterableDataset[Any]):
             narrow_row_bytes=self._narrow.row_bytes if self._narrow else None,
         )
         self._set_up_thread = thread_set_up(self.device, pinned=pinned)
-        self._reader = shared_reader(
-            self.reader_choice.facts, self.dataset, self._cache, self._retry_s, self.options
+        self._source = new_source(
+            self.reader_choice,
+            self.dataset,
+            self.options,
+            device=self.device,
+            streams=self._streams,
         )
         self._running: weakref.WeakSet[EpochIterator] = weakref.WeakSet()
 
     def _may_be_narrow(self) -> bool:
-        reader = self.reader_choice.facts
+        reader = self.reader_choice.kind
         has_buckets = use_buckets(self.options, self.dataset.columns, reader)
         on_host = self._streams is None or bool(self._transforms)
         return not (on_host or has_buckets or reader.on_gpu)
@@ -257,7 +264,7 @@ class Loader(IterableDataset[Any]):
         return memory_of(
             self.dataset,
             self.options,
-            reader=self.reader_choice.facts,
+            reader=self.reader_choice.kind,
             pinned=self.options.pin_memory or on_gpu,
         )
 
@@ -314,28 +321,24 @@ class Loader(IterableDataset[Any]):
             options=options,
             epoch=epoch,
             steps=steps,
-            open_steps=open_steps_of(dataset, options, before, self.reader_choice.facts),
+            open_steps=open_steps_of(dataset, options, before, self.reader_choice.kind),
             new_backend=partial(
                 new_backend,
-                self.reader_choice.facts,
-                self._reader,
+                self.reader_choice.kind,
+                self._source,
                 self.dataset,
                 self._pool,
                 self._stats,
                 device=self.device,
                 streams=self._streams,
-                gpu_memory_fraction=self._gpu_memory_fraction,
-                retry_s=self._retry_s,
                 list_limits=self._list_limits,
-                footers=self._footers,
-                most_open_groups=open_groups(self.dataset, options),
                 narrow=self._narrow,
             ),
             first_pass=self._first_pass(epoch, len(dataset)),
         )
 
     def _first_pass(self, epoch: int, num_rows: int) -> FirstPass | None:
-        if not use_buckets(self.options, self.dataset.columns, self.reader_choice.facts):
+        if not use_buckets(self.options, self.dataset.columns, self.reader_choice.kind):
             return None
         buckets = Buckets.of(num_rows, self.options.seed, epoch)
         num_columns = BatchLayout.of(self.dataset.columns).num_columns

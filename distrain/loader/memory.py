@@ -30,7 +30,6 @@ from dataclasses import astuple, dataclass, replace
 
 import numpy as np
 
-from distrain.jobs.spec.data import ANY_TABLE, ReaderFacts
 from distrain.loader.bucketing.first_pass import Buckets, bucket_rows_bound, use_buckets
 from distrain.loader.bucketing.store import staged_bytes, stored_row_bytes
 from distrain.loader.dataset import CELL_BYTES, Dataset
@@ -44,7 +43,8 @@ from distrain.loader.filling.schedule import (
     steps_of,
 )
 from distrain.loader.options import LoaderOptions
-from distrain.loader.partition.plan import EpochPlan
+from distrain.loader.partition.epoch_plan import EpochPlan
+from distrain.loader.reading.kinds import ANY_TABLE, ReaderKind
 
 _SPARE_ROWS = 64  # what the pool adds to a block, so that batches of a few rows more fit
 _CONSUMER_BATCHES = 2
@@ -112,7 +112,7 @@ def memory_of(
     dataset: Dataset,
     options: LoaderOptions,
     *,
-    reader: ReaderFacts = ANY_TABLE,
+    reader: ReaderKind = ANY_TABLE,
     pinned: bool | None = None,
     decoded_row_bytes: int | None = None,
     compressed_group_bytes: int = 0,
@@ -153,7 +153,7 @@ def _plan_of(dataset: Dataset, options: LoaderOptions) -> EpochPlan:
 def _memory_of_window(
     dataset: Dataset,
     options: LoaderOptions,
-    reader: ReaderFacts,
+    reader: ReaderKind,
     pinned: bool | None,
     decoded_row_bytes: int | None,
     compressed_group_bytes: int,
@@ -180,7 +180,7 @@ def _memory_of_window(
     )
     selected = sum(len(some.bits) for some in dataset.table.compact.selections.values())
     bound = replace(bound, schedule_bytes=bound.schedule_bytes + selected)
-    if not reader.fetches or not dataset.any_remote:
+    if reader.on_gpu or not dataset.any_remote:
         return bound
     return replace(bound, fetched_bytes=options.fetch.most_bytes)
 
@@ -188,13 +188,13 @@ def _memory_of_window(
 def streams_bytes_of(
     dataset: Dataset,
     options: LoaderOptions,
-    reader: ReaderFacts,
+    reader: ReaderKind,
     decoded_row_bytes: int,
     compressed_group_bytes: int,
 ) -> int:
     """What a reader's open decoders hold, and slices that wait for a thread."""
     groups = open_groups(dataset, options)
-    if not groups or not reader.keeps_decoders:
+    if not groups or reader.on_gpu:
         return 0
     sizes, threads = dataset.slices.sizes, options.decode_threads
     whole = 2 * decoded_row_bytes * int(dataset.table.compact.rows.max())
@@ -273,13 +273,13 @@ def _bucket_bytes(
 
 
 def largest_chunk_rows(
-    dataset: Dataset, options: LoaderOptions, reader: ReaderFacts = ANY_TABLE
+    dataset: Dataset, options: LoaderOptions, reader: ReaderKind = ANY_TABLE
 ) -> int:
     """Rows of the largest chunk that an epoch can have: the largest parts may meet."""
     return max(_largest_chunk_rows(one, options, reader) for one in dataset.windows)
 
 
-def _largest_chunk_rows(dataset: Dataset, options: LoaderOptions, reader: ReaderFacts) -> int:
+def _largest_chunk_rows(dataset: Dataset, options: LoaderOptions, reader: ReaderKind) -> int:
     if use_buckets(options, dataset.columns, reader):
         return bucket_rows_bound(len(dataset))
     if options.shuffle == "full":
@@ -292,7 +292,7 @@ def _largest_chunk_rows(dataset: Dataset, options: LoaderOptions, reader: Reader
 
 
 def open_steps_of(
-    dataset: Dataset, options: LoaderOptions, before: int, reader: ReaderFacts = ANY_TABLE
+    dataset: Dataset, options: LoaderOptions, before: int, reader: ReaderKind = ANY_TABLE
 ) -> int:
     """Steps of a window, and `before` it, whose batches may be open at a time on a rank."""
     return open_steps(

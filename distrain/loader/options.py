@@ -5,25 +5,20 @@ from __future__ import annotations
 import operator
 import os
 import re
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import PurePath
+from typing import Annotated, Any, TypeVar
+
+from pydantic import Field, ValidationError, model_validator
 
 from distrain.errors import SpecError
-from distrain.loader.partition.order import SHUFFLES
-from distrain.storage.urls import is_remote
+from distrain.jobs.spec.data import LoadingSpec
+from distrain.jobs.spec.fields import PositiveInt, Section, Whole
 
 _UNITS = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}
 _UNITS |= {"kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40}
-_LEAST = {
-    "global_batch_size": 1,
-    "seed": 0,
-    "lanes": 1,
-    "rank": 0,
-    "num_ranks": 1,
-    "parts_per_chunk": 1,
-    "prefetch_batches": 1,
-    "decode_threads": 1,
-}
+SectionT = TypeVar("SectionT", bound=Section)
 
 
 @dataclass(frozen=True)
@@ -55,40 +50,22 @@ class FetchOptions:
         return self.ahead_bytes + 2 * self.connections * self.range_bytes
 
 
-@dataclass(frozen=True)
-class LoaderOptions:
-    """The options that a rank's stream depends on; see `Loader` for each."""
+class LoaderOptions(LoadingSpec):
+    """What a rank's stream depends on: the job spec's options of loading, and the rank's share."""
 
-    global_batch_size: int
-    shuffle: str
-    seed: int
-    lanes: int
-    rank: int
-    num_ranks: int
-    drop_last: bool
-    parts_per_chunk: int
-    prefetch_batches: int
-    decode_threads: int
-    pin_memory: bool
-    shuffle_dir: str | None = None
-    workflow: str | None = None
-    fetch: FetchOptions = field(default_factory=FetchOptions)
+    global_batch_size: PositiveInt
+    seed: Annotated[Whole, Field(ge=0)] = 0
+    lanes: PositiveInt = 24
+    rank: Annotated[Whole, Field(ge=0)] = 0
+    num_ranks: PositiveInt = 1
+    pin_memory: bool = False
+    fetch: FetchOptions = FetchOptions()
 
-    @classmethod
-    def checked(cls, *, shuffle: str | bool, **options: Any) -> LoaderOptions:
-        mode = ("chunk" if shuffle else "none") if isinstance(shuffle, bool) else shuffle
-        if mode not in SHUFFLES:
-            raise SpecError(f"unknown shuffle {mode!r}", hint=f"Allowed: {', '.join(SHUFFLES)}.")
-        for name, least in _LEAST.items():
-            options[name] = whole_number(name, options[name], least)
-        if options["rank"] >= options["num_ranks"]:
-            raise SpecError(f"rank {options['rank']} is not in 0..{options['num_ranks'] - 1}")
-        folder = options.get("shuffle_dir")
-        if folder is not None and is_remote(folder):
-            raise SpecError(
-                f"shuffle_dir cannot be a URL: {folder}", hint="Name a folder on a local disk."
-            )
-        return cls(shuffle=mode, **options)
+    @model_validator(mode="after")
+    def _is_one_of_the_ranks(self) -> LoaderOptions:
+        if self.rank >= self.num_ranks:
+            raise ValueError(f"rank {self.rank} is not in 0..{self.num_ranks - 1}")
+        return self
 
     @property
     def loads_ahead(self) -> int:
@@ -98,6 +75,42 @@ class LoaderOptions:
     def order_of_rows(self) -> dict[str, int | str | bool]:
         names = ("global_batch_size", "shuffle", "seed", "lanes", "drop_last", "parts_per_chunk")
         return {name: getattr(self, name) for name in names}
+
+    def check_cache(self) -> None:
+        """Raise a `SpecError` if the cache's folder or size cannot be used."""
+        if self.cache_dir is None:
+            return
+        if os.path.exists(self.cache_dir) and not os.path.isdir(self.cache_dir):
+            raise SpecError(
+                "the cache needs a folder, and this is a file",
+                where={"path": self.cache_dir},
+                hint="Name a folder on a local disk; it is made if it is missing.",
+            )
+        parse_bytes(self.cache_size)
+
+
+def checked(kind: type[SectionT], keywords: Mapping[str, Any]) -> SectionT:
+    """Keyword arguments as a section of the job spec, whose checks they pass.
+
+    Raises:
+        SpecError: They have mistakes; all are listed.
+    """
+    try:
+        return kind.model_validate({name: _as_in_a_spec(v) for name, v in keywords.items()})
+    except ValidationError as error:
+        from distrain.jobs.spec.explain import explain_all  # which knows all of the job spec
+
+        raise SpecError("\n".join(explain_all(error.errors(), kind))) from None
+
+
+def _as_in_a_spec(value: Any) -> Any:
+    """A plain number for NumPy's, and a text for a path."""
+    if isinstance(value, Mapping):
+        return {name: _as_in_a_spec(inner) for name, inner in value.items()}
+    if isinstance(value, PurePath):
+        return str(value)
+    is_number = hasattr(value, "__index__") and not isinstance(value, bool)
+    return operator.index(value) if is_number else value
 
 
 def rows_over_all_ranks(
@@ -128,24 +141,6 @@ def whole_number(name: str, value: Any, least: int) -> int:
     if number < least:
         raise SpecError(f"{name} is {number}, not {least} or more")
     return number
-
-
-@dataclass(frozen=True)
-class CacheOptions:
-    directory: str
-    max_bytes: int
-
-    @classmethod
-    def of(cls, directory: str | None, size: int | str) -> CacheOptions | None:
-        if directory is None:
-            return None
-        if os.path.exists(directory) and not os.path.isdir(directory):
-            raise SpecError(
-                "the cache needs a folder, and this is a file",
-                where={"path": directory},
-                hint="Name a folder on a local disk; it is made if it is missing.",
-            )
-        return cls(str(directory), parse_bytes(size))
 
 
 def parse_bytes(size: int | str) -> int:

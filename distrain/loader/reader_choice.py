@@ -1,17 +1,17 @@
-"""Which reader serves a table and why, and the reader and backend of that name."""
+"""Which reader serves a table and why, and the source and backend that use it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from importlib import import_module
-from typing import NamedTuple, cast
+from functools import partial
+from typing import Any, NamedTuple
 
 import torch
 
 from distrain.errors import SpecError
-from distrain.jobs.spec.data import RAW_ROWS, READERS, ReaderFacts, ReaderKind
+from distrain.loader.cache.row_cache import RowCache
 from distrain.loader.cpu_backend import CpuBackend
-from distrain.loader.cudf_reader import CudfFooter
+from distrain.loader.cudf_reader import CudfReader, set_up_pool, why_not_cudf
 from distrain.loader.dataset import Dataset
 from distrain.loader.delivery.cuda_streams import CudaStreams
 from distrain.loader.delivery.stats import StatsRecorder
@@ -19,17 +19,13 @@ from distrain.loader.delivery.work import Backend
 from distrain.loader.filling.batch_memory import BlockPool, NarrowLayout
 from distrain.loader.filling.schedule import open_groups
 from distrain.loader.gpu_backend import GpuBackend
-from distrain.loader.options import CacheOptions, LoaderOptions
-from distrain.loader.packed.cache import CachingReader
+from distrain.loader.options import LoaderOptions, parse_bytes
 from distrain.loader.partition.table import Table
 from distrain.loader.partition.wanted_columns import WantedColumn
-from distrain.loader.reading.reader import (
-    Reader,
-    RetryingReader,
-    SameFilesReader,
-    SharedReader,
-    TableReader,
-)
+from distrain.loader.reading.arrow import ArrowReader
+from distrain.loader.reading.kinds import READERS, ReaderKind
+from distrain.loader.reading.reader import Reader
+from distrain.loader.reading.source import Source
 
 
 class ReaderChoice(NamedTuple):
@@ -37,8 +33,8 @@ class ReaderChoice(NamedTuple):
     reason: str
 
     @property
-    def facts(self) -> ReaderFacts:
-        return READERS.get(cast(ReaderKind, self.name), RAW_ROWS)
+    def kind(self) -> ReaderKind:
+        return READERS[self.name]
 
 
 def choose_reader(
@@ -50,87 +46,77 @@ def choose_reader(
     has_cache: bool = False,
     workflow: str | None = None,
 ) -> ReaderChoice:
-    """Choose the reader of a table for batches on `"cpu"` or `"cuda"`; a wish may be `"auto"`.
-
-    Raw rows, which have a `workflow`, are read with Arrow.
-    """
-    allowed = ("auto", *sorted(READERS))
-    if wish not in allowed:
-        raise SpecError(f"unknown reader {wish!r}", hint=f"Allowed: {', '.join(allowed)}.")
+    """Choose the reader of a table for batches on `"cpu"` or `"cuda"`; a wish may be `"auto"`."""
     if workflow is not None:
-        if wish not in ("auto", "arrow") or has_cache:
+        if wish == "cudf" or has_cache:
             raise SpecError(
                 "rows that a workflow prepares are read with Arrow, and not kept in a cache",
                 where={"workflow": workflow, "reader": wish},
                 hint="Leave reader and cache out, or prepare the rows with `distrain prep`.",
             )
         return ReaderChoice("raw", "a workflow prepares the rows as they are read")
-    reasons: list[str] = []
-    for name, facts in READERS.items():
-        if wish != name and not (wish == "auto" and facts.by_auto):
-            continue
-        reason = _class_of(facts).why_not(table, columns, device_type, has_cache)
-        if reason is None:
-            since = facts.chosen or "; ".join(reasons)
-            return ReaderChoice(name, since if wish == "auto" else "asked for")
-        if wish == name:
-            raise SpecError(f"reader {wish!r} cannot serve this table: {reason}", hint=facts.hint)
-        reasons.append(reason)
-    raise SpecError(f"no reader serves this table: {'; '.join(reasons)}")
+    if wish == "auto":
+        return ReaderChoice("arrow", "it reads every table")
+    reason = why_not_cudf(table, columns, device_type, has_cache) if wish == "cudf" else None
+    if reason is not None:
+        raise SpecError(
+            f"reader {wish!r} cannot serve this table: {reason}",
+            hint="It decodes on the GPU that batches go to; 'auto' takes another one.",
+        )
+    return ReaderChoice(wish, "asked for")
 
 
-def _class_of(facts: ReaderFacts) -> type[TableReader]:
-    module, _, name = facts.code.partition(":")
-    found: type[TableReader] = getattr(import_module(module), name)
-    return found
-
-
-def shared_reader(
-    facts: ReaderFacts,
+def new_source(
+    choice: ReaderChoice,
     dataset: Dataset,
-    cache: CacheOptions | None,
-    retry_s: float,
     options: LoaderOptions,
-) -> SharedReader:
-    def new_reader() -> Reader:
-        columns = dataset.columns
-        reader = _class_of(facts).of(columns, options, open_groups(dataset, options))
-        if cache is not None and facts.is_cached:
-            reader = CachingReader(reader, columns, cache.directory, cache.max_bytes)
-        return RetryingReader(reader if facts.checks_files else SameFilesReader(reader), retry_s)
+    *,
+    device: torch.device | None = None,
+    streams: CudaStreams | None = None,
+) -> Source:
+    def on_gpu() -> Reader:
+        assert device is not None
+        assert streams is not None
+        set_up_pool(device, options.gpu_memory_fraction)
+        return CudfReader(dataset.columns, device, streams.side, open_groups(dataset, options))
 
-    return SharedReader(new_reader)
+    new_reader = on_gpu if choice.kind.on_gpu else partial(new_host_reader, dataset, options)
+    cache = None
+    if options.cache_dir is not None:
+        cache = RowCache(dataset.columns, options.cache_dir, parse_bytes(options.cache_size))
+    return Source(dataset.columns, new_reader, options.retry_s, cache)
+
+
+def new_host_reader(dataset: Dataset, options: LoaderOptions) -> ArrowReader:
+    """The reader of a dataset's prepared or raw rows."""
+    how: dict[str, Any] = {
+        "open_groups": open_groups(dataset, options),
+        "threads": options.decode_threads,
+        "fetch": options.fetch,
+    }
+    if dataset.workflow is None:
+        return ArrowReader(dataset.columns, **how)
+    from distrain.loader.reading.raw_rows import RawReader  # which needs `prep`
+
+    return RawReader(dataset.columns, dataset.workflow, **how)
 
 
 def new_backend(
-    facts: ReaderFacts,
-    reader: SharedReader,
+    kind: ReaderKind,
+    source: Source,
     dataset: Dataset,
     pool: BlockPool,
     stats: StatsRecorder,
     *,
     device: torch.device | None,
     streams: CudaStreams | None,
-    gpu_memory_fraction: float,
-    retry_s: float,
     list_limits: Mapping[str, int],
-    footers: dict[str, CudfFooter] | None = None,
-    most_open_groups: int = 1,
     narrow: NarrowLayout | None = None,
 ) -> Backend:
-    """The backend that loads a dataset's row groups; one on a GPU has a reader of its own."""
-    if facts.on_gpu:
+    """The backend that loads a dataset's row groups into batches."""
+    source.lease()
+    if kind.on_gpu:
         assert device is not None
         assert streams is not None
-        return GpuBackend(
-            dataset.columns,
-            device,
-            streams,
-            stats,
-            gpu_memory_fraction,
-            retry_s,
-            footers,
-            most_open_groups,
-            list_limits,
-        )
-    return CpuBackend(dataset.columns, reader.lease(), pool, stats, list_limits, narrow)
+        return GpuBackend(dataset.columns, source, device, streams, stats, list_limits)
+    return CpuBackend(dataset.columns, source, pool, stats, list_limits, narrow)

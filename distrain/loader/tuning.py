@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from statistics import median
 from typing import NamedTuple
@@ -13,13 +13,13 @@ from typing import NamedTuple
 import pyarrow.parquet as pq
 
 from distrain.formatting import byte_size, some
-from distrain.jobs.spec.data import ANY_TABLE
 from distrain.loader.bucketing.first_pass import use_buckets
 from distrain.loader.dataset import Dataset
 from distrain.loader.memory import largest_chunk_rows, memory_bound, streams_bytes_of
 from distrain.loader.options import LoaderOptions
 from distrain.loader.parquet_pages.footer import codec_bytes
 from distrain.loader.partition.wanted_columns import column_of_leaf
+from distrain.loader.reading.kinds import ANY_TABLE
 from distrain.storage.inputs import open_input
 
 _READERS = 16
@@ -153,7 +153,7 @@ def _about_memory(
     if options.shuffle == "full":
         return f"{problem}: {_less_of_a_full_shuffle(dataset, options)}"
     for parts in range(options.parts_per_chunk - 1, 0, -1):
-        fewer = replace(options, parts_per_chunk=parts)
+        fewer = options.model_copy(update={"parts_per_chunk": parts})
         if bytes_as_written(fewer) <= budget:
             return f"{problem}: data.parts_per_chunk: {parts} fits"
     parts = options.parts_per_chunk if options.shuffle == "chunk" else 1
@@ -162,7 +162,7 @@ def _about_memory(
         if rows < largest_group and bytes_with(rows * parts, rows) <= budget:
             return (
                 f"{problem}: row groups of {rows:,} rows fit (--row-group-rows {rows} of "
-                "`distrain prep` or `distrain pack`)"
+                "`distrain prep`)"
             )
         rows //= 2
     return (
@@ -198,7 +198,7 @@ def _about_small_groups(footers: FooterSummary, lanes: int) -> str | None:
         return None  # large enough; or the table is too small for it to matter
     return (
         f"row groups of about {middle:,} rows: opening each costs more than its rows; "
-        f"write them anew with {better:,} rows (`distrain pack --row-group-rows {better}`)"
+        f"write row groups of {better:,} rows (--row-group-rows {better} of `distrain prep`)"
     )
 
 
@@ -210,7 +210,7 @@ def _about_codecs(footers: FooterSummary) -> str | None:
     names = ", ".join(codec for codec, size in slow.items() if size)
     return (
         f"{share:.0%} of the bytes are compressed with {names}, which decodes slowly: "
-        "LZ4 or Snappy is faster, `distrain pack` needs no decoding"
+        "LZ4 or Snappy is faster; a cache (`distrain pack`, data.cache_dir) needs no decoding"
     )
 
 

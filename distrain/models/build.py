@@ -66,6 +66,7 @@ def _name(task: Task, schema: Schema, tasks: Mapping[str, TaskSpec]) -> None:
     if isinstance(task, LabelTask) and len(tasks) == 1:
         ((task.name, only),) = tasks.items()
         task.target, task.weight = only.target or task.name, only.weight
+        task.known = schema[task.target].known
         if isinstance(task, BinaryClassificationTask):  # the model's own
             task.mean, task.label_smoothing = only.mean, only.label_smoothing
     elif targets and not task.name:

@@ -17,7 +17,7 @@ import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -235,7 +235,7 @@ def read_description(file: Path) -> Description:
         )
     spec = _read_spec(document["model"], file)
     with _file_named(file):
-        schema = with_targets_then(Schema.from_json(document["schema"]), spec, document["model"])
+        schema = Schema.from_json(document["schema"])
     combiners = _read_combiners(document.get("combiners", {}), schema, file)
     about = document.get("about", {})
     about = about if isinstance(about, dict) else {}
@@ -243,20 +243,6 @@ def read_description(file: Path) -> Description:
     if not isinstance(shift, int | float) or not math.isfinite(shift):
         raise DataError("logit_shift is no finite number", where={"file": str(file)})
     return Description(file, spec, schema, combiners, about, float(shift))
-
-
-def with_targets_then(schema: Schema, spec: ModelSpec, section: Mapping[str, Any]) -> Schema:
-    """The schema as the version took it that wrote a model section: the first knew binary targets.
-
-    Args:
-        spec: What the section was read as.
-    """
-    if not hasattr(spec, "tasks") or "tasks" in section:
-        return schema
-    targets = schema.select_by_tag(Tags.TARGET).columns
-    return schema.with_columns(
-        *(replace(column, tags=(*column.tags, Tags.BINARY)) for column in targets)
-    )
 
 
 def check_sizes(weights: TensorFile, described: Description) -> None:

@@ -248,7 +248,7 @@ def _is_empty(values: pa.ChunkedArray) -> bool:
 def _column(name: str, values: Any) -> Any:
     """Return one column; values of several types, or beyond 64 bits, as texts."""
     # Which imports this module.
-    from distrain.predict.serving.raw_values import UnusableValue, is_missing, texts_of_any
+    from distrain.prep.raw_values import UnusableValue, is_missing, texts_of_any
 
     if not isinstance(values, list | tuple):
         try:

@@ -174,7 +174,9 @@ def taken_for_prepared(options: RawOptions) -> Iterator[None]:
         yield
     except DataError as error:
         if options.is_raw is None:
-            error.hint = f"{error.hint or ''} Say --raw if the rows are raw.".lstrip()
+            error.hint = (
+                f"{error.hint or ''} If the rows are raw, say --raw (in Python: raw=True).".lstrip()
+            )
         raise
 
 
@@ -196,7 +198,7 @@ def _columns_are_raw(found: pa.Schema, schema: Schema, path: str) -> bool:
     raise InputError(
         "the rows could be raw or prepared: their columns have the names and types of both",
         where={"file": path},
-        hint="Say which with --raw or --prepared.",
+        hint="Say which with --raw or --prepared (in Python: raw=True or raw=False).",
     )
 
 

@@ -15,7 +15,7 @@ from distrain.prep.lists import Lists, holds_lists
 from distrain.prep.operators import OPERATORS
 from distrain.prep.operators.buckets import Bucketize, HashBucket, QuantileBuckets
 from distrain.prep.operators.categorify import Categorify
-from distrain.prep.operators.encodings import CountEncode, TargetEncode, ValueTable
+from distrain.prep.operators.encodings import Encoding, TargetEncode
 from distrain.prep.operators.list_slice import ListSlice
 from distrain.prep.operators.operator import (
     FittedOperator,
@@ -26,17 +26,15 @@ from distrain.prep.operators.operator import (
     in_column,
     takes_of,
 )
+from distrain.prep.operators.value_table import ValueTable
 from distrain.prep.vocabulary import Vocabulary, is_text
 from distrain.schema.criteo import LABEL
 
 FOLD = "training.fold"
 """The column of tables of training rows that cuts these into folds, or has their times."""
 
-RunOperators = Callable[[Sequence[Operator], str, pa.Array], pa.Array]
-"""Gives a column's values after some operators."""
 
-
-def run_operators(operators: Sequence[Operator], column: str, values: pa.Array) -> pa.Array:
+def _run(operators: Sequence[Operator], column: str, values: pa.Array) -> pa.Array:
     for operator in operators:
         values = operator.transform(column, values)
     return values
@@ -59,7 +57,6 @@ def kind_of(dtype: pa.DataType) -> str:
     return TEXTS if is_text(dtype) else str(dtype)
 
 
-_ENCODINGS = (CountEncode, TargetEncode)
 _BUCKETS = (Bucketize, QuantileBuckets, HashBucket)
 INTEGERS, NUMBERS, TEXTS, LISTS_OF = "integers", "numbers", "texts", "lists of "
 _ARE_NUMBERS = (INTEGERS, NUMBERS, "bool", "null")
@@ -93,25 +90,24 @@ class ColumnGroup:
         column: str,
         values: pa.Array,
         num_operators: int | None = None,
-        run: RunOperators = run_operators,
         rows: TrainingRows | None = None,
     ) -> pa.Array:
         """One column's values after the first `num_operators` operators (all if `None`).
 
-        Of lists the operators get the items, ListSlice alone the lists; `run` gets what is no
-        ListSlice. `rows` are those of the values, if they are training rows.
+        Of lists the operators get the items, ListSlice alone the lists. `rows` are those
+        of the values, if they are training rows.
         """
         values = concrete(values)
         operators = self.operators[:num_operators]
         if not holds_lists(values.type):
-            return run(_of_rows(operators, rows), column, values)
+            return _run(_of_rows(operators, rows), column, values)
         lists = Lists.of(values)
         for cuts, some in groupby(operators, lambda operator: isinstance(operator, ListSlice)):
             if cuts:
-                lists = Lists.of(run_operators(tuple(some), column, lists.to_arrow()))
+                lists = Lists.of(_run(tuple(some), column, lists.to_arrow()))
             else:
                 of_items = rows and rows.of_items(lists.lengths)
-                lists = replace(lists, items=run(_of_rows(some, of_items), column, lists.items))
+                lists = replace(lists, items=_run(_of_rows(some, of_items), column, lists.items))
         return lists.to_arrow()
 
     @property
@@ -129,12 +125,10 @@ class ColumnGroup:
         )
         return replace(self, operators=tuple(operators))
 
-    def with_saved_tables(self, categories: str) -> ColumnGroup:
-        operators = (
-            one.with_saved_tables(categories) if isinstance(one, _ENCODINGS) else one
-            for one in self.operators
-        )
-        return replace(self, operators=tuple(operators))
+    def save_tables(self, categories: str) -> None:
+        for operator in self.operators:
+            if isinstance(operator, Encoding):
+                operator.save_tables(categories)
 
     @property
     def learns_labels(self) -> bool:
@@ -196,7 +190,6 @@ class ColumnGroup:
         self,
         column: str,
         values: pa.Array,
-        run: RunOperators = run_operators,
         rows: TrainingRows | None = None,
     ) -> pa.Array:
         """One column's values after all operators, as int32 or float32 (or lists), without gaps.
@@ -213,7 +206,7 @@ class ColumnGroup:
                     hint="Fit it first.",
                 )
         target = pa.int32() if self.is_categorical else pa.float32()
-        values = self.transform(column, values, run=run, rows=rows)
+        values = self.transform(column, values, rows=rows)
         if not holds_lists(values.type):
             return _cast(column, values, target)
         lists = Lists.of(values)

@@ -13,7 +13,7 @@ import pyarrow as pa
 from distrain.prep.column_group import FOLD, ColumnGroup
 from distrain.prep.features.columns import TIMES_OF_SPLIT
 from distrain.prep.operators.categorify import Categorify
-from distrain.prep.operators.encodings import CountEncode, TargetEncode, fold_numbers
+from distrain.prep.operators.encodings import Encoding, fold_numbers
 from distrain.prep.operators.operator import FittedOperator
 from distrain.prep.parts import Part, located, read_part
 from distrain.prep.workflow import FitStage, Workflow
@@ -21,7 +21,9 @@ from distrain.schema.criteo import LABEL
 
 # Counted values take memory, so few columns to a task; the other states are a few numbers.
 _COUNTED_COLUMNS_PER_UNIT = 4
+_COUNTING = (Categorify, Encoding)
 _SAMPLED_TIMES = 1024
+_TIMES_HELD = 1 << 24
 
 ColumnStates = dict[str, Any]
 
@@ -38,7 +40,8 @@ class FitUnit:
 
     @property
     def counts_values(self) -> bool:
-        return isinstance(self.operator, Categorify)
+        """Whether its states are as large as its columns have values, and go to files."""
+        return isinstance(self.operator, _COUNTING)
 
     def states(self, parts: Sequence[Part]) -> Iterator[ColumnStates]:
         for part in parts:
@@ -51,11 +54,8 @@ def units_of(workflow: Workflow, stages: Sequence[FitStage]) -> list[FitUnit]:
     units = []
     for stage in stages:
         group = workflow.groups[stage.group]
-        counts = isinstance(
-            group.operators[stage.operator], Categorify | CountEncode | TargetEncode
-        )
         # The columns of a domain are counted together.
-        apart = counts and group.domain is None
+        apart = isinstance(group.operators[stage.operator], _COUNTING) and group.domain is None
         step = _COUNTED_COLUMNS_PER_UNIT if apart else len(group.columns)
         units += [
             FitUnit(group, group.columns[i : i + step], stage)
@@ -95,7 +95,10 @@ def read_training_rows(
 def times_in(parts: Sequence[Part]) -> np.ndarray[Any, np.dtype[np.float64]]:
     """Some of the training rows' times, evenly by their order."""
     rows = sum(part.num_rows for part in parts)
-    every = max(1, rows // _SAMPLED_TIMES)
-    found = [read_part(part, [TIMES_OF_SPLIT])[TIMES_OF_SPLIT].to_numpy() for part in parts]
+    of_part = max(1, -(-rows // _TIMES_HELD))  # so many rows of a part have one that is held
+    found = [
+        np.sort(read_part(part, [TIMES_OF_SPLIT])[TIMES_OF_SPLIT].to_numpy())[::of_part]
+        for part in parts
+    ]
     times = np.sort(np.concatenate(found))
-    return times[::every]
+    return times[:: max(1, len(times) // _SAMPLED_TIMES)]

@@ -2,28 +2,35 @@
 
 Each pass over the data fits one operator of every group. Its columns are cut into units of a few
 columns, so that no task holds the state of all; for each unit the parts are cut into at most 64
-runs of neighbours, one task each. Counts of values go to files and are added up by pieces
-(`counting`); other states are a few numbers, and are merged here in a tree whose shape depends
-on the parts alone, so the same input gives the same bits on any cluster.
+runs of neighbours, one task each. Counts of values, and sums by value, go to files and are added
+up by pieces (`counting`); other states are a few numbers, and are merged here in a tree whose shape
+depends on the parts alone, so the same input gives the same bits on any cluster.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
 
-from distrain.prep.counting.spilling import MemoryPlan, count_values
+from distrain.prep.counting.pieces import CountedColumn
+from distrain.prep.counting.spilled import spill_counts
+from distrain.prep.counting.tables import fit_tables
+from distrain.prep.counting.vocabularies import VocabularyReport, fit_vocabularies
 from distrain.prep.fit_task import ColumnStates, FitUnit, times_in, units_of, vocabulary_units
+from distrain.prep.memory import MemoryPlan
+from distrain.prep.operators.categorify import Categorify
+from distrain.prep.operators.encodings import Encoding
 from distrain.prep.operators.operator import FittedOperator, in_column
 from distrain.prep.parts import Part
 from distrain.prep.progress import PhaseCounter, ProgressCallback
 from distrain.prep.request import PrepRequest
 from distrain.prep.updates.column_drift import UPDATES
-from distrain.prep.updates.vocabularies import VocabularyReport, learn_vocabularies
+from distrain.prep.updates.vocabularies import update_vocabularies
 from distrain.prep.vocabulary import CATEGORIES
 from distrain.prep.workers import TaskRunner
 from distrain.prep.workflow import Workflow
@@ -115,12 +122,17 @@ class _Fit:
         reports: list[VocabularyReport] = []
         for stages in passes:
             units = units_of(workflow, stages)  # with what the pass before has fitted
-            states, learnt = self._pass(units, counter, None)
-            reports += learnt
+            with self._states(units, counter) as (states, staging):
+                where = (self.runner, self.categories, staging, self.memory)
+                categorical = _counted(units, states, Categorify)
+                reports += fit_vocabularies(categorical, *where, self.keep_counts)
+                tables = iter(fit_tables(_counted(units, states, Encoding), *where))
             for unit, of_runs in zip(units, states, strict=True):
-                if not unit.counts_values:
+                if isinstance(unit.operator, Encoding):
+                    fitted = {column: next(tables) for column in unit.columns}
+                    workflow = workflow.with_fitted(unit.stage, fitted)
+                elif not unit.counts_values:
                     workflow = workflow.with_fitted(unit.stage, _fitted(unit, of_runs))
-            workflow = workflow.with_saved_tables(self.categories)  # which the next pass reads
         return workflow, reports
 
     def update(self, workflow: Workflow) -> tuple[Workflow, list[VocabularyReport]]:
@@ -130,7 +142,10 @@ class _Fit:
         """
         units = vocabulary_units(workflow)
         old = f"{self.staging}/{_OLD}/{CATEGORIES}"
-        return workflow, self._pass(units, self._counter(len(units)), old)[1]
+        with self._states(units, self._counter(len(units))) as (states, staging):
+            counted = _counted(units, states, Categorify)
+            where = (self.runner, self.categories, staging, self.memory)
+            return workflow, update_vocabularies(counted, *where, self.keep_counts, old)
 
     def _counter(self, num_units: int) -> PhaseCounter:
         """Counts the tasks that read rows; what follows is quick."""
@@ -142,10 +157,11 @@ class _Fit:
         size = max(_LEAST_PARTS_PER_RUN, -(-len(self.parts) // _MAX_RUNS))
         return [tuple(self.parts[i : i + size]) for i in range(0, len(self.parts), size)]
 
-    def _pass(
-        self, units: Sequence[FitUnit], counter: PhaseCounter, old: str | None
-    ) -> tuple[list[list[ColumnStates]], list[VocabularyReport]]:
-        """Each unit's states, run by run, and the vocabularies that have learnt the counts."""
+    @contextmanager
+    def _states(
+        self, units: Sequence[FitUnit], counter: PhaseCounter
+    ) -> Iterator[tuple[list[list[ColumnStates]], str]]:
+        """Each unit's states, run by run, and the folder of those in files, removed at the end."""
         counts = f"{self.staging}/counts"
         open_folder(counts).make()
         runs, held_bytes = self._runs, self.memory.held_bytes
@@ -159,23 +175,24 @@ class _Fit:
         results = self.runner.run(
             "fit", _fit_run, tasks, lambda place, _: counter.add(place, rows[place // len(units)])
         )
-        states = [results[u :: len(units)] for u in range(len(units))]
-        counted = [
-            (unit, name, [run[name] for run in of_runs])
-            for unit, of_runs in zip(units, states, strict=True)
-            if unit.counts_values
-            for name in of_runs[0]
-        ]
-        learnt = learn_vocabularies(
-            counted, self.runner, self.categories, old, counts, self.keep_counts, self.memory
-        )
+        yield [results[u :: len(units)] for u in range(len(units))], counts
         with_retries(open_folder(counts).remove, {"folder": counts}, RETRY_S)
-        return states, learnt
+
+
+def _counted(
+    units: Sequence[FitUnit], states: Sequence[Sequence[ColumnStates]], kind: type
+) -> list[CountedColumn]:
+    return [
+        CountedColumn(name, unit.operator, tuple(run[name] for run in of_runs))
+        for unit, of_runs in zip(units, states, strict=True)
+        if isinstance(unit.operator, kind)
+        for name in of_runs[0]
+    ]
 
 
 def _fit_run(unit: FitUnit, run: tuple[Part, ...], stem: str, held_bytes: int) -> ColumnStates:
     if unit.counts_values:
-        return dict(count_values(unit, run, stem, held_bytes))
+        return dict(spill_counts(unit, run, stem, held_bytes))
     states: list[ColumnStates] = []
     for of_part in unit.states(run):
         states.append(of_part)

@@ -15,23 +15,23 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from distrain.errors import DataError, InputError
 from distrain.prep.column_group import INTEGERS, LISTS_OF, NUMBERS, TEXTS
-from distrain.prep.counting.spilling import MemoryPlan, plan_memory
+from distrain.prep.counting.vocabularies import VocabularyReport
 from distrain.prep.features.config import FEATURES_FILE, FeatureConfig
 from distrain.prep.features.document import FeatureDocument
 from distrain.prep.fitting import fit_as_asked
 from distrain.prep.histories.making import check_log, make_histories
-from distrain.prep.histories.reading import forget_events
-from distrain.prep.lookups.index import forget_workflow, make_lookups
-from distrain.prep.on_cudf import check_operators, check_workers
+from distrain.prep.lookups.index import forget_run, make_lookups
+from distrain.prep.memory import MemoryPlan, plan_memory
+from distrain.prep.operators.value_table import SavedTable
 from distrain.prep.parts import Part, kept_names, split_parts
 from distrain.prep.progress import PhaseCounter, ProgressCallback
 from distrain.prep.reading import (
@@ -45,7 +45,6 @@ from distrain.prep.request import PrepRequest, PrepResult, SplitReport, output_s
 from distrain.prep.saved_vocabulary import SavedVocabulary
 from distrain.prep.transforming import split_report, transform_part
 from distrain.prep.updates.column_drift import Drifted, Shares, drifted_columns, learnt_before
-from distrain.prep.updates.vocabularies import VocabularyReport
 from distrain.prep.vocabulary import CATEGORIES
 from distrain.prep.workers import TaskRunner, check_shared
 from distrain.prep.workflow import FORM, HOLDS, Workflow, criteo_workflow
@@ -71,29 +70,20 @@ def prepare(
     request: PrepRequest,
     client: Client,
     on_progress: ProgressCallback | None = None,
-    finish: Callable[[Path], None] | None = None,
 ) -> PrepResult:
     """Prepare training files on a Dask cluster.
 
     Args:
         client: The cluster's client; its workers see `request.out` and `request.staging`.
         on_progress: Called with the progress of each phase.
-        finish: Called with the folder when rows and schema are written, before it gets its name;
-            not for a URL. It may write the rows of `train` and `valid` anew, to other files.
 
     Raises:
         DataError: An input, a column or a line that cannot be used.
         OutputError: The output exists or cannot be written, or workers do not see it; nothing is
             left under its name.
-        ClusterError: Workers died, or cannot use the device.
+        ClusterError: Workers died.
     """
     request = with_features(request)
-    if finish is not None and not isinstance(request.out, Path):
-        raise InputError(
-            "rows in an object store cannot be written anew",
-            where={"path": request.out},
-            hint="Leave --layout fast out, or prepare to a folder and copy it.",
-        )
     files = list_inputs(request.inputs, retry_s=RETRY_S)
     valid_files = list_inputs(request.valid, retry_s=RETRY_S) if request.valid else []
     refuse_files(files, valid_files, PREP_JSON)
@@ -105,9 +95,6 @@ def prepare(
     memory = plan_memory(client, request.memory_bytes, request.block_bytes)
     workflow = _workflow(request)
     check_log(workflow.history, request.log, is_fitted=request.saved_workflow is not None)
-    if request.device == "cuda":
-        check_operators(workflow)
-        check_workers(client)
     out = request.out
     if isinstance(out, Path):
         out = out.absolute()  # workers may have another working directory
@@ -119,15 +106,14 @@ def prepare(
     ):
         check_shared([folder, staging], client)
         runner, tell = TaskRunner(client), on_progress or (lambda _: None)
-        run = _Run(request, workflow, folder, staging, runner, memory, tell, finish)
+        run = _Run(request, workflow, folder, staging, runner, memory, tell)
         try:
             result = run.do(files, valid_files, log_files)
         finally:
             # It may have mapped files of the staging folder. What was raised before says why there
             # is no cluster, and a worker that has died meanwhile holds nothing.
             with suppress(Exception):
-                client.run(forget_workflow, on_error="ignore")
-                client.run(forget_events, on_error="ignore")
+                client.run(forget_run, on_error="ignore")
     return result
 
 
@@ -147,9 +133,11 @@ def _workflow(request: PrepRequest) -> Workflow:
     if request.saved_workflow:
         refuse_unfinished(str(request.saved_workflow), RETRY_S)
     saved = None
-    if request.saved_workflow:  # whose vocabularies may be larger than memory
-        look_at = partial(SavedVocabulary.look_at, f"{request.saved_workflow}/{CATEGORIES}")
-        saved = Workflow.load(request.saved_workflow, look_at)
+    if request.saved_workflow:  # whose vocabularies and tables may be larger than memory
+        categories = f"{request.saved_workflow}/{CATEGORIES}"
+        look_at_table = partial(SavedTable.look_at, categories)
+        look_at = partial(SavedVocabulary.look_at, categories)
+        saved = Workflow.load(request.saved_workflow, look_at, look_at_table)
     if request.features is not None:
         target = request.features.document.target
         if target.placeholder and saved is None:
@@ -177,7 +165,6 @@ class _Run:
     _runner: TaskRunner
     _memory: MemoryPlan
     _on_progress: ProgressCallback
-    _finish: Callable[[Path], None] | None
     _seconds: dict[str, float] = field(default_factory=dict)
     _list_lengths: dict[str, tuple[int, int]] = field(default_factory=dict)
     _category_types: dict[str, str] = field(default_factory=dict)
@@ -204,11 +191,6 @@ class _Run:
         self._refuse_no_ones(train)
         drifted = self._compare(train, valid, files)
         self._save_schema(cardinalities)
-        if self._finish is not None:
-            with self._timed("finish"):
-                self._finish(Path(self._folder))
-            train = self._recounted("train", train)
-            valid = self._recounted("valid", valid) if valid else None
         self._seconds["total"] = round(time.perf_counter() - started, 3)
         result = PrepResult(
             self._request.out,
@@ -230,12 +212,6 @@ class _Run:
         with whole_file(f"{self._folder}/{PREP_JSON}", sync=False) as partial_file:
             partial_file.write_text(json.dumps(result.to_json(), indent=1) + "\n")
         return result
-
-    def _recounted(self, split: str, report: SplitReport) -> SplitReport:
-        folder = open_folder(f"{self._folder}/{split}")
-        names = with_retries(folder.files, {"folder": folder.url}, RETRY_S)
-        num_files = sum(name.endswith(".parquet") for name in names)
-        return replace(report, num_files=num_files)
 
     @contextmanager
     def _timed(self, phase: str) -> Iterator[None]:
@@ -308,7 +284,7 @@ class _Run:
         lookups = make_lookups(categories, sizes, self._runner, self._staging, self._memory)
         request = self._request
         settings = (
-            *(request.row_group_rows, request.device, not request.unlabeled),
+            *(request.row_group_rows, not request.unlabeled),
             *(self._kept(), self._document),
         )
         histories = make_histories(

@@ -75,9 +75,6 @@ class PrepRequest:
     # memory that a worker process may take, all threads together; `None` takes 320 MiB a thread,
     # but no more than 0.6 of the workers' limit
     memory_bytes: int | None = None
-    # where rows go through the fitted operators: `cpu`, or `cuda` for the GPU of each worker, which
-    # has run on none yet
-    device: str = "cpu"
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "inputs", tuple(map(str, self.inputs)))
@@ -125,7 +122,6 @@ class PrepRequest:
             or delimiter.isalnum()
             or delimiter in " -\r\n",
             f"max_bad {self.max_bad} is not between 0 and 1": not 0 <= self.max_bad <= 1,
-            f"device {self.device!r} is neither cpu nor cuda": self.device not in ("cpu", "cuda"),
             f"row_group_rows {self.row_group_rows} is below 1": self.row_group_rows < 1,
             f"block_bytes {self.block_bytes} is below 1": self.block_bytes < 1,
             f"embedding_dim {self.embedding_dim} is below 1": self.embedding_dim is not None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
@@ -10,11 +9,9 @@ from typing import NoReturn
 import pyarrow as pa
 
 from distrain.errors import DataError
-from distrain.prep.updates.grown_vocabularies import kept_file
-from distrain.prep.vocabulary import Vocabulary, read_footer, read_meta
+from distrain.prep.counting.vocabularies import kept_file
+from distrain.prep.vocabulary import Vocabulary, copy_file, read_footer, read_meta
 from distrain.storage.folder import open_folder
-from distrain.storage.inputs import open_input
-from distrain.storage.outputs import whole_file
 from distrain.storage.retrying import RETRY_S, with_retries
 
 
@@ -63,19 +60,10 @@ class SavedVocabulary(Vocabulary):
         kept = kept_file(column)
         for file in (f"unique.{column}.parquet", f"meta.{column}.parquet", kept):
             if file != kept or file in files:
-                _copy(f"{self.folder}/{file}", f"{folder}/{file}")
+                copy_file(f"{self.folder}/{file}", f"{folder}/{file}")
         if SavedVocabulary.look_at(str(folder), column).cardinality != self.cardinality:
             raise DataError(
                 "the saved workflow was replaced while it was used",
                 where={"file": f"{self.folder}/unique.{column}.parquet"},
                 hint="Start again when nobody writes it.",
             )
-
-
-def _copy(source: str, target: str) -> None:
-    with (
-        open_input(source, retry_s=RETRY_S) as handle,
-        whole_file(target, make_folder=False, sync=False) as here,
-        here.open("wb") as copy,
-    ):
-        shutil.copyfileobj(handle, copy, 1 << 20)

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from distrain.errors import DataError
-from distrain.prep.column_group import LISTS_OF, RunOperators, run_operators
+from distrain.prep.column_group import LISTS_OF
 from distrain.prep.features.config import FeatureConfig
 from distrain.prep.features.document import FeatureDocument
 from distrain.prep.features.file_checks import rows_in_memory, table_file_of
@@ -29,7 +29,6 @@ from distrain.prep.fit_task import read_training_rows
 from distrain.prep.histories.reading import OpenHistory, PartHistory
 from distrain.prep.lists import Int64Array, holds_lists
 from distrain.prep.lookups.index import Lookups, load_workflow
-from distrain.prep.on_cudf import RunOnCudf
 from distrain.prep.operators.operator import concrete
 from distrain.prep.parts import FILE, ROW_NUMBER, Part, located, read_part, write_parquet
 from distrain.prep.raw_lines import RAW_COLUMNS, TextLayout, with_words_as_numbers
@@ -66,7 +65,6 @@ def transform_part(
     lookups: Lookups,
     output: str,
     row_group_rows: int,
-    device: str = "cpu",
     labeled: bool = True,
     kept: Mapping[str, str] | None = None,
     document: FeatureDocument | None = None,
@@ -83,9 +81,8 @@ def transform_part(
     workflow = load_workflow(workflow_dir, lookups)
     columns = _columns_of(workflow, document, labeled)
     table = read_training_rows(part, columns, workflow) if training else read_part(part, columns)
-    run = RunOnCudf() if device == "cuda" else run_operators
     with located(part):
-        features = _transformed(table, workflow, document, run)
+        features = _transformed(table, workflow, document)
     if kept is not None:
         for name, values in _traced(part, kept).items():
             features = features.append_column(name, values)
@@ -117,16 +114,14 @@ def _columns_of(
     return (*((LABEL,) if labeled else ()), *workflow.columns, *beside)
 
 
-def _transformed(
-    table: pa.Table, workflow: Workflow, document: FeatureDocument | None, run: RunOperators
-) -> pa.Table:
+def _transformed(table: pa.Table, workflow: Workflow, document: FeatureDocument | None) -> pa.Table:
     """What training reads of staged rows: label, features, and what the document has beside."""
     if LABEL in table.column_names:
         label = table[LABEL]
         label = _checked_label(label) if _is_binary(document) else concrete(label)
         field = pa.field(LABEL, pa.float32(), nullable=False)
         table = table.set_column(table.column_names.index(LABEL), field, label)
-    features = workflow.transform(table, run)
+    features = workflow.transform(table)
     for column in () if document is None else document.beside:
         values = concrete(table[column.name])
         if pa.types.is_integer(values.type):
@@ -259,7 +254,7 @@ class RawTables:
 
     def _transformed(self, table: pa.Table) -> pa.Table:
         document = self._document if self._labeled else None
-        return _transformed(table, self._with_vocabularies(), document, run_operators)
+        return _transformed(table, self._with_vocabularies(), document)
 
     def _task(self, file: TableFile, part: Part) -> StagingTask:
         holds = self.workflow.record.get(HOLDS, {}).items()

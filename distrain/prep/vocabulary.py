@@ -14,7 +14,7 @@ the order of the ids) and `meta.COLUMN.parquet` (`kind`, `offset`, `num_indices`
 
 from __future__ import annotations
 
-import zlib
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -28,6 +28,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from distrain.errors import DataError
+from distrain.prep.steps import FIRST_OOV_ID, NULL_ID, bucket_of, keys_of
 from distrain.storage.inputs import open_input
 from distrain.storage.os_errors import reading_hint
 from distrain.storage.outputs import whole_file
@@ -35,8 +36,6 @@ from distrain.storage.retrying import RETRY_S, first_line
 from distrain.storage.urls import is_remote
 
 PAD_ID = 0
-NULL_ID = 1
-FIRST_OOV_ID = 2
 WORKFLOW_FILE = "workflow.json"
 CATEGORIES = "categories"
 """The folder of vocabularies in that of a workflow, beside its `WORKFLOW_FILE`."""
@@ -172,48 +171,69 @@ class MetaCounts:
     oov_observed: int  # how many training values were not kept
 
 
-class CountsWriter:
-    """Writes values and their counts to a parquet file, piece by piece.
+class RowGroupWriter:
+    """Writes rows to a parquet file, piece by piece.
 
-    The pieces do not show in the file: its row groups have `ROW_GROUP_VALUES` values, but for the
-    last one.
+    The pieces do not show in the file: its row groups have `num_rows` rows, but for the last one.
     """
 
-    def __init__(self, column: str, value_type: pa.DataType, file: Path):
-        schema = pa.schema([(column, value_type), (f"{column}_size", pa.int64())])
-        self.value_type = value_type
-        self._to = pq.ParquetWriter(file, schema, compression="zstd")
-        self._waiting = schema.empty_table()
+    def __init__(self, to: pq.ParquetWriter, num_rows: int):
+        self._to = to
+        self._num_rows = num_rows
+        self._waiting = to.schema.empty_table()
         self._has_row_groups = False
-        self.num_values = 0
-        self.num_observed = 0
         self.size_bytes = 0
 
     @classmethod
     @contextmanager
-    def open(cls, file: str, column: str, value_type: pa.DataType) -> Iterator[Self]:
+    def open(cls, file: str, schema: pa.Schema, num_rows: int) -> Iterator[Self]:
         """Begin a file, which is there at the end, whole."""
         with whole_file(file, make_folder=False, sync=False) as partial:
-            writer = cls(column, value_type, partial)
-            with writer._to:
+            with pq.ParquetWriter(partial, schema, compression="zstd") as to:
+                writer = cls(to, num_rows)
                 yield writer
                 if writer._waiting.num_rows or not writer._has_row_groups:
                     writer._write_row_group(writer._waiting)
             writer.size_bytes = partial.stat().st_size
 
-    def write(self, values: pa.Array, counts: pa.Array) -> None:
-        added = pa.table([values, counts], schema=self._to.schema)
-        self.num_values += added.num_rows
-        self.num_observed += pc.sum(counts).as_py() or 0
-        waiting = pa.concat_tables([self._waiting, added])
-        while waiting.num_rows >= ROW_GROUP_VALUES:
-            self._write_row_group(waiting.slice(0, ROW_GROUP_VALUES))
-            waiting = waiting.slice(ROW_GROUP_VALUES)
+    def write(self, rows: pa.Table) -> None:
+        waiting = pa.concat_tables([self._waiting, rows])
+        while waiting.num_rows >= self._num_rows:
+            self._write_row_group(waiting.slice(0, self._num_rows))
+            waiting = waiting.slice(self._num_rows)
         self._waiting = waiting
 
     def _write_row_group(self, rows: pa.Table) -> None:
         self._has_row_groups = True
-        self._to.write_table(rows.combine_chunks(), row_group_size=ROW_GROUP_VALUES)
+        self._to.write_table(rows.combine_chunks(), row_group_size=self._num_rows)
+
+
+class CountsWriter:
+    """Writes values and their counts to a parquet file, piece by piece."""
+
+    def __init__(self, schema: pa.Schema, to: RowGroupWriter):
+        self._schema = schema
+        self._to = to
+        self.value_type = schema.types[0]
+        self.num_values = 0
+        self.num_observed = 0
+
+    @property
+    def size_bytes(self) -> int:
+        return self._to.size_bytes
+
+    @classmethod
+    @contextmanager
+    def open(cls, file: str, column: str, value_type: pa.DataType) -> Iterator[Self]:
+        """Begin a file, which is there at the end, whole."""
+        schema = pa.schema([(column, value_type), (f"{column}_size", pa.int64())])
+        with RowGroupWriter.open(file, schema, ROW_GROUP_VALUES) as to:
+            yield cls(schema, to)
+
+    def write(self, values: pa.Array, counts: pa.Array) -> None:
+        self.num_values += len(values)
+        self.num_observed += pc.sum(counts).as_py() or 0
+        self._to.write(pa.table([values, counts], schema=self._schema))
 
 
 class VocabularyWriter(CountsWriter):
@@ -289,11 +309,12 @@ def read_batches(
             yield batch[column], batch[columns[1]]
         if empty:
             none = file.schema_arrow.empty_table().combine_chunks()
-            yield _chunk(none[column]), _chunk(none[columns[1]])
+            yield one_array(none[column]), one_array(none[columns[1]])
 
 
-def _chunk(column: pa.ChunkedArray) -> pa.Array:
-    return column.chunk(0) if column.num_chunks else pa.array([], column.type)
+def one_array(column: pa.ChunkedArray) -> pa.Array:
+    """A column in one piece, which is copied only if it is in several."""
+    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
 
 
 @contextmanager
@@ -321,6 +342,16 @@ def read_table(file: str) -> pa.Table:
         return pq.read_table(handle)
 
 
+def copy_file(source: str, target: str) -> None:
+    """Copy a file of a saved workflow, a MiB at a time."""
+    with (
+        open_input(source, retry_s=RETRY_S) as handle,
+        whole_file(target, make_folder=False, sync=False) as here,
+        here.open("wb") as copy,
+    ):
+        shutil.copyfileobj(handle, copy, 1 << 20)
+
+
 def is_text(dtype: pa.DataType) -> bool:
     """Whether values are strings, however long they are together."""
     return bool(pa.types.is_string(dtype) or pa.types.is_large_string(dtype))
@@ -334,13 +365,7 @@ def stable_buckets(values: pa.Array, num_buckets: int) -> Int32Array:
     """
     if num_buckets == 1:
         return np.zeros(len(values), np.int32)
-    if is_text(values.type):
-        x = np.array([zlib.crc32(v.encode()) for v in values.to_pylist()], dtype=np.uint64)
-    else:
-        x = values.to_numpy(zero_copy_only=False).astype(np.int64).view(np.uint64)
-    # splitmix64's step, of Steele, Lea, Flood, "Fast splittable pseudorandom number generators".
-    x = x + np.uint64(0x9E3779B97F4A7C15)
-    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    x = x ^ (x >> np.uint64(31))
-    return (x % np.uint64(num_buckets)).astype(np.int32)
+    is_hashed = is_text(values.type)
+    keys = keys_of(values.to_pylist()) if is_hashed else values.to_numpy(zero_copy_only=False)
+    buckets: Int32Array = bucket_of(keys, num_buckets).astype(np.int32)
+    return buckets

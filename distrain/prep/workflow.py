@@ -22,17 +22,14 @@ from distrain.prep.column_group import (
     LISTS_OF,
     TEXTS,
     ColumnGroup,
-    RunOperators,
     kind_of,
-    run_operators,
     training_rows,
 )
 from distrain.prep.operators.categorify import Categorify, category_type
-from distrain.prep.operators.encodings import ValueTable
 from distrain.prep.operators.history import History
 from distrain.prep.operators.numbers import Clip, FillMissing, LogOp, Normalize
 from distrain.prep.operators.operator import FittedOperator, takes_of
-from distrain.prep.operators.spelling import CANONICAL
+from distrain.prep.operators.value_table import ValueTable
 from distrain.prep.vocabulary import CATEGORIES, WORKFLOW_FILE, Vocabulary, is_text, mistake_of_name
 from distrain.schema.criteo import CATEGORICAL, CONTINUOUS, LABEL
 from distrain.storage.folder import open_folder
@@ -148,11 +145,6 @@ class Workflow:
             for column in group.columns
         }
 
-    @property
-    def spelling(self) -> int:
-        last = [group.operators[-1] for group in self.groups if group.is_categorical]
-        return next((cast(Categorify, operator).spelling for operator in last), CANONICAL)
-
     def reading(self, null_values: Sequence[str] = ()) -> dict[str, Any]:
         """Return how later rows are read, as fields of a `StagingTask`.
 
@@ -165,7 +157,6 @@ class Workflow:
         of_domains = {self.domains[c]: kind for c, kind in holds.items() if c in self.domains}
         holds = {c: of_domains[d] for c, d in self.domains.items() if d in of_domains} | holds
         return {
-            "spelling": self.spelling,
             "holds": holds,
             "null_texts": tuple(null_values) if self.record.get(FORM) == "csv" else (),
         }
@@ -272,12 +263,11 @@ class Workflow:
         kinds = {c: kind_of(tables[0].schema.field(c).type) for c in self.columns if tables}
         return workflow.with_record(**{HOLDS: kinds})
 
-    def transform(self, table: pa.Table, run: RunOperators = run_operators) -> pa.Table:
+    def transform(self, table: pa.Table) -> pa.Table:
         """The table's columns after all operators: int32 ids and float32, without gaps.
 
         Columns of lists become lists of these; a list that is missing becomes an empty one. A
-        column `label` comes first, as it is; other columns without operators are left out. `run`
-        runs the operators, where that is not done by Arrow.
+        column `label` comes first, as it is; other columns without operators are left out.
 
         Raises:
             DataError: A column is missing, or of another type than those that were fitted, a value
@@ -296,7 +286,7 @@ class Workflow:
             fields.append(table.schema.field(LABEL))
         for group in self.groups:
             for column in group.columns:
-                values = self._training_values(group, column, table, run)
+                values = self._training_values(group, column, table)
                 arrays.append(values)
                 fields.append(pa.field(column, values.type, nullable=False))
         return pa.table(arrays, schema=pa.schema(fields))
@@ -304,14 +294,12 @@ class Workflow:
     def values_of(self, table: pa.Table, column: str) -> pa.Array:
         """One of the columns that `transform` gives."""
         (group,) = (group for group in self.groups if column in group.columns)
-        return self._training_values(group, column, table, run_operators)
+        return self._training_values(group, column, table)
 
-    def _training_values(
-        self, group: ColumnGroup, column: str, table: pa.Table, run: RunOperators
-    ) -> pa.Array:
+    def _training_values(self, group: ColumnGroup, column: str, table: pa.Table) -> pa.Array:
         fitted = self.record.get(HOLDS, {})
         group.check_type(column, table.schema.field(column).type, fitted.get(column))
-        return group.training_values(column, table[column], run, training_rows(table))
+        return group.training_values(column, table[column], training_rows(table))
 
     def with_history(self, table: pa.Table) -> pa.Table:
         """What `transform` gives, and each row's history among the rows of the table.
@@ -351,7 +339,8 @@ class Workflow:
     def save_document(self, folder: str | Path) -> None:
         """Write all but the vocabularies, which were written where they were made."""
         open_folder(f"{folder}/{CATEGORIES}").make()
-        self.with_saved_tables(f"{folder}/{CATEGORIES}")
+        for group in self.groups:
+            group.save_tables(f"{folder}/{CATEGORIES}")
         groups = [group.to_json() for group in self.groups]
         document = {**self.record, "version": VERSION, "groups": groups}
         if self.history is not None:
@@ -359,27 +348,26 @@ class Workflow:
         with whole_file(f"{folder}/{WORKFLOW_FILE}") as partial_file:
             partial_file.write_text(json.dumps(document, indent=1) + "\n")
 
-    def with_saved_tables(self, categories: str) -> Workflow:
-        """Write the tables of encodings that are not there, so that they travel by name."""
-        groups = tuple(group.with_saved_tables(categories) for group in self.groups)
-        return replace(self, groups=groups)
-
     @classmethod
     def load(
-        cls, folder: str | Path, load_vocabulary: Callable[[str], Vocabulary] | None = None
+        cls,
+        folder: str | Path,
+        load_vocabulary: Callable[[str], Vocabulary] | None = None,
+        load_table: Callable[[str], ValueTable] | None = None,
     ) -> Workflow:
         """Read what `save` wrote.
 
         Args:
             load_vocabulary: Gives the vocabulary of a column or a domain, where that is not to be
                 read into memory from the folder.
+            load_table: Gives the table of a column's encoding in the same way.
 
         Raises:
             DataError: A file is missing, damaged, or of a newer version.
         """
         document = _read_document(f"{folder}/{WORKFLOW_FILE}")
         load = load_vocabulary or partial(Vocabulary.load, f"{folder}/{CATEGORIES}")
-        load_table = partial(ValueTable.load, f"{folder}/{CATEGORIES}")
+        load_table = load_table or partial(ValueTable.load, f"{folder}/{CATEGORIES}")
         try:
             groups = tuple(
                 ColumnGroup.from_json(group, load, load_table) for group in document["groups"]

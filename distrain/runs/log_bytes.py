@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from distrain.jobs.run_paths import first_byte_of_part, log_end, unnumbered_parts
+from distrain.jobs.run_paths import first_byte_of_part, log_end
 
 
 class LogFiles(Protocol):
@@ -77,11 +77,7 @@ def log_pieces(folder: Folder, log_name: str) -> list[LogPiece]:
         first = 0 if name == log_name else first_byte_of_part(name, log_name)
         if first is not None and (size := _size(folder, name, sizes)) is not None:
             by_first[first] = LogPiece(name, first, first + size)
-    pieces = [by_first[first] for first in sorted(by_first)]
-    for name in unnumbered_parts(log_name):
-        if pieces and (size := _size(folder, name, sizes)) is not None:
-            pieces.append(LogPiece(name, pieces[-1].end, pieces[-1].end + size))
-    return pieces
+    return [by_first[first] for first in sorted(by_first)]
 
 
 def log_extent(folder: Folder, log_name: str) -> tuple[int, bool]:

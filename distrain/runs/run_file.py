@@ -89,7 +89,7 @@ def read_run_and_spec(root: Path, overrides: Sequence[str] = ()) -> tuple[RunFil
     """
     paths = RunPaths(root)
     run = read_run_file(paths)
-    return run, parse_spec(_read(paths.spec, parse_yaml), overrides, of_run=True)
+    return run, parse_spec(_read(paths.spec, parse_yaml), overrides)
 
 
 _RUN_FILE = TypeAdapter(RunFile)

@@ -120,11 +120,19 @@ def tombstone_of(job: Job, name: str) -> JobStatus:
     )
 
 
+def last_attempt(ended: JobStatus) -> int:
+    """The last attempt that a job had or was put for."""
+    return max(ended.attempt, ended.first_attempt)
+
+
 class Tombstones(OrderedDict[str, JobStatus]):
     """The newest tombstones; of a job without attempts, `attempt` is below `first_attempt`."""
 
     def add(self, ended: JobStatus) -> None:
-        self[ended.job_id] = ended
+        """Keep an end, unless a later submission of the job has ended already."""
+        kept = self.get(ended.job_id)
+        if kept is None or last_attempt(kept) <= last_attempt(ended):
+            self[ended.job_id] = ended
         self.move_to_end(ended.job_id)
         while len(self) > KEPT:
             self.popitem(last=False)

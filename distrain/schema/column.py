@@ -141,6 +141,16 @@ class ColumnSchema:
         return given if isinstance(given, str) and given else self.name
 
     @property
+    def known(self) -> str | None:
+        """Of a target whose label some rows lack: the column that holds 1 where it is known.
+
+        >>> ColumnSchema("bought", tags=("target",), properties={"known": "bought_known"}).known
+        'bought_known'
+        """
+        given = self.properties.get("known")
+        return given if isinstance(given, str) and given else None
+
+    @property
     def target_kind(self) -> TargetKind:
         """The kind of its labels, where it is a target.
 

@@ -1,6 +1,5 @@
 """The operator's decisions: `serve.yaml`, `DISTRAIN_SERVE_*` variables, and their defaults."""
 
-import ipaddress
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -32,7 +31,6 @@ class Limits(SettingsSection):
     reads_per_s: float = Field(50.0, gt=0, description="Of a user, on average.")
     streams_per_token: int = Field(20, ge=1, description="Event streams that are open at once.")
     tokens: int = Field(100, ge=1, description="Valid tokens of a user; admins may make more.")
-    webhooks: int = Field(20, ge=0, description="Of a user in a project.")
 
 
 class Retention(SettingsSection):
@@ -101,37 +99,6 @@ class Listen(SettingsSection):
         return f"{scheme}://{host}:{self.port}"
 
 
-class Leases(SettingsSection):
-    """How long a reconciler owns a cluster without renewing, in seconds by the database's clock."""
-
-    ttl_s: float = Field(15.0, ge=1, description="How long one holds.")
-    renew_s: float = Field(5.0, gt=0, description="How often it is renewed.")
-    margin_s: float = Field(1.0, gt=0, description="The owner stops so long before the end.")
-
-    @model_validator(mode="after")
-    def _in_order(self) -> Self:
-        if self.renew_s + self.margin_s >= self.ttl_s:
-            raise ValueError("renew_s and margin_s together are shorter than ttl_s")
-        return self
-
-
-class Webhooks(SettingsSection):
-    """The addresses that webhooks may reach."""
-
-    allow_private: tuple[str, ...] = Field(
-        (),
-        description="Hosts and networks (`ci.example.org`, `10.1.0.0/16`) that webhooks may reach "
-        "although their addresses are private, loopback or link-local.",
-    )
-
-    @model_validator(mode="after")
-    def _are_networks(self) -> Self:
-        for entry in self.allow_private:
-            if "/" in entry:
-                ipaddress.ip_network(entry)
-        return self
-
-
 class Settings(BaseSettings):
     model_config = SettingsConfigDict(
         extra="forbid", frozen=True, env_prefix="DISTRAIN_SERVE_", env_nested_delimiter="__"
@@ -153,24 +120,10 @@ class Settings(BaseSettings):
     )
     limits: Limits = Limits()
     retention: Retention = Retention()
-    leases: Leases = Leases()
-    webhooks: Webhooks = Webhooks()
-    api_processes: int | None = Field(
-        None,
-        ge=1,
-        le=64,
-        description="Of the API, over one socket; null: one over SQLite, two over PostgreSQL.",
-    )
     secrets_file: Path | None = Field(
         None,
-        description="The service's own key, for cookies and webhooks; made in the data folder.",
+        description="The service's own key, which signs cookies; made in the data folder.",
     )
-
-    @property
-    def num_api_processes(self) -> int:
-        """The number of API processes: over SQLite several would wait for each other."""
-        on_sqlite = self.database_url is None or self.database_url.startswith("sqlite")
-        return self.api_processes or (1 if on_sqlite else 2)
 
     def run_root(self, cluster: str) -> Path:
         """The folder of a cluster's runs, if that is no URL."""

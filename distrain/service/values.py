@@ -28,6 +28,11 @@ class Phase(StrEnum):
     FINAL = "final"  # nothing will change, unless somebody resumes it
 
 
+NO_CONTACT_S = 30.0  # after this long without a word of its scheduler, a job's state is unknown
+CANCELLING = "cancelling"  # shown of a job that shall end
+UNKNOWN = "unknown"  # shown of a job whose scheduler is silent
+
+
 class Role(StrEnum):
     """The rights of a user in a project, from the least to the most."""
 
@@ -96,7 +101,6 @@ class Job:
     observed_at_s: float | None = None  # when the scheduler was last heard about it
     started_at_s: float | None = None
     finished_at_s: float | None = None
-    generation: int = 0  # of the lease under which it was last written by a reconciler
 
 
 @dataclass(frozen=True)
@@ -131,16 +135,6 @@ class Quota:
     def counts_queued(self) -> bool:
         """Whether jobs in the queue are counted at all."""
         return self.max_queued is not None or self.max_queued_per_user is not None
-
-
-@dataclass(frozen=True)
-class Lease:
-    """The right to reconcile a cluster, or to publish events."""
-
-    name: str  # `cluster:NAME`, or `publisher`
-    owner: str
-    generation: int  # grows with each change of the owner; every write and command carries it
-    expires_at_s: float  # by the database's clock
 
 
 @dataclass(frozen=True)

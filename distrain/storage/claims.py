@@ -2,9 +2,8 @@
 
     OUT/.distrain-output.json
 
-    state     making  its objects lie under another prefix; an output from before is whole
-              moving  its objects are moved to their names: what is there is not whole
-              made    it is finished, and these are its objects
+    state     making  what is there is not whole
+              made    it is finished, and these are its objects: the manifest, written last
 
 An object store has no locks. A claim is an object that is made where there is none, and renewed by
 who holds it; on S3 both depend on what is there, so that of two one comes too late. A claim that
@@ -31,7 +30,7 @@ from distrain.storage.retrying import RETRY_S, with_retries
 from distrain.storage.unfinished import boot_id, started_ticks
 
 STATE_FILE = ".distrain-output.json"
-MAKING, MOVING, MADE = "making", "moving", "made"
+MAKING, MADE = "making", "made"
 
 RENEWED_EVERY_S = 30.0
 LEASE_S = 900.0
@@ -48,23 +47,21 @@ class OutputState:
     since_s: float = 0.0  # the start of the claim, in seconds since 1970
     alive_s: float = 0.0  # the last renewal; 0 once it was given up
     files: dict[str, int] | None = None  # the sizes of a finished output's objects, by name
-    before: OutputState | None = None  # with `making`, the finished output that is there
-
-    @property
-    def is_readable(self) -> bool:
-        """Whether what is there is whole: it is not made over one that was left half."""
-        return self.state == MADE or self.before is not None
 
     def to_bytes(self) -> bytes:
-        return (json.dumps(_plain(self), indent=1) + "\n").encode()
+        fields = {**vars(self), "version": 1}
+        known = {name: value for name, value in fields.items() if value is not None}
+        return (json.dumps(known, indent=1) + "\n").encode()
 
     @classmethod
     def from_json(cls, document: Any) -> OutputState:
         """The inverse of `to_bytes`; unknown fields, of later versions, are left out."""
-        values = {name: document[name] for name in cls.__dataclass_fields__ if name in document}
-        if values.get("before") is not None:
-            values["before"] = cls.from_json(values["before"])
-        return cls(**values)
+        # Version 0.2.0 replaced outputs: until it moved the new one, the one before was there.
+        if document["state"] == MAKING and document.get("before"):
+            document = document["before"]
+        return cls(
+            **{name: document[name] for name in cls.__dataclass_fields__ if name in document}
+        )
 
     def left_s(self, now_s: float) -> float:
         """Seconds until the claim counts as left; 0 if it does, or is none."""
@@ -73,13 +70,6 @@ class OutputState:
         if self.id.startswith(_machine()) and not _runs(self.process):
             return 0.0
         return max(0.0, self.alive_s + LEASE_S - now_s)
-
-
-def _plain(state: OutputState) -> dict[str, Any]:
-    fields = {**vars(state), "version": 1}
-    if state.before is not None:
-        fields["before"] = _plain(state.before)
-    return {name: value for name, value in fields.items() if value is not None}
 
 
 class _Looking:
@@ -142,16 +132,12 @@ class Claim:
     """This process's claim on an output, renewed by a thread; an `OutputError` if it is taken."""
 
     def __init__(self, url: str, found: OutputState | None, version: str):
-        before = None
-        if found is not None:
-            before = found if found.state == MADE else found.before
         now_s = time.time()
         identity = f"{_machine()}{uuid.uuid4().hex[:8]}"
         process = f"{os.getpid()} {_start_of(os.getpid())}"
         self.url = url
-        self.state = OutputState(
-            MAKING, identity, os.uname().nodename, process, now_s, now_s, before=before
-        )
+        self.state = OutputState(MAKING, identity, os.uname().nodename, process, now_s, now_s)
+        self.has_objects = False  # whether some may have their names, and not all
         self._version = ""
         self._lost = False
         self._lock = threading.Lock()
@@ -164,10 +150,9 @@ class Claim:
     def id(self) -> str:
         return self.state.id
 
-    def to(self, state: str, files: dict[str, int] | None = None) -> None:
-        before = self.state.before if state == MAKING else None
+    def finish(self, files: dict[str, int]) -> None:
         with self._lock:
-            now = replace(self.state, state=state, alive_s=time.time(), files=files, before=before)
+            now = replace(self.state, state=MADE, alive_s=time.time(), files=files)
             self._write(now, self._version)
 
     def renew(self) -> None:
@@ -175,16 +160,14 @@ class Claim:
             self._write(replace(self.state, alive_s=time.time()), self._version)
 
     def end(self) -> None:
-        """Give the claim up: a finished output stays, and so does one that was there before."""
+        """Give the claim up; where some objects have their names, it keeps readers away."""
         self._ended.set()
         self._thread.join()
         with self._lock:
             if self._lost or self.state.state == MADE:
                 return
-            if self.state.state == MOVING:
+            if self.has_objects:
                 self._write(replace(self.state, alive_s=0.0), self._version)
-            elif self.state.before is not None:
-                self._write(self.state.before, self._version)
             elif self._is_ours():
                 with_retries(
                     lambda: _states(self.url).delete(STATE_FILE), {"output": self.url}, RETRY_S

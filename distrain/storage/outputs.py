@@ -126,10 +126,12 @@ def whole_file(path: str | Path, *, make_folder: bool = True, sync: bool = True)
 def whole_output(path: str | Path, *, replace: bool = False) -> Iterator[str]:
     """`whole_dir` at any place: yield the path, or the URL, of an unfinished output to fill.
 
+    An output in an object store is not replaced, whatever `replace` says.
+
     `OutputError` also if something else than an output is there; `Unavailable` of a URL's store.
     """
     if is_remote(path) and isinstance(path, str):
-        with whole_prefix(path, replace=replace) as url:
+        with whole_prefix(path) as url:
             yield url
     else:
         with whole_dir(path, replace=replace) as folder:
@@ -199,7 +201,7 @@ def check_free(path: str | Path, replace: bool) -> None:
 def check_output(path: str | Path, replace: bool) -> None:
     """Raise now if `whole_output` would refuse `path`; errors as there."""
     if is_remote(path) and isinstance(path, str):
-        check_prefix(path, replace)
+        check_prefix(path)
     else:
         check_free(path, replace)
 

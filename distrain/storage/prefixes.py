@@ -17,8 +17,6 @@ from typing import Any
 from distrain.errors import DataError, DistrainError, OutputError
 from distrain.storage.claims import (
     MADE,
-    MAKING,
-    MOVING,
     STATE_FILE,
     Claim,
     OutputState,
@@ -36,13 +34,13 @@ _READ_ONLY = {"http", "https", "ftp", "data", "github"}
 
 
 @contextlib.contextmanager
-def whole_prefix(url: str, *, replace: bool = False) -> Iterator[str]:
+def whole_prefix(url: str) -> Iterator[str]:
     """Yield a prefix to fill; on success its objects get their names under `url`.
 
-    What was there stays until then. Errors as `whole_output`.
+    A finished output is never replaced. Errors as `whole_output`.
     """
     url = url.rstrip("/")
-    with _claimed(url, replace) as claim, _removed(f"{url}/{UNFINISHED}{claim.id}") as place:
+    with _claimed(url) as claim, _removed(f"{url}/{UNFINISHED}{claim.id}") as place:
         yield place
         with sent_errors(url):
             _move(claim, place)
@@ -55,7 +53,7 @@ def held_prefix(folder: str) -> Iterator[str]:
     with sent_errors(folder):
         _remove_left_held(folder)
     url = f"{folder}/{_HELD}{uuid.uuid4().hex[:8]}"
-    with _claimed(url, False) as claim, _removed(f"{url}/{UNFINISHED}{claim.id}") as place:
+    with _claimed(url) as claim, _removed(f"{url}/{UNFINISHED}{claim.id}") as place:
         yield place
 
 
@@ -73,11 +71,11 @@ def _removed(place: str) -> Iterator[str]:
 _HELD = "distrain-staging-"
 
 
-def check_prefix(url: str, replace: bool) -> None:
+def check_prefix(url: str) -> None:
     """Raise now if `whole_prefix` would refuse a URL; errors as there."""
     url = url.rstrip("/")
     with sent_errors(url):
-        _found(url, replace)
+        _found(url)
 
 
 def refuse_unfinished(url: str, retry_s: float = 0.0) -> None:
@@ -90,7 +88,7 @@ def refuse_unfinished(url: str, retry_s: float = 0.0) -> None:
         if not folder.partition("://")[2] or "*" in folder:
             break
         state = _readable_state(folder, retry_s)
-        if state is not None and not state.is_readable:
+        if state is not None and state.state != MADE:
             raise DataError(
                 "this output is not finished: what is there is not whole",
                 where={"path": folder, "made on": state.host},
@@ -111,9 +109,9 @@ def _readable_state(folder: str, retry_s: float) -> OutputState | None:
 
 
 @contextlib.contextmanager
-def _claimed(url: str, replace: bool) -> Iterator[Claim]:
+def _claimed(url: str) -> Iterator[Claim]:
     with sent_errors(url):
-        claim = Claim(url, *_found(url, replace))
+        claim = Claim(url, *_found(url))
     try:
         with sent_errors(url):
             _remove_left(url, claim)
@@ -124,7 +122,7 @@ def _claimed(url: str, replace: bool) -> Iterator[Claim]:
             claim.end()
 
 
-def _found(url: str, replace: bool) -> tuple[OutputState | None, str]:
+def _found(url: str) -> tuple[OutputState | None, str]:
     """The state and version of an output that may be made; an `OutputError` if it may not."""
     bucket, _, path = url.partition("://")[2].partition("/")
     if not bucket or not path:
@@ -145,17 +143,16 @@ def _found(url: str, replace: bool) -> tuple[OutputState | None, str]:
             raise OutputError(
                 "there are objects which no command of distrain has put there as an output",
                 where={"path": url},
-                hint="Choose another name, or remove them yourself; --overwrite does not.",
+                hint="Choose another name, or remove them yourself.",
             )
         return None, ""
     if found.left_s(time.time()) > 0:
         raise being_made(url, found)
-    is_there = found.state == MADE or (found.state == MAKING and found.before is not None)
-    if is_there and not replace:
+    if found.state == MADE:
         raise OutputError(
             "the output exists already",
             where={"path": url},
-            hint="Remove it, choose another name, or pass --overwrite.",
+            hint="Choose a new prefix: outputs in object stores are not replaced. Or remove it.",
         )
     return found, version
 
@@ -207,7 +204,7 @@ def _copy(source: str, target: str, names: list[str], before_some: Callable[[], 
 
 def _move(claim: Claim, place: str) -> None:
     objects = _objects(place)
-    claim.to(MOVING)
+    claim.has_objects = True
     # A process that was stopped for long may have lost its claim: what is there is another's then.
     _copy(place, claim.url, sorted(objects), claim.renew)
     there = _objects(claim.url)
@@ -223,15 +220,13 @@ def _move(claim: Claim, place: str) -> None:
     # What late tasks of a killed command have sent is among them.
     own = f"{UNFINISHED}{claim.id}/"
     _delete(claim.url, sorted(n for n in there.keys() - objects.keys() if not n.startswith(own)))
-    claim.to(MADE, files=objects)
+    claim.finish(objects)
 
 
 def _remove_left(url: str, claim: Claim) -> None:
-    """Remove what killed processes left of an output; all of one that was left half."""
+    """Remove what killed processes left of an output."""
     own = f"{UNFINISHED}{claim.id}/"
-    is_whole = claim.state.before is not None
-    names = [n for n in _objects(url) if n != STATE_FILE and not n.startswith(own)]
-    _delete(url, [n for n in names if n.startswith(UNFINISHED) or not is_whole])
+    _delete(url, [n for n in _objects(url) if n != STATE_FILE and not n.startswith(own)])
     _abort_uploads(url)
 
 

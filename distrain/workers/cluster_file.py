@@ -32,17 +32,12 @@ class ProcessId:
 
     @classmethod
     def of(cls, pid: int) -> "ProcessId | None":
+        """The process of that number here; `None` if it has ended, or cannot be looked at."""
         with contextlib.suppress(OSError):
-            return cls.seen(pid)
+            started = started_ticks(pid)
+            if started is not None:
+                return cls(pid, started, boot_id().strip(), socket.gethostname())
         return None
-
-    @classmethod
-    def seen(cls, pid: int) -> "ProcessId | None":
-        """The process of that number here; `None` if it has ended, `OSError` if unknown."""
-        started = started_ticks(pid)
-        return (
-            None if started is None else cls(pid, started, boot_id().strip(), socket.gethostname())
-        )
 
     def is_running(self) -> bool:
         return ProcessId.of(self.pid) == self

@@ -313,11 +313,11 @@ def test_the_example_of_the_page_about_the_client(
     service: LiveService, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (example,) = re.findall(r"^```python\n(.*?)^```", (DOCS / "client.md").read_text(), re.M | re.S)
-    known = {job.id for job in service.store.queue("gpu")}
+    known = {job.id for job in service.store.alive("gpu")}
 
     def cancelled() -> None:
         def new() -> list[Any]:
-            return [job for job in service.store.queue("gpu") if job.id not in known]
+            return [job for job in service.store.alive("gpu") if job.id not in known]
 
         until(new, "the example's job")
         service.store.cancel(new()[0].id, "", None, "alice")

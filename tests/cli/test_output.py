@@ -200,7 +200,7 @@ def test_a_job_of_somebody_elses_prints_nothing_for_the_terminal_to_obey(
     output.result_console().print(jobs_table([listed]))
     shown = {"job_id": HOSTILE, "state": "failed", "reason": HOSTILE, "message": HOSTILE}
     output.print_result(job_line(shown))
-    output.result_console().print(screen([shown], shown, {}, 24, "note"))
+    output.result_console().print(screen([shown], shown, 24, "note"))
     for line in job_lines(listed, view):
         output.print_result(line)
     JobProgress(output.progress_console()).show(view)

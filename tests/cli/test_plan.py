@@ -79,15 +79,3 @@ def test_tables_are_placed_with_bytes_and_reasons(job):
         table["weight_bytes"] + table["optimizer_bytes"] for table in tables["tables"]
     )
     assert "row_wise" in planned(job, *options)
-
-
-def test_a_machine_file_gives_a_prediction_for_ranks_that_are_not_here(job):
-    options = ("--ranks", "32", "--machine", "h100-node")
-    plan = json.loads(planned(job, *options, "--json").splitlines()[0])  # a note follows
-    scale = plan["scale"]
-    assert (scale["num_ranks"], scale["nodes"], plan["tables"]["num_ranks"]) == (32, 4, 32)
-    trains_s = sum(scale["parts_s"][part] for part in ("compute", "exchange", "all_reduce"))
-    assert scale["step_s"] == pytest.approx(trains_s)
-    assert plan["work"]["flops"] > 0
-    assert plan["fits"]
-    assert planned(job, *options).startswith(scale["binds"][0]["name"])

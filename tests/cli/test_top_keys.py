@@ -42,8 +42,6 @@ class Served:
         found: dict[str, object] = {"jobs": self.jobs}
         if parts:
             found = next({**job, "ranks": []} for job in self.jobs if job["job_id"] in parts)
-        if "metrics" in parts:
-            found = {"restart": True, "cursor": "0.1", "train": {"loss": [0.5, 0.4]}}
         return Reply(200, found)
 
 

@@ -1,19 +1,13 @@
 """A Dask cluster that others started: `dask scheduler` and `dask worker` as people run them."""
 
 import json
-import re
-import signal
 from pathlib import Path
 
-import psutil
 import pytest
 from dask_world import DaskWorld
-from small_jobs import is_running, make_spec, run_distrain, small_document
+from small_jobs import run_distrain, small_document
 from yaml import safe_dump
 
-from distrain.jobs.states import JobState
-from distrain.jobs.view import JobView
-from distrain.launch.job_handle import JobHandle
 from distrain.scheduler.plugin import PLUGIN_NAME
 from distrain.workers.sources import connect
 
@@ -55,32 +49,6 @@ def test_train_on_a_scheduler_with_and_without_the_preload(
         )
         checks = {check["name"]: check["verdict"] for check in json.loads(doctor.stdout)}
         assert checks["scheduler"] == checks["same versions"] == "ok"
-
-
-@pytest.mark.slow
-def test_a_killed_dask_worker_ends_the_gang_and_its_rank(prepared: Path, tmp_path: Path) -> None:
-    once = "restart={max_rank_failures: 0, max_worker_losses: 0}"
-    spec = make_spec(prepared, "train.max_steps=1000000", "train.epochs=1000000", once)
-    with DaskWorld(tmp_path, 2, preload=False) as world, connect(world.address) as client:
-        client.wait_for_workers(2, timeout=120)
-        job = JobHandle(client, "job")
-        job.submit(spec, tmp_path / "run")
-        views: list[JobView] = []
-
-        def kill_a_worker(view: JobView) -> None:
-            if view.records and not views:
-                views.append(view)
-                worker = psutil.Process(view.pids[1]).parent()
-                assert worker is not None
-                worker.send_signal(signal.SIGKILL)
-
-        final = job.watch(kill_a_worker)
-        assert final.state is JobState.FAILED
-        assert final.reason in ("WorkerLost", "RankDied")
-        assert re.search(r"rank 1\b", final.message or "")
-        pids = [pid for pid in views[0].pids if pid is not None]
-        assert len(pids) == 2
-        assert not any(is_running(pid) for pid in pids)
 
 
 @pytest.mark.slow

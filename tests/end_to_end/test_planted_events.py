@@ -123,6 +123,7 @@ def train(root: Path, run_dir: Path, model: str) -> float:
     return auc
 
 
+@pytest.mark.release
 @pytest.mark.slow
 @pytest.mark.parametrize("model", MODELS)
 def test_models_of_events_learn_what_pooling_cannot_see(

@@ -139,27 +139,6 @@ def test_a_killed_rank_is_restarted_from_its_checkpoint_and_nothing_shows(
     assert summary["rows"] == recorder.records[-1].rows_total
 
 
-@pytest.mark.release
-@pytest.mark.slow
-def test_a_rank_that_gets_sigterm_saves_and_the_job_goes_on(
-    cluster: Client, prepared: Path, tmp_path: Path
-) -> None:
-    def terminate(view: JobView) -> None:
-        pid = view.pids[0]
-        assert pid is not None
-        os.kill(pid, signal.SIGTERM)
-
-    spec = make_spec(prepared, *SOME_STEPS, "checkpoint={every_steps: 50, every_s: null}")
-    root = tmp_path / "run"
-    view, recorder = run_job(cluster, spec, root, Shot(50, terminate))
-    assert view.state is JobState.SUCCEEDED, view.message
-    (restart,) = view.restarts
-    assert restart.reason == "Preempted"
-    assert "SIGTERM" in restart.message
-    steps = [record.step for record in recorder.records if record.split == "train"]
-    assert steps == sorted(set(steps))
-
-
 @pytest.mark.slow
 def test_a_stopped_rank_does_not_hold_up_the_end_of_its_job(
     cluster: Client, prepared: Path, tmp_path: Path

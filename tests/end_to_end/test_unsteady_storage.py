@@ -22,9 +22,6 @@ from distrain.workers.local import local_cluster
 
 pytestmark = pytest.mark.release  # `tests/loader/test_waiting_for_storage.py` holds the laws
 
-AWAY_S = float(os.environ.get("DISTRAIN_TEST_OUTAGE_S", "6"))
-"""How long the storage is away; a minute shows more and takes a minute more."""
-
 
 class Place(NamedTuple):
     """Where jobs run and data lies."""
@@ -97,21 +94,6 @@ def test_resets_and_bursts_of_503_cost_no_restart(
     assert weights(tmp_path) == in_peace
     for fate in ("reset", "cut", "slow down"):
         assert place.proxy.done[fate] > 2, place.proxy.done
-
-
-def test_a_storage_that_is_away_for_a_while_is_waited_for(
-    place: Place, in_peace: dict[str, bytes], tmp_path: Path
-) -> None:
-    place.proxy.done.clear()
-    with mock.patch.multiple(place.proxy, away_from=30, away_s=AWAY_S, _back_s=None):
-        view, told = train(place, tmp_path)
-    assert view.state is JobState.SUCCEEDED, view.message
-    assert view.restarts == ()
-    assert weights(tmp_path) == in_peace
-    assert place.proxy.done["away"] > 0
-    logs = "".join(path.read_text() for path in tmp_path.glob("logs/attempt-1/*.log"))
-    assert "waiting for storage" in logs
-    assert any("waits for storage" in text for text in told), told
 
 
 def test_one_that_stays_away_longer_than_it_is_waited_for_costs_a_restart(

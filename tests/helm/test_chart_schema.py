@@ -13,7 +13,6 @@ def test_values_schema_has_the_keys_of_the_service():
         ("limits", settings.Limits),
         ("retention", settings.Retention),
         ("project", settings.ProjectSettings),
-        ("webhooks", settings.Webhooks),
     ):
         assert set(defined[name]["properties"]) == set(model.model_fields)
         assert defined[name]["additionalProperties"] is False

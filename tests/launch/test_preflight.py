@@ -51,7 +51,7 @@ BAD_SPECS = {
         "evaluate.every_steps=5",
     ),
     "no whole batch": ("train.global_batch_size=20000", "data.drop_last=true"),
-    "a reader that cannot serve": "data.reader=packed",
+    "a reader that cannot serve": "data.reader=cudf",
     "no files": ("data.train=nowhere", "data.schema=nowhere.pbtxt"),
     "graphs without a GPU": "train.cuda_graph=true",
     "three independent mistakes": (

@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
+from sklearn.metrics import log_loss, roc_auc_score
 
 import distrain
 from distrain.cli.main import cli
@@ -151,3 +152,28 @@ def test_what_does_not_fit_the_files_is_refused_before_the_job(
         distrain.fit(job(table, tasks, **data), run_dir=tmp_path / "run", overrides=SMALL)
     assert not (tmp_path / "run").exists()
     wording(refused.value, table=str(table))
+
+
+def test_unknown_labels_of_a_task_count_in_no_metric_of_it(table, tmp_path):
+    for split in ("train", "valid"):
+        rows = pq.read_table(table / split)
+        known = np.random.default_rng(len(split)).random(rows.num_rows) < 0.3
+        bought = rows["bought"].to_numpy() & known
+        rows = rows.set_column(rows.column_names.index("bought"), "bought", pa.array(bought))
+        (tmp_path / split).mkdir()
+        pq.write_table(
+            rows.append_column("known", pa.array(known)), tmp_path / split / "rows.parquet"
+        )
+    bought = ColumnSchema("bought", tags=(Tags.TARGET,), properties={"known": "known"})
+    known = ColumnSchema("known", "float32", (Tags.TASK_WEIGHT,))
+    Schema((*FEATURES, bought, known)).save(tmp_path / "schema.json")
+    tasks = {"click": {"target": "clicked"}, "buy": {"target": "bought"}}
+    document = job(tmp_path, tasks)
+    run = distrain.fit(document, run_dir=tmp_path / "run", overrides=SMALL)
+    scores = run.predict(str(tmp_path / "valid"))["probability_buy"].to_numpy()
+    truth = pq.read_table(tmp_path / "valid")
+    weights = {"sample_weight": truth["importance"].to_numpy() * truth["known"].to_numpy()}
+    figures, labels = run.summary.targets["buy"], truth["bought"].to_numpy()
+    assert figures["log_loss"] == pytest.approx(log_loss(labels, scores, **weights), rel=1e-5)
+    auc = roc_auc_score(labels, scores, **weights)
+    assert figures["auc"] == pytest.approx(auc, abs=figures["auc_bound"] + 1e-6)

@@ -135,14 +135,6 @@ def test_a_state_after_an_epoch_is_the_next_one(dataset: distrain.Dataset) -> No
     assert rows(other) == rows(loader)
 
 
-def test_a_state_at_the_end_of_an_epoch_begins_the_next_one(dataset: distrain.Dataset) -> None:
-    loader = loader_of(dataset)
-    loader.load_state_dict(loader.state_dict() | {"step": len(loader)})
-    assert (loader.state_dict()["epoch"], loader.state_dict()["step"]) == (1, 0)
-    with loader.epoch(1) as second:
-        assert rows(loader) == rows(second)
-
-
 def test_an_iterator_that_still_runs_does_not_move_what_was_set(dataset: distrain.Dataset) -> None:
     with loader_of(dataset).epoch(0) as batches:
         whole = rows(batches)
@@ -302,7 +294,6 @@ UNUSABLE: list[dict[str, Any]] = [
     {"prefetch_batches": 0},
     {"decode_threads": 0},
     {"reader": "csv"},
-    {"reader": "packed"},
     {"reader": "cudf"},
     {"cache": "unused", "cache_size": "much"},
     {"gpu_memory_fraction": 1.0},
@@ -357,16 +348,6 @@ def test_counts_are_exact(dataset: distrain.Dataset) -> None:
     assert stats.wait_s > 0
     assert 0 <= stats.mean_queue_depth <= 3
     json.dumps(stats.to_json())
-
-
-def test_counts_of_a_part_of_an_epoch(dataset: distrain.Dataset) -> None:
-    loader = loader_of(dataset, shuffle=False, lanes=1, batch_size=40)
-    with loader.epoch(0, start_step=2) as batches:  # row 80 is in the first row group of file 1
-        assert next(batches)["C3"].tolist() == list(range(80, 120))
-        assert (loader.stats.batches, loader.stats.rows) == (1, 40)
-        list(batches)
-    assert (loader.stats.batches, loader.stats.rows) == (4, ROWS - 80)
-    assert loader.stats.row_groups == 4
 
 
 # Datasets

@@ -16,9 +16,9 @@ from distrain.errors import DataError, OutputError, SpecError
 from distrain.loader import Dataset, Loader
 from distrain.loader.bucketing.bucket_file import BucketFile
 from distrain.loader.bucketing.first_pass import Buckets, bucket_rows_bound
-from distrain.loader.partition.order import chunk_order, row_keys, row_permutation
+from distrain.loader.partition.epoch_plan import EpochPlan
 from distrain.loader.partition.pieces import lane_pieces
-from distrain.loader.partition.plan import EpochPlan
+from distrain.loader.partition.row_order import chunk_order, row_keys, row_permutation
 from distrain.schema import ColumnSchema, Schema, Tags
 
 

@@ -182,11 +182,12 @@ def no_more_files() -> Iterator[None]:
 
 def test_too_many_open_files_are_told_as_that_never_as_damage(folder: Path, schema: Schema) -> None:
     file = str(next(folder.glob("*.parquet")))
-    reader = ArrowReader(Dataset(folder, schema).columns)
+    columns = Dataset(folder, schema).columns
+    reader = ArrowReader(columns)
     group = RowGroup(file, 0, GROUP_ROWS)
     with no_more_files():
         with pytest.raises(DataError, match="ulimit") as caught:
-            reader.read(group)
+            list(reader.read(group, columns))
         assert "damaged" not in str(caught.value)
         with pytest.raises(DataError, match="ulimit"):
             read_footers(file, schema)

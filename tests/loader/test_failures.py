@@ -87,13 +87,6 @@ def test_a_bad_value_is_placed_and_raised_after_the_batches_before_it(
             next(batches)
 
 
-def test_labels_may_be_booleans(write_table: Any, schema: Schema) -> None:
-    table = read_footers(write_table([[ROWS]], label=np.arange(ROWS) % 2 == 0), schema)
-    with in_order(table, schema).epoch(0) as batches:
-        labels = [label for batch in batches for label in batch.label.tolist()]  # type: ignore
-    assert labels == [1.0, 0.0] * (ROWS // 2)
-
-
 def test_a_file_replaced_after_planning_is_named(write_table: Any, schema: Schema) -> None:
     planned = read_footers(write_table([[20, 20]]), schema)
     # Of the same size, or from before sizes were kept.
@@ -185,7 +178,7 @@ def test_an_epoch_that_cannot_begin_is_an_error_after_the_batches_before_it(
             next(batches)
         with pytest.raises(RuntimeError, match="no plan"):
             next(batches)
-    assert loader._reader._users == 0
+    assert loader._source._users == 0
 
 
 def test_many_files_do_not_exhaust_the_descriptors(
@@ -295,8 +288,8 @@ def test_a_backend_is_closed_once_when_nobody_loads_any_more(
             closes.append(len(loads))
             super().close()
 
-    def backend(_: str, reader: Any, dataset: Dataset, pool: Any, stats: Any, **__: Any) -> Any:
-        return Watched(dataset.columns, reader.lease(), pool, stats)
+    def backend(_: Any, source: Any, dataset: Dataset, pool: Any, stats: Any, **__: Any) -> Any:
+        return Watched(dataset.columns, source.lease(), pool, stats)
 
     monkeypatch.setattr("distrain.loader.loader.new_backend", backend)
     loader = Loader(Dataset(write_table([[20] * 6]), schema), batch_size=20)

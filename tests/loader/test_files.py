@@ -40,15 +40,6 @@ def rows_and_columns(dataset: Dataset, **options: Any) -> dict[str, list[float]]
     return {name: torch.cat([part[name] for part in parts]).tolist() for name in names}
 
 
-def test_columns_may_come_in_another_order_in_another_file(tmp_path: Path) -> None:
-    write(tmp_path / "a.parquet", 0, 23, ["row", "age", "y"])
-    write(tmp_path / "b.parquet", 23, 19, ["other", "y", "age", "row"])
-    found = rows_and_columns(Dataset(tmp_path, SCHEMA))
-    assert sorted(found["row"]) == list(range(42))
-    assert found["age"] == [row / 4 for row in found["row"]]
-    assert found["y"] == [row % 2 for row in found["row"]]
-
-
 def test_columns_may_have_another_type_in_another_file(tmp_path: Path) -> None:
     write(tmp_path / "a.parquet", 0, 23, ["row", "age", "y"])
     table = pa.table({

@@ -2,6 +2,7 @@
 
 import sys
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,12 +15,15 @@ from same_batches import assert_same
 from streams_on_cpu import CpuStreams
 
 from distrain.errors import DataError
+from distrain.jobs.spec.data import RowsSpec
 from distrain.loader import Dataset, Loader
 from distrain.loader.batch import Batch
+from distrain.loader.cudf_reader import CudfReader
 from distrain.loader.delivery.transfer import DeviceDelivery, new_delivery
 from distrain.loader.gpu_backend import GpuBackend
 from distrain.loader.partition.table import Table
-from distrain.loader.reader_choice import new_backend
+from distrain.loader.reader_choice import new_backend, new_source
+from distrain.loader.reading.source import Source
 from distrain.schema import ColumnSchema, Schema, Tags
 
 SIZES = [[40, 31, 64, 50]]
@@ -30,23 +34,24 @@ def with_cudf(monkeypatch: pytest.MonkeyPatch) -> CpuStreams:
     """Loaders read with `GpuBackend`, on a device that the host plays."""
     streams = CpuStreams()
 
-    def backend(_: str, __: Any, dataset: Dataset, ___: Any, stats: Any, **more: Any) -> Any:
-        return GpuBackend(
-            dataset.columns,
-            torch.device("cpu"),
-            streams,  # type: ignore[arg-type]
-            stats,
-            0.1,
-            footers=more["footers"],
-            list_limits=more["list_limits"],
-        )
+    def source(_: Any, dataset: Dataset, *__: Any, **___: Any) -> Source:
+        stream: Any = streams.side
+        new = partial(CudfReader, dataset.columns, torch.device("cpu"), stream, open_groups=4)
+        return Source(dataset.columns, new, 0.0)
+
+    def backend(
+        _: Any, source: Source, dataset: Dataset, __: Any, stats: Any, **more: Any
+    ) -> GpuBackend:
+        device, lists = torch.device("cpu"), more["list_limits"]
+        found: Any = streams
+        return GpuBackend(dataset.columns, source.lease(), device, found, stats, lists)
 
     def delivery(_: Any, transforms: Any) -> DeviceDelivery:
         return DeviceDelivery(streams, transforms)
 
     monkeypatch.setitem(sys.modules, "pylibcudf", pylibcudf)
-    monkeypatch.setattr("distrain.loader.gpu_backend.set_up_pool", lambda *_: None)
     monkeypatch.setattr("distrain.loader.cudf_reader._StreamHandle", lambda _: _NoStream())
+    monkeypatch.setattr("distrain.loader.loader.new_source", source)
     monkeypatch.setattr("distrain.loader.loader.new_backend", backend)
     monkeypatch.setattr("distrain.loader.loader.new_delivery", delivery)
     monkeypatch.setattr(streams, "holds", lambda _: True)
@@ -60,6 +65,7 @@ class _NoStream:
 
 def by_arrow(dataset: Dataset, **options: Any) -> list[Batch]:
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("distrain.loader.loader.new_source", new_source)
         patch.setattr("distrain.loader.loader.new_backend", new_backend)
         patch.setattr("distrain.loader.loader.new_delivery", new_delivery)
         return list(Loader(dataset, **options))
@@ -143,7 +149,8 @@ def some_of(dataset: Dataset, is_taken: np.ndarray, **fills: Any) -> Dataset:
     ends = np.cumsum([group.num_rows for group in dataset.table.row_groups])[:-1]
     parts = zip(dataset.table.row_groups, np.split(is_taken, ends), strict=True)
     groups = [group.taking(part) for group, part in parts]
-    return Dataset.of(Table([group for group in groups if group], "some"), dataset.schema, **fills)
+    taken = Table([group for group in groups if group], "some")
+    return Dataset.of(taken, dataset.schema, RowsSpec(**fills))
 
 
 @pytest.mark.usefixtures("with_cudf")

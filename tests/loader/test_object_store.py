@@ -57,9 +57,6 @@ def test_the_fingerprint_does_not_tell_where_files_lie(
     assert {group.file for group in dataset.table.row_groups} == {
         f"{url}/table/part_{number}.parquet" for number in range(len(SIZES))
     }
-    loader = Loader(dataset, batch_size=32)
-    assert loader.reader_choice.name == "arrow"
-    assert "local files only" in loader.reader_choice.reason
 
 
 @pytest.mark.parametrize("pattern", ["/tabel/*.parquet", "/tabel", "-and-more/x.parquet"])

@@ -15,25 +15,11 @@ from distrain.loader.filling.schedule import (
     open_groups,
     plan_loads,
 )
-from distrain.loader.partition.order import chunk_order
+from distrain.loader.partition.epoch_plan import EpochPlan
 from distrain.loader.partition.pieces import Piece
-from distrain.loader.partition.plan import EpochPlan
+from distrain.loader.partition.row_order import chunk_order
 from distrain.loader.partition.slice_dealing import num_bands
 from distrain.schema import Schema
-
-
-def test_a_table_of_one_chunk_is_loaded_once() -> None:
-    plan = EpochPlan(100, 24, 10)
-    loads = plan_loads(plan, chunk_order([100], 0, 0), plan.lanes_of_rank(0, 1))
-    assert len(loads) == 1
-    assert len(loads[0].pieces) == 24
-
-
-def test_a_table_of_few_chunks_is_loaded_once_although_lanes_cross_their_borders() -> None:
-    plan = EpochPlan(1000, 24, 10)
-    chunks = chunk_order([100] * 10, 0, 0, "none", 1)
-    loads = plan_loads(plan, chunks, range(24))
-    assert sorted(load.chunk for load in loads) == list(range(10))
 
 
 def test_nothing_before_the_start_is_loaded() -> None:

@@ -12,9 +12,10 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 from same_batches import assert_same
 
 from distrain.errors import DataError
+from distrain.jobs.spec.data import RowsSpec
 from distrain.loader import Dataset, Loader
 from distrain.loader.batch import Batch
-from distrain.loader.packed.pack import pack
+from distrain.loader.options import checked
 from distrain.loader.partition.table import Table
 from distrain.schema import ColumnSchema, Schema, Tags
 
@@ -72,7 +73,7 @@ def chosen(whole: Dataset, is_taken: np.ndarray, **more: Any) -> Dataset:
         for group, start in zip(whole.table.row_groups, starts, strict=False)
     ]
     table = Table([group for group in groups if group], whole.table.fingerprint)
-    return Dataset.of(Table.from_bytes(table.to_bytes()), whole.schema, **more)
+    return Dataset.of(Table.from_bytes(table.to_bytes()), whole.schema, checked(RowsSpec, more))
 
 
 def batches(dataset: Dataset, epoch: int = 0, **options: Any) -> list[Batch]:
@@ -104,7 +105,7 @@ def test_a_selection_gives_the_batches_of_files_with_its_rows_alone(
     folder = tmp_path_factory.mktemp("both")
     schema = data.draw(st.sampled_from([SCHEMA, FLAT]))
     some, filtered = both(
-        folder, is_taken, schema, part_size=data.draw(st.sampled_from([None, 400]))
+        folder, is_taken, schema, part_size=data.draw(st.sampled_from([None, "400"]))
     )
     ranks = data.draw(st.sampled_from([1, 2, 4]))
     for rank in range(ranks):
@@ -119,31 +120,17 @@ def test_a_selection_gives_the_batches_of_files_with_its_rows_alone(
 
 
 @pytest.mark.parametrize("large", [24, 10**6])
-def test_the_cache_and_packed_files_give_a_selection(
+def test_the_cache_gives_a_selection(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, large: int
 ) -> None:
     monkeypatch.setattr("distrain.loader.dataset.LARGE_ROWS", large)
     is_taken = np.random.default_rng(0).random(sum(SIZES)) < 0.4
-    some, filtered = both(tmp_path, is_taken)
-    expected = batches(filtered)
-    pack(str(tmp_path / "whole"), SCHEMA, tmp_path / "packed", row_group_rows=100)
-    packed = Dataset(str(tmp_path / "packed"), SCHEMA)
-    assert [group.num_rows for group in packed.table.row_groups] == [100, 100, 46]
-    bounds = [0, 100, 200, 246]
-    groups = [
-        group.taking(is_taken[a:b])
-        for group, a, b in zip(packed.table.row_groups, bounds, bounds[1:], strict=False)
-    ]
-    of_packed = Dataset.of(Table([group for group in groups if group], "some"), SCHEMA)
-    one_group = {name: batches(of_packed, reader=name) for name in ("packed", "arrow")}
-    assert_same(one_group["packed"], one_group["arrow"])
     flat, without = both(tmp_path / "flat", is_taken, FLAT)
     cache = str(tmp_path / "cache")
     for _ in range(2):
         assert_same(batches(flat, cache=cache), batches(without))
     other = chosen(Dataset(str(tmp_path / "flat" / "whole"), FLAT), ~is_taken)
     assert_same(batches(other, cache=cache), batches(other))
-    assert_same(batches(some), expected)
 
 
 @pytest.mark.parametrize("large", [24, 10**6])

@@ -152,7 +152,7 @@ def test_columns_that_stay_open_are_bounded(write_table: Any, schema: Schema) ->
     reader = ArrowReader(dataset.columns, open_groups=2, threads=1)
     for one in dataset.slices:
         if one.slice is not None and one.slice.number == 0:
-            reader.read(one)
+            list(reader.read(one, dataset.columns))
             assert len(reader._streams._streams) <= 2 * (2 + 1)
     reader.close()
     assert not reader._streams._streams
@@ -203,9 +203,11 @@ def test_a_slice_waits_for_its_thread_however_late_that_is(
     dataset = Dataset(write_table([[90]]), schema)
     slices = Slices(dataset.table.compact, LARGE)
     reader = ArrowReader(dataset.columns, open_groups=1, threads=4)
-    numbers = [column.name for column in dataset.columns].index("C3")
+    columns = dataset.columns
+    numbers = [column.name for column in columns].index("C3")
     for place in (3, 0, 4, 5, 6, 8, 9, 10, 11, 12, 1, 2, 7, 13, 14):  # 1, 2 and 7 are late
-        found = reader.read(slices[place]).cells[numbers]
+        parts = reader.read(slices[place], columns)
+        found = [cells for part in parts for cells in part.cells][numbers]
         assert found.tolist() == list(range(6 * place, 6 * place + 6))
     assert decoded == {"opened": 2, "decoded": 2 * 15}  # of four columns, and of two
     assert not reader._streams._streams

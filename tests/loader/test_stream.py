@@ -14,9 +14,9 @@ from same_batches import assert_same, bits, tensors_of
 from distrain.jobs.assignment import World
 from distrain.loader import Dataset, Loader
 from distrain.loader.batch import Batch
+from distrain.loader.partition.epoch_plan import EpochPlan
 from distrain.loader.partition.footers import read_footers
-from distrain.loader.partition.order import Chunk, chunk_order, row_permutation
-from distrain.loader.partition.plan import EpochPlan
+from distrain.loader.partition.row_order import Chunk, chunk_order, row_permutation
 from distrain.loader.partition.table import Table
 from distrain.schema import Schema
 

@@ -1,6 +1,5 @@
 """A storage that does not always answer: the same stream, later; or an error that says so."""
 
-import contextlib
 import errno
 import os
 import threading
@@ -16,7 +15,6 @@ from watched_files import WatchedFileSystem
 from distrain.errors import DataError, Unavailable
 from distrain.loader import Dataset, Loader
 from distrain.loader.batch import Batch
-from distrain.loader.packed.pack import pack
 from distrain.loader.partition.footers import read_footers
 from distrain.schema import Schema
 from distrain.storage import retrying
@@ -140,30 +138,9 @@ def test_local_files_are_waited_for_as_well(
             before(str(path))
         return look(path, *args, **options)
 
-    monkeypatch.setattr("distrain.loader.reading.reader.os", SimpleNamespace(stat=stat))
+    monkeypatch.setattr("distrain.loader.reading.source.os", SimpleNamespace(stat=stat))
     assert_same(stream(dataset), expected)
     assert before.told.failures > 2  # type: ignore[attr-defined]
-
-
-def test_packed_files_are_waited_for_as_well(
-    write_table: Any, schema: Schema, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pack(str(write_table(SIZES)), schema, tmp_path / "packed")
-    dataset = Dataset(str(tmp_path / "packed"), schema)
-    expected = stream(dataset)
-    before = every(7, OSError(errno.EIO, "Input/output error"))
-    read = os.preadv
-
-    def preadv(*args: Any) -> int:
-        before("read")
-        return read(*args)
-
-    monkeypatch.setattr("distrain.loader.packed.raw_file.os.preadv", preadv)
-    loader = Loader(dataset, batch_size=32, seed=3)
-    assert loader.reader_choice.name == "packed"
-    with contextlib.closing(loader):
-        assert_same(list(loader), expected)
-    assert before.told.failures  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("pattern", ["", "/*.parquet", "/part_*", "/part_0.parquet"])

@@ -135,14 +135,3 @@ def test_a_saved_model_with_lists_must_say_how_they_are_combined(tmp_path, combi
     with pytest.raises(DataError) as caught:
         load_model(tmp_path / "model")
     wording(caught.value)
-
-
-def test_a_model_that_was_saved_before_there_were_lists_is_read(tmp_path, small_schema):
-    model = build_model(small_schema(), MlpSpec(), seed=0)
-    save_model(tmp_path / "model", model, MlpSpec(), small_schema())
-    file = tmp_path / "model" / "model.json"
-    document = json.loads(file.read_text())
-    assert document.pop("combiners") == {}
-    file.write_text(json.dumps(document))
-    loaded = load_model(tmp_path / "model").model
-    assert loaded.embeddings.columns == model.embeddings.columns

@@ -27,8 +27,7 @@ from distrain.predict.serving.program import column_program
 from distrain.predict.serving.raw_graph import RawInput
 from distrain.predict.serving.score import Scorer
 from distrain.prep import FeatureConfig, PrepRequest, prepare
-from distrain.prep.features.values import staged_values
-from distrain.prep.operators.spelling import CANONICAL, PLAIN, category_texts, crossed
+from distrain.prep.operators.spelling import category_texts, crossed
 from distrain.prep.transforming import raw_tables
 from distrain.train.saving.checkpoint_model import open_model
 
@@ -316,16 +315,7 @@ def test_texts_for_missing_values_are_missing_in_every_type(client: Client, tmp_
     assert pq.read_table(tmp_path / "e" / "train").equals(wanted)
 
 
-def test_workflows_of_earlier_versions_keep_local_hours() -> None:
-    at = pa.array([datetime.datetime(2024, 5, 1, 10, tzinfo=datetime.UTC)])
-    local = at.cast(pa.timestamp("us", "Asia/Tokyo"))
-    column = FEATURES.document.columns["hour"]
-    assert staged_values(local, column, None, spelling=PLAIN).to_pylist() == [19]
-    assert staged_values(local, column, None).to_pylist() == [10]
-
-
-@pytest.mark.parametrize("spelling", [PLAIN, CANONICAL])
-def test_exports_spell_crosses_as_their_workflow_does(spelling: int) -> None:
+def test_exports_spell_crosses_as_prep_does() -> None:
     program = {
         "form": "table",
         "text": {"null_values": [], "decimal_point": ".", "timestamp": None},
@@ -335,10 +325,9 @@ def test_exports_spell_crosses_as_their_workflow_does(spelling: int) -> None:
         "lists": [],
         "crosses": {"a\x1fb": ["a", "b"]},
         "vocabularies": {},
-        "has_canonical_crosses": spelling >= CANONICAL,
     }
     found = Preprocessor(program, Path())._given({"a": ["2.0"], "b": ["x"]}, "table")["a\x1fb"]
-    texts = [category_texts(pa.array([text]), spelling) for text in ("2.0", "x")]
+    texts = [category_texts(pa.array([text])) for text in ("2.0", "x")]
     assert found == crossed(texts).to_pylist()
 
 

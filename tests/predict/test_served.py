@@ -50,7 +50,6 @@ from distrain.predict.serving.program import (
 )
 from distrain.predict.serving.raw_graph import raw_inputs
 from distrain.predict.serving.score import DamagedExport, Scorer, decoded, largest_difference
-from distrain.predict.serving.steps import STEPS
 from distrain.prep import (
     Categorify,
     Clip,
@@ -64,8 +63,10 @@ from distrain.prep import (
     Workflow,
     prepare,
 )
+from distrain.prep.features.times import calendar
 from distrain.prep.operators import OPERATORS
 from distrain.prep.reading import saved_features
+from distrain.prep.steps import STEPS, Values
 from distrain.train.saving.checkpoint_model import open_model
 
 pytestmark = pytest.mark.usefixtures("undrawn")
@@ -423,7 +424,7 @@ def in_onnx(program: Program, read: Any) -> list[Any]:
     given = raw_graph._read(nodes, [taken])
     column = program.document["columns"][0]
     names = ("model/categorical", "model/continuous")
-    raw_graph._prepare(nodes, {column["source"]: raw_graph._tensor(nodes, taken)}, {*names})
+    raw_graph._prepare(nodes, {column["source"]: raw_graph._values(nodes, taken)}, {*names})
     outputs = [onnx.helper.make_empty_tensor_value_info(name) for name in names]
     graph = onnx.helper.make_graph(nodes.all, "x", given, outputs, nodes.constants)
     opsets = [onnx.helper.make_opsetid("", 18), onnx.helper.make_opsetid("ai.onnx.ml", 4)]
@@ -432,6 +433,14 @@ def in_onnx(program: Program, read: Any) -> list[Any]:
     options.log_severity_level = 3
     session = onnxruntime.InferenceSession(model.SerializeToString(), options)
     return session.run(None, taken.fed(*read))
+
+
+def test_columns_of_a_domain_have_one_vocabulary_in_a_program() -> None:
+    group = ColumnGroup(("a", "b"), (Categorify(domain="d"),))
+    workflow = Workflow((group,)).fit([pa.table({"a": ["x"], "b": ["y"]})])
+    made = [column_program(name, workflow.groups[0].operators, None, False) for name in "ab"]
+    assert [learnt.keys() for _, learnt in made] == [{"d"}, {"d"}]
+    assert [column["steps"][0]["vocabulary"] for column, _ in made] == ["d", "d"]
 
 
 @pytest.mark.parametrize("part", ["year", "month", "day", "hour", "minute", "weekday"])
@@ -446,7 +455,9 @@ def test_calendars_are_those_of_python(part: str) -> None:
     read = Preprocessor(program, Path()).read({"x": [*times, None]})["x"]
     found = [one.weekday() if part == "weekday" else getattr(one, part) for one in times]
     wanted = np.float32([*found, np.nan])
-    np.testing.assert_array_equal(STEPS["calendar"](read[0], step, {}), wanted)
+    of_arrow = calendar(pa.array([*times, None], pa.timestamp("us")), part)
+    assert of_arrow.to_pylist() == [*found, None]
+    np.testing.assert_array_equal(STEPS["calendar"](Values(read[0]), step, {}).x, wanted)
     np.testing.assert_array_equal(in_onnx(Program(program, {}, {}), read)[1][:, 0], wanted)
 
 

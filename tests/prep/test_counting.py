@@ -13,95 +13,12 @@ from wording import Wording
 
 from distrain.errors import InputError
 from distrain.prep import Categorify, ColumnGroup, PrepRequest, PrepResult, Workflow, prepare
-from distrain.prep.counting import spilling
-from distrain.prep.counting.spilling import (
-    MemoryPlan,
-    in_ranges,
-    plan_memory,
-    read_counts,
-    write_counts,
-)
-from distrain.prep.operators.counts import NUM_BUCKETS, Counts, added_up, buckets_of, joined
-from distrain.prep.updates.grown_vocabularies import (
-    VocabularyBefore,
-    write_learnt_files,
-    write_vocabulary,
-)
-from distrain.prep.updates.vocabulary_update import Learnt, Limits, learn
-
-VALUES = st.one_of(
-    st.lists(st.one_of(st.none(), st.integers(-5, 5), st.integers(-(2**63), 2**63 - 1))),
-    st.lists(st.one_of(st.none(), st.text(max_size=3), st.text(alphabet="aé", max_size=90))),
-)
-
-
-def limits_of(operator: Categorify) -> Limits:
-    return Limits.of(operator, 0, 0)
-
-
-def learnt_of(operator: Categorify, files: list[str], buckets: range) -> Learnt:
-    """What a first fit learns of some buckets."""
-    day = joined([read_counts(path, buckets) for path in files])
-    return learn(operator, day, None, None, limits_of(operator), is_added_up=len(files) == 1)
-
-
-def write_all(operator: Categorify, pieces: list[Learnt], folder: Path, range_bytes: int) -> None:
-    stems = [str(folder / f"piece-{number}") for number in range(len(pieces))]
-    files = [
-        write_learnt_files(*piece, keep_rare=False) for piece in zip(pieces, stems, strict=True)
-    ]
-    before, limits = VocabularyBefore(), limits_of(operator)
-    write_vocabulary(operator, "c", 0, before, files, limits, str(folder), range_bytes)
-
-
-def naive(values: list[Any]) -> Counter[Any]:
-    return Counter(value for value in values if value is not None)
-
-
-def as_array(values: list[Any]) -> pa.Array:
-    is_text = any(isinstance(value, str) for value in values)
-    return pa.array(values, pa.string() if is_text else pa.int64())
-
-
-@settings(max_examples=8, deadline=None)
-@given(VALUES, st.integers(1, 4), st.integers(0, 8), st.integers(0, 3), st.integers(0, 4))
-def test_counts_by_pieces_equal_a_naive_count(
-    tmp_path_factory: pytest.TempPathFactory,
-    values: list[Any],
-    num_files: int,
-    power: int,
-    freq_threshold: int,
-    max_size: int,
-) -> None:
-    operator = Categorify(freq_threshold, max_size)
-    folder = tmp_path_factory.mktemp("counts")
-    whole = as_array(values)
-    cut = -(-len(values) // num_files)
-    files = [str(folder / f"{n}.arrow") for n in range(num_files)]
-    for number, path in enumerate(files):
-        state = operator.fit(whole.slice(number * cut, cut))
-        write_counts(state, path)
-    step = NUM_BUCKETS >> power
-    pieces = [
-        learnt_of(operator, files, range(at, at + step)) for at in range(0, NUM_BUCKETS, step)
-    ]
-    counted = naive(values)
-    observed = sum(piece.observed for piece in pieces)
-    assert observed == sum(counted.values())
-    found = operator.finish(joined([piece.new for piece in pieces]))
-    expected = operator.finish(operator.fit(whole))
-    assert found.values.equals(expected.values)
-    assert found.counts.equals(expected.counts)
-    kept_counts = sum(found.counts.to_pylist())
-    assert observed - kept_counts == expected.oov_observed
-    ordered = sorted(counted.items(), key=lambda item: (-item[1], _by_bytes(item[0])))
-    kept = [(value, count) for value, count in ordered if count >= freq_threshold]
-    kept = kept[: max_size or None]
-    assert list(zip(found.values.to_pylist(), found.counts.to_pylist(), strict=True)) == kept
-
-
-def _by_bytes(value: Any) -> Any:
-    return value.encode() if isinstance(value, str) else value
+from distrain.prep.counting import spilled
+from distrain.prep.counting.spilled import read_counts, write_buckets
+from distrain.prep.memory import MemoryPlan, plan_memory
+from distrain.prep.operators.categorify import BY_FREQUENCY
+from distrain.prep.operators.counts import NUM_BUCKETS, Counts, added_up, buckets_of
+from distrain.prep.sorted_runs import SortedRun, in_ranges
 
 
 def test_buckets_are_the_stated_hash() -> None:
@@ -193,9 +110,9 @@ def test_files_and_pieces_do_not_show_in_the_vocabularies(
     written: list[str] = []
     monkeypatch.setattr(MemoryPlan, "held_bytes", 2_000)
     monkeypatch.setattr(MemoryPlan, "piece_bytes", 3_200)
-    write = spilling.write_counts
+    write = spilled.write_buckets
     monkeypatch.setattr(
-        spilling, "write_counts", lambda counts, path: (written.append(path), write(counts, path))
+        spilled, "write_buckets", lambda rows, path: (written.append(path), write(rows, path))
     )
     pieces = prepared("pieces", 100)
     assert len(written) > 30
@@ -223,7 +140,7 @@ def test_runs_come_in_one_order_and_no_range_is_too_large(
         values = pa.array([value for value, _ in rows], pa.string() if text else pa.int64())
         tables.append(pa.table({"value": values, "count": pa.array([n for _, n in rows])}))
         tables[-1] = tables[-1].cast(pa.schema([("value", values.type), ("count", pa.int64())]))
-    ranges = list(in_ranges(tables, most))
+    ranges = list(in_ranges([SortedRun(table, BY_FREQUENCY) for table in tables], most))
     assert all(table.num_rows <= max(most, 3 * len(runs)) for table in ranges)
     found = [row for table in ranges for row in zip(*table.to_pydict().values(), strict=True)]
     whole = [row for table in tables for row in zip(*table.to_pydict().values(), strict=True)]
@@ -233,49 +150,8 @@ def test_runs_come_in_one_order_and_no_range_is_too_large(
 def test_runs_with_wide_and_narrow_offsets_come_in_one_order() -> None:
     rows = {"value": pa.array(["b", "c"]), "count": pa.array([2, 1])}
     wide = {"value": pa.array(["a", ""], pa.large_string()), "count": pa.array([2, 1])}
-    (found,) = in_ranges([pa.table(rows), pa.table(wide)], 10)
+    (found,) = in_ranges([SortedRun(pa.table(run), BY_FREQUENCY) for run in (rows, wide)], 10)
     assert found["value"].to_pylist() == ["a", "b", "", "c"]
-
-
-@pytest.mark.parametrize(("max_size", "dtype"), [(0, pa.large_string()), (60, pa.string())])
-def test_offsets_are_as_wide_as_what_is_kept_needs_however_many_pieces(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, max_size: int, dtype: pa.DataType
-) -> None:
-    monkeypatch.setattr("distrain.prep.counting.spilling._STRING_BYTES", 1500)
-    operator, file = Categorify(0, max_size), str(tmp_path / "counts.arrow")
-    write_counts(operator.fit(pa.array([f"name-{n}" for n in range(200)])), file)
-    written = []
-    for step in (NUM_BUCKETS, NUM_BUCKETS // 8):
-        pieces = [
-            learnt_of(operator, [file], range(at, at + step)) for at in range(0, NUM_BUCKETS, step)
-        ]
-        write_all(operator, pieces, tmp_path, 500)
-        written.append((tmp_path / "unique.c.parquet").read_bytes())
-    assert written[0] == written[1]
-    assert pq.read_schema(tmp_path / "unique.c.parquet").field("c").type == dtype
-
-
-@pytest.mark.parametrize("max_size", [0, 700])
-def test_a_vocabulary_of_several_row_groups_has_the_bytes_of_one_written_at_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, max_size: int
-) -> None:
-    monkeypatch.setattr("distrain.prep.vocabulary.ROW_GROUP_VALUES", 256)
-    operator = Categorify(2, max_size)
-    whole = operator.fit(pa.array(np.random.default_rng(3).integers(0, 1000, 5000)))
-    for folder in ("ranges", "at once"):
-        (tmp_path / folder).mkdir()
-    operator.finish(whole).save(tmp_path / "at once", "c")
-    pieces = []
-    for n in range(5):
-        of_run = pa.array(buckets_of(whole.values) % 5 == n)
-        piece = Counts(whole.values.filter(of_run), whole.counts.filter(of_run))
-        pieces.append(learn(operator, piece, None, None, limits_of(operator)))
-    write_all(operator, pieces, tmp_path / "ranges", range_bytes=1600)
-    for name in ("unique.c.parquet", "meta.c.parquet"):
-        assert (tmp_path / "ranges" / name).read_bytes() == (
-            tmp_path / "at once" / name
-        ).read_bytes()
-    assert pq.ParquetFile(tmp_path / "ranges" / "unique.c.parquet").num_row_groups > 1
 
 
 class Workers:
@@ -305,10 +181,10 @@ def test_memory_is_shared_out_among_threads_and_too_little_is_refused(wording: W
 def test_counts_that_were_read_hold_no_file_mapped(tmp_path: Path, make: Any) -> None:
     values = pa.array([make(n) for n in range(50)])
     path = str(tmp_path / "counts.arrow")
-    write_counts(Counts(values, pa.array(range(50), pa.int64())), path)
-    found = read_counts(path, range(NUM_BUCKETS // 2))
-    rest = read_counts(path, range(NUM_BUCKETS // 2, NUM_BUCKETS))
+    write_buckets(Counts(values, pa.array(range(50), pa.int64())).rows, path)
+    halves = range(NUM_BUCKETS // 2), range(NUM_BUCKETS // 2, NUM_BUCKETS)
+    found = [read_counts([path], buckets) for buckets in halves]
     assert path not in Path("/proc/self/maps").read_text()
-    both = joined([found, rest])
-    pairs = zip(both.values.to_pylist(), both.counts.to_pylist(), strict=True)
-    assert dict(pairs) == dict(zip(values.to_pylist(), range(50), strict=True))
+    pairs = [p for one in found for p in zip(one.values, one.counts, strict=True)]
+    counted = {value.as_py(): count.as_py() for value, count in pairs}
+    assert counted == dict(zip(values.to_pylist(), range(50), strict=True))

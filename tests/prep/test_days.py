@@ -4,6 +4,7 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -13,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings, strategies as st
+from tasks_here import TasksHere
 from wording import Wording
 
 from distrain.errors import DataError
@@ -26,23 +28,24 @@ from distrain.prep import (
     Workflow,
     prepare,
 )
-from distrain.prep.counting.spilling import MemoryPlan
-from distrain.prep.operators.counts import NUM_BUCKETS, Counts, buckets_of
+from distrain.prep.counting.pieces import CountedColumn
+from distrain.prep.counting.spilled import Spilled, write_buckets
+from distrain.prep.counting.vocabularies import KEPT_BUCKETS, fit_vocabularies
+from distrain.prep.memory import MemoryPlan
 from distrain.prep.saved_vocabulary import SavedVocabulary
-from distrain.prep.updates import grown_vocabularies as growing
-from distrain.prep.updates.grown_vocabularies import (
-    VocabularyBefore,
-    write_kept,
-    write_learnt_files,
-    write_vocabulary,
-)
-from distrain.prep.updates.vocabulary_update import KEPT_BUCKETS, Limits, learn
+from distrain.prep.updates.vocabularies import update_vocabularies
 from distrain.prep.vocabulary import Vocabulary
 
 MANY = 1 << 20
 WORDS = st.sampled_from(["", "a", "b", "c", "d", "é", "ü" * 40, "x", "y", "z"])
-DAY = st.lists(WORDS, max_size=30)
-DAYS = st.lists(DAY, min_size=1, max_size=4)
+NUMBERS = st.one_of(st.integers(-5, 5), st.integers(-(2**63), 2**63 - 1))
+
+
+def days_of(values: st.SearchStrategy[Any]) -> st.SearchStrategy[list[list[Any]]]:
+    return st.lists(st.lists(st.none() | values, max_size=30), min_size=1, max_size=4)
+
+
+DAYS = st.one_of(days_of(WORDS), days_of(NUMBERS))
 OPERATORS = st.builds(
     Categorify,
     freq_threshold=st.integers(0, 4),
@@ -52,127 +55,149 @@ OPERATORS = st.builds(
 
 
 @dataclass(frozen=True)
-class Learned:
-    """A vocabulary and what is kept beside it."""
+class Vocabularies:
+    """A vocabulary and what is kept beside it, made by the tasks in small pieces."""
 
-    vocabulary: Vocabulary
-    kept: Counts
+    folder: Path
+    operator: Categorify
+    keep: int = 0
+    piece_bytes: int = 64  # a value or two
 
+    def fit(self, day: Sequence[Any]) -> Path:
+        return self._made(0, day, partial(fit_vocabularies, keep_counts=self.keep))
 
-def counts_of(values: Sequence[Any]) -> Counts:
-    return Categorify().fit(pa.array(values, None if values else pa.string()))
+    def update(self, number: int, day: Sequence[Any]) -> Path:
+        old = str(self.folder / str(number - 1))
+        update = partial(update_vocabularies, keep_counts=self.keep, old=old)
+        return self._made(number, day, update)
 
-
-def learned(
-    operator: Categorify,
-    day: Counts,
-    before: Learned | None = None,
-    keep: int = 0,
-    num_pieces: int = 1,
-    at_once: int = 64 * 3,
-) -> Learned:
-    """What the tasks do, by so many pieces; of what is read in order, three values at once."""
-    num_old = len(before.vocabulary.values) if before else 0
-    limits = Limits.of(operator, num_old, keep)
-    was = VocabularyBefore()
-    with TemporaryDirectory() as folder:
-        for name in ("old", "new"):
-            Path(folder, name).mkdir()
-        if before:
-            before.vocabulary.save(f"{folder}/old", "x")
-            was = VocabularyBefore(f"{folder}/old")
-            was = was.with_more(before.vocabulary.values, before.vocabulary.counts)
-        pieces = []
-        for piece in range(num_pieces):
-
-            def of_piece(counts: Counts, piece: int = piece) -> Counts:
-                buckets = buckets_of(counts.values).astype(int)
-                mask = pa.array(buckets * num_pieces // NUM_BUCKETS == piece)
-                return Counts(counts.values.filter(mask), counts.counts.filter(mask))
-
-            known = kept = None
-            if before:
-                places = pa.array(np.arange(num_old))
-                known = of_piece(Counts(before.vocabulary.values, places))
-                kept = of_piece(before.kept)
-            learnt = learn(operator, of_piece(day), known, kept, limits)
-            pieces.append(write_learnt_files(learnt, f"{folder}/{piece}", keep_rare=True))
-        new = f"{folder}/new"
-        write_vocabulary(operator, "x", day.nulls, was, pieces, limits, new, at_once)
-        write_kept(pieces, new, "x")
-        rare = pq.read_table(f"{new}/rare.x.parquet").combine_chunks()
-        kept = Counts(rare["x"].combine_chunks(), rare["x_size"].combine_chunks())
-        return Learned(Vocabulary.load(new, "x"), kept)
+    def _made(self, number: int, day: Sequence[Any], make: Callable[..., Any]) -> Path:
+        to, staging = self.folder / str(number), self.folder / f"staging-{number}"
+        to.mkdir()
+        staging.mkdir()
+        files, size_bytes, nulls = [], 0, 0
+        for some in (day[:7], day[7:]):
+            counts = self.operator.fit(as_array(some))
+            files.append(str(staging / f"{len(files)}.arrow"))
+            write_buckets(counts.rows, files[-1])
+            size_bytes, nulls = size_bytes + counts.nbytes, nulls + counts.nulls
+        counted = CountedColumn("x", self.operator, (Spilled(tuple(files), size_bytes, nulls),))
+        memory = MemoryPlan(8 * self.piece_bytes)
+        make([counted], TasksHere(), str(to), str(staging), memory)
+        return to
 
 
-def by_frequency(counted: Counter[str]) -> list[str]:
-    return sorted(counted, key=lambda value: (-counted[value], value.encode()))
+def as_array(values: Sequence[Any]) -> pa.Array:
+    is_text = any(isinstance(value, str) for value in values)
+    return pa.array(values, pa.string() if is_text else pa.int64())
 
 
-def content(vocabulary: Vocabulary) -> tuple[Any, ...]:
-    return (
-        vocabulary.values.to_pylist(),
-        vocabulary.counts.to_pylist(),
-        vocabulary.num_oov,
-        vocabulary.nulls_observed,
-        vocabulary.oov_observed,
-    )
+def kept_in(folder: Path) -> dict[Any, int]:
+    if not (folder / "rare.x.parquet").exists():
+        return {}
+    columns = pq.read_table(folder / "rare.x.parquet").to_pydict()
+    return dict(zip(columns["x"], columns["x_size"], strict=True))
 
 
-@settings(max_examples=15, deadline=None)
-@given(DAYS, OPERATORS, st.booleans(), st.sampled_from([1, 4]))
-def test_days_that_are_learnt_equal_a_naive_count(
-    days: list[list[str]], operator: Categorify, keeps: bool, num_pieces: int
+def by_frequency(counted: Counter[Any]) -> list[Any]:
+    def order(value: Any) -> Any:
+        return -counted[value], value.encode() if isinstance(value, str) else value
+
+    return sorted(counted, key=order)
+
+
+@settings(max_examples=25, deadline=None)
+@given(DAYS, OPERATORS, st.booleans(), st.sampled_from([64, 1 << 20]))
+def test_a_fit_and_its_updates_equal_a_naive_count(
+    days: list[list[Any]], operator: Categorify, keeps: bool, piece_bytes: int
 ) -> None:
     """A value that passes gets the next id, and from then on all of its rows count."""
-    ids: list[str] = []
-    counts: Counter[str] = Counter()
-    rare: Counter[str] = Counter()
-    before = None
-    for day in days:
-        counted = Counter(day)
-        counts.update({value: counted[value] for value in ids})
-        passing = Counter({v: n for v, n in counted.items() if v not in ids})
-        if keeps:
-            passing.update(rare)
-        new = [v for v in by_frequency(passing) if passing[v] >= operator.freq_threshold]
-        room = max(0, operator.max_size - len(ids)) if operator.max_size else len(new)
-        counts.update({value: passing[value] for value in new[:room]})
-        rare = Counter({v: n for v, n in passing.items() if n < operator.freq_threshold})
-        if operator.max_size and room == 0:
-            rare = Counter()
-        ids += new[:room]
-        before = learned(operator, counts_of(day), before, MANY if keeps else 0, num_pieces)
-        vocabulary = before.vocabulary
-        assert vocabulary.values.to_pylist() == ids
-        assert vocabulary.counts.to_pylist() == [counts[value] for value in ids]
-        kept = dict(
-            zip(before.kept.values.to_pylist(), before.kept.counts.to_pylist(), strict=True)
-        )
-        assert kept == (dict(rare) if keeps else {})
-        assert vocabulary.num_oov == max(1, operator.num_buckets)
-    seen = sum(map(len, days))
-    assert sum(before.vocabulary.counts.to_pylist()) + before.vocabulary.oov_observed == seen
+    ids: list[Any] = []
+    counts: Counter[Any] = Counter()
+    rare: Counter[Any] = Counter()
+    with TemporaryDirectory() as folder:
+        made = Vocabularies(Path(folder), operator, MANY if keeps else 0, piece_bytes)
+        for number, day in enumerate(days):
+            counted = Counter(value for value in day if value is not None)
+            counts.update({value: counted[value] for value in ids})
+            passing = Counter({v: n for v, n in counted.items() if v not in ids})
+            if keeps:
+                passing.update(rare)
+            new = [v for v in by_frequency(passing) if passing[v] >= operator.freq_threshold]
+            room = max(0, operator.max_size - len(ids)) if operator.max_size else len(new)
+            counts.update({value: passing[value] for value in new[:room]})
+            rare = Counter({v: n for v, n in passing.items() if n < operator.freq_threshold})
+            if operator.max_size and len(ids) >= operator.max_size:
+                rare = Counter()
+            ids += new[:room]
+            to = made.update(number, day) if number else made.fit(day)
+            vocabulary = Vocabulary.load(to, "x")
+            assert vocabulary.values.to_pylist() == ids
+            assert vocabulary.counts.to_pylist() == [counts[value] for value in ids]
+            assert kept_in(to) == (dict(rare) if keeps else {})
+            assert vocabulary.num_oov == max(1, operator.num_buckets)
+            if number == 0:  # what a fit in memory writes, to the byte
+                operator.finish(operator.fit(as_array(day))).save(folder, "x")
+                for file in ("unique.x.parquet", "meta.x.parquet"):
+                    assert (to / file).read_bytes() == Path(folder, file).read_bytes()
+    seen = [value for day in days for value in day]
+    assert vocabulary.nulls_observed == seen.count(None)
+    known = sum(vocabulary.counts.to_pylist()) + vocabulary.nulls_observed
+    assert known + vocabulary.oov_observed == len(seen)
 
 
-def test_the_kept_counts_are_bounded_whatever_the_pieces() -> None:
-    operator = Categorify(freq_threshold=10)
+def test_the_kept_counts_are_bounded_whatever_the_pieces(tmp_path: Path) -> None:
     values = [n for n in range(4000) for _ in range(1 + n % 3)]
-    kept = [
-        learned(operator, counts_of(values), keep=1000, num_pieces=pieces).kept
-        for pieces in (1, 16)
-    ]
-    assert kept[0].values.equals(kept[1].values)
-    assert kept[0].counts.equals(kept[1].counts)
-    assert len(kept[0].values) <= 1000 // KEPT_BUCKETS * KEPT_BUCKETS + KEPT_BUCKETS
+    kept = []
+    for piece_bytes in (1 << 10, 1 << 20):
+        (tmp_path / str(piece_bytes)).mkdir()
+        made = Vocabularies(
+            tmp_path / str(piece_bytes), Categorify(freq_threshold=10), 1000, piece_bytes
+        )
+        kept.append(kept_in(made.fit(values)))
+    assert kept[0] == kept[1]
+    assert len(kept[0]) <= 1000 // KEPT_BUCKETS * KEPT_BUCKETS + KEPT_BUCKETS
     # Some 5 of each bucket's 5 values that were seen three times.
-    assert np.mean(kept[0].counts.to_numpy()) > 2.8
+    assert np.mean([*kept[0].values()]) > 2.8
 
 
-def test_ids_that_do_not_fit_are_refused(monkeypatch: pytest.MonkeyPatch, wording: Wording) -> None:
-    before = learned(Categorify(), counts_of(["a", "b"]))
-    monkeypatch.setattr(growing, "FIRST_OOV_ID", 2**31)
-    wording.refused(DataError, learned, Categorify(), counts_of(["c"]), before)
+@pytest.mark.parametrize(("max_size", "dtype"), [(0, pa.large_string()), (60, pa.string())])
+def test_offsets_are_as_wide_as_what_is_kept_needs_however_many_pieces(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, max_size: int, dtype: pa.DataType
+) -> None:
+    monkeypatch.setattr("distrain.prep.counting.runs._STRING_BYTES", 1500)
+    written = []
+    for piece_bytes in (1 << 20, 500):
+        (tmp_path / str(piece_bytes)).mkdir()
+        made = Vocabularies(
+            tmp_path / str(piece_bytes), Categorify(0, max_size), piece_bytes=piece_bytes
+        )
+        file = made.fit([f"name-{n}" for n in range(200)]) / "unique.x.parquet"
+        written.append(file.read_bytes())
+        assert pq.read_schema(file).field("x").type == dtype
+    assert written[0] == written[1]
+
+
+@pytest.mark.parametrize("max_size", [0, 700])
+def test_a_vocabulary_of_several_row_groups_has_the_bytes_of_one_written_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, max_size: int
+) -> None:
+    monkeypatch.setattr("distrain.prep.vocabulary.ROW_GROUP_VALUES", 256)
+    operator, values = Categorify(2, max_size), np.random.default_rng(3).integers(0, 1000, 5000)
+    found = Vocabularies(tmp_path, operator, piece_bytes=1600).fit(values.tolist())
+    operator.finish(operator.fit(pa.array(values))).save(tmp_path, "x")
+    for name in ("unique.x.parquet", "meta.x.parquet"):
+        assert (found / name).read_bytes() == (tmp_path / name).read_bytes()
+    assert pq.ParquetFile(found / "unique.x.parquet").num_row_groups > 1
+
+
+def test_ids_that_do_not_fit_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wording: Wording
+) -> None:
+    made = Vocabularies(tmp_path, Categorify())
+    made.fit(["a", "b"])
+    monkeypatch.setattr("distrain.prep.updates.vocabularies.FIRST_OOV_ID", 2**31)
+    wording.refused(DataError, made.update, 1, ["c"], column="x")
 
 
 # On a cluster.

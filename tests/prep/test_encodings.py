@@ -1,10 +1,12 @@
 """Buckets, flags, crosses, counts and target means, each against a naive loop, on one table."""
 
 import math
+import pickle
 from bisect import bisect_right
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -13,6 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 from distributed import Client
 from hypothesis import given, settings, strategies as st
+from tasks_here import TasksHere
 from wording import Wording
 
 from distrain.errors import DataError, InputError
@@ -30,9 +33,14 @@ from distrain.prep import (
     prepare,
 )
 from distrain.prep.column_group import FOLD
+from distrain.prep.counting.pieces import CountedColumn
+from distrain.prep.counting.spilled import Spilled, write_buckets
+from distrain.prep.counting.tables import fit_tables
+from distrain.prep.memory import MemoryPlan
 from distrain.prep.operators.encodings import fold_numbers
 from distrain.prep.operators.operator import TrainingRows
 from distrain.prep.operators.spelling import crossed
+from distrain.prep.operators.value_table import SavedTable, forget_tables
 from distrain.prep.transforming import raw_tables
 from distrain.schema.criteo import LABEL
 
@@ -130,6 +138,57 @@ def test_target_means_are_those_of_other_folds_and_of_earlier_blocks(
     np.testing.assert_allclose(later.to_pylist(), wanted, rtol=1e-9)
 
 
+@quick
+@given(
+    st.lists(
+        st.lists(st.tuples(st.none() | st.sampled_from("abcdefgh"), labels, st.integers(0, 7))),
+        min_size=1,
+        max_size=4,
+    ),
+    st.sampled_from([1 << 8, 1 << 20]),
+)
+def test_tables_that_are_summed_by_pieces_are_those_of_memory_to_the_byte(
+    parts: list[list[tuple[str | None, float, int]]], piece_bytes: int
+) -> None:
+    operator = TargetEncode()
+    states = []
+    for rows in parts:
+        values, targets, folds = zip(*rows, strict=True) if rows else ((), (), ())
+        known = TrainingRows(np.array(folds, np.int64), np.array(targets, np.float64))
+        # A part without values is of no type.
+        states.append(operator.of_rows(known).fit(pa.array(values)))
+    with TemporaryDirectory() as folder:
+        files = tuple(f"{folder}/{number}.arrow" for number in range(len(parts)))
+        for state, path in zip(states, files, strict=True):
+            write_buckets(state.rows, path)
+        size_bytes = sum(state.nbytes for state in states)
+        counted = CountedColumn("x", operator, (Spilled(files, size_bytes, 0),))
+        memory = MemoryPlan(8 * piece_bytes)
+        (found,) = fit_tables([counted], TasksHere(), folder, folder, memory)  # type: ignore[arg-type]
+        written = Path(folder, "encoded.x.parquet").read_bytes()
+        wanted = operator.finish(operator.merge(*states))
+        wanted.save(folder, "x")
+        assert Path(folder, "encoded.x.parquet").read_bytes() == written
+        loaded = pickle.loads(pickle.dumps(found))
+        forget_tables()
+        looked_at = SavedTable.look_at(folder, "x")
+    assert found.checksum == wanted.checksum == loaded.checksum == looked_at.checksum
+    assert loaded.values.equals(wanted.values)
+    assert (loaded.counts == wanted.counts).all()
+
+
+def test_too_many_values_are_refused_before_a_table_is_made(
+    tmp_path: Path, client: Client, monkeypatch: pytest.MonkeyPatch, wording: Wording
+) -> None:
+    monkeypatch.setattr("distrain.prep.operators.encodings.MOST_VALUES", 20)
+    monkeypatch.setattr(SavedTable, "write", lambda *_: pytest.fail("a table was written"))
+    pq.write_table(TABLE, tmp_path / "t.parquet")
+    columns = {"b": {"kind": "continuous", "count": True}}
+    features = FeatureConfig.parse({"target": "y", "columns": columns})
+    request = PrepRequest((str(tmp_path / "t.parquet"),), tmp_path / "d", features=features)
+    wording.refused(DataError, prepare, request, client, column="b")
+
+
 N = 1200
 RNG = np.random.default_rng(4)
 TABLE = pa.table(
@@ -211,6 +270,14 @@ def test_a_cluster_writes_what_the_loops_give(
         assert again[name][0] == train[name][0]
     assert again["a_mean"].to_pylist() != train["a_mean"].to_pylist()
     wording.refused(DataError, raw_tables(str(tmp_path / "d" / "workflow")).check_rows_alone)
+    saved = tmp_path / "d" / "workflow"
+    later = PrepRequest(inputs, tmp_path / "later", saved_workflow=saved, update=True)
+    prepare(later, client)
+    tables = list((saved / "categories").glob("encoded.*"))
+    assert len(tables) == 5
+    for file in tables:  # an update copies them
+        copied = tmp_path / "later" / "workflow" / "categories" / file.name
+        assert copied.read_bytes() == file.read_bytes()
 
 
 def test_a_table_in_memory_has_the_values_of_training_rows_with_folds_alone(

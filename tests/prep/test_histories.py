@@ -3,7 +3,7 @@
 import csv
 import itertools
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,17 +12,17 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings, strategies as st
+from tasks_here import TasksHere
 from wording import Wording
 
 from distrain.errors import DataError, InputError
 from distrain.loader import Dataset, Loader
 from distrain.predict.raw import RawOptions, RawRows
 from distrain.prep import ColumnGroup, FeatureConfig, History, PrepRequest, Workflow, prepare
-from distrain.prep.counting.spilling import MemoryPlan
 from distrain.prep.histories import ordering
 from distrain.prep.histories.making import make_histories
-from distrain.prep.histories.reading import forget_events
-from distrain.prep.lookups.index import Lookups, forget_workflow
+from distrain.prep.lookups.index import Lookups, forget_run
+from distrain.prep.memory import MemoryPlan
 from distrain.prep.operators.history import seconds_of
 from distrain.prep.parts import Part
 from distrain.schema import Schema
@@ -71,22 +71,6 @@ def test_histories_of_a_table_are_those_of_a_naive_search(
     assert found["number"].to_pylist() == list(range(len(rows)))
 
 
-class Here:
-    """Runs tasks in this process."""
-
-    def run(
-        self,
-        name: str,
-        function: Callable[..., Any],
-        arguments: Sequence[tuple[Any, ...]],
-        on_done: Callable[[int, Any], None] | None = None,
-    ) -> list[Any]:
-        results = [function(*one) for one in arguments]
-        for place, result in enumerate(results if on_done else ()):
-            on_done(place, result)  # type: ignore[misc]
-        return results
-
-
 @settings(max_examples=25, deadline=None)
 @given(
     rows=ROWS,
@@ -117,7 +101,7 @@ def test_histories_out_of_core_are_the_same_however_the_events_are_cut(
             (parts[:1], parts[1:-1], parts[-1:]),
             False,
             (f"{folder}/workflow", Lookups(None, (), 1)),
-            (Here(), MemoryPlan(8 * 40 * range_events), folder),  # type: ignore[arg-type]
+            (TasksHere(), MemoryPlan(8 * 40 * range_events), folder),  # type: ignore[arg-type]
             1 << 8,
             lambda _: None,
         )
@@ -139,8 +123,7 @@ def test_histories_out_of_core_are_the_same_however_the_events_are_cut(
                 [rows[row][1] - rows[event][1] for event in of_row]
                 for row, of_row in zip(span, wanted, strict=True)
             ]
-        forget_events()
-        forget_workflow()
+        forget_run()
 
 
 def test_times_are_times_or_numbers(wording: Wording) -> None:

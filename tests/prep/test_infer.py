@@ -97,6 +97,7 @@ def test_each_column_gets_what_fits_it(shop: Path) -> None:
         "shop_id": {"kind": "categorical"},
         "city": {"kind": "categorical"},
         "price": {"kind": "continuous", "clip": {"min": 0}, "log": True, "normalize": True},
+        "price_bucket": {"from": "price", "kind": "categorical", "buckets": "log_square"},
         "size": {"kind": "categorical"},
         "at_hour": {"from": "at", "kind": "categorical", "as": "hour"},
         "at_weekday": {"from": "at", "kind": "categorical", "as": "weekday"},
@@ -370,25 +371,44 @@ def test_a_torn_line_is_named_by_its_number_in_the_file(tmp_path: Path, wording:
     wording.refused(DataError, infer, tmp_path / "t.csv", line=1102)
 
 
-def test_further_features_are_comments_that_prep_takes_without_their_sign(tmp_path: Path) -> None:
+def test_counts_and_target_means_are_of_columns_that_tell_of_unseen_rows(tmp_path: Path) -> None:
     source = random.Random(3)
-    rows = [
-        {
-            "clicked": number % 2,
-            "spent": None if number % 5 == 0 else int(source.lognormvariate(2, 3)),
-            "page": f"p{source.randint(0, 1500)}",
-            "one": source.choice("ab"),
-        }
-        for number in range(8000)
-    ]
+    rows = []
+    for _ in range(8000):
+        page, noise = source.randint(0, 150), source.randint(0, 150)
+        spent = None if source.random() < 0.2 else int(source.lognormvariate(2, 3))
+        clicked = int(source.random() < (0.2 if page % 2 else 0.4))
+        rows.append({"clicked": clicked, "spent": spent, "page": f"p{page}", "noise": f"n{noise}"})
     pq.write_table(pa.Table.from_pylist(rows), tmp_path / "t.parquet")
     inferred = infer(tmp_path / "t.parquet")
-    assert list(inferred.features.document.columns) == ["spent", "page", "one"]
-    further = ("spent_bucket", "spent_missing", "page_rows", "page_mean")
-    assert "skewed number with missing values" in inferred.text
+    columns = inferred.features.document.columns
+    beside = {"spent_bucket", "page_rows", "page_mean"}
+    assert set(columns) == {"spent", "page", "noise", *beside}
+    assert columns["page_mean"].source == "page"
     text = inferred.text
-    for name in further:
+    for name in ("noise_rows", "noise_mean"):  # comments, which are features without their sign
         text = text.replace(f"  # {name}:", f"  {name}:")
     taken = FeatureConfig.parse(parse_yaml(text)).document.columns
-    assert set(taken) == {"spent", "page", "one", *further}
-    assert taken["page_mean"].source == "page"
+    assert set(taken) == {*columns, "noise_rows", "noise_mean"}
+
+
+def test_a_target_of_classes_has_no_means(tmp_path: Path) -> None:
+    source = random.Random(4)
+    pages = [source.randint(0, 150) for _ in range(3000)]
+    rows = [{"outcome": "abc"[page % 3], "page": f"p{page}"} for page in pages]
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "t.parquet")
+    assert list(infer(tmp_path / "t.parquet").features.document.columns) == ["page"]
+
+
+def test_lines_of_criteos_logs_need_no_header(tmp_path: Path) -> None:
+    source = random.Random(5)
+    lines = []
+    for _ in range(2000):
+        numbers = ["" if source.random() < 0.3 else str(source.randint(-1, 9)) for _ in range(13)]
+        words = [f"{source.randint(0, 400):08x}" for _ in range(26)]
+        lines.append("\t".join([str(source.randint(0, 1)), *numbers, *words]))
+    (tmp_path / "day_0").write_text("\n".join(lines) + "\n")
+    document = infer(tmp_path / "day_0").features.document
+    assert (document.format.kind, document.target.column) == ("criteo", "label")
+    kinds = {name: column.kind for name, column in document.columns.items()}
+    assert [kinds[f"C{n}"] for n in range(1, 27)] == ["categorical"] * 26

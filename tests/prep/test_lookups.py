@@ -11,9 +11,9 @@ from hypothesis import given, settings, strategies as st
 from wording import Wording
 
 from distrain.errors import DataError
-from distrain.prep.lookups import mapped
 from distrain.prep.lookups.index import open_own_index, write_index
 from distrain.prep.lookups.mapped import MappedVocabulary
+from distrain.prep.operators import key_index
 from distrain.prep.vocabulary import Vocabulary
 
 TEXTS = st.text(alphabet="aé\0", max_size=4)
@@ -62,13 +62,13 @@ def test_ids_are_those_of_the_vocabulary_in_memory(
     is_text = pa.types.is_string(whole.values.type)
     rows = pa.array([*values, *(texts if is_text else integers)], whole.values.type)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(mapped, "_RANGE_KEYS", range_keys)
-        patch.setattr(mapped, "_KEPT_KEYS", 0)
+        patch.setattr(key_index, "_RANGE_KEYS", range_keys)
+        patch.setattr(key_index, "_KEPT_KEYS", 0)
         assert found.encode(rows).tolist() == whole.encode(rows).tolist()
     assert found.values.to_pylist() == whole.values.to_pylist()
     assert found.counts.equals(whole.counts)
     assert (found.nulls_observed, found.oov_observed) == (3, 4)
-    assert (np.diff(found.keys.astype(object)) >= 0).all()
+    assert (np.diff(found.index.keys.astype(object)) >= 0).all()
 
 
 def test_strings_with_equal_hashes_are_told_apart(
@@ -77,10 +77,9 @@ def test_strings_with_equal_hashes_are_told_apart(
     def few_hashes(values: pa.Array) -> Any:
         return np.array([len(value) % 3 for value in values.to_pylist()], np.uint64)
 
-    monkeypatch.setattr(mapped, "text_hashes", few_hashes)
-    monkeypatch.setattr("distrain.prep.lookups.index.text_hashes", few_hashes)
-    monkeypatch.setattr(mapped, "_RANGE_KEYS", 7)  # equal hashes in several ranges
-    monkeypatch.setattr(mapped, "_KEPT_KEYS", 0)
+    monkeypatch.setattr(key_index, "text_hashes", few_hashes)
+    monkeypatch.setattr(key_index, "_RANGE_KEYS", 7)  # equal hashes in several ranges
+    monkeypatch.setattr(key_index, "_KEPT_KEYS", 0)
     names = [f"{'x' * (n % 7)}{n}" for n in range(60)]
     whole = vocabulary(names, 2)
     found = through_files(tmp_path, whole, 500)

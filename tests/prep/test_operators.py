@@ -75,7 +75,7 @@ def test_log_equals_the_loop(values: list[int | None]) -> None:
 
 
 def test_log_names_the_value_that_has_none(wording: Wording) -> None:
-    wording.refused(DataError, LogOp().transform, "I3", int_array([4, -2]), column="I3")
+    wording.refused(DataError, LogOp().transform, "I3", int_array([4, -1]), column="I3")
 
 
 @quick
@@ -207,6 +207,16 @@ def test_categorify_says_when_the_type_is_not_that_of_its_vocabulary(wording: Wo
     wording.refused(DataError, fitted.transform, "C1", pa.array(["1"]))
     wording.refused(DataError, operator.fit, pa.array([2**64 - 1], pa.uint64()))
     wording.refused(InputError, Categorify, -1)
+
+
+def test_categories_are_counted_by_their_texts() -> None:
+    state = Categorify().fit(pa.array([0.0, -0.0, 1.5, math.nan, None]))
+    vocabulary = Categorify().finish(state)
+    assert dict(zip(vocabulary.values.to_pylist(), vocabulary.counts.to_pylist(), strict=True)) == {
+        "0": 2,
+        "1.5": 1,
+    }
+    assert vocabulary.nulls_observed == 2
 
 
 def test_a_column_without_values_has_ids_for_pad_null_and_unknown() -> None:

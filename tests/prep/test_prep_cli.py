@@ -13,7 +13,6 @@ from wording import Wording
 
 from distrain.cli.data.prep import command
 from distrain.errors import DataError, SpecError
-from distrain.loader.packed.mark import is_packed
 from distrain.workers.sources import ClusterRequest
 
 
@@ -77,7 +76,6 @@ def test_mistakes_are_found_before_a_cluster_starts(
     table, _, features = shops
     out = ("--out", tmp_path / "out")
     assert isinstance(run(tmp_path / "absent", *out).exception, DataError)
-    assert run(table, "--out", "s3://bucket/out", "--layout", "fast").exit_code == 2
     assert run(*shops, *out, "--delimiter", ",").exit_code == 2
     for document in ("target: laabel\ncolumns: {shp: {kind: categorical}}\n", "target: {"):
         Path(str(features)).write_text(document)
@@ -108,21 +106,6 @@ def test_it_starts_worker_processes_itself(
     assert again.exit_code == 0, again.output
     first, second = (pq.read_table(folder / "train") for folder in (out, tmp_path / "again"))
     assert first.equals(second)
-
-
-def test_the_fast_layout_holds_the_same_rows(
-    in_process: list[dict[str, Any]], tmp_path: Path, shops: tuple[object, ...]
-) -> None:
-    for layout in ("compact", "fast"):
-        result = run(*shops, "--out", tmp_path / layout, "--layout", layout)
-        assert result.exit_code == 0, result.output
-    for split in ("train", "valid"):
-        compact, fast = (pq.read_table(tmp_path / layout / split) for layout in ("compact", "fast"))
-        assert fast.select(compact.column_names).equals(compact)
-        (file,) = (tmp_path / "fast" / split).glob("*.parquet")
-        assert is_packed(pq.read_metadata(file))
-    names = {path.name for path in (tmp_path / "fast").iterdir()}
-    assert names == {path.name for path in (tmp_path / "compact").iterdir()}
 
 
 def test_drift_is_warned_about_and_an_update_learns_new_values(

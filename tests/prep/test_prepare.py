@@ -348,7 +348,6 @@ def test_unusable_requests(wording: Wording) -> None:
         {"keep_counts": -1},
         {"unlabeled": True},
         {"unlabeled": True, "saved_workflow": "w", "update": True},
-        {"device": "gpu"},
     ):
         wording.refused(InputError, partial(PrepRequest, ("a",), Path("out"), **options))
 

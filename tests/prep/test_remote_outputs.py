@@ -19,11 +19,11 @@ from wording import Wording
 
 from distrain.errors import DataError, InputError, OutputError
 from distrain.prep import FeatureConfig, PrepRequest, prepare
-from distrain.prep.counting.spilling import read_counts_table
+from distrain.prep.mapped_files import MappedFile
 from distrain.prep.workflow import criteo_workflow
 from distrain.schema import Schema
 from distrain.storage import prefixes
-from distrain.storage.claims import MADE, MOVING, Claim, read_state
+from distrain.storage.claims import MADE, Claim, read_state
 from distrain.storage.inputs import list_inputs
 from distrain.storage.outputs import check_output, whole_file, whole_output
 
@@ -119,7 +119,7 @@ def test_in_and_out_over_a_network_that_fails_give_the_bytes_of_a_local_run(
     assert not [name for name in store.find(f"{BUCKET}/flaky") if "/.unfinished-" in name]
 
 
-def test_local_staging_update_and_overwrite(
+def test_local_staging_and_an_update_beside_the_first_output(
     store: Any, client: Client, table: Path, tmp_path: Path, wording: Wording
 ) -> None:
     out = f"s3://{BUCKET}/days"
@@ -133,18 +133,19 @@ def test_local_staging_update_and_overwrite(
     assert state.files is not None
     assert set(state.files) == set(digests(store, f"{BUCKET}/days")) | {"prep.json"}
     assert len(Schema.load(f"{out}/schema.pbtxt").names) == 3
-    wording.refused(OutputError, partial(check_output, out, replace=False))
+    for replace_it in (False, True):
+        wording.refused(OutputError, partial(check_output, out, replace=replace_it))
     update = request(
-        table, out, saved_workflow=f"{out}/workflow", update=True, overwrite=True,
+        table, f"{out}-two", saved_workflow=f"{out}/workflow", update=True,
         staging=tmp_path / "staging",
     )  # fmt: skip
     remote = prepare(update, client)
     again = request(table, tmp_path / "two", saved_workflow=tmp_path / "days/workflow", update=True)
     local = prepare(again, client)
     assert (remote.new_ids, remote.kept_counts) == (local.new_ids, local.kept_counts)
-    found = without_inputs(digests(store, f"{BUCKET}/days"))
+    found = without_inputs(digests(store, f"{BUCKET}/days-two"))
     assert found == without_inputs(local_digests(tmp_path / "two"))
-    wording.refused(InputError, prepare, request(f"{out}/train", out, overwrite=True), client)
+    wording.refused(InputError, prepare, request(f"{out}/train", out), client)
 
 
 def test_who_comes_second_is_told_at_once_and_what_the_killed_left_is_removed(
@@ -157,13 +158,14 @@ def test_who_comes_second_is_told_at_once_and_what_the_killed_left_is_removed(
         assert caught.value.where["process"] == str(os.getpid())
         store.pipe_file(f"{place}/a", b"1")
     assert [file.path for file in list_inputs(out)] == [f"{out}/a"]
+    out = f"s3://{BUCKET}/left"
     killed = Claim(out, *read_state(out))
     store.pipe_file(f"{out}/.unfinished-{killed.id}/part", b"half")
     killed._ended.set()
     state = killed.state.to_bytes().replace(killed.id.encode(), b"0" * 16)
     state = state.replace(str(killed.state.alive_s).encode(), b"1.0")
     store.pipe_file(f"{out}/.distrain-output.json", state)
-    with whole_output(out, replace=True) as place:
+    with whole_output(out) as place:
         assert not store.exists(f"{out}/.unfinished-{killed.id}/part")
         store.pipe_file(f"{place}/b", b"2")
     assert [file.path for file in list_inputs(out)] == [f"{out}/b"]
@@ -175,7 +177,7 @@ def test_an_output_that_is_moved_is_refused_and_one_that_failed_leaves_nothing(
     out = f"s3://{BUCKET}/half"
     moved = Claim(out, None, "")
     store.pipe_file(f"{out}/train/part-00000.parquet", b"PAR1")
-    moved.to(MOVING)
+    moved.has_objects = True
     for path in (f"{out}/train", f"{out}/train/*.parquet", out):
         wording.refused(DataError, list_inputs, path)
     wording.refused(
@@ -272,7 +274,7 @@ def test_a_folder_for_temporary_files_without_room_is_named(store: Any, wording:
     url = f"s3://{BUCKET}/counts/large"
     store.pipe_file(url, bytes(100_000))
     with small_files(10_000):
-        wording.refused(OutputError, read_counts_table, url, path=url)
+        wording.refused(OutputError, MappedFile.staged, url, path=url)
         too_large = pytest.raises(OutputError, match="File too large")
         with too_large, whole_file(url) as here:
             here.write_bytes(bytes(100_000))

@@ -16,13 +16,6 @@ from distributed import Client
 from hypothesis import given, settings, strategies as st
 
 from distrain.errors import DataError, InputError, SpecError
-from distrain.predict.serving.raw_values import (
-    UnusableValue,
-    to_integers,
-    to_numbers,
-    to_texts,
-    to_times,
-)
 from distrain.prep import FeatureConfig, PrepRequest, infer_features, prepare
 from distrain.prep.features.bad_values import BadValues
 from distrain.prep.features.document import FormatSpec
@@ -30,6 +23,13 @@ from distrain.prep.features.numerals import integers_of, numbers_of
 from distrain.prep.features.rows import equal_to
 from distrain.prep.features.times import microseconds, times_of
 from distrain.prep.features.values import category_texts_of
+from distrain.prep.raw_values import (
+    UnusableValue,
+    to_integers,
+    to_numbers,
+    to_texts,
+    to_times,
+)
 from distrain.storage.inputs import list_inputs
 
 
@@ -202,6 +202,31 @@ def test_texts_are_read_alike_in_columns_and_one_by_one(
         except UnusableValue:
             served = "refused"
         assert str(found) == str(served).replace("np.float64(", "").replace(")", ""), repr(text)
+
+
+MIXED = ["2024-01-01", "2024-01-01T00:00Z"]  # Arrow casts no such column
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    text=st.from_regex(
+        r"\A\s?[0-2]\d{3}-[01]\d-[0-3]\d([ T][0-2]\d(:?[0-6]\d(:?[0-6]\d(\.\d{1,7})?)?)?"
+        r"(Z|[+-][01]\d(:?[0-6]\d)?)?)?\Z"
+    )
+)
+def test_times_are_read_alike_in_columns_of_one_form_and_of_several(text: str) -> None:
+    def read(texts: list[str]) -> Any:
+        try:
+            return microseconds(times_of(pa.array(texts), None, None)).to_pylist()[0]
+        except BadValues as bad:
+            return [*bad.places]
+
+    try:
+        served: Any = to_times([text], frozenset(["text"]), {"timestamp": None}, {"epoch": None})
+        served = int(served.astype(int)[0])
+    except UnusableValue:
+        served = [0]
+    assert read([text]) == read([text, *MIXED]) == served
 
 
 def test_a_group_of_digits_after_a_zero_is_never_a_thousand() -> None:

@@ -6,15 +6,17 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.csv as csv
 import pyarrow.parquet as pq
 import pytest
 from wording import Wording
 
-from distrain.errors import DataError
+from distrain.errors import DataError, SpecError
 from distrain.prep import FeatureConfig, PrepRequest, PrepResult, prepare
+from distrain.prep.features.bad_values import BadValues
 from distrain.prep.features.document import FormatSpec
-from distrain.prep.features.rows import window_numbers, window_values
-from distrain.prep.features.targets import TableWindows
+from distrain.prep.features.rows import known_labels_of, window_numbers, window_values
+from distrain.prep.features.targets import TableWindows, TargetSpec
 from distrain.schema import Schema, Tags
 
 ROWS = 240
@@ -112,3 +114,45 @@ def test_a_value_that_is_no_label_weight_or_time_is_refused(
     table = {**TABLE, column: [*list(TABLE[column])[:-1], value]}
     caught = wording.refused(DataError, prepared, client, tmp_path, DOCUMENT, table)
     assert said in str(caught)
+
+
+@pytest.mark.parametrize("carrier", ["parquet", "csv"])
+def test_rows_with_an_unknown_label_stay_and_say_so(
+    client: Any, tmp_path: Path, carrier: str
+) -> None:
+    rng = np.random.default_rng(8)
+    known = rng.random(ROWS) < 0.4
+    rated = [
+        float(n) if has else None for n, has in zip(rng.integers(1, 6, ROWS), known, strict=True)
+    ]
+    table = pa.table({"clicked": rng.integers(0, 2, ROWS), "rated": rated, "shop": TABLE["shop"]})
+    file = tmp_path / f"rows.{carrier}"
+    (pq.write_table if carrier == "parquet" else csv.write_csv)(table, file)
+    document = {
+        "target": "clicked",
+        "more_targets": {"liked": {"column": "rated", "at_least": 4, "missing": "unknown"}},
+        "columns": {"shop": {"kind": "categorical"}},
+    }
+    out = tmp_path / "out"
+    prepare(PrepRequest((str(file),), out, features=FeatureConfig.parse(document)), client)
+    found = pq.read_table(out / "train")
+    assert found["liked_known"].to_pylist() == known.tolist()
+    assert found["liked"].to_pylist() == [float((value or 0) >= 4) for value in rated]
+    schema = Schema.load(out)
+    assert schema["liked"].known == "liked_known"
+    assert schema.select_by_tag(Tags.TASK_WEIGHT).names == ("liked_known",)
+
+
+def test_a_bad_label_among_unknown_ones_is_named_with_its_row() -> None:
+    target = TargetSpec(column="y", missing="unknown")
+    with pytest.raises(BadValues) as refused:
+        known_labels_of(pa.array([None, "1", None, "nan", "7", "0"]), target, FormatSpec())
+    assert refused.value.places.tolist() == [4]
+    assert refused.value.said(0).startswith("'7'")
+
+
+def test_the_first_target_has_no_unknown_labels(wording: Wording) -> None:
+    document = {**DOCUMENT, "target": {"column": "watched", "missing": "unknown"}}
+    with pytest.raises(SpecError) as refused:
+        FeatureConfig.parse(document)
+    wording(refused.value)

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from distrain.errors import InputError
-from distrain.service.settings import Limits, Retention, Settings, load_settings
+from distrain.service.settings import Limits, Retention, load_settings
 
 WORKERS = "workload: statefulset/a, max_workers: 2"
 KUBERNETES = (
@@ -36,19 +36,6 @@ def test_paths_of_the_file_are_those_of_its_folder(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("url", "processes"), [(None, 1), ("sqlite:////x/service.db", 1), ("postgresql://db/x", 2)]
-)
-def test_processes_of_the_api_follow_the_database_unless_they_are_set(url, processes):
-    assert load_settings(None, database_url=url).num_api_processes == processes
-    assert load_settings(None, database_url=url, api_processes=3).num_api_processes == 3
-
-
-def test_settings_travel_as_json():
-    settings = load_settings(None, clusters={"a": {"url": "http://h:1"}}, leases={"ttl_s": 9})
-    assert Settings(**settings.model_dump(mode="json")) == settings
-
-
-@pytest.mark.parametrize(
     ("text", "place"),
     [
         ("listen: {host: 0.0.0.0}", "listen"),
@@ -72,7 +59,7 @@ def test_settings_travel_as_json():
         ("clusters: {a: {kind: kubernetes, url: 'http://h:1', run_root: /r}}", "clusters.a"),
         ("clusters: {a: {kind: kubernetes, kubernetes: {workload: deployment/a}}}", "clusters.a"),
         ("sign_on: {}", ""),
-        ("leases: {ttl_s: 5}", "leases"),
+        ("leases: {ttl_s: 5}", "leases"),  # of an earlier version
         ("[1]", ""),
         ("a: [", ""),
         (None, ""),

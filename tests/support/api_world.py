@@ -5,7 +5,7 @@ It is asked in this process, or over HTTP where `served` gives it a port.
 
 import socket
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -117,9 +117,7 @@ def write_job(
     """Write a job as the reconciler of its cluster would, and return it."""
     job = store.job(job_id)
     assert job is not None
-    lease = store.take_lease(f"cluster:{job.cluster}", "test", 60)
-    assert lease is not None
-    assert not store.record(lease, [JobChange(job.id, job.rev, columns, attempts)])
+    assert not store.record(job.cluster, [JobChange(job.id, job.rev, columns, attempts)])
     changed = store.job(job_id)
     assert changed is not None
     return changed
@@ -127,9 +125,7 @@ def write_job(
 
 def publish(store: Store) -> None:
     """Number the events that wait."""
-    lease = store.take_lease("publisher", "test", 60)
-    assert lease is not None
-    while store.publish(lease):
+    while store.publish():
         pass
 
 
@@ -137,14 +133,12 @@ def publish(store: Store) -> None:
 def served(
     app: Any,
     server: uvicorn.Server | None = None,
-    let_go: Callable[[], None] | None = None,
     send_bytes: int = 0,
 ) -> Iterator[str]:
     """Serve an application on a free port until the end of the block; its URL.
 
     Args:
         server: Runs it in place of uvicorn's own.
-        let_go: Ends what would hold the server up.
         send_bytes: The size of sockets' send buffers; 0: the system's.
     """
     if server is None:
@@ -160,7 +154,7 @@ def served(
             until(lambda: server.started or not thread.is_alive())
             yield f"http://127.0.0.1:{bound.getsockname()[1]}"
         finally:
-            (let_go or app.state.streams.stop)()
+            app.state.streams.stop()
             server.should_exit = True
             thread.join(60)
     assert not thread.is_alive()

@@ -33,7 +33,7 @@ class OrderSite(Site):
 
     async def put(self, client: SchedulerClient, job_id: str, **more: Any) -> Any:
         """Put a job as services do."""
-        words = {"first_attempt": 1, "epoch": self.epoch, "generation": 1, "priority": 0} | more
+        words = {"first_attempt": 1, "epoch": self.epoch, "priority": 0} | more
         spec = words.pop("spec", SPEC)
         return await self.ask(client.put, job_id, spec, f"/runs/{job_id}", **words)
 

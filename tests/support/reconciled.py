@@ -63,8 +63,11 @@ class Service:
 
 
 @contextmanager
-def service_of(folder: Path, **clusters: ClusterProfile) -> Iterator[Service]:
-    settings = Settings(data_dir=folder / "data", clusters=clusters)
+def service_of(
+    folder: Path, database_url: str | None = None, **clusters: ClusterProfile
+) -> Iterator[Service]:
+    data_dir = folder / "data"
+    settings = Settings(data_dir=data_dir, database_url=database_url, clusters=clusters)
     settings.data_dir.mkdir()
     migrate(settings)
     with open_store(settings) as store:

@@ -4,7 +4,7 @@ from typing import Any
 
 from distrain.jobs.status import JobStatus
 from distrain.service.decide.cluster_state import ClusterNow
-from distrain.service.decide.effects import Workers
+from distrain.service.decide.world import Workers
 from distrain.service.values import Job
 
 NOW_S = 1_800_000_000.0
@@ -40,5 +40,5 @@ def a_sighting(job: Job, state: str, **fields: Any) -> JobStatus:
 
 def a_cluster(free: int = 4, total: int = 4, **fields: Any) -> ClusterNow:
     """A cluster that answers."""
-    values: dict[str, Any] = {"epoch": "boot-1", "generation": 1}
+    values: dict[str, Any] = {"epoch": "boot-1"}
     return ClusterNow("east", **(values | {"workers": Workers(total, total, free)} | fields))

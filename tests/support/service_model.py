@@ -1,41 +1,30 @@
-"""A service's world for model checks: rows, leases, a scheduler that forgets, a net that loses.
+"""A service's world for model checks: rows, a scheduler that forgets, a net that loses.
 
 It looks after what must always hold wherever that could break: when an attempt starts, and when a
 row is written.
 """
 
 from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from service_jobs import a_job
 
 from distrain.jobs.status import JobStatus
-from distrain.service.decide.effects import (
+from distrain.service.decide.world import (
     Accepted,
-    Begin,
-    Commit,
-    CountAttempts,
-    Effect,
-    FindJob,
-    FinishRun,
-    Poll,
-    Put,
-    ReadJobs,
+    Change,
+    JobOrder,
+    Outcome,
     Refusal,
     SchedulerAnswer,
-    Send,
     Silence,
     Workers,
 )
 from distrain.service.values import Intent, Job, Phase
 
 SERVICE = "s1"
-TTL_S = 15.0
-
-
-class LeaseLost(Exception):
-    """The lease has another owner or generation."""
 
 
 @dataclass
@@ -45,7 +34,6 @@ class Order:
     job_id: str
     first_attempt: int
     epoch: str | None
-    generation: int
     priority: int
 
 
@@ -60,7 +48,6 @@ class Scheduler:
     changed: dict[str, int] = field(default_factory=dict)
     revision: int = 0
     acknowledged: int = 0
-    generation: int = 0
 
     def stamp(self, seen: JobStatus) -> None:
         self.revision += 1
@@ -81,11 +68,9 @@ class World:
     now_s: float = 1000.0
     boots: int = 1
     rows: dict[str, Job] = field(default_factory=dict)
-    owner: str = ""
-    generation: int = 0
-    expires_s: float = 0.0
     answers: bool = True
-    under_way: list[Order] = field(default_factory=list)
+    # commands that arrive later, or never
+    under_way: list[Callable[[], object]] = field(default_factory=list)
     attempts: Counter[str] = field(default_factory=Counter)
     started: Counter[tuple[str, int]] = field(default_factory=Counter)
     scheduler: Scheduler = field(init=False)
@@ -123,25 +108,6 @@ class World:
 
     def _change(self, job: Job, changes: dict[str, Any]) -> None:
         self.rows[job.id] = replace(job, rev=job.rev + 1, **changes)
-
-    # --- leases
-
-    def take_lease(self, owner: str) -> int | None:
-        if self.owner != owner and self.now_s < self.expires_s:
-            return None
-        if self.owner != owner or self.now_s >= self.expires_s:
-            self.generation += 1
-        self.owner, self.expires_s = owner, self.now_s + TTL_S
-        return self.generation
-
-    def newer_lease(self, owner: str, generation: int) -> int:
-        self.must_hold(owner, generation)
-        self.generation += 1
-        return self.generation
-
-    def must_hold(self, owner: str, generation: int) -> None:
-        if (owner, generation) != (self.owner, self.generation):
-            raise LeaseLost
 
     # --- what becomes of jobs at the scheduler
 
@@ -190,17 +156,14 @@ class World:
     def put(self, order: Order) -> Accepted | Refusal:
         """The scheduler gets a PUT, now or late."""
         scheduler = self.scheduler
-        if order.generation < scheduler.generation:
-            return Refusal("stale_generation")
-        scheduler.generation = order.generation
         if order.epoch != scheduler.epoch:
             return Refusal("epoch_changed")
         live = scheduler.jobs.get(order.job_id)
         if live is not None and not live.is_final:
-            return Accepted(order.generation)
-        ended = live or scheduler.tombstones.get(order.job_id)
-        if ended is not None and order.first_attempt <= max(ended.attempt, ended.first_attempt):
-            return self._ended(ended, order.generation)
+            return Accepted()
+        ended = self._ended(order.job_id)
+        if ended is not None and order.first_attempt <= ended.attempt:
+            return Refusal("ended", ended=ended)
         seen = JobStatus(
             order.job_id,
             state="pending",
@@ -209,62 +172,41 @@ class World:
             priority=order.priority,
         )
         scheduler.stamp(seen)
-        return Accepted(order.generation)
+        return Accepted()
 
-    def _ended(self, seen: JobStatus, generation: int) -> Refusal:
-        last = max(seen.attempt, seen.first_attempt)
-        tombstone = JobStatus(seen.job_id, state=seen.state, reason=seen.reason, attempt=last)
-        return Refusal("ended", ended=tombstone, generation=generation)
-
-    def _cancelled(self, job_id: str, generation: int) -> Accepted | Refusal:
+    def _ended(self, job_id: str) -> JobStatus | None:
+        """The later one of a job's two ends: as it is listed, and its tombstone."""
         scheduler = self.scheduler
-        if generation < scheduler.generation:
-            return Refusal("stale_generation", generation=generation)
-        scheduler.generation = generation
-        seen = scheduler.jobs.get(job_id)
-        ended = seen if seen is not None and seen.is_final else scheduler.tombstones.get(job_id)
-        if seen is None or seen.is_final:
-            return (
-                self._ended(ended, generation)
-                if ended
-                else Refusal("unknown", generation=generation)
+        listed, tombstone = scheduler.jobs.get(job_id), scheduler.tombstones.get(job_id)
+        ends = [
+            replace(seen, attempt=max(seen.attempt, seen.first_attempt))
+            for seen in (listed, tombstone)
+            if seen is not None and seen.is_final
+        ]
+        return max(ends, key=lambda seen: seen.attempt, default=None)
+
+    def cancelled(self, job_id: str, first_attempt: int) -> Accepted | Refusal:
+        """The scheduler gets a cancellation of all submissions up to one, now or late."""
+        scheduler, seen = self.scheduler, self.scheduler.jobs.get(job_id)
+        if seen is not None and not seen.is_final:
+            if seen.first_attempt > first_attempt:
+                return Refusal("later_submission")
+            row = self.rows[job_id]
+            of_row = row.phase is not Phase.FINAL and row.first_attempt == seen.first_attempt
+            assert not of_row or row.intent is Intent.CANCEL, f"{row} is cancelled"
+            scheduler.stamp(replace(seen, state="cancelled", reason="Cancelled"))
+        ended = self._ended(job_id)
+        if ended is None or ended.attempt < first_attempt:
+            scheduler.tombstones[job_id] = ended = JobStatus(
+                job_id, state="cancelled", attempt=first_attempt, first_attempt=first_attempt
             )
-        scheduler.stamp(replace(seen, state="cancelled", reason="Cancelled"))
-        return Accepted(generation)
+        was_live = seen is not None and not seen.is_final
+        return Accepted() if was_live else Refusal("ended", ended=ended)
 
-    # --- effects of passes
+    # --- what passes ask
 
-    def do(self, effect: Effect, owner: str, generation: int, fate: str = "arrives") -> Any:
-        """Carry an effect out.
-
-        Args:
-            effect: Which.
-            owner: Whose.
-            generation: Under which lease.
-            fate: Of a command: it `arrives`, is `lost`, its `answer lost`, or it is `late`.
-        """
-        match effect:
-            case ReadJobs():
-                return [job for job in self.rows.values() if job.phase is not Phase.FINAL]
-            case FindJob(job_id):
-                return self.rows.get(job_id)
-            case Poll(epoch, since):
-                return self._poll(epoch, since, fate)
-            case Commit():
-                self.must_hold(owner, generation)
-                return self._commit(effect, generation)
-            case CountAttempts(job):
-                return self.attempts[job.id]
-            case Put() | Send():
-                return self._send(effect, owner, generation, fate)
-            case Begin():
-                return None
-            case FinishRun():
-                return True
-        return None
-
-    def _poll(self, epoch: str | None, since: int, fate: str) -> SchedulerAnswer | Silence:
-        if not self.answers or fate != "arrives":
+    def poll(self, epoch: str | None, since: int) -> SchedulerAnswer | Silence:
+        if not self.answers:
             return Silence("no answer")
         scheduler = self.scheduler
         since = since if epoch == scheduler.epoch else 0
@@ -276,9 +218,9 @@ class World:
         jobs = tuple(scheduler.jobs[job_id] for job_id in told)
         return SchedulerAnswer(scheduler.epoch, revision, more, scheduler.workers, jobs)
 
-    def _commit(self, commit: Commit, generation: int) -> set[str]:
+    def commit(self, changes: Sequence[Change]) -> set[str]:
         skipped = set()
-        for change in commit.changes:
+        for change in changes:
             row = self.rows[change.job.id]
             if row.rev != change.job.rev:
                 skipped.add(row.id)
@@ -289,27 +231,69 @@ class World:
             assert not over or row.intent is Intent.RUN, "a cancelled job is handed over"
             losses = columns.get("scheduler_losses", 0)
             assert losses < self.boots, "a loss that was none"
-            self._change(replace(row, generation=generation), columns)
+            self._change(row, columns)
         return skipped
 
-    def _send(self, effect: Put | Send, owner: str, generation: int, fate: str) -> Any:
-        if isinstance(effect, Send) and effect.order.newer_generation:
-            generation = self.newer_lease(owner, generation)
-        order = None
-        if isinstance(effect, Put):
-            job = effect.job
-            order = Order(job.id, job.first_attempt, job.epoch, generation, job.priority)
-        if not self.answers or fate in ("lost", "late"):
-            if order is not None and fate == "late":
-                self.under_way.append(order)
+    def order(self, job_id: str, order: JobOrder) -> Accepted | Refusal:
+        """The scheduler gets an order about a job."""
+        if order.name == "cancel":
+            return self.cancelled(job_id, order.words["first_attempt"])
+        seen = self.scheduler.jobs.get(job_id)
+        if seen is not None and seen.first_attempt == order.words["first_attempt"]:
+            self.scheduler.stamp(replace(seen, priority=order.words["priority"]))
+        return Accepted()
+
+
+@dataclass
+class Seat:
+    """The `World` of one process, with a fate for each of its commands.
+
+    Attributes:
+        fate: Of the next command: it `arrives`, is `lost`, its `answer lost`, or it is `late`; of a
+            question with `no poll` the scheduler hears nothing.
+    """
+
+    world: World
+    fate: str = "arrives"
+
+    def alive(self) -> list[Job]:
+        return [job for job in self.world.rows.values() if job.phase is not Phase.FINAL]
+
+    def job(self, job_id: str) -> Job | None:
+        return self.world.rows.get(job_id)
+
+    def commit(self, changes: Sequence[Change]) -> set[str]:
+        return self.world.commit(changes)
+
+    def ranks_in_use(self, projects: Sequence[str]) -> dict[str, int]:
+        return dict.fromkeys(projects, 0)
+
+    def changes(self, epoch: str | None, since: int) -> SchedulerAnswer | Silence:
+        return Silence("no answer") if self.fate == "no poll" else self.world.poll(epoch, since)
+
+    def put(self, job: Job) -> Outcome:
+        order = Order(job.id, job.first_attempt, job.epoch, job.priority)
+        return self._command(lambda: self.world.put(order))
+
+    def send(self, job_id: str, order: JobOrder) -> Outcome:
+        return self._command(lambda: self.world.order(job_id, order))
+
+    def attempts(self, job: Job) -> int:
+        return self.world.attempts[job.id]
+
+    def begin(self, job: Job) -> None:
+        return None
+
+    def record(self, job: Job, seen: JobStatus) -> None:
+        return None
+
+    def finish(self, job: Job, columns: Mapping[str, Any], seen: JobStatus | None) -> bool:
+        return True
+
+    def _command(self, arrive: Callable[[], Outcome]) -> Outcome:
+        if self.fate == "late":
+            self.world.under_way.append(arrive)
+        if not self.world.answers or self.fate in ("lost", "late"):
             return Silence("no answer")
-        answer: Accepted | Refusal = Accepted(generation)
-        if isinstance(effect, Put):
-            assert order is not None
-            answer = self.put(order)
-        elif effect.order.name == "cancel":
-            answer = self._cancelled(effect.job_id, generation)
-        elif effect.job_id in self.scheduler.jobs:
-            seen = self.scheduler.jobs[effect.job_id]
-            self.scheduler.stamp(replace(seen, **effect.order.words))
-        return Silence("no answer") if fate == "answer lost" else answer
+        answer = arrive()
+        return Silence("no answer") if self.fate == "answer lost" else answer

@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -24,17 +24,13 @@ class Serve:
         told: What it printed when it was ready.
     """
 
-    def __init__(self, process: subprocess.Popen[str], log: Path):
-        self.process, self.log = process, log
-        self.told: dict[str, Any] = {}
+    def __init__(self, part: "Part", log: Path):
+        self.part, self.log = part, log
+        self.told = part.told
 
-    def children(self) -> dict[str, int]:
-        """Its processes by name, as its log says them last."""
-        found = {}
-        for line in self.lines():
-            if line.get("event") == "started" and "child" in line:
-                found[line["child"]] = line["pid"]
-        return found
+    @property
+    def process(self) -> subprocess.Popen[str]:
+        return self.part.process
 
     def lines(self) -> list[dict[str, Any]]:
         """Its log's whole lines of JSON."""
@@ -48,48 +44,69 @@ class Serve:
         return httpx2.Client(base_url=self.told["url"], headers=headers, timeout=60.0)
 
 
+class Part:
+    """A process of `distrain serve` that a test kills, and that is started again as systemd does.
+
+    Attributes:
+        told: What it printed when it was ready.
+    """
+
+    def __init__(self, log: Path, *words: str, environment: Mapping[str, str] | None = None):
+        self._command = [sys.executable, "-m", "distrain", "serve", *words, "--json"]
+        self._log, self._environment = log, {**os.environ, **(environment or {})}
+        self.process = self._started()
+        self.told = self.ready()
+
+    def kill(self) -> None:
+        """Kill it, and start it again; `ready` waits until it is."""
+        self.process.kill()
+        self._reap()
+        self.process = self._started()
+
+    def end(self) -> None:
+        self.process.send_signal(signal.SIGTERM)
+        try:
+            self.process.wait(60)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+        self._reap()
+
+    def _started(self) -> subprocess.Popen[str]:
+        with self._log.open("ab") as errors:
+            return subprocess.Popen(
+                self._command,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                text=True,
+                env=self._environment,
+            )
+
+    def ready(self) -> dict[str, Any]:
+        """Return what it prints once it is ready."""
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        assert line, self._log.read_text()
+        told: dict[str, Any] = json.loads(line)
+        return told
+
+    def _reap(self) -> None:
+        self.process.wait()
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+
+
 @contextmanager
 def serving(
     folder: Path, *words: str, environment: dict[str, str] | None = None
 ) -> Iterator[Serve]:
     """Run the service with a data folder; at the end SIGTERM, and SIGKILL if that takes long."""
-    command = [sys.executable, "-m", "distrain", "serve", "--data-dir", str(folder), "--json"]
-    command += ["--port", "0", *words]
     log = folder.with_name(f"{folder.name}-{os.getpid()}-{time.monotonic_ns()}.log")
-    with log.open("wb") as errors:
-        process = subprocess.Popen(
-            command,
-            stdout=subprocess.PIPE,
-            stderr=errors,
-            text=True,
-            env={**os.environ, **(environment or {})},
-        )
-    serve = Serve(process, log)
+    place = ("--data-dir", str(folder), "--port", "0")
+    part = Part(log, *place, *words, environment=environment)
     try:
-        assert process.stdout is not None
-        line = process.stdout.readline()
-        assert line, log.read_text()
-        serve.told = json.loads(line)
-        yield serve
+        yield Serve(part, log)
     finally:
-        if process.poll() is None:
-            process.send_signal(signal.SIGTERM)
-            try:
-                process.wait(60)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
-        assert process.stdout is not None
-        process.stdout.close()
-
-
-def is_alive(pid: int) -> bool:
-    """Whether a process runs; a zombie does not."""
-    try:
-        text = Path(f"/proc/{pid}/stat").read_text()
-    except OSError:
-        return False
-    return text.rpartition(")")[2].split()[0] not in "ZX"
+        part.end()
 
 
 def end_cluster(folder: Path) -> None:

@@ -3,56 +3,49 @@
 import random
 from collections.abc import Callable, Mapping
 
-from service_model import SERVICE, LeaseLost, World
+from service_model import SERVICE, Seat, World
+from stepped import Stepped
 
 from distrain.service.decide.cluster_state import Memory
-from distrain.service.decide.effects import Effect, Poll, Put, Send
-from distrain.service.decide.passes import Pass, Replaced, Steps
+from distrain.service.decide.passes import Pass
 from distrain.service.values import Phase
 
 MOST_JOBS = 3
-_COMMANDS = (Put, Send)
+_COMMANDS = ("put", "send")
 
 
 class Reconciler:
-    """One process: it may be killed, or stand still, between any two effects."""
+    """One process: it may be killed, or stand still, between any two calls of a pass.
 
-    def __init__(self, world: World, name: str):
-        self.world, self.name = world, name
-        self.births = 0
-        self.generation: int | None = None
-        self.steps: Steps | None = None
-        self.one: Pass | None = None
-        self.answer: object = None
+    Nothing keeps the other one from acting at the same time.
+    """
+
+    def __init__(self, world: World):
+        self.world, self.seat = world, Seat(world)
+        self.steps: Stepped | None = None
         self.kill()
 
     def kill(self) -> None:
         """A new process takes its place; nothing but the world's own memory is left."""
-        self.births += 1
-        self.memory = Memory("east")
-        self.generation = None
-        self._end_pass()
+        if self.steps is not None:
+            self.steps.kill()
+        self.memory, self.steps = Memory("east"), None
 
-    def step(self, fate: str = "arrives") -> bool:
-        """Carry out one effect, with a fate if it is a command; whether the pass goes on."""
-        if self.steps is None and not self._begin():
-            return False
-        assert self.steps is not None
-        try:
-            effect: Effect = self.steps.send(self.answer)
-            self.answer = self._do(effect, fate)
-        except StopIteration:
-            self._end_pass()
-            return False
-        except (LeaseLost, Replaced):
-            self.kill()
-            return False
-        return True
+    def step(self, fate: str = "arrives") -> str | None:
+        """Make one call, with a fate if it is a command; its name, `None` at the pass's end."""
+        if self.steps is None:
+            one = (self.memory, SERVICE, self.world.now_s)
+            self.steps = Stepped(self.seat, lambda world: Pass(world, *one).run())
+        self.seat.fate = fate
+        name = self.steps.step()
+        if name is None:
+            self.steps = None
+        return name
 
     def to_a_command(self, fate: str) -> None:
         """Go on until a command is sent, and stand still behind it; or the pass ends."""
-        while self.step(fate):
-            if isinstance(self._last, _COMMANDS):
+        while name := self.step(fate):
+            if name in _COMMANDS:
                 return
 
     def whole_pass(self) -> None:
@@ -60,40 +53,13 @@ class Reconciler:
         while self.step():
             pass
 
-    def _begin(self) -> bool:
-        generation = self.world.take_lease(f"{self.name}.{self.births}")
-        if generation is None:
-            return False
-        if generation != self.generation:
-            self.memory = Memory("east")
-        self.generation = generation
-        self.one = Pass(self.memory, SERVICE, generation, self.world.now_s)
-        self.steps = self.one.run()
-        return True
-
-    def _do(self, effect: Effect, fate: str) -> object:
-        assert self.generation is not None
-        self._last = effect
-        owner = f"{self.name}.{self.births}"
-        if not isinstance(effect, (*_COMMANDS, Poll)) or (
-            isinstance(effect, Poll) and fate != "no poll"
-        ):
-            fate = "arrives"
-        answer = self.world.do(effect, owner, self.generation, fate)
-        if isinstance(effect, Send) and effect.order.newer_generation:
-            self.generation = self.world.generation
-        return answer
-
-    def _end_pass(self) -> None:
-        self.steps, self.one, self.answer = None, None, None
-
 
 class Story:
     """Two reconcilers, and the moves of `MOVES` at any moment."""
 
     def __init__(self, seed: int) -> None:
         self.world = World()
-        self.two = [Reconciler(self.world, "a"), Reconciler(self.world, "b")]
+        self.two = [Reconciler(self.world), Reconciler(self.world)]
         self.draw = random.Random(seed)
 
     def some(self, of: Mapping[str, object]) -> str | None:
@@ -131,13 +97,13 @@ class Story:
         one.whole_pass()
         one.whole_pass()
 
-    def late_put(self) -> None:
-        """A PUT arrives late, out of order."""
+    def late_command(self) -> None:
+        """A PUT or an order arrives late, out of order."""
         if late := self.world.under_way:
-            self.world.put(late.pop(self.draw.randrange(len(late))))
+            late.pop(self.draw.randrange(len(late)))()
 
     def go_on(self, seconds: float) -> None:
-        """With 20 s, leases run out."""
+        """Time passes."""
         self.world.now_s += seconds
 
     def network(self, answers: bool) -> None:
@@ -149,8 +115,6 @@ class Story:
         world, last = self.world, self.two[0]
         world.answers = True
         self.two[1].kill()
-        if world.owner != f"{last.name}.{last.births}":
-            world.now_s += 20
         for _ in range(25):
             last.whole_pass()
             world.now_s += 1
@@ -159,8 +123,8 @@ class Story:
                 world.end(job_id, "succeeded")
         left = [job for job in world.rows.values() if job.phase is not Phase.FINAL]
         assert not left, f"these never end: {left}"
-        for order in world.under_way:
-            world.put(order)
+        for arrive in world.under_way:
+            arrive()
         live = [seen for seen in world.scheduler.jobs.values() if not seen.is_final]
         assert not live, f"these live on: {live}"
 
@@ -180,7 +144,7 @@ MOVES: tuple[tuple[int, Callable[[Story], None]], ...] = (
     (6, lambda story: story.go_on(story.draw.choice((1.0, 1.0, 6.0, 20.0)))),
     (1, lambda story: story.network(False)),
     (3, lambda story: story.network(True)),
-    (3, Story.late_put),
+    (3, Story.late_command),
     (8, lambda story: story.scheduler(story.world.start)),
     (2, lambda story: story.scheduler(story.world.restart)),
     (5, lambda story: story.scheduler(story.world.end, story.draw.choice(ENDS))),

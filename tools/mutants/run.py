@@ -41,9 +41,9 @@ GOAL = 0.9
 PARTS = ("distrain", "tests", "examples", "benchmarks", "deploy", "docs", "tools")
 
 CORE = {
-    "distrain/loader/partition/plan.py": "tests/loader/partition",
+    "distrain/loader/partition/epoch_plan.py": "tests/loader/partition",
     "distrain/loader/partition/pieces.py": "tests/loader/partition",
-    "distrain/loader/partition/order.py": "tests/loader/partition tests/loader/test_laws.py",
+    "distrain/loader/partition/row_order.py": "tests/loader/partition tests/loader/test_laws.py",
     "distrain/loader/filling/schedule.py": "tests/loader/test_schedule.py "
     "tests/loader/test_dealing.py tests/loader/test_laws.py",
     "distrain/loader/filling/fill_numpy.py": "tests/loader/test_fill.py "
@@ -69,8 +69,7 @@ CORE = {
     "tests/train/checkpoint/test_manifests.py tests/train/checkpoint/test_writer.py",
     "distrain/train/checkpoint/ownership.py": "tests/train/checkpoint/test_ownership.py",
     "distrain/train/checkpoint/checkpoint_dir.py": "tests/train/checkpoint/test_retention.py "
-    "tests/train/checkpoint/test_damage.py tests/train/checkpoint/test_ownership.py "
-    "tests/train/checkpoint/test_resume_reads.py",
+    "tests/train/checkpoint/test_damage.py tests/train/checkpoint/test_ownership.py",
     "distrain/train/checkpoint/checkpoint_write.py": "tests/train/checkpoint/test_writer.py "
     "tests/train/checkpoint/test_killed.py tests/train/checkpoint/test_any_placement.py",
     "distrain/train/checkpoint/local_rows.py": "tests/train/checkpoint/test_rows.py "
@@ -92,11 +91,10 @@ CORE = {
     "distrain/models/embeddings/sparse_optimizer.py": ""
     "tests/models/embeddings/test_sparse_optimizer.py "
     "tests/models/embeddings/test_stochastic.py tests/models/embeddings/test_collection.py",
-    "distrain/models/embeddings/sharding/planner.py": "tests/models/embeddings/test_sharding.py",
+    "distrain/models/embeddings/sharding/placing.py": "tests/models/embeddings/test_sharding.py",
     "distrain/models/embeddings/kernels/dispatch.py": "tests/models/embeddings/test_collection.py "
     "tests/models/embeddings/test_kernels.py tests/models/embeddings/test_initial.py "
-    "tests/models/embeddings/test_kernel_updates.py "
-    "tests/models/embeddings/test_route_host_work.py",
+    "tests/models/embeddings/test_kernel_updates.py",
     "distrain/models/embeddings/store.py": "tests/models/embeddings/test_collection.py "
     "tests/models/embeddings/test_initial.py tests/models/embeddings/test_shared.py "
     "tests/models/embeddings/test_row_cache.py",
@@ -126,7 +124,7 @@ CORE = {
 EQUIVALENT = {
     # (module, edit, its line): why no test can notice it.
     (
-        "distrain/loader/partition/plan.py",
+        "distrain/loader/partition/epoch_plan.py",
         "rest > lane -> rest >= lane",
         "return rounds * lane + rest - (rest - lane) * (rest > lane)",
     ): "times 0 where they are equal",

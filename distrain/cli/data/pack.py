@@ -1,4 +1,4 @@
-"""`distrain pack`: a table in the layout that is read fastest."""
+"""`distrain pack`: a cache folder filled before the first training."""
 
 import dataclasses
 from pathlib import Path
@@ -7,141 +7,107 @@ from typing import TYPE_CHECKING
 import click
 
 from distrain.cli.interrupts import if_interrupted
-from distrain.cli.options import COUNT, PATH, json_option, row_group_option
+from distrain.cli.options import PATH, json_option
 from distrain.cli.output import print_facts, print_json, progress_console
 from distrain.cli.progress_bars import WorkProgress
-from distrain.errors import InputError, SchemaError
+from distrain.errors import InputError
 from distrain.formatting import byte_size
 
 if TYPE_CHECKING:
-    from distrain.loader.packed.pack import PackReport
-    from distrain.schema.schema import Schema
+    from distrain.loader.cache.pack import PackReport
 
 
 @click.command()
 @click.argument("inputs", metavar="INPUT...", nargs=-1, required=True)
+@click.argument("cache_dir", metavar="CACHE_DIR", type=PATH)
 @click.option(
     "--schema",
     "schema_path",
     type=PATH,
     help="Schema file, or a folder with one; by default the one beside the data, or one above it.",
 )
-@click.option(
-    "--out",
-    "output",
-    required=True,
-    type=PATH,
-    help="Folder to make; it appears whole or not at all.",
-)
-@row_group_option
-@click.option(
-    "--rows-per-file",
-    type=COUNT,
-    default=4194304,
-    help="Rows per file, rounded up to whole row groups.",
-)
+@click.option("--filter", "row_filter", help="Which rows, as `data.filter` of the trainings.")
 @click.option("--fill-null-id", type=int, help="What missing ids become; else they are refused.")
 @click.option(
     "--fill-null-value", type=float, help="What missing values become; else they are refused."
 )
 @click.option("--hive", is_flag=True, help="Folders named KEY=VALUE give a column KEY.")
-@click.option("--overwrite", is_flag=True, help="Replace the output folder if it exists.")
+@click.option("--overwrite", is_flag=True, help="Replace CACHE_DIR if it exists.")
 @json_option("Print what was done as JSON.")
 def command(
     inputs: tuple[str, ...],
+    cache_dir: Path,
     schema_path: Path | None,
-    output: Path,
-    row_group_rows: int,
-    rows_per_file: int,
+    row_filter: str | None,
     fill_null_id: int | None,
     fill_null_value: float | None,
     hive: bool,
     overwrite: bool,
     as_json: bool,
 ) -> None:
-    """Write training parquet in the layout that is read fastest.
+    """Fill a cache folder with training parquet, decoded.
 
-    INPUT are parquet files, folders, globs or URLs. The rows keep their order; columns that the
-    schema gives no role are left out. Every value is checked as training checks it. The result is
-    parquet that any tool opens, neither compressed nor encoded: more disk, and no decoding.
+    INPUT are parquet files, folders, globs or URLs. CACHE_DIR appears complete or not at all; a
+    training reads it where `data.cache_dir` names it, and its schema, `filter`, `fill_null_id`,
+    `fill_null_value` and `hive` are those given here. Every value is checked as training checks it.
+    The source must stay where it is: rows are read from it where the folder has none.
 
     \b
     Examples:
-      distrain pack criteo/train --out packed/train
-      distrain pack 's3://clicks/day=*' --hive --schema schema.pbtxt --out /nvme/clicks
+      distrain pack criteo/train criteo/valid /nvme/criteo
+      distrain pack 's3://clicks/day=*' --hive --schema schema.pbtxt /nvme/clicks
     """
     from distrain.loader.partition.footers import PARQUET_SUFFIXES
-    from distrain.schema.schema import Schema
     from distrain.storage.inputs import list_inputs
     from distrain.storage.outputs import check_free
 
-    files = list_inputs(inputs, suffixes=PARQUET_SUFFIXES)
-    schema = None if schema_path is None else Schema.load(schema_path)
-    check_free(output, overwrite)
-
-    from distrain.loader.packed.pack import pack
-    from distrain.loader.packed.writer import MOST_GROUP_ROWS
-
-    if not 1 <= row_group_rows <= MOST_GROUP_ROWS or rows_per_file < 1:
-        raise click.UsageError(
-            f"--row-group-rows is 1 to {MOST_GROUP_ROWS}, --rows-per-file at least 1."
-        )
+    list_inputs(inputs, suffixes=PARQUET_SUFFIXES)
+    check_free(cache_dir, overwrite)
     _refuse_prep_folders(inputs)
-    if_interrupted(f"nothing was written to {output}")
+
+    from distrain.loader.cache.pack import pack
+    from distrain.loader.dataset import Dataset
+
+    dataset = Dataset(
+        inputs,
+        schema_path,
+        hive=hive,
+        fill_null_id=fill_null_id,
+        fill_null_value=fill_null_value,
+        row_filter=row_filter,
+    )
+    if_interrupted(f"nothing was written to {cache_dir}")
     with WorkProgress(progress_console()) as progress:
         report = pack(
-            inputs,
-            schema or _schema_beside(inputs[0], files[0].path),
-            output,
-            row_group_rows=row_group_rows,
-            rows_per_file=rows_per_file,
+            dataset,
+            cache_dir,
             overwrite=overwrite,
-            hive=hive,
-            fill_null_id=fill_null_id,
-            fill_null_value=fill_null_value,
             progress=lambda done, total: progress.show("packing", done, total, done, "rows"),
         )
-    _print(report, output, as_json)
+    _print(report, cache_dir, as_json)
 
 
 def _refuse_prep_folders(inputs: tuple[str, ...]) -> None:
     """Refuse a whole folder of `distrain prep`: its vocabularies are no rows."""
     for folder in map(Path, inputs):
         if (folder / "train").is_dir() and (folder / "schema.pbtxt").is_file():
-            has_valid = (folder / "valid").is_dir()
+            valid = f" {folder / 'valid'}" if (folder / "valid").is_dir() else ""
             raise InputError(
                 "this folder holds more than rows: `distrain prep` writes vocabularies beside them",
                 where={"input": str(folder)},
-                hint=f"Pack {folder / 'train'}"
-                + (f", and {folder / 'valid'} to another --out." if has_valid else "."),
+                hint=f"Pack {folder / 'train'}{valid}.",
             )
 
 
-def _schema_beside(pattern: str, file: str) -> "Schema":
-    from distrain.schema.files import find_schema_beside, hint_without_schema
-    from distrain.schema.schema import Schema
-
-    beside = find_schema_beside(file)
-    if beside is None:
-        raise SchemaError(
-            "found no schema beside the data",
-            where={"input": pattern},
-            hint=hint_without_schema(
-                file, "Name one with --schema; `distrain prep` writes schema.pbtxt and schema.json."
-            ),
-        )
-    return Schema.load(beside)
-
-
-def _print(report: "PackReport", output: Path, as_json: bool) -> None:
+def _print(report: "PackReport", cache_dir: Path, as_json: bool) -> None:
     if as_json:
-        print_json({**dataclasses.asdict(report), "output": str(output)})
+        print_json({**dataclasses.asdict(report), "cache_dir": str(cache_dir)})
         return
     rate = report.rows / max(report.seconds, 1e-9)
     lines = {
-        "rows": f"{report.rows:,} in {report.files} files",
-        "size": f"{byte_size(report.bytes_out)}, from {byte_size(report.bytes_in)}",
+        "rows": f"{report.rows:,} in {report.entries:,} entries",
+        "size": byte_size(report.bytes_out),
         "time": f"{report.seconds:.1f} s, {rate:,.0f} rows/s",
-        "written to": str(output),
+        "written to": str(cache_dir),
     }
     print_facts(lines, 12)

@@ -1,9 +1,6 @@
 """`distrain prep`: raw files to training files."""
 
 import shlex
-import shutil
-from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -132,12 +129,6 @@ _NOT_WITH_CONFIG = "{}; not with --config, whose document says it"
 @bad_lines_options
 @click.option("--embedding-dim", type=POSITIVE, help="Written to the schema of the categories.")
 @row_group_option
-@click.option(
-    "--layout",
-    type=click.Choice(["compact", "fast"]),
-    default="compact",
-    help="compact: small files; fast: what the loader reads fastest, two to four times as large.",
-)
 @click.option("--block-mib", type=POSITIVE, default=64, help="MiB of text per task.")
 @click.option(
     "--memory-mib",
@@ -152,15 +143,8 @@ _NOT_WITH_CONFIG = "{}; not with --config, whose document says it"
     help="Where rows and counts lie meanwhile: a folder that all workers share, or a URL. Default: "
     "in OUT. With OUT in an object store and one machine, a local folder is faster.",
 )
-@click.option(
-    "--device",
-    type=click.Choice(["cpu", "cuda"]),
-    default="cpu",
-    help="Where rows go through the fitted operators. cuda: on the GPU of each worker, by cuDF; "
-    "that has run on no GPU yet.",
-)
 @workers_options
-@click.option("--overwrite", is_flag=True, help="Replace OUT if it exists.")
+@click.option("--overwrite", is_flag=True, help="Replace OUT, a folder, if it exists.")
 @json_option("Print what was made as JSON.")
 @click.pass_context
 def command(context: click.Context, /, inputs: tuple[str, ...], **options: Any) -> None:
@@ -180,7 +164,6 @@ def command(context: click.Context, /, inputs: tuple[str, ...], **options: Any) 
     Examples:
       distrain prep day_{0..22}.gz --valid day_23.gz --out criteo
       distrain prep train.txt --valid-fraction 0.1 --bad-lines skip --out criteo
-      distrain prep train.txt --layout fast --out criteo
       distrain prep orders.csv --infer --out features.yaml
       distrain prep orders.csv --config features.yaml --out orders
       distrain prep s3://clicks/day_{0..22}.gz --out s3://clicks/criteo --staging /scratch
@@ -204,10 +187,6 @@ def command(context: click.Context, /, inputs: tuple[str, ...], **options: Any) 
     if text := _contradiction(context):
         raise click.UsageError(text, ctx=context)
     request = with_features(_request(inputs, options))
-    windows = request.features is not None and request.features.document.windows
-    if windows and options["layout"] == "fast":
-        text = "--layout fast leaves the column of windows out: leave the option out, or windows."
-        raise click.UsageError(text, ctx=context)
     # Starting workers takes seconds; a mistyped path should not.
     files = list_inputs([*request.inputs, *request.valid, *(request.log or ())])
     if request.features is not None:
@@ -218,10 +197,7 @@ def command(context: click.Context, /, inputs: tuple[str, ...], **options: Any) 
     wanted = ClusterRequest(options["scheduler"], options["workers"], in_process=True)
     cluster = open_cluster(wanted)
     with cluster as client, WorkProgress(progress_console(), from_start=True) as progress:
-        finish = None
-        if options["layout"] == "fast":
-            finish = partial(_pack_splits, row_group_rows=options["row_group_rows"])
-        result = prepare(request, client, progress.show_prep, finish)
+        result = prepare(request, client, progress.show_prep)
         if_interrupted(f"{request.out} is written")
     if options["as_json"]:
         print_answer(folder=str(result.out), **result.to_json())
@@ -229,27 +205,10 @@ def command(context: click.Context, /, inputs: tuple[str, ...], **options: Any) 
     print_remark(f"next: {_next_command(result, options)}")
 
 
-def _pack_splits(folder: Path, row_group_rows: int) -> None:
-    """Write the fast layout in place of the compact one."""
-    from distrain.loader.packed.pack import pack
-    from distrain.schema.schema import Schema
-
-    schema = Schema.load(folder / "schema.pbtxt")
-    for split in ("train", "valid"):
-        prepared, packed = folder / split, folder / f".{split}.packed"
-        if prepared.is_dir():
-            pack(str(prepared), schema, packed, row_group_rows=row_group_rows)
-            shutil.rmtree(prepared)
-            packed.rename(prepared)
-
-
 def _contradiction(context: click.Context) -> str:
     """Why some options do not go together; "" if all do."""
-    from distrain.storage.urls import is_remote
-
     values = context.params
     saved, update = values["saved_workflow"], values["update"]
-    is_fast = values["layout"] == "fast"
     sizes = given_options(context, ("freq_threshold", "max_size", "num_buckets"))
     settled = [*sizes, *given_options(context, ("delimiter", "header"))]
     contradictions = {
@@ -261,12 +220,6 @@ def _contradiction(context: click.Context) -> str:
         f"--config says what columns and text are: leave out {', '.join(settled)}.": (
             values["features"] and settled
         ),
-        "--layout fast holds features alone: leave it out, or --keep and --unlabeled.": (
-            is_fast and (values["keep"] or values["unlabeled"])
-        ),
-        "--layout fast is written to folders only: prepare to one, and copy it.": (
-            is_fast and is_remote(values["out"])
-        ),
     }
     return next((text for text, is_one in contradictions.items() if is_one), "")
 
@@ -274,7 +227,6 @@ def _contradiction(context: click.Context) -> str:
 _AS_GIVEN = (
     *("valid", "valid_fraction", "valid_rows", "saved_workflow", "update", "unlabeled", "keep"),
     *("keep_counts", "max_bad", "row_group_rows", "embedding_dim", "overwrite", "staging"),
-    "device",
 )
 """Options that are fields of the request, by these names."""
 

@@ -162,7 +162,7 @@ class SchedulerJobs:
     ) -> None:
         """Submit a new job with a job's spec; its run directory lies beside the other."""
         root = self._run_dir(word)
-        spec = load_spec(RunPaths(root).spec, overrides, of_run=True)
+        spec = load_spec(RunPaths(root).spec, overrides)
         job_id = job_id or new_job_id(spec.name)
         self._leave(RunRequest(spec, root.parent / job_id, job_id, self.address, ":0"), waits=waits)
 

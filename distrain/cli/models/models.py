@@ -105,7 +105,7 @@ def _find_checkpoint(root: Path, which: str) -> Path | str:
     from distrain.train.saving.checkpoints import checkpoint_dir
 
     run, spec = read_run_and_spec(root)
-    place = checkpoint_dir(spec, RunPaths(root), run.job_id, resumed=True)
+    place = checkpoint_dir(spec, RunPaths(root), run.job_id)
     entries = place.list()
     steps = ", ".join(str(entry.step) for entry in reversed(entries)) or "none"
     where = {"place": place.url, "steps of its checkpoints": steps}

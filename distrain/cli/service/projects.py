@@ -126,7 +126,7 @@ def member(
     if declared is not None and user in declared.members:
         raise InputError(
             f"the configuration gives {user} a role in project {name}",
-            hint="Change it in serve.yaml, and reload the service.",
+            hint="Change it in serve.yaml, and start the service again.",
         )
     with open_database(settings) as store:
         if role == "none":

@@ -1,7 +1,6 @@
 """`distrain serve`: the job service, its processes, and what its operator does without it."""
 
 import shlex
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -130,7 +129,7 @@ def command(
     machine, and listens on 127.0.0.1:8686. The first start prints the operator's token, once.
 
     Ctrl-C and SIGTERM end the service alone: clusters and jobs go on, and the next start finds
-    them. SIGHUP, or a change of the file, reloads the configuration.
+    them. Start it again to have it read a changed configuration.
 
     \b
     Commands for parts of it (each has --help):
@@ -159,12 +158,16 @@ def command(
                 f"Write options after the command: distrain serve {context.invoked_subcommand} ..."
             )
         return
-    read = partial(read_settings, config, data_dir, port, no_cluster)
-    settings = read()  # what is wrong with it comes before anything else
+    settings = read_settings(config, data_dir, port, no_cluster)
     from distrain.service.process.entry import serve
 
     if_interrupted("the service was not started")
-    serve(read, config, _print_serving, stop_clusters=stop_clusters, makes_token=not no_token)
+    serve(
+        settings,
+        lambda serving: _print_serving(settings, serving),
+        stop_clusters=stop_clusters,
+        makes_token=not no_token,
+    )
     if not stop_clusters:
         print_remark(_left(settings, stops_clusters=False))
 
@@ -172,13 +175,11 @@ def command(
 @command.command("api")
 @settings_options
 @click.option("--port", type=click.IntRange(0, 65535), help="Default: 8686; 0 takes a free one.")
-@click.option("--supervised", type=int, hidden=True)
 @json_option("Print where it listens as one JSON document.")
 def api(
     config: Path | None,
     data_dir: Path | None,
     port: int | None,
-    supervised: int | None,
     as_json: bool,
 ) -> None:
     """Run the API alone, such as one of several over one PostgreSQL.
@@ -189,10 +190,6 @@ def api(
     Examples:
       distrain serve api --config serve.yaml
     """
-    if supervised is not None:
-        from distrain.service.process.entry import supervised_api
-
-        return supervised_api(supervised)
     settings = read_settings(config, data_dir, port)
     from distrain.service.process.entry import api_alone
 
@@ -201,9 +198,8 @@ def api(
 
 @command.command("reconcile")
 @settings_options
-@click.option("--supervised", is_flag=True, hidden=True)
 @json_option("Print one JSON document at the start.")
-def reconcile(config: Path | None, data_dir: Path | None, supervised: bool, as_json: bool) -> None:
+def reconcile(config: Path | None, data_dir: Path | None, as_json: bool) -> None:
     """Run the reconciler alone: it hands jobs to clusters and writes their run directories.
 
     Of several over one PostgreSQL, each cluster is looked after by one; another takes over within
@@ -213,10 +209,6 @@ def reconcile(config: Path | None, data_dir: Path | None, supervised: bool, as_j
     Examples:
       distrain serve reconcile --config serve.yaml
     """
-    if supervised:
-        from distrain.service.process.entry import supervised_reconciler
-
-        return supervised_reconciler()
     settings = read_settings(config, data_dir)
     from distrain.service.process.entry import reconciler_alone
 
@@ -286,8 +278,7 @@ for _command in (token, project, backup, restore, prune):
     command.add_command(_command)
 
 
-def _print_serving(serving: "Serving") -> None:
-    settings = serving.settings
+def _print_serving(settings: "Settings", serving: "Serving") -> None:
     stops = click.get_current_context().params["stop_clusters"]
     if_interrupted(_left(settings, stops_clusters=stops))
     clusters = {name: profile.kind for name, profile in settings.clusters.items()}

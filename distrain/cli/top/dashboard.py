@@ -24,7 +24,7 @@ class Dashboard:
     """One scheduler's dashboard at a URL, which behind a proxy includes the prefix.
 
     Its methods raise a `ClusterError` if it cannot be read, an `InputError` if it does not know
-    the job or the cursor.
+    the job.
     """
 
     def __init__(self, url: str, token: str | None = None):
@@ -43,10 +43,6 @@ class Dashboard:
 
     def job(self, job_id: str) -> dict[str, Any]:
         return self._get(f"jobs/{quote(job_id, safe='')}")
-
-    def metrics(self, job_id: str, since: str = "") -> dict[str, Any]:
-        cursor = f"?since={quote(since, safe='')}" if since else ""
-        return self._get(f"jobs/{quote(job_id, safe='')}/metrics{cursor}")
 
     def _get(self, what: str) -> dict[str, Any]:
         url = f"{self.url}/distrain/{what}"

@@ -153,7 +153,7 @@ def show(console: "Console", dashboard: "Dashboard", job_id: str | None, interva
 def _drawn(watched: "DashboardView", height: int, with_keys: bool) -> "RenderableType":
     note = f"{time.strftime('%H:%M:%S')}  {watched.note}"
     height -= with_keys
-    drawn = screen(watched.jobs, watched.job, watched.train, height, note)
+    drawn = screen(watched.jobs, watched.job, height, note)
     return framed(drawn, pinned=watched.wanted is not None) if with_keys else drawn
 
 
@@ -162,26 +162,13 @@ class DashboardView:
         self.dashboard = dashboard
         self.jobs: list[dict[str, Any]] = []  # the newest first
         self.job: dict[str, Any] | None = None  # the job that is shown, with its ranks
-        self.train: dict[str, list[float | None]] = {}  # curves of that job by column
         self.wanted = job_id  # the job that was picked; `None` while the newest is followed
         self.note = dashboard.url  # or why it cannot be read
-        self._of, self._cursor = "", ""
 
     def look(self) -> None:
         self.jobs = self.dashboard.jobs()
         job_id = chosen(self.jobs, self.wanted)
-        if job_id is None:
-            self.job, self.train, self._of = None, {}, ""
-            return
-        if job_id != self._of:
-            self._of, self._cursor = job_id, ""
-        self.job = self.dashboard.job(job_id)
-        metrics = self.dashboard.metrics(job_id, self._cursor)
-        if metrics["restart"] or not self._cursor:
-            self.train = {}
-        for name, values in metrics["train"].items():
-            self.train.setdefault(name, []).extend(values)
-        self._cursor = metrics["cursor"]
+        self.job = None if job_id is None else self.dashboard.job(job_id)
 
     def look_again(self) -> None:
         """Ask for what is new; an error goes to `note`, for a scheduler may come back."""

@@ -20,9 +20,6 @@ COLUMNS, JOB_COLUMNS = 80, 25
 
 Document = Mapping[str, Any]
 
-_BLOCKS = "▁▂▃▄▅▆▇█"
-_CURVES_OF_TARGETS = 2  # of the first ones
-
 
 def framed(drawn: "RenderableType", *, pinned: bool) -> "RenderableType":
     from rich.layout import Layout
@@ -74,11 +71,10 @@ def rank_line(rank: Document) -> str:
 def screen(
     jobs: Sequence[Document],
     job: Document | None,
-    train: Mapping[str, Sequence[float | None]],
     height: int,
     note: str,
 ) -> "RenderableType":
-    """A terminal of `height` lines: a note, all jobs, and the curves and ranks of one job."""
+    """A terminal of `height` lines: a note, all jobs, and the ranks of one job."""
     from rich.console import Group
     from rich.text import Text
 
@@ -86,7 +82,7 @@ def screen(
     if not jobs:
         return Group(head, Text("no jobs yet"))
     job_id = job["job_id"] if job else None
-    about = [] if job is None else [*_about(job), *_curves(train)]
+    about = [] if job is None else _about(job)
     about_lines = sum(1 + (len(line) - 1) // COLUMNS for line in about)
     num_ranks = 0 if job is None else _num_ranks(job)
     # The head, two tables' headings, and an empty line before each block.
@@ -132,14 +128,6 @@ def shared_lines(free: int, jobs: int, ranks: int) -> tuple[int, int]:
     return min(jobs, max(free - for_ranks, 1)), for_ranks
 
 
-def _curves(train: Mapping[str, Sequence[float | None]]) -> list[str]:
-    named = (("rows_per_s", "rows/s    "), ("loss", "train loss"), ("auc", "train AUC "))
-    of_targets = [name for name in train if "." in name][:_CURVES_OF_TARGETS]
-    labels = (*named, *((name, f"{clean_line(name)[:20]:10}") for name in of_targets))
-    drawn = ((label, sparkline(train.get(name, ()), 60)) for name, label in labels)
-    return [f"{label}  {line}" for label, line in drawn if line]
-
-
 def _jobs_table(jobs: Sequence[Document], chosen_id: str | None) -> "Table":
     table = _table(
         ("JOB", "left", JOB_COLUMNS), ("STATE", "left", 10), ("PROGRESS", "left", 10),
@@ -161,20 +149,6 @@ def _jobs_table(jobs: Sequence[Document], chosen_id: str | None) -> "Table":
             time_left(job),
         )
     return table
-
-
-def sparkline(values: Sequence[float | None], width: int) -> str:
-    """The last `width` known values as blocks of eight heights.
-
-    >>> sparkline([0.0, None, 1.0, 2.0, 7.0], 4)
-    '▁▂▃█'
-    """
-    numbers = [value for value in values if value is not None][-width:]
-    if not numbers:
-        return ""
-    low, high = min(numbers), max(numbers)
-    span = (high - low) or 1.0
-    return "".join(_BLOCKS[round((value - low) / span * (len(_BLOCKS) - 1))] for value in numbers)
 
 
 def shortened(text: str, width: int) -> str:

@@ -14,20 +14,23 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("model", metavar="[MODEL]", default="mlp")
+@click.argument("model", metavar="[MODEL]", required=False)
 @click.option("--data", required=True, type=PATH, help="The folder that `distrain prep` made.")
 @ranks_option(1)
 @click.option("--out", type=PATH, default=Path("job.yaml"), help="The file to write.")
 @click.option("--overwrite", is_flag=True, help="Replace an existing file.")
 @json_option("Print the path of what was written as JSON.")
-def command(model: str, data: Path, ranks: int, out: Path, overwrite: bool, as_json: bool) -> None:
+def command(
+    model: str | None, data: Path, ranks: int, out: Path, overwrite: bool, as_json: bool
+) -> None:
     """Write a job spec with every field at its value, ready for `distrain train`.
 
-    MODEL is one of docs/models, mlp unless given; or criteo-mlp, the model of NVTabular's
-    TensorFlow notebook, or criteo-dlrm, a small DLRM. Targets, weight and windows are those of the
-    schema in the data's folder. A model's training is fitted to the table: rows of a step, epochs,
-    learning rate, and early stopping where there are validation rows. The two presets have their
-    own.
+    MODEL is one of docs/models; or criteo-mlp, the model of NVTabular's TensorFlow notebook, or
+    criteo-dlrm, a small DLRM. Without one it is dcn_v2 where the ids of a column are so many that
+    most of them are rare, as in Criteo's logs, else mlp. Targets, weight and windows are those of
+    the schema in the data's folder. A model's training is fitted to the table: rows of a step,
+    epochs, learning rate, and early stopping where there are validation rows. The two presets have
+    their own.
 
     \b
     Examples:
@@ -39,13 +42,14 @@ def command(model: str, data: Path, ranks: int, out: Path, overwrite: bool, as_j
 
     from distrain.cli.output import print_answer, print_remark, print_result, print_warning
     from distrain.errors import OutputError, SchemaError
+    from distrain.jobs.spec.fitting import default_kind
     from distrain.jobs.spec.load import dump_yaml, parse_spec
     from distrain.jobs.spec.presets import MODELS, PRESETS, job_for
     from distrain.schema.files import find_schema
     from distrain.schema.schema import Schema
     from distrain.storage.outputs import whole_file
 
-    if model not in (known := (*PRESETS, *MODELS)):
+    if model is not None and model not in (known := (*PRESETS, *MODELS)):
         raise click.BadParameter(
             f"{model!r} is not one of {', '.join(known)}.", param_hint="'[MODEL]'"
         )
@@ -54,7 +58,8 @@ def command(model: str, data: Path, ranks: int, out: Path, overwrite: bool, as_j
         schema = find_schema(data)
     loaded = None if schema is None else Schema.load(schema)
     table = None if loaded is None else _facts(data, loaded)
-    document = job_for(model, str(data), loaded, table)
+    kind = model or default_kind(loaded, table)
+    document = job_for(kind, str(data), loaded, table)
     document["resources"]["num_ranks"] = ranks
     document["train"]["lanes"] = "auto"
     document = parse_spec(document).model_dump(mode="json")  # not every number of ranks will do
@@ -88,10 +93,10 @@ def _facts(data: Path, schema: "Schema") -> "TableFacts | None":
     train, windows = data / "train", windows_of(schema)
     if not train.is_dir():
         return None
-    targets, weights = (schema.select_by_tag(tag).names for tag in (Tags.TARGET, Tags.WEIGHT))
+    targets, weights = (schema.select_by_tag(tag) for tag in (Tags.TARGET, Tags.WEIGHT))
     try:
         table = read_footers(str(train), schema)
-        moments = column_moments(table, targets, next(iter(weights), None))
+        moments = column_moments(table, targets.columns, next(iter(weights.names), None))
         cut = windows and read_footers(str(train), schema, windows=windows).windows
     except (DistrainError, OSError, ValueError) as error:
         print_warning(f"note: the training is not fitted to the table: {first_line(error)}")

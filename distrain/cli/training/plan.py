@@ -11,9 +11,7 @@ from distrain.errors import DistrainError
 from distrain.formatting import byte_size
 
 if TYPE_CHECKING:
-    from distrain.train.planning.machine_file import MachineFile
     from distrain.train.planning.plan import JobPlan
-    from distrain.train.planning.scale_plan import ScalePlan
 
 
 @click.command()
@@ -31,12 +29,6 @@ if TYPE_CHECKING:
     metavar="N",
     help="Plan for so many ranks, instead of resources.num_ranks.",
 )
-@click.option(
-    "--machine",
-    metavar="FILE",
-    help="Predict a step on nodes of this kind: a machine file, the bench.json of a bench, "
-    "or h100-node or h200-node.",
-)
 @scheduler_option("Plan for this Dask cluster: leave out what depends on its machines.")
 @json_option("Print the plan as JSON.")
 def command(
@@ -44,7 +36,6 @@ def command(
     overrides: tuple[str, ...],
     memory_budget: str,
     ranks: int | None,
-    machine: str | None,
     scheduler: str | None,
     as_json: bool,
 ) -> None:
@@ -59,10 +50,8 @@ def command(
     read, could be better. With --json the mistakes of a job that fails its checks are printed as
     JSON, too: `errors`, each with its message, its places (`where`) and a hint.
 
-    With --machine nothing of this machine counts. The plan is of --ranks ranks on nodes of that
-    kind: how long a step takes by its parts, what goes over which link, how much of a lone rank's
-    speed is left, and what a rank holds. The first line says what limits them. It is arithmetic
-    with the file's numbers (docs/scaling.md), not a measurement.
+    To plan for other machines, name --ranks and embeddings.memory_gib, what a rank's tables may
+    take there.
 
     \b
     Examples:
@@ -70,25 +59,20 @@ def command(
       distrain plan job.yaml --set resources.num_ranks=8 --set data.parts_per_chunk=4
       distrain plan job.yaml --memory-budget 600MB --json
       distrain plan job.yaml --set embeddings.memory_gib=40
-      distrain plan job.yaml --ranks 128 --machine h100-node
-      distrain plan job.yaml --ranks 16 --machine bench/bench.json
+      distrain plan job.yaml --ranks 128 --set embeddings.memory_gib=60
     """
     if ranks is not None:
         overrides = (*overrides, f"resources.num_ranks={ranks}")
     try:
-        if machine is not None:
-            lines, document, notes = _scale(spec_file, overrides, machine)
-        else:
-            plan, notes = _plan(spec_file, overrides, memory_budget, scheduler)
-            lines, document = plan_lines(plan), plan.to_json()
+        plan, notes = _plan(spec_file, overrides, memory_budget, scheduler)
     except DistrainError as error:
         if as_json:
             print_json({"errors": [one.to_json() for one in error.parts or (error,)]})
         raise
     if as_json:
-        print_json({**document, "notes": notes})
+        print_json({**plan.to_json(), "notes": notes})
     else:
-        for line in lines:
+        for line in plan_lines(plan):
             print_result(line)
     for note in notes:
         print_warning(f"note: {note}")
@@ -111,34 +95,6 @@ def _plan(
     device = checked.device or choose_device(spec.resources)
     plan = plan_job(checked.spec, checked.inputs, device, parse_bytes(memory_budget))
     return plan, checked.notes
-
-
-def _scale(
-    spec_file: Path, overrides: tuple[str, ...], machine_name: str
-) -> tuple[list[str], dict[str, object], list[str]]:
-    from distrain.jobs.spec.load import load_spec
-    from distrain.jobs.spec.paths import with_absolute_paths
-    from distrain.launch.checks import JobChecks
-    from distrain.train.planning.scale_plan import plan_scale
-
-    machine = _machine(machine_name)
-    # The file's lanes are those of its own number of ranks; a step takes as long with others.
-    spec = with_absolute_paths(load_spec(spec_file, ("train.lanes=auto", *overrides)))
-    checked = JobChecks(spec, scheduler=machine.name).run()  # its ranks are not to run here
-    plan = plan_scale(checked.spec, checked.inputs, machine)
-    return scale_lines(plan), plan.to_json(), checked.notes
-
-
-def _machine(name: str) -> "MachineFile":
-    """A machine file, or the machine of a bench."""
-    from distrain.train.planning.machine_file import load_machine
-
-    if not name.endswith(".json"):
-        return load_machine(name)
-    from distrain.diagnostics.bench.document import load_bench
-    from distrain.diagnostics.bench.machine import machine_of_bench
-
-    return machine_of_bench(load_bench(Path(name)), name)
 
 
 def plan_lines(plan: "JobPlan") -> list[str]:
@@ -202,51 +158,3 @@ def _peak_lines(plan: "JobPlan") -> list[str]:
         device = f"{byte_size(term.device_bytes):>14}" if on_gpu else ""
         lines.append(f"{byte_size(term.host_bytes):>14}{device}  {term.name}")
     return lines
-
-
-def scale_lines(plan: "ScalePlan") -> list[str]:
-    """The bottleneck first, then the step by its parts, the links, the memory and the numbers."""
-    from distrain.models.embeddings.sharding.plan import explain
-
-    scale, work, peak = plan.scale, plan.work, plan.peak
-    lines = [_bottleneck(plan), ""]
-    facts = {
-        "ranks": f"{scale.num_ranks} on {scale.nodes} nodes: {plan.machine.name}",
-        "step": f"{scale.step_s * 1e3:,.3f} ms for {work.global_rows:,} rows, {work.rows:,} a rank",
-        "rows/s": f"{scale.rows_per_s:,.0f} predicted",
-        "efficiency": f"{scale.efficiency:.0%} of a rank alone with as many rows",
-        "sends": f"{byte_size(scale.link_bytes)} a rank and step on its node, "
-        f"{byte_size(scale.network_bytes)} to other nodes",
-        "memory": f"{byte_size(peak.host_bytes)} of {byte_size(plan.host_memory_bytes)} "
-        "of the host a rank",
-    }
-    if plan.machine.device == "cuda":
-        facts["memory"] += (
-            f", {byte_size(peak.device_bytes)} of {byte_size(plan.device_memory_bytes)} of its GPU"
-        )
-    lines += [f"{name:12}{value}" for name, value in facts.items()]
-    lines += ["", f"{'part':20}{'ms':>10}"]
-    lines += [f"{name:20}{s * 1e3:10,.3f}" for name, s in scale.parts_s.items() if s]
-    if len(scale.exchange_s) > 1:
-        lines += [
-            f"  {name:18}{seconds * 1e3:10,.3f}" for name, seconds in scale.exchange_s.items()
-        ]
-    lines += ["", f"{'busy':20}{'ms':>10}{'head-room':>11}"]
-    lines += [
-        f"{share.name:20}{share.busy_s * 1e3:10,.3f}{share.headroom:10,.2f}x"
-        for share in scale.binds
-    ]
-    lines += ["", *explain(plan.tables), "", "numbers of the machine"]
-    lines += [
-        f"  {name:30} {getattr(plan.machine, name):<10.4g} {source}"
-        for name, source in plan.machine.sources.items()
-    ]
-    return lines
-
-
-def _bottleneck(plan: "ScalePlan") -> str:
-    first, *others = plan.scale.binds
-    text = f"{first.name} binds first: busy {first.busy_s / plan.scale.step_s:.0%} of a step"
-    if others:
-        text += f"; then {others[0].name}, head-room {others[0].headroom:.2f}x"
-    return text if plan.fits else f"does not fit a rank's memory; {text}"

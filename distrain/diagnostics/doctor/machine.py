@@ -108,7 +108,7 @@ _KERNELS = {  # by name the flag that says whether it is built, and what works w
     "loader kernel": ("distrain.loader.filling.kernel:KERNEL", "NumPy fills batches"),
     "page decoder": ("distrain.loader.parquet_pages.leaves:BUILT", "Arrow decodes all columns"),
     "order kernel": (
-        "distrain.loader.partition.order:ORDER_IS_BUILT",
+        "distrain.loader.partition.row_order:ORDER_IS_BUILT",
         "NumPy draws and sorts the order of rows",
     ),
     "text splitter": (

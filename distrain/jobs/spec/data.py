@@ -1,11 +1,10 @@
-"""The section `data`: where the rows are, and the readers of row groups and what each can do.
+"""The section `data`: where the rows are and how they are read.
 
 Field descriptions are what `docs/spec.md` and the published JSON Schema show.
 """
 
 import math
 import re
-from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, WrapValidator, field_validator, model_validator
@@ -13,60 +12,7 @@ from pydantic import Field, WrapValidator, field_validator, model_validator
 from distrain.errors import SpecError
 from distrain.jobs.spec.fields import PositiveInt, Real, Section, Whole, check_url_of
 from distrain.jobs.spec.row_filter import parse_filter
-
-ReaderKind = Literal["arrow", "packed", "cudf"]
-"""What `data.reader` may name: the keys of `READERS`."""
-
-
-@dataclass(frozen=True)
-class ReaderFacts:
-    code: str  # its class, `module:Name`, a `TableReader` of `distrain/loader/reading/reader.py`
-    hint: str = ""  # what to do where it cannot serve a table
-    by_auto: bool = False  # whether `auto` may take it, in the order of the table
-    # why `auto` takes it; null: since those before it cannot serve the table
-    chosen: str | None = None
-    cell_bytes: int = 8  # the most bytes of a decoded value on the host
-    # whether it decodes on the GPU that batches go to, so that no row passes the host
-    on_gpu: bool = False
-    fetches: bool = False  # whether it reads remote files, which it fetches ahead
-    # whether decoders of large row groups stay open between their slices
-    keeps_decoders: bool = False
-    checks_files: bool = False  # whether it refuses changed files by itself
-    is_cached: bool = False  # whether `data.cache_dir` keeps what it decodes
-
-
-READERS: dict[ReaderKind, ReaderFacts] = {
-    "packed": ReaderFacts(
-        "distrain.loader.packed.reader:PackedReader",
-        "`distrain pack` writes files for it; reader 'auto' takes what serves the table.",
-        by_auto=True,
-        chosen="all files are in the fast layout",
-        cell_bytes=4,
-        checks_files=True,
-    ),
-    # It has not run on a GPU yet: only who names it gets it.
-    "cudf": ReaderFacts(
-        "distrain.loader.cudf_reader:CudfReader",
-        "It decodes on the GPU that batches go to; 'auto' takes another one.",
-        on_gpu=True,
-    ),
-    "arrow": ReaderFacts(
-        "distrain.loader.reading.arrow:ArrowReader",
-        by_auto=True,
-        fetches=True,
-        keeps_decoders=True,
-        is_cached=True,
-    ),
-}
-
-RAW_ROWS = ReaderFacts(
-    "distrain.loader.reading.raw_rows:RawReader", cell_bytes=32, fetches=True, keeps_decoders=True
-)
-"""The reader of raw rows, which `data.workflow` asks for."""
-
-ANY_TABLE = READERS["arrow"]
-"""The reader that serves every table."""
-
+from distrain.storage.urls import is_remote
 
 _UNITS_S = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
 _TIME = re.compile(r"([1-9][0-9]{0,8})([smhdw])")
@@ -110,14 +56,8 @@ class WindowsSpec(Section):
 NotNegative = Annotated[Real, Field(ge=0)]
 
 
-class DataSpec(Section):
-    """Where the rows are and how they are read."""
-
-    # The files' fingerprints must be the same, wherever they lie; columns are checked with tables.
-    may_differ = (
-        *("train", "valid", "schema", "reader", "prefetch_batches", "decode_threads"),
-        *("gpu_memory_fraction", "cache_dir", "cache_size", "shuffle_dir", "retry_s"),
-    )
+class FilesSpec(Section):
+    """Where the rows are."""
 
     train: tuple[str, ...] = Field(
         description="Training parquet: paths, folders, globs or URLs.", min_length=1
@@ -128,17 +68,29 @@ class DataSpec(Section):
         alias="schema",
         description="A schema file or its folder; `auto` looks beside the training data.",
     )
+
+    @field_validator("train", "valid", mode="before")
+    @classmethod
+    def _one_or_many(cls, value: object) -> object:
+        if value is None:
+            return ()
+        return (value,) if isinstance(value, str) else value
+
+    @field_validator("train", "valid")
+    @classmethod
+    def _good_urls(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        for url in value:
+            check_url_of(url)
+        return value
+
+
+class RowsSpec(Section):
+    """Which rows a table has and how their values are read: the options of a `Dataset`."""
+
     filter: str | None = Field(
         None,
         description="Which rows of `train` and `valid` are used, such as `country == 'de' and age "
         "> 18`; null uses all.",
-    )
-    negatives: Real = Field(
-        1.0,
-        gt=0,
-        le=1,
-        description="Share of the training rows with label 0 that are kept, the same in every "
-        "epoch; scores are those of a training on all.",
     )
     hive: bool = Field(False, description="Whether folders named `key=value` give columns.")
     workflow: str | None = Field(
@@ -147,32 +99,51 @@ class DataSpec(Section):
         "`valid` are raw parquet then, which it prepares in the threads that decode.",
         min_length=1,
     )
-    reader: Literal["auto", ReaderKind] = Field(
-        "auto", description="Who reads row groups; `auto` says what it chose and why."
-    )
-    gpu_memory_fraction: Real = Field(
-        0.1, gt=0, lt=1, description="Share of a GPU's memory that the cudf reader may pool."
-    )
-    cache_dir: str | None = Field(
-        None, description="A folder on each host's disk that keeps decoded rows; null does without."
-    )
-    cache_size: str = Field("100GB", description="What that folder may grow to.")
     fill_null_id: Whole | None = Field(
         None, ge=0, description="What a null id becomes; null refuses them."
     )
     fill_null_value: Real | None = Field(
         None, description="What a null number becomes; null refuses them."
     )
-    weight: str | None = Field(
+    part_size: str | None = Field(
         None,
-        description="A column of the rows' weights, 0 or more: weight 2 counts as the row twice; "
-        "null: the column that the schema tags `weight`, if any.",
+        description="Row groups of a file up to this size stay together, as one part; null: each "
+        "row group is a part.",
     )
-    class_weight: dict[str, dict[Whole, NotNegative]] = Field(
-        {},
-        description="Factors on the weights of rows by label, for a task or target by name, such "
-        "as `{click: {1: 3.0}}`; 1 for other labels.",
+    windows: WindowsSpec | None = Field(
+        None,
+        description="Cuts the training rows into windows, such as days, which are trained in their "
+        "order; lanes and `shuffle` work inside of a window. Null: all rows are one.",
     )
+
+    @field_validator("filter")
+    @classmethod
+    def _good_filter(cls, value: str | None) -> str | None:
+        if value is not None:
+            try:
+                parse_filter(value)
+            except SpecError as error:
+                raise ValueError(str(error)) from None
+        return value
+
+
+class LoadingSpec(Section):
+    """How rows are read, shuffled and kept: the options of a `Loader`."""
+
+    reader: Literal["auto", "arrow", "cudf"] = Field(
+        "auto",
+        description="What decodes row groups: `arrow` on the host, `cudf` on the GPU; `auto` is "
+        "`arrow`.",
+    )
+    gpu_memory_fraction: Real = Field(
+        0.1, gt=0, lt=1, description="Share of a GPU's memory that the cudf reader may pool."
+    )
+    cache_dir: str | None = Field(
+        None,
+        description="A folder on each host's disk that keeps decoded rows, as `distrain pack` can "
+        "fill it; null does without.",
+    )
+    cache_size: str = Field("100GB", description="What that folder may grow to.")
     max_list_length: dict[str, PositiveInt] = Field(
         {},
         description="How many items of a list column's rows are kept, the first ones; the saved "
@@ -188,17 +159,7 @@ class DataSpec(Section):
         description="A folder on each host's disk where `shuffle: full` keeps each rank's share of "
         "an epoch while it lasts; null keeps it in memory.",
     )
-    part_size: str | None = Field(
-        None,
-        description="Row groups of a file up to this size stay together, as one part; null: each "
-        "row group is a part.",
-    )
     parts_per_chunk: PositiveInt = Field(1, description="Parts that are shuffled together.")
-    windows: WindowsSpec | None = Field(
-        None,
-        description="Cuts the training rows into windows, such as days, which are trained in their "
-        "order; lanes and `shuffle` work inside of a window. Null: all rows are one.",
-    )
     prefetch_batches: PositiveInt = Field(4, description="Batches prepared ahead of the step.")
     decode_threads: PositiveInt = Field(1, description="Threads that decode parquet, per rank.")
     drop_last: bool = Field(False, description="Leave out the last, smaller global batch.")
@@ -210,14 +171,49 @@ class DataSpec(Section):
         "checkpoint. Choose less than deadlines.collective_s.",
     )
 
+    @field_validator("shuffle_dir")
+    @classmethod
+    def _on_a_disk(cls, value: str | None) -> str | None:
+        if value is not None and is_remote(value):
+            raise ValueError("a folder on a local disk is needed")
+        return value
+
+
+class DataSpec(LoadingSpec, RowsSpec, FilesSpec):
+    """Where the rows are and how they are read."""
+
+    # The files' fingerprints must be the same, wherever they lie; columns are checked with tables.
+    may_differ = (
+        *("train", "valid", "schema", "reader", "prefetch_batches", "decode_threads"),
+        *("gpu_memory_fraction", "cache_dir", "cache_size", "shuffle_dir", "retry_s"),
+    )
+
+    negatives: Real = Field(
+        1.0,
+        gt=0,
+        le=1,
+        description="Share of the training rows with label 0 that are kept, the same in every "
+        "epoch; scores are those of a training on all.",
+    )
+    weight: str | None = Field(
+        None,
+        description="A column of the rows' weights, 0 or more: weight 2 counts as the row twice; "
+        "null: the column that the schema tags `weight`, if any.",
+    )
+    class_weight: dict[str, dict[Whole, NotNegative]] = Field(
+        {},
+        description="Factors on the weights of rows by label, for a task or target by name, such "
+        "as `{click: {1: 3.0}}`; 1 for other labels.",
+    )
+
     @property
     def logit_shift(self) -> float:
-        """What scores need that were learnt from a share of the negatives."""
+        """The logit correction for a model trained on a share of the negatives."""
         return math.log(self.negatives)
 
     @property
     def needs_gpu(self) -> bool:
-        return self.reader != "auto" and READERS[self.reader].on_gpu
+        return self.reader == "cudf"
 
     @model_validator(mode="after")
     def _raw_rows(self) -> "DataSpec":
@@ -230,27 +226,3 @@ class DataSpec(Section):
                 "the rows with `distrain prep`, or leave it out"
             )
         return self
-
-    @field_validator("filter")
-    @classmethod
-    def _good_filter(cls, value: str | None) -> str | None:
-        if value is not None:
-            try:
-                parse_filter(value)
-            except SpecError as error:
-                raise ValueError(str(error)) from None
-        return value
-
-    @field_validator("train", "valid", mode="before")
-    @classmethod
-    def _one_or_many(cls, value: object) -> object:
-        if value is None:
-            return ()
-        return (value,) if isinstance(value, str) else value
-
-    @field_validator("train", "valid")
-    @classmethod
-    def _good_urls(cls, value: tuple[str, ...]) -> tuple[str, ...]:
-        for url in value:
-            check_url_of(url)
-        return value

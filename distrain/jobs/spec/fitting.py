@@ -26,9 +26,14 @@ _DROPOUT = 0.2
 _MANY_ROWS = 10_000_000
 """From here on an average of the weights changes little, and takes memory."""
 
+_MOST_CROSSED = 1_024
+"""The widest input of cross layers, whose matrices have its square of weights."""
+
 _OF_KIND: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
     # It adds up products of embeddings, which large first values drown.
     "deepfm": {"embeddings": {"init": 0.02}},
+    # Its crosses and its layers both see the embeddings themselves: better on Criteo's rows.
+    "dcn_v2": {"model": {"structure": "parallel"}},
     # The newest event's vector holds all events that matter, since it knows no target.
     "sasrec": {"model": {"embedding_dim": 32}},
 }
@@ -67,6 +72,16 @@ class TableFacts:
     # mean and standard deviation of the targets, by column
     targets: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     windows: int = 1
+
+
+def default_kind(schema: Schema | None, table: TableFacts | None) -> str:
+    """The model where none is named: one with crosses for a table whose ids are rare."""
+    if schema is None or table is None or table.rows < 1 or not schema.categorical:
+        return "mlp"
+    steps = -(-table.rows // batch_for(table.rows // table.windows))
+    width = 16 * len(schema.categorical) + len(schema.continuous)
+    is_of_ids = _epochs(schema, table, steps) == 1
+    return "dcn_v2" if is_of_ids and width <= _MOST_CROSSED else "mlp"
 
 
 def fit_to(

@@ -1,14 +1,12 @@
 """A job spec: its sections, and what they must not say together."""
 
-from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import Field, model_validator
 
 from distrain.jobs.spec.data import DataSpec
 from distrain.jobs.spec.fields import Section
 from distrain.jobs.spec.models.kinds import CustomSpec, EmbeddingsSpec, ModelSpec
-from distrain.jobs.spec.removed import refusals, translated
 from distrain.jobs.spec.resources import (
     CheckpointSpec,
     DeadlinesSpec,
@@ -79,15 +77,6 @@ class JobSpec(Section):
         most, fewest = self.resources.num_ranks, self.resources.min_ranks
         numbers = range(most, (most if fewest is None else fewest) - 1, -1)
         return tuple(n for n in numbers if self.train.lanes % n == 0)
-
-    @model_validator(mode="before")
-    @classmethod
-    def _nothing_removed(cls, document: Any) -> Any:
-        if not isinstance(document, Mapping):
-            return document
-        if gone := refusals(document):
-            raise ValueError("; ".join(gone))
-        return translated(document)
 
     @model_validator(mode="after")
     def _lanes_chosen(self) -> "JobSpec":

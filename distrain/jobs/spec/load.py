@@ -10,22 +10,20 @@ from typing import Any
 from distrain.errors import SpecError
 from distrain.jobs.spec.explain import explain_all
 from distrain.jobs.spec.job import JobSpec
-from distrain.jobs.spec.removed import refusals, translated
 from distrain.storage.urls import without_secrets
 
 
-def load_spec(path: str | Path, overrides: Iterable[str] = (), *, of_run: bool = False) -> JobSpec:
+def load_spec(path: str | Path, overrides: Iterable[str] = ()) -> JobSpec:
     """Read a job spec from a YAML file, or a JSON file if its name ends in `.json`.
 
     Args:
         path: The file.
         overrides: `section.field=value` assignments; values are read as YAML.
-        of_run: As for `parse_spec`.
 
     Raises:
         SpecError: The file is missing or not YAML, or the spec has mistakes (all are listed).
     """
-    return parse_spec(read_document(Path(path)), overrides, source=str(path), of_run=of_run)
+    return parse_spec(read_document(Path(path)), overrides, source=str(path))
 
 
 def parse_spec(
@@ -33,13 +31,8 @@ def parse_spec(
     overrides: Iterable[str] = (),
     *,
     source: str | None = None,
-    of_run: bool = False,
 ) -> JobSpec:
     """Make a JobSpec of a plain document.
-
-    Args:
-        of_run: Whether it is the spec of a run that exists: what specs could say once is
-            translated there, and refused elsewhere.
 
     >>> spec = parse_spec({"data": {"train": "day_0"}, "model": {"kind": "mlp"}},
     ...                   ["train.optimizer.lr=0.5"])
@@ -62,12 +55,9 @@ def parse_spec(
         merged = plain(document)
     except RecursionError:
         raise SpecError("the job spec is nested too deeply", where=where) from None
-    if of_run:
-        merged = translated(merged)
     problems = [problem for text in overrides if (problem := _override(merged, text))]
-    problems += refusals(merged)
     try:
-        spec = JobSpec.model_validate(translated(merged))
+        spec = JobSpec.model_validate(merged)
     except ValidationError as error:
         problems += explain_all(error.errors())
     if problems:

@@ -54,8 +54,7 @@ def different_fields(
     """The fields that must be the same and are not, each with both values."""
     # Parsed, so that fields which are newer than the checkpoint have their defaults in it.
     before, now = (
-        _fields(parse_spec(document, of_run=True))
-        for document in (dict(saved), spec.model_dump(mode="json"))
+        _fields(parse_spec(document)) for document in (dict(saved), spec.model_dump(mode="json"))
     )
     free: tuple[str, ...] = MAY_DIFFER
     steps = LARGEST if steps_done is None else steps_done

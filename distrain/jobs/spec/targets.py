@@ -40,6 +40,9 @@ def with_targets(schema: Schema, spec: JobSpec) -> Schema:
     tagged = set(schema.select_by_tag(Tags.TARGET).names)
     if tagged <= weights.keys():
         targets |= {name: schema[name] for name in tagged if not tasks}  # none would be left
+    for column in targets.values():
+        if column.known is not None:
+            weights.setdefault(column.known, Tags.TASK_WEIGHT)
     both = sorted(targets.keys() & weights.keys())
     if both:
         raise SpecError(
@@ -48,7 +51,7 @@ def with_targets(schema: Schema, spec: JobSpec) -> Schema:
         )
     replaced = set(targets) | set(weights)
     if tasks:
-        replaced |= tagged
+        replaced |= tagged | {known for name in tagged if (known := schema[name].known)}
     if spec.data.weight is not None:
         replaced |= set(schema.select_by_tag(Tags.WEIGHT).names)
     if not replaced:

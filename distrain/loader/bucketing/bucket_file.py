@@ -21,7 +21,7 @@ _NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 
 class BucketFile:
-    """As `BucketMemory`, in a nameless file, which vanishes with this process, however it ends.
+    """Like `BucketMemory`, but in an unlinked file; the kernel removes it when the process ends.
 
     Its whole size is reserved at once. Of each bucket one segment waits in memory.
 

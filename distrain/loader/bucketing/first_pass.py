@@ -21,7 +21,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from distrain.jobs.spec.data import ReaderFacts
 from distrain.loader.batch import Batch
 from distrain.loader.bucketing.bucket_file import BucketFile
 from distrain.loader.bucketing.store import BucketMemory, Slabs
@@ -31,12 +30,13 @@ from distrain.loader.filling.batch_memory import NarrowBatch, OpenBatch
 from distrain.loader.filling.filler import Block
 from distrain.loader.filling.schedule import Deal, plan_loads
 from distrain.loader.options import LoaderOptions
+from distrain.loader.partition.epoch_plan import EpochPlan
 from distrain.loader.partition.lazy_sequence import LazySequence
-from distrain.loader.partition.order import Chunks, key_order, row_keys
 from distrain.loader.partition.pieces import forward_pieces
-from distrain.loader.partition.plan import EpochPlan
+from distrain.loader.partition.row_order import Chunks, key_order, row_keys
 from distrain.loader.partition.table import RowGroup
 from distrain.loader.partition.wanted_columns import WantedColumn
+from distrain.loader.reading.kinds import ReaderKind
 from distrain.loader.reading.reader import Expected
 
 LEAST_BUCKET_ROWS = 65_536
@@ -47,7 +47,7 @@ _COUNTED_AT_A_TIME = 1 << 20
 
 
 def use_buckets(
-    options: LoaderOptions, columns: tuple[WantedColumn, ...], reader: ReaderFacts
+    options: LoaderOptions, columns: tuple[WantedColumn, ...], reader: ReaderKind
 ) -> bool:
     flat = not any(column.is_list for column in columns)
     return options.shuffle == "full" and flat and not reader.on_gpu

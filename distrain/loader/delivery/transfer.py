@@ -25,7 +25,7 @@ _MOST_WASTE = 2  # a block is copied whole if its tensors cover at least one byt
 
 
 class HostDelivery:
-    """The way of a batch to the consumer, in whose thread `hand_over` runs, and no other method."""
+    """Moves batches to the consumer. Only `hand_over` may be called from the consumer's thread."""
 
     def __init__(self, transforms: Sequence[Transform] = ()):
         self._transforms = tuple(transforms)

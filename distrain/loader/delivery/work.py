@@ -14,8 +14,8 @@ from distrain.loader.batch import Batch
 from distrain.loader.filling.batch_memory import NarrowBatch, OpenBatch
 from distrain.loader.filling.schedule import Deal
 from distrain.loader.options import LoaderOptions
-from distrain.loader.partition.order import Chunks
-from distrain.loader.partition.plan import EpochPlan
+from distrain.loader.partition.epoch_plan import EpochPlan
+from distrain.loader.partition.row_order import Chunks
 from distrain.loader.partition.table import RowGroup
 from distrain.loader.reading.reader import Expected
 

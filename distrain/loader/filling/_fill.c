@@ -27,7 +27,7 @@ static inline uint32_t bits_of(float value) {
     return bits;
 }
 
-/* memcpy, since columns of packed files may start at any byte. */
+/* memcpy, since columns of cache entries may start at any byte. */
 #define LOAD(TYPE, NAME, SOURCE, INDEX) \
     TYPE NAME;                          \
     memcpy(&NAME, (SOURCE) + (size_t)(INDEX) * sizeof(TYPE), sizeof(TYPE))

@@ -21,7 +21,6 @@ from distrain.loader.filling.kernel import (
     place_lists as _place,
 )
 from distrain.loader.filling.schedule import Deal
-from distrain.loader.options import whole_number
 from distrain.loader.partition.table import RowGroup
 from distrain.loader.partition.wanted_columns import WantedColumn
 
@@ -38,7 +37,7 @@ def list_limits(columns: Sequence[WantedColumn], given: Mapping[str, int] | None
                 f"max_list_length names {name!r}, which is no column of lists",
                 hint=f"There are: {', '.join(lists) or 'none'}.",
             )
-        limits[name] = whole_number(f"max_list_length of {name!r}", most, 1)
+        limits[name] = most
     return limits
 
 

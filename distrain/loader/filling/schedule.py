@@ -21,10 +21,10 @@ from numpy.typing import NDArray
 from distrain.errors import SpecError
 from distrain.loader.dataset import Dataset
 from distrain.loader.options import LoaderOptions
+from distrain.loader.partition.epoch_plan import EpochPlan
 from distrain.loader.partition.lazy_sequence import LazySequence
-from distrain.loader.partition.order import Chunk, Chunks, chunk_order, row_order, sliced_order
 from distrain.loader.partition.pieces import Piece, Pieces, lane_pieces
-from distrain.loader.partition.plan import EpochPlan
+from distrain.loader.partition.row_order import Chunk, Chunks, chunk_order, row_order, sliced_order
 from distrain.loader.partition.slice_dealing import num_bands
 
 
@@ -112,13 +112,13 @@ def epoch_chunks(dataset: Dataset, options: LoaderOptions, epoch: int) -> Chunks
 
 
 def bands_of(options: LoaderOptions) -> int:
-    """Bands of lanes that have runs of slices of their own."""
+    """The number of groups of lanes; each group reads its own part of the files."""
     # With one band, each lane goes through the files from the first to the last.
     return num_bands(options.lanes) if options.shuffle == "chunk" else 1
 
 
 def open_groups(dataset: Dataset, options: LoaderOptions) -> int:
-    """Large row groups whose slices a rank reads at a time; more only where bands join."""
+    """The number of large row groups whose slices a rank reads at a time."""
     slices = dataset.slices
     if not slices.any_large:
         return 0
@@ -186,7 +186,7 @@ def runs_of(plan: EpochPlan, lanes: range, piece: Piece) -> BatchRuns:
 
 
 def _few_runs(plan: EpochPlan, lanes: range, piece: Piece, steps: range) -> BatchRuns:
-    """The same by numbers, one step after another: calls of NumPy cost more than these."""
+    """As `runs_of`, step by step in Python, which is faster than NumPy for a few steps."""
     first, last = piece.offset, piece.offset + piece.stop - piece.start
     starts, counts = [], []
     before: tuple[int, int, int] | None = None

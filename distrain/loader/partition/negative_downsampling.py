@@ -7,7 +7,7 @@ from zlib import crc32
 import numpy as np
 
 from distrain.errors import DataError
-from distrain.loader.partition.order import row_draws
+from distrain.loader.partition.row_order import row_draws
 from distrain.loader.partition.scanning import Columns, scan_columns
 from distrain.loader.partition.table import RowGroup, Table
 from distrain.schema.folders import folder_values

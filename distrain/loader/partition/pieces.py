@@ -16,9 +16,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from distrain.loader.partition.epoch_plan import EpochPlan
 from distrain.loader.partition.lazy_sequence import LazySequence
-from distrain.loader.partition.order import Chunks
-from distrain.loader.partition.plan import EpochPlan
+from distrain.loader.partition.row_order import Chunks
 
 
 class Piece(NamedTuple):
@@ -51,7 +51,7 @@ class Pieces(LazySequence[Piece]):
 def lane_pieces(plan: EpochPlan, chunks: Chunks, lane: int) -> Pieces:
     """A lane's pieces, in the order in which it gives their rows.
 
-    >>> from distrain.loader.partition.order import chunk_order
+    >>> from distrain.loader.partition.row_order import chunk_order
     >>> plan = EpochPlan(12, lanes=2, global_batch_size=4)
     >>> chunks = chunk_order([4, 4, 4], seed=0, epoch=0, shuffle="none")
     >>> [(piece.chunk, piece.start, piece.stop) for piece in lane_pieces(plan, chunks, 0)]

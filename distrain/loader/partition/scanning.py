@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from distrain.errors import DataError, DistrainError, Unavailable
 from distrain.loader.partition.table import RowGroup, Table
+from distrain.schema.column import ColumnSchema
 from distrain.storage.inputs import open_input
 from distrain.storage.os_errors import reading_hint
 from distrain.storage.retrying import first_line, is_transient, stop_retrying_when, with_retries
@@ -94,20 +95,26 @@ def sampled_groups(table: Table) -> list[RowGroup]:
 
 
 def column_moments(
-    table: Table, names: Sequence[str], weight: str | None = None
+    table: Table, columns: Sequence[ColumnSchema], weight: str | None = None
 ) -> dict[str, tuple[float, float]]:
     """Mean and standard deviation of columns of numbers, of evenly spaced row groups.
 
     Args:
+        columns: Of a target only rows whose label is known count.
         weight: The column of the rows' weights; `None` if all are 1.
     """
     import numpy as np
 
-    def of_group(_: RowGroup, columns: Columns, __: int) -> dict[str, tuple[float, float, float]]:
-        numbers = {name: columns[name].to_numpy().astype(np.float64) for name in columns}
+    known = {column.name: column.known for column in columns}
+    names = [*known]
+
+    def of_group(_: RowGroup, given: Columns, __: int) -> dict[str, tuple[float, float, float]]:
+        numbers = {name: given[name].to_numpy().astype(np.float64) for name in given}
         found = {}
         for name in (name for name in names if name in numbers):
             weights = np.ones_like(numbers[name]) if weight is None else numbers[weight]
+            if (which := known[name]) is not None:
+                weights = weights * numbers[which]
             counts = np.isfinite(numbers[name]) & (weights > 0)
             values, weights = numbers[name][counts], weights[counts]
             if len(values):
@@ -116,7 +123,7 @@ def column_moments(
                 found[name] = (weights.sum(), mean, squares)
         return found
 
-    wanted = [*names, *([] if weight is None else [weight])]
+    wanted = [*names, *(name for name in (weight, *known.values()) if name is not None)]
     parts = scan_columns(sampled_groups(table), wanted, of_group)
     moments = {}
     for name in names:

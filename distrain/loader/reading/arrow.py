@@ -7,7 +7,7 @@ import threading
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -16,8 +16,8 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from distrain.errors import DataError, DistrainError
-from distrain.loader.options import FetchOptions, LoaderOptions
-from distrain.loader.partition.table import RowGroup, Table
+from distrain.loader.options import FetchOptions
+from distrain.loader.partition.table import RowGroup
 from distrain.loader.partition.wanted_columns import FILL_HINT, WantedColumn
 from distrain.loader.reading.fetcher import Fetcher
 from distrain.loader.reading.image import Span
@@ -83,17 +83,6 @@ class ArrowReader(Reader):
         self._open_files: weakref.WeakSet[OpenFiles] = weakref.WeakSet()
         self._fetcher = Fetcher(self._spans, fetch)
 
-    @classmethod
-    def of(cls, columns: Sequence[WantedColumn], options: LoaderOptions, open_groups: int) -> Self:
-        threads = options.decode_threads
-        return cls(columns, open_groups=open_groups, threads=threads, fetch=options.fetch)
-
-    @classmethod
-    def why_not(
-        cls, table: Table, columns: Sequence[WantedColumn], device_type: str, has_cache: bool
-    ) -> str | None:
-        return None
-
     def expect(
         self, groups: Iterator[RowGroup | None], is_held: Callable[[RowGroup], bool] | None = None
     ) -> Expected:
@@ -102,17 +91,17 @@ class ArrowReader(Reader):
         )
         return self._fetcher.expect(remote, is_held)
 
-    def iter_columns(self, group: RowGroup) -> Iterator[DecodedColumns]:
+    def read(self, group: RowGroup, columns: Sequence[WantedColumn]) -> Iterator[DecodedColumns]:
         try:
-            yield from self._parts(group)
+            yield from self._parts(group, columns)
         finally:
             if is_remote(group.file):
                 self._close_file(group)  # it holds the image
 
-    def _parts(self, group: RowGroup) -> Iterator[DecodedColumns]:
+    def _parts(self, group: RowGroup, columns: Sequence[WantedColumn]) -> Iterator[DecodedColumns]:
         num_bytes = self._check(group)
-        flat = [column for column in self._columns if not column.is_list]
-        lists = [column for column in self._columns if column.is_list]
+        flat = [column for column in columns if not column.is_list]
+        lists = [column for column in columns if column.is_list]
         # All slices of a row group in the same steps: each has a stream of its own.
         rows, cells = group.group_rows, _CELLS_AT_A_TIME
         if group.slice:
@@ -124,7 +113,7 @@ class ArrowReader(Reader):
             yield DecodedColumns(self._read_flat(group, some), bytes_read=num_bytes)
             num_bytes = 0
         for column in lists:
-            values = _taken(self._read(group, [column.name])[column.name], group)
+            values = _taken(self._read_arrow(group, [column.name])[column.name], group)
             yield DecodedColumns((), (_lists(column, values, group),), num_bytes)
             num_bytes = 0
 
@@ -147,10 +136,10 @@ class ArrowReader(Reader):
 
     def _read_cells(self, group: RowGroup, names: list[str]) -> Columns:
         if group.slice:  # its stream knows which way each goes
-            return self._read(group, names)
+            return self._read_arrow(group, names)
         found = self._read_pages(group, names)
         if left := [name for name in names if name not in found]:
-            found |= self._read(group, left)
+            found |= self._read_arrow(group, left)
         return found
 
     def _read_pages(self, group: RowGroup, names: Sequence[str]) -> Columns:
@@ -162,7 +151,7 @@ class ArrowReader(Reader):
         constants = dict(group.constants)
         return [column for column in self._columns if column.name not in constants]
 
-    def _read(self, group: RowGroup, names: list[str]) -> Columns:
+    def _read_arrow(self, group: RowGroup, names: list[str]) -> Columns:
         with self._errors_translated(group):
             handle = self._handle(group)
             if not names:

@@ -329,7 +329,7 @@ class _Expectation(Expected):
 
 
 class _Wanted:
-    """A row group that is being fetched: number `number` of an expectation, or asked for."""
+    """A row group being fetched: the `number`-th expected, or one asked for out of order."""
 
     def __init__(self, group: RowGroup, expectation: _Expectation | None = None, number: int = 0):
         self.group = group

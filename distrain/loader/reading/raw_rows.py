@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Self
+from typing import Any
 
 import pyarrow as pa
 
-from distrain.loader.options import LoaderOptions
 from distrain.loader.partition.table import RowGroup
 from distrain.loader.partition.wanted_columns import WantedColumn
 from distrain.loader.reading.arrow import ArrowReader
 from distrain.loader.reading.reader import DecodedColumns
-from distrain.prep.transforming import RawTables, raw_tables
+from distrain.prep.transforming import raw_tables
 
 
 class RawReader(ArrowReader):
@@ -21,25 +20,20 @@ class RawReader(ArrowReader):
     A row group, or a slice of a large one, is prepared as a whole in the thread that asks for it.
     """
 
-    _tables: RawTables
-
-    @classmethod
-    def of(cls, columns: Sequence[WantedColumn], options: LoaderOptions, open_groups: int) -> Self:
-        reader = super().of(columns, options, open_groups)
-        assert options.workflow is not None
-        reader._tables = raw_tables(options.workflow)
-        return reader
+    def __init__(self, columns: Sequence[WantedColumn], workflow: str, **options: Any):
+        super().__init__(columns, **options)
+        self._tables = raw_tables(workflow)
 
     def _columns_in(self, group: RowGroup) -> list[WantedColumn]:
         return [WantedColumn(name, "raw") for name in self._tables.columns_in(group.file)]
 
-    def _parts(self, group: RowGroup) -> Iterator[DecodedColumns]:
+    def _parts(self, group: RowGroup, columns: Sequence[WantedColumn]) -> Iterator[DecodedColumns]:
         num_bytes = self._check(group)
         names = [column.name for column in self._columns_in(group)]
-        table = pa.table(self._read(group, names))
+        table = pa.table(self._read_arrow(group, names))
         rows = self._tables.prepared(table, group.file, group.index, group.first_row)
-        cells = [rows[column.name] for column in self._columns if not column.is_list]
-        lists = [rows[column.name] for column in self._columns if column.is_list]
+        cells = [rows[column.name] for column in columns if not column.is_list]
+        lists = [rows[column.name] for column in columns if column.is_list]
         yield DecodedColumns(
             tuple(values.combine_chunks().to_numpy(zero_copy_only=False) for values in cells),
             tuple(_one_array(values) for values in lists),

@@ -14,14 +14,13 @@ Combiner = Literal[Pooling, "sequence"]
 @dataclass(frozen=True)
 class PlacementFacts:
     is_dealt: bool  # whether each row lies on one rank (`dealing.py`), not on all
-    collectives: int  # collective operations of a store in a step
     on_host: bool = False  # rows lie on the host, recently used ones on the device, too
 
 
 PLACEMENTS = {
-    "replicated": PlacementFacts(is_dealt=False, collectives=3),
-    "row_wise": PlacementFacts(is_dealt=True, collectives=4),
-    "host_cached": PlacementFacts(is_dealt=True, collectives=4, on_host=True),
+    "replicated": PlacementFacts(is_dealt=False),
+    "row_wise": PlacementFacts(is_dealt=True),
+    "host_cached": PlacementFacts(is_dealt=True, on_host=True),
 }
 
 

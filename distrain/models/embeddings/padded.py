@@ -25,8 +25,7 @@ from distrain.models.embeddings.peers import Peers
 from distrain.models.embeddings.route import table_segments
 from distrain.models.embeddings.row_owners import num_rows_before
 from distrain.models.embeddings.row_wise import RowRequests, ask_owners
-from distrain.models.embeddings.sharding.costs import expected_unique
-from distrain.models.embeddings.sharding.table_bytes import with_slack
+from distrain.models.embeddings.sharding.distinct_rows import expected_unique, with_slack
 from distrain.models.embeddings.store import Store
 
 _GROWTH = 1.25

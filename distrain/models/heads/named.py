@@ -36,12 +36,12 @@ def named_head(
         named = _ordered(named, sharing.order)
     # A weight that all tasks have is the batch's own.
     common = schema.select_by_tag(Tags.WEIGHT).names
-    leaves = {
-        name: _leaf(
-            schema[task.target or name], task, None if task.weight in common else task.weight
-        )
-        for name, task in named.items()
-    }
+    leaves = {}
+    for name, task in named.items():
+        column = schema[task.target or name]
+        leaf = _leaf(column, task, None if task.weight in common else task.weight)
+        leaf.known = column.known
+        leaves[name] = leaf
     if sharing is not None and len(leaves) < 2:
         raise ModelError(
             f"model.sharing is {sharing.kind}, and there is nothing to share with one task",

@@ -20,6 +20,8 @@ class Target:
         classes: Of a multiclass target, whose labels are `0 .. classes-1`.
         weight: The column of the rows' weights for this target alone; `None` for that of the batch.
         is_count: Whether labels below 0 are wrong.
+        known: The column that holds 1 in rows whose label is known, and 0 in those that count for
+            nothing; `None` where all are known.
     """
 
     name: str
@@ -28,6 +30,7 @@ class Target:
     classes: int = 2
     weight: str | None = None
     is_count: bool = False
+    known: str | None = None
 
 
 class Candidates(NamedTuple):
@@ -61,4 +64,8 @@ def label_of(batch: Batch, column: str | None) -> Tensor:
 
 def weight_of(batch: Batch, target: Target) -> Tensor | None:
     """The weights of a target's rows, `[rows]`; `None` where all are 1."""
-    return batch.weight if target.weight is None else batch[target.weight]
+    weights = batch.weight if target.weight is None else batch[target.weight]
+    if target.known is None:
+        return weights
+    known = batch[target.known]
+    return known if weights is None else weights * known

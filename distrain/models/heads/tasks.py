@@ -91,7 +91,8 @@ class LabelTask(Task):
     """A task over one column of labels; a subclass defines `build`, `forward` and `compare`.
 
     A row's weight is that of the task's own column, else of the batch, times the factor of its
-    label where `weigh_classes` has set some. Weight 2 counts as the row twice, 0 as no row.
+    label where `weigh_classes` has set some. Weight 2 counts as the row twice, 0 as no row. Rows
+    whose label is unknown weigh 0.
 
     Args:
         target: The column of labels; `None` for the first target.
@@ -100,6 +101,7 @@ class LabelTask(Task):
 
     takes_weights = True
     class_weight: Tensor | None
+    known: str | None = None
 
     def __init__(self, target: str | None, weight: str | None):
         super().__init__()
@@ -115,7 +117,7 @@ class LabelTask(Task):
     @property
     def targets(self) -> tuple[Target, ...]:
         (target,) = super().targets
-        return (replace(target, weight=self.weight),)
+        return (replace(target, weight=self.weight, known=self.known),)
 
     def loss(self, output: Tensor, batch: Batch) -> Tensor:
         label, weights = label_of(batch, self.target), self._weights(batch)

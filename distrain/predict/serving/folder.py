@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from decimal import Decimal
@@ -24,10 +25,11 @@ from distrain.predict.in_memory import scores_of_prepared
 from distrain.predict.logits import ScorerInProcess
 from distrain.predict.raw import labelled_rows, workflow_for
 from distrain.predict.score_columns import score_names
-from distrain.predict.serving import deltas, preprocess, raw_values, rows, score, steps
+from distrain.predict.serving import deltas, preprocess, rows, score
 from distrain.predict.serving.make_delta import DeltaSize, previous_export, write_delta
 from distrain.predict.serving.program import Program, program_of, write_vocabulary
 from distrain.predict.serving.raw_graph import RAW_GRAPH, RawInput, raw_inputs, write_raw_graph
+from distrain.prep import raw_values, steps
 from distrain.prep.reading import RawSample, first_rows, saved_features
 from distrain.prep.transforming import RawTables
 from distrain.prep.workflow import FORM, Workflow
@@ -38,6 +40,8 @@ from distrain.version import __version__
 TOLERANCE = 1e-6
 MEASURED = ("auc", "log_loss", "normalised_entropy", "calibration")
 _MODULES = (score, preprocess, rows, raw_values, steps, deltas)
+_ABSOLUTE = re.compile(r"^from distrain\.(predict\.serving|prep)\.", re.M)
+"""How these modules import each other; in the folder they stand side by side."""
 _MISTAKE = (
     "This is a mistake of distrain: please report it. Without --with-workflow the model is "
     "exported for ids."
@@ -242,10 +246,9 @@ def _write_program(folder: Path, program: Program) -> None:
             np.save(vocabularies / f"{name}.numbers.npy", program.numbers[name])
     text = json.dumps(program.document, indent=1, ensure_ascii=False)
     (folder / score.PROGRAM).write_text(text + "\n", encoding="utf-8")
-    room = score.__name__.rpartition(".")[0]
     for module in _MODULES:
         file = Path(str(module.__file__))
-        text = file.read_text(encoding="utf-8").replace(f"from {room}.", "from ")
+        text = _ABSOLUTE.sub("from ", file.read_text(encoding="utf-8"))
         (folder / file.name).write_text(text, encoding="utf-8")
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import count
 from typing import Any
@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
-from distrain.predict.serving import steps
 from distrain.predict.serving.program import Program
-from distrain.predict.serving.raw_values import END_OF_TIMES, FIRST_TIME, refuse
-from distrain.predict.serving.steps import FIRST_OOV_ID, NULL_ID
+from distrain.prep import steps
+from distrain.prep.raw_values import END_OF_TIMES, FIRST_TIME, refuse
+from distrain.prep.steps import FIRST_OOV_ID, NULL_ID, Step, Values
 from distrain.prep.vocabulary import Vocabulary
 
 DTYPES = {
@@ -96,16 +96,13 @@ class Tensor(NDArrayOperatorsMixin):
     """A tensor of a graph, of any shape: NumPy's functions add nodes.
 
     Attributes:
-        kind: One of `DTYPES`, or "presence"; times are microseconds since 1970.
-        missing: The tensor that says which values are missing; `None` for none, and of numbers
-            that are read, where these are NaN.
+        kind: One of `DTYPES`; times are microseconds since 1970.
         lists: Whether the values are those of lists.
     """
 
     graph: Nodes
     name: str
     kind: str
-    missing: str | None = None
     lists: bool = False
 
     def __array_ufunc__(self, function: Any, _method: str, *inputs: Any) -> Any:
@@ -136,7 +133,8 @@ class Tensor(NDArrayOperatorsMixin):
         return reached.made("ReduceSum", reached.name, last, keepdims=0)
 
     def astype(self, dtype: Any) -> Tensor:
-        return self.called(self.graph.cast(self.name, dtype), _KINDS[np.dtype(dtype)])
+        kind = _KINDS[np.dtype(dtype)]
+        return self if kind == self.kind else self.called(self.graph.cast(self.name, dtype), kind)
 
     def any(self) -> bool:
         """False: rows are refused when the graph runs, and not while it is made."""
@@ -144,30 +142,10 @@ class Tensor(NDArrayOperatorsMixin):
         return False
 
     def made(self, op: str, *names: str, kind: str | None = None, **attributes: Any) -> Tensor:
-        """What a node gives, of which the same values are missing."""
         return self.called(self.graph.add(op, *names, **attributes), kind)
 
     def called(self, name: str, kind: str | None = None) -> Tensor:
         return replace(self, name=name, kind=kind or self.kind)
-
-    def filled(self, value: Any) -> Tensor:
-        if self.missing is None:
-            return self
-        gap = Tensor(self.graph, self.missing, "truth")
-        return replace(_where(gap, value, self), missing=None)
-
-    def read_as(self, kind: str) -> Tensor:
-        """A whole number as a number, and of any value whether it is there."""
-        if kind == "presence" and self.kind == "number":
-            return replace(self, missing=np.isnan(self).name, kind=kind)
-        if kind == "presence" and self.kind != kind:  # what is left out is one value for all
-            shape = self.graph.add("Shape", self.name)
-            missing = self.graph.add("Expand", str(self.missing), shape)
-            return replace(self, missing=missing, kind=kind)
-        if kind == "number":
-            number = self if self.kind == kind else self.astype(np.float64)
-            return number.filled(np.nan)
-        return self
 
     def _name_of(self, value: Any) -> str:
         if isinstance(value, Tensor):
@@ -175,76 +153,49 @@ class Tensor(NDArrayOperatorsMixin):
         return self.graph.constant(value, DTYPES[self.kind])
 
 
-Step = Mapping[str, Any]
+def as_numbers(values: Values) -> Values:
+    """Whole numbers as float64, NaN where one is missing."""
+    x = values.x.astype(np.float64)
+    return Values(x if values.missing is None else _where(values.missing, np.nan, x))
 
 
-def _traced(x: Tensor, step: Step) -> Tensor:
-    found: Tensor = steps.STEPS[step["kind"]](x, step, {})
-    return found
+def _hash_bucket(values: Values, step: Step, _: Any) -> Values:
+    return values._replace(x=steps.bucket_of(values.x, step["num_buckets"]))
 
 
-def _fill_missing(x: Tensor, step: Step) -> Tensor:
-    return _traced(x, step) if x.kind == "number" else x.filled(step["value"])
-
-
-def _missing_flag(x: Tensor, _: Step) -> Tensor:
-    assert x.missing is not None  # as `read_as` gives it
-    return Tensor(x.graph, x.missing, "truth").astype(np.float64)
-
-
-def _bucketize(x: Tensor, step: Step) -> Tensor:
-    found: Tensor = steps.buckets_of(x, step).astype(np.int64)
-    return replace(found, missing=np.isnan(x).name)
-
-
-def _hash_bucket(x: Tensor, step: Step) -> Tensor:
-    found: Tensor = steps.bucket_of(x, step["num_buckets"])
-    return found
-
-
-def _categorify(x: Tensor, step: Step) -> Tensor:
-    vocabulary = x.graph.program.vocabularies[step["vocabulary"]]
+def _categorify(values: Values, step: Step, program: Program) -> Values:
+    x, vocabulary = values.x, program.vocabularies[step["vocabulary"]]
     ids = x.made("LabelEncoder", x.name, kind="ids", **_table(vocabulary, x.kind))
     if vocabulary.num_oov > 1:
         spread = steps.bucket_of(x, vocabulary.num_oov) + FIRST_OOV_ID
         ids = _where(ids == FIRST_OOV_ID, spread.called(spread.name, "ids"), ids)
-    return ids.filled(NULL_ID)
+    return Values(ids if values.missing is None else _where(values.missing, NULL_ID, ids))
 
 
-def _encode(x: Tensor, step: Step) -> Tensor:
-    numbers = x.graph.constant(x.graph.program.numbers[step["vocabulary"]], np.float64)
-    ids = _categorify(x, step)
-    return ids.made("Gather", numbers, ids.name, kind="number")
+def _encode(values: Values, step: Step, program: Program) -> Values:
+    ids = _categorify(values, step, program).x
+    numbers = ids.graph.constant(program.numbers[step["vocabulary"]], np.float64)
+    return Values(ids.made("Gather", numbers, ids.name, kind="number"))
 
 
-def _calendar(x: Tensor, step: Step) -> Tensor:
-    clock = x.filled(0)
+def _calendar(values: Values, step: Step, _: Any) -> Values:
+    clock = values.x if values.missing is None else _where(values.missing, 0, values.x)
     for bad in (clock < FIRST_TIME, clock >= END_OF_TIMES):
         refuse(bad, "not a time of the years 1 to 9999")
-    found: Tensor
-    if step["part"] == "seconds":
-        found = clock.astype(np.float64) / 1e6
-    else:
-        found = steps.calendar_part(clock, step["part"]).astype(np.int64)
-    found = replace(found, missing=x.missing)
-    return found if step["whole"] else found.read_as("number")
+    part = steps.calendar_part(clock, step["part"])
+    found = Values(part if step["part"] == "seconds" else part.astype(np.int64), values.missing)
+    return found if step["whole"] else as_numbers(found)
 
 
-STEPS: dict[str, Callable[[Tensor, Step], Tensor]] = {
-    "FillMissing": _fill_missing,
-    "Clip": _traced,
-    "LogOp": _traced,
-    "Normalize": _traced,
+STEPS: dict[str, Callable[[Values, Any, Any], Values]] = {
+    **steps.STEPS,
     "Categorify": _categorify,
-    "MissingFlag": _missing_flag,
-    "Bucketize": _bucketize,
-    "QuantileBuckets": _bucketize,
     "HashBucket": _hash_bucket,
     "CountEncode": _encode,
     "TargetEncode": _encode,
     "calendar": _calendar,
-    "limits": _traced,
 }
+"""Steps that look values up have nodes of their own; all others are traced."""
 
 
 def _table(vocabulary: Vocabulary, kind: str) -> dict[str, Any]:

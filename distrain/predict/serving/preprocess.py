@@ -16,7 +16,9 @@ from typing import Any
 
 import numpy as np
 
-from distrain.predict.serving.raw_values import (
+from distrain.predict.serving.rows import BadValue as BadValue, columns_of, is_single, listed
+from distrain.prep.raw_values import (
+    BETWEEN_TEXTS,
     READERS,
     Array,
     UnusableValue,
@@ -25,14 +27,10 @@ from distrain.predict.serving.raw_values import (
     texts_of_any,
     to_numbers,
 )
-from distrain.predict.serving.rows import BadValue as BadValue, columns_of, is_single, listed
-from distrain.predict.serving.steps import STEPS, Vocabulary
+from distrain.prep.steps import Values, Vocabulary, after_steps
 
 FORMS = ("table", "csv", "json")
 """What rows are: values with types, fields of a text file, or values of JSON lines."""
-
-BETWEEN_TEXTS = "\x1f"
-"""Stands between the texts of a cross."""
 
 MOST_KEPT = 1 << 16
 """Values of a column whose ids or numbers are kept in memory, of these types."""
@@ -70,11 +68,8 @@ class Preprocessor:
         # The getter of one column makes no tuples; rows do not hold crosses.
         can_be_few = flat[1:] and not (self._lists or program.get("crosses"))
         self._row_of = itemgetter(*(column.source for column in flat)) if can_be_few else None
-        canonical = program.get("has_canonical_crosses", True)
         self._crosses = {
-            cross: [
-                _Column(_text_of(source, canonical), program["text"], known) for source in sources
-            ]
+            cross: [_Column(_text_of(source), program["text"], known) for source in sources]
             for cross, sources in program.get("crosses", {}).items()
         }
         parts = (part.source for of_cross in self._crosses.values() for part in of_cross)
@@ -181,12 +176,12 @@ class Preprocessor:
         return form
 
 
-def _text_of(source: str, is_canonical: bool) -> dict[str, Any]:
+def _text_of(source: str) -> dict[str, Any]:
     """A column of texts of values of any type, as a cross takes them."""
     takes = ["text", "integer", "number", "bool", "decimal", "time"]
     as_text = {"to": "text", "takes": takes, "lists": False, "separator": None}
-    as_text["is_canonical"] = is_canonical
-    return {"name": source, "source": source, "steps": [], "slices": [], **as_text}
+    of = {"name": source, "source": source, "steps": [], "slices": []}
+    return {**of, **as_text, "is_canonical": True}
 
 
 def crossed(columns: Sequence[Sequence[str | None]]) -> list[str | None]:
@@ -270,13 +265,12 @@ class _Column:
     def made(self, values: Any, lengths: list[int] | None) -> tuple[Array, Any]:
         """The values after all steps: int64 ids or float32 numbers; and the lists' lengths."""
         with self._rows_of(lengths):
-            for step in self.steps:
-                values = STEPS[step["kind"]](values, step, self._known)
-            if isinstance(values, np.ndarray) and values.dtype == np.int64:
-                return values, lengths
-            if isinstance(values, list):  # whole numbers without a step
-                values = to_numbers(values, frozenset(["integer"]), {}, {})
-            return _as_float32(values), lengths
+            made = after_steps(Values(values), self.steps, self._known)
+            if self.has_ids:
+                return made.x, lengths
+            if isinstance(made.x, list) or made.missing is not None:  # whole numbers
+                made = Values(to_numbers(made.listed, frozenset(["integer"]), {}, {}))
+            return _as_float32(made.x), lengths
 
     def _read_items(self, items: Any, lengths: list[int] | None, form: str) -> Any:
         if not self._spec["lists"]:
@@ -358,9 +352,7 @@ class _Matrix:
         raw = [given[column.source] for column in columns]
         x = self._read(raw, form)
         try:
-            for step in self._steps:
-                x = STEPS[step["kind"]](x, step, {})
-            x = _as_float32(x)
+            x = _as_float32(after_steps(Values(x), self._steps, {}).x)
         except UnusableValue as bad:
             place, row = divmod(bad.place, x.shape[1])
             raise BadValue(columns[place].told, row, bad.problem) from None

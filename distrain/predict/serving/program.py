@@ -14,8 +14,6 @@ import pyarrow as pa
 from distrain.errors import InputError
 from distrain.models.saved import SavedModel
 from distrain.predict.serving.deltas import ORDER, save_order
-from distrain.predict.serving.preprocess import BETWEEN_TEXTS
-from distrain.predict.serving.steps import STEPS
 from distrain.prep.column_group import TEXTS, ColumnGroup
 from distrain.prep.features.columns import CALENDAR, ColumnSpec
 from distrain.prep.features.config import FeatureConfig
@@ -25,7 +23,8 @@ from distrain.prep.operators.encodings import CountEncode, TargetEncode
 from distrain.prep.operators.list_slice import ListSlice
 from distrain.prep.operators.numbers import Clip, LogOp, Normalize
 from distrain.prep.operators.operator import ServedOperator, takes_of
-from distrain.prep.operators.spelling import CANONICAL
+from distrain.prep.raw_values import BETWEEN_TEXTS
+from distrain.prep.steps import STEPS
 from distrain.prep.vocabulary import Vocabulary, is_text
 from distrain.prep.workflow import HOLDS, Workflow
 
@@ -80,8 +79,7 @@ def program_of(
         listed = saved.schema[name].holds_lists
         holds_text = TEXTS in workflow.record.get(HOLDS, {}).get(name, "")
         operators = groups[name].operators
-        is_canonical = workflow.spelling >= CANONICAL
-        column, learnt = column_program(name, operators, spec, listed, holds_text, is_canonical)
+        column, learnt = column_program(name, operators, spec, listed, holds_text)
         if (most := saved.schema[name].max_list_length) is not None:  # the loader cuts lists
             column["slices"].append([0, most])
         columns.append(column)
@@ -106,7 +104,6 @@ def program_of(
             for spec in (features.document.columns[name] for name in names if features)
             if spec.cross
         },
-        "has_canonical_crosses": workflow.spelling >= CANONICAL,
         "vocabularies": {
             name: {**described(one), "has_numbers": name in numbers}
             for name, one in vocabularies.items()
@@ -121,7 +118,6 @@ def column_program(
     spec: ColumnSpec | None,
     lists: bool,
     holds_text: bool = False,
-    is_canonical: bool = True,
 ) -> tuple[dict[str, Any], dict[str, Vocabulary]]:
     """A column of a program, and the vocabulary that it needs by name.
 
@@ -129,7 +125,6 @@ def column_program(
         spec: What the features document says of it; `None` if the workflow takes it as it is.
         lists: Whether it holds lists.
         holds_text: Whether it holds texts, where no vocabulary of its values says so.
-        is_canonical: Whether a text that spells a number is spelled as that number.
     """
     vocabularies = {}
     for one in operators:
@@ -145,7 +140,7 @@ def column_program(
         "lists": lists,
         "separator": spec and spec.separator,
         "slices": list(_slices(operators, spec)),
-        **_reading(spec, operators, holds_text, is_canonical),
+        **_reading(spec, operators, holds_text),
     }
     column["steps"] += [
         {"kind": one.kind, **one.served(name)}
@@ -209,9 +204,7 @@ def _slices(operators: Sequence[Any], spec: ColumnSpec | None) -> Iterator[list[
             yield [one.start, one.end] if has_start else [0, one.start]
 
 
-def _reading(
-    spec: ColumnSpec | None, operators: Sequence[Any], holds_text: bool, is_canonical: bool
-) -> dict[str, Any]:
+def _reading(spec: ColumnSpec | None, operators: Sequence[Any], holds_text: bool) -> dict[str, Any]:
     """How a column's values are read, and its steps.
 
     What `distrain.prep` reads of a table with types is read: `takes` has the kinds of values.
@@ -250,7 +243,7 @@ def _reading(
         "takes": list(takes),
         "epoch": None if spec is None else spec.epoch,
         "is_whole": taken == "numbers" and as_ == "integer",
-        "is_canonical": is_canonical and to == "text" and as_ is None,
+        "is_canonical": to == "text" and as_ is None,
         "steps": steps,
     }
 

@@ -4,16 +4,24 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from distrain.predict.serving.onnx_steps import DTYPES, EMPTY, STEPS, Nodes, Tensor, tensor
-from distrain.predict.serving.preprocess import BETWEEN_TEXTS
+from distrain.predict.serving.onnx_steps import (
+    DTYPES,
+    EMPTY,
+    STEPS,
+    Nodes,
+    Tensor,
+    as_numbers,
+    tensor,
+)
 from distrain.predict.serving.program import Program
-from distrain.predict.serving.raw_values import refuse
+from distrain.prep.raw_values import BETWEEN_TEXTS, refuse
+from distrain.prep.steps import Values
 
 RAW_GRAPH = "raw.onnx"
 
@@ -57,6 +65,8 @@ class RawInput:
             found[f"{self.name}.lengths"] = np.array(lengths, np.int64)
         if self.kind == "time":
             values = [None if np.isnat(one) else int(one.astype(np.int64)) for one in values]
+        elif self.kind == "presence":
+            values = [None if np.isnan(one) else one for one in values]
         if self.kind != "number":
             found[self.missing] = np.array([one is None for one in values], bool).reshape(shape)
             values = [EMPTY.get(self.kind) if one is None else one for one in values]
@@ -132,7 +142,7 @@ def write_raw_graph(
     model = onnx.compose.add_prefix(model, _MODEL)
     nodes = Nodes(program)
     given = _read(nodes, inputs)
-    raw = {one.name: _tensor(nodes, one) for one in inputs}
+    raw = {one.name: _values(nodes, one) for one in inputs}
     _prepare(nodes, raw, taken={one.name for one in model.graph.input})
     before = len(nodes.all)
     outputs = _score(nodes, targets)
@@ -169,12 +179,23 @@ def _read(nodes: Nodes, inputs: Sequence[RawInput]) -> list[Any]:
     return given
 
 
-def _tensor(nodes: Nodes, one: RawInput) -> Tensor:
-    missing = None if one.kind == "number" else one.missing
-    return Tensor(nodes, one.values, one.kind, missing, one.lists)
+def _values(nodes: Nodes, one: RawInput) -> Values:
+    x = Tensor(nodes, one.values, one.kind, one.lists)
+    return Values(x, None if one.kind == "number" else replace(x, name=one.missing, kind="truth"))
 
 
-def _prepare(nodes: Nodes, raw: Mapping[str, Tensor], taken: set[str]) -> None:
+def _read_as(kind: str, values: Values) -> Values:
+    if kind == "number":
+        return as_numbers(values)
+    x, missing = values
+    if kind == "presence" and missing is None:
+        return Values(x, np.isnan(x))
+    if kind == "presence" and x.kind != kind:  # a mask that is left out is one value for all
+        return Values(x, missing.made("Expand", missing.name, x.graph.add("Shape", x.name)))
+    return values
+
+
+def _prepare(nodes: Nodes, raw: Mapping[str, Values], taken: set[str]) -> None:
     """Make the inputs of the model that it takes."""
     document = nodes.program.document
     columns = {column["name"]: column for column in document["columns"]}
@@ -207,19 +228,21 @@ def _no_columns(nodes: Nodes, others: Sequence[str], name: str) -> str:
     return nodes.cast(none, np.int64 if name == "categorical" else np.float32)
 
 
-def _column(raw: Mapping[str, Tensor], column: Mapping[str, Any]) -> str:
+def _column(raw: Mapping[str, Values], column: Mapping[str, Any]) -> str:
     """A column after its steps: int64 ids or float32 numbers."""
-    x = raw[column["source"]].read_as(column["to"])
+    values = _read_as(column["to"], raw[column["source"]])
     if column["is_whole"]:
+        x = values.x
         for bad in (np.floor(x) < x, x < -(2.0**63), x >= 2.0**63):
             refuse(bad, "not a whole number of 64 bits")
     for step in column["steps"]:
-        x = STEPS[step["kind"]](x, step)
-    if x.kind != "ids":
-        x = x.read_as("number").astype(np.float32)
-        for bad in (np.isnan(x), np.isinf(x)):
-            refuse(bad, "missing, or not finite as float32")
-    return x.name
+        values = STEPS[step["kind"]](values, step, values.x.graph.program)
+    if values.x.kind == "ids":
+        return str(values.x.name)
+    x = as_numbers(values).x.astype(np.float32)
+    for bad in (np.isnan(x), np.isinf(x)):
+        refuse(bad, "missing, or not finite as float32")
+    return str(x.name)
 
 
 def _score(nodes: Nodes, targets: Sequence[Mapping[str, Any]]) -> list[Any]:

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from distrain.predict.serving.raw_values import is_missing
+from distrain.prep.raw_values import is_missing
 
 _NARROW = re.compile(r"float(?!64)", re.I)
 """In the type of a data frame's column of floats of at most 32 bits, or of lists of these."""

@@ -22,7 +22,7 @@ import numpy as np
 
 from distrain.predict.serving.deltas import VOCABULARIES, DamagedExport as DamagedExport, verified
 from distrain.predict.serving.preprocess import BadValue as BadValue, Preprocessor
-from distrain.predict.serving.raw_values import Array
+from distrain.prep.raw_values import Array
 
 PROGRAM, GOLDEN = "program.json", "golden.json"
 

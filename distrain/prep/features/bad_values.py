@@ -71,6 +71,29 @@ def converted(
     raise BadValues(places, values, problem, hint)
 
 
+def parsed(
+    values: pa.Array,
+    parse: Callable[[str], Any],
+    dtype: pa.DataType,
+    problem: str,
+    hint: str | None = None,
+) -> pa.Array:
+    """Texts parsed one distinct text at a time; `BadValues` are those that `parse` refuses."""
+    encoded = values.dictionary_encode()
+    found: list[Any] = []
+    refused: list[int] = []
+    for place, text in enumerate(encoded.dictionary.to_pylist()):
+        try:
+            found.append(parse(text))
+        except ValueError:
+            found.append(None)
+            refused.append(place)
+    if refused:
+        bad = pc.is_in(encoded.indices, value_set=pa.array(refused, encoded.indices.type))
+        raise BadValues(places_of(bad), values, problem, hint)
+    return pa.array(found, dtype).take(encoded.indices)
+
+
 def _refused(values: pa.Array, convert: Callable[[pa.Array], pa.Array], first: int) -> list[int]:
     """Halves are tried until single values are left: few tries where few values are bad."""
     try:

@@ -282,6 +282,8 @@ class FeatureDocument(Section):
     def beside(self) -> tuple[ColumnSchema, ...]:
         """What is written beside the features and the first target's label."""
         found = [target.schema_of(name) for name, target in self.more_targets.items()]
+        known = [target.known_schema_of(name) for name, target in self.more_targets.items()]
+        found += [column for column in known if column is not None]
         if self.weight is not None:
             found.append(ColumnSchema(self.weight, "float32", (Tags.WEIGHT,)))
         if self.windows is not None:
@@ -304,6 +306,11 @@ class FeatureDocument(Section):
         ]
         mistakes += _unequal_domains(self.columns)
         mistakes += _without_mean(self.columns, self.target)
+        if self.target.missing == "unknown":
+            mistakes.append(
+                "target.missing: unknown is for more_targets; a row without a label of the first "
+                "target is left out by drop"
+            )
         mistakes += _crossed_joins(self.joins)
         mistakes += _unlisted(self.history, [*self.columns, *beside])
         if mistakes:

@@ -17,8 +17,9 @@ from distrain.prep.features.table_file import AddedColumn, TableFile, look_at
 from distrain.prep.features.text_rows import rows_of_pieces
 from distrain.prep.features.values import category_texts_of, flat, mistake_of_values
 from distrain.prep.lists import holds_lists
-from distrain.prep.operators.spelling import BETWEEN_TEXTS, joined_texts
+from distrain.prep.operators.spelling import joined_texts
 from distrain.prep.parts import readable_parquet
+from distrain.prep.raw_values import BETWEEN_TEXTS
 from distrain.prep.text_files.pieces import TextRange, read_pieces
 from distrain.storage.identity import file_identity
 from distrain.storage.inputs import list_inputs
@@ -51,10 +52,7 @@ class SideTable:
         }
 
     def joined(self, keys: Sequence[pa.Array]) -> pa.Table:
-        encoded = _key_texts(keys).dictionary_encode()
-        wanted = encoded.dictionary.cast(pa.large_string())
-        places = pc.index_in(wanted, value_set=self._keys).take(encoded.indices)
-        return self._values.take(places)
+        return self._values.take(pc.index_in(_key_texts(keys), value_set=self._keys))
 
 
 def side_tables(joins: Sequence[JoinSpec]) -> list[SideTable]:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import suppress
+from functools import partial
+
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from distrain.prep.features.bad_values import converted
+from distrain.prep.features.bad_values import converted, parsed
 from distrain.prep.features.document import FormatSpec
 from distrain.prep.operators.spelling import category_texts
+from distrain.prep.raw_values import number_of
 from distrain.prep.vocabulary import is_text
 
 
@@ -18,31 +23,20 @@ def numbers_of(
     if not is_text(values.type):
         return values.cast(pa.float64(), safe=False)
     point = "." if text is None else text.decimal_point
-
-    def parse(some: pa.Array) -> pa.Array:
-        some = _plain(pc.utf8_trim_whitespace(some), point)
-        return some.cast(pa.float64())
-
-    try:
-        return (values if point == "." else _plain(values, point)).cast(pa.float64())
-    except pa.ArrowInvalid:  # perhaps only for blanks around numbers
-        lower = pc.utf8_lower(pc.utf8_trim_whitespace(values))
-        truth = pc.is_in(lower, value_set=pa.array(["true", "false"], values.type))
-        numerals = pc.if_else(pc.equal(lower, "true"), "1", pc.if_else(truth, "0", values))
-        return converted(numerals, parse, "not a number", hint)
+    for plain in _plain_texts(values, point):
+        with suppress(pa.ArrowInvalid):
+            return plain.cast(pa.float64())
+    return parsed(values, partial(number_of, point=point), pa.float64(), "not a number", hint)
 
 
-# A group of digits after a 0 is a fraction: 0,125 is never 125.
-_GROUPED = r"^-?[1-9]\d{{0,2}}([{mark}]\d{{3}})+([{point}]\d+)?$"
-
-
-def _plain(values: pa.Array, point: str) -> pa.Array:
-    """Return amounts such as `$1,234.56` as plain digits with a decimal point."""
-    values = pc.replace_substring_regex(values, r"^(-?)[$€£¥] ?|[ \x{a0}]?[€£¥]$", r"\1")
-    mark = "," if point == "." else "."
-    grouped = pc.match_substring_regex(values, _GROUPED.format(mark=mark, point=point))
-    values = pc.if_else(grouped, pc.replace_substring(values, mark, ""), values)
-    return values if point == "." else pc.replace_substring(values, ",", ".")
+def _plain_texts(values: pa.Array, point: str) -> Iterator[pa.Array]:
+    """What Arrow's cast may read in place of the texts, and then reads as `number_of` does."""
+    if point == ",":
+        if pc.any(pc.match_substring(values, ".")).as_py():
+            return  # perhaps between thousands
+        values = pc.replace_substring(values, ",", ".")
+    yield values
+    yield pc.utf8_trim_whitespace(values)
 
 
 def integers_of(values: pa.Array, hint: str | None = None) -> pa.Array:

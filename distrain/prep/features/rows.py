@@ -61,6 +61,27 @@ def labels_of(
     return pa.array(found.astype(np.int8))
 
 
+def known_labels_of(
+    values: pa.Array | pa.ChunkedArray, target: TargetSpec, text: FormatSpec | None
+) -> tuple[pa.Array, pa.Array]:
+    """As `labels_of`, 0 in rows without a value; and 1 or 0 for each row: whether it has one."""
+    values = flat(values)
+    rows = np.delete(np.arange(len(values)), _gaps(values))
+    while True:
+        try:
+            labels = labels_of(values.take(pa.array(rows)), target, text)
+            break
+        except Unlabelled as missing:  # a text that spells NaN
+            rows = np.delete(rows, missing.places)
+        except BadValues as bad:
+            raise bad.of_rows(rows[bad.places]) from None
+    found = np.zeros(len(values), labels.type.to_pandas_dtype())
+    found[rows] = labels.to_numpy(zero_copy_only=False)
+    known = np.zeros(len(values), np.float32)
+    known[rows] = 1
+    return pa.array(found), pa.array(known)
+
+
 def finite_numbers(
     values: pa.Array | pa.ChunkedArray, text: FormatSpec | None, least: float = -np.inf
 ) -> pa.Array:

@@ -30,11 +30,13 @@ from distrain.prep.features.rows import (
     Mask,
     Unlabelled,
     finite_numbers,
+    known_labels_of,
     labels_of,
     validation_mask,
     window_values,
 )
 from distrain.prep.features.table_file import TableFile
+from distrain.prep.features.targets import known_name
 from distrain.prep.features.text_rows import (
     TextRows,
     TornLines,
@@ -45,7 +47,7 @@ from distrain.prep.features.text_rows import (
 from distrain.prep.features.values import category_texts_of, flat, staged_values
 from distrain.prep.lists import holds_lists
 from distrain.prep.operators.operator import concrete
-from distrain.prep.operators.spelling import CANONICAL, crossed
+from distrain.prep.operators.spelling import crossed
 from distrain.prep.parts import ROW_NUMBER, STAGED_SUFFIX, Part, located, read_part, write_staged
 from distrain.prep.text_files.pieces import (
     TextRange,
@@ -67,7 +69,6 @@ class StagingTask:
     block_bytes: int  # text of a staging file
     stem: str  # how the names of the staging files begin
     side_digests: tuple[str, ...] = ()  # of the side tables that rows are joined with
-    spelling: int = CANONICAL  # how the workflow makes texts of values
     holds: Mapping[str, str] = field(default_factory=dict)  # `int64` or `string`, by category
     null_texts: tuple[str, ...] = ()  # texts of typed columns that mean a missing value
 
@@ -341,7 +342,11 @@ def _staged(table: pa.Table, task: StagingTask, layout: FormatSpec) -> tuple[pa.
     }
     if not task.features.unlabeled:
         for name, target in document.targets.items():
-            made[name] = of(target.column, partial(labels_of, target=target))
+            if target.missing == "unknown":
+                labels, known = of(target.column, partial(known_labels_of, target=target))
+                made |= {name: labels, known_name(name): known}
+            else:
+                made[name] = of(target.column, partial(labels_of, target=target))
         if (weight := document.weight) is not None:
             made[weight] = of(weight, partial(finite_numbers, least=0))
         if (windows := document.windows) is not None:
@@ -353,9 +358,9 @@ def _staged(table: pa.Table, task: StagingTask, layout: FormatSpec) -> tuple[pa.
         mask = of(split.column, lambda v, text: validation_mask(v, split, text))
     for name, column in document.staged.items():
         holds = "string" if name == KEYS_OF_HISTORY else held.get(name)
-        make = partial(staged_values, column=column, holds=holds, spelling=task.spelling)
+        make: Callable[..., pa.Array] = partial(staged_values, column=column, holds=holds)
         if column.cross:
-            make = partial(_text, spelling=task.spelling)
+            make = _category_texts
         made_of = [of(source, make) for source in column.sources(name)]
         values = crossed(made_of) if column.cross else made_of[0]
         if name in task.lists and not holds_lists(values.type):  # all are missing
@@ -364,8 +369,8 @@ def _staged(table: pa.Table, task: StagingTask, layout: FormatSpec) -> tuple[pa.
     return pa.table(made), mask
 
 
-def _text(values: pa.Array, text: FormatSpec | None, spelling: int) -> pa.Array:
-    return category_texts_of(values, spelling)
+def _category_texts(values: pa.Array, text: FormatSpec | None) -> pa.Array:
+    return category_texts_of(values)
 
 
 def without_null_texts(table: pa.Table, null_texts: Sequence[str]) -> pa.Table:

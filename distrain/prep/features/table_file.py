@@ -24,7 +24,7 @@ from distrain.prep.features.text_head import first_lines, header_of
 from distrain.prep.features.values import mistake_of_type, mistake_of_values, staged_type
 from distrain.prep.lists import holds_lists
 from distrain.prep.parts import readable_parquet, rows_of_groups
-from distrain.prep.raw_lines import STAGED_SCHEMA
+from distrain.prep.raw_lines import STAGED_SCHEMA, TextLayout, parse_lines
 from distrain.storage.inputs import open_input
 from distrain.storage.retrying import RETRY_S
 
@@ -226,6 +226,16 @@ def look_at(path: str, size_bytes: int, text: FormatSpec, may_lack: str | None =
     _refuse_repeats(path, names)
     types = dict.fromkeys(names, pa.string())
     return TableFile(path, kind, codec, types, delimiter, (), size_bytes)
+
+
+def holds_criteo_lines(path: str) -> bool:
+    """Whether text begins with lines as Criteo's logs have them, without a header."""
+    codec = detect_format(path)
+    if codec == PARQUET:
+        return False
+    lines = first_lines(path, codec, "latin-1")
+    block = "".join(f"{line}\n" for line in lines if line).encode("latin-1")
+    return parse_lines(block, TextLayout()) is not None
 
 
 def _kind(path: str, lines: list[str], text: FormatSpec) -> str:

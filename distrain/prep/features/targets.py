@@ -37,6 +37,11 @@ def or_name(schema: dict[str, Any]) -> None:
     schema["anyOf"] = [{"type": "string"}, reference]
 
 
+def known_name(target: str) -> str:
+    """The column that holds 1 in rows whose label of `target` is known, and 0 in others."""
+    return f"{target}_known"
+
+
 class TargetSpec(Section):
     """What is to be predicted. Without a comparison the column holds 0 and 1, or truth values."""
 
@@ -57,8 +62,10 @@ class TargetSpec(Section):
     one_of: tuple[Value, ...] | None = Field(
         None, min_length=1, description="1 for these values, else 0."
     )
-    missing: Literal["error", "drop"] = Field(
-        "error", description="What becomes of rows without a value; drop leaves them out."
+    missing: Literal["error", "drop", "unknown"] = Field(
+        "error",
+        description="What becomes of rows without a value: `drop` leaves them out; `unknown`, of "
+        "`more_targets`, keeps them, and they count for the other targets alone.",
     )
     is_feature: bool = Field(
         False, description="Whether the column may be a feature too, which shows models the answer."
@@ -99,7 +106,15 @@ class TargetSpec(Section):
     def schema_of(self, name: str) -> ColumnSchema:
         """The column of labels that is written."""
         classes = len(self.classes) if isinstance(self.classes, tuple) else self.classes
-        return ColumnSchema(name, "float32", (Tags.TARGET, _KIND_TAGS[self.kind]), classes)
+        known = {"known": known_name(name)} if self.missing == "unknown" else {}
+        tags = (Tags.TARGET, _KIND_TAGS[self.kind])
+        return ColumnSchema(name, "float32", tags, classes, properties=known)
+
+    def known_schema_of(self, name: str) -> ColumnSchema | None:
+        """The column that says which labels are known; `None` where all are."""
+        if self.missing != "unknown":
+            return None
+        return ColumnSchema(known_name(name), "float32", (Tags.TASK_WEIGHT,))
 
 
 class TableWindows(WindowsSpec):

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import datetime
+from contextlib import suppress
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from distrain.prep.features.bad_values import BadValues, converted, places_of
+from distrain.prep.features.bad_values import BadValues, converted, parsed, places_of
 from distrain.prep.features.numerals import integers_of
+from distrain.prep.raw_values import END_OF_TIMES, FIRST_TIME, time_of
 from distrain.prep.vocabulary import is_text
 
 _PARTS = {
@@ -21,8 +23,6 @@ _PARTS = {
     "year": pc.year,
 }
 _UTC = datetime.UTC
-_FIRST, _END = -62_135_596_800_000_000, 253_402_300_800_000_000
-"""Microseconds since 1970 of the years 1 and 10000, between which calendars count."""
 _FAR = "not a time of the years 1 to 9999"
 
 
@@ -57,7 +57,9 @@ def _near(times: pa.Array, told: pa.Array, hint: str | None = None) -> pa.Array:
     try:
         found = converted(times, in_microseconds, _FAR)
         counted = found.view(pa.int64())
-        far = places_of(pc.or_(pc.less(counted, _FIRST), pc.greater_equal(counted, _END)))
+        far = places_of(
+            pc.or_(pc.less(counted, FIRST_TIME), pc.greater_equal(counted, END_OF_TIMES))
+        )
     except BadValues as bad:
         far = bad.places
     if len(far):
@@ -76,20 +78,12 @@ def _parsed(values: pa.Array, pattern: str | None) -> pa.Array:
             problem = f"not a time as format.timestamp says, {pattern!r}"
             raise BadValues(places, values, problem, hint)
         return found
-    try:
-        return values.cast(pa.timestamp("us"))
-    except pa.ArrowInvalid:
-        return converted(values, _of_any_zone, "not a time as in ISO 8601", _hint(values))
-
-
-def _of_any_zone(texts: pa.Array) -> pa.Array:
-    """Times in UTC, of texts with and without an offset; those without one are in UTC."""
-    zone = r"[T ]\d\d.*(Z|[-+]\d\d(:?\d\d)?)$"
-    has_zone = pc.match_substring_regex(texts, zone).fill_null(False)
-    nothing, zoned = pa.scalar(None, texts.type), pa.timestamp("us", "UTC")
-    with_zone = pc.if_else(has_zone, texts, nothing).cast(zoned)
-    without = pc.if_else(has_zone, nothing, texts).cast(pa.timestamp("us"))
-    return pc.coalesce(with_zone, without.cast(zoned))
+    for zone in (None, "UTC"):  # Arrow's cast reads texts that all have an offset, or none
+        with suppress(pa.ArrowInvalid):
+            return values.cast(pa.timestamp("us", zone))
+    return parsed(
+        values, time_of, pa.timestamp("us", "UTC"), "not a time as in ISO 8601", _hint(values)
+    )
 
 
 def _hint(values: pa.Array) -> str:
@@ -101,16 +95,14 @@ def _hint(values: pa.Array) -> str:
     return "Say in format.timestamp how times are written."
 
 
-def calendar(times: pa.Array, part: str, in_utc: bool = True) -> pa.Array:
+def calendar(times: pa.Array, part: str) -> pa.Array:
     """Return a part of each time, int64 (`seconds` since 1970: float64).
 
-    Times with a zone are read in UTC, so that an instant has one hour in all files. Workflows of
-    earlier versions learnt from local times: `in_utc` is false for them.
+    Times with a zone are read in UTC, so that an instant has one hour in all files.
     """
     if part == "seconds":
         return pc.divide(microseconds(times).cast(pa.float64(), safe=False), 1e6)
-    clock = microseconds(times).view(pa.timestamp("us")) if in_utc else times
-    return _PARTS[part](clock).cast(pa.int64())
+    return _PARTS[part](microseconds(times).view(pa.timestamp("us"))).cast(pa.int64())
 
 
 def microseconds(times: pa.Array) -> pa.Array:

@@ -20,7 +20,7 @@ from distrain.prep.lists import Lists, holds_lists
 from distrain.prep.operators.list_slice import ListSlice
 from distrain.prep.operators.numbers import Clip, FillMissing, LogOp
 from distrain.prep.operators.operator import concrete
-from distrain.prep.operators.spelling import CANONICAL, category_texts, texts_of as spelled
+from distrain.prep.operators.spelling import category_texts, texts_of as spelled
 from distrain.prep.vocabulary import is_text
 
 _NO_TEXT = "a time that no text tells"
@@ -34,7 +34,6 @@ def staged_values(
     column: ColumnSpec,
     text: FormatSpec | None,
     holds: str | None = None,
-    spelling: int = CANONICAL,
 ) -> pa.Array:
     """One column's values, ready for its operators; `BadValues` are those that cannot be used.
 
@@ -43,9 +42,9 @@ def staged_values(
     """
     values = flat(values)
     if column.separator is not None and not holds_lists(values.type):
-        values = pc.split_pattern(texts_of(values, spelling), column.separator)
+        values = pc.split_pattern(texts_of(values), column.separator)
     if not holds_lists(values.type):
-        return _items(values, column, text, holds, spelling)
+        return _items(values, column, text, holds)
     missing = values.is_null()
     if column.list_slice is not None:
         start, end = column.list_slice.start, column.list_slice.end
@@ -53,7 +52,7 @@ def staged_values(
         values = ListSlice(start, _TO_THE_END if open_end else end).transform("", values)
     lists = Lists.of(values)
     try:
-        items = _items(flat(lists.items), column, text, holds, spelling)
+        items = _items(flat(lists.items), column, text, holds)
     except BadValues as bad:
         rows = np.searchsorted(lists.offsets, bad.items, side="right") - 1
         raise bad.of_rows(rows) from None
@@ -117,14 +116,13 @@ def _items(
     column: ColumnSpec,
     text: FormatSpec | None,
     holds: str | None,
-    spelling: int,
 ) -> pa.Array:
     if column.takes == "presence":
         gaps = values.is_null(nan_is_null=pa.types.is_floating(values.type))
         return pc.if_else(gaps, pa.scalar(None, pa.float64()), 1.0)
     if column.as_ is not None and column.as_ in CALENDAR:
         times = times_of(values, column.epoch, text.timestamp if text else None)
-        parts = calendar(times, column.as_, spelling >= CANONICAL)
+        parts = calendar(times, column.as_)
         if column.takes == "categories":
             return pc.floor(parts).cast(pa.int64())
         return checked_numbers(parts.cast(pa.float64()), column)
@@ -137,9 +135,9 @@ def _items(
     if column.as_ == "integer":
         return integers_of(values)
     if column.as_ == "text":
-        return texts_of(values, spelling)
+        return texts_of(values)
     if holds == "string":
-        return category_texts_of(values, spelling)
+        return category_texts_of(values)
     if holds is None and pa.types.is_null(values.type):
         return values
     return integers_of(values, "Say as: text, or kind: continuous.")
@@ -175,13 +173,13 @@ def mistake_of_type(dtype: pa.DataType, column: ColumnSpec) -> str | None:
     return None
 
 
-def texts_of(values: pa.Array, spelling: int = CANONICAL) -> pa.Array:
-    return converted(values, lambda some: spelled(some, spelling), _NO_TEXT)
+def texts_of(values: pa.Array) -> pa.Array:
+    return converted(values, spelled, _NO_TEXT)
 
 
-def category_texts_of(values: pa.Array, spelling: int = CANONICAL) -> pa.Array:
+def category_texts_of(values: pa.Array) -> pa.Array:
     """Return the texts of values as categories: numbers have one spelling, also as texts."""
-    return converted(values, lambda some: category_texts(some, spelling), _NO_TEXT)
+    return converted(values, category_texts, _NO_TEXT)
 
 
 def checked_numbers(values: pa.Array, column: ColumnSpec) -> pa.Array:

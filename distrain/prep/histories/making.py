@@ -4,19 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise, repeat
+from itertools import repeat
 
 from distrain.errors import DataError, InputError
-from distrain.prep.counting.spilling import MemoryPlan
 from distrain.prep.features.columns import KEYS_OF_HISTORY, TIMES_OF_HISTORY
-from distrain.prep.histories.ordering import Cut, Spill, join_column, order_range, spill_events
+from distrain.prep.histories.ordering import Spill, join_column, order_ranges, spill_events
 from distrain.prep.histories.reading import EventLog, PartHistory, Values
 from distrain.prep.lookups.index import Lookups
+from distrain.prep.memory import MemoryPlan
 from distrain.prep.operators.history import History
 from distrain.prep.parts import Part
 from distrain.prep.progress import PhaseCounter, ProgressCallback
+from distrain.prep.sorted_runs import Cut
 from distrain.prep.workers import TaskRunner
 from distrain.storage.folder import open_folder
+
+_MOST_TASKS = 1024
 
 
 @dataclass(frozen=True)
@@ -31,11 +34,19 @@ class _Maker:
         _check_keys(self.history, spills)
         paths = tuple(spill.path for spill in spills)
         bounds = [None, *self._cuts(spills), None]
+        # Neighbouring ranges are one task: each part looks at the files of all tasks.
+        step = -(-(len(bounds) - 1) // _MOST_TASKS)
         tasks = [
-            (paths, silent, low, high, self.history.keep, f"{self.folder}/{name}-{number:05d}")
-            for number, (low, high) in enumerate(pairwise(bounds))
+            (
+                paths,
+                silent,
+                bounds[i : i + step + 1],
+                self.history.keep,
+                f"{self.folder}/{name}-{i}",
+            )
+            for i in range(0, len(bounds) - 1, step)
         ]
-        ranges = self.runner.run("order", order_range, tasks)
+        ranges = self.runner.run("order", order_ranges, tasks)
         events = [one.events for one in ranges]
         of = [(None if name == self.history.order else name) for name in self.history.of]
         files = [f"{self.folder}/{name}-{number:04d}.values" for number in range(len(of))]

@@ -2,30 +2,31 @@
 
 from __future__ import annotations
 
-import functools
-from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
 
 from distrain.errors import DataError
-from distrain.prep.counting.spilling import MappedTable
-from distrain.prep.lists import Int64Array, holds_lists, offsets_of
+from distrain.prep.lists import holds_lists
 from distrain.prep.lookups.index import Lookups, load_workflow
+from distrain.prep.mapped_files import MappedFile, kept_mapped
 from distrain.prep.operators.history import Spans, in_order, keys_of, ranks_of, seconds_of
 from distrain.prep.parts import Part, located, read_part, write_staged
+from distrain.prep.sorted_runs import Cut, SortedRun
+from distrain.prep.vocabulary import one_array
 from distrain.storage.outputs import whole_file
 
-KEY, SECONDS, ROW, FIRST, LENGTH = "key", "seconds", "row", "first", "length"
+KEY, SECONDS, ROW, FIRST, LENGTH, PART = "key", "seconds", "row", "first", "length", "part"
 _VALUE = "value-"
-_BEGINS = b"parts begin"
+_ORDER = ((KEY, "ascending"), (SECONDS, "ascending"))
+_SPANS = pa.schema(
+    [(PART, pa.int32()), (ROW, pa.int32()), (FIRST, pa.int64()), (LENGTH, pa.int64())]
+)
 _SAMPLED = 512
 """One of so many events of a part is a sample."""
-
-Cut = tuple[int | bytes, float]
-"""A key and a time, at which the order of all events is cut."""
 
 
 @dataclass(frozen=True)
@@ -78,70 +79,77 @@ def spill_events(
 
 
 @dataclass(frozen=True)
-class OrderedRange:
-    """Some neighbours in the order of all events."""
+class OrderedRanges:
+    """Some neighbours in the order of all events, in batches of a bounded size."""
 
     events: str  # the file with their values
-    spans: str  # the file with the spans of the rows that ask, part by part
+    spans: str  # the file with the spans of the rows that ask, in each batch part by part
 
 
-def order_range(
-    spills: Sequence[str], silent: int, low: Cut | None, high: Cut | None, keep: int, stem: str
-) -> OrderedRange:
-    """Bring the events from `low` to `high` of all spills in order.
+def order_ranges(
+    spills: Sequence[str], silent: int, bounds: Sequence[Cut | None], keep: int, stem: str
+) -> OrderedRanges:
+    """Bring the events of all spills from the first bound to the last in order, range by range.
 
-    The rows of the first `silent` spills are events, and ask for no history.
+    Args:
+        silent: So many spills, the first, have events, and no rows that ask for histories.
+        bounds: The cuts between the ranges; `None` is before all events, or behind all.
     """
-    runs = [_open_run(path) for path in spills]
-    begins = [0 if low is None else _place(run, low) for run in runs]
-    ends = [run.rows.num_rows if high is None else _place(run, high) for run in runs]
+    files = [kept_mapped(path) for path in spills]
+    runs = [SortedRun(file.rows, _ORDER, (file,)) for file in files]
+    schema = runs[0].rows.schema
+    columns = [field for field in schema if field.name == SECONDS or field.name.startswith(_VALUE)]
+    found = OrderedRanges(f"{stem}-events.arrow", f"{stem}-spans.arrow")
+    with (
+        write_staged(found.events, pa.schema(columns)) as events_to,
+        write_staged(found.spans, _SPANS) as spans_to,
+    ):
+        for low, high in pairwise(bounds):
+            events, spans = _ordered(runs, silent, low, high, keep)
+            events_to.write_table(events.select([field.name for field in columns]))
+            spans_to.write_table(spans)
+    return found
+
+
+def _ordered(
+    runs: Sequence[SortedRun], silent: int, low: Cut | None, high: Cut | None, keep: int
+) -> tuple[pa.Table, pa.Table]:
+    """The events from `low` to `high` in order, and the spans of those that are rows that ask."""
+    begins = [0 if low is None else run.place_of(low) for run in runs]
+    ends = [run.rows.num_rows if high is None else run.place_of(high) for run in runs]
     base = sum(begins)
     # The first event is at `low`, and its key may begin in an earlier range.
-    key_begin = 0 if low is None else sum(_place(run, (low[0], -np.inf)) for run in runs)
+    key_begin = 0 if low is None else sum(run.place_of((low[0], -np.inf)) for run in runs)
     counts = np.subtract(ends, begins)
-    taken = [
-        run.rows.take(pa.array(np.arange(begin, begin + count)))  # in memory of their own
-        for run, begin, count in zip(runs, begins, counts.tolist(), strict=True)
-        if count
-    ]
+    bounds = zip(runs, begins, ends, strict=True)
+    taken = [run.copied(begin, end) for run, begin, end in bounds if end > begin]
     for run in runs:
-        run.file.forget()
+        run.forget()
     table = (pa.concat_tables(taken) if taken else runs[0].rows.slice(0, 0)).combine_chunks()
-    ranks = ranks_of(_one(table, KEY))
-    seconds = np.asarray(_one(table, SECONDS))
+    ranks, seconds = ranks_of(one_array(table[KEY])), np.asarray(one_array(table[SECONDS]))
     order = np.lexsort((seconds, ranks))
     found = Spans.of_sorted(ranks[order], seconds[order], keep, base, key_begin)
-    _write_spans(table, counts, silent, order, found, f"{stem}-spans.arrow")
-    values = [name for name in table.column_names if name.startswith(_VALUE)]
-    events = table.select([SECONDS, *values]).take(pa.array(order)).combine_chunks()
-    with write_staged(f"{stem}-events.arrow", events.schema) as to:
-        to.write_table(events)
-    return OrderedRange(f"{stem}-events.arrow", f"{stem}-spans.arrow")
-
-
-def _write_spans(
-    table: pa.Table, counts: Int64Array, silent: int, order: Int64Array, found: Spans, path: str
-) -> None:
     first, length = np.empty(len(order), np.int64), np.empty(len(order), np.int64)
     first[order], length[order] = found.first, found.length
     asking = slice(int(counts[:silent].sum()), None)
-    spans = pa.table(
-        {ROW: np.asarray(_one(table, ROW))[asking], FIRST: first[asking], LENGTH: length[asking]}
-    )
-    begins = offsets_of(counts[silent:])
-    spans = spans.replace_schema_metadata({_BEGINS: begins.tobytes()})
-    with write_staged(path, spans.schema) as to:
-        to.write_table(spans)
+    parts = np.repeat(np.arange(len(runs) - silent), counts[silent:])
+    rows = np.asarray(one_array(table[ROW]))[asking]
+    spans = pa.table([parts, rows, first[asking], length[asking]], schema=_SPANS)
+    return table.take(pa.array(order)), spans
 
 
 def spans_of_part(paths: Sequence[str], number: int, num_rows: int) -> Spans:
     """The spans of the rows of the `number`-th part that asks; rows without one have none."""
     spans = Spans.none(num_rows)
     for path in paths:
-        run = _open_run(path)
-        begins = np.frombuffer(run.rows.schema.metadata[_BEGINS], np.int64)
-        found = run.rows.slice(begins[number], begins[number + 1] - begins[number])
-        spans[found[ROW].to_numpy()] = Spans(found[FIRST].to_numpy(), found[LENGTH].to_numpy())
+        file = kept_mapped(path)
+        for batch in file.batches:
+            begin, end = np.searchsorted(batch[PART].to_numpy(), [number, number + 1])
+            rows, first, length = (
+                batch[name].to_numpy()[begin:end] for name in (ROW, FIRST, LENGTH)
+            )
+            spans[rows] = Spans(first, length)
+        file.forget()
     return spans
 
 
@@ -151,33 +159,10 @@ def join_column(ranges: Sequence[str], column: str | None, path: str) -> str:
     dtype = "float64"
     with whole_file(path, make_folder=False, sync=False) as partial, open(partial, "wb") as to:
         for events in ranges:
-            table = MappedTable.open(events)
-            values = np.asarray(_one(table.rows, name))
-            dtype = str(values.dtype)
-            to.write(values.data)
-            table.file.forget()
+            file = MappedFile.staged(events)
+            for batch in file.batches:
+                values = np.asarray(batch[name])
+                dtype = str(values.dtype)
+                to.write(values.data)
+            file.forget()
     return dtype
-
-
-def _one(table: pa.Table, column: str) -> pa.Array:
-    chunks = table[column].chunks
-    return chunks[0] if chunks else pa.array([], table[column].type)
-
-
-def _place(run: MappedTable, cut: Cut) -> int:
-    """The first event of a run that is not before the cut."""
-    keys, seconds = _one(run.rows, KEY), _one(run.rows, SECONDS)
-
-    def at(row: int) -> Cut:
-        return keys[row].as_py(), seconds[row].as_py()
-
-    return bisect_left(range(len(keys)), cut, key=at)
-
-
-@functools.lru_cache(maxsize=4096)
-def _open_run(path: str) -> MappedTable:
-    return MappedTable.open(path)  # again and again by one process, so a store gives it once
-
-
-def forget_runs() -> None:
-    _open_run.cache_clear()

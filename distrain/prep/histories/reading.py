@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterator
-from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from distrain.errors import DataError
-from distrain.prep.counting.spilling import MappedFile
-from distrain.prep.histories.ordering import forget_runs, spans_of_part
+from distrain.prep.histories.ordering import spans_of_part
 from distrain.prep.lists import Int64Array
+from distrain.prep.mapped_files import kept_mapped
 from distrain.prep.operators.history import Floats, Spans, as_lists, seconds_before, seconds_of
 from distrain.prep.parts import Part, read_part
-from distrain.storage.inputs import fetched
-from distrain.storage.os_errors import reading_hint
-from distrain.storage.urls import is_remote
 
 
 @dataclass(frozen=True)
@@ -81,38 +74,11 @@ class OpenHistory:
         spans = self.spans[places]
         items = spans.items()
         for values in self.log.values:
-            events, file = _open_values(values)
-            listed = events[items]
+            file = kept_mapped(values.path)
+            listed = np.frombuffer(file.content, values.dtype)[items]
             file.forget()
             if values.is_time:
                 listed = seconds_before(spans, self.seconds[places], listed)
             lists = as_lists(spans.length, listed)
             table = table.append_column(pa.field(values.name, lists.type, nullable=False), lists)
         return table
-
-
-@functools.lru_cache(maxsize=256)
-def _open_values(values: Values) -> tuple[np.ndarray[Any, Any], MappedFile]:
-    try:
-        with ExitStack() as opened:
-            here = (
-                opened.enter_context(fetched(values.path))
-                if is_remote(values.path)
-                else values.path
-            )
-            file = MappedFile.open(here)
-    except OSError as error:
-        raise DataError(
-            f"the events of histories cannot be read: {error}",
-            where={"file": values.path},
-            hint=reading_hint(
-                error, "All workers must see the staging folder; prepare the files again."
-            ),
-        ) from None
-    return np.frombuffer(file.content, values.dtype), file
-
-
-def forget_events() -> None:
-    """Forget the files of a run; workers live longer than it."""
-    forget_runs()
-    _open_values.cache_clear()

@@ -10,7 +10,7 @@ import functools
 import shutil
 import threading
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from functools import cache
@@ -20,7 +20,6 @@ from typing import IO, Any
 import numpy as np
 import pyarrow as pa
 
-from distrain.prep.counting.spilling import MappedFile, MemoryPlan
 from distrain.prep.lookups.mapped import (
     COUNTS,
     KEYS,
@@ -28,15 +27,17 @@ from distrain.prep.lookups.mapped import (
     PLACES,
     TEXT,
     VALUES,
-    Keys,
     MappedVocabulary,
     PathOf,
 )
-from distrain.prep.operators.counts import text_hashes
+from distrain.prep.mapped_files import MappedFile, forget_files
+from distrain.prep.memory import MemoryPlan
+from distrain.prep.operators.key_index import keys_of
+from distrain.prep.operators.value_table import forget_tables
+from distrain.prep.sorted_runs import SortedRun, in_ranges
 from distrain.prep.vocabulary import (
     CATEGORIES,
     ROW_GROUP_VALUES,
-    Int32Array,
     is_text,
     read_batches,
     read_footer,
@@ -51,8 +52,7 @@ from distrain.storage.urls import is_remote
 _BYTES_BY_KEY = 64
 """Keys and places, their order, and both once more, by each key that is brought in order."""
 
-_RUNS = "runs-"
-_Run = tuple[Keys, Int32Array]
+_RUNS = "runs"
 
 
 @dataclass(frozen=True)
@@ -103,8 +103,7 @@ def write_index(categories: str, name: str, folder: str, range_bytes: int) -> in
         partial.mkdir()
         try:
             num_values = _write_files(lambda file: partial / file, categories, name, range_bytes)
-            for left in partial.glob(f"{_RUNS}*"):
-                left.unlink()
+            (partial / _RUNS).unlink()
             # Another worker may have made it, and was lost before that was known.
             with suppress(OSError):
                 partial.rename(folder)
@@ -128,52 +127,44 @@ def open_own_index(categories: str, name: str, range_bytes: int) -> MappedVocabu
 def _write_files(path_of: PathOf, categories: str, name: str, range_bytes: int) -> int:
     most = max(1, min(ROW_GROUP_VALUES, range_bytes // _BYTES_BY_KEY))
     schema, num_values = read_footer(categories, name)
-    holds_text = is_text(schema.field(name).type)
-    keys, places = path_of(KEYS), path_of(PLACES)
-    if num_values <= most:
-        _write_runs(path_of, (keys, places), categories, name, most, holds_text)
-    else:
-        runs = path_of(_RUNS + KEYS), path_of(_RUNS + PLACES)
-        sizes = _write_runs(path_of, runs, categories, name, most, holds_text)
-        _merge_runs(runs, (keys, places), sizes, most, holds_text)
+    _write_runs(path_of, categories, name, most, is_text(schema.field(name).type))
+    file = MappedFile.open(path_of(_RUNS))
+    runs = [
+        SortedRun(pa.table(batch), ((KEYS, "ascending"),), (file,))
+        for batch in file.batches
+        if batch.num_rows
+    ]
+    with path_of(KEYS).open("wb") as keys_to, path_of(PLACES).open("wb") as places_to:
+        for of_range in in_ranges(runs, most):
+            keys_to.write(_bytes(of_range[KEYS].chunk(0).to_numpy()))
+            places_to.write(_bytes(of_range[PLACES].chunk(0).to_numpy()))
     return num_values
 
 
-def _write_runs(
-    path_of: PathOf,
-    runs: tuple[Path, Path],
-    categories: str,
-    name: str,
-    most: int,
-    holds_text: bool,
-) -> list[int]:
-    """Write the values as they are, and each batch's keys in order; returns the batches' sizes."""
-    sizes: list[int] = []
-    keys: Keys
+def _write_runs(path_of: PathOf, categories: str, name: str, most: int, holds_text: bool) -> None:
+    """Write the values as they are, and each batch's keys and places in the order of the keys."""
+    schema = pa.schema([(KEYS, pa.uint64() if holds_text else pa.int64()), (PLACES, pa.int32())])
     with ExitStack() as opened:
 
-        def of(path: Path) -> IO[bytes]:
-            return opened.enter_context(path.open("wb", buffering=1 << 20))
+        def of(file: str) -> IO[bytes]:
+            return opened.enter_context(path_of(file).open("wb", buffering=1 << 20))
 
-        keys_to, places_to = map(of, runs)
-        counts_to = of(path_of(COUNTS))
-        values_to: _TextFiles | IO[bytes]
-        if holds_text:
-            values_to = _TextFiles(of(path_of(OFFSETS)), of(path_of(TEXT)))
-        else:
-            values_to = of(path_of(VALUES))
+        runs_to = opened.enter_context(pa.ipc.new_file(of(_RUNS), schema))
+        counts_to = of(COUNTS)
+        text_to = _TextFiles(of(OFFSETS), of(TEXT)) if holds_text else None
+        values_to = None if holds_text else of(VALUES)
+        first = 0
         for values, counts in read_batches(categories, name, most):
-            counts_to.write(_bytes(_numbers(counts)))
-            keys = text_hashes(values) if holds_text else _numbers(values)
-            if isinstance(values_to, _TextFiles):
-                values_to.write(values)
-            else:
+            counts_to.write(_bytes(counts.to_numpy(zero_copy_only=False)))
+            keys = keys_of(values)
+            if text_to is not None:
+                text_to.write(values)
+            if values_to is not None:
                 values_to.write(_bytes(keys))
             order = np.argsort(keys, kind="stable")
-            keys_to.write(_bytes(keys[order]))
-            places_to.write(_bytes((order + sum(sizes)).astype(np.int32)))
-            sizes.append(len(keys))
-    return sizes
+            places = (order + first).astype(np.int32)
+            runs_to.write_batch(pa.record_batch([keys[order], places], schema=schema))
+            first += len(keys)
 
 
 class _TextFiles:
@@ -193,70 +184,9 @@ class _TextFiles:
         self._size_bytes += size_bytes
 
 
-def _merge_runs(
-    runs: tuple[Path, Path],
-    to: tuple[Path, Path],
-    sizes: Sequence[int],
-    most: int,
-    holds_text: bool,
-) -> None:
-    mapped = [MappedFile.open(run) for run in runs]
-    keys = np.frombuffer(mapped[0].content, np.uint64 if holds_text else np.int64)
-    places = np.frombuffer(mapped[1].content, np.int32)
-
-    def forget() -> None:
-        for file in mapped:
-            file.forget()
-
-    ends = np.cumsum(sizes)
-    of_batches = [(keys[e - n : e], places[e - n : e]) for e, n in zip(ends, sizes, strict=True)]
-    with to[0].open("wb") as keys_to, to[1].open("wb") as places_to:
-        for keys_of_range, places_of_range in in_ranges(of_batches, most, forget):
-            keys_to.write(_bytes(keys_of_range))
-            places_to.write(_bytes(places_of_range))
-
-
-def in_ranges(
-    runs: Sequence[_Run], most: int, forget: Callable[[], None] = lambda: None
-) -> Iterator[_Run]:
-    """The keys of all runs, each of which is in rising order, in ranges of about `most`.
-
-    `forget` is called when a run is not looked at for now: a kernel may map 2 MiB for a key.
-    """
-    step = max(1, most // (2 * len(runs)))
-
-    def of_each(look: Callable[[_Run], Keys]) -> list[Keys]:
-        found = []
-        for run in runs:
-            found.append(look(run))
-            forget()
-        return found
-
-    samples = np.sort(np.concatenate(of_each(lambda run: run[0][::step].copy())))
-    cuts = np.unique(samples[len(runs) :: len(runs)])
-    spans = of_each(
-        lambda run: np.concatenate([[0], run[0].searchsorted(cuts), [len(run[0])]]).astype(np.int64)
-    )
-    for n in range(len(cuts) + 1):
-        found = []
-        for (keys, places), at in zip(runs, spans, strict=True):
-            rows = slice(int(at[n]), int(at[n + 1]))
-            found.append((keys[rows].copy(), places[rows].copy()))
-            forget()
-        keys = np.concatenate([of_run[0] for of_run in found])
-        places = np.concatenate([of_run[1] for of_run in found])
-        order = np.argsort(keys, kind="stable")
-        yield keys[order], places[order]
-
-
 def _bytes(array: np.ndarray[Any, Any]) -> memoryview:
     """An array as it lies in memory; what is not in one piece is copied."""
     return np.ascontiguousarray(array).view(np.uint8).data
-
-
-def _numbers(values: pa.Array) -> np.ndarray[Any, np.dtype[np.int64]]:
-    numbers: np.ndarray[Any, np.dtype[np.int64]] = values.cast(pa.int64()).to_numpy()
-    return numbers
 
 
 _LOAD_LOCK = threading.Lock()
@@ -273,6 +203,9 @@ def _load_workflow_once(folder: str, lookups: Lookups) -> Workflow:
     return Workflow.load(folder, functools.partial(lookups.vocabulary, f"{folder}/{CATEGORIES}"))
 
 
-def forget_workflow() -> None:
+def forget_run() -> None:
+    """Forget the workflow and the files of a run; workers live longer than it."""
     with _LOAD_LOCK:
         _load_workflow_once.cache_clear()
+    forget_tables()
+    forget_files()

@@ -14,7 +14,7 @@ from distrain.prep.operators.categorify import as_categories
 from distrain.prep.operators.counts import Counts, added_up, counted, joined
 from distrain.prep.operators.operator import (
     LearntByColumn,
-    OnHost,
+    OnNumbers,
     SettingsOnly,
     Takes,
     as_doubles,
@@ -29,7 +29,7 @@ _Int64Array = np.ndarray[Any, np.dtype[np.int64]]
 
 
 @dataclass(frozen=True)
-class Bucketize(OnHost):
+class Bucketize(OnNumbers):
     """The number of a value's bucket, int64; gaps and NaN stay gaps.
 
     Attributes:
@@ -57,10 +57,6 @@ class Bucketize(OnHost):
         if any(low >= high for low, high in zip(self.edges, self.edges[1:], strict=False)):
             raise InputError(f"Bucketize's edges {list(self.edges)} do not rise")
 
-    def transform(self, column: str, values: pa.Array) -> pa.Array:
-        numbers = _numbers(values)
-        return _buckets(numbers, _log_squares(numbers) if self.log_square else None, self.edges)
-
     def served(self, _column: str) -> dict[str, Any]:
         return self.to_json()
 
@@ -69,7 +65,7 @@ class Bucketize(OnHost):
 
 
 @dataclass(frozen=True)
-class QuantileBuckets(OnHost, LearntByColumn):
+class QuantileBuckets(OnNumbers, LearntByColumn):
     """The number of a value's bucket, int64, of `number` buckets with about equally many values.
 
     Equal values share a bucket, so there may be fewer. The values are counted with 13 significant
@@ -90,7 +86,7 @@ class QuantileBuckets(OnHost, LearntByColumn):
             raise InputError(f"QuantileBuckets makes 2 buckets or more, not {self.number}")
 
     def fit(self, values: pa.Array) -> Counts:
-        numbers = _numbers(values)
+        numbers: Floats = as_doubles(values).to_numpy(zero_copy_only=False)  # gaps become NaN
         return counted(pa.array(_rounded(numbers[~np.isnan(numbers)])))
 
     def merge(self, *states: Counts) -> Counts:
@@ -104,9 +100,6 @@ class QuantileBuckets(OnHost, LearntByColumn):
         values = state.values.to_numpy()
         return tuple(map(float, _lowest(values[after[after < len(values)]])))
 
-    def transform(self, column: str, values: pa.Array) -> pa.Array:
-        return _buckets(_numbers(values), None, self.edges[column])
-
     def served(self, column: str) -> dict[str, Any]:
         return {"edges": list(self.edges[column]), "log_square": False}
 
@@ -115,7 +108,7 @@ class QuantileBuckets(OnHost, LearntByColumn):
 
 
 @dataclass(frozen=True)
-class HashBucket(OnHost, SettingsOnly):
+class HashBucket(SettingsOnly):
     """A bucket of each value by its hash, `0 .. num_buckets-1`, int64; gaps stay gaps.
 
     >>> HashBucket(10).transform("C1", pa.array([1, 2, None, 1])).to_pylist()
@@ -134,27 +127,6 @@ class HashBucket(OnHost, SettingsOnly):
         encoded = as_categories(values).dictionary_encode()
         buckets = stable_buckets(encoded.dictionary, self.num_buckets).astype(np.int64)
         return pa.array(buckets).take(encoded.indices)
-
-
-def _numbers(values: pa.Array) -> Floats:
-    numbers: Floats = as_doubles(values).to_numpy(zero_copy_only=False)  # gaps become NaN
-    return numbers
-
-
-def _buckets(numbers: Floats, found: Floats | None, edges: tuple[float, ...]) -> pa.Array:
-    missing = np.isnan(numbers)
-    if found is None:
-        places: _Int64Array = np.searchsorted(np.array(edges, np.float64), numbers, side="right")
-    else:
-        places = np.where(missing, 0, found).astype(np.int64)
-    return pa.array(places, mask=missing)
-
-
-def _log_squares(numbers: Floats) -> Floats:
-    sizes = np.clip(np.abs(numbers), 2, np.finfo(np.float64).max)
-    found = np.copysign(np.floor(np.log(sizes) ** 2) + 2, numbers)
-    squares: Floats = np.where(np.abs(numbers) <= 2, np.floor(numbers), found)
-    return squares
 
 
 def _rounded(numbers: Floats) -> _Int64Array:

@@ -11,10 +11,12 @@ import pyarrow.compute as pc
 
 from distrain.errors import DataError, InputError
 from distrain.prep.operators.counts import Counts, added_up, counted, joined, narrow_enough
-from distrain.prep.operators.device import Device, DeviceColumn
 from distrain.prep.operators.operator import LearntByColumn, Takes
-from distrain.prep.operators.spelling import AS_TYPED, CANONICAL, texts_of
+from distrain.prep.operators.spelling import texts_of
 from distrain.prep.vocabulary import Vocabulary, check_cardinality
+
+_SPELLING = 3
+"""How texts are made of values, as saved workflows say: versions 1 and 2 spelled some otherwise."""
 
 
 @dataclass(frozen=True)
@@ -30,8 +32,6 @@ class Categorify(LearntByColumn):
         domain: The name of one vocabulary that all its columns share, counted over all of them; the
             schema says so, and a model can share a table. `None` gives each column its own.
         vocabularies: What was learnt, by column.
-        spelling: How texts are made of values, `CANONICAL` unless an earlier version saved the
-            vocabularies.
     """
 
     kind: ClassVar[str] = "Categorify"
@@ -42,7 +42,6 @@ class Categorify(LearntByColumn):
     num_buckets: int = 0
     domain: str | None = None
     vocabularies: Mapping[str, Vocabulary] = field(default_factory=dict, compare=False)
-    spelling: int = CANONICAL
 
     def __post_init__(self) -> None:
         for name in ("freq_threshold", "max_size", "num_buckets"):
@@ -51,10 +50,10 @@ class Categorify(LearntByColumn):
 
     def fit(self, values: pa.Array) -> Counts:
         if not pa.types.is_integer(values.type):
-            values = self._categories(values)
+            values = as_categories(values)
         found = counted(values)
         # Narrow integers are counted as they are, and only the distinct ones made wide.
-        return replace(found, values=self._categories(found.values))
+        return replace(found, values=as_categories(found.values))
 
     def merge(self, *states: Counts) -> Counts:
         if len(states) == 1:
@@ -68,7 +67,7 @@ class Categorify(LearntByColumn):
         return added_up(joined(states))
 
     def _frequent(self, state: Counts) -> pa.Table:
-        table = pa.table({"value": state.values, "count": state.counts})
+        table = state.rows
         if self.freq_threshold > 1:
             return table.filter(pc.greater_equal(table["count"], self.freq_threshold))
         return table
@@ -103,17 +102,12 @@ class Categorify(LearntByColumn):
                 hint="Use the workflow that was fitted on files of this kind.",
             )
         if not pa.types.is_integer(values.type):
-            values = self._categories(values)
+            values = as_categories(values)
         encoded = values.dictionary_encode()
-        distinct = self._categories(encoded.dictionary)
+        distinct = as_categories(encoded.dictionary)
         return pa.array(
             vocabulary.encode(pa.DictionaryArray.from_arrays(encoded.indices, distinct))
         )
-
-    def on_device(self, device: Device, column: str, values: DeviceColumn) -> DeviceColumn:
-        # Vocabularies may be larger than a GPU's memory, and lie in files that the host maps.
-        distinct, codes = device.encode(values)
-        return device.gather(device.upload(self.transform(column, distinct)), codes)
 
     def served(self, column: str) -> dict[str, Any]:
         return {"vocabulary": self.domain or column}
@@ -125,23 +119,26 @@ class Categorify(LearntByColumn):
             "max_size": self.max_size,
             "num_buckets": self.num_buckets,
             **shared,
-            "spelling": self.spelling,
+            "spelling": _SPELLING,
         }
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> Categorify:
-        return cls(**{"spelling": AS_TYPED, **document})
+        settings = dict(document)
+        if settings.pop("spelling", None) != _SPELLING:
+            raise DataError(
+                "the workflow was saved by an earlier version, whose categories have other texts",
+                hint="Prepare the data again with `distrain prep`, and train on it.",
+            )
+        return cls(**settings)
 
-    def _categories(self, values: pa.Array) -> pa.Array:
-        return as_categories(values, self.spelling)
 
-
-def as_categories(values: pa.Array, spelling: int = CANONICAL) -> pa.Array:
+def as_categories(values: pa.Array) -> pa.Array:
     """Integers of any width as int64, as nothing but gaps is; other values as texts."""
     whole = pa.types.is_integer(values.type) or pa.types.is_null(values.type)
     target = pa.int64() if whole else pa.string()
     try:
-        return (values if whole else texts_of(values, spelling)).cast(target)
+        return (values if whole else texts_of(values)).cast(target)
     except pa.ArrowInvalid as error:
         raise DataError(
             f"a category does not fit into {target}: {error}",
@@ -156,10 +153,13 @@ def category_type(dtype: pa.DataType) -> str:
     return "int64" if pa.types.is_integer(dtype) or pa.types.is_null(dtype) else "string"
 
 
+BY_FREQUENCY = (("count", "descending"), ("value", "ascending"))
+"""The order of ids, as columns by which rows are sorted."""
+
+
 def by_frequency(counted: pa.Table) -> pa.Array:
     """The order of ids, as places of the rows: by count, falling, and by value."""
-    keys = [("count", "descending"), ("value", "ascending")]
-    return pc.sort_indices(counted, sort_keys=keys)
+    return pc.sort_indices(counted, sort_keys=list(BY_FREQUENCY))
 
 
 def _total(counts: pa.Array) -> int:

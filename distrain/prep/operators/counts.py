@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from distrain.prep.vocabulary import is_text
+from distrain.prep.vocabulary import is_text, one_array
 
 NUM_BUCKETS = 4096
 """Into so many buckets values are sorted by their hash; a piece is some neighbours of them."""
@@ -36,6 +36,15 @@ class Counts:
     values: pa.Array  # distinct values, int64 or string, in no particular order
     counts: pa.Array  # how often each was seen, int64
     nulls: int = 0  # how many were missing
+
+    @classmethod
+    def of_rows(cls, rows: pa.Table) -> Counts:
+        """The inverse of `rows`, which have no nulls."""
+        return cls(one_array(rows["value"]), one_array(rows["count"]))
+
+    @property
+    def rows(self) -> pa.Table:
+        return pa.table({"value": self.values, "count": self.counts})
 
     @property
     def nbytes(self) -> int:
@@ -65,8 +74,7 @@ def counted(values: pa.Array) -> Counts:
 def added_up(counts: Counts) -> Counts:
     if not is_text(counts.values.type):
         return _added_up_integers(counts)
-    table = pa.table({"value": counts.values, "count": counts.counts})
-    groups = table.group_by("value", use_threads=False)
+    groups = counts.rows.group_by("value", use_threads=False)
     merged = groups.aggregate([("count", "sum")]).combine_chunks()
     values, sums = merged["value"].combine_chunks(), merged["count_sum"].combine_chunks()
     return Counts(values, sums, counts.nulls)
@@ -104,18 +112,23 @@ def _begins(in_order: np.ndarray[Any, Any]) -> _Int64Array:
     return np.flatnonzero(is_first)
 
 
-def in_buckets(counts: Counts) -> tuple[Counts, np.ndarray[Any, np.dtype[np.int64]]]:
-    """The counts in the order of their values' buckets, and where each bucket begins, `[4097]`."""
-    buckets = buckets_of(counts.values)
-    order = pa.array(np.argsort(buckets, kind="stable"))
+def in_buckets(rows: pa.Table) -> tuple[pa.Table, np.ndarray[Any, np.dtype[np.int64]]]:
+    """Rows in the order of the buckets of their `value`, and where each bucket begins, `[4097]`."""
+    buckets = buckets_of(one_array(rows["value"]))
     begins = np.zeros(NUM_BUCKETS + 1, np.int64)
     np.cumsum(np.bincount(buckets, minlength=NUM_BUCKETS), out=begins[1:])
-    values, sums = counts.values.take(order), counts.counts.take(order)
-    return Counts(values, sums, counts.nulls), begins
+    return rows.take(pa.array(np.argsort(buckets, kind="stable"))), begins
 
 
 def buckets_of(values: pa.Array) -> Buckets:
-    """The bucket of each value, `[values]`: the same on every machine, evenly spread."""
+    """The bucket of each value, `[values]`: the same on every machine, evenly spread.
+
+    A gap is in the first.
+    """
+    if values.null_count:
+        buckets = buckets_of(values.fill_null("" if is_text(values.type) else 0))
+        buckets[values.is_null().to_numpy(zero_copy_only=False)] = 0
+        return buckets
     hashes = text_hashes(values) if is_text(values.type) else _integers(values)
     mixed = (hashes ^ (hashes >> np.uint64(32))) * np.uint64(0x9E3779B97F4A7C15)
     return (mixed >> np.uint64(52)).astype(np.uint16)

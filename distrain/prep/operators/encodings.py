@@ -2,149 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
-from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
-import xxhash
 from pydantic import Field
 
 from distrain.errors import DataError, InputError
 from distrain.jobs.spec.fields import Real, Section
-from distrain.prep.operators.categorify import as_categories
-from distrain.prep.operators.counts import text_hashes
 from distrain.prep.operators.numbers import alone_mistake
 from distrain.prep.operators.operator import (
     DocumentKey,
     LearntByColumn,
-    OnHost,
     Takes,
     TrainingRows,
-    concrete,
 )
-from distrain.prep.vocabulary import is_text, read_table, readable, stable_buckets, write_table
+from distrain.prep.operators.value_table import Cells, Floats, Ints, ValueTable
+from distrain.prep.vocabulary import stable_buckets
 
 NUM_FOLDS = 8
 MOST_VALUES = 1 << 23
 BLOCKS = (1 / 512, 1 / 128, 1 / 32, *np.arange(1, 16) / 16)
 """The shares of training rows, by their time, after which a block of them begins; short ones first,
 for rows of the first block have no mean but 0."""
-
-Floats = np.ndarray[Any, np.dtype[np.float64]]
-Ints = np.ndarray[Any, np.dtype[np.int64]]
-
-
-@dataclass(frozen=True, eq=False)
-class ValueTable:
-    """How often each value was seen, and the sum of its labels, in each fold of the training rows.
-
-    Attributes:
-        values: The distinct values, int64 or large_string; a gap is one of them.
-        counts, sums: `[values, folds]`.
-        saved: Folder and name of the file that it was written to, by which it travels to workers.
-    """
-
-    values: pa.Array
-    counts: Ints
-    sums: Floats
-    saved: tuple[str, str] | None = None
-
-    @classmethod
-    def of(cls, values: pa.Array, num_folds: int, folds: Ints, labels: Floats) -> ValueTable:
-        found = _wide(as_categories(values)).dictionary_encode(null_encoding="encode")
-        size = len(found.dictionary) * num_folds
-        cells = found.indices.to_numpy() * np.int64(num_folds) + folds
-        counts = np.bincount(cells, minlength=size).reshape(-1, num_folds)
-        sums = np.bincount(cells, labels, minlength=size).reshape(-1, num_folds)
-        return cls(found.dictionary, counts, sums.astype(np.float64))
-
-    @classmethod
-    def merged(cls, tables: Sequence[ValueTable]) -> ValueTable:
-        """The sums of all; they are added in the order of the tables."""
-        some = [t.values.type for t in tables if len(t.values) > t.values.null_count]
-        arrays = [table.values.cast(some[0]) if some else table.values for table in tables]
-        found = pa.concat_arrays(arrays).dictionary_encode(null_encoding="encode")
-        places = found.indices.to_numpy()
-        counts = np.zeros((len(found.dictionary), tables[0].counts.shape[1]), np.int64)
-        sums = np.zeros(counts.shape)
-        begin = 0
-        for table in tables:
-            here = places[begin : begin + len(table.values)]
-            counts[here] += table.counts
-            sums[here] += table.sums
-            begin += len(table.values)
-        return cls(found.dictionary, counts, sums)
-
-    def places_of(self, values: pa.Array) -> Ints:
-        """The place of each value, `[values]`; -1 of one that was not seen."""
-        values = as_categories(values)
-        if values.null_count == len(values):
-            values = pa.nulls(len(values), self.values.type)
-        if len(self.values) > self.values.null_count and _wide(values).type != self.values.type:
-            raise DataError(
-                f"the column holds {values.type}, but its saved values are {self.values.type}",
-                hint="Use the workflow that was fitted on files of this kind.",
-            )
-        found = _wide(values).dictionary_encode(null_encoding="encode")
-        places = pc.index_in(found.dictionary, value_set=self.values.cast(found.dictionary.type))
-        known: Ints = places.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)
-        of_rows: Ints = known[found.indices.to_numpy()]
-        return of_rows
-
-    @property
-    def checksum(self) -> str:
-        is_gap = self.values.is_null().to_numpy(zero_copy_only=False)
-        if is_text(self.values.type):
-            hashes = text_hashes(self.values.fill_null(""))
-        else:
-            hashes = self.values.fill_null(0).to_numpy(zero_copy_only=False)
-        hashed = xxhash.xxh3_64()
-        for one in (is_gap, hashes, self.counts, self.sums):
-            hashed.update(np.ascontiguousarray(one).data)
-        return str(hashed.hexdigest())
-
-    def save(self, folder: str | Path, name: str) -> ValueTable:
-        """Write `encoded.NAME.parquet`; the table that knows its file."""
-        lists = (
-            pa.FixedSizeListArray.from_arrays(pa.array(one.reshape(-1)), one.shape[1])
-            for one in (self.counts, self.sums)
-        )
-        table = pa.table([self.values, *lists], names=["value", "counts", "sums"])
-        write_table(table, _file(folder, name), compression="zstd")
-        return replace(self, saved=(str(folder), name))
-
-    @classmethod
-    def load(cls, folder: str | Path, name: str) -> ValueTable:
-        file = _file(folder, name)
-        with readable(file):
-            read = read_table(file).combine_chunks()
-            values, *lists = (concrete(read[column]) for column in ("value", "counts", "sums"))
-            counts, sums = (x.flatten().to_numpy().reshape(-1, x.type.list_size) for x in lists)
-        return cls(_wide(values), counts, sums)
-
-    def __reduce__(self) -> Any:
-        if self.saved is None:
-            return ValueTable, (self.values, self.counts, self.sums)
-        return saved_table, self.saved
-
-
-def _file(folder: str | Path, name: str) -> str:
-    return f"{folder}/encoded.{name}.parquet"
-
-
-@lru_cache(maxsize=64)
-def saved_table(folder: str, name: str) -> ValueTable:
-    """A table of a run, whose folder no other run has, read once by each process."""
-    return ValueTable.load(folder, name)
-
-
-def _wide(values: pa.Array) -> pa.Array:
-    return values if pa.types.is_integer(values.type) else values.cast(pa.large_string())
 
 
 def fold_numbers(num_rows: int, name: str = "") -> Ints:
@@ -157,8 +39,17 @@ def fold_numbers(num_rows: int, name: str = "") -> Ints:
     return stable_buckets(pa.array(np.arange(num_rows) + (seed << 32)), NUM_FOLDS).astype(np.int64)
 
 
+def check_number(num_values: int) -> None:
+    """Raise a `DataError` if a table would have too many values."""
+    if num_values > MOST_VALUES:
+        raise DataError(
+            f"{num_values:,} different values, and {MOST_VALUES:,} are the most",
+            hint="Workers hold them all: set hash_buckets.",
+        )
+
+
 @dataclass(frozen=True)
-class _Encoding(OnHost, LearntByColumn):
+class Encoding(LearntByColumn):
     """An operator that learns a number of each value.
 
     Attributes:
@@ -169,22 +60,21 @@ class _Encoding(OnHost, LearntByColumn):
     takes: ClassVar[Takes] = "categories"
     tables: Mapping[str, ValueTable] = field(default_factory=dict, compare=False, kw_only=True)
 
-    def merge(self, *states: ValueTable) -> ValueTable:
-        return states[0] if len(states) == 1 else ValueTable.merged(states)
+    @property
+    def num_folds(self) -> int:
+        raise NotImplementedError
 
-    def finish(self, state: ValueTable) -> ValueTable:
-        if len(state.values) > MOST_VALUES:
-            raise DataError(
-                f"{len(state.values):,} different values, and {MOST_VALUES:,} are the most",
-                hint="Workers hold them all: set hash_buckets.",
-            )
-        return state
+    def merge(self, *states: Cells) -> Cells:
+        return states[0] if len(states) == 1 else Cells.joined([state.rows for state in states])
 
-    def with_saved_tables(self, folder: str) -> Self:
-        """Write the tables that are not there, so that they travel by name."""
-        tables = self.tables.items()
-        here = {n: t if t.saved == (folder, n) else t.save(folder, n) for n, t in tables}
-        return replace(self, tables=here)
+    def finish(self, state: Cells) -> ValueTable:
+        table = ValueTable.of_cells(state, self.num_folds)
+        check_number(len(table.values))
+        return table
+
+    def save_tables(self, folder: str) -> None:
+        for name, table in self.tables.items():
+            table.save(folder, name)
 
     def served(self, column: str) -> dict[str, Any]:
         return {"vocabulary": column}
@@ -201,7 +91,7 @@ class _Encoding(OnHost, LearntByColumn):
 
 
 @dataclass(frozen=True)
-class CountEncode(_Encoding):
+class CountEncode(Encoding):
     """How often a value was seen in the training rows; 0 if never. A gap is a value, too."""
 
     kind: ClassVar[str] = "CountEncode"
@@ -214,12 +104,15 @@ class CountEncode(_Encoding):
         mistake_in=alone_mistake("count", "missing_flag", "target_mean", "fill"),
     )
 
-    def fit(self, values: pa.Array) -> ValueTable:
-        return ValueTable.of(values, 1, np.zeros(len(values), np.int64), np.zeros(len(values)))
+    @property
+    def num_folds(self) -> int:
+        return 1
+
+    def fit(self, values: pa.Array) -> Cells:
+        return Cells.of(values, np.zeros(len(values), np.int64), np.zeros(len(values)))
 
     def numbers(self, column: str) -> Floats:
-        counts: Floats = _with_unknown(self.tables[column].counts)[:, 0].astype(np.float64)
-        return counts
+        return self.tables[column].once("counts", lambda counts, _: counts[:, 0].astype(np.float64))
 
 
 class TargetMeanSpec(Section):
@@ -231,7 +124,7 @@ class TargetMeanSpec(Section):
 
 
 @dataclass(frozen=True)
-class TargetEncode(_Encoding):
+class TargetEncode(Encoding):
     """The mean of the labels of training rows with the same value, smoothed by that of all rows.
 
     (sum + smoothing * mean of all) / (count + smoothing), as D. Micci-Barreca, "A preprocessing
@@ -275,14 +168,17 @@ class TargetEncode(_Encoding):
         edges = np.unique(np.quantile(times, BLOCKS, method="inverted_cdf"))
         return replace(self, edges=tuple(map(float, edges)))
 
-    def fit(self, values: pa.Array) -> ValueTable:
+    @property
+    def num_folds(self) -> int:
+        return len(self.edges) + 1 if self.by_time else NUM_FOLDS
+
+    def fit(self, values: pa.Array) -> Cells:
         if self.rows is None or self.rows.labels is None:
             raise DataError(
                 "target means are learnt from labelled training rows",
                 hint="Fit on tables with a column `label` and one of `fold_numbers`.",
             )
-        num_folds = len(self.edges) + 1 if self.by_time else NUM_FOLDS
-        return ValueTable.of(values, num_folds, self._folds(self.rows), self.rows.labels)
+        return Cells.of(values, self._folds(self.rows), self.rows.labels)
 
     def _folds(self, rows: TrainingRows) -> Ints:
         if not self.by_time:
@@ -291,22 +187,25 @@ class TargetEncode(_Encoding):
 
     def numbers(self, column: str) -> Floats:
         table = self.tables[column]
-        counts, sums = (_with_unknown(x).sum(1) for x in (table.counts, table.sums))
-        return self._smoothed(counts, sums, counts.sum(), sums.sum())
+        rows, total = (one.sum() for one in table.totals)
+
+        def of_all(counts: Ints, sums: Floats) -> Floats:
+            return self._smoothed(counts.sum(1), sums.sum(1), rows, total)
+
+        return table.once(("all", self.smoothing), of_all)
 
     def transform(self, column: str, values: pa.Array) -> pa.Array:
         if self.rows is None:
             return super().transform(column, values)
-        table, folds = self.tables[column], self._folds(self.rows)
-        places = table.places_of(values)
+        table = self.tables[column]
         others = _before if self.by_time else _without
-        counts, sums = _with_unknown(table.counts), _with_unknown(table.sums)
-        at = places
-        if len(places) < len(counts):  # of a large table, the rows that are read
-            counts, sums, at = counts[places], sums[places], np.arange(len(places))
-        cells = (others(x)[at, folds] for x in (counts, sums))
-        of_all = (others(x.sum(0, keepdims=True))[0, folds] for x in (table.counts, table.sums))
-        return pa.array(self._smoothed(*cells, *of_all))
+        rows, total = (others(one) for one in table.totals)
+
+        def of_folds(counts: Ints, sums: Floats) -> Floats:
+            return self._smoothed(others(counts), others(sums), rows, total)
+
+        means = table.once((self.by_time, self.smoothing), of_folds)
+        return pa.array(means[table.places_of(values), self._folds(self.rows)])
 
     def _smoothed(self, counts: Any, sums: Any, rows: Any, total: Any) -> Floats:
         prior = np.where(rows > 0, total / np.maximum(rows, 1), 0.0)
@@ -320,11 +219,6 @@ class TargetEncode(_Encoding):
             "edges": list(self.edges),
             **super().to_json(),
         }
-
-
-def _with_unknown(of_values: Any) -> Any:
-    """With a row of zeros at the end, where the place -1 leads."""
-    return np.pad(of_values, ((0, 1), (0, 0)))
 
 
 def _before(of_blocks: Any) -> Any:

@@ -10,11 +10,11 @@ import pyarrow as pa
 
 from distrain.errors import DataError, InputError
 from distrain.prep.lists import Lists, holds_lists, offsets_of
-from distrain.prep.operators.operator import OnHost, SettingsOnly
+from distrain.prep.operators.operator import SettingsOnly
 
 
 @dataclass(frozen=True)
-class ListSlice(OnHost, SettingsOnly):
+class ListSlice(SettingsOnly):
     """Keep some places of each list, as Python's slices count them; shorter lists stay shorter.
 
     `ListSlice(10)` keeps the first ten items, `ListSlice(-10)` the last ten, `ListSlice(2, 5)` the

@@ -14,15 +14,17 @@ from pydantic import Field, model_validator
 
 from distrain.errors import DataError, InputError
 from distrain.jobs.spec.fields import Real, Section
-from distrain.prep.operators.device import Device, DeviceColumn, kind_after, on_host
 from distrain.prep.operators.operator import (
     DocumentKey,
     LearntByColumn,
-    OnHost,
+    OnNumbers,
     SettingsOnly,
     Takes,
     as_doubles,
 )
+from distrain.prep.raw_values import UnusableValue
+from distrain.prep.steps import STEPS, Values, check_log
+from distrain.prep.vocabulary import is_text
 
 
 class ClipSpec(Section):
@@ -41,7 +43,7 @@ class ClipSpec(Section):
 
 
 @dataclass(frozen=True)
-class Clip(SettingsOnly):
+class Clip(SettingsOnly, OnNumbers):
     """Raise values below `min` to it and lower values above `max` to it; gaps and NaN stay.
 
     >>> Clip(min=0, max=5).transform("I1", pa.array([-3, 2, None, 9])).to_pylist()
@@ -63,37 +65,12 @@ class Clip(SettingsOnly):
         if self.min is not None and self.max is not None and self.min > self.max:
             raise InputError(f"Clip's min {self.min} is above its max {self.max}")
 
-    def transform(self, column: str, values: pa.Array) -> pa.Array:
-        """The bounded values; integers stay integers where the bounds are whole."""
-        bounded = values
-        if self.min is not None:
-            bounded = pc.max_element_wise(bounded, _bound(self.min), skip_nulls=False)
-        if self.max is not None:
-            bounded = pc.min_element_wise(bounded, _bound(self.max), skip_nulls=False)
-        if not pa.types.is_floating(values.type):
-            return bounded
-        # Arrow takes the bound for the larger, and for the smaller, of itself and NaN.
-        return pc.if_else(pc.is_nan(values), values.cast(bounded.type), bounded)
-
-    def on_device(self, device: Device, column: str, values: DeviceColumn) -> DeviceColumn:
-        kind = kind_after(self, column, values.kind)
-        if pa.types.is_integer(values.kind) and pa.types.is_floating(kind):
-            return on_host(device, self, column, values)  # Arrow refuses what float64 cannot hold
-        values = device.cast(values, kind)
-        for name, bound in (("LESS", self.min), ("GREATER", self.max)):
-            if bound is not None:
-                limit = pa.scalar(bound).cast(kind)
-                values = device.where(device.compare(name, values, limit), limit, values)
-        return values
-
-
-def _bound(value: float) -> pa.Scalar:
-    is_int64 = abs(value) < 2.0**63 and value == int(value)
-    return pa.scalar(int(value)) if is_int64 else pa.scalar(float(value))
+    def served(self, _column: str) -> dict[str, Any]:
+        return {"min": _whole(self.min), "max": _whole(self.max)}
 
 
 @dataclass(frozen=True)
-class FillMissing(SettingsOnly):
+class FillMissing(SettingsOnly, OnNumbers):
     """Put `value` where there is none; NaN counts as missing.
 
     >>> FillMissing(7).transform("I1", pa.array([1, None, 3])).to_pylist()
@@ -109,21 +86,20 @@ class FillMissing(SettingsOnly):
     )
     value: float = 0
 
-    def transform(self, column: str, values: pa.Array) -> pa.Array:
-        """The values without gaps, same type (float64 if `value` needs it)."""
-        if pa.types.is_floating(values.type):
-            values = pc.if_else(pc.is_nan(values), pa.scalar(None, values.type), values)
-        elif pa.types.is_null(values.type) or not abs(self.value) < 2.0**63 or self.value % 1:
-            values = as_doubles(values)
-        return pc.fill_null(values, pa.scalar(self.value).cast(values.type))
+    def served(self, _column: str) -> dict[str, Any]:
+        return {"value": _whole(self.value)}
 
-    def on_device(self, device: Device, column: str, values: DeviceColumn) -> DeviceColumn:
-        kind = kind_after(self, column, values.kind)
-        values = device.cast(values, kind)
-        fill = pa.scalar(self.value).cast(kind)
-        if pa.types.is_floating(kind):
-            values = device.where(device.is_nan(values), fill, values)
-        return device.fill_null(values, fill)
+    def transform(self, column: str, values: pa.Array) -> pa.Array:
+        """The values without gaps; integers stay integers where `value` is whole."""
+        if is_text(values.type) or pa.types.is_temporal(values.type):
+            return pc.fill_null(values, pa.scalar(self.value).cast(values.type))
+        return super().transform(column, values)
+
+
+def _whole(value: float | None) -> float | int | None:
+    """A bound as an integer where it is one of 64 bits: integers stay integers beside it."""
+    is_int64 = value is not None and abs(value) < 2.0**63 and value == int(value)
+    return int(value) if is_int64 else value  # type: ignore[arg-type]
 
 
 def alone_mistake(name: str, *others: str) -> Callable[[Mapping[str, Any]], str | None]:
@@ -137,7 +113,7 @@ def alone_mistake(name: str, *others: str) -> Callable[[Mapping[str, Any]], str 
 
 
 @dataclass(frozen=True)
-class MissingFlag(OnHost, SettingsOnly):
+class MissingFlag(SettingsOnly, OnNumbers):
     """1 where a value of any type is missing or NaN, else 0.
 
     >>> MissingFlag().transform("C1", pa.array(["a", None])).to_pylist()
@@ -156,8 +132,9 @@ class MissingFlag(OnHost, SettingsOnly):
     )
 
     def transform(self, column: str, values: pa.Array) -> pa.Array:
-        is_float = pa.types.is_floating(values.type)
-        return values.is_null(nan_is_null=is_float).cast(pa.float64())
+        gaps = values.is_null(nan_is_null=pa.types.is_floating(values.type))
+        missing = Values(None, gaps.to_numpy(zero_copy_only=False))
+        return pa.array(STEPS[self.kind](missing, {}, {}).x)
 
 
 def _log_mistake(keys: Mapping[str, Any]) -> str | None:
@@ -191,27 +168,20 @@ class LogOp(SettingsOnly):
     )
 
     def transform(self, column: str, values: pa.Array) -> pa.Array:
-        """The logarithms; a `DataError` if a value is -1 or less."""
+        """The logarithms; a `DataError` if a value is -1 or less.
+
+        Arrow's have the same bits on all processors; NumPy's differ in the last one with AVX-512.
+        """
         values = as_doubles(values)
-        lowest = pc.min(values).as_py()
-        if lowest is not None and lowest <= -1:
+        try:
+            check_log(values.to_numpy(zero_copy_only=False))
+        except UnusableValue as bad:
             raise DataError(
-                f"log(1 + x) of {lowest:g} does not exist",
+                f"log(1 + x) of {values[bad.place].as_py():g} does not exist",
                 where={"column": column},
                 hint="Put Clip(min=0) before LogOp.",
-            )
+            ) from None
         return pc.log1p(values)
-
-    def on_device(self, device: Device, column: str, values: DeviceColumn) -> DeviceColumn:
-        x = device.cast(values, pa.float64())
-        if device.any(device.compare("LESS_EQUAL", x, pa.scalar(-1.0))):
-            return on_host(device, self, column, values)  # it says of which value
-        # cuDF has no log1p. The rounding of 1 + x is undone by the factor: W. Kahan's formula.
-        more = device.binary("ADD", x, pa.scalar(1.0))
-        added = device.binary("SUB", more, pa.scalar(1.0))
-        result = device.binary("MUL", x, device.binary("DIV", device.log(more), added))
-        result = device.where(device.compare("EQUAL", added, pa.scalar(0.0)), x, result)
-        return device.where(device.compare("EQUAL", x, pa.scalar(math.inf)), x, result)
 
 
 _ROUNDING = 8 * float(np.finfo(np.float64).eps)
@@ -266,7 +236,7 @@ class Moments:
 
 
 @dataclass(frozen=True)
-class Normalize(LearntByColumn):
+class Normalize(OnNumbers, LearntByColumn):
     """(x - mean) / std with the training rows' mean and population std; gaps are in neither."""
 
     kind: ClassVar[str] = "Normalize"
@@ -299,16 +269,6 @@ class Normalize(LearntByColumn):
                 else "A value is infinite: put Clip before Normalize.",
             )
         return state
-
-    def transform(self, column: str, values: pa.Array) -> pa.Array:
-        moments = self.moments[column]
-        return pc.divide(pc.subtract(as_doubles(values), moments.mean), moments.std)
-
-    def on_device(self, device: Device, column: str, values: DeviceColumn) -> DeviceColumn:
-        moments = self.moments[column]
-        doubles = device.cast(values, pa.float64())
-        centred = device.binary("SUB", doubles, pa.scalar(float(moments.mean)))
-        return device.binary("DIV", centred, pa.scalar(float(moments.std)))
 
     def served(self, column: str) -> dict[str, Any]:
         return {"mean": self.moments[column].mean, "std": self.moments[column].std}

@@ -9,11 +9,11 @@ statistics add three pure functions: `fit` makes a state from some rows, `merge`
 its `from_json(settings)`.
 
 The rest of the ETL finds what it needs of an operator in its class: `kind`, for saved workflows;
-`key`, if features documents may ask for it; `on_device`, which a workflow needs to be run on a GPU.
+`key`, if features documents may ask for it.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from typing import Any, ClassVar, Literal, Protocol, Self, runtime_checkable
 
@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 
 from distrain.errors import DataError
-from distrain.prep.operators.device import Device, DeviceColumn, on_host
+from distrain.prep.steps import STEPS, Values
 
 Takes = Literal["numbers", "categories", "presence"]
 """What operators take: numbers, names of things, or no more than whether there is a value."""
@@ -54,13 +54,6 @@ class FittedOperator(Operator, Protocol):
     def with_fitted(self, fitted: Mapping[str, Any]) -> Self: ...
 
     def is_fitted(self, column: str) -> bool: ...
-
-
-@runtime_checkable
-class DeviceOperator(Operator, Protocol):
-    def on_device(self, device: Device, column: str, values: DeviceColumn) -> DeviceColumn:
-        """The values that `transform` gives, and its errors."""
-        ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,6 +99,47 @@ class ServedOperator(Operator, Protocol):
         ...
 
 
+class OnNumbers:
+    """An operator whose `transform` is the step of its `kind`, on views of Arrow's buffers."""
+
+    kind: ClassVar[str]
+
+    def served(self, column: str) -> dict[str, Any]:
+        """The settings of a column's step, as JSON."""
+        raise NotImplementedError
+
+    def transform(self, column: str, values: pa.Array) -> pa.Array:
+        """The values after the step, without gaps where it fills these."""
+        return as_arrow(STEPS[self.kind](as_values(values), self.served(column), {}), values)
+
+
+def as_values(values: pa.Array) -> Values:
+    """Numbers without a copy where Arrow's buffers allow; truth values are 0 and 1."""
+    types = pa.types
+    is_float = types.is_float32(values.type) or types.is_float64(values.type)
+    if not (is_float or types.is_integer(values.type)):
+        values = as_doubles(values)
+    if not pa.types.is_integer(values.type):
+        return Values(values.to_numpy(zero_copy_only=False))
+    if pa.types.is_uint64(values.type):
+        with suppress(pa.ArrowInvalid):
+            values = values.cast(pa.int64())
+    elif values.type != pa.int64():
+        values = values.cast(pa.int64())
+    if not values.null_count:
+        return Values(values.to_numpy())
+    missing = values.is_null().to_numpy(zero_copy_only=False)
+    return Values(values.fill_null(0).to_numpy(), missing)
+
+
+def as_arrow(made: Values, given: pa.Array) -> pa.Array:
+    """What a step made of `given`: gaps that it left are gaps still, and NaN are no gaps."""
+    missing = made.missing
+    if missing is None and given.null_count and made.x.dtype.kind == "f":
+        missing = np.isnan(made.x) & given.is_null().to_numpy(zero_copy_only=False)
+    return pa.array(made.x, mask=missing)
+
+
 @dataclass(frozen=True)
 class SettingsOnly:
     def to_json(self) -> dict[str, Any]:
@@ -127,13 +161,6 @@ class LearntByColumn:
 
     def is_fitted(self, column: str) -> bool:
         return column in getattr(self, self.LEARNT)
-
-
-class OnHost:
-    """Operators whose values are made by Arrow and NumPy, where others run on a GPU."""
-
-    def on_device(self, device: Device, column: str, values: DeviceColumn) -> DeviceColumn:
-        return on_host(device, self, column, values)
 
 
 def takes_of(operators: Sequence[Operator]) -> Takes:

@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from decimal import Decimal
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from distrain.prep.raw_values import BETWEEN_TEXTS, canonical
 from distrain.prep.vocabulary import is_text
-
-AS_TYPED, PLAIN, CANONICAL = 1, 2, 3
-"""How texts are made of values. 3 gives a value one spelling, also if it is a text that spells a
-number; 2 keeps such texts; 1 depends on the type. Saved workflows keep the number they began with.
-"""
 
 _NUMERAL = (
     r"^(-?(0|[1-9][0-9]*)(\.[0-9]+([eE][-+]?[0-9]{1,3})?|[eE][-+]?[0-9]{1,3})|-0"
@@ -21,7 +16,7 @@ _NUMERAL = (
 )
 
 
-def texts_of(values: pa.Array, spelling: int = CANONICAL) -> pa.Array:
+def texts_of(values: pa.Array) -> pa.Array:
     """The texts of values, NaN as missing; texts stay as they are.
 
     Numbers are plain digits without an exponent or trailing zeros, whatever their width or scale.
@@ -30,6 +25,7 @@ def texts_of(values: pa.Array, spelling: int = CANONICAL) -> pa.Array:
     Raises:
         pa.ArrowInvalid: Bytes are not UTF-8, or a year has more than five digits.
 
+    >>> from decimal import Decimal
     >>> texts_of(pa.array([Decimal("1.50"), Decimal("200.00")])).to_pylist()
     ['1.5', '200']
     >>> texts_of(pa.array([1.5, 200, 1e-7, 1e15, -0.0])).to_pylist()
@@ -42,7 +38,7 @@ def texts_of(values: pa.Array, spelling: int = CANONICAL) -> pa.Array:
     if pa.types.is_floating(values.type):
         values = pc.if_else(pc.is_nan(values), pa.scalar(None, values.type), values)
     types = pa.types
-    if spelling == AS_TYPED or not (
+    if not (
         types.is_floating(values.type)
         or types.is_decimal(values.type)
         or types.is_temporal(values.type)
@@ -52,7 +48,7 @@ def texts_of(values: pa.Array, spelling: int = CANONICAL) -> pa.Array:
     return _spelled(encoded.dictionary).take(encoded.indices)
 
 
-def category_texts(values: pa.Array, spelling: int = CANONICAL) -> pa.Array:
+def category_texts(values: pa.Array) -> pa.Array:
     """Return `texts_of`, and texts that spell a number or truth value as that value is spelled.
 
     So a value has one category in CSV, JSON and typed columns. Leading zeros and a plus sign make
@@ -61,8 +57,8 @@ def category_texts(values: pa.Array, spelling: int = CANONICAL) -> pa.Array:
     >>> category_texts(pa.array(["2.0", "1.50", "1e-07", "True", "007", "v1.0"])).to_pylist()
     ['2', '1.5', '0.0000001', 'true', '007', 'v1.0']
     """
-    if spelling < CANONICAL or not is_text(values.type):
-        return texts_of(values, spelling)
+    if not is_text(values.type):
+        return texts_of(values)
     found = pc.match_substring_regex(values, _NUMERAL).fill_null(False)
     if not pc.any(found).as_py():
         return values
@@ -75,23 +71,11 @@ def _canonical(numerals: pa.Array) -> pa.Array:
     lower = pc.utf8_lower(numerals)
     # Only exponents need Python, and texts so long that they may be beyond float64.
     rare = pc.match_substring_regex(lower, "[0-9]e|^.{300}")
-    digits = []
-    for text in numerals.filter(rare).to_pylist():
-        is_finite = abs(float(text)) != float("inf")
-        digits.append(_trimmed(f"{Decimal(text):f}") if is_finite else text)
+    digits = [canonical(text) for text in numerals.filter(rare).to_pylist()]
     lower = pc.replace_substring_regex(lower, r"(\.\d*?)0+$", r"\1")
     lower = pc.replace_substring_regex(lower, r"\.$", "")
     lower = pc.if_else(pc.equal(lower, "-0"), pa.scalar("0", lower.type), lower)
     return pc.replace_with_mask(lower, rare, pa.array(digits, lower.type))
-
-
-def _trimmed(digits: str) -> str:
-    digits = digits.rstrip("0").rstrip(".") if "." in digits else digits
-    return "0" if digits == "-0" else digits
-
-
-BETWEEN_TEXTS = "\x1f"
-"""Stands between the texts of several columns."""
 
 
 def joined_texts(columns: Sequence[pa.Array], missing: str | None = None) -> pa.Array:
@@ -146,5 +130,5 @@ def _without_exponents(texts: pa.Array) -> pa.Array:
     found = pc.match_substring_regex(texts, "[eE]").fill_null(False)
     if not pc.any(found).as_py():
         return texts
-    digits = [f"{Decimal(text):f}" for text in texts.filter(found).to_pylist()]
+    digits = [canonical(text) for text in texts.filter(found).to_pylist()]
     return pc.replace_with_mask(texts, found, pa.array(digits, pa.string()))

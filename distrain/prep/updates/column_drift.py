@@ -15,7 +15,7 @@ from distrain.prep.lists import Lists, holds_lists
 from distrain.prep.operators.categorify import Categorify
 from distrain.prep.operators.numbers import Moments, Normalize
 from distrain.prep.operators.operator import concrete
-from distrain.prep.vocabulary import NULL_ID
+from distrain.prep.steps import NULL_ID
 from distrain.prep.workflow import FITTED_ON, Workflow
 
 UPDATES = "updates"

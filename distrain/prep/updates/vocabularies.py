@@ -1,155 +1,133 @@
-"""Vocabularies in files that learn a day's counts, on a cluster, piece by piece.
+"""Fitted vocabularies that learn later rows: old ids stay where they are, new ones follow.
 
-The values that have ids, and the counts of those that have none, are sorted into files by the
-buckets of their hashes, as the day's counts are; a task then has all of some buckets. Which values
-these are, and where their counts lie:
-
-    unique.NAME.parquet, meta.NAME.parquet    the vocabulary (`distrain/prep/vocabulary.py`)
-    rare.NAME.parquet                         with `keep_counts`: counts of values without an id
+The values that have ids, and the counts that are kept of those that have none, are sorted into
+files by the buckets of their hashes, as the counts of the rows are; a task then has all of some
+buckets. A vocabulary is written from what the pieces gave and from the old one, of which a batch is
+held at a time.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
-from typing import cast
+from dataclasses import dataclass, replace
+from typing import Any, cast
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from distrain.errors import DataError
-from distrain.prep.counting.spilling import (
-    Counted,
-    MemoryPlan,
-    pieces_of,
-    read_counts,
-    write_counts,
-)
-from distrain.prep.fit_task import FitUnit
-from distrain.prep.operators.categorify import Categorify
-from distrain.prep.operators.counts import NUM_BUCKETS, Counts, joined
-from distrain.prep.operators.operator import in_column
-from distrain.prep.updates.grown_vocabularies import (
+from distrain.prep.counting.pieces import CountedColumn, Work, add_up
+from distrain.prep.counting.runs import Run, RunsInOrder, write_run
+from distrain.prep.counting.spilled import read_counts, write_buckets
+from distrain.prep.counting.vocabularies import (
     KEPT,
-    LearntFiles,
-    VocabularyBefore,
+    Chosen,
+    Limits,
+    VocabularyReport,
+    choose,
+    filtered,
     kept_file,
-    rows_at_once,
+    total,
     write_kept,
-    write_learnt_files,
-    write_vocabulary,
 )
-from distrain.prep.updates.vocabulary_update import KEPT_BUCKETS, Limits, learn
-from distrain.prep.vocabulary import read_batches
+from distrain.prep.mapped_files import MappedFile
+from distrain.prep.memory import MemoryPlan
+from distrain.prep.operators.categorify import Categorify
+from distrain.prep.operators.counts import Counts, added_up, joined
+from distrain.prep.operators.operator import in_column
+from distrain.prep.steps import FIRST_OOV_ID
+from distrain.prep.vocabulary import (
+    ROW_GROUP_VALUES,
+    MetaCounts,
+    VocabularyWriter,
+    check_cardinality,
+    is_text,
+    read_batches,
+    read_meta,
+)
 from distrain.prep.workers import TaskRunner
 from distrain.storage.folder import open_folder
 from distrain.storage.retrying import RETRY_S, with_retries
 
-
-@dataclass(frozen=True)
-class VocabularyReport:
-    name: str  # what its files are called after: the column, or the domain
-    cardinality: int  # how many ids it has
-    new_ids: int = 0  # how many of these a vocabulary that learnt did not have before
-    kept_counts: int = 0  # of how many values without an id the counts are kept
-    kept_bytes: int = 0  # the size of the file with these
+_BYTES_BY_VALUE = 64
+"""Values, counts and places, and all of them once more while they are brought in order."""
 
 
 @dataclass(frozen=True)
-class _Spread:
-    """A vocabulary before the day, in the order of its buckets."""
+class _Old:
+    """A vocabulary before the update, in the order of its buckets."""
 
-    before: VocabularyBefore = field(default_factory=VocabularyBefore)
+    num_values: int = 0  # how many values have ids
+    text_bytes: int = 0  # what these take as UTF-8, if they are strings
+    observed: int = 0  # how often they were seen
     known: tuple[str, ...] = ()  # files with its values, and the places of these
     kept: tuple[str, ...] = ()  # files with counts of rare values
     size_bytes: int = 0  # what all of these take in memory
 
 
-def learn_vocabularies(
-    counted: Sequence[tuple[FitUnit, str, Sequence[Counted]]],
+@dataclass(frozen=True)
+class _Updated:
+    """What an update makes of a piece."""
+
+    again: Run | None  # places of old values that the rows have, rising, and how often they do
+    chosen: Chosen
+
+
+def update_vocabularies(
+    counted: Sequence[CountedColumn],
     runner: TaskRunner,
     categories: str,
-    old: str | None,
     staging: str,
-    keep_counts: int,
     memory: MemoryPlan,
+    keep_counts: int,
+    old: str,
 ) -> list[VocabularyReport]:
-    """Write the vocabularies that have learnt what was counted, to the folder `categories`.
+    """Write vocabularies that have learnt what was counted to the folder `categories`.
 
     Args:
-        counted: A unit, the name of a column or domain of it, and its counts.
-        old: Another folder, with the vocabularies before and their kept counts; `None` begins with
-            empty ones. It stays as it is: a task whose worker dies runs again.
+        old: Another folder, with the vocabularies before and their kept counts. It stays as it is:
+            a task whose worker dies runs again.
     """
-    before = [_Spread()] * len(counted)
-    if old is not None:
-        spread = [
-            (old, name, f"{staging}/before-{place:04d}", memory.piece_bytes)
-            for place, (_, name, _) in enumerate(counted)
-        ]
-        before = runner.run("spread", _spread, spread)
-    pieces, finishes, sizes = [], [], []
-    for place, ((unit, name, found), was) in enumerate(zip(counted, before, strict=True)):
-        operator = replace(cast(Categorify, unit.operator), vocabularies={})
-        limits = Limits.of(operator, was.before.num_values, keep_counts)
-        files = [path for one in found for path in one.files]
-        size_bytes = sum(one.size_bytes for one in found) + was.size_bytes
-        pieces.append(
-            [
-                (
-                    operator,
-                    files,
-                    was,
-                    limits,
-                    buckets,
-                    f"{staging}/learnt-{place:04d}-{number:03d}",
-                )
-                for number, buckets in enumerate(
-                    pieces_of(
-                        size_bytes, memory.piece_bytes, KEPT_BUCKETS if limits.rare else NUM_BUCKETS
-                    )
-                )
-            ]
-        )
-        nulls = sum(one.nulls for one in found)
-        sizes.append(size_bytes)
-        finishes.append((operator, name, nulls, was.before, limits, categories, memory.piece_bytes))
-    learnt = runner.run(
-        "learn",
-        _learn_piece,
-        [one for of in pieces for one in of],
-        sizes_bytes=[size // len(of) for size, of in zip(sizes, pieces, strict=True) for _ in of],
-    )
-    added = iter(learnt)
-    arguments = [
-        (*finish, tuple(next(added) for _ in of_name))
-        for finish, of_name in zip(finishes, pieces, strict=True)
+    range_bytes = memory.piece_bytes
+    spread = [
+        (old, column.name, f"{staging}/before-{place:04d}", range_bytes)
+        for place, column in enumerate(counted)
     ]
-    return runner.run("finish", _finish, arguments, sizes_bytes=sizes)
+    work = []
+    for column, was in zip(counted, runner.run("spread", _spread, spread), strict=True):
+        operator = cast(Categorify, column.operator)
+        limits = Limits.of(operator, keep_counts, was.num_values)
+        whole = (column.name, column.nulls, old, was, limits, categories, range_bytes)
+        piece = (operator, column.files, was, limits)
+        work.append(Work(column.size_bytes + was.size_bytes, piece, whole, limits.most_pieces))
+    return add_up(runner, _update_piece, _write_updated, work, f"{staging}/updated", range_bytes)
 
 
-def _spread(old: str, name: str, stem: str, range_bytes: int) -> _Spread:
-    most = rows_at_once(range_bytes)
-    known: list[str] = []
-    kept: list[str] = []
-    size_bytes = 0
-    before = VocabularyBefore(old)
-    for values, counts in read_batches(old, name, most):
-        places = np.arange(before.num_values, before.num_values + len(values))
-        known.append(f"{stem}-known-{len(known):04d}.arrow")
-        size_bytes += _write(Counts(values, pa.array(places)), known[-1])
-        before = before.with_more(values, counts)
+def _spread(old: str, name: str, stem: str, range_bytes: int) -> _Old:
+    most = _rows_at_once(range_bytes)
+    found = _Old()
+    for number, (values, counts) in enumerate(read_batches(old, name, most)):
+        places = np.arange(found.num_values, found.num_values + len(values))
+        known = Counts(values, pa.array(places))
+        write_buckets(known.rows, path := f"{stem}-known-{number:04d}.arrow")
+        text_bytes = total(pc.binary_length(values)) if is_text(values.type) else 0
+        found = replace(
+            found,
+            num_values=found.num_values + len(values),
+            text_bytes=found.text_bytes + text_bytes,
+            observed=found.observed + total(counts),
+            known=(*found.known, path),
+            size_bytes=found.size_bytes + known.nbytes,
+        )
     files = with_retries(open_folder(old).files, {"folder": old}, RETRY_S)
     if kept_file(name) in files:
-        for values, counts in _kept_batches(old, name, most):
-            kept.append(f"{stem}-kept-{len(kept):04d}.arrow")
-            size_bytes += _write(Counts(values, counts), kept[-1])
-    return _Spread(before, tuple(known) if before.num_values else (), tuple(kept), size_bytes)
-
-
-def _write(counts: Counts, path: str) -> int:
-    write_counts(counts, path)
-    return counts.nbytes
+        for number, (values, counts) in enumerate(_kept_batches(old, name, most)):
+            kept = Counts(values, counts)
+            write_buckets(kept.rows, path := f"{stem}-kept-{number:04d}.arrow")
+            size_bytes = found.size_bytes + kept.nbytes
+            found = replace(found, kept=(*found.kept, path), size_bytes=size_bytes)
+    return found
 
 
 def _kept_batches(old: str, name: str, most: int) -> Iterator[tuple[pa.Array, pa.Array]]:
@@ -163,36 +141,89 @@ def _kept_batches(old: str, name: str, most: int) -> Iterator[tuple[pa.Array, pa
         ) from None
 
 
-def _learn_piece(
+def _rows_at_once(range_bytes: int) -> int:
+    return max(1, min(ROW_GROUP_VALUES, range_bytes // _BYTES_BY_VALUE))
+
+
+def _update_piece(
     operator: Categorify,
     files: Sequence[str],
-    spread: _Spread,
+    was: _Old,
     limits: Limits,
     buckets: range,
     stem: str,
-) -> LearntFiles:
-    day, known, kept = (
-        joined([read_counts(path, buckets) for path in paths]) if paths else None
-        for paths in (files, spread.known, spread.kept)
+) -> _Updated:
+    rows, known = read_counts(files, buckets), read_counts(was.known, buckets)
+    observed = total(rows.counts)
+    counts = joined([rows, read_counts(was.kept, buckets)]) if was.kept else rows
+    counts = added_up(counts) if was.kept or len(files) > 1 else counts
+    if not len(known.values):  # which are of no type that matters
+        known = replace(known, values=counts.values[:0])
+    elif not len(counts.values):
+        counts = replace(counts, values=known.values[:0])
+    at = _index_in(counts.values, known.values)
+    is_old = at.is_valid()
+    places = known.counts.take(at.drop_null())
+    again = Counts(places, counts.counts.filter(is_old))
+    order = pc.sort_indices(again.values)
+    again = Counts(again.values.take(order), again.counts.take(order))
+    new = filtered(counts, pc.invert(is_old))
+    return _Updated(
+        write_run(again, f"{stem}-again.arrow") if len(order) else None,
+        choose(operator, new, limits, observed, stem),
     )
-    assert day is not None  # a count has a file
-    learnt = learn(operator, day, known, kept, limits, is_added_up=len(files) == 1)
-    return write_learnt_files(learnt, stem, keep_rare=limits.rare > 0)
 
 
-def _finish(
-    operator: Categorify,
+def _index_in(values: pa.Array, known: pa.Array) -> pa.Array:
+    if is_text(values.type) and values.type != known.type:
+        values, known = values.cast(pa.large_string()), known.cast(pa.large_string())
+    return pc.index_in(values, value_set=known)
+
+
+def _write_updated(
     name: str,
     nulls: int,
-    before: VocabularyBefore,
+    old: str,
+    was: _Old,
     limits: Limits,
     categories: str,
     range_bytes: int,
-    pieces: tuple[LearntFiles, ...],
+    pieces: Sequence[_Updated],
 ) -> VocabularyReport:
+    chosen = [piece.chosen for piece in pieces]
+    new = RunsInOrder([one.new for one in chosen], limits.new, range_bytes)
+    meta = read_meta(old, name)
+    num_oov = meta["oov"]["num_indices"]
+    cardinality = FIRST_OOV_ID + num_oov + was.num_values + new.num_values
     with in_column(name):
-        cardinality, new = write_vocabulary(
-            operator, name, nulls, before, pieces, limits, categories, range_bytes
-        )
-    kept, size = write_kept(pieces, categories, name) if limits.rare else (0, 0)
-    return VocabularyReport(name, cardinality, new, kept, size)
+        check_cardinality(cardinality)
+    value_type = new.value_type(was.text_bytes, was.num_values)
+    with VocabularyWriter.in_folder(categories, name, value_type) as writer:
+        for values, counts in _old_values(old, name, pieces, range_bytes):
+            writer.write(values.cast(value_type), counts)
+        new.write(writer)
+        observed = sum(one.observed for one in chosen)
+        unknown = meta["oov"]["num_observed"] + observed - (writer.num_observed - was.observed)
+        writer.write_meta(MetaCounts(num_oov, meta["null"]["num_observed"] + nulls, unknown))
+    kept = write_kept(chosen, categories, name)
+    return VocabularyReport(name, cardinality, new.num_values, *kept)
+
+
+def _old_values(
+    old: str, name: str, pieces: Sequence[_Updated], range_bytes: int
+) -> Iterator[tuple[pa.Array, pa.Array]]:
+    tables = [MappedFile.staged(piece.again.path).rows for piece in pieces if piece.again]
+    again = [(_numbers(table, "value"), _numbers(table, "count")) for table in tables]
+    first = 0
+    for values, counts in read_batches(old, name, _rows_at_once(range_bytes)):
+        sums = counts.to_numpy(zero_copy_only=False).copy()
+        for places, numbers in again:
+            begin, end = np.searchsorted(places, [first, first + len(sums)])
+            sums[places[begin:end] - first] += numbers[begin:end]
+        yield values, pa.array(sums)
+        first += len(sums)
+
+
+def _numbers(table: pa.Table, column: str) -> np.ndarray[Any, np.dtype[np.int64]]:
+    found: np.ndarray[Any, np.dtype[np.int64]] = table[column].chunk(0).to_numpy()
+    return found

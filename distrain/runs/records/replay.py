@@ -198,7 +198,7 @@ class _Cursor:
         for kept in self._reports:
             self._end = kept.end
             if isinstance(kept.event, StepsDone):
-                self.is_whole &= kept.first in (-1, self._next)
+                self.is_whole &= kept.first == self._next
                 self._next = kept.first + kept.count
                 self.count += kept.count
             yield kept

@@ -1,7 +1,7 @@
 """The file of one rank's kept reports: one gzip member a report, each a line of JSON.
 
 It grows by appending, is small, and `zcat` reads it. A killed worker can only cut off the end of
-the last member. Files that earlier versions wrote hold the lines as they are; both are read.
+the last member.
 """
 
 import gzip
@@ -29,8 +29,7 @@ _HEADER = gzip.compress(b"", _GZIP_LEVEL, mtime=0)[:10]
 @dataclass(frozen=True)
 class KeptReport:
     event: Event  # the report; of several, one that carries their sums
-    # the number of the first report that it stands for, among its rank's of that kind; -1 in files
-    # of earlier versions
+    # the number of the first report that it stands for, among its rank's of that kind
     first: int
     count: int  # how many it stands for
     num_ranks: int  # of a rank's first report: how many ranks keep theirs; 0 where none says so
@@ -45,12 +44,14 @@ def pack(line: bytes, first: int, count: int = 1, num_ranks: int = 0) -> bytes:
 
 def read_reports(path: Path, begin: int = 0) -> Iterator[KeptReport]:
     """The reports of a file from an offset on, up to the first that cannot be read."""
-    with suppress(OSError, ValueError, zlib.error), open(path, "rb", opener=no_pipe) as file:
-        packed = file.read(1) != b"{"
+    with (
+        suppress(OSError, ValueError, KeyError, zlib.error),
+        open(path, "rb", opener=no_pipe) as file,
+    ):
         file.seek(begin)
-        for line, end in _members(file) if packed else _lines(file):
+        for line, end in _members(file):
             document = json.loads(line)
-            first, count = int(document.pop("first", -1)), int(document.pop("count", 1))
+            first, count = int(document.pop("first")), int(document.pop("count"))
             num_ranks = int(document.pop("num_ranks", 0))
             yield KeptReport(from_json(document), first, count, num_ranks, end)
 
@@ -61,17 +62,9 @@ def tail_offset(path: Path, limit_bytes: int) -> int:
     if size_bytes <= limit_bytes:
         return 0
     with path.open("rb") as file:
-        packed = file.read(1) != b"{"
         file.seek(size_bytes - limit_bytes)
-        begin = file.read().find(_HEADER if packed else b"\n{")
-    return size_bytes if begin < 0 else size_bytes - limit_bytes + begin + (not packed)
-
-
-def _lines(file: BinaryIO) -> Iterator[tuple[bytes, int]]:
-    end = file.tell()
-    while line := file.readline(_LONGEST_BYTES):
-        end += len(line)
-        yield line, end
+        begin = file.read().find(_HEADER)
+    return size_bytes if begin < 0 else size_bytes - limit_bytes + begin
 
 
 def _members(file: BinaryIO) -> Iterator[tuple[bytes, int]]:

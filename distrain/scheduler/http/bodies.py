@@ -21,7 +21,7 @@ class Body(BaseModel):
 
 class ServiceOrder(Body):
     service: Word  # its id
-    generation: Annotated[int, Field(ge=0, strict=True)]  # of the process in charge; none older
+    first_attempt: Annotated[int, Field(ge=1, strict=True)]  # of the submission that is meant
 
 
 class PutOrder(ServiceOrder):
@@ -30,7 +30,6 @@ class PutOrder(ServiceOrder):
     run_dir: Annotated[str, Field(max_length=4096, pattern=r"^(/|[a-z][a-z0-9+.-]*://)")] = Field(
         description="An absolute path, or a URL."
     )
-    first_attempt: Annotated[int, Field(ge=1, strict=True)] = 1
     priority: Priority | None = Field(None, description="Null takes the spec's.")
 
 
@@ -56,10 +55,10 @@ def explain(error: ValidationError) -> str:
     """The mistakes of a body, a line for each.
 
     >>> try:
-    ...     PriorityOrder.model_validate({"service": "s", "generation": -1, "priority": "high"})
+    ...     PriorityOrder.model_validate({"service": "s", "first_attempt": 0, "priority": "high"})
     ... except ValidationError as error:
     ...     print(explain(error))
-    generation: Input should be greater than or equal to 0
+    first_attempt: Input should be greater than or equal to 1
     priority: Input should be a valid integer
     """
     lines = []

@@ -34,14 +34,13 @@ class Door:
         revisions = self.changes.revisions
         if epoch != self.coordinator.epoch or since > revisions.newest:
             since = 0
-        if service in self.orders.generations:
+        if service in self.orders.services:
             self.changes.acknowledge(service, since)
         answer = self.changes.since(since, collect_s)
         head = {
             "epoch": self.coordinator.epoch,
             "revision": answer.revision,
             "more": answer.more,
-            "services": self.orders.generations,
             "workers": self._counts(),
         }
         return f'{dumps(head)[:-1]},"jobs":[{",".join(answer.jobs)}]}}'

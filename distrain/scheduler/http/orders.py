@@ -8,7 +8,10 @@ from dataclasses import replace
 from typing import Any
 
 from distrain.errors import SpecError
+from distrain.jobs.reasons import Reason
 from distrain.jobs.spec.load import parse_spec
+from distrain.jobs.states import JobState
+from distrain.jobs.status import JobStatus
 from distrain.scheduler.http.bodies import (
     CancelOrder,
     PriorityOrder,
@@ -17,21 +20,22 @@ from distrain.scheduler.http.bodies import (
     ServiceOrder,
 )
 from distrain.scheduler.http.monitor import Monitor
+from distrain.scheduler.job_view import last_attempt
 from distrain.scheduler.lifecycle.job import Job
 from distrain.scheduler.lifecycle.messages import Cancel, ChangePriority
 
-MOST_SERVICES = 256  # services whose generations are kept
+MOST_SERVICES = 256  # services that are remembered
 
 
 class Orders:
     def __init__(self, monitor: Monitor):
         self.monitor = monitor
         self.coordinator = monitor.coordinator
-        self.generations: dict[str, int] = {}  # the highest of each service; lower ones are refused
+        self.services: set[str] = set()  # those that have given orders
 
     def put(self, job_id: str, order: PutOrder) -> bool:
         """Queue a job; whether that was done: `False` if it is here already."""
-        self._check_generation(order)
+        self._note_service(order.service)
         if order.epoch != self.coordinator.epoch:
             raise Refusal(
                 409,
@@ -57,13 +61,24 @@ class Orders:
         return True
 
     def cancel(self, job_id: str, order: CancelOrder) -> None:
-        """Have a job end; a repeated order with a shorter grace hurries it."""
-        self._check_generation(order)
-        self._live(job_id, order)
-        self.coordinator.tell(Cancel(job_id, order.why, order.grace_s))
+        """End a job's submissions up to one; a repeated order with a shorter grace hurries it.
+
+        A PUT of them that arrives later is refused, also if the job was never here.
+        """
+        self._note_service(order.service)
+        job = self.coordinator.lifecycle.jobs.get(job_id)
+        is_live = job is not None and not job.state.is_final
+        if is_live:
+            self._live(job_id, order)
+            self.coordinator.tell(Cancel(job_id, order.why, order.grace_s))
+        ended = self._last_end(job_id)
+        if ended is None or last_attempt(ended) < order.first_attempt:
+            self.coordinator.tombstones.add(_never_begun(job_id, order))
+        if not is_live:
+            raise self._has_ended(job_id)
 
     def set_priority(self, job_id: str, order: PriorityOrder) -> None:
-        self._check_generation(order)
+        self._note_service(order.service)
         job = self._live(job_id, order)
         if not job.state.waits:
             raise Refusal(
@@ -80,14 +95,7 @@ class Orders:
 
         `attempt` is the last one that it had or was put for: to go on, put it for a later one.
         """
-        job = self.coordinator.lifecycle.jobs.get(job_id)
-        if job is None:
-            ended = self.coordinator.tombstones.get(job_id)
-        elif job.state.is_final:
-            message = self.coordinator.show(job_id).message
-            ended = replace(self.coordinator.status(job_id), message=message)
-        else:
-            ended = None
+        ended = self._last_end(job_id)
         if ended is None:
             return None
         return {
@@ -95,25 +103,41 @@ class Orders:
             "state": ended.state,
             "reason": ended.reason,
             "message": ended.message,
-            "attempt": max(ended.attempt, ended.first_attempt),
+            "attempt": last_attempt(ended),
         }
 
+    def _last_end(self, job_id: str) -> JobStatus | None:
+        """The end of the last submission of a job that has ended, in the lists or buried."""
+        job, buried = self.coordinator.lifecycle.jobs.get(job_id), self.coordinator.tombstones
+        ends = [buried[job_id]] if job_id in buried else []
+        if job is not None and job.state.is_final:
+            message = self.coordinator.show(job_id).message
+            ends.append(replace(self.coordinator.status(job_id), message=message))
+        return max(ends, key=last_attempt, default=None)
+
     def _live(self, job_id: str, order: ServiceOrder) -> Job:
-        ended = self.ended(job_id)
-        if ended is not None:
-            raise Refusal(410, "ended", _has_ended(ended), "It needs nothing more.", job=ended)
         job = self.coordinator.lifecycle.jobs.get(job_id)
-        if job is None:
+        if job is None and self._last_end(job_id) is None:
             listed = "GET /distrain/v1/jobs lists the jobs that are known here."
             raise Refusal(404, "unknown", f"no job {job_id!r}", listed)
+        if job is None or job.state.is_final:
+            raise self._has_ended(job_id)
         self._check_owner(job_id, order)
+        if job.request.first_attempt > order.first_attempt:
+            later = f"a later submission of job {job_id} is here"
+            raise Refusal(409, "later_submission", later, "Ask for its jobs, and decide again.")
         return job
+
+    def _has_ended(self, job_id: str) -> Refusal:
+        ended = self.ended(job_id)
+        assert ended is not None
+        return Refusal(410, "ended", _end_of(ended), "It needs nothing more.", job=ended)
 
     def _check_not_ended(self, job_id: str, first_attempt: int) -> None:
         ended = self.ended(job_id)
         if ended is not None and first_attempt <= ended["attempt"]:
             after = f"To go on with it, put it with a first_attempt above {ended['attempt']}."
-            raise Refusal(410, "ended", _has_ended(ended), after, job=ended)
+            raise Refusal(410, "ended", _end_of(ended), after, job=ended)
 
     def _check_owner(self, job_id: str, order: ServiceOrder) -> None:
         owner = self.monitor.follow(job_id).service
@@ -122,23 +146,26 @@ class Orders:
             hint = "Use an id of your own for a job, and have its owner change it."
             raise Refusal(409, "other_service", f"job {job_id} is that of {whose}", hint)
 
-    def _check_generation(self, order: ServiceOrder) -> None:
-        newest = self.generations.get(order.service)
-        if newest is not None and order.generation < newest:
-            raise Refusal(
-                409,
-                "stale_generation",
-                f"generation {order.generation} of this service was replaced by {newest}",
-                "Another process of the service is in charge of this scheduler: stop.",
-                generation=newest,
-            )
-        if newest is None and len(self.generations) >= MOST_SERVICES:
+    def _note_service(self, service: str) -> None:
+        if service not in self.services and len(self.services) >= MOST_SERVICES:
             hint = "Start the scheduler anew; it forgets them."
             raise Refusal(
                 409, "too_many_services", f"{MOST_SERVICES} services were here already", hint
             )
-        self.generations[order.service] = order.generation
+        self.services.add(service)
 
 
-def _has_ended(ended: Mapping[str, Any]) -> str:
+def _never_begun(job_id: str, order: CancelOrder) -> JobStatus:
+    """The end of a submission that was cancelled before it arrived."""
+    return JobStatus(
+        job_id,
+        state=str(JobState.CANCELLED),
+        reason=Reason.CANCELLED,
+        message=order.why,
+        attempt=order.first_attempt - 1,
+        first_attempt=order.first_attempt,
+    )
+
+
+def _end_of(ended: Mapping[str, Any]) -> str:
     return f"job {ended['job_id']} has ended: {ended['state']}"

@@ -27,8 +27,6 @@ class Action(StrEnum):
     OWN_TOKENS = "own_tokens"
     OTHERS_TOKENS = "others_tokens"
     SEE_AUDIT = "see_audit"
-    SEE_WEBHOOKS = "see_webhooks"
-    SET_WEBHOOKS = "set_webhooks"
 
 
 @dataclass(frozen=True)
@@ -58,8 +56,6 @@ RULES: Final[Mapping[Action, AccessRule]] = {
     Action.OWN_TOKENS: AccessRule(Scope.ADMIN, everybody=True),
     Action.OTHERS_TOKENS: AccessRule(Scope.ADMIN),
     Action.SEE_AUDIT: AccessRule(Scope.ADMIN),
-    Action.SEE_WEBHOOKS: AccessRule(Scope.READ, _OPERATOR, _SUBMITTER),
-    Action.SET_WEBHOOKS: AccessRule(Scope.SUBMIT, _OPERATOR, _SUBMITTER),
 }
 
 

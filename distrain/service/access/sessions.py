@@ -6,7 +6,6 @@ the database is asked. A cookie holds the token's hash and an end, signed with t
 is kept nowhere, and a revoked token ends its sessions at once.
 """
 
-import base64
 import contextlib
 import hashlib
 import hmac
@@ -17,6 +16,8 @@ import zlib
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from itsdangerous import BadData, Signer, URLSafeSerializer
+
 from distrain.errors import InputError
 from distrain.service.settings import Settings
 from distrain.service.store.people import Token
@@ -26,8 +27,7 @@ from distrain.service.values import Scope
 PREFIX = "dtr"
 DEFAULT_DAYS, MOST_DAYS = 90, 365
 _DAY_S = 86400.0
-_FORM = re.compile(r"dtr_([0-9a-f]{12})_([0-9A-Za-z]{43})_([0-9a-f]{8})")
-_LETTERS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+_FORM = re.compile(r"dtr_([0-9a-f]{12})_([0-9A-Za-z]{43}|[0-9a-f]{64})_([0-9a-f]{8})")
 
 
 @dataclass(frozen=True)
@@ -39,12 +39,7 @@ class NewToken:
 
 def make_token() -> NewToken:
     token_id = secrets.token_hex(6)
-    number = secrets.randbits(256)
-    letters = []
-    for _ in range(43):  # 62 ** 43 > 2 ** 256
-        number, rest = divmod(number, len(_LETTERS))
-        letters.append(_LETTERS[rest])
-    body = f"{PREFIX}_{token_id}_{''.join(letters)}"
+    body = f"{PREFIX}_{token_id}_{secrets.token_hex(32)}"
     text = f"{body}_{_crc(body)}"
     return NewToken(token_id, text, token_sha256(text))
 
@@ -140,8 +135,7 @@ def _make_key(path: Path) -> None:
 
 def sign(key: bytes, purpose: str, text: str) -> str:
     """A text with a signature that is valid for one purpose alone."""
-    body = base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
-    return f"{body}.{_mac(key, purpose, body)}"
+    return _serializer(key, purpose).dumps(text)
 
 
 def signed_text(key: bytes, purpose: str, signed: str) -> str | None:
@@ -150,10 +144,14 @@ def signed_text(key: bytes, purpose: str, signed: str) -> str | None:
     >>> signed_text(b"key", "cookie", sign(b"key", "cookie", "a text"))
     'a text'
     """
-    body, _, mac = signed.partition(".")
-    if not signed.isascii() or not hmac.compare_digest(mac, _mac(key, purpose, body)):
+    try:
+        return str(_serializer(key, purpose).loads(signed))
+    except BadData:
         return None
-    return base64.urlsafe_b64decode(body + "=" * (-len(body) % 4)).decode()
+
+
+def _serializer(key: bytes, purpose: str) -> URLSafeSerializer:
+    return URLSafeSerializer(key, purpose, signer_kwargs={"digest_method": hashlib.sha256})
 
 
 def make_session(key: bytes, sha256: bytes, now_s: float) -> str:
@@ -170,12 +168,13 @@ def read_session(key: bytes, cookie: str, now_s: float) -> tuple[bytes, float] |
 
 
 def csrf_token(key: bytes, cookie: str) -> str:
-    return _mac(key, "csrf", cookie)
+    """A page's proof that it has the session of a cookie, which it does not reveal."""
+    return _csrf_signer(key).get_signature(cookie).decode()
 
 
 def is_csrf_token(key: bytes, cookie: str, given: str) -> bool:
-    return given.isascii() and hmac.compare_digest(given, csrf_token(key, cookie))
+    return _csrf_signer(key).verify_signature(cookie, given)
 
 
-def _mac(key: bytes, purpose: str, text: str) -> str:
-    return hmac.new(key, f"{purpose}\0{text}".encode(), hashlib.sha256).hexdigest()
+def _csrf_signer(key: bytes) -> Signer:
+    return Signer(key, "csrf", digest_method=hashlib.sha256)

@@ -2,13 +2,11 @@
 
 import asyncio
 import logging
-from collections.abc import Collection
 from typing import Any
 
 from fastapi import FastAPI
 from starlette.concurrency import run_in_threadpool
 
-from distrain.errors import DistrainError
 from distrain.service.access.sessions import service_key
 from distrain.service.api.answers import openapi
 from distrain.service.api.dependencies import ApiParts
@@ -19,7 +17,6 @@ from distrain.service.api.streams.figures import Counting
 from distrain.service.api.streams.stream_state import ApiStreams
 from distrain.service.settings import Settings
 from distrain.service.store.store import Store
-from distrain.service.values import Phase
 
 EVERY_S = 0.3
 
@@ -67,20 +64,16 @@ class Waiting:
     async def _poll(self) -> None:
         while True:
             try:
-                ended = await run_in_threadpool(self._ended, list(self._waiters))
-            except DistrainError as error:
+                ended = await run_in_threadpool(self._store.ended_among, list(self._waiters))
+            except Exception as error:  # with this task all who wait would run into their timeouts
                 logging.getLogger("distrain.service.api").warning(
                     "cannot look for those who wait: %s", type(error).__name__
                 )
-                ended = []
+                ended = set()
             for job_id in ended:
                 for event in self._waiters.get(job_id, ()):
                     event.set()
             await asyncio.sleep(EVERY_S)
-
-    def _ended(self, job_ids: Collection[str]) -> list[str]:
-        jobs = ((job_id, self._store.job(job_id)) for job_id in job_ids)
-        return [job_id for job_id, job in jobs if job is None or job.phase is Phase.FINAL]
 
 
 _STRANGERS_PER_S = 10.0

@@ -13,10 +13,10 @@ from distrain.client.documents import Answer, Job as JobAnswer
 from distrain.jobs.run_paths import JOB_ID
 from distrain.jobs.status import FIGURES, figures_in, is_storable
 from distrain.service.access.policy import levels
-from distrain.service.decide.api_values import UNKNOWN, shown, utc
+from distrain.service.decide.api_values import shown, utc
 from distrain.service.settings import NAME_PATTERN
 from distrain.service.store.store import Store
-from distrain.service.values import Job, Phase
+from distrain.service.values import UNKNOWN, Job, Phase
 
 _MOST_DEPTH = 48
 

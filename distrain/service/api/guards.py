@@ -17,9 +17,6 @@ from distrain.service.store.auditing import Deed
 CHANGING: Final = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 
 
-BODY_S = 30.0  # how long all of a body may take
-
-
 _MOST_KEPT = 10_000
 
 
@@ -44,7 +41,7 @@ class RequestRates:
 
 
 class BodyLimit:
-    """Refuses bodies beyond a size, as soon as too much has come, and bodies that do not come."""
+    """Refuses bodies beyond a size, as soon as too much has come."""
 
     def __init__(self, app: ASGIApp, *, limit_bytes: int) -> None:
         self._app, self._limit_bytes = app, limit_bytes
@@ -55,19 +52,11 @@ class BodyLimit:
         claimed = dict(scope["headers"]).get(b"content-length", b"0")
         if not claimed.isdigit() or int(claimed) > self._limit_bytes:
             return await self._refusal().response(scope["path"])(scope, receive, send)
-        read_bytes, is_whole = 0, False
-        until_s = asyncio.get_running_loop().time() + BODY_S
+        read_bytes = 0
 
         async def counted() -> Message:
-            nonlocal read_bytes, is_whole
-            if is_whole:  # what comes then is that the client has gone
-                return await receive()
-            try:
-                async with asyncio.timeout_at(until_s):
-                    message = await receive()
-            except TimeoutError:
-                raise HTTPException(408, f"the body did not come within {BODY_S:g} s") from None
-            is_whole = not message.get("more_body", False)
+            nonlocal read_bytes
+            message = await receive()
             read_bytes += len(message.get("body", b""))
             if read_bytes > self._limit_bytes:
                 raise HTTPException(413, self._refusal().detail)  # FastAPI passes this one on

@@ -20,7 +20,7 @@ from pydantic_core import from_json
 from distrain.errors import ClusterError, DistrainError
 from distrain.jobs.status import LARGEST, JobStatus, storable
 from distrain.jobs.view import known_fields
-from distrain.service.decide.effects import SchedulerAnswer, Workers
+from distrain.service.decide.world import SchedulerAnswer, Workers
 from distrain.service.settings import TlsFiles
 
 _MOST_OF_AN_EPOCH = 300
@@ -194,14 +194,12 @@ class SchedulerClient(AbstractContextManager["SchedulerClient"]):
         *,
         first_attempt: int,
         epoch: str,
-        generation: int,
         priority: int | None = None,
     ) -> tuple[JobStatus, bool]:
         """Queue a job at the scheduler; repeatable. Also whether it is new there."""
         status, document = self._order(
             "PUT",
             f"jobs/{job_id}",
-            generation,
             spec=spec,
             run_dir=run_dir,
             first_attempt=first_attempt,
@@ -210,8 +208,8 @@ class SchedulerClient(AbstractContextManager["SchedulerClient"]):
         )
         return _read(JobStatus.from_json, document.get("job")), status == 201
 
-    def order(self, job_id: str, name: str, words: Mapping[str, Any], *, generation: int) -> None:
-        self._order("POST", f"jobs/{job_id}/{name}", generation, **words)
+    def order(self, job_id: str, name: str, words: Mapping[str, Any]) -> None:
+        self._order("POST", f"jobs/{job_id}/{name}", **words)
 
     def changes(
         self, since: int = 0, epoch: str | None = None, *, collect_s: float = 0.0
@@ -238,11 +236,8 @@ class SchedulerClient(AbstractContextManager["SchedulerClient"]):
     def preflight_result(self, preflight_id: str) -> SeenPreflight:
         return _read(preflight_from_json, self._ask("GET", f"preflight/{preflight_id}")[1])
 
-    def _order(
-        self, method: str, path: str, generation: int, **words: Any
-    ) -> tuple[int, dict[str, Any]]:
-        body = {"service": self.service, "generation": generation, **words}
-        return self._ask(method, path, json=body)
+    def _order(self, method: str, path: str, **words: Any) -> tuple[int, dict[str, Any]]:
+        return self._ask(method, path, json={"service": self.service, **words})
 
     def _ask(self, method: str, path: str, **request: Any) -> tuple[int, dict[str, Any]]:
         try:

@@ -14,7 +14,7 @@ from dataclasses import replace
 
 from distrain.service.decide import wait_reasons
 from distrain.service.decide.cluster_state import ClusterNow
-from distrain.service.decide.effects import Workers
+from distrain.service.decide.world import Workers
 from distrain.service.values import Intent, Job, Phase, Quota
 
 _NO_QUOTA = Quota()

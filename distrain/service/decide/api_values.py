@@ -1,17 +1,23 @@
 """A job's state, events and times in the words of the API."""
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
 from distrain.jobs.states import JobState
-from distrain.service.values import Event, Intent, Job, Phase
+from distrain.service.values import (
+    CANCELLING,
+    NO_CONTACT_S,
+    UNKNOWN,
+    Event,
+    Intent,
+    Job,
+    Phase,
+)
 
-NO_CONTACT_S = 30.0  # after this long without a word of its scheduler, a job's state is unknown
 QUEUED = "queued"
 HANDING_OVER = "handing_over"
-CANCELLING = "cancelling"
-UNKNOWN = "unknown"
 
 STATES = (QUEUED, HANDING_OVER, *(str(state) for state in JobState), CANCELLING, UNKNOWN)
 """All states that a job may be shown in."""
@@ -27,21 +33,28 @@ class Shown:
 
 def shown(job: Job, now_s: float, *, contact_s: float | None = None) -> Shown:
     """The state of a job at `now_s`; `contact_s`: its cluster's last answer, which no row has."""
-    if job.phase is Phase.FINAL:
-        return Shown(job.state)
-    if job.intent is Intent.CANCEL:
-        return Shown(CANCELLING, job.state)
-    if job.phase is Phase.QUEUED:
-        return Shown(QUEUED, None, job.why_pending or _NEW)
-    if job.phase is Phase.HANDING_OVER:
-        why = job.why_pending or f"it is being handed over to cluster {job.cluster}"
-        return Shown(HANDING_OVER, None if job.attempt == 0 else job.state, why)
     heard_s = max(job.observed_at_s or 0.0, contact_s or 0.0)
-    if now_s - heard_s >= NO_CONTACT_S:
-        return Shown(UNKNOWN, job.state)
-    if job.state in ("pending", "restarting"):
-        return Shown(job.state, None, job.why_pending or _IN_TURN.format(job.cluster))
-    return Shown(job.state, None, job.why_pending)
+    return _shown(vars(job), is_silent=now_s - heard_s >= NO_CONTACT_S)
+
+
+def _shown(columns: Mapping[str, Any], *, is_silent: bool) -> Shown:
+    """The state of a job by its row's columns, of which an event has a part."""
+    state, why = columns["state"], columns["why_pending"]
+    phase = Phase(columns["phase"])
+    if phase is Phase.FINAL:
+        return Shown(state)
+    if columns["intent"] == Intent.CANCEL:
+        return Shown(CANCELLING, state)
+    if phase is Phase.QUEUED:
+        return Shown(QUEUED, None, why or _NEW)
+    if phase is Phase.HANDING_OVER:
+        why = why or f"it is being handed over to cluster {columns['cluster']}"
+        return Shown(HANDING_OVER, None if columns["attempt"] == 0 else state, why)
+    if is_silent:
+        return Shown(UNKNOWN, state)
+    if state in ("pending", "restarting"):
+        return Shown(state, None, why or _IN_TURN.format(columns["cluster"]))
+    return Shown(state, None, why)
 
 
 _NEW = "it was submitted just now"
@@ -81,26 +94,10 @@ def event_document(event: Event) -> dict[str, Any]:
         **(body.get("progress") or {}),
     }
     if "phase" in body:
-        seen = shown(_job(event), event.at_s, contact_s=event.at_s)
+        seen = _shown(body, is_silent=False)
         found |= {
             "state": seen.state,
             "last_known": seen.last_known,
             "why_pending": seen.why_pending,
         }
     return found
-
-
-def _job(event: Event) -> Job:
-    body = event.body
-    unknown = Job(
-        event.job_id, 0, event.project, event.owner, "", body.get("cluster", ""), 0, 0, "", 0.0
-    )
-    return replace(
-        unknown,
-        intent=Intent(body.get("intent", Intent.RUN)),
-        phase=Phase(body["phase"]),
-        state=body.get("state", ""),
-        attempt=body.get("attempt", 0),
-        why_pending=body.get("why_pending") or "",
-        observed_at_s=event.at_s,
-    )

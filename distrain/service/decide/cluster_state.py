@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from distrain.jobs.status import JobStatus
-from distrain.service.decide.effects import SchedulerAnswer, Workers
+from distrain.service.decide.world import SchedulerAnswer, Workers
 from distrain.service.values import Job
 
 
@@ -18,7 +18,6 @@ class ClusterNow:
     trouble: str = ""  # why it does not answer, in words
     starting: bool = False  # whether somebody starts it
     workers: Workers = field(default_factory=Workers)
-    generation: int = 0  # of the reconciler's own lease
     most_workers: int | None = None  # where the service sets the number of workers: the largest
     growth: str = ""  # what keeps workers from coming that are asked for, in words
 
@@ -71,7 +70,7 @@ class Memory:
         self._now(False, now_s)
         self.trouble = trouble
 
-    def cluster(self, generation: int, *, starting: bool = False) -> ClusterNow:
+    def cluster(self, *, starting: bool = False) -> ClusterNow:
         return ClusterNow(
             self.name,
             self.epoch if self.answers else None,
@@ -79,7 +78,6 @@ class Memory:
             self.trouble,
             starting,
             self.workers,
-            generation,
         )
 
     def forget_ended(self, alive: set[str]) -> None:

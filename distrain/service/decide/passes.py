@@ -1,13 +1,13 @@
 """One pass over a cluster's jobs: read the rows, ask the scheduler, decide, commit, act, record.
 
-A pass is a generator of effects: what carries them out may be a database and a network, or a test
-that loses answers and kills the pass between any two of them. Rows are read before the scheduler is
-asked, so what it does not have was not handed over in between; and a row is committed before any
-command that it speaks of.
+`Pass.run` names the steps in their order. Rows are read before the scheduler is asked, so what it
+does not have was not handed over in between; and a row is committed before any command that it
+speaks of. Tests put a world in the place of database and network that loses answers and kills the
+pass between any two calls.
 """
 
 from collections import Counter
-from collections.abc import Generator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -15,25 +15,6 @@ from distrain.jobs.states import JobState
 from distrain.jobs.status import JobStatus
 from distrain.service.decide.admission import admit, workers_wanted
 from distrain.service.decide.cluster_state import ClusterNow, Memory
-from distrain.service.decide.effects import (
-    Accepted,
-    Begin,
-    Change,
-    Commit,
-    CountAttempts,
-    CountRanks,
-    Effect,
-    FindJob,
-    FinishRun,
-    JobOrder,
-    Poll,
-    Put,
-    ReadJobs,
-    Refusal,
-    Send,
-    Silence,
-    TakeView,
-)
 from distrain.service.decide.rules import (
     CANCEL,
     MAX_SCHEDULER_LOSSES,
@@ -50,6 +31,15 @@ from distrain.service.decide.rules import (
     reconcile,
     refused,
 )
+from distrain.service.decide.world import (
+    Accepted,
+    Change,
+    JobOrder,
+    Outcome,
+    Refusal,
+    Silence,
+    World,
+)
 from distrain.service.values import Job, Phase, Quota
 
 PATIENCE_S = 5.0  # a scheduler that is silent for less is only slow: jobs that wait are not told
@@ -59,18 +49,13 @@ _HAND_OVERS = 50  # in one pass, so that cancellations need not wait for hundred
 _ROWS = 200  # in one transaction, so that others get their turn
 
 _THERE = (Phase.HANDING_OVER, Phase.HANDED_OVER)
-Steps = Generator[Effect, Any, None]
-
-
-class Replaced(Exception):
-    """The scheduler has seen a later generation: another process has the cluster."""
 
 
 @dataclass
 class Pass:
+    world: World
     memory: Memory
     service: str
-    generation: int  # of the lease; grows when a cancellation takes a newer one
     now_s: float
     quotas: Mapping[str, Quota] = field(default_factory=dict)
     min_ranks: Mapping[str, int] = field(default_factory=dict)
@@ -87,25 +72,24 @@ class Pass:
     active: bool = False
     _undone: list[str] = field(default_factory=list)
 
-    def run(self) -> Steps:
-        """The effects of the pass; raises Replaced."""
-        jobs = yield ReadJobs()
-        self.rows = {job.id: job for job in jobs}
-        yield from self._ask()
+    def run(self) -> None:
+        """Make the pass; raises what the world raises."""
+        self.rows = {job.id: job for job in self.world.alive()}
+        self._ask()
         if self.memory.answers:
-            yield from self._adopt()
-        yield from self._record()
-        yield from self._take()
+            self._adopt()
+        self._record()
+        self._take()
         if not self.memory.answers:
-            yield from self._tell_of_silence()
-        elif (yield from self._command()):
-            yield from self._admit()
-            yield from self._cancel_orphans()
+            self._tell_of_silence()
+        elif self._command():
+            self._admit()
+            self._cancel_orphans()
         self.memory.forget_ended(set(self.rows))
 
-    def _ask(self) -> Steps:
+    def _ask(self) -> None:
         while True:
-            answer = yield Poll(self.memory.epoch, self.memory.revision)
+            answer = self.world.changes(self.memory.epoch, self.memory.revision)
             if isinstance(answer, Silence):
                 self.memory.miss(answer.trouble, self.now_s)
                 return
@@ -113,7 +97,7 @@ class Pass:
             if not answer.more:
                 return
 
-    def _adopt(self) -> Steps:
+    def _adopt(self) -> None:
         """Take over submissions later than their rows, as after a restored backup."""
         for job in list(self.rows.values()):
             seen = self.memory.sightings.get(job.id)
@@ -123,20 +107,20 @@ class Pass:
             if seen.first_attempt >= first:
                 there = {"phase": Phase.HANDED_OVER, "epoch": self.memory.epoch}
                 columns = there | {"first_attempt": seen.first_attempt, "why_pending": ""}
-                yield from self._commit(Change(job, columns | {"observed_at_s": self.now_s}))
+                self._commit(Change(job, columns | {"observed_at_s": self.now_s}))
 
-    def _record(self) -> Steps:
+    def _record(self) -> None:
         fresh, self.memory.fresh = self.memory.fresh, []
         for seen in fresh:
             job = self.rows.get(seen.job_id)
             if job is None or job.phase not in _THERE or seen.is_final:
                 continue
             if seen.first_attempt == job.first_attempt:
-                yield TakeView(job, seen)
+                self.world.record(job, seen)
 
-    def _take(self) -> Steps:
+    def _take(self) -> None:
         changes: list[Change] = []
-        cluster = self.memory.cluster(self.generation)
+        cluster = self.memory.cluster()
         for job in list(self.rows.values()):
             actions = self._decide(job, cluster)
             if actions:
@@ -147,48 +131,47 @@ class Pass:
                     continue
                 if not isinstance(action, Finish):
                     continue
-                if (yield from self._run_finished(job, action.columns)):
+                if self._run_finished(job, action.columns):
                     changes.append(Change(job, action.columns))
         for first in range(0, len(changes), _ROWS):
-            yield from self._commit(*changes[first : first + _ROWS])
+            self._commit(*changes[first : first + _ROWS])
 
-    def _command(self) -> Generator[Effect, Any, bool]:
+    def _command(self) -> bool:
         """Send the orders of the jobs that needed any; whether the scheduler answered to all."""
         for job_id in self._undone:
             job = self.rows[job_id]
-            for action in self._decide(job, self.memory.cluster(self.generation)):
-                answer: object = None
+            for action in self._decide(job, self.memory.cluster()):
+                answer: Outcome | None = None
                 if isinstance(action, JobOrder):
-                    answer = yield from self._send(job, action)
+                    answer = self._send(job, action)
                 elif isinstance(action, PutAgain):
-                    answer = yield from self._put_again(job)
+                    answer = self._put_again(job)
                 elif isinstance(action, HandOver):
-                    answer = yield from self._hand_over(job, action)
+                    answer = self._hand_over(job, action)
                 if isinstance(answer, Silence):
                     return False
-                self._stop_if_replaced(answer)
         return True
 
-    def _tell_of_silence(self) -> Steps:
+    def _tell_of_silence(self) -> None:
         silent_s = self._passed_s(self.memory.since_s or 0.0)
         if self.starting or silent_s >= PATIENCE_S:
-            _, why = yield from self._admission()
-            yield from self._tell_why(why)
+            _, why = self._admission()
+            self._tell_why(why)
 
-    def _admission(self) -> Generator[Effect, Any, tuple[list[Job], dict[str, str]]]:
+    def _admission(self) -> tuple[list[Job], dict[str, str]]:
         waiting = [job for job in self.rows.values() if job.phase is Phase.QUEUED]
         there = [job for job in self.rows.values() if job.phase in _THERE]
         if not waiting and self.most_workers is None:
             return [], {}
         bounded = {name for name, quota in self.quotas.items() if quota.max_ranks is not None}
         bound = sorted(bounded & {job.project for job in waiting})
-        everywhere = (yield CountRanks(tuple(bound))) if bound else {}
+        everywhere = self.world.ranks_in_use(bound) if bound else {}
         here = Counter[str]()
         for job in there:
             here[job.project] += job.num_ranks
         elsewhere = {name: max(0, ranks - here[name]) for name, ranks in everywhere.items()}
         cluster = replace(
-            self.memory.cluster(self.generation, starting=self.starting),
+            self.memory.cluster(starting=self.starting),
             most_workers=self.most_workers,
             growth=self.growth,
         )
@@ -201,17 +184,16 @@ class Pass:
             return [], {job.id: self.hold for job in waiting}
         return admit(*told, min_ranks=self.min_ranks, elsewhere=elsewhere)
 
-    def _admit(self) -> Steps:
-        chosen, why = yield from self._admission()
+    def _admit(self) -> None:
+        chosen, why = self._admission()
         for job in chosen[:_HAND_OVERS]:
-            answer = yield from self._hand_over(job, HandOver(str(self.memory.epoch)))
+            answer = self._hand_over(job, HandOver(str(self.memory.epoch)))
             if isinstance(answer, Silence):
                 return
-            self._stop_if_replaced(answer)
         self.active = bool(chosen)
-        yield from self._tell_why(why)
+        self._tell_why(why)
 
-    def _tell_why(self, why: Mapping[str, str]) -> Steps:
+    def _tell_why(self, why: Mapping[str, str]) -> None:
         """Write the reasons to wait, not too often: a whole queue may wait for one job."""
         told = self.memory.told_why
         changes = []
@@ -222,12 +204,12 @@ class Pass:
                 told[job_id] = self.now_s
                 changes.append(Change(job, {"why_pending": words}))
         for first in range(0, len(changes), _ROWS):
-            yield from self._commit(*changes[first : first + _ROWS])
+            self._commit(*changes[first : first + _ROWS])
 
-    def _tell_one(self, job: Job, words: str) -> Steps:
+    def _tell_one(self, job: Job, words: str) -> None:
         """Write a reason to wait; an unchanged reason makes no revisions."""
         if job.why_pending != words:
-            yield from self._commit(Change(job, {"why_pending": words}))
+            self._commit(Change(job, {"why_pending": words}))
 
     def _decide(self, job: Job, cluster: ClusterNow) -> tuple[Any, ...]:
         seen = self.memory.sightings.get(job.id)
@@ -240,75 +222,69 @@ class Pass:
             self.memory.settled[job.id] = job, seen, cluster.epoch
         return actions
 
-    def _hand_over(self, job: Job, action: HandOver) -> Generator[Effect, Any, object]:
-        attempts = yield CountAttempts(job)
+    def _hand_over(self, job: Job, action: HandOver) -> Outcome | None:
+        attempts = self.world.attempts(job)
         if attempts is None:
-            yield from self._tell_one(job, f"its run directory cannot be read now: {job.run_dir}")
+            self._tell_one(job, f"its run directory cannot be read now: {job.run_dir}")
             return None
         columns = handed_over(job, action.epoch, action.losses, attempts, self.now_s)
-        if not (yield from self._commit(Change(job, columns))):
+        if not self._commit(Change(job, columns)):
             return None
         job = self.rows[job.id]
-        not_begun = yield Begin(job)
+        not_begun = self.world.begin(job)
         if not_begun is None:
-            return (yield from self._put(job))
+            return self._put(job)
         if not_begun.for_now:
-            yield from self._tell_one(job, not_begun.message)
+            self._tell_one(job, not_begun.message)
         else:  # no PUT of this submission was sent, so it can end
             columns = refused(job, not_begun.reason, not_begun.message, self.now_s)
-            yield from self._commit(Change(job, columns))
+            self._commit(Change(job, columns))
         return None
 
-    def _put_again(self, job: Job) -> Generator[Effect, Any, object]:
-        if job.generation != self.generation:  # the row tells under which lease it may be put
-            if not (yield from self._commit(Change(job, {"epoch": job.epoch}))):
-                return None
-            job = self.rows[job.id]
-        not_begun = yield Begin(job)
+    def _put_again(self, job: Job) -> Outcome | None:
+        not_begun = self.world.begin(job)
         if not_begun is not None:
-            yield from self._tell_one(job, not_begun.message)
+            self._tell_one(job, not_begun.message)
             return None
-        return (yield from self._put(job))
+        return self._put(job)
 
-    def _put(self, job: Job) -> Generator[Effect, Any, object]:
-        answer = yield Put(job)
+    def _put(self, job: Job) -> Outcome | None:
+        answer = self.world.put(job)
         if isinstance(answer, Accepted):
             accepted = {"phase": Phase.HANDED_OVER, "state": "pending", "observed_at_s": self.now_s}
-            yield from self._commit(Change(job, accepted | {"why_pending": ""}))
+            self._commit(Change(job, accepted | {"why_pending": ""}))
         elif isinstance(answer, Refusal) and answer.code == "ended":
             end = _tombstone(job, answer.ended)
-            yield from self._finish(job, ended(job, end, self.now_s), end)
+            self._finish(job, ended(job, end, self.now_s), end)
         elif isinstance(answer, Refusal) and answer.code == "bad_spec":
             columns = refused(job, "InvalidSpec", answer.message, self.now_s)
-            yield from self._finish(job, columns)
+            self._finish(job, columns)
         elif isinstance(answer, Refusal):
-            yield from self._tell_one(job, answer.message)
+            self._tell_one(job, answer.message)
         return answer
 
-    def _send(self, job: Job, order: JobOrder) -> Generator[Effect, Any, object]:
-        answer = yield Send(job.id, order)
-        if isinstance(answer, Silence) or order.name != CANCEL:
-            return answer
-        self.generation = max(self.generation, answer.generation)
-        if isinstance(answer, Refusal) and answer.code in ("unknown", "ended"):
-            end = _tombstone(job, answer.ended) if answer.ended else None
-            for then in answered_cancel(job, end, answer.generation, self.now_s):
-                yield from self._finish(job, then.columns, end)
+    def _send(self, job: Job, order: JobOrder) -> Outcome:
+        answer = self.world.send(job.id, order)
+        is_end = isinstance(answer, Refusal) and answer.code == "ended" and answer.ended
+        if is_end and order.name == CANCEL and order.words["first_attempt"] == job.first_attempt:
+            end = _tombstone(job, is_end)
+            for then in answered_cancel(job, end, self.now_s):
+                self._finish(job, then.columns, end)
         return answer
 
-    def _finish(self, job: Job, columns: Mapping[str, Any], seen: JobStatus | None = None) -> Steps:
-        if (yield from self._run_finished(job, columns, seen)):
-            yield from self._commit(Change(job, columns))
+    def _finish(self, job: Job, columns: Mapping[str, Any], seen: JobStatus | None = None) -> None:
+        if self._run_finished(job, columns, seen):
+            self._commit(Change(job, columns))
 
     def _run_finished(
         self, job: Job, columns: Mapping[str, Any], seen: JobStatus | None = None
-    ) -> Generator[Effect, Any, bool]:
+    ) -> bool:
         """Finish the run directory; whether the row may now say that the job has ended."""
         if job.phase is Phase.QUEUED:
             return True
         known = self.memory.sightings.get(job.id)
         same = known is not None and known.first_attempt == job.first_attempt
-        done = yield FinishRun(job, columns, seen or (known if same else None))
+        done = self.world.finish(job, columns, seen or (known if same else None))
         since_s = self.memory.finishing.setdefault(job.id, self.now_s)
         if done or self._passed_s(since_s) >= FINISH_WITHIN_S:
             return True
@@ -319,7 +295,7 @@ class Pass:
         """The time since then; the absolute value, since a clock may have been put back."""
         return abs(self.now_s - since_s)
 
-    def _cancel_orphans(self) -> Steps:
+    def _cancel_orphans(self) -> None:
         memory = self.memory
         strangers = {
             job_id
@@ -332,26 +308,22 @@ class Pass:
             memory.orphans[job_id] += 1
             if memory.orphans[job_id] < 2:
                 continue
-            row = yield FindJob(job_id)
+            row = self.world.job(job_id)
             if row is None or row.phase is Phase.FINAL:
-                answer = yield Send(job_id, cancel("the service does not know this job"))
-                self._stop_if_replaced(answer)
+                first = self.memory.sightings[job_id].first_attempt
+                self.world.send(job_id, cancel("the service does not know this job", first))
 
-    def _commit(self, *changes: Change) -> Generator[Effect, Any, bool]:
+    def _commit(self, *changes: Change) -> bool:
         """Write rows; whether all were written."""
-        skipped = yield Commit(changes)
+        skipped = self.world.commit(changes)
         for change in changes:
             if change.job.id in skipped:
                 self.active = True
                 continue
             columns: dict[str, Any] = dict(change.columns)
             row = replace(change.job, **columns)
-            self.rows[row.id] = replace(row, rev=row.rev + 1, generation=self.generation)
+            self.rows[row.id] = replace(row, rev=row.rev + 1)
         return not skipped
-
-    def _stop_if_replaced(self, answer: object) -> None:
-        if isinstance(answer, Refusal) and answer.code == "stale_generation":
-            raise Replaced(answer.message)
 
 
 def _tombstone(job: Job, ended: JobStatus | None) -> JobStatus:

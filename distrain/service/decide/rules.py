@@ -2,7 +2,8 @@
 
 A job reaches a scheduler by one command (PUT) whose answer may get lost, or that may arrive late.
 So a row says first that the command may have been sent (`handing_over`), for which submission
-(`first_attempt`), to which boot of the scheduler (`epoch`) and under which lease (`generation`).
+(`first_attempt`) and to which boot of the scheduler (`epoch`). Every order names its submission,
+and a scheduler takes each one once (`docs/decisions/0031...` says which failures that prevents).
 From then on these cases are all there are:
 
 | wanted | the scheduler | what is done |
@@ -15,7 +16,7 @@ From then on these cases are all there are:
 | run or cancel | has an earlier submission of it, not ended | cancel that |
 | cancel | has it | cancel, until it has ended |
 | cancel | does not have it, another epoch | final: cancelled; a late PUT names the epoch before |
-| cancel | does not have it, same epoch | cancel under a newer lease, see `answered_cancel` |
+| cancel | does not have it, same epoch | cancel: a tombstone there refuses a late PUT |
 | any | does not answer | nothing: no time that passes ends a job |
 
 A submission that waits here (`queued`) is handed over by `admit`, or cancelled at once.
@@ -31,7 +32,7 @@ from distrain.jobs.reasons import Reason
 from distrain.jobs.states import JobState
 from distrain.jobs.status import JobStatus
 from distrain.service.decide.cluster_state import ClusterNow
-from distrain.service.decide.effects import JobOrder
+from distrain.service.decide.world import JobOrder
 from distrain.service.values import Intent, Job, Phase
 
 MAX_SCHEDULER_LOSSES = 5  # how often a scheduler may lose one submission of a job
@@ -78,9 +79,9 @@ class Take:
 CANCEL = "cancel"
 
 
-def cancel(why: str, grace_s: float | None = None, *, newer_generation: bool = False) -> JobOrder:
-    """The order for a job's end; `grace_s` is its ranks' time to save a checkpoint."""
-    return JobOrder(CANCEL, {"why": why, "grace_s": grace_s}, newer_generation)
+def cancel(why: str, first_attempt: int, grace_s: float | None = None) -> JobOrder:
+    """The order to end a submission; `grace_s` is its ranks' time to save a checkpoint."""
+    return JobOrder(CANCEL, {"why": why, "grace_s": grace_s, "first_attempt": first_attempt})
 
 
 @dataclass(frozen=True)
@@ -115,7 +116,7 @@ def reconcile(
         return ()
     if seen is not None and seen.first_attempt < job.first_attempt:
         if not seen.is_final:
-            return (cancel("a later submission of this job takes its place"),)
+            return (cancel("a later submission of it takes its place", seen.first_attempt),)
         seen = None
     if seen is None:
         return _missing(job, cluster, now_s, max_losses)
@@ -161,18 +162,16 @@ def ended(job: Job, seen: JobStatus, now_s: float) -> dict[str, Any]:
     }
 
 
-def answered_cancel(
-    job: Job, tombstone: JobStatus | None, generation: int, now_s: float
-) -> tuple[Finish, ...]:
-    """What follows when a cancelled job is not among the scheduler's live ones.
+def answered_cancel(job: Job, tombstone: JobStatus, now_s: float) -> tuple[Finish, ...]:
+    """What follows when the scheduler says that a cancelled submission has ended.
 
-    A job that it never had may still arrive: its PUT waits in some buffer. The scheduler refuses
-    generations below the highest that it has seen, so an answer to a cancellation of a higher one
-    than the PUT's says that the job will never come.
+    One that it never had is ended by the cancellation itself: a late PUT of it is refused.
     """
-    if tombstone is not None and tombstone.first_attempt >= job.first_attempt:
-        return (Finish(ended(job, tombstone, now_s)),)
-    return (Finish(_cancelled(job, now_s)),) if generation > job.generation else ()
+    if tombstone.first_attempt < job.first_attempt:
+        return ()
+    if tombstone.state == JobState.CANCELLED and job.attempt < job.first_attempt:
+        return (Finish(_cancelled(job, now_s)),)
+    return (Finish(ended(job, tombstone, now_s)),)
 
 
 def _seen(
@@ -188,10 +187,15 @@ def _seen(
         # What stays is left out: a change of figures alone is told as one.
         actions.append(Take({name: observed[name] for name in (*changed, "observed_at_s")}))
     if job.intent is Intent.CANCEL:
-        actions.append(cancel(job.cancel_why, job.cancel_grace_s))
+        actions.append(_cancel_of(job))
     elif seen.state == JobState.PENDING and seen.priority != job.priority:
-        actions.append(JobOrder("priority", {"priority": job.priority}))
+        words = {"priority": job.priority, "first_attempt": job.first_attempt}
+        actions.append(JobOrder("priority", words))
     return tuple(actions)
+
+
+def _cancel_of(job: Job) -> JobOrder:
+    return cancel(job.cancel_why, job.first_attempt, job.cancel_grace_s)
 
 
 def is_turn(job: Job, now_s: float, every_s: float) -> bool:
@@ -211,8 +215,7 @@ def _missing(job: Job, cluster: ClusterNow, now_s: float, max_losses: int) -> tu
     if job.intent is Intent.CANCEL:
         if not same_epoch:
             return (Finish(_cancelled(job, now_s)),)
-        newer = cluster.generation <= job.generation
-        return (cancel(job.cancel_why, job.cancel_grace_s, newer_generation=newer),)
+        return (_cancel_of(job),)
     if same_epoch:
         return (PutAgain(),)
     # One that only waited there has lost nothing. One whose PUT is uncertain counts: it may be the

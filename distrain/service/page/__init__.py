@@ -9,7 +9,6 @@ from distrain.service.page.rendering import STATIC
 
 def add_pages(app: FastAPI) -> None:
     """Add the pages to the API's application: they share its store, its sessions and its rules."""
-    app.state.dashboards = {}
     for part in (signing_on, jobs_page, clusters_page):
         app.include_router(part.router)
     app.mount("/static", StaticFiles(directory=STATIC), name="static")

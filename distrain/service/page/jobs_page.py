@@ -171,7 +171,7 @@ def queue(call: Call) -> HTMLResponse:
     call.require(Action.SEE_JOB)
     queues = []
     for cluster in call.service.settings.clusters:
-        jobs = call.store.queue(cluster)
+        jobs = call.store.alive(cluster)
         active = [job for job in jobs if job.phase is not Phase.QUEUED]
         queued = [job for job in jobs if job.phase is Phase.QUEUED]
         active.sort(key=lambda job: (-job.priority, job.seq))

@@ -1,1 +1,1 @@
-"""The processes of `distrain serve`: the API, the reconciler, and their supervisor."""
+"""What `distrain serve` runs: preparations, the API's server, and the reconciler beside it."""

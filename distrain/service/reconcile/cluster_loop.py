@@ -9,12 +9,10 @@ from typing import Any
 
 from distrain.errors import DistrainError
 from distrain.service.decide.cluster_state import Memory
-from distrain.service.decide.passes import Pass, Replaced
+from distrain.service.decide.passes import Pass
 from distrain.service.decide.rules import progress_every_s
-from distrain.service.reconcile.apply_effects import EffectCarrier
+from distrain.service.reconcile.cluster_world import ClusterWorld
 from distrain.service.reconcile.contact import Contact
-from distrain.service.reconcile.lease_holder import OwnLeases
-from distrain.service.store.errors import LeaseLost
 from distrain.service.store.store import Store
 from distrain.service.values import Job, Phase, Quota
 
@@ -28,26 +26,25 @@ log = logging.getLogger(__name__)
 
 
 class ClusterLoop:
-    """Reconciles one cluster while this process has its lease."""
+    """Reconciles one cluster while this process has its lock."""
 
     def __init__(
         self,
         name: str,
         store: Store,
-        leases: OwnLeases,
-        carrier: EffectCarrier,
+        world: ClusterWorld,
         contact: Contact,
         jobs_of_all: Callable[[], int],
     ):
         self.name = name
-        self.num_jobs = 0  # that have not ended; 0 without the lease
+        self.num_jobs = 0  # that have not ended; 0 without the lock
         self._jobs_of_all = jobs_of_all
         self.wake = threading.Event()  # set to have the next pass made at once
         self.pass_s = 0.0  # the longest pass since the last report of the cluster
-        self._store, self._leases = store, leases
-        self._carrier, self._contact = carrier, contact
+        self._store = store
+        self._world, self._contact = world, contact
         self._memory = Memory(name)
-        self._generation = 0
+        self._since: int | None = None
         self._told: Mapping[str, Any] = {}
         self._told_s = 0.0
         self._quotas: dict[str, Quota] = {}
@@ -66,9 +63,6 @@ class ClusterLoop:
             try:
                 again = self.turn()
                 self._trouble = ""
-            except (LeaseLost, Replaced) as error:
-                log.warning("cluster %s: %s", self.name, error)
-                self._memory = Memory(self.name)
             except DistrainError as error:
                 if str(error) != self._trouble:
                     log.warning("cluster %s: %s", self.name, error)
@@ -82,25 +76,23 @@ class ClusterLoop:
         self._contact.close()
 
     def turn(self) -> bool:
-        """Make a pass under the lease; whether another should follow (LeaseLost, Replaced)."""
-        lease = self._leases.hold(f"cluster:{self.name}")
-        if self._generation and (lease is None or lease.generation != self._generation):
-            self._carrier.leave()
-        if lease is None:
-            self._generation = self.num_jobs = 0
+        """Make a pass if this process has the cluster; whether another should follow."""
+        before, self._since = self._since, self._store.locks.hold(f"cluster:{self.name}")
+        if before not in (None, self._since):
+            self._world.leave()
+        if self._since is None:
+            self.num_jobs = 0
             return False
-        if lease.generation != self._generation:
+        if before != self._since:
             self._memory = Memory(self.name)
-            self._carrier.finish_late()
+            self._world.finish_late()
             self._wanted_workers = None
-            self._generation = lease.generation
         self._contact.look(is_needed=self._needed)
         self._scale()
-        self._carrier.scheduler, self._carrier.trouble = self._contact.client, self._contact.trouble
+        self._world.scheduler, self._world.trouble = self._contact.client, self._contact.trouble
         now_s = self._store.now_s()
         one = self._new_pass(now_s)
-        self._carry_out(one)
-        self._generation = one.generation
+        one.run()
         alive = [job for job in one.rows.values() if job.phase is not Phase.FINAL]
         self._needed, self.num_jobs = bool(alive), len(alive)
         if one.wanted_workers is not None:
@@ -115,9 +107,9 @@ class ClusterLoop:
             self._quotas = {project.name: project.quota for project in self._store.projects()}
             self._quotas_s = clock_s
         return Pass(
+            self._world,
             self._memory,
             self._store.service_id,
-            self._generation,
             now_s,
             quotas=self._quotas,
             progress_every_s=progress_every_s(self._jobs_of_all()),
@@ -136,17 +128,6 @@ class ClusterLoop:
         if memory.answers:
             there, in_use = memory.workers.total, memory.workers.usable - memory.workers.free
         scaling.look(self._wanted_workers, there=there, in_use=in_use)
-
-    def _carry_out(self, one: Pass) -> None:
-        steps = one.run()
-        answer: Any = None
-        try:
-            while True:
-                answer = self._carrier.do(steps.send(answer))
-        except StopIteration:
-            return
-        finally:
-            steps.close()
 
     def _look_at_waiting(self, alive: list[Job]) -> None:
         known = self._min_ranks
@@ -169,19 +150,18 @@ class ClusterLoop:
             "trouble": "" if memory.answers else memory.trouble,
             "starting": contact.starting,
             "epoch": memory.epoch,
+            "url": contact.url,
             "workers": asdict(memory.workers) if memory.answers else None,
             "wanted_workers": self._wanted_workers,
             "message": (scaling.hold or scaling.words) if scaling else "",
             "jobs": len(alive),
             "pass_s": round(self.pass_s, 3),
-            "generation": self._generation,
         }
         steady = ("reachable", "epoch", "starting", "workers", "trouble", "message")
         same = all(state[name] == self._told.get(name, "") for name in steady)
         clock_s = time.monotonic()
         if same and clock_s - self._told_s < TELL_EVERY_S:
             return
-        lease = self._leases.must_hold(f"cluster:{self.name}")
         heard_s = now_s if memory.answers else None
-        self._store.put_cluster(lease, state, heard_s)
+        self._store.put_cluster(self.name, state, heard_s)
         self._told, self._told_s, self.pass_s = state, clock_s, 0.0

@@ -123,6 +123,11 @@ class Contact:
                 log.warning("cluster %s: %s", self._name, error)
             self.trouble = str(error)
 
+    @property
+    def url(self) -> str | None:
+        """The scheduler's HTTP address, if it has one now."""
+        return self._found.url if self._found else None
+
     def close(self) -> None:
         self._use(None)
 

@@ -1,4 +1,4 @@
-"""A reconciler's threads: a loop for each cluster, and chores: publish, renew, wake, prune."""
+"""A reconciler's threads: a loop for each cluster, and chores: publish, wake, prune."""
 
 import logging
 import threading
@@ -7,25 +7,19 @@ from collections.abc import Callable, Mapping
 from functools import partial
 
 from distrain.errors import DistrainError
-from distrain.service.access.sessions import service_key
 from distrain.service.clusters.choosing import make_launcher
 from distrain.service.clusters.launcher import Launcher, SchedulerAddress
 from distrain.service.clusters.scheduler_client import SchedulerClient
-from distrain.service.reconcile.apply_effects import EffectCarrier
 from distrain.service.reconcile.cluster_loop import ClusterLoop
+from distrain.service.reconcile.cluster_world import ClusterWorld
 from distrain.service.reconcile.contact import Contact
-from distrain.service.reconcile.lease_holder import OwnLeases, has_ended, owner_name
 from distrain.service.recorder.places import remove_old_runs
 from distrain.service.recorder.recorder import Recorder
 from distrain.service.settings import Settings
-from distrain.service.store.errors import LeaseLost
 from distrain.service.store.store import Store, open_store
-from distrain.service.webhooks.delivering import Deliverer
 
 PUBLISH_EVERY_S = 0.15
 WATCH_EVERY_S = 0.2
-RENEW_LOOK_S = 0.5
-WEBHOOKS_EVERY_S = 0.3
 PRUNE_EVERY_S = 3600.0
 _AT_ONCE = 500
 
@@ -45,15 +39,12 @@ def every(period_s: float, work: Callable[[], None], stop: threading.Event) -> N
             log.exception("a chore of the reconciler failed")
 
 
-def publish(store: Store, leases: OwnLeases) -> None:
+def publish(store: Store) -> None:
     """Number events and move them to where streams read them, if no other process does."""
-    if leases.hold_at_times("publisher") is None:
+    if store.locks.hold("publisher") is None:
         return
-    try:
-        while store.publish(leases.must_hold("publisher"), _AT_ONCE) == _AT_ONCE:
-            pass
-    except LeaseLost:
-        log.info("another process publishes events")
+    while store.publish(_AT_ONCE) == _AT_ONCE:
+        pass
 
 
 class Watcher:
@@ -79,7 +70,7 @@ log = logging.getLogger(__name__)
 
 def run_reconciler(settings: Settings, stop: threading.Event) -> None:
     """Reconcile all clusters of the settings, each one process's at a time, until `stop` is set."""
-    with open_store(settings, single=False) as store:
+    with open_store(settings) as store:
         Reconciler(settings, store).run(stop)
 
 
@@ -95,18 +86,14 @@ class Reconciler:
         launcher: Callable[[str], Launcher] | None = None,
     ):
         self._settings, self._store = settings, store
-        self.leases = OwnLeases(store, owner_name(), terms=settings.leases, has_ended=has_ended)
         make_recorder = recorder or (lambda held: Recorder(settings, held, store.service_id))
-        self._recorder = make_recorder(self._generation)
-        key = partial(service_key, settings)
-        self._deliverer = Deliverer(store, settings, key, self.leases)
+        self._recorder = make_recorder(lambda cluster: store.locks.since(f"cluster:{cluster}"))
         launcher = launcher or (lambda name: make_launcher(name, settings, store.service_id))
         self.loops = {
             name: ClusterLoop(
                 name,
                 store,
-                self.leases,
-                EffectCarrier(name, store, self.leases, self._recorder),
+                ClusterWorld(name, store, self._recorder),
                 Contact(name, profile, launcher(name), self._connect, time.monotonic),
                 self._num_jobs,
             )
@@ -128,7 +115,6 @@ class Reconciler:
             end.set()
             for loop in self.loops.values():
                 loop.wake.set()
-            self._deliverer.close()
             until_s = time.monotonic() + END_WITHIN_S
             for thread in threads:
                 thread.join(max(0.0, until_s - time.monotonic()))
@@ -136,15 +122,13 @@ class Reconciler:
             if hung:
                 log.warning("these did not end in %g s: %s", END_WITHIN_S, ", ".join(hung))
             self._recorder.close()
-            self.leases.release_all()
+            self._store.locks.release()
 
     def _chores(self, end: threading.Event) -> list[tuple[str, float, Callable[[], None]]]:
         wake = {name: loop.wake.set for name, loop in self.loops.items()}
         return [
-            ("publisher", PUBLISH_EVERY_S, partial(publish, self._store, self.leases)),
-            ("renewer", RENEW_LOOK_S, self.leases.renew_all),
+            ("publisher", PUBLISH_EVERY_S, partial(publish, self._store)),
             ("watcher", WATCH_EVERY_S, Watcher(self._store, wake)),
-            ("webhooks", WEBHOOKS_EVERY_S, self._deliverer),
             ("pruner", PRUNE_EVERY_S, partial(self._prune, end)),
         ]
 
@@ -157,17 +141,13 @@ class Reconciler:
     def _num_jobs(self) -> int:
         return sum(loop.num_jobs for loop in self.loops.values())
 
-    def _generation(self, cluster: str) -> int | None:
-        lease = self.leases.held(f"cluster:{cluster}")
-        return None if lease is None else lease.generation
-
     def _connect(self, name: str, found: SchedulerAddress) -> SchedulerClient:
         tls = self._settings.clusters[name].tls
         return SchedulerClient(found.url, found.token, tls, service=self._store.service_id)
 
     def _prune(self, end: threading.Event) -> None:
         """Delete what is beyond its retention, in the process that publishes."""
-        if self.leases.held("publisher") is None:
+        if self._store.locks.since("publisher") is None:
             return
         gone = self._store.prune(self._settings.retention, must_stop=end.is_set)
         if any(gone.values()):

@@ -1,1 +1,1 @@
-"""The service's database: jobs, tokens, leases and events, in short transactions."""
+"""The service's database: jobs, tokens and events, in short transactions."""

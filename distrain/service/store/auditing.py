@@ -1,22 +1,16 @@
-"""The audit, and the webhooks with their progress."""
+"""The audit: who changed what, or tried to."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from sqlalchemy import Connection, delete, insert, select, update
+from sqlalchemy import Connection, insert, select
 
 from distrain.service.store import tables
 from distrain.service.store.engine import AnyRow, Database
-from distrain.service.store.errors import NotThere
-from distrain.service.store.leases import must_hold
-from distrain.service.values import Lease
 
-_audit, _webhooks = tables.audit, tables.webhooks
+_audit = tables.audit
 _PUT = insert(_audit)
-_NOT_FAILING = {"failures": 0} | dict.fromkeys(
-    ("next_at_s", "failing_since_s", "disabled_at_s", "error")
-)
 
 
 @dataclass(frozen=True)
@@ -36,22 +30,6 @@ def put_deed(connection: Connection, deed: Deed, now_s: float) -> None:
     connection.execute(_PUT, row)
 
 
-@dataclass(frozen=True)
-class Webhook:
-    id: str
-    project: str
-    owner: str
-    url: str
-    kinds: tuple[str, ...]  # of the events; empty: all
-    cursor: int  # the seq of the last event that was delivered, or passed over
-    created_at_s: float
-    failures: int = 0  # in a row
-    next_at_s: float | None = None  # when to try again after a failure
-    failing_since_s: float | None = None  # when the first failure in a row was
-    disabled_at_s: float | None = None  # when it was given up
-    error: str | None = None  # what failed last, or why it was given up
-
-
 class Auditing:
     db: Database
 
@@ -64,38 +42,3 @@ class Auditing:
         if before_id is not None:
             statement = statement.where(_audit.c.id < before_id)
         return self.db.all(statement)
-
-    def put_webhook(self, webhook: Webhook) -> None:
-        fields = vars(webhook) | {"kinds": list(webhook.kinds)}
-        with self.db.write() as connection:
-            connection.execute(insert(_webhooks).values(fields))
-
-    def webhook(self, webhook_id: str) -> Webhook | None:
-        row = self.db.first(select(_webhooks).where(_webhooks.c.id == webhook_id))
-        return None if row is None else _webhook(row._asdict())
-
-    def webhooks(self, project: str | None = None) -> list[Webhook]:
-        statement = select(_webhooks).order_by(_webhooks.c.created_at_s, _webhooks.c.id)
-        if project is not None:
-            statement = statement.where(_webhooks.c.project == project)
-        return [_webhook(row._asdict()) for row in self.db.all(statement)]
-
-    def delete_webhook(self, webhook_id: str) -> None:
-        with self.db.write() as connection:
-            gone = connection.execute(delete(_webhooks).where(_webhooks.c.id == webhook_id))
-            if not gone.rowcount:
-                raise NotThere("no such webhook", where={"webhook": webhook_id})
-
-    def move_webhook(
-        self, webhook_id: str, *, cursor: int, lease: Lease | None = None, **columns: Any
-    ) -> None:
-        """Note a webhook's progress, under the lease if any; a deleted one stays deleted."""
-        with self.db.write() as connection:
-            if lease is not None:
-                must_hold(connection, lease)
-            put = update(_webhooks).where(_webhooks.c.id == webhook_id)
-            connection.execute(put.values(_NOT_FAILING | columns | {"cursor": cursor}))
-
-
-def _webhook(fields: dict[str, Any]) -> Webhook:
-    return Webhook(**fields | {"kinds": tuple(fields["kinds"])})

@@ -11,8 +11,6 @@ from distrain.service.store import migrations
 from distrain.service.store.errors import SchemaDiffers
 from distrain.storage.folder import sync_path
 
-LEASES_AHEAD = 1_000_000  # schedulers refuse generations lower than they have seen
-
 
 def backup(source: Path, target: Path) -> None:
     """Copy a database, as it is at one moment, to a new file, whole or not at all (OutputError)."""
@@ -34,17 +32,12 @@ def backup(source: Path, target: Path) -> None:
 def restore(copy: Path, path: Path) -> Path | None:
     """Put a backup in the place of a database that nobody has open; returns the earlier one.
 
-    The backup's leases have ended, and their generations go on above all earlier ones. Raises
-    InputError, SchemaDiffers, and OutputError, after which the database is as it was.
+    Raises InputError, SchemaDiffers, and OutputError, after which the database is as it was.
     """
     _check(copy)
     fresh = path.with_name(path.name + ".restoring")
     try:
         _copy(copy, fresh)
-        with contextlib.closing(sqlite3.connect(fresh)) as database, database:
-            database.execute(
-                "UPDATE leases SET generation = generation + ?, expires_at_s = 0", (LEASES_AHEAD,)
-            )
         replaced = _set_aside(path)
         os.replace(fresh, path)
         sync_path(path.parent)
@@ -78,7 +71,7 @@ def _check(copy: Path) -> None:
         ) as database:
             state = database.execute("PRAGMA quick_check").fetchone()[0]
             revision = database.execute("SELECT version_num FROM alembic_version").fetchone()[0]
-            database.execute("SELECT count(*) FROM leases").fetchone()
+            database.execute("SELECT count(*) FROM jobs").fetchone()
     except (sqlite3.Error, TypeError) as error:
         raise InputError(
             f"this is no backup of the service: {error}", where={"path": copy}
@@ -87,9 +80,10 @@ def _check(copy: Path) -> None:
         raise InputError(f"the backup is damaged: {state}", where={"path": copy})
     if not migrations.is_known(revision):
         raise SchemaDiffers(
-            f"the backup is of a later version of distrain (revision {revision})",
+            "the backup is of a later version of distrain, or of one before 0.2.0 "
+            f"(revision {revision})",
             where={"path": copy},
-            hint="Restore it with that version, or a later one.",
+            hint="Restore it with that version.",
         )
 
 

@@ -4,7 +4,7 @@ A `read` is one statement, or several that may see different moments. A `write` 
 On SQLite it begins with BEGIN IMMEDIATE, so that it never has to turn from reader to writer, which
 is what "database is locked" is about; writers of one process queue up before that, since SQLite's
 own waiting is by polling. On PostgreSQL it is READ COMMITTED with row locks. Rows are locked in
-this order: lease, job, project.
+this order: job, project.
 
 Works of several threads share one transaction, so that they wait for the disk once.
 """
@@ -304,9 +304,13 @@ def _test_idle(dialect: Any) -> Callable[[Any, ConnectionPoolEntry, object], Non
 
 def _postgres(url: URL, **options: Any) -> Engine:
     limits = {
-        "statement_timeout": STATEMENT_LIMIT_S,
-        "lock_timeout": LOCK_LIMIT_S,
-        "idle_in_transaction_session_timeout": IDLE_LIMIT_S,
+        "statement_timeout": f"{STATEMENT_LIMIT_S}s",
+        "lock_timeout": f"{LOCK_LIMIT_S}s",
+        "idle_in_transaction_session_timeout": f"{IDLE_LIMIT_S}s",
+        # The server ends the sessions of a machine that is gone, and frees their locks.
+        "tcp_keepalives_idle": "5s",
+        "tcp_keepalives_interval": "5s",
+        "tcp_keepalives_count": "3",
     }
     engine = create_engine(
         url,
@@ -318,7 +322,7 @@ def _postgres(url: URL, **options: Any) -> Engine:
             "connect_timeout": CONNECT_LIMIT_S,
             "application_name": "distrain",
             "tcp_user_timeout": STATEMENT_LIMIT_S * 1000,
-            "options": " ".join(f"-c {name}={seconds}s" for name, seconds in limits.items()),
+            "options": " ".join(f"-c {name}={value}" for name, value in limits.items()),
         },
         **options,
     )

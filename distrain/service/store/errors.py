@@ -18,7 +18,7 @@ class StoreError(DistrainError):
 
 
 class NotThere(StoreError):
-    """A job, project, user, token or webhook that does not exist."""
+    """A job, project, user or token that does not exist."""
 
 
 class IdTaken(StoreError):
@@ -45,10 +45,6 @@ def quota_exceeded(which: str, limit: int, project: str) -> QuotaExceeded:
         where={"project": project, "quota": f"{which}: {limit}"},
         hint="Wait until one starts, or cancel one.",
     )
-
-
-class LeaseLost(StoreError):
-    """A lease that somebody else has; whoever held it must stop."""
 
 
 class Unstorable(InputError):

@@ -1,12 +1,11 @@
 """Existing jobs as users see and change them: read, change, cancel, delete."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from sqlalchemy import Connection, delete, func, insert, select, update
 
 from distrain.jobs.reasons import Reason
-from distrain.jobs.spec.removed import translated
 from distrain.jobs.states import JobState
 from distrain.service.store import rows, tables
 from distrain.service.store.engine import Database
@@ -30,13 +29,19 @@ class Changing:
         job = self.job(job_id)
         return job is None or job.phase is Phase.FINAL
 
+    def ended_among(self, job_ids: Collection[str]) -> set[str]:
+        """Return those of some jobs that have ended or do not exist."""
+        alive = select(_jobs.c.id).where(_jobs.c.id.in_(job_ids), _jobs.c.finished_at_s.is_(None))
+        return set(job_ids) - {row.id for row in self.db.all(alive)}
+
     def spec(self, job_id: str) -> dict[str, Any]:
-        """The spec of a job's current submission, as this version reads it; raises NotThere."""
+        """The spec of a job's current submission; raises NotThere."""
         table = tables.specs
         row = self.db.first(select(table.c.document).where(table.c.job_id == job_id))
         if row is None:
             raise no_such_job(job_id)
-        return translated(row.document)
+        document: dict[str, Any] = row.document
+        return document
 
     def attempts(self, job_id: str) -> list[Attempt]:
         table = tables.attempts

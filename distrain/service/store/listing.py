@@ -24,10 +24,9 @@ from sqlalchemy import (
 )
 
 from distrain.jobs.status import FINAL_STATES, figures_in
-from distrain.service.decide.api_values import CANCELLING, NO_CONTACT_S, UNKNOWN
 from distrain.service.store import rows, tables
 from distrain.service.store.engine import Database
-from distrain.service.values import Intent, Job, Phase
+from distrain.service.values import CANCELLING, NO_CONTACT_S, UNKNOWN, Intent, Job, Phase
 
 CLOCKS_DIFFER_S = 60.0
 _MANY_BRANCHES = 24

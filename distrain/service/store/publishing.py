@@ -1,9 +1,9 @@
 """Events: rows of the outbox that the publisher numbers without gaps, and that streams read.
 
 Transactions commit in another order than that in which a sequence numbered their rows. A reader who
-remembers such a number would miss what commits late; so one process at a time, under a lease, moves
-committed rows on, and only its numbers are cursors. Changes of one job are committed one after
-the other, so their order stays.
+remembers such a number would miss what commits late; so committed rows are moved on, one process at
+a time, and only the numbers that they get then are cursors. Of two at once, one fails at a number
+that is taken. Changes of one job are committed one after the other, so their order stays.
 """
 
 from typing import Any
@@ -12,8 +12,7 @@ from sqlalchemy import Connection, Select, delete, func, insert, literal, select
 
 from distrain.service.store import tables
 from distrain.service.store.engine import Database
-from distrain.service.store.leases import must_hold
-from distrain.service.values import Event, Lease
+from distrain.service.values import Event
 
 _events = tables.events
 _outbox = tables.outbox
@@ -23,13 +22,12 @@ _COPIED = ("job_id", "project", "owner", "kind", "body", "at_s")
 class Publishing:
     db: Database
 
-    def publish(self, lease: Lease, limit: int = 500) -> int:
-        """Number waiting rows and move them to the events, oldest first; raises LeaseLost."""
+    def publish(self, limit: int = 500) -> int:
+        """Number waiting rows and move them to the events, oldest first; returns how many."""
         if self.db.first(select(_outbox.c.id).limit(1)) is None:
             return 0  # without a transaction that writes: this is asked all the time
 
         def move(connection: Connection) -> int:
-            must_hold(connection, lease)
             oldest = select(_outbox.c.id).order_by(_outbox.c.id).limit(limit)
             ids = connection.execute(oldest).scalars().all()
             if not ids:
@@ -44,6 +42,13 @@ class Publishing:
             return len(ids)
 
         return self.db.together(move)
+
+    def unpublished_s(self) -> float:
+        """How long the oldest row waits to be published; 0: none does."""
+        with self.db.read() as connection:
+            now_s = self.db.now_s(connection)
+            oldest_s = connection.execute(select(func.min(_outbox.c.at_s))).scalar_one()
+        return max(0.0, now_s - oldest_s) if oldest_s is not None else 0.0
 
     def events_after(self, seq: int, limit: int) -> list[Event]:
         return self._events(select(_events).where(_events.c.seq > seq), limit)

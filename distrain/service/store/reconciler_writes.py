@@ -1,4 +1,4 @@
-"""The writes of reconcilers, each under their lease: jobs, attempts, clusters."""
+"""The writes of reconcilers: jobs, each on the revision that was read, attempts, clusters."""
 
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,9 +12,8 @@ from sqlalchemy.sql.dml import ReturningUpdate, Update
 
 from distrain.service.store import rows, tables
 from distrain.service.store.engine import AnyRow, Database
-from distrain.service.store.leases import must_hold
 from distrain.service.store.rows import Attempt
-from distrain.service.values import Intent, Job, Lease, Phase
+from distrain.service.values import Intent, Job, Phase
 
 _jobs = tables.jobs
 _SILENT = {"observed_at_s", "epoch"}
@@ -56,12 +55,10 @@ class Recording:
                 jobs |= {row.id: rows.job_of(row) for row in some}
         return [jobs[job_id] for job_id, _ in found if job_id in jobs]
 
-    queue = alive
-
     def record(
-        self, lease: Lease, changes: Iterable[JobChange], known: dict[str, Job] | None = None
+        self, cluster: str, changes: Iterable[JobChange], known: dict[str, Job] | None = None
     ) -> list[JobChange]:
-        """Write changes of jobs of the lease's cluster; raises LeaseLost.
+        """Write changes of jobs of a cluster.
 
         Returns those that were left out: their job has another revision, or is gone. `known` jobs
         are kept up to date.
@@ -69,13 +66,12 @@ class Recording:
         in_order = sorted(changes, key=lambda change: change.job_id)
 
         def write(connection: Connection) -> tuple[list[JobChange], list[Job]]:
-            must_hold(connection, lease)
             now_s = self.db.now_s(connection)
             skipped, told = list[JobChange](), list[tuple[Job, str, Mapping[str, Any] | None]]()
-            figures = _apply_figures(connection, lease, in_order, known or {})
+            figures = _apply_figures(connection, cluster, in_order, known or {})
             for change in in_order:
                 job = figures.get(change.job_id)
-                job = job or _apply(connection, lease, change, now_s)
+                job = job or _apply(connection, cluster, change, now_s)
                 if job is None:
                     skipped.append(change)
                     continue
@@ -101,20 +97,23 @@ class Recording:
         return {row[0]: (int(row[1]), int(row[2])) for row in self.db.all(statement)}
 
     def put_cluster(
-        self, lease: Lease, state: Mapping[str, Any], observed_at_s: float | None = None
+        self, cluster: str, state: Mapping[str, Any], observed_at_s: float | None = None
     ) -> None:
-        """Write the cluster's state, and when its scheduler answered; raises LeaseLost."""
-        values: dict[str, Any] = {"state": dict(state)}
-        if observed_at_s is not None:
-            values["observed_at_s"] = observed_at_s
-        new = self.db.insert(tables.clusters).values(name=_cluster(lease), **values)
-        put = new.on_conflict_do_update(index_elements=["name"], set_=values)
+        """Write a cluster's state, now, and when its scheduler answered."""
 
         def write(connection: Connection) -> None:
-            must_hold(connection, lease)
-            connection.execute(put)
+            values: dict[str, Any] = {"state": {**state, "at_s": self.db.now_s(connection)}}
+            if observed_at_s is not None:
+                values["observed_at_s"] = observed_at_s
+            new = self.db.insert(tables.clusters).values(name=cluster, **values)
+            connection.execute(new.on_conflict_do_update(index_elements=["name"], set_=values))
 
         self.db.together(write)
+
+    def report_ages_s(self) -> dict[str, float]:
+        """How long ago a reconciler wrote each cluster's state."""
+        now_s = self.db.clock_s()
+        return {row.name: max(0.0, now_s - row.state.get("at_s", 0.0)) for row in self.clusters()}
 
     def clusters(self) -> Sequence[AnyRow]:
         """The reconcilers' last reports: `name`, `state` as JSON values, `observed_at_s`."""
@@ -149,12 +148,8 @@ _ALIVE_AMONG = select(_jobs).where(
 )
 
 
-def _cluster(lease: Lease) -> str:
-    return lease.name.removeprefix("cluster:")
-
-
 def _apply_figures(
-    connection: Connection, lease: Lease, changes: Sequence[JobChange], known: Mapping[str, Job]
+    connection: Connection, cluster: str, changes: Sequence[JobChange], known: Mapping[str, Job]
 ) -> dict[str, Job]:
     """Write figures alone of known jobs, by one faster statement; all of them, or none."""
     jobs, values = dict[str, Job](), list[dict[str, Any]]()
@@ -163,12 +158,12 @@ def _apply_figures(
         if before is None or before.rev != change.rev or change.columns.keys() != _OF_FIGURES:
             continue
         columns = {name: _plain(value) for name, value in change.columns.items()}
-        columns |= {"rev": change.rev + 1, "generation": lease.generation}
+        columns["rev"] = change.rev + 1
         jobs[before.id] = replace(before, **columns)
-        values.append(columns | _which(change, lease))
+        values.append(columns | _which(change, cluster))
     if len(values) < 2:
         return {}
-    names = frozenset(_OF_FIGURES | {"rev", "generation"})
+    names = frozenset(_OF_FIGURES | {"rev"})
     with connection.begin_nested() as point:
         if connection.execute(_update(names), values).rowcount == len(values):
             return jobs
@@ -176,17 +171,17 @@ def _apply_figures(
     return {}
 
 
-def _which(change: JobChange, lease: Lease) -> dict[str, Any]:
-    return {"_id": change.job_id, "_rev": change.rev, "_cluster": _cluster(lease)}
+def _which(change: JobChange, cluster: str) -> dict[str, Any]:
+    return {"_id": change.job_id, "_rev": change.rev, "_cluster": cluster}
 
 
-def _apply(connection: Connection, lease: Lease, change: JobChange, now_s: float) -> Job | None:
+def _apply(connection: Connection, cluster: str, change: JobChange, now_s: float) -> Job | None:
     columns = {name: _plain(value) for name, value in change.columns.items()}
     if columns.get("phase") == Phase.FINAL.value:
         columns.setdefault("finished_at_s", now_s)
-    columns |= {"rev": change.rev + 1, "generation": lease.generation}
+    columns["rev"] = change.rev + 1
     statement = _update_returning(frozenset(columns))
-    row = connection.execute(statement, columns | _which(change, lease)).first()
+    row = connection.execute(statement, columns | _which(change, cluster)).first()
     return None if row is None else rows.job_of(row)
 
 

@@ -16,8 +16,8 @@ from distrain.service.store.auditing import Auditing
 from distrain.service.store.engine import Database, database_url
 from distrain.service.store.errors import DatabaseInUse
 from distrain.service.store.job_changes import Changing
-from distrain.service.store.leases import Leasing
 from distrain.service.store.listing import Listing
+from distrain.service.store.locks import Locks
 from distrain.service.store.people import People
 from distrain.service.store.publishing import Publishing
 from distrain.service.store.reconciler_writes import Recording
@@ -29,9 +29,7 @@ log = logging.getLogger(__name__)
 _BACKUP_S = "backup_s"
 
 
-class Store(
-    Submitting, Changing, Listing, Recording, Leasing, Publishing, People, Auditing, Pruning
-):
+class Store(Submitting, Changing, Listing, Recording, Publishing, People, Auditing, Pruning):
     """The database. Threads may share it; each call is one short transaction, or a few.
 
     Every call may raise Unavailable. A write that raised it was perhaps committed all the same;
@@ -41,6 +39,7 @@ class Store(
     def __init__(self, db: Database, lock: IO[str] | None = None):
         self.db = db
         self.service_id = migrations.service_id(db)
+        self.locks = Locks(db)
         self._lock = lock
 
     def __enter__(self) -> "Store":
@@ -51,6 +50,7 @@ class Store(
 
     def close(self) -> None:
         """Close its connections, and free the file for another service."""
+        self.locks.release()
         self.db.close()
         if self._lock is not None:
             self._lock.close()

@@ -104,7 +104,6 @@ jobs = Table(
     Column("created_at_s", Float(53), nullable=False),
     Column("started_at_s", Float(53)),
     Column("finished_at_s", Float(53)),
-    Column("generation", BigInteger, nullable=False, server_default="0"),
     Index("jobs_by_project", "project", "seq"),
     Index("jobs_by_owner", "project", "owner", "seq"),
     Index("jobs_by_owner_alone", "owner", "seq"),
@@ -182,15 +181,6 @@ events = Table(
     Index("events_by_job", "job_id", "seq"),
 )
 
-leases = Table(
-    "leases",
-    metadata,
-    Column("name", String(96), primary_key=True),
-    Column("owner", String(128), nullable=False),
-    Column("generation", BigInteger, nullable=False),
-    Column("expires_at_s", Float(53), nullable=False),
-)
-
 # What reconcilers know of each cluster, for those who ask the API.
 clusters = Table(
     "clusters",
@@ -212,23 +202,6 @@ audit = Table(
     Column("outcome", String(16), nullable=False),
     Column("details", JSON, nullable=False),
     sqlite_autoincrement=True,
-)
-
-webhooks = Table(
-    "webhooks",
-    metadata,
-    Column("id", String(32), primary_key=True),
-    Column("project", String(64), nullable=False),
-    Column("owner", String(128), nullable=False),
-    Column("url", Text, nullable=False),
-    Column("kinds", JSON, nullable=False),
-    Column("cursor", BigInteger, nullable=False),
-    Column("failures", Integer, nullable=False, server_default="0"),
-    Column("next_at_s", Float(53)),
-    Column("created_at_s", Float(53), nullable=False),
-    Column("failing_since_s", Float(53)),
-    Column("disabled_at_s", Float(53)),
-    Column("error", Text),
 )
 
 # `service_id`: which service this is, for schedulers that are asked by several.

@@ -214,7 +214,7 @@ def audit_run(run: Path) -> RunAudit:
     paths = RunPaths(run)
     check_run_dir(paths)
     history = counted_steps(paths)
-    spec = load_spec(paths.spec, of_run=True)
+    spec = load_spec(paths.spec)
     inputs = check_inputs(spec)
     spec = spec.for_rows(inputs.train.num_rows)
     loader = _loader(spec, inputs, drop_last=spec.data.drop_last)
@@ -271,14 +271,7 @@ def table_hashes(spec: JobSpec, inputs: Inputs, table: Table) -> Hashes:
 def _loader(
     spec: JobSpec, inputs: Inputs, *, drop_last: bool, batch_rows: int | None = None
 ) -> Loader:
-    data = spec.data
-    dataset = Dataset.of(
-        inputs.train,
-        inputs.schema,
-        fill_null_id=data.fill_null_id,
-        fill_null_value=data.fill_null_value,
-        workflow=data.workflow,
-    )
+    dataset = Dataset.of(inputs.train, inputs.schema, spec.data)
     rows = spec.train.batch_rows if batch_rows is None else batch_rows
     return Loader(dataset, batch_size=rows, lanes=1, shuffle="none", drop_last=drop_last)
 

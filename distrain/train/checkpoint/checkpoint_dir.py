@@ -37,14 +37,12 @@ class CheckpointDir:
     """Where checkpoints lie: a local folder, or a URL of any filesystem that fsspec knows.
 
     Nothing is created before the first checkpoint. It may be sent to another process. Checkpoints
-    of other runs than `run` are neither listed nor removed; `None`: anybody's. A run that is
-    `resumed` owns those of older versions, which name no run.
+    of other runs than `run` are neither listed nor removed; `None`: anybody's.
     """
 
-    def __init__(self, url: str, run: str | None = None, *, resumed: bool = False):
+    def __init__(self, url: str, run: str | None = None):
         self.url = url
         self.run = run
-        self._resumed = resumed
         self.damaged: list[str] = []  # in words, the checkpoints that the last `list` could not use
 
     def list(self) -> list[CheckpointEntry]:
@@ -82,7 +80,7 @@ class CheckpointDir:
         )
 
     def owns(self, run: str | None) -> bool:
-        return self.run is None or (self._resumed if run is None else run == self.run)
+        return self.run is None or run == self.run
 
     def read_manifest(self, name: str) -> dict[str, Any]:
         """A manifest as JSON values; `Damaged`, `Unavailable`, or `DataError` of a format."""

@@ -4,7 +4,6 @@ import contextlib
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 import torch
@@ -18,18 +17,16 @@ from distrain.models.embeddings.canonical_state import CanonicalTensor, canonica
 from distrain.models.embeddings.collection import values_dtype
 from distrain.models.embeddings.peers import Peers
 from distrain.models.saved import model_tensors
-from distrain.storage.folder import Folder
 from distrain.train.checkpoint.checkpoint_dir import CheckpointDir, CheckpointEntry, entry_of
 from distrain.train.checkpoint.manifest import (
     DAMAGED_FILE,
     MANIFEST_FILE,
     Damaged,
-    Manifest,
     TensorFacts,
     from_document,
 )
 from distrain.train.checkpoint.rank_store import fail_together, gather_texts, on_one_line
-from distrain.train.checkpoint.shard_reading import ShardReading
+from distrain.train.checkpoint.shard_reading import ShardReading, takers_of
 from distrain.train.checkpoint.training_state import (
     TrainingState,
     differences,
@@ -110,10 +107,10 @@ class _Loading:
         if self.accept is not None:
             self.accept(entry)
         self.state.check_fits(manifest.state, manifest.tensors, folder.url)
-        tensors = self.state.tensors()
+        takers = takers_of(self.state.tensors())
         rank, num_ranks = self.peers.rank, self.peers.num_ranks
         owned = range(rank, len(manifest.shards), num_ranks)
-        reading = ShardReading(folder, manifest, tensors, rank, self.after_slab, owned)
+        reading = ShardReading(folder, manifest, takers, rank, self.after_slab, owned)
         with self._together():
             manifest.check_whole(folder.url)
             reading.check()
@@ -142,19 +139,6 @@ class _Loading:
             self.report(CheckpointTrouble(self.peers.rank, message))
 
 
-def own_tensors(
-    folder: Folder, manifest: Manifest, rank: int, after_slab: Callable[[], None] = lambda: None
-) -> dict[str, Tensor]:
-    """What belonged to a rank itself when it saved a checkpoint; no collective operation.
-
-    Raises:
-        Damaged: Its file is missing, or not as it was written.
-    """
-    reading = ShardReading(folder, manifest, {}, rank, after_slab, owned=(rank,))
-    reading.check()
-    return reading.run()[rank]
-
-
 class WeightsReading:
     """Reads a checkpoint's weights into a model on one rank; no collective operation.
 
@@ -175,24 +159,22 @@ class WeightsReading:
         self._folder = directory.folder(name)
         self._manifest = from_document(directory.read_manifest(name), self._folder.url)
         self._tables = model.embeddings
-        tensors: dict[str, Any] = dict(model_tensors(model))
+        self._average = _Average(model, self._manifest.state)
+        tensors: dict[str, Any] = {**model_tensors(model), **self._average.tensors()}
         _check_fits(self._manifest.tensors, facts_of(tensors), self._folder.url)
         # What belongs to the ranks that saved it is not read.
-        read = partial(ShardReading, self._folder, self._manifest)
-        self._reading = read(tensors, peers.rank, after_slab, owned=())
-        self._average = _Average(model, self._manifest.state)
-        self._of_average = read(self._average.tensors(), peers.rank, after_slab, owned=())
+        self._reading = ShardReading(
+            self._folder, self._manifest, takers_of(tensors), peers.rank, after_slab, owned=()
+        )
 
     def check(self) -> None:
         """As `ShardReading.check`; rows that no file has are damage, too."""
         self._manifest.check_whole(self._folder.url)
         self._reading.check()
-        self._of_average.check()
 
     def run(self) -> None:
         """As `ShardReading.run`; some rows may have been read when it raises."""
         self._reading.run()
-        self._of_average.run()
         self._average.apply()
         self._tables.factor = table_factor(self._manifest.state)
         self._tables.settle()
@@ -234,7 +216,8 @@ class _Average:
 
 
 def _check_fits(saved: Mapping[str, TensorFacts], own: Mapping[str, TensorFacts], url: str) -> None:
-    saved = {name: f for name, f in saved.items() if name.startswith(("dense.", "embeddings."))}
+    weights = ("dense.", "embeddings.")
+    saved = {name: f for name, f in saved.items() if name.startswith(weights) or name in own}
     problems = differences(saved, own, "the model needs")
     if problems:
         raise DataError(

@@ -19,16 +19,16 @@ Places = slice | Tensor  # a tensor is `[n]`, int64
 
 @dataclass(frozen=True)
 class Rows:
-    """Of `count` blocks of `stride` rows one row each: the first of a block, or a rank's.
+    """Rows next to each other, or the rows of one rank of a dealt table: one of each block.
 
-    >>> Rows(1, 3, 4).numbers().tolist(), Rows(1, 3, 4, rank=2).numbers().tolist()
-    ([1, 4, 7, 10], [3, 5, 9, 11])
+    >>> Rows(1, 1, 4).numbers().tolist(), Rows(1, 3, 4, rank=2).numbers().tolist()
+    ([1, 2, 3, 4], [3, 5, 9, 11])
     """
 
     first: int  # the first row of the first block
-    stride: int
+    stride: int  # rows of a block: the number of ranks; 1 for rows next to each other
     count: int
-    rank: int | None = None  # whose rows, of `stride` ranks, as tables are dealt; `None`: the first
+    rank: int | None = None  # whose rows, of `stride` ranks, as tables are dealt; `None`: all rows
     block: int = 0  # the number of a rank's first block among those that are dealt
 
     def row(self, place: Any) -> Any:
@@ -56,8 +56,8 @@ class Rows:
     def num_before(self, row: int) -> int:
         """How many of them have lower numbers than `row`.
 
-        >>> Rows(1, 3, 4).num_before(7), Rows(1, 3, 4).num_before(8), Rows(1, 3, 4).num_before(99)
-        (2, 3, 4)
+        >>> Rows(1, 1, 4).num_before(3), Rows(1, 1, 4).num_before(99)
+        (2, 4)
         """
         place = (row - self.first) // self.stride
         return min(max(0, place + int(self.row(place) < row)), self.count)
@@ -68,16 +68,13 @@ class Rows:
             return False
         if self.last < other.row(0) or other.last < self.row(0):
             return False
-        if self._is_dealt_as(other):
-            return self.rank == other.rank
-        apart = (other.first - self.first) % math.gcd(self.stride, other.stride)
-        return apart == 0 or self.rank is not None or other.rank is not None
+        return self.rank == other.rank or not self._is_dealt_as(other)
 
     def meet(self, other: "Rows") -> Iterator[tuple[Places, Places]]:
         """Where their common rows stand among these and among the others, in parts.
 
-        >>> [(here.tolist(), there.tolist()) for here, there in Rows(0, 2, 5).meet(Rows(1, 3, 3))]
-        [([2], [1])]
+        >>> list(Rows(0, 1, 5).meet(Rows(3, 1, 9)))
+        [(slice(3, 5, None), slice(0, 2, None))]
         """
         if not self.may_meet(other):
             return
@@ -117,6 +114,22 @@ class LocalRows(NamedTuple):
     @property
     def row_bytes(self) -> int:
         return math.prod(self.values.shape[1:]) * self.values.dtype.itemsize
+
+    @property
+    def device(self) -> torch.device:
+        return self.values.device
+
+    def wants(self, rows: Rows) -> bool:
+        return rows.may_meet(self.rows)
+
+    @torch.no_grad()
+    def take(self, rows: Rows, values: Tensor) -> None:
+        if not self.wants(rows):
+            return
+        # All of it travels, for those of its rows that lie apart would be copied before.
+        values = values.to(self.device)
+        for source, target in rows.meet(self.rows):
+            self.values[target] = values[source]
 
 
 def local_rows_of(tensors: Mapping[str, Tensor | CanonicalTensor]) -> list[LocalRows]:

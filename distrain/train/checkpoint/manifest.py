@@ -17,7 +17,7 @@ from distrain.train.checkpoint.local_rows import Rows
 from distrain.train.checkpoint.shard import RANK_PREFIX, Shard, num_rows, row_bytes_of, shard_file
 from distrain.version import __version__
 
-FORMATS = (1, 2)  # 2: some rows are dealt to ranks by a hash; older versions do not read it
+FORMATS = (1, 2)  # 2: rows may be dealt to ranks by a hash. Version 0.2.0 wrote both
 MANIFEST_FILE = "manifest.json"
 DAMAGED_FILE = "manifest.damaged.json"
 """The manifest's name in a checkpoint that turned out to be damaged."""
@@ -78,9 +78,7 @@ class Manifest:
             },
             "files": [shard.to_json() for shard in self.shards],
         }
-        # Older versions go on to read what has no such rows.
-        dealt = any(piece.rows.rank is not None for s in self.shards for piece in s.pieces)
-        return _rendered(content, FORMATS[1] if dealt else FORMATS[0])
+        return _rendered(content)
 
 
 def read_document(content: bytes, url: str) -> dict[str, Any]:
@@ -155,7 +153,7 @@ def _impossible(error: Exception, url: str) -> Damaged:
     return Damaged(f"damaged: {why}", where={"file": f"{url}/{MANIFEST_FILE}"})
 
 
-def _rendered(content: Any, version: int = FORMATS[0]) -> bytes:
+def _rendered(content: Any, version: int = FORMATS[-1]) -> bytes:
     inner = json.dumps(content, separators=(",", ":"))  # in order: a spec's tasks have one
     checksum = xxhash.xxh3_64_hexdigest(inner.encode())
     return f'{{"format":{version},"xxh3_64":"{checksum}",\n"content":{inner}}}\n'.encode()
@@ -227,6 +225,8 @@ def _check_rows(name: str, rows: Rows, of: int) -> None:
         _check_whole_number("a piece's block", rows.block)
         if rows.rank >= rows.stride:
             raise ValueError(f"a piece of {name} is of rank {rows.rank} of {rows.stride}")
+    elif rows.stride != 1:
+        raise ValueError(f"a piece of {name} has each {rows.stride}th row, as before version 0.2.0")
     least = 0 if rows.rank is None else 1 - rows.stride  # a block may begin before the tensor
     _check_whole_number("a piece's first row", rows.first, least)
     if rows.row(0) < 0:

@@ -143,8 +143,7 @@ def _refuse(directory: CheckpointDir, folder: Folder, claims: list[str]) -> None
         where["its newest checkpoint"] = f"{folder.url}/{newest}"
     if not runs:
         raise SpecError(
-            "checkpoint.dir holds checkpoints of another run, written by an older version of "
-            "distrain, which did not record whose they are",
+            "checkpoint.dir holds checkpoints that name no run: they were saved outside of one",
             where=where,
             hint=_hint(directory, None, newest),
         )

@@ -1,9 +1,13 @@
-"""Reading rows out of a checkpoint's files, slab by slab, with their checksums."""
+"""Reads tensors of a checkpoint by name, slab by slab, and verifies checksums.
+
+The one reader of a checkpoint's files: a resumed training, a model that is scored, and a warm start
+differ in the takers that they hand over. It knows nothing of models and optimizers.
+"""
 
 import contextlib
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import torch
 import xxhash
@@ -13,8 +17,8 @@ from distrain.loader.host_memory import Slab
 from distrain.models.embeddings.canonical_state import CanonicalTensor
 from distrain.models.tensor_file import bytes_of, dtype_of
 from distrain.storage.folder import Folder, FolderFile
-from distrain.train.checkpoint.local_rows import LocalRows, Rows, local_rows_of, whole
-from distrain.train.checkpoint.manifest import Damaged, Manifest
+from distrain.train.checkpoint.local_rows import Rows, local_rows_of, whole
+from distrain.train.checkpoint.manifest import Damaged, Manifest, TensorFacts
 from distrain.train.checkpoint.shard import (
     RANK_PREFIX,
     SLAB_BYTES,
@@ -27,12 +31,40 @@ from distrain.train.checkpoint.shard import (
 _HOST = torch.device("cpu")
 
 
+class Taker(Protocol):
+    """Takes rows of one tensor, such as `LocalRows`."""
+
+    @property
+    def device(self) -> torch.device: ...
+
+    def wants(self, rows: Rows) -> bool:
+        """Whether it takes some of these rows; `False` is certain."""
+
+    def take(self, rows: Rows, values: Tensor) -> None:
+        """Take what it wants of these rows; `values`, `[rows.count, ...]`, are good until then."""
+
+
+Takers = Mapping[str, Sequence[Taker]]  # by the tensor's name
+
+
+def takers_of(tensors: Mapping[str, Tensor | CanonicalTensor]) -> dict[str, list[Taker]]:
+    """The live rows of this rank, which take what was saved of them."""
+    takers: dict[str, list[Taker]] = defaultdict(list)
+    for one in local_rows_of(tensors):
+        takers[one.name].append(one)
+    return takers
+
+
 class Need(NamedTuple):
-    """A piece, and the tensors of this rank that take rows of it."""
+    """A piece, its tensor's dtype and shape, and the takers of its rows."""
 
     piece: ShardPiece
-    row_bytes: int
-    takers: list[LocalRows]
+    facts: TensorFacts
+    takers: list[Taker]
+
+    @property
+    def row_bytes(self) -> int:
+        return row_bytes_of(*self.facts)
 
 
 class PiecePart(NamedTuple):
@@ -61,7 +93,7 @@ class ShardReading:
         self,
         folder: Folder,
         manifest: Manifest,
-        tensors: Mapping[str, Tensor | CanonicalTensor],
+        takers: Takers,
         rank: int,
         after_slab: Callable[[], None],
         owned: Sequence[int] | None = None,
@@ -69,9 +101,6 @@ class ShardReading:
         self.begun = False  # whether some of the live tensors may have been overwritten
         self._folder = folder
         self._after_slab = after_slab
-        held: dict[str, list[LocalRows]] = defaultdict(list)
-        for one in local_rows_of(tensors):
-            held[one.name].append(one)
         shards = manifest.shards
         numbers = range(len(shards))
         first = rank % max(1, len(numbers))
@@ -80,7 +109,7 @@ class ShardReading:
         self._plan = [
             (shards[number], needs)
             for number in [*numbers[first:], *numbers[:first]]
-            if (needs := _needs(shards[number], number in owned, held))
+            if (needs := _needs(shards[number], number in owned, takers, manifest.tensors))
         ]
         self._owned = {number: shards[number] for number in owned}
         self._slab = Slab(SLAB_BYTES)
@@ -122,7 +151,7 @@ class ShardReading:
         hashed = xxhash.xxh3_64()
         for parts in slabs_of(needs, SLAB_BYTES):
             takers = [one for part in parts for one in part.need.takers]
-            beside = next((one.values.device for one in takers if not one.values.is_cpu), _HOST)
+            beside = next((one.device for one in takers if one.device != _HOST), _HOST)
             slab = self._slab.lend(sum(part.num_bytes for part in parts), beside)
             if file.read_into(parts[0].offset, bytes_of(slab)) != len(slab):
                 raise self._damaged(shard, "it ends too early")
@@ -138,18 +167,13 @@ class ShardReading:
                     hashed.reset()
             self._after_slab()
 
-    @torch.no_grad()
     def _hand_out(self, part: PiecePart, content: Tensor) -> None:
         self.begun = True
         rows = part.need.piece.rows.part(part.start, part.stop)
-        for held in part.need.takers:
-            if not rows.may_meet(held.rows):
-                continue
-            values = content.view(held.values.dtype).view(-1, *held.values.shape[1:])
-            # All of it travels, for those of its rows that lie apart would be copied before.
-            values = values.to(held.values.device)
-            for source, target in rows.meet(held.rows):
-                held.values[target] = values[source]
+        dtype, shape = part.need.facts
+        values = content.view(dtype_of(dtype)).view(rows.count, *shape[1:])
+        for taker in part.need.takers:
+            taker.take(rows, values)
 
     @contextlib.contextmanager
     def _missing_is_damage(self, shard: Shard) -> Iterator[None]:
@@ -162,18 +186,20 @@ class ShardReading:
         return Damaged(f"damaged: {how}", where={"file": f"{self._folder.url}/{shard.file}"})
 
 
-def _needs(shard: Shard, owned: bool, held: Mapping[str, list[LocalRows]]) -> list[Need]:
+def _needs(
+    shard: Shard, owned: bool, takers: Takers, facts: Mapping[str, TensorFacts]
+) -> list[Need]:
     """The pieces that a rank needs, by offset; `owned`: it takes the writer's own tensors."""
     needs = []
     for piece in shard.pieces:
         if piece.name.startswith(RANK_PREFIX):
             if owned:
-                dtype, shape = shard.rank_tensors[piece.name.removeprefix(RANK_PREFIX)]
-                needs.append(Need(piece, row_bytes_of(dtype, shape), []))
+                own = shard.rank_tensors[piece.name.removeprefix(RANK_PREFIX)]
+                needs.append(Need(piece, own, []))
             continue
-        takers = [one for one in held.get(piece.name, ()) if piece.rows.may_meet(one.rows)]
-        if takers:
-            needs.append(Need(piece, takers[0].row_bytes, takers))
+        wanting = [one for one in takers.get(piece.name, ()) if one.wants(piece.rows)]
+        if wanting:
+            needs.append(Need(piece, facts[piece.name], wanting))
     return needs
 
 
@@ -197,46 +223,3 @@ def slabs_of(needs: Sequence[Need], most_bytes: int) -> Iterator[list[PiecePart]
         end = slab[-1].offset + slab[-1].num_bytes
     if slab:
         yield slab
-
-
-def row_slabs(
-    folder: Folder, manifest: Manifest, name: str, wanted: Callable[[Rows], bool]
-) -> Iterator[tuple[Rows, Tensor]]:
-    """Read a tensor in slabs `[rows, ...]`, all in one piece of memory; a scalar is one row.
-
-    `Damaged` if bytes are not those written, which shows at a piece's end.
-    """
-    dtype_name, shape = manifest.tensors[name]
-    row = torch.empty((1, *shape[1:]), dtype=dtype_of(dtype_name))
-    step = max(1, SLAB_BYTES // max(1, row.numel() * row.element_size()))
-    slab = Slab()
-    for shard in manifest.shards:
-        for piece in shard.pieces:
-            if piece.name != name or not wanted(piece.rows):
-                continue
-            rows = min(step, piece.rows.count)
-            num_bytes = rows * row.numel() * row.element_size()
-            lent = slab.lend(num_bytes, _HOST)
-            for part, content in _read(folder, shard, piece, lent, rows):
-                yield part, content.view(row.dtype).view(part.count, *shape[1:])
-
-
-def _read(
-    folder: Folder, shard: Shard, piece: ShardPiece, slab: Tensor, rows: int
-) -> Iterator[tuple[Rows, Tensor]]:
-    hashed, row_bytes, offset = xxhash.xxh3_64(), len(slab) // rows, piece.offset
-    where = {"file": f"{folder.url}/{shard.file}"}
-    try:
-        with folder.reader(shard.file) as file:
-            for start in range(0, piece.rows.count, rows):
-                part = piece.rows.part(start, min(start + rows, piece.rows.count))
-                content = slab[: part.count * row_bytes]
-                if file.read_into(offset, bytes_of(content)) != len(content):
-                    raise Damaged("damaged: it ends too early", where=where)
-                hashed.update(bytes_of(content))
-                offset += len(content)
-                yield part, content
-    except FileNotFoundError:
-        raise Damaged("damaged: it is missing", where=where) from None
-    if hashed.hexdigest() != piece.xxh3_64:
-        raise Damaged(f"damaged: the checksum of {piece.name} is wrong", where=where)

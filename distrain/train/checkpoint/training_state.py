@@ -95,14 +95,14 @@ class TrainingState:
 
     def _columns(self) -> list[list[str | int | None]]:
         return [
-            # Its table only where that has another name: older checkpoints say no tables.
+            # Its table only where that has another name.
             [column.name, column.cardinality, column.dim, column.combiner, *_table(column)]
             for column in self.model.embeddings.columns
         ]
 
 
 def table_factor(facts: Mapping[str, Any]) -> float:
-    """What a checkpoint's table weights are multiplied by; older checkpoints do not name it."""
+    """What a checkpoint's table weights are multiplied by; those of 0.2.0 do not name it."""
     return float(facts.get("table_factor", 1.0))
 
 

@@ -220,7 +220,7 @@ def find_vocabularies(data: DataSpec, schema: Schema) -> Vocabularies:
         return Vocabularies({})
     folder = os.path.dirname(path if isinstance(path, str) else path.absolute())
     workflow = f"{folder}/{WORKFLOW}"
-    if os.path.basename(folder) == ".merlin":  # where the fast layout has its schema
+    if os.path.basename(folder) == ".merlin":  # as Merlin has it, and 0.2.0 in packed tables
         workflow = next(iter(workflows_beside([folder])), workflow)
     return vocabularies_in(workflow, schema)
 

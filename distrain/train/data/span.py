@@ -5,14 +5,14 @@ from dataclasses import dataclass
 from distrain.errors import SpecError
 from distrain.jobs.spec.job import JobSpec
 from distrain.loader.loader import Loader
-from distrain.loader.partition.plan import EpochSteps
+from distrain.loader.partition.epoch_plan import EpochSteps
 
 
 @dataclass(frozen=True)
 class JobSpan:
     """The steps of a job, the same on every rank.
 
-    >>> from distrain.loader.partition.plan import EpochPlan
+    >>> from distrain.loader.partition.epoch_plan import EpochPlan
     >>> span = JobSpan(5, EpochSteps((EpochPlan(10, lanes=1, global_batch_size=4),)))
     >>> [span.rows_in(steps) for steps in range(6)]
     [0, 4, 8, 10, 14, 18]

@@ -16,9 +16,9 @@ import numpy as np
 import xxhash
 
 from distrain.errors import DataError, DistrainError
+from distrain.prep.steps import FIRST_OOV_ID
 from distrain.prep.vocabulary import (
     CATEGORIES,
-    FIRST_OOV_ID,
     ROW_GROUP_VALUES,
     WORKFLOW_FILE,
     Vocabulary,

@@ -21,7 +21,6 @@ from distrain.models.click import ClickModel
 from distrain.models.embeddings.collection import EmbeddingCollection
 from distrain.models.embeddings.columns import TableColumn
 from distrain.models.embeddings.peers import Peers
-from distrain.models.embeddings.sharding.calibration import calibrate, least_over_ranks
 from distrain.models.embeddings.sharding.plan import ShardingPlan
 from distrain.models.heads.named import weigh
 from distrain.schema.schema import Schema
@@ -34,6 +33,7 @@ from distrain.train.data.span import JobSpan
 from distrain.train.planning.tables_plan import (
     check_metric,
     inits_of,
+    least_over_ranks,
     plan_tables,
     tables_budget_bytes,
 )
@@ -79,8 +79,7 @@ class TrainingParts:
 
 def set_up(job: RankJob, loader: Loader, span: JobSpan) -> TrainingParts:
     """Get ready to train, from the newest checkpoint if there is one; a collective operation."""
-    resumed = job.first_attempt > 1
-    directory = checkpoint_dir(job.spec, job.paths, job.job_id, resumed=resumed)
+    directory = checkpoint_dir(job.spec, job.paths, job.job_id)
     _claim(job, directory)
     guess = min(likely_start(directory), span.num_steps)
     # Before the model is built, so that the first batch is ready when that is.
@@ -201,24 +200,20 @@ STORAGE_DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 def place_tables(spec: JobSpec, schema: Schema, world: World, device: torch.device) -> ShardingPlan:
     """Decide where the tables of a job live; a collective operation of its ranks.
 
-    All ranks plan with the same numbers: the least memory of any rank, and the speed of their
-    exchange as they measured it together. The decision changes how fast a job is, not what it
-    computes. Raises `SpecError` if the tables do not fit.
+    All ranks plan with the least memory of any rank. The decision changes how fast a job is, not
+    what it computes. Raises `SpecError` if the tables do not fit.
     """
     budget_bytes = tables_budget_bytes(
         spec.embeddings, device, world.ranks_per_node, spec.resources.memory_per_rank_gib
     )
-    costs = None
     if world.num_ranks > 1:
-        budget_bytes = least_over_ranks(budget_bytes, None, device)
-        costs = calibrate(None, device)
+        budget_bytes = least_over_ranks(budget_bytes, device)
     return plan_tables(
         spec,
         schema,
         num_ranks=world.num_ranks,
         device_type=device.type,
         budget_bytes=budget_bytes,
-        costs=costs,
     )
 
 

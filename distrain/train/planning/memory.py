@@ -4,6 +4,7 @@
     batches, decoding   of the loader: `loader/memory.py`
     tables              weights and optimizer state of this rank's rows, by placement and storage
     dense parameters    one vector of values, one of gradients, and the optimizer's state
+    averages            with `train.ema`: gaps of dense parameters, weights while rows are scored
     embeddings          of a slice (a micro-batch): the leaf `[rows, columns, dim]`, its gradient
     activations         what tensors the dense part has beside them at a time (`LiveBytes`)
     routes              of the batch that trains, of those made ahead, and of one being made
@@ -14,7 +15,7 @@
     allocator           what malloc holds in vain between the tensors of one step and the next
 
 The rows of a step are those of the rank with most. Distinct rows are expected ones
-(`embeddings/sharding/costs.py`), or what a captured step has space for (`table_bytes.py` there).
+(`embeddings/sharding/distinct_rows.py`), or the capacity of a captured step (`table_bytes.py`).
 
 The last term is not computed but measured. The supervisor has a rank's glibc keep what is freed,
 tensors of many sizes share one heap, and a few bytes that live on in the midst of a hole keep the
@@ -93,12 +94,7 @@ def rank_memory(
         step, embeddings = probe.scoring_bytes(rows), probe.embedding_bytes_per_row * rows
     block_bytes = loader.blocks_bytes // loader.batches
     device = {
-        "table weights": sum(table.weight_bytes for table in tables.tables),
-        "table state": sum(table.optimizer_bytes for table in tables.tables),
-        "dense parameters": dense_bytes(probe.dense_values, train.optimizer.kind),
-        # Gaps, and the weights that averages replace while rows are scored; those of tables are in
-        # their weights.
-        "average of dense parameters": 0 if train.ema is None else 8 * probe.dense_values,
+        **kept_bytes(train, tables, probe.dense_values),
         "embeddings and their gradient": min(embeddings, step),
         "activations": max(0, step - embeddings),
         "routes": (2 + train.route_ahead) * route_bytes(tables, probe.categorical, rows),
@@ -111,8 +107,7 @@ def rank_memory(
     if copies:
         dense = dense_bytes(probe.dense_values, train.optimizer.kind)
         host["checkpoint copy"] = copy_bytes(tables, dense)
-    if tables.host_bytes_per_rank:
-        host["host-cached tables"] = tables.host_bytes_per_rank
+    host["host-cached tables"] = tables.host_bytes_per_rank
     if on_gpu:
         # Batches go to the device as they are taken.
         device["batches"] = (2 + train.route_ahead) * block_bytes
@@ -124,7 +119,21 @@ def rank_memory(
         device = {}
     names = dict.fromkeys(["process", *host, *device])
     host["process"] = probe.process_bytes
-    return RankMemory(tuple(Term(name, host.get(name, 0), device.get(name, 0)) for name in names))
+    terms = (Term(name, host.get(name, 0), device.get(name, 0)) for name in names)
+    return RankMemory(tuple(term for term in terms if term.host_bytes or term.device_bytes))
+
+
+def kept_bytes(train: TrainSpec, tables: ShardingPlan, dense_values: int) -> dict[str, int]:
+    """What a rank holds as long as it trains, beside the rows of a step; host-cached rows apart."""
+    averages = int(tables.total("average_bytes"))
+    if train.ema is not None:  # gaps, and the weights that averages replace while rows are scored
+        averages += 2 * VALUE_BYTES * dense_values
+    return {
+        "table weights": int(tables.total("weight_bytes")),
+        "table state": int(tables.total("optimizer_bytes")),
+        "dense parameters": dense_bytes(dense_values, train.optimizer.kind),
+        "averages": averages,
+    }
 
 
 def dense_bytes(values: int, optimizer: str) -> int:

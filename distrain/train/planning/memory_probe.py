@@ -32,7 +32,6 @@ from distrain.train.timing.phases import PhaseClock
 _WARM_UP_ROWS = (256, 512)
 _MOST_ROWS = 4096  # of a slice that is counted; from there on all grows with the rows
 _TABLE_ROWS = 8
-_FLOP_ROWS = 512
 
 
 @dataclass(frozen=True)
@@ -85,19 +84,6 @@ def probe_memory(spec: JobSpec, schema: Schema) -> MemoryProbe:
         scoring_bytes_per_row=_most_of_scoring(model, most) // most,
         rows_are_independent=independent,
     )
-
-
-def dense_flops(spec: JobSpec, schema: Schema) -> float:
-    """Floating-point operations of the dense layers per row, forward and backward."""
-    from torch.utils.flop_counter import FlopCounterMode  # loads Triton where there is one
-
-    model = _small_model(spec, schema)
-    plain = {"precision": "fp32", "compile": False, "cuda_graph": False, "micro_batches": 1}
-    step = TrainStep(model, spec.train.model_copy(update=plain), 1)
-    counted = FlopCounterMode(display=False)
-    with counted:
-        _train_slice(step.dense, model, _batch(model, _FLOP_ROWS))
-    return float(counted.get_total_flops()) / _FLOP_ROWS
 
 
 def _small_model(spec: JobSpec, schema: Schema) -> ClickModel:

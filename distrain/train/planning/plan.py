@@ -105,7 +105,7 @@ def plan_job(
         reader=loader.reader_choice.name,
         reader_reason=loader.reader_choice.reason,
         shuffle=loader.options.shuffle,
-        chunk_rows=largest_chunk_rows(loader.dataset, loader.options, loader.reader_choice.facts),
+        chunk_rows=largest_chunk_rows(loader.dataset, loader.options, loader.reader_choice.kind),
         prefetch_batches=loader.options.prefetch_batches,
         decode_threads=loader.options.decode_threads,
         memory=_memory(loader, footers, pinned),
@@ -194,7 +194,7 @@ def _memory(loader: Loader, footers: FooterSummary, pinned: bool) -> LoaderMemor
     return memory_of(
         loader.dataset,
         loader.options,
-        reader=loader.reader_choice.facts,
+        reader=loader.reader_choice.kind,
         pinned=pinned,
         decoded_row_bytes=footers.decoded_row_bytes,
         compressed_group_bytes=footers.largest_group_bytes,

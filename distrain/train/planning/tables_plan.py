@@ -6,7 +6,7 @@ train, what passes may still be too much.
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import psutil
 import torch
+from torch import distributed as dist
 
 from distrain.errors import ModelError, SpecError
 from distrain.formatting import byte_size
@@ -23,14 +24,18 @@ from distrain.jobs.spec.tasks import INPUT_NAMES
 from distrain.jobs.spec.training import JUDGING_METRICS
 from distrain.models.build import blueprint_of
 from distrain.models.embeddings.columns import TableColumn
-from distrain.models.embeddings.sharding.costs import DEFAULT_COSTS, Costs
+from distrain.models.embeddings.sharding.placing import COLLECTIVE_BYTES, plan_placements
 from distrain.models.embeddings.sharding.plan import ShardingPlan
-from distrain.models.embeddings.sharding.planner import plan_placements
-from distrain.models.embeddings.sharding.table_bytes import WEIGHT_BYTES, table_sizes
+from distrain.models.embeddings.sharding.table_bytes import (
+    WEIGHT_BYTES,
+    RankShare,
+    RowBytes,
+    table_sizes,
+)
 from distrain.models.heads.targets import output_names
 from distrain.models.heads.tasks import Task
 from distrain.schema.schema import Schema
-from distrain.train.planning.memory import VALUE_BYTES, dense_bytes
+from distrain.train.planning.memory import kept_bytes
 
 MEMORY_SHARE = 0.75
 """The share of a device's or host's memory for tables; all else takes of the rest."""
@@ -45,31 +50,32 @@ def plan_tables(
     num_ranks: int,
     device_type: str,
     budget_bytes: int | None,
-    costs: Costs | None = None,
 ) -> ShardingPlan:
     """Place the tables of a job; the same arguments give the same plan.
 
-    Without measured `costs`, the `DEFAULT_COSTS` of the device's type, "cpu" or "cuda", count.
-    `budget_bytes` is the same on every rank; `None`: no limit.
+    `device_type` is "cpu" or "cuda". `budget_bytes` is the same on every rank; `None`: no limit.
     """
     blueprint = blueprint_of(schema, spec.model)
     tables = table_sizes(blueprint.inputs.columns)
     blueprint.check()
     inits_of(blueprint.inputs.columns, spec.embeddings)
-    no_average = spec.train.ema is None
     auto_records = spec.train.cuda_graph == "auto" and num_ranks == 1 and device_type == "cuda"
     return plan_placements(
         tables,
-        num_ranks=num_ranks,
-        batch_rows_per_rank=math.ceil(spec.train.batch_rows / num_ranks),
+        RankShare(
+            num_ranks,
+            math.ceil(spec.train.batch_rows / num_ranks),
+            RowBytes(
+                spec.train.of_tables.kind,
+                WEIGHT_BYTES[spec.embeddings.storage],
+                averaged=spec.train.ema is not None,
+            ),
+            captured=spec.train.cuda_graph is True or auto_records,
+        ),
         budget_bytes=budget_bytes,
-        optimizer=spec.train.of_tables.kind,
-        weight_bytes_per_value=WEIGHT_BYTES[spec.embeddings.storage] * (1 if no_average else 2)
-        + (0 if no_average else VALUE_BYTES),  # gaps, and averages while rows are scored
-        costs=costs or DEFAULT_COSTS.get(device_type, DEFAULT_COSTS["cpu"]),
         wanted=spec.embeddings.placement,
         overrides=spec.embeddings.tables,
-        captured=spec.train.cuda_graph is True or auto_records,
+        collective_bytes=COLLECTIVE_BYTES.get(device_type, COLLECTIVE_BYTES["cpu"]),
     )
 
 
@@ -104,7 +110,7 @@ def tables_budget_bytes(
     """The bytes that a rank's tables may take, from the spec or from this machine.
 
     Ranks on unlike machines get unlike answers: before they plan, they must take the least of all
-    (`embeddings.sharding.least_over_ranks`). On the CPU `memory_per_rank_gib` is a limit, too.
+    (`least_over_ranks`). On the CPU `memory_per_rank_gib` is a limit, too.
     """
     if embeddings.memory_gib is not None:
         return int(embeddings.memory_gib * 2**30)
@@ -116,6 +122,13 @@ def tables_budget_bytes(
     if device.type == "cuda" or memory_per_rank_gib is None:
         return budget
     return min(budget, int(memory_per_rank_gib * 2**30))
+
+
+def least_over_ranks(value: int, device: torch.device) -> int:
+    """The least of the ranks' values; a collective operation, on the device of the backend."""
+    least = torch.tensor([value], dtype=torch.int64, device=device)
+    dist.all_reduce(least, op=dist.ReduceOp.MIN)
+    return int(least.item())
 
 
 def available_host_bytes() -> int:
@@ -148,15 +161,16 @@ def check_fits(spec: JobSpec, schema: Schema, device: torch.device | None) -> No
         tables = plan(budget_bytes=None if budget is None else budget.size_bytes)
     blueprint = blueprint_of(schema, spec.model)
     check_metric(spec, blueprint.task)
-    values = blueprint.check()
-    dense = dense_bytes(values, spec.train.optimizer.kind)
+    held = kept_bytes(spec.train, tables, blueprint.check())
+    on_host = dict(held)
+    if device_type == "cuda":  # on whose host the tables are made before they are moved
+        on_host = {"table weights": held["table weights"]}
+    on_host["host-cached tables"] = tables.host_bytes_per_rank
     for limit in _host_limits(spec, device):
-        # On a GPU's host the tables are made before they are moved.
-        weights_only = device_type == "cuda"
-        _check_sum(tables, 0 if weights_only else dense, limit, weights_only=weights_only)
+        _check_sum(on_host, num_ranks, limit)
     if device is not None and device.type == "cuda":
         has = torch.cuda.get_device_properties(device).total_memory
-        _check_sum(tables, dense, _Limit(has, "the GPU's memory"), on_host=False)
+        _check_sum(held, num_ranks, _Limit(has, "the GPU's memory"))
 
 
 def check_metric(spec: JobSpec, task: Task) -> None:
@@ -213,30 +227,14 @@ def _host_limits(spec: JobSpec, device: torch.device | None) -> Iterator[_Limit]
         yield _Limit(available_host_bytes() // num_ranks, share)
 
 
-def _check_sum(
-    tables: ShardingPlan,
-    dense: int,
-    limit: _Limit,
-    *,
-    on_host: bool = True,
-    weights_only: bool = False,
-) -> None:
-    weights = sum(table.weight_bytes for table in tables.tables)
-    state = 0 if weights_only else sum(table.optimizer_bytes for table in tables.tables)
-    cached = tables.host_bytes_per_rank if on_host else 0
-    needed = weights + state + cached + dense
+def _check_sum(terms: Mapping[str, int], num_ranks: int, limit: _Limit) -> None:
+    needed = sum(terms.values())
     if needed <= limit.size_bytes:
         return
-    terms = {
-        "embedding tables": weights,
-        "their optimizer state": state,
-        "host-cached tables": cached,
-        "dense parameters with gradients and optimizer state": dense,
-    }
     raise SpecError(
         f"a rank holds at least {byte_size(needed)}, and may hold {byte_size(limit.size_bytes)}",
         where={
-            "ranks": tables.num_ranks,
+            "ranks": num_ranks,
             **{name: byte_size(size) for name, size in terms.items() if size},
             "limit": limit.set_by,
         },

@@ -11,14 +11,14 @@ from distrain.jobs.spec.load import parse_spec
 from distrain.models.build import blueprint_of, build_model
 from distrain.models.embeddings.collection import EmbeddingCollection
 from distrain.models.embeddings.peers import Peers
-from distrain.models.saved import SavedModel, load_model, with_targets_then
+from distrain.models.saved import SavedModel, load_model
 from distrain.models.tensor_file import dtype_of
 from distrain.schema.schema import Schema
 from distrain.storage.urls import is_remote
 from distrain.train.checkpoint.checkpoint_dir import CheckpointDir
 from distrain.train.checkpoint.loading import WeightsReading
 from distrain.train.checkpoint.manifest import MANIFEST_FILE, TensorFacts, from_document
-from distrain.train.data.inputs import find_data_schema, list_combiners
+from distrain.train.data.inputs import list_combiners
 from distrain.train.warm_start.matching import table_places
 
 
@@ -36,13 +36,12 @@ def load_checkpoint(url: str) -> SavedModel:
     directory = CheckpointDir(parent)
     manifest = from_document(directory.read_manifest(name))
     where = {"checkpoint": url}
-    if "spec" not in manifest.values:
+    if not {"spec", "schema"} <= set(manifest.values):
         raise DataError(
-            "not a checkpoint of a training job: it does not say of which spec", where=where
+            "not a checkpoint of a training job: it has no spec or no schema", where=where
         )
-    spec = parse_spec(dict(manifest.values["spec"]), of_run=True)
-    schema = _schema_of(manifest.values, spec, url)
-    schema = with_targets_then(schema, spec.model, manifest.values["spec"]["model"])
+    spec = parse_spec(dict(manifest.values["spec"]))
+    schema = Schema.from_json(manifest.values["schema"])
     combiners = list_combiners(schema, spec.embeddings)
     _check_sizes(schema, spec, combiners, manifest.tensors, url)
     saved_as, _ = manifest.tensors.get("embeddings.weights.0", ("F32", ()))
@@ -56,20 +55,6 @@ def load_checkpoint(url: str) -> SavedModel:
     except OSError as error:
         raise DataError(f"cannot be read: {error}", where=where) from None
     return SavedModel(model, spec.model, schema, manifest.values)
-
-
-def _schema_of(values: Mapping[str, Any], spec: JobSpec, url: str) -> Schema:
-    """The schema in a checkpoint; older ones have none, but name the data that has it."""
-    if "schema" in values:
-        return Schema.from_json(values["schema"])
-    path = find_data_schema(spec.data)
-    if path is None:
-        raise DataError(
-            "the checkpoint holds no schema, and none lies beside its data",
-            where={"checkpoint": url, "data.train": ", ".join(spec.data.train)},
-            hint="Older versions kept none; put the data's schema back.",
-        )
-    return Schema.load(path)
 
 
 def _check_sizes(

@@ -84,11 +84,11 @@ class TrainingStart:
     progressive: Progressive = field(default_factory=Progressive)
 
 
-def checkpoint_dir(spec: JobSpec, paths: RunPaths, job_id: str, *, resumed: bool) -> CheckpointDir:
+def checkpoint_dir(spec: JobSpec, paths: RunPaths, job_id: str) -> CheckpointDir:
     """The directory of a job's checkpoints; its id is the run's, "" for a rank without a run."""
     url = spec.checkpoint.dir
     url = paths.place_of(paths.checkpoints) if url is None else url.replace("{run_id}", job_id)
-    return CheckpointDir(url, job_id or None, resumed=resumed)
+    return CheckpointDir(url, job_id or None)
 
 
 def likely_start(directory: CheckpointDir) -> int:

@@ -1,10 +1,10 @@
 """Weights on disk: a saved model, a run's model, or a checkpoint."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -23,7 +23,6 @@ from distrain.models.saved import (
     check_sizes,
     open_weights,
     read_description,
-    with_targets_then,
 )
 from distrain.models.tensor_file import TensorFile
 from distrain.schema.schema import Schema
@@ -33,20 +32,18 @@ from distrain.train.checkpoint.checkpoint_dir import CheckpointDir, numbers_of
 from distrain.train.checkpoint.local_rows import Rows
 from distrain.train.checkpoint.manifest import MANIFEST_FILE, Damaged, Manifest, from_document
 from distrain.train.checkpoint.rank_store import fail_together, gather_texts
-from distrain.train.checkpoint.shard_reading import row_slabs
+from distrain.train.checkpoint.shard_reading import ShardReading, Taker, Takers
 from distrain.train.data.vocabularies import WORKFLOW, Vocabularies
 from distrain.train.warm_start.matching import Side
 
-Wanted = Callable[[Rows], bool]
-Take = Callable[[Rows, Tensor], None]
-
 
 class Weights(Protocol):
-    def read(self, name: str, wanted: Wanted, take: Take) -> None:
-        """Hand over a tensor in slabs of rows; a scalar is one row.
+    def read(
+        self, takers: Takers, rank: int, after_slab: Callable[[], None], own: bool = False
+    ) -> Mapping[str, Tensor]:
+        """Hand over tensors by name, in slabs of rows; a scalar is one row.
 
-        Args:
-            take: Gets the rows and their values `[rows, ...]`, good until it returns.
+        Returns a rank's own tensors in a checkpoint, if `own`.
         """
 
 
@@ -145,7 +142,6 @@ def _checkpoint_at(path: str, with_state: bool) -> WeightsSource:
         parent, name = path, entries[0].name
     directory = CheckpointDir(parent)
     manifest = from_document(directory.read_manifest(name))
-    # Older checkpoints say no tables.
     columns = [TableColumn(*saved) for saved in manifest.state["columns"]]
     shapes = {name: shape for name, (_, shape) in manifest.tensors.items()}
     vocabularies = Vocabularies.from_json(manifest.values)
@@ -162,11 +158,10 @@ def _task_of(manifest: Manifest) -> Task | None:
     values = manifest.values
     if not {"spec", "schema"} <= set(values):
         return None
-    model = parse_spec(dict(values["spec"]), of_run=True).model
+    model = parse_spec(dict(values["spec"])).model
     if isinstance(model, CustomSpec):  # its package may not be here
         return None
-    schema = with_targets_then(Schema.from_json(values["schema"]), model, values["spec"]["model"])
-    return blueprint_of(schema, model).task
+    return blueprint_of(Schema.from_json(values["schema"]), model).task
 
 
 def _dense(
@@ -180,25 +175,32 @@ def _dense(
 class _ModelWeights:
     file: TensorFile
 
-    def read(self, name: str, wanted: Wanted, take: Take) -> None:
-        dtype, shape = self.file.dtypes[name], self.file.shapes[name]
-        self.file.read_into(name, _Taker(shape, dtype, take))
+    def read(
+        self, takers: Takers, rank: int, after_slab: Callable[[], None], own: bool = False
+    ) -> Mapping[str, Tensor]:
+        for name, of_name in takers.items():
+            shape, dtype = self.file.shapes[name], self.file.dtypes[name]
+            self.file.read_into(name, _Slabs(shape, dtype, of_name, after_slab))
+        return {}
 
 
 @dataclass(frozen=True)
-class _Taker:
-    """Takes slabs of a `TensorFile`, as if it were a tensor."""
+class _Slabs:
+    """Passes slabs of a `TensorFile` on to takers, as if it were a tensor."""
 
     shape: tuple[int, ...]
-    dtype: Any
-    take: Take
+    dtype: torch.dtype
+    takers: Sequence[Taker]
+    after_slab: Callable[[], None]
     shared: bool = False
 
     def read(self, rows: slice) -> None: ...
 
     def write(self, rows: slice, values: Tensor) -> None:
         values = values if values.dim() else values.unsqueeze(0)
-        self.take(Rows(rows.start, 1, len(values)), values)
+        for taker in self.takers:
+            taker.take(Rows(rows.start, 1, len(values)), values)
+        self.after_slab()
 
 
 @dataclass(frozen=True)
@@ -206,10 +208,14 @@ class _CheckpointWeights:
     folder: Folder
     manifest: Manifest
 
-    def read(self, name: str, wanted: Wanted, take: Take) -> None:
+    def read(
+        self, takers: Takers, rank: int, after_slab: Callable[[], None], own: bool = False
+    ) -> Mapping[str, Tensor]:
+        owned = (rank,) if own else ()
+        reading = ShardReading(self.folder, self.manifest, takers, rank, after_slab, owned)
         try:
-            for rows, values in row_slabs(self.folder, self.manifest, name, wanted):
-                take(rows, values)
+            reading.check()
+            return reading.run().get(rank, {})
         except Damaged:
             try:
                 self.folder.size(MANIFEST_FILE)

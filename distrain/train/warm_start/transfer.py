@@ -3,7 +3,7 @@
 import logging
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -19,10 +19,8 @@ from distrain.models.build import blueprint_of
 from distrain.models.click import ClickModel
 from distrain.models.embeddings.canonical_state import CanonicalTensor
 from distrain.models.saved import model_tensors
-from distrain.models.tensor_file import Slabs
-from distrain.storage.folder import open_folder
-from distrain.train.checkpoint.loading import own_tensors
-from distrain.train.checkpoint.local_rows import LocalRows, Rows, local_rows_of
+from distrain.train.checkpoint.local_rows import LocalRows, Rows, local_rows_of, whole
+from distrain.train.checkpoint.shard_reading import Taker
 from distrain.train.checkpoint.training_state import TrainingState, table_factor
 from distrain.train.data.inputs import find_vocabularies, list_combiners
 from distrain.train.data.job_tables import Inputs
@@ -81,20 +79,20 @@ def take_weights(
     found = _matched(spec, inputs, source, model, dense)
     if source.manifest is not None:  # the checkpoint's rows are divided by its factor
         model.embeddings.settle(table_factor(source.manifest.state))
-    event = take_matched(source, found, tensors, after_slab)
+    manifest = source.manifest
+    same_ranks = manifest is not None and len(manifest.shards) == peers.num_ranks
+    event, own = take_matched(
+        source, found, tensors, after_slab, peers.rank, own=with_state and same_ranks
+    )
     if not with_state:
         model.embeddings.settle()
     log.info("the rank took the weights of %s: %s", event.path, event.tables)
     if not with_state:
         return Taken(event)
-    manifest = source.manifest
     assert manifest is not None
     state.adopt(manifest.state)
     steps = manifest.step + manifest.values.get("steps_before", 0)
-    own = None
-    if len(manifest.shards) == peers.num_ranks:
-        own = own_tensors(open_folder(source.path), manifest, peers.rank, after_slab)
-    return Taken(replace(event, state="all"), steps, own)
+    return Taken(replace(event, state="all"), steps, own if same_ranks else None)
 
 
 def _other_optimizer(spec: JobSpec, source: WeightsSource) -> str | None:
@@ -121,20 +119,21 @@ def take_matched(
     found: Match,
     tensors: Mapping[str, Any],
     after_slab: Callable[[], None],
-) -> WeightsTaken:
-    """Copy the matched tensors into a model's; as `take_weights`."""
+    rank: int = 0,
+    own: bool = False,
+) -> tuple[WeightsTaken, Mapping[str, Tensor]]:
+    """Copy the matched tensors into a model's, and return the rank's own ones if asked for."""
+    takers: dict[str, list[Taker]] = defaultdict(list)
     for name, was in found.dense.items():
-        _take_dense(source, was, tensors[name])
+        takers[was].append(whole(was, tensors[name], alone=False))
     plans = [_Plan.of(matched) for matched in found.tables]
-    by_tensor: dict[str, list[_Plan]] = defaultdict(list)
     for plan in plans:
         for one in plan.with_state(tensors):
             if one.match.source is not None:
-                by_tensor[one.match.source.tensor].append(one)
-    for name, own in by_tensor.items():
-        taking = _Taking(own, tensors, after_slab)
-        source.weights.read(name, taking.wants, taking.take)
-    return WeightsTaken(
+                target = tensors[one.match.target.tensor]
+                takers[one.match.source.tensor].append(_IntoTable.of(one, target))
+    of_rank = source.weights.read(takers, rank, after_slab, own)
+    taken = WeightsTaken(
         0,
         source.path,
         source.step,
@@ -142,6 +141,7 @@ def take_matched(
         len(found.dense),
         found.problems,
     )
+    return taken, of_rank
 
 
 def _matched(
@@ -175,17 +175,6 @@ def _matched(
             "values.",
         )
     return found
-
-
-def _take_dense(source: WeightsSource, name: str, tensor: Tensor | Slabs) -> None:
-    assert isinstance(tensor, Tensor)
-    target = tensor.detach()
-    target = target if target.dim() else target.unsqueeze(0)
-
-    def take(rows: Rows, values: Tensor) -> None:
-        target[rows.first : rows.last + 1 : rows.stride] = values.to(target.device)
-
-    source.weights.read(name, lambda _: True, take)
 
 
 @dataclass(frozen=True)
@@ -242,51 +231,42 @@ class _Plan:
         }
 
 
-class _Target(NamedTuple):
+@dataclass(frozen=True)
+class _IntoTable:
+    """Takes the rows of one table, of its weights or of its optimizer's state."""
+
     plan: _Plan
     tensor: CanonicalTensor
-    held: list[LocalRows]
+    held: Sequence[LocalRows]
+    device = torch.device("cpu")
 
-
-class _Taking:
-    """Copies the slabs of one tensor on disk into the tables of a model."""
-
-    def __init__(
-        self, plans: list[_Plan], tensors: Mapping[str, Any], after_slab: Callable[[], None]
-    ):
-        self._after_slab = after_slab
-        names = [plan.match.target.tensor for plan in plans]
-        self._targets = [
-            _Target(plan, tensors[name], local_rows_of({name: tensors[name]}))
-            for plan, name in zip(plans, names, strict=True)
-        ]
+    @classmethod
+    def of(cls, plan: _Plan, tensor: CanonicalTensor) -> "_IntoTable":
+        return cls(plan, tensor, local_rows_of({plan.match.target.tensor: tensor}))
 
     def wants(self, rows: Rows) -> bool:
         """Whether this rank may hold some of these rows."""
-        for target, was, part in self._tables_with(rows):
-            own = rows.part(part.start, part.stop)
-            moved = replace(own, first=own.first - was.first + target.plan.match.target.first)
-            if target.plan.ids is not None or any(moved.may_meet(one.rows) for one in target.held):
-                return True
-        return False
+        was, part = self._part(rows)
+        if part.start >= part.stop:
+            return False
+        own = rows.part(part.start, part.stop)
+        moved = replace(own, first=own.first - was.first + self.plan.match.target.first)
+        return self.plan.ids is not None or any(moved.may_meet(one.rows) for one in self.held)
 
     def take(self, rows: Rows, values: Tensor) -> None:
-        for target, was, part in self._tables_with(rows):
-            plan, now = target.plan, target.plan.match.target
-            ids = rows.part(part.start, part.stop).numbers() - was.first
-            if plan.ids is not None:
-                ids = torch.from_numpy(plan.ids)[ids].long()
-            known = (ids >= 0) & (ids < now.cardinality)
-            taken = values[part][known]
-            target.tensor.write_rows(ids[known] + now.first, taken)
-        self._after_slab()
+        was, part = self._part(rows)
+        if part.start >= part.stop:
+            return
+        now = self.plan.match.target
+        ids = rows.part(part.start, part.stop).numbers() - was.first
+        if self.plan.ids is not None:
+            ids = torch.from_numpy(self.plan.ids)[ids].long()
+        known = (ids >= 0) & (ids < now.cardinality)
+        self.tensor.write_rows(ids[known] + now.first, values[part][known])
 
-    def _tables_with(self, rows: Rows) -> Iterator[tuple[_Target, TablePlace, slice]]:
-        """The tables that get some of these rows, their old places, and where those rows stand."""
-        for target in self._targets:
-            was = target.plan.match.source
-            assert was is not None
-            ends = was.first, was.first + was.cardinality
-            part = slice(*(rows.num_before(end) for end in ends))
-            if part.start < part.stop:
-                yield target, was, part
+    def _part(self, rows: Rows) -> tuple[TablePlace, slice]:
+        """The table's old place, and where its rows are among these."""
+        was = self.plan.match.source
+        assert was is not None
+        ends = was.first, was.first + was.cardinality
+        return was, slice(*(rows.num_before(end) for end in ends))

@@ -16,11 +16,9 @@ listen:
   {{- end }}
 {{- if include "distrain.hasPostgres" . }}
 secrets_file: /etc/distrain/key/service.key
-{{- else }}
-api_processes: {{ .Values.service.apiProcesses }}
 {{- end }}
 admins: {{ toJson .Values.service.admins }}
-{{- range $section := list "projects" "limits" "retention" "webhooks" }}
+{{- range $section := list "projects" "limits" "retention" }}
 {{- with index $.Values.service $section }}
 {{ $section }}: {{- toYaml . | nindent 2 }}
 {{- end }}
@@ -118,7 +116,7 @@ containers:
       timeoutSeconds: 10
       failureThreshold: 6
     {{- else }}
-    # No probe: one that hangs loses its leases, another takes over, and /readyz of the API tells.
+    # No probe: /readyz of the API tells of one that hangs.
     {{- end }}
 volumes:
   - name: tmp

@@ -26,6 +26,8 @@ DROP_INS = {
     "gpu.conf": "distrain-worker@",
     "writable.conf": "distrain-worker@",
     "postgresql.conf": "distrain-service",
+    "api.conf": "distrain-service",
+    "reconciler.conf": "distrain-reconciler",
     "backup-postgresql.conf": "distrain-backup",
 }
 
@@ -51,8 +53,11 @@ def installed(tmp_path: Path) -> Path:
 def drop_in(name: str, into: Path) -> None:
     folder = into / f"{DROP_INS[name]}.service.d"
     folder.mkdir(exist_ok=True)
+    if name == "reconciler.conf":
+        service = into / "distrain-service.service"
+        (into / "distrain-reconciler.service").write_text(service.read_text())
     text = (UNITS / "examples" / name).read_text().replace("/usr/bin/pg_dump", sys.executable)
-    (folder / name).write_text(text.replace("/opt/distrain/bin/dask", sys.executable))
+    (folder / name).write_text(re.sub(r"/opt/distrain/bin/\w+", sys.executable, text))
 
 
 def verified(folder: Path) -> str:

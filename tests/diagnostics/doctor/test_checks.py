@@ -42,6 +42,7 @@ def test_a_missing_and_a_broken_package_say_how_to_mend_them(monkeypatch):
 
 
 KERNELS = "distrain.models.embeddings.kernels"
+ORDER = "distrain.loader.partition.row_order.ORDER_IS_BUILT"
 
 MACHINE_FACTS: "list[tuple[dict[str, object], str, CheckVerdict]]" = [
     # What is so, the check that tells, and whether that is well.
@@ -49,8 +50,8 @@ MACHINE_FACTS: "list[tuple[dict[str, object], str, CheckVerdict]]" = [
     ({"distrain.loader.filling.kernel.KERNEL": "NumPy"}, "loader kernel", CheckVerdict.NOTE),
     ({"distrain.loader.parquet_pages.leaves.BUILT": True}, "page decoder", CheckVerdict.OK),
     ({"distrain.loader.parquet_pages.leaves.BUILT": False}, "page decoder", CheckVerdict.NOTE),
-    ({"distrain.loader.partition.order.ORDER_IS_BUILT": True}, "order kernel", CheckVerdict.OK),
-    ({"distrain.loader.partition.order.ORDER_IS_BUILT": False}, "order kernel", CheckVerdict.NOTE),
+    ({ORDER: True}, "order kernel", CheckVerdict.OK),
+    ({ORDER: False}, "order kernel", CheckVerdict.NOTE),
     ({"distrain.prep.raw_lines.SPLITTER_IS_BUILT": True}, "text splitter", CheckVerdict.OK),
     ({"distrain.prep.raw_lines.SPLITTER_IS_BUILT": False}, "text splitter", CheckVerdict.NOTE),
     ({f"{KERNELS}.cpu.AVAILABLE": True}, "tables' kernels", CheckVerdict.OK),

@@ -4,6 +4,8 @@ import pytest
 
 from distrain.errors import SpecError
 from distrain.jobs.spec import parse_spec
+from distrain.jobs.spec.models.kinds import EmbeddingsSpec
+from distrain.models.embeddings.columns import PLACEMENTS
 
 
 def section(**fields):
@@ -41,3 +43,8 @@ def test_mistakes_are_named_with_what_is_allowed(wording):
             section(**fields)
         assert caught.value.message.startswith(f"embeddings.{next(iter(fields))}")
         wording(caught.value)
+
+
+def test_the_placements_of_a_spec_are_those_of_the_tables():
+    field = EmbeddingsSpec.model_json_schema()["properties"]["placement"]
+    assert field["enum"] == ["auto", *PLACEMENTS]

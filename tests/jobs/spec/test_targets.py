@@ -56,6 +56,15 @@ def test_weights_by_name():
     assert own.select_by_tag(Tags.WEIGHT).names == ("importance",)
 
 
+def test_the_column_of_known_labels_goes_with_its_target():
+    bought = ColumnSchema("bought", "float32", (Tags.TARGET,), properties={"known": "has_bought"})
+    known = ColumnSchema("has_bought", "float32", (Tags.TASK_WEIGHT,))
+    schema = SCHEMA.with_columns(bought, known)
+    both = with_targets(schema, spec_with({"clicked": {}, "buy": {"target": "bought"}}))
+    assert both.select_by_tag(Tags.TASK_WEIGHT).names == ("has_bought",)
+    assert "has_bought" not in with_targets(schema, spec_with({"clicked": {}}))
+
+
 def test_what_does_not_go_together_is_refused(wording):
     for tasks, data in (
         ({"a": {"target": "age"}, "b": {"target": "age", "kind": "binary"}}, {}),

@@ -2,9 +2,9 @@ from itertools import pairwise
 
 from hypothesis import given, settings, strategies as st
 
-from distrain.loader.partition.order import chunk_order
+from distrain.loader.partition.epoch_plan import EpochPlan
 from distrain.loader.partition.pieces import forward_pieces, lane_pieces
-from distrain.loader.partition.plan import EpochPlan
+from distrain.loader.partition.row_order import chunk_order
 
 tables = st.lists(st.integers(1, 40), min_size=1, max_size=20)
 

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from distrain.loader.partition.order import chunk_order, sliced_order
+from distrain.loader.partition.epoch_plan import EpochPlan
 from distrain.loader.partition.pieces import lane_pieces
-from distrain.loader.partition.plan import EpochPlan
+from distrain.loader.partition.row_order import chunk_order, sliced_order
 from distrain.loader.partition.slice_dealing import deal_runs, num_bands
 from distrain.loader.partition.slices import Slices, slice_sizes
 from distrain.loader.partition.table import RowGroup, RowGroups

@@ -14,8 +14,8 @@ from wording import Wording
 
 from distrain.errors import DataError
 from distrain.jobs.spec.data import WindowsSpec
+from distrain.loader.partition.epoch_plan import EpochPlan, EpochSteps
 from distrain.loader.partition.footers import read_footers
-from distrain.loader.partition.plan import EpochPlan, EpochSteps
 from distrain.schema import ColumnSchema, Schema, Tags
 
 SCHEMA = Schema(

@@ -90,18 +90,6 @@ def test_compiles_without_breaks(network, features):
     torch._dynamo.reset()
 
 
-@pytest.mark.slow
-def test_exports_for_any_number_of_rows(network, features):
-    network.eval()
-    rows = torch.export.Dim("rows", min=1)
-    program = torch.export.export(
-        network, tensors(features, 4), dynamic_shapes=({0: rows}, {0: rows}, {0: rows})
-    )
-    for some in (2, 9):
-        given = tensors(features, some)
-        torch.testing.assert_close(program.module()(*given), network(*given))
-
-
 def test_mixed_precision(network, features):
     """Every block under autocast: close to float32, and finite gradients."""
     given = tensors(features, 64)

@@ -22,25 +22,18 @@ COLUMNS = [
     TableColumn("pages", 15, 3, "sequence"),
     TableColumn("liked", 30, 4, table="tags"),
 ]
+MIXED = [
+    *("row_wise", "replicated", "replicated", "row_wise", "row_wise", "row_wise"),
+    *("replicated", "row_wise", "row_wise", "replicated", "row_wise"),
+]
 PLACEMENTS = {
     "replicated": ["replicated"] * 11,
     "row_wise": ["row_wise"] * 11,
-    "mixed": [
-        "row_wise",
-        "replicated",
-        "replicated",
-        "row_wise",
-        "row_wise",
-        "row_wise",
-        "replicated",
-        "row_wise",
-        "row_wise",
-        "replicated",
-        "row_wise",
-    ],
+    "mixed": MIXED,
+    "cached": [*MIXED[:3], "host_cached", *MIXED[4:]],
 }
-KINDS = ("adam",)
-DTYPES = {"fp32": torch.float32, "fp64": torch.float64}
+KINDS = ("sgd", "adam")  # `test_kernel_updates.py` and `test_sparse_optimizer.py` have all
+DTYPES = {"fp32": torch.float32, "fp64": torch.float64, "bf16": torch.bfloat16}
 # How many rows each of up to three ranks gets in each step, and how long their lists are at most:
 # a rank may have no rows, and rows none but empty lists.
 SHARES = [((6, 5, 7), (4, 4, 4)), ((9, 0, 3), (3, 3, 0)), ((4, 4, 4), (0, 5, 2))]
@@ -53,6 +46,7 @@ def cases():
     """What every gang trains: dtype, optimizer and placement."""
     yield from product(["fp32"], KINDS, PLACEMENTS)
     yield from product(["fp64"], KINDS, ["replicated", "row_wise"])
+    yield from product(["bf16"], ["adam"], ["replicated", "row_wise"])
 
 
 def batch_of(rank, step):
@@ -91,6 +85,7 @@ def train(dtype, kind, placement, rank, num_ranks, together=1):
         peers=Peers(rank, num_ranks),
         generator=torch.Generator().manual_seed(1),
         dtype=DTYPES[dtype],
+        cache_bytes=10 * 8 * 4,
     )
     optimizer = SparseOptimizer(tables, kind)
     for step in range(len(SHARES)):
@@ -100,6 +95,7 @@ def train(dtype, kind, placement, rank, num_ranks, together=1):
         sum(torch.sin(3 * values + 1).sum() for values in embedded).backward()
         sums = tables.collect(route, [leaf.grad for leaf in embedded])
         optimizer.apply(tables.exchange(route, sums), LR)
+    tables.settle()
     return {column.name: whole_table(tables, column.name, num_ranks) for column in COLUMNS}
 
 

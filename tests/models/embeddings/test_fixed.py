@@ -1,14 +1,10 @@
 """The step in shapes known beforehand: the bits of the other one, and no look at the device."""
 
 from dataclasses import dataclass
-from functools import cache
-from pathlib import Path
 
 import pytest
 import torch
-from gloo_ranks import on_ranks
 from hypothesis import given, strategies as st
-from loaded_scripts import load_script
 from refusals import refuses
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
@@ -28,7 +24,6 @@ COLUMNS = [
 ]
 KINDS = ["rowwise_adagrad", "adam"]
 MAX_ROWS = 33
-rank_side = load_script(Path(__file__).with_name("fixed_rank.py"))
 
 
 @pytest.fixture(autouse=True)
@@ -218,31 +213,3 @@ def test_what_it_cannot_do_is_refused(wording):
     fixed = FixedTables(tables, optimizer, 8)
     too_many = torch.zeros(9, 4, dtype=torch.int32)
     refuses(wording, ValueError, lambda: fixed.route(too_many))
-
-
-@cache
-def gang(num_ranks):
-    """What each rank of a gang ended with."""
-    return on_ranks(num_ranks, rank_side.results)
-
-
-@pytest.mark.parametrize("kind", rank_side.KINDS)
-@pytest.mark.parametrize(
-    ("num_ranks", "placement"),
-    [(n, name) for n, names in rank_side.GANGS.items() for name in names],
-)
-def test_ranks_equal_the_other_step_bitwise(num_ranks, placement, kind):
-    for rank in gang(num_ranks):
-        ours, theirs = (rank[placement, kind, way]["told"] for way in ("fixed", "dynamic"))
-        assert len(ours) == len(theirs) > 2 * len(rank_side.ROWS)
-        assert all(torch.equal(a, b) for a, b in zip(ours, theirs, strict=True))
-
-
-@pytest.mark.parametrize("num_ranks", rank_side.GANGS)
-def test_rooms_are_agreed_on_and_grow_where_a_batch_wants_more(num_ranks):
-    first, *others = (rank["row_wise", "adam", "fixed"]["rooms"] for rank in gang(num_ranks))
-    assert all(rooms == first for rooms in others)
-    before, skewed, after = (first[rank_side.SKEWED + step][1] for step in (-1, 0, 1))
-    assert all(rooms == first[0] for rooms in first[: rank_side.SKEWED])
-    assert before[0] < 2 * rank_side.MAX_ROWS <= skewed[0]
-    assert after == skewed

@@ -1,4 +1,4 @@
-"""Columns of lists on two and three real gloo ranks: replicated, row-wise and one process."""
+"""Tables on two and three real gloo ranks: each placement, and one process."""
 
 from pathlib import Path
 

@@ -12,9 +12,13 @@ from torch import nn
 from distrain.errors import InputError, SchemaError, SpecError
 from distrain.models.embeddings import EmbeddingCollection, SparseOptimizer, TableColumn
 from distrain.models.embeddings.canonical_state import canonical_state, canonical_weights
-from distrain.models.embeddings.sharding.costs import DEFAULT_COSTS
-from distrain.models.embeddings.sharding.planner import plan_placements
-from distrain.models.embeddings.sharding.table_bytes import TableSize, table_sizes
+from distrain.models.embeddings.sharding.placing import plan_placements
+from distrain.models.embeddings.sharding.table_bytes import (
+    RankShare,
+    RowBytes,
+    TableSize,
+    table_sizes,
+)
 
 COLUMNS = [
     TableColumn("liked", 20, 4, "mean", table="item"),
@@ -160,15 +164,9 @@ def test_columns_of_one_table_have_one_size_and_one_placement(wording):
     assert plan(COLUMNS, overrides={"last": "row_wise", "item": "row_wise"}).tables
 
 
-def plan(columns, **options):
-    return plan_placements(
-        table_sizes(columns),
-        batch_rows_per_rank=8,
-        optimizer="adagrad",
-        weight_bytes_per_value=4,
-        costs=DEFAULT_COSTS["cpu"],
-        **{"num_ranks": 2, "budget_bytes": None} | options,
-    )
+def plan(columns, overrides=None):
+    share = RankShare(2, 8, RowBytes("adagrad"))
+    return plan_placements(table_sizes(columns), share, budget_bytes=None, overrides=overrides)
 
 
 def test_the_plan_counts_a_table_once():

@@ -7,6 +7,7 @@ import torch
 from refusals import refuses
 
 from distrain.errors import ModelError
+from distrain.loader.batch import Batch
 from distrain.models.blocks.layers import LogitsTemperatureScaler
 from distrain.models.heads.multitask import MultiTask
 from distrain.models.heads.tasks import BinaryClassificationTask, MulticlassTask, RegressionTask
@@ -115,3 +116,27 @@ def test_tasks_that_cannot_be_made_are_refused(wording):
         lambda: MultiTask({}),
         lambda: MultiTask({"genre": MulticlassTask("genre", 4)}, {"price": 2, "genre": -1}),
     )
+
+
+@pytest.mark.parametrize("own_weight", [None, "importance"])
+def test_a_row_whose_label_is_unknown_counts_as_no_row(own_weight, attached):
+    generator = torch.Generator().manual_seed(4)
+    known = torch.tensor([1.0, 0.0, 1.0, 1.0, 0.0])
+    price, importance = torch.randn(2, 5, generator=generator, dtype=torch.float64)
+    labels = torch.stack([price, known, importance.abs()], dim=1)
+
+    def rows(some):
+        ids = torch.zeros(len(some), 1, dtype=torch.int32)
+        names = "price", "priced", "importance"
+        wide = torch.zeros(len(some), 0)
+        return Batch(ids, wide, labels[some, 0], ("movie",), (), labels[some], names)
+
+    task = RegressionTask("price", weight=own_weight)
+    attached(task, Flat(3))
+    x = torch.randn(5, 3, generator=generator, dtype=torch.float64)
+    everywhere = task.loss(task(x[known > 0]), rows(known > 0))
+    weights = task.weight_sums(rows(known > 0))
+    task.known = "priced"
+    torch.testing.assert_close(task.loss(task(x), rows(known >= 0)), everywhere)
+    expected = known.double().sum().reshape(1) if weights is None else weights
+    torch.testing.assert_close(task.weight_sums(rows(known >= 0)), expected)

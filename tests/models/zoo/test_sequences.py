@@ -324,16 +324,6 @@ def test_events_may_be_of_items_alone(spec):
     assert all(p.grad is not None for p in model.dense.parameters())
 
 
-@torch.no_grad()
-def test_saved_models_score_alike(spec, tmp_path):
-    model, batch = build(spec, dtype=torch.float32).eval(), event_batch(30)
-    save_model(tmp_path / "model", model, spec, SCHEMA)
-    combiners = json.loads((tmp_path / "model" / "model.json").read_text())["combiners"]
-    assert combiners["seen_item"] == "sequence"
-    assert combiners["words"] == "mean"
-    assert torch.equal(load_model(tmp_path / "model").model.eval()(batch), model(batch))
-
-
 def inputs_of(model, batch):
     names = (*model.inputs.list_names, *model.inputs.number_names)
     lists = [batch.lists[name] for name in names]

@@ -11,8 +11,7 @@ from distrain.errors import ModelError
 from distrain.jobs.spec import MlpSpec
 from distrain.jobs.spec.models.kinds import TwoTowerSpec
 from distrain.loader.batch import Batch, Ragged
-from distrain.models import build_model, load_model
-from distrain.models.saved import save_model
+from distrain.models import build_model
 from distrain.models.zoo.two_tower import tower_vectors
 from distrain.schema import ColumnSchema, Schema, Tags
 
@@ -102,17 +101,6 @@ def test_logits_are_dot_products_of_naive_vectors(task, normalize):
     np.testing.assert_allclose(logits, expected, atol=1e-5)
     np.testing.assert_allclose(vectors["user"], users, atol=1e-5)
     np.testing.assert_allclose(vectors["item"], items, atol=1e-5)
-
-
-@pytest.mark.parametrize("task", ["binary", "retrieval"])
-def test_saved_and_loaded_it_predicts_the_same_bits(tmp_path, task):
-    spec = TwoTowerSpec(embedding_dim=4, tower=(6, 4), task=task, log_q="batch", normalize=True)
-    model, batch = build_model(shop_schema(), spec, seed=5), shop_batch()
-    save_model(tmp_path / "model", model, spec, shop_schema())
-    loaded = load_model(tmp_path / "model")
-    assert loaded.spec == spec
-    with torch.no_grad():
-        assert torch.equal(loaded.model(batch), model(batch))
 
 
 def test_rows_without_end_and_without_beginning():

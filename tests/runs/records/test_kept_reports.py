@@ -208,16 +208,11 @@ def test_what_cannot_be_read_ends_an_attempt_and_not_the_command(tmp_path: Path)
     assert "attempt 1" in told[-1].text
 
 
-@pytest.mark.parametrize("packed", [True, False])
-def test_the_last_reports_are_found_from_the_end(tmp_path: Path, packed: bool) -> None:
+def test_the_last_reports_are_found_from_the_end(tmp_path: Path) -> None:
     paths = RunPaths(tmp_path)
     path = paths.reports(0, 1)
     events = [from_json(json.loads(json.dumps(to_json(event)))) for event in reports(0, 30)]
-    if packed:
-        keep(paths, 0, events, 10**7)
-    else:
-        path.parent.mkdir(parents=True)
-        path.write_text("".join(json.dumps(to_json(event)) + "\n" for event in events))
+    keep(paths, 0, events, 10**7)
     ends = [kept.end for kept in read_reports(path)]
     for limit_bytes in (1, 500, 2_000, 10_000, 10**7):
         begin = tail_offset(path, limit_bytes)

@@ -13,7 +13,7 @@ from distrain.service.clusters.scheduler_client import Refused
 from distrain.workers.secrets import TOKEN_VARIABLE
 
 TOKEN = "a-token-of-a-scheduler"
-BODY = json.dumps({"service": "s", "generation": 1})
+BODY = json.dumps({"service": "s", "first_attempt": 1})
 
 
 def request(peer: str, host: str, method: str = "GET", **headers: str) -> HTTPServerRequest:
@@ -97,9 +97,9 @@ BODIES = {
     "": "not JSON",
     "[" * 100_000: "not JSON",
     "[]": "valid dictionary",
-    '{"service": "", "generation": 1}': "service",
-    '{"service": "s", "generation": true}': "generation",
-    '{"service": "s", "generation": 1, "grace_s": -1}': "grace_s",
+    '{"service": "", "first_attempt": 1}': "service",
+    '{"service": "s", "first_attempt": true}': "first_attempt",
+    '{"service": "s", "first_attempt": 1, "grace_s": -1}': "grace_s",
 }
 
 

@@ -37,7 +37,7 @@ def test_a_job_is_put_once_followed_and_cancelled() -> None:
             assert changes.epoch == site.epoch
             again = await site.ask(client.changes, changes.revision, changes.epoch)
             assert (again.jobs, again.revision, again.more) == ((), changes.revision, False)
-            await site.ask(client.order, "a", "cancel", {"why": "enough"}, generation=1)
+            await site.ask(client.order, "a", "cancel", {"why": "enough", "first_attempt": 1})
             (job,) = (await site.ask(client.changes, changes.revision, changes.epoch)).jobs
             assert (job.state, job.is_final) == ("cancelled", True)
             assert job.view is not None
@@ -52,40 +52,36 @@ def test_every_refusal_of_an_order() -> None:
         with site.client() as client, site.client("there") as other:
             site.submit("trains", num_ranks=1)
             site.monitor.follow("trains").service = "here"
-            await site.put(client, "a", generation=2)
+            await site.put(client, "a", first_attempt=2)
 
-            error = await refused(site.put(client, "c", epoch="another", generation=2))
+            error = await refused(site.put(client, "c", epoch="another"))
             assert (error.status, error.code) == (409, "epoch_changed")
             assert error.document["epoch"] == site.epoch
-            error = await refused(site.put(client, "c", generation=1))
-            assert (error.status, error.code) == (409, "stale_generation")
-            assert error.document["generation"] == 2
-            for old in (
-                site.ask(client.order, "a", "cancel", {}, generation=1),
-                site.ask(client.order, "a", "priority", {"priority": 1}, generation=1),
+            for early in (
+                site.ask(client.order, "a", "cancel", {"first_attempt": 1}),
+                site.ask(client.order, "a", "priority", {"priority": 1, "first_attempt": 1}),
             ):
-                assert (await refused(old)).code == "stale_generation"
+                assert (await refused(early)).code == "later_submission"
             bad = {**SPEC, "train": {"global_batch_size": 0}}
-            error = await refused(site.put(client, "c", generation=2, spec=bad))
+            error = await refused(site.put(client, "c", spec=bad))
             assert (error.status, error.code) == (422, "bad_spec")
             assert "train.global_batch_size" in str(error)
-            error = await refused(site.put(client, "c", generation=2, first_attempt=0))
+            error = await refused(site.put(client, "c", first_attempt=0))
             assert (error.status, error.code) == (400, "bad_request")
             assert "first_attempt" in str(error)
             assert "c" not in site.coordinator.lifecycle.jobs
 
-            error = await refused(site.ask(client.order, "c", "cancel", {}, generation=2))
+            order = {"priority": 1, "first_attempt": 1}
+            error = await refused(site.ask(client.order, "c", "priority", order))
             assert (error.status, error.code) == (404, "unknown")
             for foreign in (
                 site.put(other, "a"),
-                site.ask(other.order, "a", "cancel", {}, generation=1),
-                site.ask(other.order, "a", "priority", {"priority": 9}, generation=1),
+                site.ask(other.order, "a", "cancel", {"first_attempt": 2}),
+                site.ask(other.order, "a", "priority", order | {"first_attempt": 2}),
             ):
                 error = await refused(foreign)
                 assert (error.status, error.code) == (409, "other_service")
-            error = await refused(
-                site.ask(client.order, "trains", "priority", {"priority": 1}, generation=2)
-            )
+            error = await refused(site.ask(client.order, "trains", "priority", order))
             assert (error.status, error.code) == (409, "not_pending")
             assert error.document["state"] == "running"
             error = await refused(site.ask(client.preflight_result, "0" * 32))
@@ -98,7 +94,7 @@ def test_an_ended_job_is_not_put_again_unless_for_a_later_attempt() -> None:
     async def story(site: OrderSite) -> None:
         with site.client() as client:
             await site.put(client, "a", first_attempt=3)
-            await site.ask(client.order, "a", "cancel", {}, generation=1)
+            await site.ask(client.order, "a", "cancel", {"first_attempt": 3})
             error = await refused(site.put(client, "a", first_attempt=3))
             assert (error.status, error.code) == (410, "ended")
             assert error.ended is not None
@@ -106,10 +102,34 @@ def test_an_ended_job_is_not_put_again_unless_for_a_later_attempt() -> None:
                 "cancelled", "Cancelled", 3,
             )  # fmt: skip
             assert (
-                await refused(site.ask(client.order, "a", "cancel", {}, generation=1))
+                await refused(site.ask(client.order, "a", "cancel", {"first_attempt": 3}))
             ).code == "ended"
             seen, new = await site.put(client, "a", first_attempt=4)
             assert (seen.state, seen.first_attempt, new) == ("pending", 4, True)
+
+    on_order_site(story)
+
+
+def test_a_put_that_comes_after_its_cancellation_is_refused() -> None:
+    async def story(site: OrderSite) -> None:
+        with site.client() as client:
+            for job_id in ("never", "ended", "runs"):
+                if job_id != "never":
+                    await site.put(client, job_id)
+                if job_id == "ended":
+                    await site.ask(client.order, job_id, "cancel", {"first_attempt": 1})
+                cancel = {"why": "enough", "first_attempt": 2}
+                call = site.ask(client.order, job_id, "cancel", cancel)
+                if job_id == "runs":
+                    await call
+                else:
+                    assert (await refused(call)).code == "ended"
+                for first in (1, 2):
+                    error = await refused(site.put(client, job_id, first_attempt=first))
+                    assert error.code == "ended"
+                assert error.ended is not None
+                assert (error.ended.state, error.ended.attempt) == ("cancelled", 2)
+                assert (await site.put(client, job_id, first_attempt=3))[1]
 
     on_order_site(story)
 
@@ -129,7 +149,7 @@ def test_tombstones_outlive_the_jobs_that_are_kept() -> None:
                 assert error.ended.message == "the job was cancelled: no room"
             assert (await refused(site.ask(client.job, "job-0"))).code == "ended"
             assert (
-                await refused(site.ask(client.order, "job-0", "cancel", {}, generation=1))
+                await refused(site.ask(client.order, "job-0", "cancel", {"first_attempt": 1}))
             ).code == "ended"
             assert (await site.put(client, "job-0", first_attempt=2))[1]
         # By Dask, too: what is forgotten is shown as it ended, and does not run again.

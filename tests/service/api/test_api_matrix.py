@@ -12,7 +12,6 @@ from api_world import SPEC, USERS, World
 
 from distrain.jobs.run_paths import RunPaths
 from distrain.service.api.app import openapi_document
-from distrain.service.store.auditing import Webhook
 from distrain.service.values import Phase, Role, Scope
 
 # Who is let in, of: admin, operator, viewer, alice (owner), bob (another submitter), stranger
@@ -69,11 +68,6 @@ TABLE: dict[tuple[str, str], tuple[set[str], set[str], Scope]] = {
     ("get", "/v1/clusters"): (_ALL, _ALL, Scope.READ),
     ("get", "/v1/clusters/{cluster}"): (_ALL, _ALL, Scope.READ),
     ("get", "/v1/audit"): ({"admin"}, _ALL, Scope.ADMIN),
-    ("get", "/v1/webhooks"): (_ALL, _ALL, Scope.READ),
-    ("post", "/v1/webhooks"): ({"admin", "operator", "alice", "bob"}, SEES_PROJECT, Scope.SUBMIT),
-    ("get", "/v1/webhooks/{webhook_id}"): (_WRITE, _WRITE, Scope.READ),
-    ("delete", "/v1/webhooks/{webhook_id}"): (_WRITE, _WRITE, Scope.SUBMIT),
-    ("post", "/v1/webhooks/{webhook_id}/test"): (_WRITE, _WRITE, Scope.SUBMIT),
     # Bytes and streams of a job; what they answer besides is tested where they are.
     ("get", "/v1/jobs/{job_id}/metrics"): (_READ, SEES_JOB, Scope.READ),
     ("get", "/v1/jobs/{job_id}/artifacts"): (_READ, SEES_JOB, Scope.READ),
@@ -103,7 +97,6 @@ BODIES: dict[tuple[str, str], object] = {
     ("post", "/v1/jobs/{job_id}/cancel"): {},
     ("post", "/v1/jobs/{job_id}/resume"): {"resumes": 0},
     ("post", "/v1/tokens"): {"label": "x", "scopes": ["admin"]},
-    ("post", "/v1/webhooks"): {"project": "ads", "url": "http://93.184.216.34/"},
     ("put", "/v1/projects/{project}"): {"quota": {"max_queued_per_user": None, "max_priority": 10}},
     ("put", "/v1/projects/{project}/members/{user}"): {"role": "viewer"},
 }
@@ -136,11 +129,7 @@ def ask(
     token_id = world.token("alice").split("_")[1]
     if "{user}" in path and method == "delete":
         world.store.set_member("ads", "guest", Role.VIEWER)
-    hook = Webhook(world.new_id(), "ads", "alice", "http://127.0.0.1:9/", ("job.state",), 0, 0.0)
-    if "{webhook_id}" in path:
-        world.store.put_webhook(hook)
     address = path.format(
-        webhook_id=hook.id,
         job_id=world.new_id() if call == NEW else job["id"],
         path="logs/attempt-1/rank-0.log",
         token_id=token_id,

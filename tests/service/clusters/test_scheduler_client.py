@@ -76,11 +76,9 @@ def test_requests_are_as_the_routes_want_them() -> None:
         return httpx2.Response(201, json={"job": one, **changes()})
 
     with client_of(answer) as client:
-        _, new = client.put(
-            "a", {"x": 1}, "/runs/a", first_attempt=2, epoch="e", generation=3, priority=4
-        )
-        client.order("a", "cancel", {"why": "why", "grace_s": 5.0}, generation=3)
-        client.order("a", "priority", {"priority": 6}, generation=3)
+        _, new = client.put("a", {"x": 1}, "/runs/a", first_attempt=2, epoch="e", priority=4)
+        client.order("a", "cancel", {"why": "why", "grace_s": 5.0, "first_attempt": 2})
+        client.order("a", "priority", {"priority": 6, "first_attempt": 2})
         client.changes(7, "e")
     assert new
     assert [(r.method, r.url.path) for r in sent] == [
@@ -91,7 +89,7 @@ def test_requests_are_as_the_routes_want_them() -> None:
     ]
     assert {r.headers["Authorization"] for r in sent} == {"Bearer secret"}
     bodies = [json.loads(r.content) for r in sent[:3]]
-    assert all((b["service"], b["generation"]) == ("here", 3) for b in bodies)
+    assert all((b["service"], b["first_attempt"]) == ("here", 2) for b in bodies)
     assert bodies[0]["spec"] == {"x": 1}
     assert dict(sent[3].url.params) == {"since": "7", "epoch": "e", "service": "here"}
 

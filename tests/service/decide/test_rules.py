@@ -1,6 +1,7 @@
 """The table of what is done about one job, and the state that people see."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -10,7 +11,6 @@ from distrain.jobs.states import JobState
 from distrain.jobs.view import JobView
 from distrain.service.decide.api_values import Shown, shown
 from distrain.service.decide.cluster_state import Memory
-from distrain.service.decide.effects import Change, Commit, JobOrder, Poll, ReadJobs, Silence
 from distrain.service.decide.passes import Pass
 from distrain.service.decide.rules import (
     PROGRESS_PER_S,
@@ -25,9 +25,10 @@ from distrain.service.decide.rules import (
     progress_every_s,
     reconcile,
 )
+from distrain.service.decide.world import Change, JobOrder, Silence
 from distrain.service.values import Intent, Job, Phase
 
-HANDING = a_job(phase=Phase.HANDING_OVER, epoch="boot-1", generation=1)
+HANDING = a_job(phase=Phase.HANDING_OVER, epoch="boot-1")
 HANDED = replace(
     HANDING, phase=Phase.HANDED_OVER, state="running", attempt=1, started_at_s=1.0, observed_at_s=1
 )
@@ -41,16 +42,14 @@ def _cancelled(job: Job) -> Job:
 
 def _why_told(memory: Memory, job: Job, now_s: float, hold: str) -> list[Change]:
     """What a pass writes of a job that waits, of a cluster that starts."""
-    steps = Pass(memory, "service", 1, now_s, starting=True, hold=hold).run()
-    answer: Any = None
     told: list[Change] = []
-    try:
-        while True:
-            effect = steps.send(answer)
-            answer = {ReadJobs: [job], Poll: Silence()}.get(type(effect), ())
-            told += effect.changes if isinstance(effect, Commit) else ()
-    except StopIteration:
-        return told
+    world: Any = SimpleNamespace(
+        alive=lambda: [job],
+        changes=lambda epoch, since: Silence(),
+        commit=lambda changes: told.extend(changes) or (),
+    )
+    Pass(world, memory, "service", now_s, starting=True, hold=hold).run()
+    return told
 
 
 def test_why_a_job_waits_is_told_after_the_clock_was_put_back() -> None:
@@ -110,7 +109,7 @@ def test_first_attempts_follow_all_that_have_been() -> None:
 
 def test_cancel_is_repeated_until_the_job_has_ended() -> None:
     job = _cancelled(replace(HANDED, observed_at_s=NOW_S))
-    cancel = cancel_order("alice asked", 3.0)
+    cancel = cancel_order("alice asked", 1, 3.0)
     assert reconcile(job, a_sighting(job, "running", attempt=1), a_cluster(), NOW_S) == (cancel,)
     done = a_sighting(job, "succeeded", attempt=1)
     (finish,) = reconcile(job, done, a_cluster(), NOW_S)
@@ -124,18 +123,17 @@ def test_cancel_outranks_the_restart_after_a_lost_scheduler() -> None:
     assert finish.columns["state"] == "cancelled"
 
 
-def test_a_put_under_way_is_fenced_before_its_job_is_cancelled() -> None:
+def test_a_put_under_way_is_refused_once_its_job_is_cancelled() -> None:
     job = _cancelled(HANDING)
     (cancel,) = reconcile(job, None, a_cluster(), NOW_S)
-    assert cancel == cancel_order("alice asked", 3.0, newer_generation=True)
-    assert answered_cancel(job, None, 1, NOW_S) == ()
-    (finish,) = answered_cancel(job, None, 2, NOW_S)
-    assert isinstance(finish, Finish)
-    assert finish.columns["first_attempt"] == 2
-    tombstone = a_sighting(job, "succeeded", attempt=1)
-    (finish,) = answered_cancel(job, tombstone, 1, NOW_S)
-    assert isinstance(finish, Finish)
+    assert cancel == cancel_order("alice asked", 1, 3.0)
+    never_begun = a_sighting(job, "cancelled", attempt=1)
+    (finish,) = answered_cancel(job, never_begun, NOW_S)
+    assert (finish.columns["first_attempt"], finish.columns["message"]) == (2, "alice asked")
+    assert "attempt" not in finish.columns
+    (finish,) = answered_cancel(job, replace(never_begun, state="succeeded"), NOW_S)
     assert finish.columns["state"] == "succeeded"
+    assert answered_cancel(replace(job, first_attempt=2), never_begun, NOW_S) == ()
 
 
 def test_an_earlier_submission_is_not_this_one() -> None:
@@ -204,7 +202,9 @@ def test_the_moments_stay_while_jobs_come_and_go() -> None:
 def test_priority_changes_reach_a_job_that_waits_there() -> None:
     job = replace(HANDED, state="pending", attempt=0, priority=7, started_at_s=None)
     seen = a_sighting(job, "pending", priority=0)
-    assert reconcile(job, seen, a_cluster(), NOW_S) == (JobOrder("priority", {"priority": 7}),)
+    assert reconcile(job, seen, a_cluster(), NOW_S) == (
+        JobOrder("priority", {"priority": 7, "first_attempt": 1}),
+    )
     assert reconcile(job, replace(seen, state="running"), a_cluster(), NOW_S)[1:] == ()
 
 

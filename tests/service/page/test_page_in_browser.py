@@ -44,8 +44,7 @@ def test_a_job_is_followed_to_its_end(site, alice, tab, tmp_path):
     )
     site.add_records(paths, 5, 5)
     site.world.end(job["id"])
-    lease = site.world.store.take_lease("publisher", "test")
-    while site.world.store.publish(lease):
+    while site.world.store.publish():
         pass
     alice.wait_for_function("() => document.querySelector('dl .state').textContent == 'succeeded'")
     alice.wait_for_function("() => document.querySelector('.curves').innerText.includes('0.59')")

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 from object_stores import serving as bucket
-from service_processes import end_cluster, is_alive, serving
+from service_processes import end_cluster, serving
 from small_jobs import small_document, write_prepared
 from waiting import until
 
@@ -63,7 +63,8 @@ def test_clusters_jobs_and_waiting_commands_outlive_the_service_and_jobs_their_c
                 submits.append(waiting_submit(tmp_path, first))
                 before = until(lambda: running_job(client), "it trains", LONG_S)
                 cluster = read_started(folder).process
-                kill_all(first)
+                first.process.kill()
+                first.process.wait()
             assert cluster.is_running()
             assert submits[0].poll() is None
             with serving(tmp_path / "data", *words) as second, second.client(token) as client:
@@ -98,14 +99,6 @@ def waiting_submit(folder, serve):
 def running_job(client):
     jobs = client.get("/v1/jobs").json()["jobs"]
     return jobs and jobs[0]["state"] == "running" and jobs[0]["step"] and jobs[0]
-
-
-def kill_all(serve):
-    pids = [serve.process.pid, *serve.children().values()]
-    for pid in pids:  # the supervisor first, or it would start the others again
-        os.kill(pid, signal.SIGKILL)
-    serve.process.wait()
-    until(lambda: not [pid for pid in pids if is_alive(pid)])
 
 
 def is_adopted(client, place, before):
@@ -150,7 +143,7 @@ def kill_the_cluster(client, place, folder):
 
 
 def short_job_ends(client, serve, spec):
-    """A job whose recorder is killed leaves all its files in the bucket."""
+    """A job whose service is killed leaves all its files in the bucket."""
     spec["train"] |= {"max_steps": 400}
     answer = client.put("/v1/jobs/one", json={"spec": spec})
     assert answer.status_code == 201, answer.text
@@ -158,7 +151,8 @@ def short_job_ends(client, serve, spec):
     place = f"/v1/jobs/{job_id}"
     assert run_dir == f"s3://lives/all/default/{job_id}"
     until(lambda: len(train_records(client, place)) > 10, "records", LONG_S)
-    os.kill(serve.children()["reconciler"], signal.SIGKILL)
+    serve.part.kill()
+    serve.part.ready()
     until(lambda: job_of(client, place, "succeeded", "failed"), "it ends", LONG_S)
     assert [record["step"] for record in train_records(client, place)] == list(range(5, 401, 5))
     for rank in (0, 1):

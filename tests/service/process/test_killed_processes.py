@@ -1,16 +1,19 @@
 """Processes and the database die at random moments: no job is lost, none runs twice."""
 
+import json
 import os
 import random
-import signal
+import socket
+import subprocess
+import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 
 import pytest
 from real_postgres import Postgres, why_absent
-from service_processes import serving
+from service_processes import Part
 from told_scheduler import ToldScheduler
 from waiting import until
 
@@ -43,11 +46,44 @@ def submit(url, token, job_id):
         return client.submit(SPEC, job_id=job_id).id
 
 
-def ended(serve, count):
+def ended(url, token, count):
     """The states of all jobs, once so many have succeeded."""
-    with Client(serve.told["url"], serve.told["token"], retries=Retries(for_s=400.0)) as client:
+    with Client(url, token, retries=Retries(for_s=400.0)) as client:
         seen = {job.id: job.state for job in client.jobs()}
     return seen if list(seen.values()).count("succeeded") == count else None
+
+
+def command(*words, environment):
+    line = [sys.executable, "-m", "distrain", "serve", *words, "--json"]
+    done = subprocess.run(line, capture_output=True, check=True, env={**os.environ, **environment})
+    return json.loads(done.stdout)
+
+
+@contextmanager
+def service(kind, database, folder, config):
+    """Its processes by name, its address, and a token: one process, or API and reconciler alone."""
+    environment = {"DISTRAIN_SERVE_DATABASE_URL": database.url()} if database else {}
+    place = ("--config", str(config), "--data-dir", str(folder / "data"))
+    url = f"http://127.0.0.1:{(port := free_port())}"
+    command("migrate", *place, environment=environment)
+    token = command("token", "create", "--user", "operator", *place, environment=environment)
+    words = {"serve": ["--port", str(port)]}
+    if kind == "postgresql":
+        words = {"api": ["api", "--port", str(port)], "reconciler": ["reconcile"]}
+    parts = {
+        name: Part(folder / f"{name}.log", *ones, *place, environment=environment)
+        for name, ones in words.items()
+    }
+    try:
+        yield parts, url, token["token"]
+    finally:
+        for part in parts.values():
+            part.end()
+
+
+def free_port():
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        return free.getsockname()[1]
 
 
 class Pace:
@@ -66,19 +102,16 @@ class Pace:
             self._changed.wait_for(lambda: number <= (self.kills + 1) * JOBS / KILLS, timeout=600)
 
 
-def kill_at_random(serve, moments, database, pace):
+def kill_at_random(parts, moments, database, pace):
     """SIGKILL a process of the service, or the database, again and again."""
     while pace.kills < KILLS:
         time.sleep(moments.uniform(0.1, 2.0))  # the moment of the kill, not a wait
-        victim = moments.choice(["api-0", "reconciler", *(["database"] if database else [])])
+        victim = moments.choice([*parts, *(["database"] if database else [])])
         if victim == "database":
             database.kill()
             database.start()
         else:
-            try:
-                os.kill(serve.children()[victim], signal.SIGKILL)
-            except ProcessLookupError:
-                continue
+            parts[victim].kill()
         pace.killed()
 
 
@@ -88,13 +121,9 @@ def test_retried_submits_are_jobs_that_start_once(kind, tmp_path):
         pytest.skip(why_absent())
     with ExitStack() as stack:
         database = stack.enter_context(Postgres()) if kind == "postgresql" else None
-        environment = {}
-        if database:
-            environment["DISTRAIN_SERVE_DATABASE_URL"] = database.url()
         scheduler = stack.enter_context(ToldScheduler(num_workers=32, job_s=0.05))
-        words = ["--config", str(config_in(tmp_path, scheduler.url))]
-        serve = stack.enter_context(serving(tmp_path / "data", *words, environment=environment))
-        url, token = serve.told["url"], serve.told["token"]
+        config = config_in(tmp_path, scheduler.url)
+        parts, url, token = stack.enter_context(service(kind, database, tmp_path, config))
         new = [f"killed-{number}" for number in range(JOBS)]
         pace = Pace()
 
@@ -105,11 +134,11 @@ def test_retried_submits_are_jobs_that_start_once(kind, tmp_path):
         with ThreadPoolExecutor(8) as threads:
             submits = [threads.submit(in_turn, *pair) for pair in enumerate(new)]
             # In this thread: a database that another thread starts ends with that thread.
-            kill_at_random(serve, random.Random(11), database, pace)
+            kill_at_random(parts, random.Random(11), database, pace)
             ids = [submitted.result() for submitted in submits]
         assert ids == new
         assert [submit(url, token, job_id) for job_id in new[:20]] == new[:20]  # in peace
-        states = until(lambda: ended(serve, JOBS), within_s=240)
+        states = until(lambda: ended(url, token, JOBS), within_s=240)
         assert set(states) == set(ids)
         assert set(scheduler.started) == {(job, 1) for job in ids}
         assert set(scheduler.started.values()) == {1}

@@ -1,4 +1,4 @@
-"""The API's socket."""
+"""The API's socket, and a service whose reconciler fails."""
 
 import socket
 import stat
@@ -6,8 +6,10 @@ import stat
 import pytest
 
 from distrain.errors import ClusterError, OutputError
-from distrain.service.process.entry import bind, url_of
-from distrain.service.settings import Listen
+from distrain.service.process import entry
+from distrain.service.process.entry import bind, serve, url_of
+from distrain.service.reconcile.reconciler import Reconciler
+from distrain.service.settings import Listen, Settings
 
 
 def test_a_free_port_and_one_that_is_taken():
@@ -31,3 +33,14 @@ def test_a_unix_socket_replaces_one_that_nobody_holds(tmp_path):
         client.connect(str(tmp_path / "s"))
     with pytest.raises(OutputError):
         bind(Listen(unix_socket=tmp_path / "no" / "s"))
+
+
+def test_a_reconciler_that_fails_ends_the_whole_service(tmp_path, monkeypatch):
+    def fails(self, stop):
+        raise RuntimeError("no reconciler today")
+
+    monkeypatch.setattr(Reconciler, "run", fails)
+    monkeypatch.setattr(entry, "set_up_logs", lambda name: None)
+    settings = Settings(data_dir=tmp_path / "data", clusters={}, listen=Listen(port=0))
+    with pytest.raises(RuntimeError, match="no reconciler today"):
+        serve(settings, lambda serving: None)

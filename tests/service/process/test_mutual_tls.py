@@ -8,8 +8,7 @@ import pytest
 from api_world import served
 from made_certificates import write_certificate
 
-from distrain.service.api.app import make_app
-from distrain.service.process.api_process import _config, _Server
+from distrain.service.process.api_server import ApiServer
 from distrain.service.settings import Listen, Settings, SignOn, TlsFiles
 from distrain.service.store.store import migrate, open_store
 
@@ -29,9 +28,8 @@ def test_the_header_counts_from_who_shows_the_certificate_of_a_named_proxy(tmp_p
     )
     migrate(settings)
     with open_store(settings) as store:
-        app = make_app(store, settings)
-        server = _Server(_config(app, settings), lambda: None, app.state.streams.stop)
-        with served(app, server) as address:
+        server = ApiServer(store, settings, lambda: None)
+        with served(server.app, server) as address:
             url = f"{address.replace('http:', 'https:')}/v1/me"
             named = {"X-Forwarded-User": "alice"}
             answers = []

@@ -104,11 +104,10 @@ def test_what_retention_deletes_is_shown_before(prepared, tmp_path):
     settings = Settings(data_dir=tmp_path / "data")
     with open_store(settings) as store:
         old, kept = (submitted(store, cluster="local") for _ in range(2))
-        lease = store.take_lease("cluster:local", "test")
         ended_s = store.now_s() - 200 * 86400
         for job in (old, kept):
             gone = {"phase": Phase.FINAL, "state": "succeeded", "finished_at_s": ended_s}
-            assert not store.record(lease, [JobChange(job.id, job.rev, gone)])
+            assert not store.record("local", [JobChange(job.id, job.rev, gone)])
             paths = RunPaths(settings.run_root("local") / "default" / job.id)
             paths.root.mkdir(parents=True)
             RunFile.new(job.id, ServiceMark(store.service_id, 1)).write(paths)

@@ -1,4 +1,4 @@
-"""What the effects of passes do to run directories."""
+"""What passes do to rows and run directories."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -15,10 +15,9 @@ from distrain.jobs.view import AttemptStarted
 from distrain.runs import served
 from distrain.runs.run_file import read_records
 from distrain.service.decide.cluster_state import ClusterNow
-from distrain.service.decide.effects import Change, Commit, FinishRun, ReadJobs
 from distrain.service.decide.rules import Take, reconcile, refused
-from distrain.service.reconcile.apply_effects import EffectCarrier
-from distrain.service.reconcile.lease_holder import OwnLeases
+from distrain.service.decide.world import Change
+from distrain.service.reconcile.cluster_world import ClusterWorld
 from distrain.service.recorder.recorder import Recorder
 from distrain.service.store.store import migrate, open_store
 from distrain.service.values import NewJob, Phase, Quota
@@ -33,12 +32,12 @@ def test_what_was_lost_with_a_scheduler_is_taken_from_the_reports_that_ranks_kep
     monkeypatch.setattr(served, "replay_reports", lambda _: iter(kept))
     recorder = Recorder(settings, lambda _: 1, "s-1")
     nobody: Any = SimpleNamespace()
-    carrier = EffectCarrier("main", nobody, nobody, recorder)
+    world = ClusterWorld("main", nobody, recorder)
     try:
         recorder.begin(job, SPEC, 1)
         recorder.take(job, view_of(attempt_entries(1, 0, 10)))
-        effect = FinishRun(job, refused(job, "CoordinatorLost", "it went away", 9.0), None)
-        until(lambda: carrier.do(effect))
+        columns = refused(job, "CoordinatorLost", "it went away", 9.0)
+        until(lambda: world.finish(job, columns, None))
     finally:
         recorder.close()
     records = read_records(RunPaths(Path(job.run_dir)))
@@ -55,21 +54,16 @@ def test_columns_that_the_rules_give_are_told_as_what_they_are(tmp_path: Path) -
             run_dir = str(tmp_path / name)
             new = NewJob(name, "ads", "alice", name, "main", 0, 1, run_dir, dict(SPEC))
             store.submit(new)
-        leases = OwnLeases(store, "one")
-        assert leases.hold("cluster:main") is not None
-        carrier = EffectCarrier("main", store, leases, nobody)
+        world = ClusterWorld("main", store, nobody)
         there = {"phase": Phase.HANDED_OVER, "epoch": "boot", "attempt": 1}
-        carrier.do(Commit(tuple(Change(job, there) for job in carrier.do(ReadJobs()))))
+        world.commit([Change(job, there) for job in world.alive()])
 
         def see(step: int) -> list[tuple[str, Any]]:
             """How a pass tells of what it sees, by the kinds and bodies of its events."""
-            publisher = leases.hold("publisher")
-            assert publisher is not None
-            store.publish(publisher)
+            store.publish()
             before = store.last_seq()
-            jobs = carrier.do(ReadJobs())
             changes = []
-            for job in jobs:
+            for job in world.alive():
                 seen = JobStatus(
                     job.id,
                     state="running",
@@ -79,11 +73,11 @@ def test_columns_that_the_rules_give_are_told_as_what_they_are(tmp_path: Path) -
                     priority=job.priority,
                     step=step,
                 )
-                cluster = ClusterNow("main", "boot", generation=1)
+                cluster = ClusterNow("main", "boot")
                 taken = reconcile(job, seen, cluster, 100.0 * step)
                 changes += [Change(job, one.columns) for one in taken if isinstance(one, Take)]
-            assert carrier.do(Commit(tuple(changes))) == set()
-            store.publish(publisher)
+            assert world.commit(changes) == set()
+            store.publish()
             return [(one.kind, one.body.get("progress")) for one in store.events_after(before, 9)]
 
         assert see(1) == 2 * [("job.state", None)]

@@ -69,11 +69,3 @@ def second(store, tmp_path):
         url = store.db.engine.url.set(drivername="postgresql").render_as_string(hide_password=False)
     with open_store(settings_for(tmp_path, url), single=False) as opened:
         yield opened
-
-
-@pytest.fixture
-def lease(store):
-    """The lease of the cluster `gpu`."""
-    taken = store.take_lease("cluster:gpu", "reconciler-1")
-    assert taken is not None
-    return taken

@@ -28,12 +28,19 @@ def test_tags_are_found_anew(store):
     assert store.job(job.id).tags == {"team": "y"}
 
 
-def test_the_priority_of_a_job_that_runs_stays(store, lease):
+def test_the_priority_of_a_job_that_runs_stays(store):
     job = submitted(store)
-    store.record(lease, [JobChange(job.id, 1, RUNNING)])
+    store.record("gpu", [JobChange(job.id, 1, RUNNING)])
     with pytest.raises(NotNow):
         store.change(job.id, priority=-1)
     assert store.change(job.id, tags={"a": "b"}).rev == 3
+
+
+def test_of_some_jobs_those_that_ended_or_are_gone_are_told(store):
+    alive, ended = submitted(store), submitted(store)
+    store.cancel(ended.id, "", None, "alice")
+    assert store.ended_among([alive.id, ended.id, "gone"]) == {ended.id, "gone"}
+    assert store.ended_among([]) == set()
 
 
 def test_a_queued_job_is_cancelled_at_once(store):
@@ -46,9 +53,9 @@ def test_a_queued_job_is_cancelled_at_once(store):
     assert store.cancel(job.id, "again", 5.0, "bob") == cancelled
 
 
-def test_a_job_at_a_scheduler_keeps_its_phase_until_that_has_ended_it(store, lease):
+def test_a_job_at_a_scheduler_keeps_its_phase_until_that_has_ended_it(store):
     job = submitted(store)
-    store.record(lease, [JobChange(job.id, 1, RUNNING)])
+    store.record("gpu", [JobChange(job.id, 1, RUNNING)])
     wanted = store.cancel(job.id, "", 30.0, "alice")
     assert (wanted.intent, wanted.phase, wanted.cancel_grace_s) == (
         Intent.CANCEL,
@@ -67,20 +74,12 @@ def test_only_what_has_ended_is_deleted(store):
     store.cancel(job.id, "", None, "alice")
     store.delete(job.id)
     assert store.job(job.id) is None
-    publisher = store.take_lease("publisher", "one")
-    store.publish(publisher)
+    store.publish()
     assert [event.kind for event in store.events_after(0, 10)][-1] == "job.deleted"
 
 
-def test_specs_of_jobs_of_earlier_versions_are_taken_up_again(store):
-    section = {"placement": "two_level", "group_size": 4, "storage": "bf16"}
-    old = {"train": {"dense_sync": "ddp", "epochs": 2}, "embeddings": section}
-    job = submitted(store, spec=old)
-    assert store.spec(job.id) == {"train": {"epochs": 2}, "embeddings": {"storage": "bf16"}}
-
-
-def test_usage_counts_ranks_from_the_hand_over_on(store, lease):
+def test_usage_counts_ranks_from_the_hand_over_on(store):
     submitted(store)
     running = submitted(store, num_ranks=8)
-    store.record(lease, [JobChange(running.id, 1, RUNNING)])
+    store.record("gpu", [JobChange(running.id, 1, RUNNING)])
     assert store.usage("default") == {"ranks": 8, "queued": 1}

@@ -7,13 +7,13 @@ import pytest
 from service_store import new_job, submitted
 
 from distrain.jobs.states import JobState
-from distrain.service.decide.api_values import NO_CONTACT_S, shown
-from distrain.service.reconcile.apply_effects import attempts_of
+from distrain.service.decide.api_values import shown
+from distrain.service.reconcile.cluster_world import attempts_of
 from distrain.service.store.errors import IdTaken
 from distrain.service.store.listing import JobFilter
 from distrain.service.store.reconciler_writes import JobChange
 from distrain.service.store.rows import Attempt
-from distrain.service.values import Intent, Phase
+from distrain.service.values import NO_CONTACT_S, Intent, Phase
 
 ALL = JobFilter()
 STATES = ["queued", "handing_over", "cancelling", "unknown", *(state.value for state in JobState)]
@@ -40,7 +40,7 @@ def test_pages_neither_skip_nor_repeat_under_inserts(store):
     assert len(store.jobs(ALL, 100)) > 25
 
 
-def _in_all_states(store, lease, now_s):
+def _in_all_states(store, now_s):
     """Jobs of each phase, intent and coordinator's state, heard of just now or long ago."""
     for phase, intent, state, heard_s in itertools.product(
         Phase, Intent, JobState, (now_s, now_s - NO_CONTACT_S - 5, None)
@@ -49,17 +49,17 @@ def _in_all_states(store, lease, now_s):
             continue
         columns = {"phase": phase, "intent": intent, "state": state, "observed_at_s": heard_s}
         job = submitted(store)
-        assert store.record(lease, [JobChange(job.id, job.rev, columns)]) == []
+        assert store.record("gpu", [JobChange(job.id, job.rev, columns)]) == []
 
 
-def test_jobs_are_found_by_the_states_that_are_shown(store, lease):
+def test_jobs_are_found_by_the_states_that_are_shown(store):
     now_s = store.now_s()
-    _in_all_states(store, lease, now_s)
+    _in_all_states(store, now_s)
     there = store.jobs(ALL, 1000)
     assert len(there) > 50
     # The last is in the future: a busy machine may take half a minute for what follows.
     for heard_s in (None, now_s - NO_CONTACT_S - 5, now_s + 600):
-        store.put_cluster(lease, {}, heard_s)
+        store.put_cluster("gpu", {}, heard_s)
         assert [cluster.observed_at_s for cluster in store.clusters()] == [heard_s]
         _found_by_shown_states(store, there, now_s, heard_s)
 
@@ -74,7 +74,7 @@ def _found_by_shown_states(store, there, now_s, heard_s):
     assert _ids(_walk(store, JobFilter(states=several), 7)) == expected
 
 
-def _some_jobs(store, lease):
+def _some_jobs(store):
     """Jobs whose fields are drawn by a fixed seed; as a list, newest first."""
     draw = random.Random(5)
     for _ in range(80):
@@ -88,7 +88,7 @@ def _some_jobs(store, lease):
         )
         if job.cluster == "gpu" and draw.random() < 0.5:
             final = {"phase": Phase.FINAL, "state": draw.choice(["failed", "succeeded"])}
-            store.record(lease, [JobChange(job.id, job.rev, final)])
+            store.record("gpu", [JobChange(job.id, job.rev, final)])
     return store.jobs(ALL, 1000)
 
 
@@ -123,10 +123,10 @@ FILTERS = [
 ]
 
 
-def test_each_filter_finds_what_a_naive_loop_finds(store, lease):
+def test_each_filter_finds_what_a_naive_loop_finds(store):
     for project in ("ads", "feeds"):
         store.put_project(project, store.projects()[0].quota)
-    there = _some_jobs(store, lease)
+    there = _some_jobs(store)
     for wanted, holds in FILTERS:
         expected = [job.id for job in there if holds(job)]
         assert _ids(_walk(store, wanted, 9)) == expected, wanted
@@ -143,7 +143,7 @@ def test_a_deleted_job_is_not_listed_and_its_id_is_not_used_again(store):
     assert store.job(new.id) is None
 
 
-def test_attempts_that_held_ranks_between_two_times(store, lease):
+def test_attempts_that_held_ranks_between_two_times(store):
     now_s = store.now_s()
     job = submitted(store, num_ranks=4, tags={"team": "a"})
     gone = submitted(store, owner="bob", project="default")
@@ -153,7 +153,7 @@ def test_attempts_that_held_ranks_between_two_times(store, lease):
             for number, end in enumerate(ended, 1)
         ]
         columns = {"progress": {"gpus": 9}} if of is job else {}
-        store.record(lease, [JobChange(of.id, 1, columns, attempts)])
+        store.record("gpu", [JobChange(of.id, 1, columns, attempts)])
     worked = list(store.worked(JobFilter(), now_s - 5400, now_s))
     assert [(one.job_id, one.gpus, one.tags) for one in worked] == [(job.id, 4, {"team": "a"})] * 2
     held_s = sorted(one.until_s - one.since_s for one in worked)
@@ -162,7 +162,7 @@ def test_attempts_that_held_ranks_between_two_times(store, lease):
     assert not list(store.worked(JobFilter(visible=()), 0, now_s))
 
 
-def test_a_restart_begins_an_attempt_and_an_end_stays(store, lease):
+def test_a_restart_begins_an_attempt_and_an_end_stays(store):
     began_s = store.now_s() - 4 * 3600
     job_id = submitted(store, num_ranks=4).id
     for hours, columns in (
@@ -178,10 +178,10 @@ def test_a_restart_begins_an_attempt_and_an_end_stays(store, lease):
         if "phase" in columns:
             columns["finished_at_s"] = at_s
         attempts = attempts_of(job, columns)
-        assert not store.record(lease, [JobChange(job_id, job.rev, columns, attempts)])
+        assert not store.record("gpu", [JobChange(job_id, job.rev, columns, attempts)])
     later = Attempt(job_id, 3, "boot", began_s, store.now_s(), ranks=9)  # goes on, days after
     again = {"attempt": 3, "progress": {"ranks": 9}}
-    store.record(lease, [JobChange(job_id, store.job(job_id).rev, again, [later])])
+    store.record("gpu", [JobChange(job_id, store.job(job_id).rev, again, [later])])
     worked = sorted(store.worked(JobFilter(), 0.0, store.now_s()), key=lambda one: one.since_s)
     assert [one.until_s - one.since_s for one in worked] == pytest.approx([3600.0] * 3, abs=1e-3)
     assert [(one.num_ranks, one.gpus) for one in worked] == [(4, 4), (2, 2), (3, 0)]

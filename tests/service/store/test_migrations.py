@@ -7,7 +7,7 @@ from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from alembic.operations import Operations
 from service_store import new_store
-from sqlalchemy import Column, String, text
+from sqlalchemy import BigInteger, Column, String, text
 
 from distrain.service.access.sessions import new_token
 from distrain.service.store.engine import Database, database_url
@@ -35,19 +35,25 @@ def _schema(db):
     }
 
 
-def _as_of_the_first_version(connection):
+def _as_before_minimal_fencing(operations):
+    for name in ("webhooks", "leases"):
+        operations.create_table(name, Column("id", String(32), primary_key=True))
+    column = Column("generation", BigInteger, nullable=False, server_default="0")
+    operations.add_column("jobs", column)
+
+
+def _as_of_0_2_0(connection):
     operations = Operations(MigrationContext.configure(connection))
-    for column in ("failing_since_s", "disabled_at_s", "error"):
-        operations.drop_column("webhooks", column)
+    _as_before_minimal_fencing(operations)
     for column in ("ranks", "gpus"):
         operations.drop_column("attempts", column)
     operations.drop_column("tokens", "signed_out_at_s")
     _with_keys(operations)
-    connection.execute(text("UPDATE alembic_version SET version_num = '0001'"))
+    connection.execute(text("UPDATE alembic_version SET version_num = '0002'"))
 
 
 def _with_keys(operations):
-    """Idempotency keys, as before version 0005."""
+    """Idempotency keys, as before version 0006."""
     operations.drop_column("specs", "request_sha256")
     operations.create_table("idempotency", Column("key", String(128), primary_key=True))
 
@@ -58,14 +64,14 @@ def test_steps_lead_to_the_tables_of_the_code(settings):
     try:
         new = _schema(db)
         with db.write() as connection:
-            _as_of_the_first_version(connection)
+            _as_of_0_2_0(connection)
         assert _schema(db) != new
         migrate(settings)
         assert _schema(db) == new
         with db.engine.connect() as connection:
             context = MigrationContext.configure(connection)
             assert compare_metadata(context, metadata) == []
-            assert context.get_current_revision() == "0005"
+            assert context.get_current_revision() == "0006"
     finally:
         db.close()
 
@@ -76,6 +82,7 @@ def test_an_upgrade_keeps_tokens_and_their_sessions(settings):
         with store.db.write() as connection:
             operations = Operations(MigrationContext.configure(connection))
             operations.drop_column("tokens", "signed_out_at_s")
+            _as_before_minimal_fencing(operations)
             _with_keys(operations)
             connection.execute(text("UPDATE alembic_version SET version_num = '0003'"))
     migrate(settings)
@@ -103,18 +110,19 @@ def test_an_empty_database_is_refused_with_the_command(settings):
 
 
 @pytest.mark.parametrize("act", [open_store, migrate])
-def test_a_later_version_is_refused_by_all(settings, act):
+@pytest.mark.parametrize("revision", ["9999", "0001"])
+def test_later_versions_and_those_before_0_2_0_are_refused_by_all(settings, act, revision):
     migrate(settings)
     db = Database(database_url(settings))
     with db.write() as connection:
-        connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
+        connection.execute(text(f"UPDATE alembic_version SET version_num = '{revision}'"))
     db.close()
-    with pytest.raises(SchemaDiffers, match="9999"):
+    with pytest.raises(SchemaDiffers, match=revision):
         act(settings)
 
 
 def test_an_earlier_version_is_refused_with_the_command(settings, monkeypatch):
     migrate(settings)
     monkeypatch.setattr("distrain.service.store.migrations.head", lambda: "9999")
-    with pytest.raises(SchemaDiffers, match="0005"):
+    with pytest.raises(SchemaDiffers, match="0006"):
         open_store(settings)

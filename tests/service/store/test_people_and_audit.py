@@ -1,10 +1,8 @@
-"""Users, tokens, projects, the audit and webhooks."""
-
-import dataclasses
+"""Users, tokens, projects, the audit."""
 
 import pytest
 
-from distrain.service.store.auditing import Deed, Webhook
+from distrain.service.store.auditing import Deed
 from distrain.service.store.errors import NotNow, NotThere
 from distrain.service.store.people import Token
 from distrain.service.values import Quota, Role, Scope
@@ -75,17 +73,3 @@ def test_the_audit_is_read_backwards(store):
     first = store.audit_rows(None, 3)
     assert [row.target for row in first] == ["job-4", "job-3", "job-2"]
     assert [row.target for row in store.audit_rows(first[-1].id, 3)] == ["job-1", "job-0"]
-
-
-def test_a_webhook_moves_on_until_it_is_deleted(store):
-    webhook = Webhook("w1", "default", "alice", "https://x.example/", ("job.state",), 0, 5.0)
-    store.put_webhook(webhook)
-    assert store.webhooks("default") == store.webhooks() == [webhook]
-    assert store.webhooks("ads") == []
-    store.move_webhook("w1", cursor=7, failures=2, next_at_s=9.0)
-    assert store.webhook("w1") == dataclasses.replace(webhook, cursor=7, failures=2, next_at_s=9.0)
-    store.delete_webhook("w1")
-    store.move_webhook("w1", cursor=8)
-    assert store.webhook("w1") is None
-    with pytest.raises(NotThere):
-        store.delete_webhook("w1")

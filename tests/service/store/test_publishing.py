@@ -7,12 +7,11 @@ from service_store import new_job, submitted
 
 
 def test_numbers_are_dense_and_go_on(store):
-    lease = store.take_lease("publisher", "one")
-    assert (store.publish(lease), store.first_seq(), store.last_seq()) == (0, 0, 0)
+    assert (store.publish(), store.first_seq(), store.last_seq()) == (0, 0, 0)
     jobs = [submitted(store) for _ in range(5)]
-    assert [store.publish(lease, limit=2) for _ in range(4)] == [2, 2, 1, 0]
+    assert [store.publish(limit=2) for _ in range(4)] == [2, 2, 1, 0]
     submitted(store)
-    assert store.publish(lease) == 1
+    assert store.publish() == 1
     events = store.events_after(0, 100)
     assert [event.seq for event in events] == [1, 2, 3, 4, 5, 6]
     assert [event.job_id for event in events[:5]] == [job.id for job in jobs]
@@ -33,13 +32,12 @@ def _change_often(store, num_jobs, num_changes):
 def test_a_reader_misses_nothing_while_many_write(store, second):
     num_writers, num_jobs, num_changes = 6, 3, 4
     num_events = num_writers * num_jobs * (1 + num_changes)
-    lease = store.take_lease("publisher", "one")
     seen = []
     done = threading.Event()
 
     def follow():
-        while len(seen) < num_events and not (done.is_set() and store.publish(lease) == 0):
-            store.publish(lease, limit=7)
+        while len(seen) < num_events and not (done.is_set() and store.publish() == 0):
+            store.publish(limit=7)
             seen.extend(second.events_after(seen[-1].seq if seen else 0, 5))
         seen.extend(second.events_after(seen[-1].seq if seen else 0, num_events))
 
@@ -59,3 +57,23 @@ def test_a_reader_misses_nothing_while_many_write(store, second):
     for event in seen:
         revisions.setdefault(event.job_id, []).append(event.body["rev"])
     assert all(revs == list(range(1, num_changes + 2)) for revs in revisions.values())
+
+
+def test_two_who_publish_at_once_number_each_event_once(store, second):
+    for _ in range(60):
+        submitted(store)
+    assert store.unpublished_s() >= 0
+
+    def publish(at):
+        done = 1
+        while done:
+            try:
+                done = at.publish(limit=3)
+            except Exception:  # the other one took the number: the next call goes on
+                done = 1
+
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(publish, (store, second)))
+    assert [event.seq for event in store.events_after(0, 100)] == list(range(1, 61))
+    assert len({event.job_id for event in store.events_after(0, 100)}) == 60
+    assert store.unpublished_s() == 0

@@ -1,4 +1,4 @@
-"""What reconcilers write: whole, under their lease, and only on what they have seen."""
+"""What reconcilers write: whole, and only on what they have seen."""
 
 import pytest
 from service_store import submitted
@@ -9,35 +9,34 @@ from distrain.service.store.rows import Attempt
 from distrain.service.values import Phase
 
 
-def test_a_change_raises_the_revision_and_tells(store, lease):
+def test_a_change_raises_the_revision_and_tells(store):
     job = submitted(store)
-    assert store.record(lease, [JobChange(job.id, 1, {"phase": Phase.HANDING_OVER})]) == []
+    assert store.record("gpu", [JobChange(job.id, 1, {"phase": Phase.HANDING_OVER})]) == []
     changed = store.job(job.id)
-    assert (changed.rev, changed.phase, changed.generation) == (2, Phase.HANDING_OVER, 1)
-    publisher = store.take_lease("publisher", "one")
-    assert store.publish(publisher) == 2
+    assert (changed.rev, changed.phase) == (2, Phase.HANDING_OVER)
+    assert store.publish() == 2
     first, last = store.events_after(0, 10)
     assert (first.body["phase"], last.body["phase"]) == ("queued", "handing_over")
     assert (last.kind, last.job_id, last.body["rev"]) == ("job.state", job.id, 2)
 
 
-def test_what_moved_meanwhile_is_left_out(store, lease):
+def test_what_moved_meanwhile_is_left_out(store):
     moved, stays = submitted(store), submitted(store)
     store.change(moved.id, priority=-1)
     changes = [JobChange(job.id, 1, {"why_pending": "quota"}) for job in (moved, stays)]
     changes.append(JobChange("no-such-job", 1, {"why_pending": "quota"}))
-    skipped = store.record(lease, changes)
+    skipped = store.record("gpu", changes)
     assert {change.job_id for change in skipped} == {moved.id, "no-such-job"}
     assert store.job(moved.id).why_pending == ""
     assert store.job(stays.id).why_pending == "quota"
 
 
-def test_rows_that_were_just_written_are_not_read_again(store, lease):
+def test_rows_that_were_just_written_are_not_read_again(store):
     written, moved = submitted(store), submitted(store)
     known = {job.id: job for job in store.alive("gpu")}
     store.change(moved.id, priority=-1)
     changes = [JobChange(job.id, 1, {"progress": {"step": 5}}) for job in (written, moved)]
-    store.record(lease, changes, known)
+    store.record("gpu", changes, known)
     assert known == {written.id: store.job(written.id), moved.id: moved}
     now = store.alive("gpu", known)
     assert now[0] is known[written.id]
@@ -45,60 +44,60 @@ def test_rows_that_were_just_written_are_not_read_again(store, lease):
 
 
 @pytest.mark.parametrize("moves", [False, True])
-def test_figures_of_many_jobs_are_written_by_one_statement(store, lease, moves):
+def test_figures_of_many_jobs_are_written_by_one_statement(store, moves):
     jobs = [submitted(store) for _ in range(3)]
     known = {job.id: job for job in store.alive("gpu")}
     if moves:
         store.change(jobs[1].id, priority=-1)
-    store.publish(store.take_lease("publisher", "one"))
+    store.publish()
     before = store.last_seq()
     statements = list[str]()
     event.listen(store.db.engine, "before_cursor_execute", lambda *a: statements.append(a[2]))
     figures = {"progress": {"step": 5, "loss": 0.25}, "observed_at_s": 9.5}
     changes = [JobChange(job.id, 1, figures) for job in jobs]
-    skipped = store.record(lease, changes, known)
+    skipped = store.record("gpu", changes, known)
     updates = [text for text in statements if text.startswith("UPDATE jobs")]
     assert len(updates) == (1 + len(jobs) if moves else 1), "one by one where some have moved"
     assert [change.job_id for change in skipped] == ([jobs[1].id] if moves else [])
     written = [job for job in jobs if not (moves and job is jobs[1])]
     for job in written:
         now = store.job(job.id)
-        assert (now.rev, now.generation, now.observed_at_s) == (2, lease.generation, 9.5)
+        assert (now.rev, now.observed_at_s) == (2, 9.5)
         assert now.progress == {"step": 5, "loss": 0.25}
         assert known[job.id] == now
-    store.publish(store.take_lease("publisher", "one"))
+    store.publish()
     told = store.events_after(before, 10)
     assert sorted(one.job_id for one in told) == sorted(job.id for job in written)
     assert {(one.kind, one.body["rev"]) for one in told} == {("job.progress", 2)}
 
 
-def test_jobs_of_another_cluster_are_not_this_leases(store, lease):
+def test_jobs_of_another_cluster_are_left_alone(store):
     job = submitted(store, cluster="other")
     change = JobChange(job.id, 1, {"state": "running"})
-    assert store.record(lease, [change]) == [change]
+    assert store.record("gpu", [change]) == [change]
     assert store.job(job.id) == job
 
 
-def test_an_end_has_a_time_and_leaves_those_that_are_alive(store, lease):
+def test_an_end_has_a_time_and_leaves_those_that_are_alive(store):
     ended, alive = submitted(store), submitted(store)
     assert [job.id for job in store.alive("gpu")] == [ended.id, alive.id]
     attempts = [Attempt(ended.id, 1, "boot", 5.0, 6.0, "DataError", "no file", 12)]
     final = {"phase": Phase.FINAL, "state": "failed", "reason": "DataError"}
-    store.record(lease, [JobChange(ended.id, 1, final, attempts)])
-    assert [job.id for job in store.queue("gpu")] == [alive.id]
+    store.record("gpu", [JobChange(ended.id, 1, final, attempts)])
+    assert [job.id for job in store.alive("gpu")] == [alive.id]
     assert abs(store.job(ended.id).finished_at_s - store.now_s()) < 60
     assert store.attempts(ended.id) == attempts
     again = [Attempt(ended.id, 1, "boot", 5.0, 7.0), Attempt(ended.id, 2, "boot", 8.0)]
-    store.record(lease, [JobChange(ended.id, 2, {"attempt": 2}, again)])
+    store.record("gpu", [JobChange(ended.id, 2, {"attempt": 2}, again)])
     assert store.attempts(ended.id) == [*attempts, again[1]], "what was written of an end stays"
 
 
-def test_jobs_that_have_not_changed_are_not_read_again(store, lease):
+def test_jobs_that_have_not_changed_are_not_read_again(store):
     first, second, third = (submitted(store) for _ in range(3))
     known = {job.id: job for job in store.alive("gpu")}
-    store.record(lease, [JobChange(second.id, 1, {"state": "running"})])
+    store.record("gpu", [JobChange(second.id, 1, {"state": "running"})])
     final = {"phase": Phase.FINAL, "state": "failed", "reason": "DataError"}
-    store.record(lease, [JobChange(third.id, 1, final)])
+    store.record("gpu", [JobChange(third.id, 1, final)])
     new = submitted(store)
     found = store.alive("gpu", known)
     assert found == store.alive("gpu")
@@ -107,8 +106,9 @@ def test_jobs_that_have_not_changed_are_not_read_again(store, lease):
     assert found[1].state == "running"
 
 
-def test_a_cluster_keeps_when_it_was_heard(store, lease):
-    store.put_cluster(lease, {"state": "up"}, 5.0)
-    store.put_cluster(lease, {"state": "down"})
+def test_a_cluster_keeps_when_it_was_heard_and_reported(store):
+    store.put_cluster("gpu", {"state": "up"}, 5.0)
+    store.put_cluster("gpu", {"state": "down"})
     [cluster] = store.clusters()
-    assert (cluster.name, cluster.state, cluster.observed_at_s) == ("gpu", {"state": "down"}, 5.0)
+    assert (cluster.name, cluster.state["state"], cluster.observed_at_s) == ("gpu", "down", 5.0)
+    assert 0 <= store.report_ages_s()["gpu"] < 300

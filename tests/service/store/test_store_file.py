@@ -69,6 +69,6 @@ def test_a_file_that_is_not_at_its_path_any_more_is_not_written(tmp_path, is_rep
         with pytest.raises(Unavailable):
             store.check()  # as /readyz does
         with pytest.raises(Unavailable):
-            store.lease_ends()  # as the metrics do
+            store.report_ages_s()  # as the metrics do
         assert caught.value.where == {"database": str(settings.data_dir / "service.db")}
         assert (settings.data_dir / "service.db").exists() is is_replaced

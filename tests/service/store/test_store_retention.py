@@ -25,15 +25,15 @@ def _count(store, table):
         return connection.execute(select(func.count()).select_from(table)).scalar_one()
 
 
-def _ended(store, lease, **fields):
+def _ended(store, **fields):
     job = submitted(store, **fields)
     attempts = [Attempt(job.id, number, "boot", 1.0) for number in (1, 2)]
-    store.record(lease, [JobChange(job.id, 1, {"phase": Phase.FINAL, "state": "failed"}, attempts)])
+    store.record("gpu", [JobChange(job.id, 1, {"phase": Phase.FINAL, "state": "failed"}, attempts)])
     return job
 
 
-def test_jobs_go_with_all_that_is_theirs(store, lease):
-    old, recent = _ended(store, lease, tags={"a": "b"}), _ended(store, lease)
+def test_jobs_go_with_all_that_is_theirs(store):
+    old, recent = _ended(store, tags={"a": "b"}), _ended(store)
     alive = submitted(store, tags={"a": "b"})
     _age(store, tables.jobs.c.finished_at_s, 181, tables.jobs.c.id == old.id)
     _age(store, tables.jobs.c.created_at_s, 400)
@@ -76,7 +76,7 @@ def test_numbers_go_on_where_all_events_were_old(store):
     _put_events(store, 5, 0)
     assert store.prune(KEEP)["events"] == 4
     submitted(store)
-    store.publish(store.take_lease("publisher", "one"))
+    store.publish()
     assert [event.seq for event in store.events_after(0, 10)] == [5, 6]
 
 

@@ -46,14 +46,14 @@ def test_one_id_makes_one_job(store, second, limit):
     assert len(store.jobs(JobFilter(), limit=100)) == 1
 
 
-def _ended(store, lease):
+def _ended(store):
     job = submitted(store)
     store.cancel(job.id, "", None, "alice")
     return store.job(job.id)
 
 
-def test_a_job_is_resumed_once(store, second, lease):
-    job = _ended(store, lease)
+def test_a_job_is_resumed_once(store, second):
+    job = _ended(store)
     spec = {"train": {"epochs": 3}}
     answers = _at_once(lambda at: at.resume(job.id, spec, 4, 0), [store, second] * 5)
     assert [resumed for _, resumed in answers].count(True) == 1
@@ -66,8 +66,8 @@ def test_a_job_is_resumed_once(store, second, lease):
         store.resume(job.id, {"train": {"epochs": 4}}, 4, 0)
 
 
-def test_a_resumed_job_counts_in_the_quota(store, lease):
-    job = _ended(store, lease)
+def test_a_resumed_job_counts_in_the_quota(store):
+    job = _ended(store)
     store.put_project("default", Quota(max_queued=0))
     with pytest.raises(QuotaExceeded):
         store.resume(job.id, {}, 1, 0)

@@ -16,7 +16,6 @@ from waiting import until
 
 from distrain.service.api.streams.readiness import Places
 from distrain.service.settings import ClusterProfile, Listen, TlsFiles
-from distrain.service.store.auditing import Webhook
 from distrain.workers.certificates import ends_s
 
 Samples = dict[str, dict[tuple[str, ...], float]]
@@ -53,26 +52,19 @@ def test_names_and_values(tmp_path: Path) -> None:
         assert bad.finished_at_s
         waits = live.job(cluster="far")
         for name in clusters:
-            lease = live.store.take_lease(f"cluster:{name}", "test", 15)
-            assert lease is not None
             state = {"workers": {"total": 4, "usable": 3, "free": 2, "gpus": 0}, "jobs": 1}
-            live.store.put_cluster(lease, state, live.store.now_s() - 100)
-        hook = Webhook("w1", "default", "alice", "https://example.org", (), 0, time.time())
-        live.store.put_webhook(hook)
-        live.store.move_webhook("w1", cursor=0, failures=2, failing_since_s=1.0, error="refused")
+            live.store.put_cluster(name, state, live.store.now_s() - 100)
         live.store.backup(tmp_path / "copy.db")
         found = scrape(live.url)
         assert waits.id
         assert found["distrain_service_ready"][()] == 1
         assert found["distrain_service_jobs_ended_last_hour"] == {("succeeded",): 1, ("failed",): 1}
-        assert found["distrain_service_webhooks"] == {("failing",): 1}
         silence_s = found["distrain_service_cluster_silence_seconds"]["far", "address"]
         assert 100 <= silence_s < 400
         assert found["distrain_service_cluster_jobs"] == {("far",): 1, ("new",): 1}
         assert found["distrain_service_cluster_workers"]["far", "usable"] == 3
-        assert set(found["distrain_service_lease_age_seconds"]) == {
-            ("cluster:far",), ("cluster:new",), ("publisher",)
-        }  # fmt: skip
+        assert set(found["distrain_service_cluster_report_age_seconds"]) == {("far",), ("new",)}
+        assert found["distrain_service_events_lag_seconds"][()] >= 0
         assert abs(found["distrain_service_backup_timestamp_seconds"][()] - time.time()) < 600
         assert found["distrain_service_certificate_end_timestamp_seconds"] == {
             ("listen.tls.cert_file",): end_s, ("clusters.far.tls.cert_file",): end_s

@@ -14,7 +14,6 @@ from distrain.errors import Unavailable
 from distrain.service.api.streams.readiness import (
     Look,
     NoAnswer,
-    lag_limit_s,
     reconcile_lag_s,
     reconcile_trouble,
 )
@@ -30,22 +29,23 @@ def hanging(service: LiveService, monkeypatch: pytest.MonkeyPatch) -> Iterator[t
         released.wait(60)
         raise Unavailable("the database does not answer")
 
-    for name in ("check", "lease_ends", "alive_counts", "last_seq"):
+    for name in ("check", "report_ages_s", "alive_counts", "last_seq"):
         monkeypatch.setattr(service.store, name, hang)
     yield released
     released.set()
     until(lambda: service.app.state.streams.look._running.done())
 
 
-def test_a_service_is_ready_while_its_reconcilers_are_at_work(service: LiveService) -> None:
+def test_a_service_is_ready_while_its_reconcilers_are_at_work(
+    service: LiveService, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert httpx2.get(f"{service.url}/livez").json() == {"status": "ok", "failed": {}}
     answer = httpx2.get(f"{service.url}/readyz")
     assert (answer.status_code, list(answer.json()["failed"])) == (503, ["reconcile"])
-    lease = service.store.take_lease("cluster:local", "test", 15)
-    assert lease is not None
+    service.store.put_cluster("local", {})
     answer = httpx2.get(f"{service.url}/readyz")
     assert (answer.status_code, answer.json()["status"]) == (200, "ok")
-    service.store.release(lease)
+    monkeypatch.setattr(service.store, "report_ages_s", lambda: {"local": 21.0})
     answer = httpx2.get(f"{service.url}/readyz")
     assert (answer.status_code, list(answer.json()["failed"])) == (503, ["reconcile"])
 
@@ -89,15 +89,10 @@ def test_a_proxy_on_this_machine_needs_a_token_for_metrics(service: LiveService)
 
 def test_the_lag_is_that_of_the_cluster_furthest_behind() -> None:
     assert reconcile_lag_s({}, []) == 0
-    assert reconcile_lag_s({"cluster:a": 14.0}, ["a", "b"]) is None
-    assert reconcile_lag_s({"cluster:a": 14.0, "cluster:b": 40.0}, ["a", "b"]) == 1
-
-
-@pytest.mark.parametrize("ttl_s", [3.0, 15.0, 120.0])
-def test_a_lease_that_is_over_is_a_lag_and_one_that_is_renewed_late_is_none(ttl_s: float) -> None:
-    assert ttl_s < lag_limit_s(ttl_s) <= ttl_s + 5
-    assert not reconcile_trouble({"cluster:a": 0.1}, ["a"], ttl_s)
-    assert reconcile_trouble({"cluster:a": -10.0}, ["a"], ttl_s)
+    assert reconcile_lag_s({"a": 1.0}, ["a", "b"]) is None
+    assert reconcile_lag_s({"a": 1.0, "b": 4.0, "gone": 1e6}, ["a", "b"]) == 4
+    assert reconcile_trouble({"a": 25.0}, ["a"])
+    assert not reconcile_trouble({"a": 7.0}, ["a"])
 
 
 def test_two_who_ask_at_once_are_both_answered() -> None:
@@ -136,7 +131,7 @@ def test_a_call_that_hangs_since_long_is_not_waited_for() -> None:
 def test_a_postgres_that_is_killed_is_told_of_and_comes_back(postgres, tmp_path) -> None:
     url = postgres.new_database()
     with live_service(tmp_path, {"database_url": url}) as live:
-        assert live.store.take_lease("cluster:local", "test", 3600)
+        live.store.put_cluster("local", {})
         assert httpx2.get(f"{live.url}/readyz").status_code == 200
         postgres.kill()
         try:

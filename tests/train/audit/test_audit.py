@@ -89,18 +89,6 @@ def test_a_whole_run_is_proved(run: Path) -> None:
     assert told == [(step // 15, step, 700) for step in range(19)]
 
 
-def test_a_row_that_was_trained_twice_in_place_of_another_is_found(run: Path) -> None:
-    tamper(run, 2, 5, hash_at(run, 9, 1))
-    first, second = problems(run)
-    assert second == ()
-    lost, twice = first
-    assert lost.startswith("never trained: ")
-    assert "part-" in lost
-    assert ", row group " in lost
-    assert twice.startswith("trained too often: ")
-    assert twice.endswith("in step 3, 10")
-
-
 def hash_of_named(text: str) -> bytes:
     """The hash of the row of a parquet file that a problem names."""
     file, group, row = text.split(": ")[1].split(", ")[:3]

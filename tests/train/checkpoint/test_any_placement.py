@@ -3,11 +3,8 @@
 The ranks are objects of one process here, which exchange nothing; `test_any_ranks.py` has gangs.
 """
 
-import tarfile
 import tempfile
-from pathlib import Path
 
-import pytest
 import torch
 from checkpoint_states import (
     fill,
@@ -29,7 +26,7 @@ from distrain.train.checkpoint import (
     shard_reading,
 )
 from distrain.train.checkpoint.manifest import from_document
-from distrain.train.checkpoint.shard_reading import ShardReading
+from distrain.train.checkpoint.shard_reading import ShardReading, takers_of
 
 placements = st.lists(st.sampled_from(sorted(PLACEMENTS)), min_size=5, max_size=5)
 gangs = st.tuples(st.sampled_from([1, 2, 3, 4, 6]), placements)
@@ -102,31 +99,12 @@ def test_a_rank_of_a_row_wise_table_reads_its_own_file_alone(tmp_path):
         manifest = from_document(place.read_manifest(name))
         folder = open_folder(place.url).sub(name)
         rank = num_ranks - 1
-        reading = ShardReading(folder, manifest, states[rank].tensors(), rank, lambda: None)
+        reading = ShardReading(
+            folder, manifest, takers_of(states[rank].tensors()), rank, lambda: None
+        )
         # Rank 0's holds the dense part.
         needed = {int(shard.file.split("-")[1]) for shard, needs in reading._plan if needs}
         assert needed == files
-
-
-OLD = Path(__file__).with_name("old_deal.tar.xz")
-"""Saved by 3 ranks, four of five columns dealt, when rank `r` had the keys with `key % 3 == r`."""
-
-
-@pytest.mark.parametrize("num_ranks", [1, 2, 3])
-@pytest.mark.parametrize("placement", sorted(PLACEMENTS))
-def test_rows_that_an_older_version_dealt_are_read(tmp_path, num_ranks, placement):
-    with tarfile.open(OLD) as archive:
-        archive.extractall(tmp_path, filter="data")
-    place = CheckpointDir(str(tmp_path))
-    counted = {
-        name: torch.arange(torch.Size(tensor.shape).numel()).view(tensor.shape).to(tensor.dtype)
-        for name, tensor in new_state("adagrad").tensors().items()
-    }
-    gang = num_ranks, [placement] * 5
-    states = states_of(gang, "adagrad")
-    read_all(place, place.list()[0].name, states)
-    for state, wanted in zip(states, states_of(gang, "adagrad", counted), strict=True):
-        assert same_values(state, wanted)
 
 
 def test_files_are_what_the_safetensors_library_reads(tmp_path):

@@ -16,7 +16,6 @@ from distrain.jobs.run_paths import RunPaths
 from distrain.models.embeddings import Peers
 from distrain.storage.folder import _LocalFolder
 from distrain.train.checkpoint import CheckpointDir
-from distrain.train.checkpoint.manifest import MANIFEST_FILE, _rendered
 from distrain.train.checkpoint.ownership import (
     check_owner,
     claim_dir,
@@ -32,21 +31,13 @@ def url(tmp_path: Path) -> str:
     return str(tmp_path / "deep" / "states")
 
 
-def place_of(url: str, run: str, *, resumed: bool = False) -> CheckpointDir:
-    return CheckpointDir(url, run, resumed=resumed)
+def place_of(url: str, run: str) -> CheckpointDir:
+    return CheckpointDir(url, run)
 
 
 def save(place: CheckpointDir, **options: object) -> None:
     told, reports = save_together(place, [new_state("sgd")], **options)
     assert told == [True], reports
-
-
-def without_run(url: str, name: str = NAME) -> None:
-    """Make a checkpoint one of a version that did not record the run."""
-    path = Path(url, name, MANIFEST_FILE)
-    content = json.loads(path.read_bytes())["content"]
-    del content["run"]
-    path.write_bytes(_rendered(content))
 
 
 def test_another_run_is_refused_in_words_that_help(url: str) -> None:
@@ -128,31 +119,22 @@ def test_a_place_without_checkpoints_can_be_given_away(url: str, wording: Wordin
 def test_the_same_run_comes_back(url: str, run: str) -> None:
     for run_dir in ("/runs/first", "/moved/first"):
         claim_dir(place_of(url, run), run_dir)
-        check_owner(place_of(url, run, resumed=True))
+        check_owner(place_of(url, run))
     (claim,) = Path(url).iterdir()
     assert json.loads(claim.read_text()) == {"run": run, "run_dir": "/moved/first"}
     with pytest.raises(SpecError, match="--resume /moved/first"):
         check_owner(place_of(url, "other"))
 
 
-def test_checkpoints_that_do_not_name_their_run(url: str, wording: Wording) -> None:
-    """Those of older versions: a new run takes them for another's, a resumed one for its own."""
+def test_checkpoints_that_name_no_run_keep_others_out(url: str, wording: Wording) -> None:
     save(CheckpointDir(url))
-    without_run(url)
     with pytest.raises(SpecError) as caught:
         check_owner(place_of(url, "new"))
     wording(caught.value)
     assert place_of(url, "new").list() == []
-    resumed = place_of(url, "old", resumed=True)
-    claim_dir(resumed, "/runs/old")
-    assert [entry.name for entry in resumed.list()] == [NAME]
-    with pytest.raises(SpecError) as caught:
-        check_owner(place_of(url, "third", resumed=True))
-    wording(caught.value)
 
 
 def test_nobody_lists_or_removes_what_is_anothers(url: str) -> None:
-    """Also where nobody asked for the place: what an older version writes is not claimed."""
     save(place_of(url, "first"), step=1)
     save(place_of(url, "first"), step=2)
     half = Path(url, "step-0000000003-a1")

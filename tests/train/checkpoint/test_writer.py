@@ -3,7 +3,6 @@
 import errno
 import os
 import resource
-import shutil
 import subprocess
 import threading
 from pathlib import Path
@@ -18,12 +17,10 @@ from checkpoint_states import (
     save_together,
     some_content,
 )
-from other_user import unprivileged
 from synced_files import synced_and_renamed
 
 from distrain.jobs.events import CheckpointSaved, CheckpointTrouble
 from distrain.models.embeddings import Peers
-from distrain.storage import folder as folders
 from distrain.storage.folder import _LocalFolder
 from distrain.train.checkpoint import (
     CheckpointDir,
@@ -169,31 +166,6 @@ def test_the_second_waits_for_the_first(place, make_writer, monkeypatch):
     assert loaded_equals(place, content)
 
 
-def test_buffers_are_used_again(make_writer):
-    state, _ = filled_state(1)
-    writer = make_writer(state)
-    assert writer.buffer_bytes == 0
-    addresses = set()
-    for step in (1, 2, 3):
-        writer.save(step, 1, {}, {})
-        addresses.add(writer._buffer.data_ptr())
-        assert writer.wait()
-    assert len(addresses) == 1
-    assert writer.buffer_bytes > 0
-    straight = make_writer(state)
-    straight.save(4, 1, {}, {}, wait=True)
-    assert straight.buffer_bytes == 0, "nothing is copied when it is waited for"
-
-
-def test_a_step_is_saved_once(place, make_writer, reports):
-    state, content = filled_state(1)
-    writer = make_writer(state)
-    writer.save(5, 1, {}, {})
-    assert writer.save(5, 1, {}, {}, wait=True).whole is True
-    assert len(reports) == 1
-    assert loaded_equals(place, content)
-
-
 def test_old_ones_go_and_the_best_stays(place, make_writer):
     state, _ = filled_state(1)
     writer = make_writer(state, keep=2)
@@ -265,34 +237,6 @@ def test_a_full_disk_is_told_and_training_goes_on(small_disk, reports, wait):
     assert list(Path(place.url).iterdir()) == []
     assert writer.save(2, 1, {}, {}, wait=True).whole is True, "this one has room"
     writer.close()
-
-
-def test_a_folder_without_permission(make_writer, reports):
-    with unprivileged() as folder:
-        (folder / "deep").mkdir(mode=0o500)
-        place = CheckpointDir(str(folder / "deep" / "checkpoints"))
-        told, reports = save_together(place, [filled_state(1)[0]])
-    assert told == [False]
-    assert "Permission denied" in trouble_of(reports)
-
-
-def test_a_folder_that_is_removed_while_it_is_written(place, make_writer, monkeypatch, reports):
-    state, _ = filled_state(1)
-    monkeypatch.setattr(shard_module, "SLAB_BYTES", 100)
-    removed = threading.Event()
-
-    def remove_once():
-        if writer.wait(0.0) is None and not removed.is_set() and Path(place.url).exists():
-            for folder in Path(place.url).iterdir():
-                shutil.rmtree(folder)
-            removed.set()
-
-    writer = make_writer(state, progress=remove_once, asynchronous=False)
-    assert writer.save(1, 1, {}, {}).whole is False
-    assert removed.is_set()
-    assert "No such file" in trouble_of(reports)
-    assert nothing_is_left(place)
-    assert writer.save(2, 1, {}, {}).whole is True
 
 
 def two_ranks(kind="adagrad"):
@@ -387,15 +331,6 @@ def test_a_peer_that_never_comes_is_not_waited_for_for_ever(place, make_writer, 
     assert nothing_is_left(place)
 
 
-@pytest.mark.parametrize("rank", [0, 1])
-def test_close_does_not_wait_for_a_dead_peer(make_writer, rank):
-    state = two_ranks()[rank]
-    writer = make_writer(state, peers=Peers(rank, 2))
-    writer.save(1, 1, {}, {})
-    writer.close(60.0)  # a tenth of what it would wait for a peer
-    assert writer.wait(0.0) is False, "it gave up rather than go on waiting"
-
-
 def test_close_does_not_wait_for_a_disk_that_hangs(make_writer, monkeypatch):
     slow = Slow(monkeypatch)
     writer = make_writer(filled_state(1)[0])
@@ -424,29 +359,6 @@ def test_the_board_is_cleared(place):
         thread.join()
     assert sorted(key.split("/")[1] for key in board._own) == ["5", "5"]
     assert board._store.num_keys() == 2
-
-
-def test_progress_is_made_with_every_slab(place, make_writer, monkeypatch):
-    counted = []
-    monkeypatch.setattr(shard_module, "SLAB_BYTES", 500)
-    slow = Slow(monkeypatch)
-    writer = make_writer(filled_state(1)[0], progress=lambda: counted.append(1))
-    writer.save(1, 1, {}, {})
-    copied = len(counted)
-    assert copied > 10
-    slow.go_on.set()
-    assert writer.wait() is True
-    assert len(counted) > copied + 10
-
-
-def test_what_goes_through_the_page_cache_is_synced_while_it_is_written(tmp_path, monkeypatch):
-    synced = []
-    monkeypatch.setattr(folders, "SYNC_BYTES", 1000)
-    monkeypatch.setattr(os, "fsync", lambda f: synced.append(os.fstat(f).st_size))
-    with _LocalFolder(tmp_path).writer("file") as out:
-        for _ in range(5):
-            out.write(memoryview(bytes(400)))  # less than a page, so not past the cache
-    assert synced == [1200, 2000]
 
 
 def test_one_that_hangs_is_not_waited_for_for_ever(place, make_writer, reports, monkeypatch):

@@ -4,7 +4,6 @@ import datetime
 import decimal
 from collections.abc import Iterator
 from dataclasses import replace
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -120,11 +119,6 @@ def test_a_training_on_raw_rows_has_the_bits_of_one_on_prepared_rows(
     assert scores.equals(Run(tmp_path / "prepared").predict(table))
 
 
-TYPES = {
-    "dictionaries": {"c": pa.dictionary(pa.int8(), pa.large_string()), "n": pa.int32()},
-    "large texts": {"c": pa.large_string(), "n": pa.float32()},
-    "half numbers": {"c": pa.string(), "n": pa.int16()},
-}
 PLAIN = {
     "label": [0, 1, 1, 0, 1, 0],
     "c": ["x", None, "y", "", "new \U0001f600", "x"],
@@ -152,34 +146,6 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def batches(dataset: Dataset, **options: Any) -> list[Any]:
     with Loader(dataset, batch_size=4, lanes=1, shuffle="none", **options) as loader:
         return list(loader)
-
-
-@pytest.mark.parametrize("types", TYPES)
-@pytest.mark.parametrize("group_rows", [6, 2])
-def test_values_of_other_types_are_those_that_the_workflow_makes(
-    plain: Path, tmp_path: Path, types: str, group_rows: int
-) -> None:
-    table = pa.table(PLAIN)
-    for name, dtype in TYPES[types].items():
-        place = table.column_names.index(name)
-        table = table.set_column(place, name, table[name].cast(dtype))
-    pq.write_table(table, tmp_path / "t.parquet", row_group_size=group_rows)
-    wanted = Workflow.load(plain / "workflow").transform(pa.table(PLAIN))
-    found = batches(Dataset(tmp_path / "t.parquet", workflow=plain / "workflow"))
-    for place, name in enumerate(found[0].categorical_names):
-        ids = np.concatenate([batch.categorical[:, place] for batch in found])
-        assert ids.tolist() == wanted[name].to_pylist()
-    numbers = np.concatenate([batch.continuous[:, 0] for batch in found])
-    assert numbers.tolist() == wanted["n"].to_pylist()
-    lists = [row for batch in found for row in rows_of(batch.lists["l"])]
-    assert lists == wanted["l"].to_pylist()
-    labels = np.concatenate([batch.label for batch in found]).ravel()
-    assert labels.tolist() == PLAIN["label"]
-
-
-def rows_of(lists: Any) -> list[list[int]]:
-    ends = lists.offsets.tolist()
-    return [lists.values[a:b].tolist() for a, b in pairwise(ends)]
 
 
 def test_slices_of_large_row_groups_are_prepared_one_by_one(
@@ -250,5 +216,5 @@ def test_what_only_prepared_rows_have_is_refused_beside_a_workflow(
             check_inputs(parse_spec(job(path, workflow=workflow, schema=str(other))))
         wording(caught.value)
     with pytest.raises(SpecError) as caught:
-        batches(Dataset(path, workflow=workflow), reader="packed")
+        batches(Dataset(path, workflow=workflow), reader="cudf")
     wording(caught.value)

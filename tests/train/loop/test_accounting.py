@@ -23,7 +23,6 @@ from distrain.train.loop import setup as set_up
 from distrain.train.loop.trainer import Trainer
 
 INLINE = "resources={backend: inline, num_ranks: 1}"
-TRAINED = 10_500  # rows of an epoch
 
 
 def trainer_of(prepared: Path, root: Path, events: list[Event], *overrides: str) -> Trainer:
@@ -91,21 +90,6 @@ def test_every_step_is_counted_by_its_own_time(told: list[Event]) -> None:
             for bound_s, count in zip((0.0, *STEP_BOUNDS_S), report.step_counts, strict=True)
         )
         assert least_s <= sum(report.seconds.values())
-
-
-def test_the_windows_of_the_loader_sum_to_its_totals(told: list[Event]) -> None:
-    events = told
-    (finished,) = of_kind(events, RankFinished)
-    windows = [event.loader for event in of_kind(events, StepsDone)]
-    for name in ("batches", "rows", "row_groups", "bytes_read", "epochs", "queue_depth_sum"):
-        assert sum(window[name] for window in windows) == finished.loader[name], name
-    assert finished.loader["rows"] == finished.rows == 2 * TRAINED
-    assert finished.loader["batches"] == finished.steps == 42
-    assert finished.loader["epochs"] == 2
-    assert finished.loader["row_groups"] >= 2 * 12
-    assert min(finished.loader[name] for name in ("bytes_read", "decode_s", "fill_s")) > 0
-    # What the loader says that the consumer waited is inside what the clock says.
-    assert finished.loader["wait_s"] <= finished.seconds["data_wait"]
 
 
 def test_waiting_for_the_first_batch_of_every_epoch_is_waiting_for_data(

@@ -9,8 +9,6 @@ from threading import Barrier, get_ident
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 import torch
 from event_rows import event_batch
@@ -20,16 +18,12 @@ from torch import Tensor
 from wording import Wording
 
 from distrain.errors import InputError
-from distrain.loader import Dataset, Loader
 from distrain.loader.batch import Batch
 from distrain.models.embeddings import Peers
-from distrain.schema import ColumnSchema, Schema, Tags
 from distrain.train.audit.audit import row_hashes
 from distrain.train.data.inputs import check_inputs
 from distrain.train.loop.balanced_batches import BalancedBatches, even_owners
 from distrain.train.timing.phases import PEERS, READER, wait_of, waiting
-
-RANKS = 8
 
 
 @dataclass(frozen=True)
@@ -134,56 +128,6 @@ def test_ranks_get_as_many_rows_and_no_more_work_than_a_heaviest_row_apart(
     shares = (array / np.maximum(array.sum(0), 1)).sum(1)
     loads = np.bincount(owners, shares, num_ranks)
     assert loads.max() - loads.min() <= shares.max(initial=0) + 1e-9
-
-
-ZIPF = Schema(
-    (
-        ColumnSchema("label", "float32", (Tags.TARGET,)),
-        ColumnSchema("item", "int32", (Tags.CATEGORICAL,), cardinality=1 << 20),
-        ColumnSchema(
-            "seen", "int32", (Tags.CATEGORICAL,), cardinality=9, is_list=True, is_ragged=True
-        ),
-    )
-)
-
-
-def unevenness(steps: Sequence[Sequence[Batch]], power: int) -> float:
-    """The most of a rank's work over the mean, at the worst of all steps."""
-    work = np.array(
-        [[(b.lists["seen"].lengths.long() ** power).sum().item() for b in of] for of in steps]
-    )
-    return float((work.max(axis=0) / work.mean(axis=0)).max())
-
-
-def test_zipf_lengths_come_evenly_to_eight_ranks_whose_steps_keep_their_rows(
-    tmp_path: Path,
-) -> None:
-    rng = np.random.default_rng(4)
-    rows, chances = 6_000, 1 / np.arange(1, 201)
-    lengths = rng.choice(200, rows, p=chances / chances.sum())
-    seen = [rng.integers(0, 9, length).astype(np.int32) for length in lengths]
-    table = {
-        "label": np.zeros(rows, np.float32),
-        "item": np.arange(rows, dtype=np.int32),
-        "seen": pa.array(seen, pa.list_(pa.int32())),
-    }
-    pq.write_table(pa.table(table), tmp_path / "a.parquet", row_group_size=700)
-    dataset = Dataset(tmp_path / "a.parquet", ZIPF)
-
-    def read(rank: int, num_ranks: int) -> list[Batch]:
-        with Loader(dataset, global_batch_size=2_048, rank=rank, num_ranks=num_ranks) as loader:
-            return list(loader)
-
-    of_ranks = [read(rank, RANKS) for rank in range(RANKS)]
-    found = balanced(of_ranks, compared_lists=["seen"])
-    for power in (1, 2):
-        before, after = unevenness(of_ranks, power), unevenness(found, power)
-        print(f"sum of lengths ** {power}: max over mean {before:.3f}, balanced {after:.4f}")
-        assert after <= 1.05 < before
-    alone = read(0, 1)
-    assert len(alone) == len(found[0]) == 3
-    for step, batch in enumerate(alone):
-        assert hashes_of([batches[step] for batches in found]) == hashes_of([batch])
 
 
 def test_lists_count_as_far_as_the_model_reads_them() -> None:

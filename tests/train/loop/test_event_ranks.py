@@ -3,7 +3,6 @@
 import json
 from pathlib import Path
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -12,7 +11,6 @@ from event_rows import SCHEMA, event_batch
 from loaded_scripts import run_script
 from ragged_rows import rows_of
 
-from distrain.metrics.targets import TargetMetrics
 from distrain.train.audit.audit import audit_run
 
 SCRIPT = Path(__file__).parents[1] / "saving" / "resume_ranks.py"
@@ -81,23 +79,6 @@ def test_ranks_with_even_lists_end_with_the_same_bits_however_often_killed(folde
     assert same(states(folder, "killed", 2), quiet)
     assert same(states(folder, "stopped", 2), quiet)
     assert not same(states(folder, "2", 1), quiet)  # sums run in another order
-
-
-def losses(folder: Path, name: str, ranks: int):
-    """The mean loss of each report, over all ranks."""
-    sums = []
-    for rank in range(ranks):
-        events = map(json.loads, (folder / f"{name}.1.{rank}.events").read_text().splitlines())
-        found = [TargetMetrics.from_json(e["metrics"]) for e in events if e["kind"] == "steps_done"]
-        sums.append([(one.main.log_loss_sum, one.main.rows) for one in found])
-    loss, rows = np.array(sums).sum(0).T
-    return loss / rows
-
-
-def test_one_and_two_ranks_and_even_ones_follow_one_curve(folder):
-    alone = losses(folder, "1", 1)
-    for name, ranks in (("2", 2), ("even", 2)):
-        np.testing.assert_allclose(losses(folder, name, ranks), alone, atol=1e-4)
 
 
 @pytest.mark.parametrize("name", ["2", "even", "killed", "stopped"])

@@ -153,14 +153,6 @@ def test_closing_ends_a_thread_that_waits_for_room():
     routes.close()
 
 
-def test_closing_ends_a_thread_that_waits_for_a_batch():
-    source = Source(1, then="wait")
-    routes = RoutesAhead(source, make_model(), CPU, 2)
-    assert source.waiting.wait(LONG_S)
-    routes.close()
-    assert route_threads() == []
-
-
 def test_dropping_ends_the_thread_too():
     source = Source(100)
     routes = RoutesAhead(source, make_model(), CPU, 2)
@@ -223,18 +215,3 @@ def test_the_training_stream_follows_and_its_thread_does_not_wait(monkeypatch):
         own = pair.route.stores[0]
         for tensor in (pair.batch.categorical, pair.batch.label, own.inverse, own.rows.keys):
             assert tensor.untyped_storage().data_ptr() in held
-
-
-def test_looking_up_beside_the_thread_leaves_its_peers_alone():
-    """A validation in the training thread must not get between the thread's exchanges."""
-
-    class NobodyElses:
-        def __getattr__(self, name):
-            raise AssertionError(f"used beside the thread: {name}")
-
-    tables = make_model().embeddings
-    tables.route_peers = NobodyElses()
-    ids = make_batch(0).categorical
-    assert torch.equal(tables(ids)[0], make_model().embeddings(ids)[0])
-    with pytest.raises(AssertionError, match="beside the thread"):
-        tables.route(ids)

@@ -10,10 +10,8 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 from loaded_scripts import run_script
-from sklearn.metrics import roc_auc_score
 from small_jobs import CARDINALITIES, draw_rows
 
-from distrain.metrics.targets import TargetMetrics
 from distrain.schema import criteo_schema
 from distrain.train.audit.audit import audit_run
 
@@ -120,22 +118,3 @@ def test_no_row_of_a_day_came_before_the_day_before_had_ended(folder: Path, name
     assert found.proved, found
     expected = [(f"day_{number}.parquet", ROWS, True) for number in range(DAYS)]
     assert [(one.window, one.rows, one.whole) for one in found.epochs] == expected
-
-
-def test_days_in_their_order_beat_the_shuffled_ones_on_the_next_day(folder: Path) -> None:
-    def auc_of(name: str) -> float:
-        (event,) = (event for event in scored(folder, name) if "window" not in event)
-        main = TargetMetrics.from_json(event["metrics"]).main
-        assert main is not None
-        auc = main.compute().auc
-        assert auc is not None
-        return auc
-
-    tomorrow = day(DAYS)
-    # Who knows the last day, and who knows the mean of all days.
-    last, mean = (
-        roc_auc_score(tomorrow["label"].to_numpy(), clicked_by(tomorrow, number))
-        for number in (DAYS - 1, (DAYS - 1) / 2)
-    )
-    assert last - mean > 0.15
-    assert auc_of("1") - auc_of("shuffled") > 0.8 * (last - mean)

@@ -130,15 +130,6 @@ def test_a_window_has_its_model_after_an_end_at_its_border(
     assert all(load_model(model).about["step"] for model in saved)
 
 
-@pytest.mark.parametrize("stop", [5, 7])
-def test_a_run_that_goes_on_ends_with_the_bits_of_a_quiet_one(
-    whole: tuple[Trainer, Any, Path], prepared: Path, tmp_path: Path, stop: int
-) -> None:
-    train(prepared, tmp_path, 1, f"train.max_steps={stop}")
-    resumed, _ = train(prepared, tmp_path, 2)
-    assert same(resumed, whole[0])
-
-
 @pytest.mark.parametrize("is_over", [False, True])
 def test_a_window_whose_scoring_is_interrupted_counts_once(
     whole: tuple[Trainer, Any, Path], prepared: Path, tmp_path: Path,

@@ -12,9 +12,8 @@ from distrain.loader.memory import LoaderMemory
 from distrain.models import build_model
 from distrain.models.embeddings import EmbeddingCollection, Peers, SparseOptimizer, TableColumn
 from distrain.models.embeddings.canonical_state import canonical_state, canonical_weights
-from distrain.models.embeddings.sharding.costs import DEFAULT_COSTS
-from distrain.models.embeddings.sharding.planner import plan_placements
-from distrain.models.embeddings.sharding.table_bytes import TableSize
+from distrain.models.embeddings.sharding.placing import plan_placements
+from distrain.models.embeddings.sharding.table_bytes import RankShare, RowBytes, TableSize
 from distrain.schema import criteo_schema
 from distrain.schema.criteo import CATEGORICAL
 from distrain.train.checkpoint.local_rows import local_rows_of, share_of
@@ -59,14 +58,9 @@ def job(kind="mlp", optimizer="sgd", **train):
 def placed(sizes, num_ranks, placement, optimizer="sgd", rows=100, unique=None):
     return plan_placements(
         [TableSize(f"t{i}", size, 8, unique) for i, size in enumerate(sizes)],
-        num_ranks=num_ranks,
-        batch_rows_per_rank=rows,
+        RankShare(num_ranks, rows, RowBytes(optimizer)),
         budget_bytes=None,
-        optimizer=optimizer,
-        weight_bytes_per_value=4,
-        costs=DEFAULT_COSTS["cpu"],
         wanted=placement,
-        overrides={},
     )
 
 
@@ -103,7 +97,8 @@ def test_tables_and_their_state_are_those_of_the_collection(placement, num_ranks
     rounding = 3 * 8 * 4 * (placement == "row_wise")  # each table may begin on any rank
     weights = term(memory, "table weights").host_bytes
     assert largest[0] <= weights <= largest[0] + rounding
-    assert largest[1] <= term(memory, "table state").host_bytes <= largest[1] + 2 * rounding
+    planned = sum(term.host_bytes for term in memory.terms if term.name == "table state")
+    assert largest[1] <= planned <= largest[1] + 2 * rounding
 
 
 @pytest.mark.parametrize("optimizer", KINDS)

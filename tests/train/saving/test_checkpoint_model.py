@@ -2,7 +2,6 @@
 
 import json
 import shutil
-from dataclasses import replace
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -19,11 +18,9 @@ from distrain.errors import DataError, InputError
 from distrain.jobs.spec import parse_spec
 from distrain.models import load_model
 from distrain.predict.score_file import score_file
-from distrain.schema import Schema, Tags
 from distrain.train.checkpoint import CheckpointDir
 from distrain.train.checkpoint.manifest import MANIFEST_FILE, _rendered
 from distrain.train.saving.checkpoint_model import load_checkpoint, open_model
-from distrain.train.warm_start.source import open_source
 
 JOB = [
     "resources={backend: inline, num_ranks: 1, device: cpu}",
@@ -134,25 +131,6 @@ def rewritten(run, tmp_path, change):
     change(content)
     (folder / MANIFEST_FILE).write_bytes(_rendered(content))
     return str(folder)
-
-
-def test_one_of_an_older_version_finds_its_schema_beside_the_data(run, tmp_path):
-    older = rewritten(run, tmp_path, lambda content: content["values"].pop("schema"))
-    assert load_checkpoint(older).schema == load_model(run / "model").schema
-
-
-def test_targets_of_a_version_that_knew_binary_ones_stay_so(run, tmp_path):
-    def regress(content):
-        del content["values"]["spec"]["model"]["tasks"]
-        schema = Schema.from_json(content["values"]["schema"])
-        target = replace(schema["label"], tags=(Tags.TARGET, Tags.REGRESSION))
-        content["values"]["schema"] = schema.with_columns(target).to_json()
-
-    older = rewritten(run, tmp_path, regress)
-    assert [target.kind for target in load_checkpoint(older).model.task.targets] == ["binary"]
-    task = open_source(older).side.task
-    assert task is not None
-    assert task.targets[0].kind == "binary"
 
 
 def test_sizes_that_do_not_fit_are_refused_before_memory_is_taken(run, tmp_path, wording):

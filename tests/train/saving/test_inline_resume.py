@@ -11,7 +11,6 @@ from distrain.errors import SpecError
 from distrain.jobs.assignment import World
 from distrain.jobs.events import (
     CheckpointSaved,
-    CheckpointTrouble,
     EvaluationDone,
     Event,
     StepsDone,
@@ -79,23 +78,6 @@ def damage(root: Path, step: int, *, cut: bool) -> None:
     else:  # far enough in, so that it shows when a part has been taken over
         content[-100] ^= 1
     shard.write_bytes(content)
-
-
-def test_what_is_damaged_is_left_aside_for_the_one_before(prepared: Path, tmp_path: Path) -> None:
-    whole, _ = train(prepared, tmp_path / "whole", 1)
-    train(prepared, tmp_path / "run", 1, "train.max_steps=7")
-    assert checkpoints(tmp_path / "run") == [3, 6, 7]
-    damage(tmp_path / "run", 7, cut=True)
-    damage(tmp_path / "run", 6, cut=False)
-    resumed, events = train(prepared, tmp_path / "run", 2)
-    (started,) = of_kind(events, TrainingStarted)
-    assert isinstance(started, TrainingStarted)
-    assert (started.first_step, started.open_rows) == (3, 3 * 700)
-    assert started.checkpoint is not None
-    assert "step-" in started.checkpoint
-    troubles = of_kind(events, CheckpointTrouble)
-    assert len(troubles) == 2
-    assert same(resumed, whole)
 
 
 def test_if_all_are_damaged_it_begins_anew(prepared: Path, tmp_path: Path) -> None:

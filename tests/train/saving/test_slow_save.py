@@ -1,8 +1,6 @@
 """A model or checkpoint that takes long to write: slow is not stuck, and stuck is found."""
 
-import threading
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -24,8 +22,7 @@ from distrain.train.control.gate import StepGate
 from distrain.train.data.inputs import check_inputs
 from distrain.train.loop import trainer as loop
 from distrain.train.loop.trainer import Trainer
-from distrain.train.saving.checkpoints import RankCheckpoints
-from distrain.train.timing.phases import PEERS, RankActivity, wait_of, waiting
+from distrain.train.timing.phases import PEERS, RankActivity
 
 PROGRESS_S = 10.0
 SLAB_BYTES = 4096
@@ -108,32 +105,6 @@ def test_a_save_that_is_stuck_is_found_at_the_rank_that_writes(beats: list[Heart
     assert story.culprit().rank == 0
     assert story.culprit().reason == Reason.COLLECTIVE_TIMEOUT
     assert "hangs in save" in story.culprit().message
-
-
-def test_who_waits_for_the_thread_that_writes_waits_for_whom_it_waits() -> None:
-    ready, over = threading.Event(), threading.Event()
-
-    def write() -> None:
-        with waiting(PEERS):
-            ready.set()
-            over.wait(20.0)
-
-    thread = threading.Thread(target=write)
-    thread.start()
-    assert ready.wait(20.0)
-    told: list[str] = []
-
-    def wait() -> bool:
-        told.append(wait_of(threading.get_ident()))
-        return True
-
-    checkpoints = RankCheckpoints.__new__(RankCheckpoints)
-    checkpoints._writer = SimpleNamespace(thread=thread.ident, wait=wait)  # type: ignore[assignment]
-    assert checkpoints.wait()
-    over.set()
-    thread.join(20.0)
-    assert told == [PEERS]
-    assert wait_of(threading.get_ident()) == ""
 
 
 def test_a_model_that_cannot_score_keeps_its_own_message(

@@ -1,7 +1,6 @@
 """The dense part of a step, in one process."""
 
 import random
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -18,7 +17,7 @@ from distrain.jobs.spec import TrainSpec
 from distrain.jobs.spec.training import OptimizerSpec
 from distrain.train.control.rank_setup import seed_everything
 from distrain.train.step.clipping import total_sq_norm
-from distrain.train.step.dense import DenseForward, DenseTraining, _make
+from distrain.train.step.dense import DenseForward, DenseTraining
 from distrain.train.step.gradient_sync import FlatParameters
 from distrain.train.step.precision import arithmetic, check_precision
 
@@ -91,26 +90,6 @@ def test_a_flat_update_is_that_of_torchs_optimizer_on_each_parameter(shapes, kin
     ours, theirs = updated(kind, shapes, torch.float64, foreach=False)
     for mine, other in zip(ours, theirs, strict=True):
         torch.testing.assert_close(mine, other, rtol=1e-13, atol=1e-13)
-
-
-def test_adamw_is_algorithm_2_of_its_paper():
-    """Loshchilov and Hutter 2019, with the learning rate as the schedule's multiplier."""
-    module = Bag([(4, 3)], torch.float64)
-    (parameter,) = module.parameters()
-    theta = parameter.detach().clone()
-    m, v = torch.zeros_like(theta), torch.zeros_like(theta)
-    dense = DenseTraining(module, TrainSpec(optimizer=optimizer_spec("adamw")))
-    for t in range(1, 6):
-        grad = torch.randn(4, 3, generator=torch.Generator().manual_seed(t)).double()
-        rate = 0.1 / t
-        m = BETAS[0] * m + (1 - BETAS[0]) * grad
-        v = BETAS[1] * v + (1 - BETAS[1]) * grad**2
-        corrected = m / (1 - BETAS[0] ** t), v / (1 - BETAS[1] ** t)
-        theta -= rate * (corrected[0] / (corrected[1].sqrt() + EPS) + WEIGHT_DECAY * theta)
-        parameter.grad += grad
-        dense.step(rate)
-        dense.zero_grad()
-        torch.testing.assert_close(parameter, theta, rtol=1e-12, atol=1e-12, check_device=False)
 
 
 @settings(max_examples=25, deadline=None)
@@ -221,27 +200,6 @@ def test_tf32_holds_inside_the_dense_part_only():
     with pytest.raises(KeyError):
         fail()
     assert products() == before
-
-
-@pytest.mark.skipif(
-    not hasattr(torch.optim.Optimizer, "_accelerator_graph_capture_health_check"),
-    reason="this torch names the check otherwise",
-)
-@pytest.mark.parametrize("kind", ["adam", "adamw"])
-def test_a_fused_optimizer_on_a_gpu_lets_itself_be_captured(kind, monkeypatch):
-    # As on a GPU, where the learning rate is a tensor.
-    parameter, lr = nn.Parameter(torch.zeros(3)), torch.tensor(0.1)
-    ours = _make([parameter], optimizer_spec(kind), lr, True, captured=True)
-    stream = SimpleNamespace(is_capturing=lambda: True)
-    monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda **_: torch.device("cuda"))
-    monkeypatch.setattr(torch.accelerator, "current_stream", lambda: stream)
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)  # what torch 2.11 asks
-    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
-    # What torch's Adam asks itself first in each step; it raises where a capture would fail.
-    ours._accelerator_graph_capture_health_check()
-    plain = TORCH[kind]([parameter])
-    with pytest.raises(RuntimeError, match="capturable is False"):
-        plain._accelerator_graph_capture_health_check()
 
 
 class FakeCompiler:

@@ -6,7 +6,7 @@ from click_models import model_over
 from hypothesis import given, strategies as st
 
 from distrain.jobs.spec import TrainSpec
-from distrain.loader.partition.plan import EpochPlan
+from distrain.loader.partition.epoch_plan import EpochPlan
 from distrain.models.blocks.mlp import MLPBlock
 from distrain.models.embeddings import EmbeddingCollection, TableColumn
 from distrain.train.step import step as step_module

@@ -122,19 +122,6 @@ def test_a_step_exchanges_and_updates_once(slices, splits, monkeypatch):
     assert calls == ["fetch", *begun, "finish_sync", "step"]
 
 
-@pytest.mark.parametrize("slices", [1, 3])
-def test_a_backward_pass_in_halves_changes_no_bit(slices):
-    steps = [make_step(micro_batches=slices) for _ in range(2)]
-    steps[1].dense.splits = True
-    (one, told), (other, told_too) = (train(step, batches(count=3)) for step in steps)
-    assert all(map(torch.equal, one, other))
-    assert all(
-        torch.equal(*both)
-        for a, b in zip(told, told_too, strict=True)
-        for both in zip(a[0], b[0], strict=True)
-    )
-
-
 def test_a_step_without_rows_changes_nothing_and_returns_nothing():
     step = make_step(optimizer={"kind": "sgd"}, micro_batches=2)
     before, _ = train(make_step(optimizer={"kind": "sgd"}), [])

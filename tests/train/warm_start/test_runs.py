@@ -16,6 +16,7 @@ from distrain.launch.reporting import LoggedProgress
 from distrain.launch.resuming import find_run
 from distrain.launch.run import RunRequest, train
 from distrain.models import load_model
+from distrain.models.heads.multitask import name_by_task
 from distrain.prep.vocabulary import Vocabulary
 from distrain.schema.criteo import CATEGORICAL
 
@@ -105,28 +106,6 @@ def test_another_share_of_negatives_is_a_problem(today, tmp_path, wording):
     assert begin(today, tmp_path / "same", path, some).warm_start["left"] == []
 
 
-def test_new_vocabularies_are_matched_by_value(today, model_run, tmp_path):
-    tomorrow = write_prepared(tmp_path / "tomorrow")
-    write_vocabularies(tomorrow, values_of(1))
-    summary = begin(tomorrow, tmp_path / "run", model_run)
-    assert summary.warm_start["tables"]["C9"]["by"] == "value"
-    tables, _ = tables_of(tmp_path / "run")
-    were, _ = tables_of(model_run)
-    begin(tomorrow, tmp_path / "fresh", model_run, "train.init_from=null")
-    fresh, _ = tables_of(tmp_path / "fresh")
-    for name, own in values_of(1).items():
-        rows = {value: place + 3 for place, value in enumerate(values_of(0)[name])}
-        wanted = fresh[name].clone()
-        wanted[:3] = were[name][:3]
-        for place, value in enumerate(own):
-            if value in rows:
-                wanted[place + 3] = were[name][rows[value]]
-        assert torch.equal(tables[name], wanted), name
-        told = summary.warm_start["tables"][name]
-        assert told["matched"] == 3 + len(set(own) & set(rows))
-        assert told["matched"] + told["fresh"] == CARDINALITIES[name]
-
-
 def test_a_resumed_run_keeps_its_own_weights(today, model_run, tmp_path):
     overrides = (INLINE, SHORT, f"train.init_from={model_run}")
     spec = parse_spec(small_document(today), overrides)
@@ -147,6 +126,33 @@ def test_a_resumed_run_keeps_its_own_weights(today, model_run, tmp_path):
     after, _ = tables_of(tmp_path / "run")
     moved = {name: (before[name] != after[name]).any(dim=1).float().mean() for name in CATEGORICAL}
     assert moved["C26"] < 0.9, "rows that were not looked up are those that it had"
+
+
+@pytest.mark.slow
+@pytest.mark.release
+def test_tasks_are_resumed_and_taken_over_by_their_names(today, tmp_path):
+    tasks = {"first": {"target": "label"}, "other": {"target": "I1", "kind": "regression"}}
+    document = small_document(today) | {
+        "model": {"kind": "mlp", "embedding_dim": 4, "hidden": [8], "tasks": tasks}
+    }
+    spec = parse_spec(document, [INLINE, SHORT, "train.max_steps=2"])
+    distrain.fit(parse_spec(document, [INLINE, SHORT]), run_dir=tmp_path / "whole")
+    distrain.fit(spec, run_dir=tmp_path / "run")
+    job_id, spec, resumed = find_run(tmp_path / "run", ["train.max_steps=3"])
+    train(RunRequest(spec, tmp_path / "run", job_id, resumed=resumed), LoggedProgress())
+    document["model"]["tasks"] = dict(reversed(tasks.items()))
+    begun = parse_spec(document, [INLINE, SHORT, STILL, f"train.init_from={tmp_path / 'run'}"])
+    assert distrain.fit(begun, run_dir=tmp_path / "begun").summary.warm_start["left"] == []
+    by_task = []
+    for name in ("whole", "run", "begun"):
+        model = load_model(tmp_path / name / "model").model
+        dense = model.dense.state_dict(prefix="dense.")
+        by_task.append({name_by_task(model.task, key): value for key, value in dense.items()})
+    whole, *others = by_task
+    assert any(".first." in name for name in whole)
+    for other in others:
+        assert other.keys() == whole.keys()
+        assert all(torch.equal(other[name], value) for name, value in whole.items())
 
 
 WIDER = "model={kind: mlp, embedding_dim: 4, hidden: [8]}"

@@ -1,12 +1,10 @@
 """Tomorrow goes on from today: a day after another is one run over both, bit for bit."""
 
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from loaded_scripts import run_script
 from small_jobs import make_spec
 
 from distrain.errors import SpecError
@@ -97,39 +95,6 @@ def test_a_day_after_another_is_one_run_over_both(
     state.adopt(state.facts())
     assert tables.factor == 1.0
     assert all(map(torch.equal, tables.weights, values))
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(300)
-def test_a_day_after_another_is_one_run_over_both_on_two_ranks(
-    prepared: Path, tmp_path: Path
-) -> None:
-    job = [
-        *JOB[1:],
-        "resources.num_ranks=2",
-        "train.optimizer={kind: adam, lr: 0.01}",
-        "embeddings.placement=row_wise",
-        "model={kind: tabular, embedding_dim: 4, hidden: [16], dropout: 0.3}",
-    ]
-    parts = [str(prepared / "train" / f"part-{day}.parquet") for day in range(2)]
-    stories = {
-        name: {"spec": [*job, f"data.train={files}", *more], "attempts": [{}]}
-        for name, files, more in (
-            ("both", parts, ()),
-            ("one", parts[:1], ()),
-            ("two", parts[1:], after(tmp_path / "one")),
-        )
-    }
-    (tmp_path / "stories.json").write_text(json.dumps(stories))
-    process = run_script(RANKS, tmp_path, prepared, tmp_path / "stories.json", timeout_s=280.0)
-    assert (tmp_path / "done").exists(), process.stderr[-5000:]
-    for rank in range(2):
-        both, two = (
-            torch.load(tmp_path / f"{name}.1.{rank}.pt", weights_only=True)
-            for name in ("both", "two")
-        )
-        assert both.keys() == two.keys()
-        assert [name for name in both if not torch.equal(both[name], two[name])] == []
 
 
 def test_a_run_that_goes_on_again_keeps_the_course_of_the_learning_rate(

@@ -75,7 +75,7 @@ def take(source, state, files=None, old_files=None, *, with_state=False):
         was = Side(was.columns, was.dense, Vocabularies(old_files))
     found = match(was, Side(model.embeddings.columns, shapes, Vocabularies(files or {})))
     assert found.problems == []
-    return take_matched(source, found, tensors, lambda: None)
+    return take_matched(source, found, tensors, lambda: None)[0]
 
 
 def held(state):
@@ -157,15 +157,23 @@ def test_a_checkpoint_that_is_removed_meanwhile_is_not_damaged(tmp_path, content
 def test_ranks_read_only_pieces_of_which_they_hold_rows(sources):
     source = open_source(str(sources / "two, row-wise" / name_of(7, 1)))
     read = []
-    weights = source.weights
 
     class Counting:
-        def read(self, name, wanted, take):
-            def noted(rows, values):
-                read.append((name, rows))
-                take(rows, values)
+        def read(self, takers, rank, after_slab, own):
+            noting = {name: [Noting(name, *found)] for name, found in takers.items()}
+            return source.weights.read(noting, rank, after_slab, own)
 
-            weights.read(name, wanted, noted)
+    class Noting:
+        def __init__(self, name, first, *others):
+            self.name, self.takers, self.device = name, (first, *others), first.device
+
+        def wants(self, rows):
+            return any(taker.wants(rows) for taker in self.takers)
+
+        def take(self, rows, values):
+            read.append((self.name, rows))
+            for taker in self.takers:
+                taker.take(rows, values)
 
     take(replace(source, weights=Counting()), states_of("two, row-wise")[1])
     tables = [rows for name, rows in read if name.startswith("embeddings.")]

@@ -8,6 +8,7 @@ import re
 import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -17,28 +18,30 @@ from distrain.jobs.spec.load import parse_yaml
 from distrain.prep.bad_lines import BadLineTally
 from distrain.prep.features.bad_values import BadValues
 from distrain.prep.features.config import FeatureConfig
-from distrain.prep.features.document import FormatSpec
+from distrain.prep.features.document import CRITEO, FormatSpec
 from distrain.prep.features.inference.facts import Facts, decimal_point_of, facts_of
+from distrain.prep.features.inference.learnable import Labels, is_learnable, sampled_labels
 from distrain.prep.features.inference.suggest import (
+    Feature,
     Suggestion,
     Target,
-    further_features_of,
     more_targets_of,
     split_of,
     suggestion_of,
     target_of,
     weight_of,
     windows_of,
+    with_further,
 )
 from distrain.prep.features.partitions import partitions_of, with_partitions
-from distrain.prep.features.table_file import TableFile, look_at
+from distrain.prep.features.table_file import TableFile, holds_criteo_lines, look_at
 from distrain.prep.features.text_rows import rows_of_pieces
 from distrain.prep.features.values import flat
 from distrain.prep.operators.operator import concrete
 from distrain.prep.parts import readable_parquet
 from distrain.prep.text_files.pieces import TextRange, read_pieces
 from distrain.prep.vocabulary import is_text, mistake_of_name
-from distrain.schema.criteo import LABEL
+from distrain.schema.criteo import CATEGORICAL, LABEL
 from distrain.storage.inputs import InputFile
 
 _MOST_FILES = 8
@@ -65,9 +68,9 @@ def sampled(files: Sequence[InputFile], most_rows: int = SAMPLE_ROWS) -> Sample:
     step = -(-len(files) // _MOST_FILES)
     chosen = files[::step]
     folders = partitions_of([file.path for file in files], {})[::step]
-    text = FormatSpec()
+    text = FormatSpec(kind=CRITEO) if holds_criteo_lines(chosen[0].path) else FormatSpec()
     first = look_at(chosen[0].path, chosen[0].size_bytes, text)
-    if not first.is_typed and not _is_utf8(first):
+    if text.kind != CRITEO and not first.is_typed and not _is_utf8(first):
         text = FormatSpec(encoding="latin-1")
     tables, bad_lines = [], BadLineTally()
     first = replace(first, folders=folders[0])
@@ -188,7 +191,7 @@ def infer_features(files: Sequence[InputFile], most_rows: int = SAMPLE_ROWS) -> 
         )
         layout = sample.text.model_copy(update={"decimal_point": point})
         sample = replace(sample, text=layout)
-    columns = [facts_of(name, one, sample.text) for name, one in values.items()]
+    columns = [_facts_of(name, one, sample) for name, one in values.items()]
     target, weight = target_of(columns), weight_of(columns)
     more = more_targets_of(columns, target)
     taken = {target.column, *(one.column for one in more), *(weight[:1] if weight else ())}
@@ -196,6 +199,11 @@ def infer_features(files: Sequence[InputFile], most_rows: int = SAMPLE_ROWS) -> 
         suggestion_of(facts, sample.file.has_types_in(facts.name))
         for facts in columns
         if facts.name not in taken
+    ]
+    labels = sampled_labels(values[target.column], target.value, sample.text)
+    suggestions = [
+        with_further(s, partial(_tells, values[s.facts.name], labels), labels is not None)
+        for s in suggestions
     ]
     if not any(s.features for s in suggestions):
         raise DataError(
@@ -212,6 +220,17 @@ def infer_features(files: Sequence[InputFile], most_rows: int = SAMPLE_ROWS) -> 
     return Inferred(
         text, features, sample.told, left_out, target.reason, reasons, bad, told, has_many
     )
+
+
+def _tells(values: pa.Array, labels: Labels | None) -> bool:
+    return labels is not None and is_learnable(values, labels)
+
+
+def _facts_of(name: str, values: pa.Array, sample: Sample) -> Facts:
+    facts = facts_of(name, values, sample.text)
+    if sample.file.kind == CRITEO and name in CATEGORICAL:
+        return replace(facts, kind="text", stored="hash", numbers=None)
+    return facts
 
 
 def _beside(
@@ -272,12 +291,16 @@ def _document(
     lines += ["", "columns:"]
     taken: set[str] = set()
     for suggestion in suggestions:
+        told = ""
         for place, feature in enumerate(suggestion.features):
             if place == 0:
                 lines += _comment(f"{_said(suggestion.facts)}. {feature.reason}.", "  ")
+            elif feature.reason != told and suggestion.facts.kind != "time":
+                lines += _comment(f"{feature.reason}.", "  ")
+            told = feature.reason
             name, settings = _name_of(feature.name, feature.settings, taken)
             lines.append(f"  {_key(name)}: {_flow(settings)}")
-        lines += _further(suggestion, target)
+        lines += _comments_of(suggestion.doubtful)
     left_out = [s for s in suggestions if s.left_out]
     if left_out:
         lines += ["", "# Left out:"]
@@ -287,19 +310,12 @@ def _document(
     return "\n".join(lines) + "\n"
 
 
-def _further(suggestion: Suggestion, target: Target) -> list[str]:
-    """Comments that become features without their first sign, but those that the target bars."""
-    has_classes = isinstance(target.value, dict) and target.value.get("kind") == "multiclass"
-    found = [
-        feature
-        for feature in further_features_of(suggestion)
-        if not (has_classes and "target_mean" in feature.settings)
-    ]
-    if not found:
+def _comments_of(features: Sequence[Feature]) -> list[str]:
+    """Comments that become features without their first sign."""
+    if not features:
         return []
-    told = _comment(f"Worth a try, {found[0].reason}:", "  ")
-    features = [f"{_key(re.sub(_NO_NAME, '_', f.name))}: {_flow(f.settings)}" for f in found]
-    return [*told, *(f"  # {feature}" for feature in features)]
+    lines = [f"{_key(re.sub(_NO_NAME, '_', f.name))}: {_flow(f.settings)}" for f in features]
+    return [*_comment(f"Left out: {features[0].reason}.", "  "), *(f"  # {line}" for line in lines)]
 
 
 def _lines_left_out(bad: BadLineTally, num_rows: int) -> tuple[str, bool]:
@@ -317,6 +333,8 @@ def _lines_left_out(bad: BadLineTally, num_rows: int) -> tuple[str, bool]:
 
 
 def _format(sample: Sample, columns: Sequence[Facts]) -> dict[str, Any]:
+    if sample.file.kind == CRITEO:
+        return {"kind": CRITEO}
     if sample.file.is_typed:
         return {}
     found: dict[str, Any] = {}

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import permutations
 from typing import Any
 
@@ -21,6 +21,7 @@ _RETURNING_SHARE = 0.05
 _FEW_TIMES = 10
 _FEW_NUMBERS = 10  # more are in an order that says something
 _MOST_CLASSES = 10  # of whole numbers; more are taken for amounts
+_SOME_VALUES = 100  # fewer have rows enough, each
 _MANY_VALUES = 1000
 _FREE_TEXT_WORDS = 3.5
 _SKEW = 5.0
@@ -63,6 +64,7 @@ class Target:
 class Suggestion:
     facts: Facts  # what the sample says of it
     features: tuple[Feature, ...] = field(default=())  # the features made of it
+    doubtful: tuple[Feature, ...] = field(default=())  # features that probably tell nothing
     left_out: str = ""  # why there are none
 
 
@@ -154,7 +156,7 @@ def _categorical(facts: Facts, reason: str) -> Feature:
     if items.stored == "uint64" or (items.is_whole and np.abs(items.numbers).max() >= 2.0**63):
         settings["as"] = "text"
         reason += "; as: whole numbers here have 63 bits"
-    if items.distinct > 100:
+    if items.distinct > _SOME_VALUES:
         settings["freq_threshold"] = 5 if items.distinct > _MANY_VALUES else 2
         reason += "; rare values teach little, so they share an id"
     return Feature(facts.name, settings, reason)
@@ -187,26 +189,46 @@ def _continuous(facts: Facts, is_typed: bool) -> Feature:
     return Feature(facts.name, {**settings, "normalize": True}, "; ".join(why))
 
 
-def further_features_of(suggestion: Suggestion) -> tuple[Feature, ...]:
-    """Features that models of clicks are often better with, beside those that were suggested."""
+def with_further(
+    suggestion: Suggestion, is_learnable: Callable[[], bool], has_means: bool
+) -> Suggestion:
+    """The suggestion with what models of clicks are better with, beside a column itself.
+
+    Args:
+        is_learnable: Says whether the column's values tell something of the target.
+        has_means: Whether the target has means: not one of classes.
+    """
     facts = suggestion.facts
     made = [feature.settings for feature in suggestion.features]
-    if not made or facts.kind == "list":
-        return ()
+    if not made or facts.kind in ("list", "time"):
+        return suggestion
     name, reads = facts.name, {"from": facts.name}
     reads |= {key: value for key, value in made[0].items() if key == "as"}
-    if made[0]["kind"] == "continuous" and facts.missing and made[0].get("log"):
-        why = "a skewed number with missing values"
-        flag = {"from": name, "kind": "continuous", "missing_flag": True}
+    if made[0]["kind"] == "continuous" and made[0].get("log"):
         bucket = {**reads, "kind": "categorical", "buckets": "log_square"}
-        return (Feature(f"{name}_bucket", bucket, why), Feature(f"{name}_missing", flag, why))
-    if facts.kind != "time" and made[0]["kind"] == "categorical" and facts.distinct > _MANY_VALUES:
-        why = "many values, of which most are rare"
-        of_value = {**reads, "kind": "continuous"}
-        count = {**of_value, "count": True, "log": True, "normalize": True}
-        mean = {**of_value, "target_mean": {"smoothing": 20}, "normalize": True}
-        return (Feature(f"{name}_rows", count, why), Feature(f"{name}_mean", mean, why))
-    return ()
+        why = "buckets: a skewed number acts in steps, and a missing value has an id"
+        return replace(suggestion, features=(*suggestion.features, _feature(name, bucket, why)))
+    if made[0]["kind"] != "categorical" or facts.distinct <= _SOME_VALUES:
+        return suggestion
+    of_value = {**reads, "kind": "continuous"}
+    count = {**of_value, "count": True, "log": True, "normalize": True}
+    mean = {**of_value, "target_mean": {"smoothing": 20}, "normalize": True}
+    why = "counts and target means tell of values that are too rare for a vector of their own"
+    learnable = is_learnable()
+    if not learnable:
+        why = "its values say nothing of the target in rows that they were not counted in"
+    more = (_feature(name, count, why), *([_feature(name, mean, why)] if has_means else ()))
+    if learnable:
+        return replace(suggestion, features=(*suggestion.features, *more))
+    return replace(suggestion, doubtful=more)
+
+
+def _feature(column: str, settings: dict[str, Any], reason: str) -> Feature:
+    ending = next(end for key, end in _ENDINGS.items() if key in settings)
+    return Feature(f"{column}_{ending}", settings, reason)
+
+
+_ENDINGS = {"buckets": "bucket", "count": "rows", "target_mean": "mean"}
 
 
 def _of_time(facts: Facts) -> tuple[Feature, ...]:

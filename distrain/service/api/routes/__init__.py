@@ -13,11 +13,10 @@ from distrain.service.api.routes import (
     projects,
     submitting,
     usage,
-    webhooks,
 )
 
 _IN_ORDER = (
     *(submitting, jobs, people, projects, usage, clusters, audit),
-    *(events, artifacts, webhooks, health),
+    *(events, artifacts, health),
 )
 ROUTERS: tuple[APIRouter, ...] = tuple(module.router for module in _IN_ORDER)

@@ -10,7 +10,8 @@ from distrain.service.api.documents import answer_of
 from distrain.service.api.preflights import Preflight, preflight
 from distrain.service.api.problems import not_found
 from distrain.service.api.submission import usable_clusters
-from distrain.service.decide.api_values import NO_CONTACT_S, utc
+from distrain.service.decide.api_values import utc
+from distrain.service.values import NO_CONTACT_S
 
 router = APIRouter(tags=["clusters"])
 

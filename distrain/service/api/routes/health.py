@@ -67,13 +67,13 @@ async def _failed(streams: ApiStreams, service: ApiParts) -> dict[str, str]:
     store = service.store
     try:
         await streams.look.result(store.check, DATABASE_S)
-        ends = await streams.look.result(store.lease_ends, DATABASE_S)
+        ages_s = await streams.look.result(store.report_ages_s, DATABASE_S)
     except NoAnswer:
         return {"database": f"it does not answer within {DATABASE_S:g} s"}
     except DistrainError as error:
         return {"database": error.message}
     settings = service.settings
-    trouble = reconcile_trouble(ends, settings.clusters, settings.leases.ttl_s)
+    trouble = reconcile_trouble(ages_s, settings.clusters)
     return {"reconcile": trouble} if trouble else {}
 
 

@@ -6,7 +6,6 @@ They have few label values, none of which a caller chooses.
 import math
 import os
 import time
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 
 import prometheus_client as prometheus
@@ -16,12 +15,10 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from distrain.service.api.streams.readiness import (
     Room,
-    lease_ages_s,
     reconcile_lag_s,
     reconcile_trouble,
 )
 from distrain.service.settings import Settings
-from distrain.service.store.auditing import Webhook
 from distrain.service.store.store import Store
 
 _BUCKETS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
@@ -115,22 +112,16 @@ def of_health(*, is_up: bool, is_ready: bool) -> list[Metric]:
 
 def of_database(store: Store, settings: Settings) -> list[Metric]:
     """The families of an answering database; a figure that there is not is left out."""
-    ends, ttl_s = store.lease_ends(), settings.leases.ttl_s
-    trouble = reconcile_trouble(ends, settings.clusters, ttl_s)
-    states = Counter(_state_of(hook) for hook in store.webhooks())
+    ages_s = store.report_ages_s()
+    trouble = reconcile_trouble(ages_s, settings.clusters)
     about = "When `distrain serve backup` last made a copy of SQLite's file; 0: never"
     backup_s = store.backup_s()
     return [
         *of_health(is_up=True, is_ready=not trouble),
         *_of_jobs(store),
         _one("last_event", "Number of the last event", store.last_seq()),
-        _many(
-            "webhooks",
-            "Webhooks by state; one that failed for three days is disabled",
-            ("state",),
-            {(state,): count for state, count in states.items()},
-        ),
-        *_of_leases(ends, settings),
+        _one("events_lag_seconds", "How long the oldest event waits", store.unpublished_s()),
+        *_of_reconcilers(ages_s, settings),
         *_of_clusters(store, settings),
         *([] if backup_s is None else [_one("backup_timestamp_seconds", about, backup_s)]),
     ]
@@ -183,24 +174,15 @@ def _of_jobs(store: Store) -> Iterator[Metric]:
     yield _one("longest_queued_seconds", about, store.longest_queued_s())
 
 
-def _state_of(hook: Webhook) -> str:
-    if hook.disabled_at_s is not None:
-        return "disabled"
-    return "failing" if hook.failures else "ok"
-
-
-def _of_leases(ends: Mapping[str, float], settings: Settings) -> Iterator[Metric]:
-    clusters, ttl_s = settings.clusters, settings.leases.ttl_s
-    lag_s = reconcile_lag_s(ends, clusters, ttl_s)
+def _of_reconcilers(ages_s: Mapping[str, float], settings: Settings) -> Iterator[Metric]:
+    lag_s = reconcile_lag_s(ages_s, settings.clusters)
     if lag_s is not None:
-        about = "How long ago the reconciler that is furthest behind prolonged its lease"
-        yield _one("reconcile_lag_seconds", about, lag_s)
-    ours = {"publisher", *(f"cluster:{name}" for name in clusters)}
+        yield _one("reconcile_lag_seconds", "Age of the oldest report about a cluster", lag_s)
     yield _many(
-        "lease_age_seconds",
-        "How long ago a lease was prolonged",
-        ("lease",),
-        {(lease,): age_s for lease, age_s in lease_ages_s(ends, ttl_s).items() if lease in ours},
+        "cluster_report_age_seconds",
+        "How long ago a reconciler reported about a cluster",
+        ("cluster",),
+        {(name,): age_s for name, age_s in ages_s.items() if name in settings.clusters},
     )
 
 

@@ -1,4 +1,4 @@
-"""Whether the service can do its work: its database, leases, filesystems and certificates."""
+"""Whether the service can do its work: its database, reconcilers, filesystems and certificates."""
 
 import asyncio
 import os
@@ -16,8 +16,7 @@ from distrain.workers.certificates import ends_s
 
 Result = TypeVar("Result")
 
-GRACE_S = 5.0  # from a lease's end until another reconciler surely has it
-LEASE_S = 15.0  # what a lease is taken for; its owner prolongs it each third of that
+LATE_S = 20.0  # a reconciler reports each cluster every 5 s; another takes over within seconds
 DATABASE_S = 2.0
 
 
@@ -51,40 +50,23 @@ class Look:
             raise NoAnswer from None
 
 
-def lag_limit_s(ttl_s: float = LEASE_S) -> float:
-    """Return the lag from which a reconciler counts as gone: its lease is over, and nobody's."""
-    return ttl_s + GRACE_S
+def reconcile_lag_s(ages_s: Mapping[str, float], clusters: Collection[str]) -> float | None:
+    """The age of the oldest report about a cluster; `None`: one never had a reconciler.
 
-
-def lease_ages_s(ends: Mapping[str, float], ttl_s: float = LEASE_S) -> dict[str, float]:
-    """The time since each lease was renewed; `ends` are the seconds until each ends."""
-    return {name: max(0.0, ttl_s - end_s) for name, end_s in ends.items()}
-
-
-def reconcile_lag_s(
-    ends: Mapping[str, float], clusters: Collection[str], ttl_s: float = LEASE_S
-) -> float | None:
-    """The time since the slowest reconciler renewed its lease, in seconds.
-
-    `None`: a cluster never had a reconciler; `ends` are the seconds until each lease ends.
-
-    >>> reconcile_lag_s({"cluster:a": 12.0, "cluster:b": -20.0}, ["a", "b"])
+    >>> reconcile_lag_s({"a": 3.0, "b": 35.0}, ["a", "b"])
     35.0
     """
-    names = [f"cluster:{cluster}" for cluster in clusters]
-    if any(name not in ends for name in names):
+    if any(name not in ages_s for name in clusters):
         return None
-    ages_s = lease_ages_s(ends, ttl_s)
-    return max((ages_s[name] for name in names), default=0.0)
+    return max((ages_s[name] for name in clusters), default=0.0)
 
 
-def reconcile_trouble(ends: Mapping[str, float], clusters: Collection[str], ttl_s: float) -> str:
+def reconcile_trouble(ages_s: Mapping[str, float], clusters: Collection[str]) -> str:
     """Why the reconcilers count as gone; "" if all are at work."""
-    lag_s = reconcile_lag_s(ends, clusters, ttl_s)
+    lag_s = reconcile_lag_s(ages_s, clusters)
     if lag_s is None:
         return "a cluster never had a reconciler"
-    late = lag_s >= lag_limit_s(ttl_s)
-    return f"the last word of a reconciler is {lag_s:.0f} s old" if late else ""
+    return f"the last word of a reconciler is {lag_s:.0f} s old" if lag_s >= LATE_S else ""
 
 
 WAIT_S = 1.0

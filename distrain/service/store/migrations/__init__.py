@@ -26,11 +26,11 @@ def head() -> str:
 
 
 def upgrade(db: Database) -> None:
-    """Bring the tables to this version's in one transaction; SchemaDiffers for later ones."""
+    """Bring the tables to this version's in one transaction; SchemaDiffers for unknown ones."""
     with _alone(db) as connection:
         context = MigrationContext.configure(connection)
         revision = context.get_current_revision()
-        _refuse_later(db, revision)
+        _refuse_unknown(db, revision)
         if revision is None:
             tables.metadata.create_all(connection)
             context.stamp(_script(), "head")
@@ -57,7 +57,7 @@ def check(db: Database) -> None:
             revision = current(connection)
     if revision == head():
         return
-    _refuse_later(db, revision)
+    _refuse_unknown(db, revision)
     if revision is None:
         raise SchemaDiffers(
             "the database has no tables yet",
@@ -87,13 +87,14 @@ def service_id(db: Database) -> str:
         return str(connection.execute(statement).scalar_one())
 
 
-def _refuse_later(db: Database, revision: str | None) -> None:
+def _refuse_unknown(db: Database, revision: str | None) -> None:
     if not is_known(revision):
         raise SchemaDiffers(
-            f"the database's tables are of a later version of distrain (revision {revision})",
+            "the database's tables are of a later version of distrain, or of one before 0.2.0 "
+            f"(revision {revision})",
             where={"database": db.where},
-            hint="Run that version, or a later one; there is no way back but a backup from before "
-            "`distrain serve migrate`.",
+            hint="Run a later version; there is no way back but a backup from before "
+            "`distrain serve migrate`. Databases of versions before 0.2.0 are not read.",
         )
 
 

@@ -1,0 +1,285 @@
+"""An entry of a cache folder: the columns of one row group as plain values, then what they are.
+
+The bytes of an entry, `NAME.rows`, format version 3, all numbers little-endian:
+
+1. Each column's values, contiguous and of fixed width, from a multiple of 64 bytes on; the gap
+   before it is filled with zeros. First the flat columns: ids as `<i4`, or as `u1` or `<u2` where
+   the largest id allows, everything else as `<f4`. Then two runs of values for each list column:
+   the lengths of the rows (`<i4`), and the items (`<i4` ids or `<f4`).
+2. A list of these runs as JSON: `[name, dtype, count, first byte, XXH3-64 of the bytes]` for each.
+3. 24 bytes: the XXH3-64 of that list, its length (both 8 bytes), and `dstrrow3`.
+
+The values come first, so that columns can be written while they are decoded. A reader needs the
+last 24 bytes, the list, and then any column in one read; no byte of a column is encoded, so a GPU
+can take columns as they are. A column is used only if its checksum is right.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import struct
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import xxhash
+from numpy.typing import NDArray
+
+from distrain.loader.cache.raw_file import Buffers, Identity, RawFile
+from distrain.loader.filling.filler import unusable
+from distrain.loader.narrow_ids import NARROW_TYPES, narrow_type
+from distrain.loader.partition.wanted_columns import WantedColumn
+from distrain.loader.reading.reader import DecodedColumns
+
+ENTRY_VERSION = 3
+ALIGNMENT = 64
+
+_FORMAT = b"dstrrow3"
+_TAIL = struct.Struct("<QQ8s")  # the checksum and the length of the list, and the format
+_ID, _NUMBER, _LENGTH = np.dtype("<i4"), np.dtype("<f4"), np.dtype("<i4")
+_NARROW = {kind.str: kind for kind in NARROW_TYPES}  # of ids, one a row
+_DAMAGED = "The disk damaged it."
+_MOST_AT_ONCE = 512  # pieces that are written in one call; Linux takes 1,024
+_ZEROS = bytes(ALIGNMENT)
+# As many rows of so many columns stay in the processor's cache until they have been gathered from,
+# four at a time; with fewer, threads wait more for Python's lock.
+_COLUMNS_AT_A_TIME = 12
+
+
+class EntryWriter:
+    """Writes one entry, part by part; the caller makes the file appear whole."""
+
+    def __init__(self, path: Path, columns: Sequence[WantedColumn]):
+        self._flat = [column for column in columns if not column.is_list]
+        self._lists = [column for column in columns if column.is_list]
+        self._written: list[list[object]] = []
+        self.num_bytes = 0
+        self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+
+    def add(self, part: DecodedColumns) -> bool:
+        """Write the next columns of the row group; False if they hold what cannot be kept."""
+        runs: list[tuple[WantedColumn, NDArray[Any] | None]] = []
+        for cells in part.cells:
+            column = self._flat.pop(0)
+            is_narrow = column.kind == "id" and cells.dtype in NARROW_TYPES
+            kept = cells if is_narrow else _narrowed(column, _kept(column, cells))
+            runs.append((column, kept))
+        for rows in part.lists:
+            column = self._lists.pop(0)
+            lengths = rows.value_lengths().to_numpy()
+            items = rows.flatten().to_numpy(zero_copy_only=False)
+            runs += [(column, lengths), (column, _kept(column, items))]
+        pieces: list[bytes | memoryview] = []
+        for column, values in runs:
+            if values is None:
+                return False
+            pieces += self._listed(column, values)
+        self._write(*pieces)
+        return True
+
+    def finish(self) -> None:
+        text = json.dumps(self._written).encode()
+        self._write(text + _TAIL.pack(_checksum(text), len(text), _FORMAT))
+
+    def close(self) -> None:
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            os.close(descriptor)
+
+    def _listed(self, column: WantedColumn, values: NDArray[Any]) -> list[bytes | memoryview]:
+        gap = _ZEROS[: -self.num_bytes % ALIGNMENT]
+        content = np.ascontiguousarray(values).data.cast("B") if len(values) else memoryview(b"")
+        start = self.num_bytes + len(gap)
+        run = [column.name, values.dtype.str, len(values), start, _checksum(content)]
+        self._written.append(run)
+        self.num_bytes = start + len(content)
+        return [gap, content]
+
+    def _write(self, *contents: bytes | memoryview) -> None:
+        left = [memoryview(content) for content in contents if len(content)]
+        while left:
+            done = os.writev(self._descriptor, left[:_MOST_AT_ONCE])
+            while left and done >= len(left[0]):
+                done -= len(left.pop(0))
+            if done:
+                left[0] = left[0][done:]
+
+
+class Values(NamedTuple):
+    """A run of values in an entry, from byte `start` on."""
+
+    name: str
+    dtype: np.dtype[Any]
+    num_values: int
+    start: int
+    checksum: int
+
+    @property
+    def num_bytes(self) -> int:
+        return self.dtype.itemsize * self.num_values
+
+
+class ListValues(NamedTuple):
+    lengths: Values
+    items: Values
+
+
+class EntryLayout(NamedTuple):
+    num_rows: int
+    cells: tuple[Values, ...]  # the flat columns, in their order
+    lists: tuple[ListValues, ...]  # the list columns, in their order
+
+
+class EntryFacts(NamedTuple):
+    identity: Identity
+    layout: EntryLayout
+
+
+class EntryFile(RawFile):
+    """An open entry; what is `known` of the same file is not read again.
+
+    A `DataError` says that it is no whole entry of these columns.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        columns: Sequence[WantedColumn],
+        num_rows: int,
+        known: EntryFacts | None = None,
+    ):
+        super().__init__(path)
+        if known is not None and known.identity == self.identity:
+            self.layout = known.layout
+            return
+        try:
+            self.layout = self._layout(columns, num_rows)
+        except (ValueError, TypeError) as error:
+            raise self.error(f"the list of columns is damaged: {error}", _DAMAGED) from None
+
+    def read(self, buffers: Buffers, first: int) -> Iterator[DecodedColumns]:
+        """Yield the columns from number `first` on: some flat ones at a time, then each list.
+
+        Cells are views of this thread's buffer; lists have memory of their own.
+        """
+        cells, lists = self.layout.cells, self.layout.lists
+        for begin in range(first, len(cells), _COLUMNS_AT_A_TIME):
+            some = cells[begin : begin + _COLUMNS_AT_A_TIME]
+            yield DecodedColumns(self._read_cells(buffers, some), (), _sum_of_bytes(some))
+        for column in lists[max(0, first - len(cells)) :]:
+            rows = self._joined(self._read_new(column.lengths), self._read_new(column.items))
+            yield DecodedColumns((), (rows,), _sum_of_bytes(column))
+
+    def _read_cells(self, buffers: Buffers, columns: Sequence[Values]) -> tuple[NDArray[Any], ...]:
+        stride = -(-4 * self.layout.num_rows // ALIGNMENT) * ALIGNMENT
+        buffer = buffers.take(stride * len(columns) + ALIGNMENT)
+        parts = [
+            buffer[number * stride : number * stride + values.num_bytes]
+            for number, values in enumerate(columns)
+        ]
+        starts = [values.start for values in columns]
+        self.fill_all(parts, starts, buffer[stride * len(columns) :])
+        for values, part in zip(columns, parts, strict=True):
+            self._compare(values, part)
+        return tuple(map(np.frombuffer, parts, [values.dtype for values in columns]))
+
+    def _read_new(self, values: Values) -> NDArray[Any]:
+        found = np.empty(values.num_values, values.dtype)
+        if values.num_values:
+            self.fill(found.data.cast("B"), values.start)
+        self._compare(values, found.data)
+        return found
+
+    def _joined(self, lengths: NDArray[Any], items: NDArray[Any]) -> pa.ListArray:
+        # Not left to checksums, which may be made to fit: Arrow trusts offsets.
+        if lengths.min(initial=0) < 0 or lengths.sum(dtype=np.int64) != len(items):
+            raise self.error("lengths of lists that no rows can have", _DAMAGED)
+        offsets = np.zeros(len(lengths) + 1, np.int32)
+        np.cumsum(lengths, out=offsets[1:])
+        return pa.ListArray.from_arrays(pa.array(offsets), pa.array(items))
+
+    def _compare(self, values: Values, content: memoryview) -> None:
+        if _checksum(content) != values.checksum:
+            raise self.error("the checksum is wrong", _DAMAGED, column=values.name)
+
+    def _layout(self, columns: Sequence[WantedColumn], num_rows: int) -> EntryLayout:
+        written = iter(self._read_list())
+        cells = []
+        lists = []
+        for column in columns:
+            dtype = _dtype_of(column)
+            if not column.is_list:
+                cells.append(self._values(written, column, dtype, num_rows, may_be_narrow=True))
+                continue
+            lengths = self._values(written, column, _LENGTH, num_rows)
+            lists.append(ListValues(lengths, self._values(written, column, dtype, None)))
+        return EntryLayout(num_rows, tuple(cells), tuple(lists))
+
+    def _read_list(self) -> list[list[Any]]:
+        tail = self._bytes(self.num_bytes - _TAIL.size, _TAIL.size)
+        sum_, length, name = _TAIL.unpack(tail)
+        if name != _FORMAT:
+            raise self.error("not a whole entry", _DAMAGED)
+        text = self._bytes(self.num_bytes - _TAIL.size - length, length)
+        if _checksum(text) != sum_:
+            raise self.error("the list of columns is damaged", _DAMAGED)
+        written: list[list[Any]] = json.loads(text)
+        return written
+
+    def _bytes(self, start: int, length: int) -> bytearray:
+        if start < 0:
+            raise self.error("not a whole entry", _DAMAGED)
+        content = bytearray(length)
+        self.fill(memoryview(content), start)
+        return content
+
+    def _values(
+        self,
+        written: Any,
+        column: WantedColumn,
+        dtype: np.dtype[Any],
+        rows: int | None,
+        *,
+        may_be_narrow: bool = False,
+    ) -> Values:
+        name, kind, count, start, sum_ = next(written, ("", "", 0, 0, 0))
+        if may_be_narrow and column.kind == "id":
+            dtype = _NARROW.get(kind, dtype)
+        values = Values(name, dtype, count, start, sum_)
+        inside = 0 <= start <= start + values.num_bytes <= self.num_bytes
+        if name != column.name or kind != dtype.str or rows not in (None, count) or not inside:
+            raise self.error(f"it does not hold column {column.name!r} as wanted", _DAMAGED)
+        return values
+
+
+def _checksum(content: bytes | bytearray | memoryview) -> int:
+    return xxhash.xxh3_64_intdigest(content)
+
+
+def _sum_of_bytes(values: Sequence[Values]) -> int:
+    return sum(one.num_bytes for one in values)
+
+
+def _dtype_of(column: WantedColumn) -> np.dtype[Any]:
+    return _ID if column.kind == "id" else _NUMBER
+
+
+def _kept(column: WantedColumn, values: NDArray[Any]) -> NDArray[Any] | None:
+    """The values as they are kept; `None` if one would become another that can be used."""
+    dtype = _dtype_of(column)
+    lossless = np.can_cast(values.dtype, dtype, "safe")
+    if not lossless and unusable(column, values).any():
+        return None
+    return values.astype(dtype, copy=False)
+
+
+def _narrowed(column: WantedColumn, values: NDArray[Any] | None) -> NDArray[Any] | None:
+    """Ids in the narrowest type that holds all of them; all else as it is."""
+    if values is None or column.kind != "id":
+        return values
+    largest = int(values.view(np.uint32).max(initial=0))  # negative ones are large
+    narrow = narrow_type(largest + 1)
+    return values if narrow is None else values.astype(narrow)

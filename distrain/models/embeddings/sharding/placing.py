@@ -1,0 +1,156 @@
+"""The rule that decides where each table lives: a pure function of sizes, ranks and memory.
+
+The rule for tables that nobody placed by hand:
+
+1. One rank holds everything ("replicated").
+2. Tables of one width share their collectives, so those that the plan may place stay together: two
+   stores of a width instead of one cost collectives and save no bytes. Widths with few rows in a
+   step are replicated. The others are row-wise: from three ranks on, or in captured steps, if that
+   spares a rank more bytes than it could send during the one further collective.
+3. If that takes more than the budget, widths become row-wise, those that free most memory first,
+   until it fits. So a larger budget never shards more.
+4. If nothing fits, the error says what would.
+
+`host_cached`, whose rows are in the host's memory, is only used where a job names it. Row-wise on
+one rank is replicated. No measurement has a part in it, and no torch: `distrain plan` and every
+rank make the same plan of the same numbers.
+"""
+
+from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
+
+from distrain.errors import SpecError
+from distrain.models.embeddings.columns import PLACEMENTS
+from distrain.models.embeddings.sharding.plan import ShardingPlan
+from distrain.models.embeddings.sharding.table_bytes import RankShare, TablePlan, TableSize
+from distrain.models.embeddings.sharding.too_large import does_not_fit
+
+COLLECTIVE_BYTES = {
+    # 250 us at 0.55 GB/s: medians of two gloo ranks on a machine of 2 cores.
+    "cpu": 140_000,
+    # 20 us at 350 GB/s: derived for GPUs on one NVLink node, never measured.
+    "cuda": 7_000_000,
+}
+"""The bytes that a rank could send during one collective, by the type of its device."""
+
+_Choice = Mapping[str, tuple[str, str]]  # by table, its placement and the reason
+
+
+def plan_placements(
+    tables: Sequence[TableSize],
+    share: RankShare,
+    *,
+    budget_bytes: int | None,
+    wanted: str = "auto",
+    overrides: Mapping[str, str] | None = None,
+    collective_bytes: int = COLLECTIVE_BYTES["cpu"],
+) -> ShardingPlan:
+    """Place tables by the rule of this module; a `SpecError` if they do not fit.
+
+    `wanted` is "auto" or a placement for all tables; `overrides`, by the names of tables or of
+    their columns, outrank it. `budget_bytes` limits what tables take on a rank; `None`: no limit.
+    """
+    overrides = dict(overrides or {})
+    _check_names(overrides, tables)
+    widths = {table.dim: [one for one in tables if one.dim == table.dim] for table in tables}
+    named = _by_hand(tables, share, wanted, overrides)
+    free = {
+        dim: rest
+        for dim, own in sorted(widths.items())
+        if (rest := [table for table in own if table.name not in named])
+    }
+
+    def planned(choice: _Choice) -> tuple[TablePlan, ...]:
+        return tuple(
+            share.of_table(table, placement, widths[table.dim], why)
+            for table in tables
+            for placement, why in [choice[table.name]]
+        )
+
+    choice = dict(named)
+    for dim, own in free.items():
+        choice |= dict.fromkeys(
+            (table.name for table in own), _by_bytes(own, widths[dim], share, collective_bytes)
+        )
+    plan = ShardingPlan(planned(choice), share.num_ranks, budget_bytes)
+    for dim, own in sorted(free.items(), key=lambda item: _order(item[1], choice, share)):
+        if budget_bytes is None or plan.bytes_per_rank <= budget_bytes:
+            break
+        before = choice[own[0].name][0]
+        if before == "row_wise":
+            continue
+        why = f"{before}, the tables would not fit: width {dim} frees memory"
+        choice |= dict.fromkeys((table.name for table in own), ("row_wise", why))
+        plan = ShardingPlan(planned(choice), share.num_ranks, budget_bytes)
+    if budget_bytes is not None and plan.bytes_per_rank > budget_bytes:
+        raise does_not_fit(plan, list(tables), share, budget_bytes)
+    return plan
+
+
+def _check_names(overrides: Mapping[str, str], tables: Sequence[TableSize]) -> None:
+    names = [name for table in tables for name in table.names]
+    for name in overrides:
+        if name not in names:
+            near = get_close_matches(name, names, n=1)
+            raise SpecError(
+                f"embeddings.tables names {name!r}, which is no categorical column",
+                hint=f"Did you mean {near[0]!r}?" if near else f"There are: {', '.join(names)}.",
+            )
+
+
+def _by_hand(
+    tables: Sequence[TableSize], share: RankShare, wanted: str, overrides: Mapping[str, str]
+) -> dict[str, tuple[str, str]]:
+    """Placement and reason of the tables that the rule does not place."""
+    named = {}
+    for table in tables:
+        placement, why = _override(table, overrides), "embeddings.tables says so"
+        if placement is None and wanted != "auto":
+            placement, why = wanted, "embeddings.placement says so"
+        if share.num_ranks == 1 and not (placement and PLACEMENTS[placement].on_host):
+            placement, why = "replicated", "there is one rank, which holds everything"
+        if placement is not None:
+            named[table.name] = (placement, why)
+    return named
+
+
+def _override(table: TableSize, overrides: Mapping[str, str]) -> str | None:
+    said = {name: overrides[name] for name in table.names if name in overrides}
+    if len(set(said.values())) > 1:
+        raise SpecError(
+            f"embeddings.tables places the table {table.name!r} twice",
+            where=said,
+            hint="Columns that share a table have one placement.",
+        )
+    return next(iter(said.values()), None)
+
+
+def _by_bytes(
+    tables: Sequence[TableSize],
+    beside: Sequence[TableSize],
+    share: RankShare,
+    collective_bytes: int,
+) -> tuple[str, str]:
+    """The placement of the free tables of a width, and the reason."""
+    if share.num_ranks == 2 and not share.captured:
+        return "replicated", "on 2 ranks row-wise sends nearly as much, in more collectives"
+    whole, dealt = (
+        sum(share.of_table(table, placement, beside).sent_bytes for table in tables)
+        for placement in ("replicated", "row_wise")
+    )
+    placement = "row_wise" if whole - dealt > collective_bytes else "replicated"
+    relation = "more" if placement == "row_wise" else "not more"
+    return placement, (
+        f"width {tables[0].dim}: a rank would send {whole:,.0f} bytes a step replicated and "
+        f"{dealt:,.0f} row-wise, which saves {relation} than a further collective costs"
+    )
+
+
+def _order(tables: Sequence[TableSize], choice: _Choice, share: RankShare) -> tuple[int, int]:
+    """Sorts the widths that free most memory first."""
+    freed = sum(
+        share.of_table(table, choice[table.name][0], tables).held_bytes
+        - share.of_table(table, "row_wise", tables).held_bytes
+        for table in tables
+    )
+    return -freed, -tables[0].dim

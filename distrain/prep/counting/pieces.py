@@ -1,0 +1,79 @@
+"""Counts of columns added up by pieces, and what the pieces gave written by one task a column."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from distrain.prep.counting.spilled import Spilled, pieces_of
+from distrain.prep.operators.counts import NUM_BUCKETS
+from distrain.prep.operators.operator import FittedOperator
+from distrain.prep.workers import TaskRunner
+
+
+@dataclass(frozen=True)
+class CountedColumn:
+    """What tasks have counted of a column, or of a domain."""
+
+    name: str
+    operator: FittedOperator  # without what it has learnt
+    spilled: tuple[Spilled, ...]
+
+    @property
+    def files(self) -> list[str]:
+        return [path for one in self.spilled for path in one.files]
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(one.size_bytes for one in self.spilled)
+
+    @property
+    def nulls(self) -> int:
+        return sum(one.nulls for one in self.spilled)
+
+
+@dataclass(frozen=True)
+class Work:
+    """The work on one column.
+
+    Attributes:
+        size_bytes: What is added up, in memory.
+        piece: The arguments of each piece's task, before its buckets and the stem of its files.
+        whole: The arguments of the last task, before what the pieces gave.
+        most_pieces: How many pieces there may be.
+    """
+
+    size_bytes: int
+    piece: tuple[Any, ...]
+    whole: tuple[Any, ...]
+    most_pieces: int = NUM_BUCKETS
+
+
+def add_up(
+    runner: TaskRunner,
+    of_piece: Callable[..., Any],
+    of_whole: Callable[..., Any],
+    work: Sequence[Work],
+    stem: str,
+    piece_bytes: int,
+) -> list[Any]:
+    """What `of_whole` gives of each column, whose pieces `of_piece` has added up."""
+    buckets = [pieces_of(one.size_bytes, piece_bytes, one.most_pieces) for one in work]
+    pieces = [
+        (*one.piece, some, f"{stem}-{place:04d}-{number:03d}")
+        for place, (one, pieces) in enumerate(zip(work, buckets, strict=True))
+        for number, some in enumerate(pieces)
+    ]
+    sizes = [
+        one.size_bytes // len(pieces)
+        for one, pieces in zip(work, buckets, strict=True)
+        for _ in pieces
+    ]
+    found = iter(runner.run("add-up", of_piece, pieces, sizes_bytes=sizes))
+    wholes = [
+        (*one.whole, tuple(next(found) for _ in pieces))
+        for one, pieces in zip(work, buckets, strict=True)
+    ]
+    sizes = [one.size_bytes for one in work]
+    return runner.run("finish", of_whole, wholes, sizes_bytes=sizes)

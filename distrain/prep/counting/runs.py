@@ -1,0 +1,74 @@
+"""What vocabularies take of each piece of the counts, in runs in the order of the ids.
+
+Of these a vocabulary is written in that order, however large it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from distrain.prep.counting.spilled import write_rows
+from distrain.prep.mapped_files import MappedFile
+from distrain.prep.operators.categorify import BY_FREQUENCY
+from distrain.prep.operators.counts import Counts
+from distrain.prep.sorted_runs import SortedRun, in_ranges
+from distrain.prep.vocabulary import VocabularyWriter, is_text
+
+_STRING_BYTES = 2**31 - 1
+
+
+@dataclass(frozen=True)
+class Run:
+    """What a vocabulary takes of some buckets, in the order of the ids."""
+
+    path: str
+    entries: int  # how many values it has
+    size_bytes: int  # what they take in memory
+
+
+def write_run(kept: Counts, path: str) -> Run:
+    write_rows(kept.rows, path)
+    return Run(path, len(kept.values), kept.nbytes)
+
+
+class RunsInOrder:
+    """The first `most` values of some runs in the order of the ids, `range_bytes` at a time."""
+
+    def __init__(self, runs: Sequence[Run], most: int | None, range_bytes: int):
+        entries = sum(run.entries for run in runs)
+        self._size_bytes = sum(run.size_bytes for run in runs)
+        files = [MappedFile.staged(run.path) for run in runs]
+        self._runs = [SortedRun(file.rows, BY_FREQUENCY, (file,)) for file in files]
+        self._at_once = max(1, range_bytes * entries // max(self._size_bytes, 1))
+        self.num_values = entries if most is None else min(entries, most)
+
+    def value_type(self, text_before: int = 0, values_before: int = 0) -> pa.DataType:
+        """The type of a vocabulary with these values behind others; of strings, wide enough."""
+        found = self._runs[0].rows.schema.field("value").type
+        if not is_text(found):
+            return found
+        before = text_before + 8 * (values_before + 1)
+        # What the runs take bounds the text from above, however many there are.
+        if before + self._size_bytes <= _STRING_BYTES:
+            return pa.string()
+        text = sum(int(pc.sum(pc.binary_length(rows["value"])).as_py()) for rows in self)
+        wide = before + text + 8 * self.num_values > _STRING_BYTES
+        return pa.large_string() if wide else pa.string()
+
+    def __iter__(self) -> Iterator[pa.Table]:
+        left = self.num_values
+        for table in in_ranges(self._runs, self._at_once):
+            taken = table.slice(0, left)
+            yield taken
+            left -= taken.num_rows
+            if not left:
+                return
+
+    def write(self, writer: VocabularyWriter) -> None:
+        for rows in self:
+            taken = rows.cast(pa.schema([("value", writer.value_type), ("count", pa.int64())]))
+            writer.write(taken["value"], taken["count"])

@@ -1,0 +1,123 @@
+"""What was counted of some parts, in files in the order of buckets of a hash of the values."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from distrain.prep.fit_task import FitUnit
+from distrain.prep.mapped_files import MappedFile
+from distrain.prep.operators.counts import NUM_BUCKETS, Counts, in_buckets, joined
+from distrain.prep.operators.operator import FittedOperator
+from distrain.prep.parts import Part, write_staged
+
+_BEGINS = b"buckets begin"
+
+
+def pieces_of(size_bytes: int, piece_bytes: int, most: int = NUM_BUCKETS) -> list[range]:
+    """The buckets of each piece of a column, of `most` pieces.
+
+    >>> pieces_of(1000, 2000)
+    [range(0, 4096)]
+    >>> pieces_of(3000, 1000)[:2]
+    [range(0, 1024), range(1024, 2048)]
+    """
+    num_pieces = 1
+    while num_pieces * piece_bytes < size_bytes and num_pieces < most:
+        num_pieces *= 2
+    step = NUM_BUCKETS // num_pieces
+    return [range(first, first + step) for first in range(0, NUM_BUCKETS, step)]
+
+
+@dataclass(frozen=True)
+class Spilled:
+    # Arrow files, whose rows are in the order of their buckets; at least one
+    files: tuple[str, ...]
+    size_bytes: int  # what the rows of all files take in memory
+    nulls: int  # how many values were missing
+
+
+def spill_counts(
+    unit: FitUnit, parts: Sequence[Part], stem: str, held_bytes: int
+) -> dict[str, Spilled]:
+    """Count the values of some parts into the files `STEM-*`, by column or domain.
+
+    Counts of `held_bytes` of a column are added up and, if they stay many, written.
+    """
+    sinks: dict[str, _Sink] = {}
+    for states in unit.states(parts):
+        for place, (name, state) in enumerate(states.items()):
+            if name not in sinks:
+                sinks[name] = _Sink(unit.operator, f"{stem}-{place}", held_bytes)
+            sinks[name].add(state)
+    return {name: sink.close() for name, sink in sinks.items()}
+
+
+class _Sink:
+    def __init__(self, operator: FittedOperator, stem: str, most_bytes: int):
+        self._operator = operator
+        self._stem = stem
+        self._most_bytes = most_bytes
+        self._held: list[Any] = []
+        self._held_bytes = 0
+        self._files: list[str] = []
+        self._size_bytes = self._nulls = 0
+
+    def add(self, state: Any) -> None:
+        self._held.append(state)
+        self._held_bytes += state.nbytes
+        if self._held_bytes < self._most_bytes:
+            return
+        total = self._operator.merge(*self._held)
+        self._held, self._held_bytes = [total], total.nbytes
+        # What stays is half of what is added up next at most, so each count is added up twice on
+        # average, however many parts there are.
+        if self._held_bytes > self._most_bytes // 2:
+            self._write(total)
+
+    def close(self) -> Spilled:
+        if self._held or not self._files:
+            self._write(self._operator.merge(*self._held))
+        return Spilled(tuple(self._files), self._size_bytes, self._nulls)
+
+    def _write(self, state: Any) -> None:
+        path = f"{self._stem}-{uuid.uuid4().hex[:8]}.arrow"
+        write_buckets(state.rows, path)
+        self._files.append(path)
+        self._size_bytes += state.nbytes
+        self._nulls += state.nulls
+        self._held, self._held_bytes = [], 0
+
+
+def write_buckets(rows: pa.Table, path: str) -> None:
+    """Write rows in the order of the buckets of their column `value`, and else as they are."""
+    in_order, begins = in_buckets(rows)
+    write_rows(in_order.replace_schema_metadata({_BEGINS: begins.tobytes()}), path)
+
+
+def write_rows(rows: pa.Table, path: str) -> None:
+    with write_staged(path, rows.schema) as to:
+        to.write_table(rows.combine_chunks())
+
+
+def read_buckets(path: str, buckets: range) -> pa.Table:
+    """The rows of some buckets of a file, as they lie there.
+
+    They are in memory of their own and the file is mapped no more. A kernel may map 2 MiB for a
+    byte that is looked at: slices of many files would take many times their size.
+    """
+    table = MappedFile.staged(path).rows
+    begins = np.frombuffer(table.schema.metadata[_BEGINS], np.int64)
+    first, end = int(begins[buckets.start]), int(begins[buckets.stop])
+    rows = table.slice(first, end - first).replace_schema_metadata(None)
+    return pa.table([column.combine_chunks() for column in rows.columns], schema=rows.schema)
+
+
+def read_counts(paths: Sequence[str], buckets: range) -> Counts:
+    """The counts of some buckets of all files, one file after another."""
+    return joined([Counts.of_rows(read_buckets(path, buckets)) for path in paths])

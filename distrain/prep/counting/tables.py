@@ -1,0 +1,63 @@
+"""The tables of counts and target means, fitted out of core.
+
+No process holds a whole table: a piece is summed by a task, and the file of a column is written
+piece by piece.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import cast
+
+from distrain.prep.counting.pieces import CountedColumn, Work, add_up
+from distrain.prep.counting.spilled import read_buckets, write_rows
+from distrain.prep.mapped_files import MappedFile
+from distrain.prep.memory import MemoryPlan
+from distrain.prep.operators.encodings import Encoding, check_number
+from distrain.prep.operators.operator import in_column
+from distrain.prep.operators.value_table import Cells, SavedTable, ValueTable
+from distrain.prep.workers import TaskRunner
+
+
+@dataclass(frozen=True)
+class _Piece:
+    path: str
+    num_values: int
+
+
+def fit_tables(
+    counted: Sequence[CountedColumn],
+    runner: TaskRunner,
+    categories: str,
+    staging: str,
+    memory: MemoryPlan,
+) -> list[SavedTable]:
+    """Write the tables of what was counted to the folder `categories`.
+
+    Raises:
+        DataError: A column has too many values.
+    """
+    work = []
+    for column in counted:
+        num_folds = cast(Encoding, column.operator).num_folds
+        # A cell takes as much as counts and sums of two folds, of which a table has all.
+        size_bytes = column.size_bytes * (1 + num_folds // 2)
+        whole = (column.name, categories)
+        work.append(Work(size_bytes, (column.files, num_folds), whole))
+    stem = f"{staging}/table"
+    return add_up(runner, _sum_piece, _write_table, work, stem, memory.piece_bytes)
+
+
+def _sum_piece(files: Sequence[str], num_folds: int, buckets: range, stem: str) -> _Piece:
+    cells = Cells.joined([read_buckets(path, buckets) for path in files])
+    table = ValueTable.of_cells(cells, num_folds)
+    write_rows(table.rows, f"{stem}.arrow")
+    return _Piece(f"{stem}.arrow", len(table.values))
+
+
+def _write_table(name: str, categories: str, pieces: Sequence[_Piece]) -> SavedTable:
+    with in_column(name):
+        check_number(sum(piece.num_values for piece in pieces))
+    files = [MappedFile.staged(piece.path) for piece in pieces]
+    return SavedTable.write(categories, name, [file.rows for file in files], files)

@@ -1,0 +1,188 @@
+"""The first fit of vocabularies, out of core.
+
+unique.NAME.parquet, meta.NAME.parquet    the vocabulary (`distrain/prep/vocabulary.py`)
+rare.NAME.parquet                         with `keep_counts`: counts of values without an id
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import cast
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from distrain.prep.counting.pieces import CountedColumn, Work, add_up
+from distrain.prep.counting.runs import Run, RunsInOrder, write_run
+from distrain.prep.counting.spilled import read_counts
+from distrain.prep.mapped_files import MappedFile
+from distrain.prep.memory import MemoryPlan
+from distrain.prep.operators.categorify import Categorify, by_frequency
+from distrain.prep.operators.counts import NUM_BUCKETS, Counts, added_up, buckets_of
+from distrain.prep.operators.operator import in_column
+from distrain.prep.steps import FIRST_OOV_ID
+from distrain.prep.vocabulary import (
+    ROW_GROUP_VALUES,
+    CountsWriter,
+    MetaCounts,
+    VocabularyWriter,
+    check_cardinality,
+)
+from distrain.prep.workers import TaskRunner
+
+KEPT = "rare"
+"""How the names of files with counts of values without an id begin."""
+
+KEPT_BUCKETS = 256
+"""Counts of rare values are kept for so many buckets; fixed, for it decides which are kept."""
+
+_BUCKETS_IN_ONE = NUM_BUCKETS // KEPT_BUCKETS
+
+
+@dataclass(frozen=True)
+class VocabularyReport:
+    name: str  # what its files are called after: the column, or the domain
+    cardinality: int  # how many ids it has
+    new_ids: int = 0  # how many of these an update has added
+    kept_counts: int = 0  # of how many values without an id the counts are kept
+    kept_bytes: int = 0  # the size of the file with these
+
+
+@dataclass(frozen=True)
+class Limits:
+    new: int | None  # values that may get an id; `None` for any number
+    # values without an id whose counts are kept, rounded up to an equal number for each of the 256
+    # buckets of hashes. So pieces keep what the whole would, in bounded memory
+    rare: int
+
+    @classmethod
+    def of(cls, operator: Categorify, keep_counts: int, num_old: int = 0) -> Limits:
+        """Counts of rare values are of no use where no value can get an id any more."""
+        left = max(0, operator.max_size - num_old) if operator.max_size else None
+        return cls(left, 0 if left == 0 else keep_counts)
+
+    @property
+    def most_pieces(self) -> int:
+        return KEPT_BUCKETS if self.rare else NUM_BUCKETS
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """What a vocabulary takes of a piece, in files."""
+
+    new: Run  # values that get an id, in the order of the ids
+    rare: Run | None  # values that get none, those whose counts are kept, in the order of buckets
+    observed: int  # how many values of the rows were not missing
+
+
+def choose(
+    operator: Categorify, counts: Counts, limits: Limits, observed: int, stem: str
+) -> Chosen:
+    """Choose what gets an id among values that have none, and write it to files `STEM-*`.
+
+    Args:
+        counts: Each value once.
+    """
+    passes = pc.greater_equal(counts.counts, operator.freq_threshold)
+    new = most_frequent(filtered(counts, passes), limits.new)
+    rare = None
+    if limits.rare:
+        few = _of_each_bucket(filtered(counts, pc.invert(passes)), -(-limits.rare // KEPT_BUCKETS))
+        rare = write_run(few, f"{stem}-rare.arrow")
+    return Chosen(write_run(new, f"{stem}-new.arrow"), rare, observed)
+
+
+def fit_vocabularies(
+    counted: Sequence[CountedColumn],
+    runner: TaskRunner,
+    categories: str,
+    staging: str,
+    memory: MemoryPlan,
+    keep_counts: int = 0,
+) -> list[VocabularyReport]:
+    """Write the vocabularies of what was counted to the folder `categories`."""
+    work = []
+    for column in counted:
+        operator = cast(Categorify, column.operator)
+        limits = Limits.of(operator, keep_counts)
+        whole = (operator, column.name, column.nulls, limits, categories, memory.piece_bytes)
+        piece = (operator, column.files, limits)
+        work.append(Work(column.size_bytes, piece, whole, limits.most_pieces))
+    stem = f"{staging}/fitted"
+    return add_up(runner, _fit_piece, _write_fitted, work, stem, memory.piece_bytes)
+
+
+def _fit_piece(
+    operator: Categorify, files: Sequence[str], limits: Limits, buckets: range, stem: str
+) -> Chosen:
+    counts = read_counts(files, buckets)
+    if len(files) > 1:
+        counts = added_up(counts)
+    return choose(operator, counts, limits, total(counts.counts), stem)
+
+
+def _write_fitted(
+    operator: Categorify,
+    name: str,
+    nulls: int,
+    limits: Limits,
+    categories: str,
+    range_bytes: int,
+    pieces: Sequence[Chosen],
+) -> VocabularyReport:
+    new = RunsInOrder([piece.new for piece in pieces], limits.new, range_bytes)
+    num_oov = max(1, operator.num_buckets)
+    cardinality = FIRST_OOV_ID + num_oov + new.num_values
+    with in_column(name):
+        check_cardinality(cardinality)
+    with VocabularyWriter.in_folder(categories, name, new.value_type()) as writer:
+        new.write(writer)
+        unknown = sum(piece.observed for piece in pieces) - writer.num_observed
+        writer.write_meta(MetaCounts(num_oov, nulls, unknown))
+    return VocabularyReport(name, cardinality, 0, *write_kept(pieces, categories, name))
+
+
+def write_kept(pieces: Sequence[Chosen], categories: str, name: str) -> tuple[int, int]:
+    """Write the counts that are kept, if some are; returns their number and the file's size."""
+    runs = [piece.rare for piece in pieces if piece.rare is not None]
+    if not runs:
+        return 0, 0
+    value_type = RunsInOrder(runs, None, ROW_GROUP_VALUES).value_type()
+    with CountsWriter.open(f"{categories}/{kept_file(name)}", name, value_type) as writer:
+        for run in runs:
+            table = MappedFile.staged(run.path).rows
+            writer.write(table["value"].cast(value_type), table["count"])
+    return writer.num_values, writer.size_bytes
+
+
+def kept_file(name: str) -> str:
+    return f"{KEPT}.{name}.parquet"
+
+
+def most_frequent(counts: Counts, limit: int | None) -> Counts:
+    """The counts from the most frequent on, equals by value; at most `limit`, `None` for all."""
+    order = by_frequency(counts.rows)
+    order = order if limit is None else order.slice(0, limit)
+    return Counts(counts.values.take(order), counts.counts.take(order))
+
+
+def _of_each_bucket(counts: Counts, limit: int) -> Counts:
+    table = counts.rows.append_column(
+        "bucket", pa.array(buckets_of(counts.values) // _BUCKETS_IN_ONE)
+    )
+    keys = [("bucket", "ascending"), ("count", "descending"), ("value", "ascending")]
+    order = pc.sort_indices(table, sort_keys=keys)
+    buckets = table["bucket"].take(order).to_numpy()
+    rank = np.arange(len(buckets)) - np.searchsorted(buckets, buckets)
+    order = order.filter(pa.array(rank < limit))
+    return Counts(counts.values.take(order), counts.counts.take(order))
+
+
+def filtered(counts: Counts, wanted: pa.Array) -> Counts:
+    return Counts(counts.values.filter(wanted), counts.counts.filter(wanted))
+
+
+def total(counts: pa.Array) -> int:
+    return int(pc.sum(counts).as_py() or 0)

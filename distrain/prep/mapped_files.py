@@ -1,0 +1,95 @@
+"""Files of a run that are mapped into memory; the kernel takes their pages back when needed."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import mmap
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from distrain.errors import DataError
+from distrain.storage.inputs import fetched
+from distrain.storage.os_errors import reading_hint
+from distrain.storage.urls import is_remote
+
+_LIBC = ctypes.CDLL(None, use_errno=True)
+_MOST_KEPT = 4096
+
+
+@dataclass(frozen=True, eq=False)
+class MappedFile:
+    """A file that is mapped into memory as long as something holds its bytes; it is not open."""
+
+    content: Any
+    path: str
+
+    @classmethod
+    def open(cls, path: str | Path) -> MappedFile:
+        if not Path(path).stat().st_size:  # an empty file cannot be mapped
+            return cls(pa.py_buffer(b""), str(path))
+        # Python's own maps keep a descriptor each.
+        with pa.memory_map(str(path)) as file:
+            return cls(file.read_buffer(), str(path))
+
+    @classmethod
+    def staged(cls, path: str) -> MappedFile:
+        """Map a file of the staging folder, one in a store from a temporary copy.
+
+        Raises:
+            DataError: It cannot be read.
+        """
+        with _readable(path), ExitStack() as opened:
+            here = opened.enter_context(fetched(path)) if is_remote(path) else path
+            return cls(cls.open(here).content, path)
+
+    @cached_property
+    def batches(self) -> list[pa.RecordBatch]:
+        """What it holds, if it is an Arrow file; a `DataError` if that cannot be read."""
+        with _readable(self.path):
+            file = pa.ipc.open_file(self.content)
+            return [file.get_batch(number) for number in range(file.num_record_batches)]
+
+    @cached_property
+    def rows(self) -> pa.Table:
+        """All rows of an Arrow file; a `DataError` if they cannot be read."""
+        with _readable(self.path):
+            return pa.ipc.open_file(self.content).read_all()
+
+    def forget(self) -> None:
+        """Count what was looked at no longer as this process's memory; it is there when needed."""
+        if self.content.size:
+            place, size = ctypes.c_void_p(self.content.address), ctypes.c_size_t(self.content.size)
+            _LIBC.madvise(place, size, mmap.MADV_DONTNEED)
+
+
+@functools.lru_cache(maxsize=_MOST_KEPT)
+def kept_mapped(path: str) -> MappedFile:
+    """A staged file that a process looks at again and again; a store gives it once."""
+    return MappedFile.staged(path)
+
+
+def forget_files() -> None:
+    """Forget the files of a run; workers live longer than it."""
+    kept_mapped.cache_clear()
+
+
+@contextmanager
+def _readable(path: str) -> Iterator[None]:
+    try:
+        yield
+    except (OSError, ValueError) as error:  # the second are those of Arrow
+        raise DataError(
+            f"what a worker counted or sorted cannot be read: {error}",
+            where={"file": path},
+            hint=reading_hint(
+                error,
+                "All workers must see the folders of output and staging; prepare the files again.",
+            ),
+        ) from None

@@ -1,0 +1,67 @@
+"""How much memory tasks may take, by the thread."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from distrain.errors import InputError
+
+_MIB = 1 << 20
+_LIBRARIES_BYTES = 320 * _MIB
+"""What a process takes before it does anything, and what its allocators keep."""
+
+_LEAST_THREAD_BYTES = 64 * _MIB
+_USUAL_THREAD_BYTES = 320 * _MIB
+_SHARE_OF_LIMIT = 0.6
+"""Of a Dask worker's limit; from 0.6 on Dask itself begins to move data to disk."""
+
+_BLOCKS_HELD = 2
+"""Memory of a task that writes rows, in blocks of text: values, ids and encoded pages."""
+
+# Estimates: what is held at once, by each byte of it that is counted, added up, or brought in
+# order. Sorting integers takes less, tables of strings may take more.
+_TIMES_TO_ADD_UP = 8
+_COLUMNS_HELD = 4
+
+
+@dataclass(frozen=True)
+class MemoryPlan:
+    thread_bytes: int = _USUAL_THREAD_BYTES
+
+    @property
+    def held_bytes(self) -> int:
+        """Counts of a column that are held before they are added up and, if many, written."""
+        return self.thread_bytes // (_COLUMNS_HELD + _TIMES_TO_ADD_UP)
+
+    @property
+    def piece_bytes(self) -> int:
+        return self.thread_bytes // _TIMES_TO_ADD_UP
+
+
+def plan_memory(client: Any, process_bytes: int | None, block_bytes: int) -> MemoryPlan:
+    """Share the memory of a worker process out among its threads, those of the client's workers.
+
+    `process_bytes` is what a process may take; `None` takes 320 MiB a thread, but no more than 0.6
+    of a worker's limit. Rows of `block_bytes` of text take twice as much while they are written.
+
+    Raises:
+        InputError: `process_bytes` is too little for these threads and blocks.
+    """
+    workers = client.scheduler_info(n_workers=-1)["workers"].values()
+    threads = max((worker["nthreads"] for worker in workers), default=1)
+    if process_bytes is None:
+        limits = [worker["memory_limit"] for worker in workers if worker["memory_limit"]]
+        allowed = min(limits, default=0) * _SHARE_OF_LIMIT - _LIBRARIES_BYTES
+        usual = min(_USUAL_THREAD_BYTES, int(allowed / threads)) if limits else _USUAL_THREAD_BYTES
+        return MemoryPlan(max(usual, _LEAST_THREAD_BYTES))
+    of_thread = (process_bytes - _LIBRARIES_BYTES) // threads
+    needed = max(_LEAST_THREAD_BYTES, _BLOCKS_HELD * block_bytes)
+    if of_thread < needed:
+        least = _LIBRARIES_BYTES + threads * needed
+        raise InputError(
+            f"{process_bytes // _MIB:,} MiB are too little for {threads} threads",
+            where={"memory, MiB": process_bytes // _MIB, "at least": -(-least // _MIB)},
+            hint="Allow more with --memory-mib, or take fewer --workers or a smaller --block-mib.",
+        )
+    return MemoryPlan(of_thread)

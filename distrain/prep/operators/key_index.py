@@ -1,0 +1,107 @@
+"""Where values stand among known ones: an index that is made once and looked at many times."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from distrain.prep.mapped_files import MappedFile
+from distrain.prep.operators.counts import text_hashes
+from distrain.prep.vocabulary import BoolArray, Int32Array, is_text
+
+Keys = np.ndarray[Any, np.dtype[Any]]
+
+_RANGE_KEYS = 1 << 21
+_KEPT_KEYS = 1 << 16
+
+
+@dataclass(frozen=True, eq=False)
+class KeyIndex:
+    """An index in memory, or in files that are mapped into it.
+
+    A lookup walks through the keys in ranges, and then gives the pages of files back: however large
+    the index is, a thread holds little of it.
+    """
+
+    values: pa.Array  # distinct values without a gap, int64 or (large) string
+    keys: Keys  # these integers, or hashes of these strings, in rising order, `[values]`
+    places: Int32Array  # their places among the values, `[values]`
+    files: tuple[MappedFile, ...] = ()
+
+    @classmethod
+    def of(cls, values: pa.Array) -> KeyIndex:
+        keys = keys_of(values)
+        order = np.argsort(keys, kind="stable")
+        return cls(values, keys[order], order.astype(np.int32))
+
+    def places_of(self, distinct: pa.Array) -> tuple[BoolArray, Int32Array]:
+        """Which of some values are known, and the places of those that are."""
+        places = np.zeros(len(distinct), np.int32)
+        known = np.zeros(len(distinct), bool)
+        if is_text(distinct.type):
+            distinct = distinct.cast(pa.large_string())
+        wanted = keys_of(distinct)
+        for first, rows in self._by_ranges(wanted):
+            found = self.keys[first : first + _RANGE_KEYS].searchsorted(wanted[rows])
+            at = found + first
+            if is_text(distinct.type):
+                known[rows], places[rows] = self._same_texts(distinct.take(rows), wanted[rows], at)
+            else:
+                at = np.minimum(at, len(self.keys) - 1)
+                known[rows], places[rows] = self.keys[at] == wanted[rows], self.places[at]
+            self._forget()
+        return known, places
+
+    def _by_ranges(self, wanted: Keys) -> Iterator[tuple[int, Keys]]:
+        order = np.argsort(wanted)
+        # A key that equals the first of a range may begin in the range before.
+        cuts = wanted[order].searchsorted(self.keys[_RANGE_KEYS::_RANGE_KEYS], side="right")
+        for number, rows in enumerate(np.split(order, cuts)):
+            if len(rows) and len(self.keys):
+                yield number * _RANGE_KEYS, rows
+
+    def _same_texts(
+        self, distinct: pa.Array, wanted: Keys, at: Keys
+    ) -> tuple[BoolArray, Int32Array]:
+        places = np.zeros(len(distinct), np.int32)
+        known = np.zeros(len(distinct), bool)
+        still = np.arange(len(wanted))
+        while len(still):  # again only where strings have equal hashes
+            at_key = np.minimum(at[still], len(self.keys) - 1)
+            found = (at[still] < len(self.keys)) & (self.keys[at_key] == wanted[still])
+            still, candidates = still[found], self.places[at_key[found]]
+            same = self._are_equal(candidates, distinct.take(pa.array(still)))
+            known[still[same]], places[still[same]] = True, candidates[same]
+            still = still[~same]
+            at[still] += 1
+        return known, places
+
+    def _are_equal(self, places: Int32Array, texts: pa.Array) -> BoolArray:
+        equal = np.zeros(len(places), bool)
+        order = np.argsort(places)
+        firsts = np.arange(_RANGE_KEYS, len(self.values), _RANGE_KEYS)
+        for rows in np.split(order, places[order].searchsorted(firsts)):
+            values = self.values.take(pa.array(places[rows]))
+            equal[rows] = pc.equal(values, texts.take(pa.array(rows))).to_numpy(
+                zero_copy_only=False
+            )
+            self._forget()
+        return equal
+
+    def _forget(self) -> None:
+        # Small ones stay: they are looked at again for each part.
+        if len(self.keys) > _KEPT_KEYS:
+            for file in self.files:
+                file.forget()
+
+
+def keys_of(values: pa.Array) -> Keys:
+    if is_text(values.type):
+        return text_hashes(values)
+    keys: Keys = values.cast(pa.int64()).to_numpy(zero_copy_only=False)
+    return keys

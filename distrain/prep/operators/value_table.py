@@ -1,0 +1,322 @@
+"""How often each value of a column was seen, and the sum of its labels, by folds of training rows.
+
+The fit counts cells, a value in a fold, and adds them up by pieces of the buckets of a hash of the
+value. Sums are added in the order of the rows' parts, wherever these were counted: the same rows
+give the same bits.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
+from pathlib import Path
+from typing import Any, ClassVar, NoReturn
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import xxhash
+
+from distrain.errors import DataError
+from distrain.prep.mapped_files import MappedFile
+from distrain.prep.operators.categorify import as_categories
+from distrain.prep.operators.counts import buckets_of, text_hashes
+from distrain.prep.operators.key_index import KeyIndex
+from distrain.prep.operators.operator import concrete
+from distrain.prep.vocabulary import (
+    RowGroupWriter,
+    copy_file,
+    is_text,
+    one_array,
+    read_table,
+    readable,
+)
+from distrain.storage.inputs import open_input
+from distrain.storage.retrying import RETRY_S
+
+_ROW_GROUP_VALUES = 1 << 16
+_MADE_AT_ONCE = 1 << 18
+_MAKING = threading.Lock()
+
+Floats = np.ndarray[Any, np.dtype[np.float64]]
+Ints = np.ndarray[Any, np.dtype[np.int64]]
+
+
+@dataclass(frozen=True, eq=False)
+class Cells:
+    """Some training rows by value and fold.
+
+    Attributes:
+        rows: With columns `value` (int64 or large_string; a gap is one), `fold`, `count` and `sum`,
+            that of the labels. A cell may stand in several rows.
+    """
+
+    rows: pa.Table
+    nulls: ClassVar[int] = 0
+
+    @property
+    def nbytes(self) -> int:
+        return int(self.rows.nbytes)
+
+    @classmethod
+    def of(cls, values: pa.Array, folds: Ints, labels: Floats) -> Cells:
+        found = _wide(as_categories(values)).dictionary_encode(null_encoding="encode")
+        num_folds = int(folds.max(initial=0)) + 1
+        cells = found.indices.to_numpy() * np.int64(num_folds) + folds
+        counts = np.bincount(cells, minlength=1)
+        sums = np.bincount(cells, labels, minlength=1)
+        seen = np.flatnonzero(counts)
+        columns = {
+            "value": found.dictionary.take(pa.array(seen // num_folds)),
+            "fold": seen % num_folds,
+            "count": counts[seen],
+            "sum": sums[seen].astype(np.float64),
+        }
+        return cls(pa.table(columns))
+
+    @classmethod
+    def joined(cls, cells: Sequence[pa.Table]) -> Cells:
+        """The rows of all, in this order."""
+        wanted = _value_type(cells)
+        return cls(pa.concat_tables(_with_values_of(wanted, some) for some in cells))
+
+
+@dataclass(frozen=True, eq=False)
+class ValueTable:
+    """Counts of rows and sums of labels, by value and fold.
+
+    Attributes:
+        values: The distinct values in the order of their buckets and by size in each, int64 or
+            large_string; a gap is one of them. An earlier version wrote them in another order.
+        counts, sums: `[values, folds]`.
+    """
+
+    values: pa.Array
+    counts: Ints
+    sums: Floats
+    _made: dict[Any, Floats] = field(default_factory=dict, init=False, repr=False)
+
+    @classmethod
+    def of_cells(cls, cells: Cells, num_folds: int) -> ValueTable:
+        """The sums over all rows of each cell, added in the order of the rows."""
+        columns = {name: one_array(cells.rows[name]) for name in ("value", "fold", "count", "sum")}
+        found = columns["value"].dictionary_encode(null_encoding="encode")
+        at = found.indices.to_numpy() * np.int64(num_folds) + columns["fold"].to_numpy()
+        size = len(found.dictionary) * num_folds
+        counts, sums = (
+            np.bincount(at, columns[name].to_numpy(), minlength=size).reshape(-1, num_folds)
+            for name in ("count", "sum")
+        )
+        by = pa.table({"bucket": buckets_of(found.dictionary), "value": found.dictionary})
+        order = pc.sort_indices(by, sort_keys=[(name, "ascending") for name in by.column_names])
+        places = order.to_numpy()
+        values = found.dictionary.take(order)
+        return cls(values, counts[places].astype(np.int64), sums[places].astype(np.float64))
+
+    @cached_property
+    def _index(self) -> KeyIndex:
+        return KeyIndex.of(self.values.drop_null())
+
+    @cached_property
+    def _known(self) -> tuple[Ints, int]:
+        """The places of the values that are no gap, and that of the gap, -1 if there is none."""
+        gaps = self.values.is_null().to_numpy(zero_copy_only=False)
+        return np.flatnonzero(~gaps), int(np.argmax(gaps)) if gaps.any() else -1
+
+    def places_of(self, values: pa.Array) -> Ints:
+        """The place of each value, `[values]`; -1 of one that was not seen."""
+        values = as_categories(values)
+        if values.null_count == len(values):
+            values = pa.nulls(len(values), self.values.type)
+        if len(self.values) > self.values.null_count and _wide(values).type != self.values.type:
+            raise DataError(
+                f"the column holds {values.type}, but its saved values are {self.values.type}",
+                hint="Use the workflow that was fitted on files of this kind.",
+            )
+        found = _wide(values).dictionary_encode()
+        with _MAKING:
+            index, (known, gap) = self._index, self._known
+        is_known, at = index.places_of(found.dictionary)
+        of_distinct = np.full(len(at) + 1, gap)
+        of_distinct[:-1] = -1
+        of_distinct[:-1][is_known] = known[at[is_known]]
+        of_rows: Ints = of_distinct[found.indices.fill_null(len(at)).to_numpy(zero_copy_only=False)]
+        return of_rows
+
+    def once(self, key: Any, make: Callable[[Ints, Floats], Floats]) -> Floats:
+        """What `make` gives of counts and sums, some values at a time; made once for each key.
+
+        A row of zeros stands for a value that was not seen, at the end, where the place -1 leads.
+        """
+        with _MAKING:
+            if key not in self._made:
+                unseen = np.zeros((1, self.counts.shape[1]))
+                pieces = [
+                    make(
+                        self.counts[first : first + _MADE_AT_ONCE],
+                        self.sums[first:][:_MADE_AT_ONCE],
+                    )
+                    for first in range(0, len(self.values), _MADE_AT_ONCE)
+                ]
+                self._made[key] = np.concatenate([*pieces, make(unseen.astype(np.int64), unseen)])
+            return self._made[key]
+
+    @cached_property
+    def totals(self) -> tuple[Ints, Floats]:
+        """The sums of `counts` and `sums` over all values, `[1, folds]`."""
+        return self.counts.sum(0, keepdims=True), self.sums.sum(0, keepdims=True)
+
+    @property
+    def rows(self) -> pa.Table:
+        lists = (
+            pa.FixedSizeListArray.from_arrays(pa.array(one.reshape(-1)), one.shape[1])
+            for one in (self.counts, self.sums)
+        )
+        return pa.table([self.values, *lists], names=["value", "counts", "sums"])
+
+    @property
+    def checksum(self) -> str:
+        hashed = _Checksum()
+        hashed.add(self.rows)
+        return hashed.hexdigest()
+
+    def save(self, folder: str | Path, name: str) -> None:
+        """Write `encoded.NAME.parquet`."""
+        SavedTable.write(str(folder), name, [self.rows])
+
+    @classmethod
+    def load(cls, folder: str | Path, name: str) -> ValueTable:
+        file = _file(folder, name)
+        with readable(file):
+            read = read_table(file).combine_chunks()
+            values, counts, sums = (concrete(read[name]) for name in ("value", "counts", "sums"))
+            return cls(_wide(values), _matrix(counts), _matrix(sums))
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class SavedTable(ValueTable):
+    """A table in its file, for a process that passes it on; workers that get it read the file.
+
+    It is as large as a column has values, so `values`, `counts` and `sums` are empty here.
+    """
+
+    folder: str
+    name: str
+    known_checksum: str
+
+    @classmethod
+    def look_at(cls, folder: str, name: str) -> SavedTable:
+        hashed = _Checksum()
+        file = _file(folder, name)
+        with (
+            readable(file),
+            open_input(file, retry_s=RETRY_S) as handle,
+            pq.ParquetFile(handle) as parquet,
+        ):
+            for batch in parquet.iter_batches(_ROW_GROUP_VALUES, use_threads=False):
+                hashed.add(pa.table(batch))
+        return cls._of_file(folder, name, hashed)
+
+    @classmethod
+    def write(
+        cls, folder: str, name: str, pieces: Sequence[pa.Table], files: Sequence[MappedFile] = ()
+    ) -> SavedTable:
+        """Write the table of some pieces, one after another, which lie in mapped `files`."""
+        hashed = _Checksum()
+        wanted = _value_type(pieces)
+        schema = _with_values_of(wanted, pieces[0]).schema
+        with RowGroupWriter.open(_file(folder, name), schema, _ROW_GROUP_VALUES) as to:
+            for piece in pieces:
+                rows = _with_values_of(wanted, piece)
+                to.write(rows)
+                hashed.add(rows)
+                for file in files:
+                    file.forget()
+        return cls._of_file(folder, name, hashed)
+
+    @classmethod
+    def _of_file(cls, folder: str, name: str, hashed: _Checksum) -> SavedTable:
+        none = np.zeros((0, 1))
+        values = pa.array([], pa.int64())
+        return cls(
+            *(values, none.astype(np.int64), none),
+            folder=folder,
+            name=name,
+            known_checksum=hashed.hexdigest(),
+        )
+
+    @property
+    def checksum(self) -> str:
+        return self.known_checksum
+
+    def places_of(self, values: pa.Array) -> NoReturn:
+        raise RuntimeError(f"the table {self.name} was not read; load it to look values up")
+
+    def save(self, folder: str | Path, name: str) -> None:
+        """Copy it to another folder or URL, where it is not there."""
+        if (str(folder), name) != (self.folder, self.name):
+            copy_file(_file(self.folder, self.name), _file(folder, name))
+
+    def __reduce__(self) -> Any:
+        return _saved_table, (self.folder, self.name)
+
+
+@lru_cache(maxsize=64)
+def _saved_table(folder: str, name: str) -> ValueTable:
+    """A table of a run, whose folder no other run has, read once by each process."""
+    return ValueTable.load(folder, name)
+
+
+def forget_tables() -> None:
+    _saved_table.cache_clear()
+
+
+def _file(folder: str | Path, name: str) -> str:
+    return f"{folder}/encoded.{name}.parquet"
+
+
+def _value_type(tables: Sequence[pa.Table]) -> pa.DataType:
+    """The type of values other than gaps; where there are none, text if some tables have it."""
+    types = [table.schema.field("value").type for table in tables]
+    known = [
+        dtype
+        for dtype, table in zip(types, tables, strict=True)
+        if table["value"].null_count < table.num_rows
+    ]
+    return (known or [dtype for dtype in types if is_text(dtype)] or types)[0]
+
+
+def _with_values_of(dtype: pa.DataType, table: pa.Table) -> pa.Table:
+    return table.set_column(0, "value", table["value"].cast(dtype))
+
+
+class _Checksum:
+    """The checksum of a table, which does not depend on how its rows are cut."""
+
+    def __init__(self) -> None:
+        self._hashed = [xxhash.xxh3_64() for _ in range(4)]
+
+    def add(self, rows: pa.Table) -> None:
+        values, counts, sums = (concrete(rows[name]) for name in ("value", "counts", "sums"))
+        if is_text(values.type):
+            keys = text_hashes(values.fill_null(""))
+        else:
+            keys = values.fill_null(0).to_numpy(zero_copy_only=False)
+        is_gap = values.is_null().to_numpy(zero_copy_only=False)
+        arrays = (is_gap, keys, _matrix(counts), _matrix(sums))
+        for hashed, array in zip(self._hashed, arrays, strict=True):
+            hashed.update(np.ascontiguousarray(array).data)
+
+    def hexdigest(self) -> str:
+        return str(xxhash.xxh3_64_hexdigest(b"".join(one.digest() for one in self._hashed)))
+
+
+def _matrix(lists: pa.Array) -> Any:
+    return lists.flatten().to_numpy().reshape(-1, lists.type.list_size)
+
+
+def _wide(values: pa.Array) -> pa.Array:
+    return values if pa.types.is_integer(values.type) else values.cast(pa.large_string())

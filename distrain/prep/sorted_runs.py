@@ -1,0 +1,90 @@
+"""Rows in one order, out of core: sorted runs that are cut at the same places of the order.
+
+A run is a table that is sorted by some of its columns, mostly one in a file. What lies between two
+cuts, of all runs together, fits into memory.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from distrain.prep.mapped_files import MappedFile
+from distrain.prep.vocabulary import is_text
+
+SortKeys = tuple[tuple[str, str], ...]
+"""Columns, each `ascending` or, if of integers, `descending`; as Arrow's `sort_keys`."""
+
+Cut = tuple[Any, ...]
+"""A place of the order: what a row there has in these columns, negated if `descending`."""
+
+
+@dataclass(frozen=True)
+class SortedRun:
+    rows: pa.Table  # with columns of one chunk, or none
+    keys: SortKeys
+    files: tuple[MappedFile, ...] = ()  # where the rows are
+
+    def cut_at(self, row: int) -> Cut:
+        return tuple(
+            _key(self.rows[name].chunk(0)[row], order == "descending") for name, order in self.keys
+        )
+
+    def place_of(self, cut: Cut, begin: int = 0) -> int:
+        """The first row, from `begin` on, that is not before the cut."""
+        return bisect_left(range(self.rows.num_rows), cut, begin, key=self.cut_at)
+
+    def copied(self, begin: int, end: int) -> pa.Table:
+        """Some rows in memory of their own.
+
+        A kernel may map 2 MiB for a byte that is looked at: slices of many files would take many
+        times their size.
+        """
+        some = self.rows.slice(begin, end - begin)
+        columns = [pa.concat_arrays([column.chunk(0)]) for column in some.columns]
+        return pa.table(columns, schema=some.schema)
+
+    def forget(self) -> None:
+        """Give back what was mapped of a run that is not looked at for now."""
+        for file in self.files:
+            file.forget()
+
+
+def _key(value: pa.Scalar, is_descending: bool) -> Any:
+    if is_descending:
+        return -value.as_py()
+    return value.as_buffer().to_pybytes() if is_text(value.type) else value.as_py()
+
+
+def in_ranges(runs: Sequence[SortedRun], most: int) -> Iterator[pa.Table]:
+    """The rows of all runs in their order, in tables of about `most` rows."""
+    runs = [run for run in runs if run.rows.num_rows]
+    if not runs:
+        return
+    step = max(1, most // (2 * len(runs)))
+    samples: list[Cut] = []
+    for run in runs:
+        samples += [run.cut_at(row) for row in range(0, run.rows.num_rows, step)]
+        run.forget()
+    samples.sort()
+    cuts = samples[len(runs) :: len(runs)] if len(samples) * step > most else []
+    begins = [0] * len(runs)
+    for cut in [*cuts, None]:
+        spans = []
+        for number, run in enumerate(runs):
+            end = run.rows.num_rows if cut is None else run.place_of(cut, begins[number])
+            if end > begins[number]:
+                spans.append(run.copied(begins[number], end))
+            begins[number] = end
+            run.forget()
+        if spans:
+            # Only runs of more than 2 GiB of text have wide offsets.
+            found = pa.concat_tables(spans, promote_options="permissive")
+            if len(spans) > 1:
+                found = found.take(pc.sort_indices(found, sort_keys=list(runs[0].keys)))
+            yield found.combine_chunks()

@@ -1,0 +1,150 @@
+"""The API's server: uvicorn over one socket, a log of requests, names of clients' certificates."""
+
+import re
+import resource
+import secrets
+import socket
+import ssl
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+import structlog
+import uvicorn
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from uvicorn.protocols.http.auto import AutoHTTPProtocol
+
+from distrain.errors import on_sigterm
+from distrain.service.api.app import make_app
+from distrain.service.page import add_pages
+from distrain.service.settings import Settings
+from distrain.service.store.store import Store
+
+GRACE_S = 5  # how long requests that are being answered get when the process ends
+
+
+class ApiServer(uvicorn.Server):
+    def __init__(self, store: Store, settings: Settings, on_ready: Callable[[], None]):
+        self.app = make_app(store, settings)
+        add_pages(self.app)
+        super().__init__(uvicorn.Config(RequestLog(self.app), **_options(settings)))
+        self._on_ready = on_ready
+
+    def serve_on(self, bound: socket.socket) -> None:
+        """Serve until SIGTERM, SIGINT or `end`."""
+        take_all_descriptors()
+        # uvicorn raises the signal that ended it once more after its end.
+        with on_sigterm(self.handle_exit), suppress(KeyboardInterrupt):
+            self.run(sockets=[bound])
+
+    def end(self) -> None:
+        """End `serve_on`; any thread may call it."""
+        self.should_exit = True
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if self.started:
+            self._on_ready()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        # Requests that wait for news would be cut off with a 500, which clients do not repeat.
+        self.app.state.waiting.stop()
+        self.app.state.streams.stop()
+        await super().shutdown(sockets)
+
+
+def _options(settings: Settings) -> dict[str, Any]:
+    options: dict[str, Any] = {
+        "log_config": None,
+        "access_log": False,
+        "proxy_headers": False,  # who the client is decides about sign-on: no header may say it
+        "server_header": False,
+        "timeout_graceful_shutdown": GRACE_S,
+    }
+    tls = settings.listen.tls
+    if tls.cert_file is not None:
+        options |= {"ssl_certfile": str(tls.cert_file), "ssl_keyfile": str(tls.key_file)}
+    if tls.cert_file is not None and tls.ca_file is not None:
+        options |= {"ssl_ca_certs": str(tls.ca_file), "ssl_cert_reqs": ssl.CERT_REQUIRED}
+        options["http"] = CertificateNames
+    return options
+
+
+def take_all_descriptors() -> None:
+    """Raise this process's limit of open files to its maximum: most have 1,024 before."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+
+
+class CertificateNames(AutoHTTPProtocol):  # type: ignore[misc, valid-type]  # chosen at run time
+    """Puts the common name of a client's certificate into the scope; uvicorn does not."""
+
+    def connection_made(self, transport: Any) -> None:
+        super().connection_made(transport)
+        name = common_name(transport.get_extra_info("peercert"))
+        if name:
+            self.app: ASGIApp = _with_name(self.app, name)
+
+
+def common_name(certificate: Any) -> str | None:
+    """The common name of a certificate as `ssl` gives it; `None` without one.
+
+    >>> common_name({"subject": ((("commonName", "proxy"),),)})
+    'proxy'
+    """
+    for part in (certificate or {}).get("subject", ()):
+        for key, value in part:
+            if key == "commonName":
+                return str(value)
+    return None
+
+
+def _with_name(app: ASGIApp, name: str) -> ASGIApp:
+    async def with_name(scope: Scope, receive: Receive, send: Send) -> None:
+        extensions = {**(scope.get("extensions") or {}), "tls": {"client_cert_name": name}}
+        await app({**scope, "extensions": extensions}, receive, send)
+
+    return with_name
+
+
+HEADER = b"x-request-id"
+_GOOD_ID = re.compile(rb"[A-Za-z0-9._-]{8,64}")
+_QUIET = frozenset({"/livez", "/readyz", "/metrics"})
+
+_log = structlog.stdlib.get_logger("distrain.service.requests")
+
+
+class RequestLog:
+    """Gives each request an id, or takes the caller's, and logs its answer, without the query."""
+
+    def __init__(self, app: ASGIApp):
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return await self._app(scope, receive, send)
+        given = dict(scope["headers"]).get(HEADER, b"")
+        request_id = given if _GOOD_ID.fullmatch(given) else secrets.token_hex(8).encode()
+        begun_s, status = time.monotonic(), 0
+
+        async def noted(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                message["headers"] = [*message.get("headers", ()), (HEADER, request_id)]
+            await send(message)
+
+        with structlog.contextvars.bound_contextvars(request_id=request_id.decode()):
+            try:
+                await self._app(scope, receive, noted)
+            finally:
+                if scope["path"] not in _QUIET or status >= 400 or not status:
+                    await _log.ainfo(
+                        "request",
+                        method=scope["method"],
+                        path=scope["path"],
+                        status=status,
+                        duration_s=round(time.monotonic() - begun_s, 4),
+                    )

@@ -1,0 +1,79 @@
+"""Which process reconciles a cluster, or publishes events: locks that end with their holder.
+
+They save work, and decide nothing: two holders would repeat each other's questions, but rows have
+revisions, and a scheduler takes each submission once. So a lock may be lost unnoticed for a moment.
+SQLite has one service, whose file is locked as long as its store is open.
+"""
+
+import threading
+import time
+from zlib import crc32
+
+from sqlalchemy import Connection, text
+
+from distrain.errors import DistrainError
+from distrain.service.store.engine import Database
+from distrain.service.store.errors import translated
+
+TESTED_S = 1.0  # how long a connection is trusted to hold its locks still
+_SPACE = 0x64697374  # of our numbers among the database's advisory locks
+_TRY = text("SELECT pg_try_advisory_lock(:space, :number)")
+
+
+class Locks:
+    """The locks of one process; threads may share them."""
+
+    def __init__(self, db: Database):
+        self._db = db
+        self._lock = threading.Lock()
+        self._connection: Connection | None = None
+        self._tested_s = 0.0
+        self._since: dict[str, int] = {}
+
+    def hold(self, name: str) -> int | None:
+        """Take a lock if it is free; since when this process has it, or `None`: another has it.
+
+        The time is in unix milliseconds, and later than that of every earlier holder.
+        """
+        with self._lock:
+            if self._db.is_postgres and not self._is_mine(name):
+                self._since.pop(name, None)
+                return None
+            return self._since.setdefault(name, time.time_ns() // 1_000_000)
+
+    def since(self, name: str) -> int | None:
+        """Since when this process has a lock, as far as it knows; `None` without it."""
+        return self._since.get(name)
+
+    def release(self) -> None:
+        """Give all locks back; it waits for no database that does not answer."""
+        with self._lock:
+            self._drop()
+
+    def _is_mine(self, name: str) -> bool:
+        try:
+            with translated(self._db.where):
+                connection = self._tested()
+                if name in self._since:
+                    return True
+                numbers = {"space": _SPACE, "number": crc32(name.encode()) - 2**31}
+                return bool(connection.execute(_TRY, numbers).scalar_one())
+        except DistrainError:
+            self._drop()
+            raise
+
+    def _tested(self) -> Connection:
+        """The connection that holds the locks; a new one has none."""
+        if self._connection is None:
+            self._connection = self._db.reads.connect()
+        elif time.monotonic() - self._tested_s >= TESTED_S:
+            self._connection.execute(text("SELECT 1"))
+        self._tested_s = time.monotonic()
+        return self._connection
+
+    def _drop(self) -> None:
+        self._since.clear()
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.invalidate()  # in a pool it would keep its locks
+            connection.close()

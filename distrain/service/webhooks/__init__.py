@@ -1,1 +1,0 @@
-"""Delivers jobs' events to addresses that users name."""
