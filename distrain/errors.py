@@ -16,8 +16,7 @@
     │   └── ReadOnly               1    the database can be read and not written (the same)
     ├── StoreError                 1    what the database refuses (`distrain.service.store`)
     │   ├── NotThere               1    a job, project, user or token
-    │   ├── KeyReused              1    an idempotency key came with another request
-    │   ├── KeyInFlight            1    an idempotency key's first request has not ended
+    │   ├── IdTaken                1    a new job's id that another job has
     │   ├── QuotaExceeded          1    a project has too many waiting jobs
     │   ├── RevisionDiffers        1    a job changed since it was read
     │   ├── NotNow                 1    a job's state, or a project's origin, forbids it

@@ -61,7 +61,7 @@ def test_schemas_and_folders_load_no_numpy():
 
 
 def test_the_client_of_a_service_loads_nothing_of_the_service():
-    servers = {"sqlalchemy", "fastapi", "starlette", "uvicorn", "alembic", "pydantic"}
+    servers = {"sqlalchemy", "fastapi", "starlette", "uvicorn", "alembic"}
     loaded = loaded_by("from distrain.client import *; Client('http://127.0.0.1:1')")
     assert "httpx2" in loaded
     assert not loaded & (HEAVY | servers)

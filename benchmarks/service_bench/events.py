@@ -12,7 +12,7 @@ import httpx2
 from benchmarks.service_bench.lags import lags
 from benchmarks.service_bench.reconciling import reconciler
 from benchmarks.service_bench.server import SPEC, Served
-from distrain.service.values import NewJob, RequestKey
+from distrain.service.values import NewJob
 
 _EVERY_S = 0.5
 _AT = re.compile(r'^data: .*"at":"([^"]+)"')
@@ -26,7 +26,7 @@ def event_followers(at: Served, folder: Path, count: int, seconds: float) -> dic
     """
     run_dir = at.settings.run_root("gpu") / "ads" / "watched-1"
     new = NewJob("watched-1", "ads", "alice", "clicks", "gpu", 0, 1, str(run_dir), SPEC)
-    job, _ = at.store.submit(new, RequestKey("alice", "watched-1", "0" * 64))
+    job, _ = at.store.submit(new)
     numbers = itertools.count(1)
 
     def change() -> None:

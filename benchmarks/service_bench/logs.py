@@ -10,19 +10,21 @@ import numpy as np
 
 from benchmarks.service_bench.lags import lags
 from benchmarks.service_bench.server import SPEC, Served
+from distrain.client import Client
 from distrain.jobs.run_paths import RunPaths
 from distrain.service.store.reconciler_writes import JobChange
-from distrain.service.values import Job, NewJob, Phase, RequestKey
+from distrain.service.values import Job, NewJob, Phase
 
 _BLOCK_LINES = 100_000
 _LINE_EVERY_S = 1.0
+_POLL_S = 0.6  # of `distrain.client.logs` while bytes come
 
 
 def running_job(at: Served, job_id: str) -> tuple[Job, Path]:
     """A job that runs, and the log of its rank 0."""
     run_dir = at.settings.run_root("gpu") / "ads" / job_id
     new = NewJob(job_id, "ads", "alice", "clicks", "gpu", 0, 1, str(run_dir), SPEC)
-    job, _ = at.store.submit(new, RequestKey("alice", job_id, "0" * 64))
+    job, _ = at.store.submit(new)
     columns = {"phase": Phase.HANDED_OVER, "state": "running", "attempt": 1}
     columns["observed_at_s"] = at.store.now_s()
     assert not at.store.record("gpu", [JobChange(job.id, job.rev, columns)])
@@ -39,22 +41,17 @@ def large_log(at: Served, size_bytes: int, tails: int) -> dict[str, float]:
     with log.open("wb") as file:
         for _ in range(1 + size_bytes // len(block)):
             file.write(block)
-    url = f"{at.url}/v1/jobs/{job.id}/logs"
-    with httpx2.Client(timeout=60.0) as client:
-
-        def get(**query: int) -> httpx2.Response:
-            answer = client.get(url, params=query, headers=at.headers())
-            assert answer.status_code == 200, answer.text
-            return answer
-
+    with Client(at.url, at.token) as client:
         took_s = []
         for _ in range(tails):
             began_s = time.perf_counter()
-            assert get(tail=100).content.count(b"\n") == 100
+            assert b"".join(client.logs(job.id, tail=100)).count(b"\n") >= 100
             took_s.append(time.perf_counter() - began_s)
         read_bytes, began_s = 0, time.perf_counter()
-        while read_bytes < min(size_bytes, 2**28):
-            read_bytes += len(get(offset=read_bytes, limit=2**22).content)
+        for piece in client.logs(job.id):
+            read_bytes += len(piece)
+            if read_bytes >= min(size_bytes, 2**28):
+                break
         seconds = time.perf_counter() - began_s
     size = log.stat().st_size
     log.unlink()
@@ -65,19 +62,19 @@ def large_log(at: Served, size_bytes: int, tails: int) -> dict[str, float]:
 def followers(at: Served, count: int, seconds: float) -> dict[str, float]:
     """How late lines reach each of many who follow a rank that prints."""
     job, log = running_job(at, "followed-1")
-    url = f"{at.url}/v1/jobs/{job.id}/logs"
+    url = f"{at.url}/v1/jobs/{job.id}/artifacts/logs/attempt-1/rank-0.log"
 
     async def follow(client: httpx2.AsyncClient) -> AsyncIterator[float]:
         offset, rest = 0, ""
-        while True:
-            query: dict[str, str | int] = {"offset": offset, "wait_s": 5, "follow": "true"}
-            async with client.stream("GET", url, params=query, headers=at.headers()) as answer:
-                assert answer.status_code == 200, await answer.aread()
-                async for chunk in answer.aiter_raw():
-                    offset += len(chunk)
-                    *lines, rest = (rest + chunk.decode()).split("\n")
-                    for line in lines:
-                        yield float(line)
+        while True:  # as `distrain.client` does while bytes come
+            headers = at.headers(Range=f"bytes={offset}-")
+            answer = await client.get(url, headers=headers)
+            if answer.status_code == 206:
+                offset += len(answer.content)
+                *lines, rest = (rest + answer.text).split("\n")
+                for line in lines:
+                    yield float(line)
+            await asyncio.sleep(_POLL_S)
 
     with log.open("a") as file:
 

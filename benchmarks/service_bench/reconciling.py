@@ -15,7 +15,7 @@ import psutil
 from benchmarks.service_bench.server import ROOT, SPEC, served, settings_for
 from distrain.service.settings import ClusterProfile, Settings
 from distrain.service.store.store import Store, migrate, open_store
-from distrain.service.values import NewJob, Quota, RequestKey
+from distrain.service.values import NewJob, Quota
 
 TAKE_OVER_LIMIT_S = 60.0
 _LOOK_S = 0.02
@@ -110,7 +110,7 @@ def _submit(store: Store, settings: Settings, num_jobs: int) -> None:
         cluster, job_id = names[number % len(names)], f"clicks-{number:05}"
         run_dir = settings.run_root(cluster) / "ads" / job_id
         new = NewJob(job_id, "ads", "alice", "clicks", cluster, 0, 1, str(run_dir), SPEC)
-        store.submit(new, RequestKey("alice", job_id, "0" * 64))
+        store.submit(new)
 
 
 def _running(store: Store, settings: Settings) -> int:
@@ -168,13 +168,13 @@ def to_coordinator(folder: Path, count: int) -> dict[str, float]:
         _until(lambda: any(row.observed_at_s for row in at.store.clusters()), 60.0)
         for number in range(count):
             began_s = time.perf_counter()
-            answer = client.post(
-                f"{at.url}/v1/jobs",
+            job_id = f"clicks-{number}"
+            answer = client.put(
+                f"{at.url}/v1/jobs/{job_id}",
                 json={"spec": SPEC, "project": "ads"},
-                headers=at.headers(**{"Idempotency-Key": f"key-{number}"}),
+                headers=at.headers(),
             )
             assert answer.status_code == 201, answer.text
-            job_id = answer.json()["id"]
             _until(lambda job_id=job_id: job_id in _jobs_of(client, urls[0]), 60.0)
             took_s.append(time.perf_counter() - began_s)
     return {"p50_s": float(np.median(took_s)), "worst_s": max(took_s)}

@@ -15,6 +15,7 @@ import numpy as np
 from sqlalchemy import insert
 
 from benchmarks.service_bench.server import SPEC, Served
+from distrain.jobs.run_paths import new_job_id
 from distrain.service.store import tables
 
 _CONNECTIONS = 8
@@ -30,8 +31,8 @@ def submits(at: Served, seconds: float) -> dict[str, float]:
     body = json.dumps({"spec": SPEC, "project": "ads"})
 
     def submit(client: HTTPConnection, number: int, me: int) -> None:
-        key = at.headers(**{"Idempotency-Key": f"key-{me}-{number}"})
-        status, answer, _ = _ask(client, "POST", "/v1/jobs", key, body)
+        path = f"/v1/jobs/{new_job_id(f'clicks-{me}')}"
+        status, answer, _ = _ask(client, "PUT", path, at.headers(), body)
         assert status == 201, answer
 
     return _from_connections(at, submit, seconds)

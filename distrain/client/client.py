@@ -6,15 +6,17 @@ from pathlib import Path
 from typing import Any, Self
 from urllib.parse import quote
 
+import httpx2
+
 from distrain.client import streams
-from distrain.client.connection import Connection
-from distrain.client.documents import Artifact, Cluster, Event, Me, Records, Token
+from distrain.client.connection import Call, Connection
+from distrain.client.documents import Artifact, Cluster, Event, Me, NewToken, Records, Token
 from distrain.client.errors import ServiceError
 from distrain.client.files import whole_file
 from distrain.client.job_calls import JobCalls, job_path
-from distrain.client.retries import Retries
-from distrain.client.streams import LogPosition
-from distrain.client.transport import Call, Failed, Reply, find_target
+from distrain.client.logs import artifact_path, list_artifacts, logs
+from distrain.client.retries import Retries, json_of
+from distrain.client.target import find_target
 
 _MOST_BREAKS = 20
 
@@ -29,12 +31,12 @@ class FileCalls:
         while True:
             params = {} if since is None else {"since": since}
             call = Call("GET", job_path(job_id, "metrics"), params=params)
-            page = Records.from_json(self._connection.document(call))
+            page = Records.read(self._connection.document(call))
             if page.restart:
                 records, restart = [], True
             records += page.records
-            if not page.document.get("more") or page.cursor == since:
-                return Records(tuple(records), page.cursor, restart, document=page.document)
+            if not page.more or page.cursor == since:
+                return page.model_copy(update={"records": records, "restart": restart})
             since = page.cursor
 
     def artifacts(self, job_id: str, below: str = "") -> tuple[Artifact, ...]:
@@ -43,18 +45,7 @@ class FileCalls:
         Args:
             below: Only those in this folder of it.
         """
-        found: list[Artifact] = []
-        after = ""
-        while True:
-            asked = {"after": after, "below": below}
-            params = {name: value for name, value in asked.items() if value}
-            call = Call("GET", job_path(job_id, "artifacts"), params=params)
-            page = self._connection.document(call)
-            found += [Artifact.from_json(one) for one in page.get("artifacts") or ()]
-            cursor = page.get("next_cursor")
-            if not isinstance(cursor, str) or cursor in ("", after):
-                return tuple(found)
-            after = cursor
+        return list_artifacts(self._connection, job_id, below)
 
     def download(self, job_id: str, path: str, to: str | Path) -> Path:
         """Write a file of a job's run directory to this machine, whole or not at all.
@@ -88,24 +79,25 @@ def _pieces(connection: Connection, job_id: str, path: str) -> Iterator[tuple[in
     After a break only the missing bytes are asked for. If the file has changed meanwhile, its
     pieces begin again at 0.
     """
-    base = job_path(job_id, "artifacts") + "/" + quote(path.lstrip("/"), safe="/")
     done, etag, idle = 0, "", 0
     while True:
         rest = {"Range": f"bytes={done}-", "If-Range": etag} if done and etag else {}
-        call = Call("GET", base, headers=rest, whole_s=None)
-        with connection.stream(call) as stream:
-            answer = stream.answer
-            connection.check(answer if answer.is_good else stream.whole(), call)
+        call = Call("GET", artifact_path(job_id, path), headers=rest)
+        with connection.stream(call) as answer:
+            connection.check(answer, call)
             begin = _begin(answer)
             if begin not in (0, done):
                 raise _wrong(connection, path, f"its bytes begin at {begin}, not at {done}")
-            before, done, etag = begin, begin, answer.headers.get("etag", "")
+            before, done, etag, is_cut = begin, begin, answer.headers.get("etag", ""), False
             yield begin, b""
-            while isinstance(chunk := stream.read(), bytes):
-                yield done, chunk
-                done += len(chunk)
+            try:
+                for chunk in answer.iter_raw():
+                    yield done, chunk
+                    done += len(chunk)
+            except httpx2.TransportError:
+                is_cut = True
         wanted = _length(answer)
-        if not isinstance(chunk, Failed) and wanted in (None, done):
+        if not is_cut and wanted in (None, done):
             return
         if wanted is not None and done > wanted:
             raise _wrong(connection, path, f"{done} bytes came of {wanted}")
@@ -115,15 +107,15 @@ def _pieces(connection: Connection, job_id: str, path: str) -> Iterator[tuple[in
         done = done if etag else 0  # without an ETag nobody knows whether it is the same file
 
 
-def _begin(answer: Reply) -> int:
+def _begin(answer: httpx2.Response) -> int:
     match = re.match(r"bytes (\d+)-", answer.headers.get("content-range", ""))
-    return int(match[1]) if answer.status == 206 and match else 0
+    return int(match[1]) if answer.status_code == 206 and match else 0
 
 
-def _length(answer: Reply) -> int | None:
+def _length(answer: httpx2.Response) -> int | None:
     """The length of the whole file, if the answer has it."""
     match = re.match(r"bytes \d+-\d+/(\d+)", answer.headers.get("content-range", ""))
-    if answer.status == 206:
+    if answer.status_code == 206:
         return int(match[1]) if match else None
     text = answer.headers.get("content-length", "")
     return int(text) if text.isdecimal() else None
@@ -139,8 +131,8 @@ class Client(JobCalls, FileCalls):
     """Submits, follows and cancels jobs of a service.
 
     What fails on the way is tried again: connections that break, timeouts, 502 to 504, and 429 when
-    the service says. Requests that make something bear an idempotency key, so that a repeated one
-    makes nothing twice. Several threads may use a client; each iterator belongs to one of them.
+    the service says. A repeated request makes nothing twice: a new job's id is chosen here. Several
+    threads may use a client; each iterator belongs to one of them.
 
     Args:
         address: `https://HOST`, `http://127.0.0.1:PORT` or `unix:/PATH`. Default: the environment's
@@ -219,33 +211,40 @@ class Client(JobCalls, FileCalls):
             tail: Begin with this many of the last lines.
             follow: Go on to the log's end.
         """
-        place = LogPosition(attempt, rank, offset, tail)
-        return streams.logs(self._connection, job_id, place, follows=follow)
+        return logs(
+            self._connection,
+            job_id,
+            rank=rank,
+            attempt=attempt,
+            offset=offset,
+            tail=tail,
+            follows=follow,
+        )
 
     def clusters(self) -> tuple[Cluster, ...]:
         """The clusters that this user may use."""
         document = self._connection.document(Call("GET", "/v1/clusters"))
-        return tuple(Cluster.from_json(one) for one in document.get("clusters") or ())
+        return tuple(Cluster.read(one) for one in document.get("clusters") or ())
 
     def me(self) -> Me:
         """The token's user, and its rights."""
-        return Me.from_json(self._connection.document(Call("GET", "/v1/me")))
+        return Me.read(self._connection.document(Call("GET", "/v1/me")))
 
     def tokens(self) -> tuple[Token, ...]:
         """This user's tokens, without their texts."""
         document = self._connection.document(Call("GET", "/v1/tokens"))
-        return tuple(Token.from_json(one) for one in document.get("tokens") or ())
+        return tuple(Token.read(one) for one in document.get("tokens") or ())
 
-    def make_token(self, **values: Any) -> Token:
+    def make_token(self, **values: Any) -> NewToken:
         """Make a token: `label`, `scopes`, `days`, `user`. Its text is in this answer alone.
 
         It is not tried again: look at `tokens` if no answer came.
         """
         call = Call("POST", "/v1/tokens", body=values, repeats=False)
-        return Token.from_json(self._connection.document(call))
+        return NewToken.read(self._connection.document(call))
 
     def revoke_token(self, token_id: str) -> None:
         call = Call("DELETE", f"/v1/tokens/{quote(token_id, safe='')}")
         answer = self._connection.ask(call)
-        if not (answer.status == 404 and isinstance(answer.document(), dict)):
+        if not (answer.status_code == 404 and isinstance(json_of(answer), dict)):
             self._connection.check(answer, call)

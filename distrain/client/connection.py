@@ -1,38 +1,53 @@
 """The connection to a service: sends calls until they are answered, and reads long answers."""
 
-import math
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from copy import copy
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import httpx2
+from tenacity import RetryCallState, Retrying, stop_after_attempt, stop_before_delay, stop_never
 
-from distrain.client import transport
+from distrain.client.documents import Mistake, Problem
 from distrain.client.errors import (
     NotAuthorised,
     NotFinished,
     NotFound,
-    Pointer,
     RequestRefused,
     ServiceError,
     ServiceUnavailable,
 )
-from distrain.client.retries import Retries, answered
-from distrain.client.transport import (
-    Call,
-    Failed,
-    Reply,
-    ServiceTarget,
-    failures,
-    head,
-    request_options,
+from distrain.client.retries import (
+    UNSENT,
+    Retries,
+    is_for_good,
+    json_of,
+    retry_after_s,
+    why_again,
 )
+from distrain.client.target import ServiceTarget
 
-_MOST_REFUSAL_BYTES = 2**23
+SLOW_S = 2.0  # the time without the head of an answer after which `on_retry` is called
+_CONNECT_S = 10.0
+_LEAST_READ_S = 1.0  # how long the last try is waited for where next to no time is left
+_MOST_POINTERS = 20
+
+
+@dataclass(frozen=True)
+class Call:
+    method: str
+    path: str  # below the service's address, with quoted segments
+    params: Mapping[str, str | list[str]] = field(default_factory=dict)
+    headers: Mapping[str, str] = field(default_factory=dict)
+    body: Any = None  # JSON values, or `None`
+    # whether it may be sent again if nobody knows what became of it: it changes nothing, changes
+    # the same thing once, or names a new job by its id
+    repeats: bool = True
+    read_s: float = 30.0  # how long the connection may be silent
+    held_s: float = 0.0  # how long the service may hold the request back before it answers
 
 
 class Connection:
@@ -62,23 +77,19 @@ class Connection:
         hasty.retries = replace(self.retries, for_s=min(self.retries.for_s, for_s))
         return hasty
 
-    def pause(self, seconds: float, why: str = "") -> None:
-        """Wait; `on_retry` gets `why`."""
-        if why and self._on_retry is not None:
-            self._on_retry(why)
+    def pause(self, seconds: float) -> None:
         time.sleep(seconds)
 
-    def ask(self, call: Call, *, keeps_cut: bool = False) -> Reply:
-        """The answer to a call, whatever its status; of `keeps_cut` a beginning of its content."""
-        with self.without_token():
-            return answered(call, self._send, self.pause, self.retries, self.address, keeps_cut)
+    def ask(self, call: Call) -> httpx2.Response:
+        """The answer to a call, whatever its status."""
+        return self._answered(call, read=True)
 
     def document(self, call: Call) -> Mapping[str, Any]:
         return self.good(self.ask(call), call)
 
-    def good(self, answer: Reply, call: Call) -> Mapping[str, Any]:
+    def good(self, answer: httpx2.Response, call: Call) -> Mapping[str, Any]:
         self.check(answer, call)
-        document = answer.document()
+        document = json_of(answer)
         if isinstance(document, dict):
             return document
         with self.without_token():
@@ -87,13 +98,24 @@ class Connection:
                 where={"server": self.address},
                 hint="Is the address that of `distrain serve`? A proxy or a login page may be "
                 "between.",
-                status=answer.status,
+                status=answer.status_code,
             )
 
-    def check(self, answer: Reply, call: Call) -> None:
+    def check(self, answer: httpx2.Response, call: Call) -> None:
         with self.without_token():
-            if not answer.is_good and answer.status != 304:
+            if not answer.is_success and answer.status_code != 304:
+                with suppress(httpx2.TransportError):
+                    answer.read()
                 raise problem(answer, call, self.address)
+
+    @contextmanager
+    def stream(self, call: Call) -> Iterator[httpx2.Response]:
+        """An answer whose content is read piece by piece; a break in it is a TransportError."""
+        answer = self._answered(call, read=False)
+        try:
+            yield answer
+        finally:
+            answer.close()
 
     @contextmanager
     def without_token(self) -> Iterator[None]:
@@ -103,112 +125,149 @@ class Connection:
         except ServiceError as error:
             raise self._target.cleared(error) from None
 
+    def _answered(self, call: Call, *, read: bool) -> httpx2.Response:
+        retries, began_s = self.retries, time.monotonic()
+        tries = Retrying(
+            retry=lambda state: bool(_why_again(state, call)),
+            wait=lambda state: retries.pause_s(state.attempt_number, _asked_s(state)),
+            stop=_stop(retries),
+            before_sleep=lambda state: self._tell_why(state, call),
+            retry_error_callback=_last,
+        )
+
+        def send() -> httpx2.Response:
+            left_s = max(_LEAST_READ_S, began_s + retries.for_s - time.monotonic())
+            return self._send(replace(call, read_s=min(call.read_s, left_s)), read=read)
+
+        with self.without_token():
+            try:
+                return tries(send)
+            except httpx2.TransportError as error:
+                count, took_s = tries.statistics["attempt_number"], time.monotonic() - began_s
+                raise _unavailable(call, self.address, error, count, took_s) from None
+
+    def _tell_why(self, state: RetryCallState, call: Call) -> None:
+        if self._on_retry is not None and state.next_action is not None:
+            why = self._target.hidden(_why_again(state, call))
+            self._on_retry(f"{why}; again in {state.next_action.sleep:.1f} s")
+
+    def _send(self, call: Call, *, read: bool) -> httpx2.Response:
+        """Send a request once, and read its answer, or only the head of a good one."""
+        timeout = httpx2.Timeout(call.read_s, connect=min(_CONNECT_S, call.read_s))
+        request = self._http.build_request(
+            call.method,
+            call.path,
+            params=dict(call.params) or None,
+            headers=dict(call.headers),
+            json=call.body,
+            timeout=timeout,
+        )
+        with self._noting_silence(call):
+            answer = self._http.send(request, stream=True)
+        if read or not answer.is_success:
+            answer.read()
+        return answer
+
     @contextmanager
-    def stream(self, call: Call) -> Iterator["Stream"]:
-        stream = Stream(self._target, self._begin)
-        try:
-            with self.without_token():
-                answered(call, stream.open, self.pause, self.retries, self.address)
-                yield stream
-        finally:
-            stream.close()
-
-    def _send(self, call: Call) -> Reply | Failed:
-        until_s = time.monotonic() + (math.inf if call.whole_s is None else call.whole_s)
-        stream = Stream(self._target, self._begin)
-        try:
-            head = stream.open(call)
-            return head if isinstance(head, Failed) else stream.whole(until_s, math.inf)
-        finally:
-            stream.close()
-
-    def _begin(self, call: Call) -> httpx2.Response:
-        """Send a request and read the head of its answer; `on_retry` hears of a late one."""
-        request = self._http.build_request(**request_options(call))
+    def _noting_silence(self, call: Call) -> Iterator[None]:
+        """Call `on_retry` if the block, which waits for the head of an answer, takes long."""
         if self._on_retry is None:
-            return self._http.send(request, stream=True)
+            yield
+            return
         words = f"no answer yet to {call.method} {call.path}"
-        timer = threading.Timer(call.held_s + transport.SLOW_S, self._on_retry, (words,))
+        timer = threading.Timer(call.held_s + SLOW_S, self._on_retry, (words,))
         timer.daemon = True
         timer.start()
         try:
-            return self._http.send(request, stream=True)
+            yield
         finally:
             timer.cancel()
 
 
-class Stream:
-    """An answer whose content is read piece by piece; `answer` is its head."""
-
-    def __init__(self, target: ServiceTarget, begin: Callable[[Call], httpx2.Response]) -> None:
-        self.answer = Reply(0)
-        self._target = target
-        self._begin = begin
-        self._response: httpx2.Response | None = None
-        self._chunks: Iterator[bytes] = iter(())
-
-    def open(self, call: Call) -> Reply | Failed:
-        """Send a request, and read the head of its answer; an earlier answer is closed."""
-        self.close()
-        with failures(self._target) as outcome:
-            self._response = self._begin(call)
-            self._chunks = self._response.iter_raw()
-            self.answer = head(self._response)
-        return outcome.failed or self.answer
-
-    def read(self) -> bytes | Failed | None:
-        with failures(self._target) as outcome:
-            return next(self._chunks, None)
-        return outcome.failed
-
-    def whole(self, until_s: float = math.inf, most_bytes: float = _MOST_REFUSAL_BYTES) -> Reply:
-        """The answer with its content, as far as it came in that time."""
-        content = bytearray()
-        while isinstance(chunk := self.read(), bytes) and len(content) <= most_bytes:
-            content += chunk
-            if time.monotonic() >= until_s:
-                return replace(self.answer, content=bytes(content), cut="the answer took too long")
-        cut = chunk.why if isinstance(chunk, Failed) else ""
-        return replace(self.answer, content=bytes(content), cut=cut)
-
-    def close(self) -> None:
-        if self._response is not None:
-            self._response.close()
-            self._response = None
+def _last(state: RetryCallState) -> Any:
+    """The last answer, or its error, where there is no time for another try."""
+    assert state.outcome is not None
+    return state.outcome.result()
 
 
-_MOST_POINTERS = 20
-_LONGEST_DETAIL = 4000
+def _stop(retries: Retries) -> Any:
+    most = retries.most_tries
+    return stop_before_delay(retries.for_s) | (stop_after_attempt(most) if most else stop_never)
 
 
-def problem(answer: Reply, call: Call, address: str) -> ServiceError:
-    document = answer.document()
-    told = document if isinstance(document, dict) else {}
-    code = _text(told, "code")
-    kind = _kind(answer.status, code)
+def _why_again(state: RetryCallState, call: Call) -> str:
+    """The reason to send a call again; "" if there is none, or it may not be sent again."""
+    assert state.outcome is not None
+    error = state.outcome.exception()
+    if error is None:
+        return why_again(state.outcome.result()) if call.repeats else ""
+    may = isinstance(error, UNSENT) or (isinstance(error, httpx2.TransportError) and call.repeats)
+    return _words(error) if may and not is_for_good(error) else ""
+
+
+def _asked_s(state: RetryCallState) -> float:
+    """The pause that the service asked for."""
+    if state.outcome is None or state.outcome.failed:
+        return 0.0
+    return retry_after_s(state.outcome.result().headers.get("retry-after", ""))
+
+
+def _words(error: BaseException) -> str:
+    names: dict[type[BaseException], str] = {
+        httpx2.ConnectTimeout: "no connection in time",
+        httpx2.ReadTimeout: "silence for too long",
+        httpx2.WriteTimeout: "it took no bytes for too long",
+    }
+    return names.get(type(error)) or str(error) or type(error).__name__
+
+
+def _unavailable(
+    call: Call, address: str, error: Exception, tries: int, took_s: float
+) -> ServiceUnavailable:
+    times = "once" if tries == 1 else f"{tries} times"
+    hint = "Is it running, and is the address right? `distrain login ADDRESS` checks both."
+    if not call.repeats and not isinstance(error, UNSENT):
+        hint = "It may have been done: look before you repeat it."
+    return ServiceUnavailable(
+        f"the service gave no answer to {call.method} {call.path}: {_words(error)}",
+        where={"server": address, "tried": f"{times} in {took_s:.0f} s"},
+        hint=hint,
+    )
+
+
+def problem(answer: httpx2.Response, call: Call, address: str) -> ServiceError:
+    """The error of a refusal."""
+    status = answer.status_code
+    document = json_of(answer) if answer.is_stream_consumed else None
+    document = document if isinstance(document, dict) else {}
+    told = Problem.read({**document, "errors": _objects(document.get("errors"))})
     where: dict[str, object] = {"server": address}
-    pointers = tuple(_pointers(told))
-    message = _without(pointers, _text(told, "detail")) or _text(told, "title")
-    message = message or f"the service answered {answer.status} to {call.method} {call.path}"
-    for one in pointers[:_MOST_POINTERS]:
+    message = _without(told.errors, told.detail) or told.title
+    message = message or f"the service answered {status} to {call.method} {call.path}"
+    for one in told.errors[:_MOST_POINTERS]:
         if one.detail != message:
             where[one.pointer or "/"] = one.detail
-    if len(pointers) > _MOST_POINTERS:
-        where["more mistakes"] = len(pointers) - _MOST_POINTERS
-    if instance := _text(told, "instance"):
-        where["request"] = instance
-    hint = (answer.status != 429 and _text(told, "hint")) or _hint(answer, code)
-    return kind(message, where=where, hint=hint, code=code, status=answer.status, pointers=pointers)
+    if len(told.errors) > _MOST_POINTERS:
+        where["more mistakes"] = len(told.errors) - _MOST_POINTERS
+    if told.instance:
+        where["request"] = told.instance
+    hint = (status != 429 and told.hint) or _hint(answer, told.code)
+    kind, pointers = _kind(status, told.code), told.errors
+    return kind(message, where=where, hint=hint, code=told.code, status=status, pointers=pointers)
 
 
-def _without(pointers: tuple[Pointer, ...], message: str) -> str:
+def _objects(value: Any) -> list[Any]:
+    return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
+
+
+def _without(mistakes: list[Mistake], message: str) -> str:
     """A message without the single mistakes at its end, which stand with their places.
 
-    >>> _without((Pointer("/spec/name", "too long"),), "the spec has a mistake: too long")
-    'the spec has a mistake'
+    >>> _without([Mistake(pointer="/spec/name", detail="too long")], "the spec: too long")
+    'the spec'
     """
-    for count in range(len(pointers), 0, -1):
-        told = "; ".join(one.detail for one in pointers[:count])
+    for count in range(len(mistakes), 0, -1):
+        told = "; ".join(one.detail for one in mistakes[:count])
         if told and message.endswith(f": {told}"):
             return message.removesuffix(f": {told}")
     return message
@@ -226,30 +285,15 @@ def _kind(status: int, code: str) -> type[ServiceError]:
     return RequestRefused if 400 <= status < 500 and code else ServiceError
 
 
-def _hint(answer: Reply, code: str) -> str | None:
-    if answer.status == 401:
+def _hint(answer: httpx2.Response, code: str) -> str | None:
+    if answer.status_code == 401:
         return "`distrain login ADDRESS` stores a token."
-    if answer.status == 429:
+    if answer.status_code == 429:
         wait = answer.headers.get("retry-after")
         return f"Try again in {wait} s." if wait else "Try again later."
-    if 300 <= answer.status < 400:
+    if 300 <= answer.status_code < 400:
         target = answer.headers.get("location", "").partition("?")[0]
         return f"It refers to {target}: log in to that address." if target else None
     if not code:
         return "Is the address that of `distrain serve`, with its whole path?"
     return None
-
-
-def _text(told: Mapping[str, Any], name: str) -> str:
-    value = told.get(name)
-    return value[:_LONGEST_DETAIL] if isinstance(value, str) else ""
-
-
-def _pointers(told: Mapping[str, Any]) -> list[Pointer]:
-    errors = told.get("errors")
-    found = errors if isinstance(errors, list) else []
-    return [
-        Pointer(_text(one, "pointer"), _text(one, "detail"))
-        for one in found
-        if isinstance(one, dict)
-    ]

@@ -1,6 +1,5 @@
 """Addresses of services, the user's logins there with their tokens, and the choice among them."""
 
-import ipaddress
 import json
 import os
 import re
@@ -12,6 +11,7 @@ from urllib.parse import urlsplit
 
 from distrain.client.files import private_folder, whole_file
 from distrain.errors import InputError
+from distrain.jobs.addresses import is_loopback
 
 _FORMS = "https://HOST[:PORT], http://127.0.0.1:PORT, or unix:/PATH/OF/SOCKET"
 
@@ -53,7 +53,7 @@ def parse_address(text: str) -> Address:
         raise _no_address(text, "it holds a query, a fragment or a space")
     shown = f"[{host}]" if ":" in host else host
     url = f"{parts.scheme}://{shown}{f':{port}' if port else ''}{parts.path.rstrip('/')}"
-    is_local = _is_loopback(host)
+    is_local = is_loopback(host)
     return Address(url, url, None, parts.scheme == "https" or is_local, is_local)
 
 
@@ -63,13 +63,6 @@ def _socket_address(text: str) -> Address:
     if not path.startswith("/") or path.startswith("//"):
         raise _no_address(text, "the path of the socket is not absolute")
     return Address(f"unix:{path}", "http://localhost", Path(path))
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def _no_address(text: str, why: str) -> InputError:
@@ -119,11 +112,6 @@ class Logins:
 def servers_file(environment: Mapping[str, str] = os.environ) -> Path:
     """The file of logins: `~/.config/distrain/servers.json`, or below XDG_CONFIG_HOME."""
     return _xdg(environment, "XDG_CONFIG_HOME", ".config") / "distrain" / "servers.json"
-
-
-def state_folder(environment: Mapping[str, str] = os.environ) -> Path:
-    """The folder of unfinished submissions: `~/.local/state/distrain`, or below XDG_STATE_HOME."""
-    return _xdg(environment, "XDG_STATE_HOME", ".local/state") / "distrain"
 
 
 def _xdg(environment: Mapping[str, str], variable: str, default: str) -> Path:

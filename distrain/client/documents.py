@@ -1,16 +1,17 @@
-"""A service's answers as values.
+"""The answers of the HTTP API: one definition, which the service fills in and the client reads.
 
-Services of other versions may send more or less: unknown fields stay in `document`, missing ones
-have defaults, and a state may be a word that this version does not know.
+Services of other versions may send more or less. `Answer.read` therefore counts what does not fit
+its field as missing, and a state may be a word that this version does not know. Times are RFC 3339
+in UTC.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
 from datetime import datetime
-from types import UnionType
-from typing import Any, Self, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, Self
 
-from distrain.jobs.status import FINAL_STATES, JobFigures
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError, create_model
+
+from distrain.jobs.status import FIGURES, FINAL_STATES
 
 LIVE_STATES = frozenset(
     {"queued", "handing_over", "pending", "starting", "running", "stopping", "restarting"}
@@ -18,91 +19,101 @@ LIVE_STATES = frozenset(
 )
 
 
-@dataclass(frozen=True)
-class Document:
-    """A value from a service.
+class Answer(BaseModel):
+    """A document of the API; every field has a default for services that do not send it."""
 
-    Attributes:
-        document: All of it, as the service sent it.
-    """
+    model_config = ConfigDict(frozen=True, json_schema_serialization_defaults_required=True)
 
-    document: Mapping[str, Any] = field(
-        default_factory=dict, repr=False, compare=False, kw_only=True
-    )
+    _document: Mapping[str, Any] = PrivateAttr(default_factory=dict)
+
+    @property
+    def document(self) -> Mapping[str, Any]:
+        """All that the service sent, with fields that this version does not know."""
+        return self._document
 
     @classmethod
-    def from_json(cls, values: Any) -> Self:
-        """Read an object of JSON; what does not fit its field counts as missing."""
+    def read(cls, values: Any) -> Self:
+        """Read JSON values of a service of any version."""
         values = values if isinstance(values, dict) else {}
-        known = {one.name: one.type for one in fields(cls) if one.name != "document"}
-        kept = {name: _fitting(values[name], known[name]) for name in known.keys() & values.keys()}
-        return cls(**{name: v for name, v in kept.items() if v is not None}, document=values)
+        try:
+            found = cls.model_validate(values)
+        except ValidationError as error:
+            wrong = {mistake["loc"][0] for mistake in error.errors()}
+            found = cls.model_validate({k: v for k, v in values.items() if k not in wrong})
+        found._document = values
+        return found
 
 
-def _fitting(value: Any, declared: Any) -> Any:
-    """A value if it is of a field's declared type; otherwise `None`."""
-    if declared is Any:
-        return value
-    union = get_args(declared) if isinstance(declared, UnionType) else (declared,)
-    kinds = {get_origin(one) or one for one in union}
-    if isinstance(value, list) and tuple in kinds:
-        return tuple(value)
-    if isinstance(value, dict) and Mapping in kinds:
-        return value
-    if type(value) is int and float in kinds:
-        return float(value)
-    return value if type(value) in kinds else None
+Time = Annotated[str, Field(json_schema_extra={"format": "date-time"})]
+State = Annotated[
+    str,
+    Field(
+        description="`queued`, `handing_over`, `cancelling`, `unknown` (no contact for 30 s), or "
+        "the state in which its cluster has it: `pending`, `starting`, `running`, `stopping`, "
+        "`restarting`, `succeeded`, `failed`, `cancelled`. Later versions may know more."
+    ),
+]
 
 
-@dataclass(frozen=True)
-class Job(JobFigures, Document):
-    """A job; its figures are described in `distrain.jobs.status.JobFigures`.
-
-    Attributes:
-        state: Such as `queued`, `running`, `succeeded`; a later service may have other words.
-        last_known: With the state `unknown`: what it was when the scheduler was last heard.
-        reason: Why it ended badly, in a word.
-        message: The same in sentences.
-        why_pending: Why it does not run yet.
-        intent: What its users want: `run` or `cancel`.
-        attempt: The current attempt's number; 0 before the first.
-        created_at: RFC 3339, as all times.
-        rev: Grows with each change.
-        replayed: Whether `submit`, `resume` or `clone` found it: an earlier request with the same
-            key had made it.
-    """
-
+class _JobHead(Answer):
     id: str = ""
     name: str = ""
     project: str = ""
     owner: str = ""
     cluster: str = ""
-    state: str = ""
-    last_known: str | None = None
-    reason: str | None = None
+    state: State = ""
+    last_known: str | None = Field(
+        None, description="The cluster's last word, where `state` is not it."
+    )
+    reason: str | None = Field(None, description="Why it ended badly, in a word.")
     message: str | None = None
-    why_pending: str = ""
-    intent: str = "run"
+    why_pending: str = Field("", description="What it waits for; empty where it does not wait.")
+    intent: str = Field("run", description="`run` or `cancel`.")
     priority: int = 0
-    tags: Mapping[str, str] = field(default_factory=dict)
-    attempt: int = 0
-    first_attempt: int = 1
+    tags: dict[str, str] = {}
+    attempt: int = Field(0, description="The current attempt; 0 before the first.")
+    first_attempt: int = Field(1, description="Of its current submission.")
     num_ranks: int = 0
-    restarts: int = 0
-    step: int = 0
-    created_at: str | None = None
-    started_at: str | None = None
-    finished_at: str | None = None
-    observed_at: str | None = None
+    created_at: Time = ""
+    started_at: Time | None = None
+    finished_at: Time | None = None
+    observed_at: Time | None = Field(None, description="When its cluster was last heard about it.")
     run_dir: str = ""
-    parent: str | None = None
+    parent: str | None = Field(None, description="The job that it is a clone of.")
     resumes: int = 0
-    rev: int = 0
-    replayed: bool = field(default=False, compare=False)
+    rev: int = Field(0, description="Grows with each change; the ETag.")
+
+
+_of_figures: dict[str, Any] = {
+    name: (one.type, Field(None, description=one.metadata["about"]))
+    for name, one in FIGURES.items()
+}
+_Figures: Any = create_model("_Figures", __base__=Answer, **_of_figures)
+
+
+class Job(_Figures, _JobHead):
+    """A job."""
+
+    _replayed: bool = PrivateAttr(default=False)
+
+    if TYPE_CHECKING:  # its figures are fields that are made from `FIGURES`
+
+        def __getattr__(self, name: str) -> Any: ...
 
     @property
     def job_id(self) -> str:
         return self.id
+
+    @property
+    def replayed(self) -> bool:
+        """Whether an earlier request, equal to this one, had made it already."""
+        return self._replayed
+
+    @property
+    def figures(self) -> dict[str, Any]:
+        """The known ones of its figures, by name."""
+        known = ((name, getattr(self, name)) for name in FIGURES)
+        return {name: value for name, value in known if value is not None}
 
     @property
     def is_final(self) -> bool:
@@ -118,119 +129,150 @@ class Job(JobFigures, Document):
         return self.state not in LIVE_STATES and self.finished_at is not None
 
 
-@dataclass(frozen=True)
-class Event(Document):
-    """An event of a stream.
+class JobPage(Answer):
+    """A page of jobs, newest first."""
 
-    Attributes:
-        id: The cursor after it, for `follow(after=...)`.
-        kind: Such as `job.state`, `job.progress`, `reset`, `end`; a later service may have others.
-        data: Its JSON values.
-    """
-
-    id: str = ""
-    kind: str = ""
-    data: Mapping[str, Any] = field(default_factory=dict)
+    jobs: list[Job] = []
+    next_cursor: str | None = Field(
+        None, description="For the next page; `null`: this is the last."
+    )
 
 
-@dataclass(frozen=True)
-class Validation(Document):
-    """A service's verdict on a spec.
+class Event(Answer):
+    """An event of a stream."""
 
-    Attributes:
-        spec: As resolved, with defaults.
-        errors: Mistakes, each with `pointer` and `detail`.
-        placement: Where the job would run.
-        notes: A worker's notes on the data, with `validate(data=True)`.
-    """
+    id: str = ""  # the cursor after it, for `follow(after=...)`
+    kind: str = ""  # `job.state`, `job.progress`, `reset`, `end`; a later service may have others
+    data: dict[str, Any] = {}
 
-    spec: Mapping[str, Any] = field(default_factory=dict)
-    errors: tuple[Mapping[str, Any], ...] = ()
-    placement: Any = None
-    notes: tuple[str, ...] = ()
+
+class Spec(Answer):
+    """A job's spec."""
+
+    spec: dict[str, Any] = {}
+
+
+class Mistake(Answer):
+    """One mistake of a request."""
+
+    model_config = ConfigDict(extra="allow")  # a worker that looks at data says more
+
+    pointer: str = Field("", description="A JSON pointer into the body, or `#` and a parameter.")
+    detail: str = ""
+
+
+class Problem(Answer):
+    """What failed (RFC 9457)."""
+
+    type: str = Field("", description="`urn:distrain:problem:` and the code.")
+    title: str = Field("", description="The same for all problems of the code.")
+    status: int = Field(0, description="The HTTP status.")
+    detail: str = Field("", description="What failed here.")
+    code: str = ""
+    hint: str | None = Field(None, description="What to do next.")
+    errors: list[Mistake] = Field([], description="Single mistakes.")
+    instance: str = Field("", description="The request's path.")
+
+
+class Placement(Answer):
+    """Where a job would run."""
+
+    cluster: str | None = None
+    num_ranks: int | None = None
+    workers: dict[str, Any] | None = Field(None, description="What the cluster has, as last heard.")
+    observed_at: Time | None = None
+
+
+class Validation(Answer):
+    """The service's verdict on a spec."""
+
+    valid: bool = True
+    spec: dict[str, Any] | None = Field(None, description="With all its defaults.")
+    errors: list[Mistake] = []
+    placement: Placement = Placement()
+    notes: list[str] = Field([], description="Of a worker that has looked at the data.")
 
     @property
     def is_good(self) -> bool:
         """Whether `submit` would take it."""
-        return not self.errors and self.document.get("valid", True) is not False
+        return self.valid and not self.errors
 
 
-@dataclass(frozen=True)
-class Cluster(Document):
-    """A cluster of the service.
-
-    Attributes:
-        state: `up`, `silent`, `new`; a later service may have other words.
-        details: What the service knows of its workers.
-    """
+class Cluster(Answer):
+    """A cluster."""
 
     name: str = ""
     kind: str = ""
-    state: str = ""
     max_priority: int = 0
-    details: Mapping[str, Any] = field(default_factory=dict)
-    observed_at: str | None = None
+    allowed_roots: list[str] = []
+    model_packages: list[str] = []
+    state: str = Field(
+        "", description="`up`, `silent` (not heard for 30 s), or `new` (never heard)."
+    )
+    details: dict[str, Any] = Field({}, description="What its reconciler wrote of it last.")
+    observed_at: Time | None = Field(None, description="When its scheduler was last heard.")
 
 
-@dataclass(frozen=True)
-class Artifact(Document):
-    """A file of a job's run directory.
+class Artifact(Answer):
+    """A file of a job."""
 
-    Attributes:
-        name: Below the run directory, with `/`.
-    """
-
-    name: str = ""
-    size_bytes: int | None = None
-    modified_at: str | None = None
+    name: str = Field("", description="Relative to the run directory.")
+    size_bytes: int = 0
+    modified_at: Time = ""
 
 
-@dataclass(frozen=True)
-class Records(Document):
-    """Records of training and validation, those that count, over all attempts.
+class Artifacts(Answer):
+    """A page of files, in order of their names."""
 
-    Attributes:
-        cursor: As `metrics(since=...)` it gives what follows.
-        restart: They are from the beginning: an attempt took steps again, and what was read before
-            is void.
-    """
-
-    records: tuple[Mapping[str, Any], ...] = ()
-    cursor: str = ""
-    restart: bool = False
+    artifacts: list[Artifact] = []
+    next_cursor: str | None = Field(
+        None, description="As `after` for the next page; `null`: the last."
+    )
 
 
-@dataclass(frozen=True)
-class Me(Document):
-    """The token's user, and its rights.
+class Records(Answer):
+    """Records of a job, in order: those that count, over all its attempts."""
 
-    Attributes:
-        scopes: Of the token: `read`, `submit`, `cancel`, `admin`.
-    """
+    records: list[dict[str, Any]] = Field(
+        [], description="`split` is `train` or `valid`; `step`, `loss`, `auc`, `rows_per_s`, ..."
+    )
+    cursor: str = Field("", description="As `since` it gives what follows.")
+    restart: bool = Field(
+        False,
+        description="These are from the beginning: forget what was read before, since an attempt "
+        "took steps again.",
+    )
+    more: bool = Field(False, description="There is more already.")
+    damaged: int = Field(0, description="Lines that are no records.")
+
+
+class Me(Answer):
+    """Who the caller is."""
 
     user: str = ""
     is_admin: bool = False
-    roles: Mapping[str, str] = field(default_factory=dict)
-    scopes: tuple[str, ...] = ()
+    roles: dict[str, str] = Field({}, description="By project.")
+    scopes: list[str] = Field([], description="What the token may be used for.")
+    projects: list[str] = Field([], description="Those in which the caller has a role.")
 
 
-@dataclass(frozen=True)
-class Token(Document):
-    """A token.
-
-    Attributes:
-        text: Its secret; only in the answer that made it.
-    """
+class Token(Answer):
+    """A token, without its text."""
 
     id: str = ""
     user: str = ""
     label: str = ""
-    scopes: tuple[str, ...] = ()
-    created_at: str | None = None
-    expires_at: str | None = None
-    revoked_at: str | None = None
-    used_at: str | None = None
-    text: str | None = field(default=None, repr=False)
+    scopes: list[str] = []
+    created_at: Time = ""
+    expires_at: Time = ""
+    revoked_at: Time | None = None
+    used_at: Time | None = Field(None, description="To about a minute.")
+
+
+class NewToken(Token):
+    """A new token, with its text."""
+
+    text: str = Field("", repr=False, description="What its user sends; it is shown this once.")
 
 
 def parse_time(text: str | None) -> datetime | None:

@@ -1,24 +1,11 @@
 """The errors of a service and of the way to it; `distrain.errors` draws the tree."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from distrain.client.documents import Mistake
 from distrain.errors import DistrainError
-
-
-@dataclass(frozen=True)
-class Pointer:
-    """One mistake in what was sent.
-
-    Attributes:
-        pointer: Where it is, as a JSON pointer: `/spec/train/epochs`.
-        detail: What is wrong there.
-    """
-
-    pointer: str
-    detail: str
 
 
 class ServiceError(DistrainError):
@@ -32,7 +19,7 @@ class ServiceError(DistrainError):
 
     code: str = ""
     status: int | None = None
-    pointers: tuple[Pointer, ...] = ()
+    pointers: tuple[Mistake, ...] = ()
 
     def __init__(
         self,
@@ -42,7 +29,7 @@ class ServiceError(DistrainError):
         hint: str | None = None,
         code: str = "",
         status: int | None = None,
-        pointers: Iterable[Pointer] = (),
+        pointers: Iterable[Mistake] = (),
     ):
         super().__init__(message, where=where, hint=hint)
         self.code, self.status, self.pointers = code, status, tuple(pointers)

@@ -4,16 +4,15 @@ import math
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 from urllib.parse import quote
-from uuid import uuid4
 
-from distrain.client.connection import Connection
-from distrain.client.documents import Job, Validation
+from distrain.client.connection import Call, Connection
+from distrain.client.documents import Job, JobPage, Spec, Validation
 from distrain.client.errors import NotFound, RequestRefused, ServiceError, WaitTimedOut
-from distrain.client.transport import Call
+from distrain.client.retries import json_of
 from distrain.errors import InputError
+from distrain.jobs.run_paths import JOB_ID, new_job_id
 from distrain.jobs.status import find_id
 
 _WAIT_S = 30.0
@@ -23,13 +22,9 @@ _MOST_LOOKED_AT = 2000
 
 
 def job_path(job_id: str, *more: str) -> str:
-    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}", job_id):
+    if not re.fullmatch(JOB_ID, job_id):
         raise InputError(f"{job_id!r} is no job's id", hint="`distrain jobs` lists them.")
     return "/".join(["/v1/jobs", job_id, *(quote(one, safe="") for one in more)])
-
-
-def new_key() -> str:
-    return uuid4().hex
 
 
 def submission(
@@ -51,14 +46,8 @@ def submission(
 Filters = dict[str, str | list[str]]
 
 
-def header_value(name: str, value: str) -> dict[str, str]:
-    if not re.fullmatch(r"[\x21-\x7e]{1,200}", value):
-        raise InputError(f"{value!r} cannot be sent as {name}", hint="Use ASCII without spaces.")
-    return {name: value}
-
-
 def read_job(connection: Connection, job_id: str) -> Job:
-    return Job.from_json(connection.document(Call("GET", job_path(job_id))))
+    return Job.read(connection.document(Call("GET", job_path(job_id))))
 
 
 class JobCalls:
@@ -72,7 +61,7 @@ class JobCalls:
         cluster: str | None = None,
         priority: int | None = None,
         tags: Mapping[str, str] | None = None,
-        key: str | None = None,
+        job_id: str | None = None,
     ) -> Job:
         """Submit a job.
 
@@ -80,20 +69,18 @@ class JobCalls:
             spec: The job spec as JSON values; paths in it are absolute.
             project: Default: the service's.
             cluster: Needed where several can be used.
-            key: What makes two calls one: with the key of an earlier submission, that one's job is
-                returned. Keep it to be able to repeat a call that was interrupted.
+            job_id: Default: a new one. With the id of an earlier submission, an equal call returns
+                that job; keep it to be able to repeat a call that was interrupted.
 
         Raises:
-            RequestRefused: The spec is wrong (`pointers` say where), or a quota is full.
+            RequestRefused: The spec is wrong (`pointers` say where), a quota is full, or another
+                job has the id.
             ServiceUnavailable: No answer came. The job may have been made: the same call with the
-                same key tells.
+                same id returns it.
         """
         body = submission(spec, project, cluster, priority, tags)
-        return self.submit_body(body, key or new_key())
-
-    def submit_body(self, body: Mapping[str, Any], key: str) -> Job:
-        """Submit a job under a key; `body` is a `submission`."""
-        return self._made("/v1/jobs", body, key)
+        job_id = job_id or new_job_id(str(spec.get("name", "distrain")))
+        return self._made(Call("PUT", job_path(job_id), body=body))
 
     def validate(
         self,
@@ -115,12 +102,12 @@ class JobCalls:
         body = submission(spec, project, cluster)
         call = Call("POST", "/v1/jobs:validate", params=params, body=body)
         answer = self._connection.ask(call)
-        document = answer.document()
-        if answer.status == 422 and isinstance(document, dict):
-            return Validation.from_json(document)
+        refused = json_of(answer) if answer.status_code == 422 else None
+        if isinstance(refused, dict):
+            return Validation.read(refused)
         document = self._connection.good(answer, call)
-        if answer.status != 202:
-            return Validation.from_json(document)
+        if answer.status_code != 202:
+            return Validation.read(document)
         return _checked(self._connection, str(document.get("url") or ""))
 
     def job(self, job_id: str) -> Job:
@@ -133,8 +120,7 @@ class JobCalls:
 
     def spec(self, job_id: str) -> Mapping[str, Any]:
         """A job's spec, as resolved."""
-        found = self._connection.document(Call("GET", job_path(job_id, "spec"))).get("spec")
-        return found if isinstance(found, dict) else {}
+        return Spec.read(self._connection.document(Call("GET", job_path(job_id, "spec")))).spec
 
     def find(self, word: str) -> Job:
         """The job whose id is `word`, or the only one that begins with it.
@@ -145,16 +131,16 @@ class JobCalls:
         """
         call = Call("GET", job_path(word))
         answer = self._connection.ask(call)
-        if answer.status != 404:
-            return Job.from_json(self._connection.good(answer, call))
+        if answer.status_code != 404:
+            return Job.read(self._connection.good(answer, call))
         ids: list[str] = []
         params: Filters = {"text": word, "limit": "200"}
         for _ in range(_MOST_LOOKED_AT // 200):
-            found, cursor = _page(self._connection, params)
-            ids += [one.id for one in found if one.id.startswith(word)]
-            if not cursor:
+            page = _page(self._connection, params)
+            ids += [one.id for one in page.jobs if one.id.startswith(word)]
+            if not page.next_cursor:
                 break
-            params["cursor"] = cursor
+            params["cursor"] = page.next_cursor
         job_id = find_id(ids, word)
         if job_id is None:
             raise NotFound(
@@ -221,7 +207,7 @@ class JobCalls:
             )
             # A service that is away is not waited for much longer than the job.
             patience = self._connection.at_most(left_s + _AWAY_S)
-            found = Job.from_json(patience.document(call))
+            found = Job.read(patience.document(call))
             if found != seen and on_change is not None:
                 on_change(found)
             seen = found
@@ -253,32 +239,46 @@ class JobCalls:
         body = {"grace_s": grace_s, "force": force or None, "why": why or None}
         given = {name: value for name, value in body.items() if value is not None}
         call = Call("POST", job_path(job_id, "cancel"), body=given)
-        return Job.from_json(self._connection.document(call))
+        return Job.read(self._connection.document(call))
 
     def resume(
-        self, job_id: str, overrides: Mapping[str, Any] | None = None, *, key: str | None = None
+        self,
+        job_id: str,
+        overrides: Mapping[str, Any] | None = None,
+        *,
+        resumes: int | None = None,
     ) -> Job:
-        """Let a job that has ended go on from its last checkpoint.
+        """Let a job that has ended continue from its last checkpoint.
 
         Args:
             overrides: By dotted path: `{"train.epochs": 3}`.
-            key: As of `submit`.
+            resumes: How often it had been resumed before. Default: as the service has it now. An
+                equal call with the same number resumes nothing twice.
         """
-        body = {"set": dict(overrides or {})}
-        return self._made(job_path(job_id, "resume"), body, key or new_key())
+        if resumes is None:
+            resumes = self.job(job_id).resumes
+        body = {"resumes": resumes, "set": dict(overrides or {})}
+        return self._made(Call("POST", job_path(job_id, "resume"), body=body))
 
     def clone(
-        self, job_id: str, overrides: Mapping[str, Any] | None = None, *, key: str | None = None
+        self, job_id: str, overrides: Mapping[str, Any] | None = None, *, new_id: str | None = None
     ) -> Job:
-        """Submit a new job with a job's spec; the arguments are those of `resume`."""
-        body = {"set": dict(overrides or {})}
-        return self._made(job_path(job_id, "clone"), body, key or new_key())
+        """Submit a new job with a job's spec.
 
-    def _made(self, path: str, body: Mapping[str, Any], key: str) -> Job:
-        call = Call("POST", path, headers=header_value("Idempotency-Key", key), body=body)
+        Args:
+            overrides: By dotted path.
+            new_id: As `job_id` of `submit`. Default: a new one, with the name of the old.
+        """
+        if new_id is None:
+            new_id = new_job_id(self.job(job_id).name)
+        body = {"id": new_id, "set": dict(overrides or {})}
+        return self._made(Call("POST", job_path(job_id, "clone"), body=body))
+
+    def _made(self, call: Call) -> Job:
         answer = self._connection.ask(call)
-        job = Job.from_json(self._connection.good(answer, call))
-        return replace(job, replayed=answer.status == 200)
+        job = Job.read(self._connection.good(answer, call))
+        job._replayed = answer.status_code == 200
+        return job
 
     def set_priority(self, job_id: str, priority: int) -> Job:
         """Change the priority of a job that waits."""
@@ -300,8 +300,8 @@ class JobCalls:
             headers = {"If-Match": f'"{found.rev}"'}
             call = Call("PATCH", job_path(job_id), headers=headers, body=wanted)
             answer = self._connection.ask(call)
-            if answer.status != 412:
-                return Job.from_json(self._connection.good(answer, call))
+            if answer.status_code != 412:
+                return Job.read(self._connection.good(answer, call))
             self._connection.pause(self._connection.retries.pause_s(1))
         raise RequestRefused(
             f"job {job_id} changes all the time: somebody else was faster, ten times in a row",
@@ -320,7 +320,7 @@ class JobCalls:
         self.job(job_id)
         call = Call("DELETE", job_path(job_id))
         answer = self._connection.ask(call)
-        if answer.status != 404:  # an earlier try, or somebody else, has deleted it
+        if answer.status_code != 404:  # an earlier try, or somebody else, has deleted it
             self._connection.check(answer, call)
 
 
@@ -336,35 +336,34 @@ def _checked(connection: Connection, url: str) -> Validation:
     while True:
         found = connection.document(Call("GET", url))
         if found.get("state") not in ("waiting", "running"):
-            checked = Validation.from_json(found)
-            passed = found.get("state") == "passed"
-            return checked if passed else replace(checked, errors=_mistakes(found, checked))
+            checked = Validation.read(found)
+            if found.get("state") == "passed":
+                return checked
+            why = found.get("error") or f"the check of the data ended as {found.get('state')!r}"
+            told = [dict(one) for one in found.get("errors") or ()] or [{"message": why}]
+            errors = [
+                {"pointer": "/spec", "detail": one.get("message", why), **one} for one in told
+            ]
+            return Validation.read({**found, "errors": errors})
         tries += 1
         connection.pause(min(_LEAST_S, 0.05 * 2.0 ** min(tries, 10)))
 
 
-def _mistakes(found: Mapping[str, Any], checked: Validation) -> tuple[Mapping[str, Any], ...]:
-    """The mistakes of a failed check, each with `pointer` and `detail`; never empty."""
-    why = found.get("error") or f"the check of the data ended as {found.get('state')!r}"
-    told = checked.errors or ({"message": why},)
-    return tuple({"pointer": "/spec", "detail": one.get("message", why), **one} for one in told)
-
-
-def _page(connection: Connection, params: Mapping[str, str | list[str]]) -> tuple[list[Job], str]:
-    """Jobs, and the cursor of the next page; "" at the end."""
-    page = connection.document(Call("GET", "/v1/jobs", params=params))
-    listed, cursor = page.get("jobs"), page.get("next_cursor")
-    found = [Job.from_json(one) for one in listed] if isinstance(listed, list) else []
-    return found, cursor if isinstance(cursor, str) and cursor != params.get("cursor") else ""
+def _page(connection: Connection, params: Filters) -> JobPage:
+    document = connection.document(Call("GET", "/v1/jobs", params=params))
+    jobs = [Job.read(one) for one in document.get("jobs") or ()]
+    cursor = JobPage.read({**document, "jobs": []}).next_cursor
+    more = cursor if cursor != params.get("cursor") else None
+    return JobPage(jobs=jobs, next_cursor=more)
 
 
 def _pages(connection: Connection, params: Filters) -> Iterator[Job]:
     while True:
-        found, cursor = _page(connection, params)
-        yield from found
-        if not cursor:
+        page = _page(connection, params)
+        yield from page.jobs
+        if not page.next_cursor:
             return
-        params["cursor"] = cursor
+        params["cursor"] = page.next_cursor
 
 
 def _changes(

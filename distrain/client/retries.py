@@ -1,18 +1,18 @@
 """The repetition of requests: which, when, and for how long."""
 
 import random
-import time
+import ssl
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 
-from distrain.client.errors import ServiceUnavailable
-from distrain.client.transport import Call, Failed, Reply
-
-_LEAST_READ_S = 1.0  # how long the last try is waited for where next to no time is left
+import httpx2
 
 _LATER = frozenset({429, 502, 503, 504})
+UNSENT = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout)
+"""Errors after which the service cannot have the request."""
+_FOR_GOOD = (httpx2.LocalProtocolError, httpx2.UnsupportedProtocol)
 
 
 @dataclass(frozen=True)
@@ -33,80 +33,46 @@ class Retries:
     draw: Callable[[], float] = random.random
     most_tries: int | None = None
 
-    def pause_s(self, tries: int) -> float:
-        """The pause after that many tries.
+    def pause_s(self, tries: int, asked_s: float = 0.0) -> float:
+        """The pause after that many tries; `asked_s`: what the service asked for.
 
         >>> Retries(draw=lambda: 1.0).pause_s(3)
         1.0
         """
-        return min(self.longest_s, self.first_s * 2.0 ** min(tries - 1, 30)) * (
-            0.5 + self.draw() / 2
-        )
+        own_s = min(self.longest_s, self.first_s * 2.0 ** min(tries - 1, 30))
+        later_s = asked_s and asked_s + 0.5 * self.draw()  # not all return at the same moment
+        return max(own_s * (0.5 + self.draw() / 2), later_s)
 
 
-def answered(
-    call: Call,
-    send: Callable[[Call], Reply | Failed],
-    pause: Callable[[float, str], None],
-    retries: Retries,
-    address: str,
-    keeps_cut: bool = False,
-) -> Reply:
-    """The answer to a request that is sent until there is one, or no time (ServiceUnavailable)."""
-    began_s = time.monotonic()
-    now_s, tries = began_s, 0
-    while True:
-        left_s = max(_LEAST_READ_S, began_s + retries.for_s - now_s)
-        bounded = replace(call, read_s=min(call.read_s, left_s))
-        reply = send(bounded)
-        tries += 1
-        why = _why_again(reply) or _why_dropped(reply, call)
-        if isinstance(reply, Reply) and (
-            not why or (keeps_cut and reply.is_good and reply.content)
-        ):
-            return reply
-        failed = reply if isinstance(reply, Failed) else None
-        may = call.repeats or (failed is not None and not failed.sent)
-        pause_s = max(retries.pause_s(tries), _asked_s(reply, retries.draw()))
-        now_s = time.monotonic()
-        late = tries == retries.most_tries or now_s + pause_s - began_s > retries.for_s
-        if not may or late or (failed and failed.for_good):
-            if isinstance(reply, Reply) and not reply.cut:
-                return reply
-            raise _unavailable(call, address, why, tries, now_s - began_s, reply)
-        pause(pause_s, f"{why}; again in {pause_s:.1f} s")
+def why_again(answer: httpx2.Response) -> str:
+    """The reason to repeat a request in spite of its answer; "" if there is none."""
+    if answer.status_code in _LATER:
+        return f"the service answered {answer.status_code}"
+    # A server that is being stopped drops questions with a 500 that is not ours.
+    dropped = answer.status_code == 500 and answer.request.method == "GET"
+    return "the service answered 500" if dropped and json_of(answer) is None else ""
 
 
-def _why_again(reply: Reply | Failed) -> str:
-    """The reason for another try; "" if there is none."""
-    if isinstance(reply, Failed):
-        return reply.why
-    if reply.cut:
-        return reply.cut
-    if reply.status in _LATER:
-        return f"the service answered {reply.status}"
-    document = reply.document() if reply.status == 409 else None
-    if isinstance(document, dict) and document.get("code") == "key_in_flight":
-        return "the service is still at work on the same request"
-    return ""
+def is_for_good(error: BaseException | None) -> bool:
+    """Whether another try can only end the same way, as with a certificate."""
+    if isinstance(error, _FOR_GOOD):
+        return True
+    while error is not None:
+        if isinstance(error, ssl.SSLCertVerificationError):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
 
 
-def _why_dropped(reply: Reply | Failed, call: Call) -> str:
-    """Why to repeat a question that an ending server dropped with an empty 500; or ""."""
-    if isinstance(reply, Failed) or reply.status != 500 or call.method != "GET":
-        return ""
-    return "the service answered 500" if reply.document() is None else ""
+def json_of(answer: httpx2.Response) -> object:
+    """The content of an answer as JSON values; `None` if it is none."""
+    try:
+        return answer.json()
+    except ValueError:
+        return None
 
 
-def _asked_s(reply: Reply | Failed, draw: float) -> float:
-    """The pause that the service asked for, and a little more, so that not all return at once."""
-    if isinstance(reply, Failed):
-        return 0.0
-    seconds = retry_after_s(reply.headers.get("retry-after", ""), datetime.now(UTC))
-    return seconds and seconds + 0.5 * draw
-
-
-def retry_after_s(value: str, now: datetime) -> float:
+def retry_after_s(value: str, now: datetime | None = None) -> float:
     """The header `Retry-After` in seconds, or 0.
 
     >>> now = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
@@ -122,18 +88,4 @@ def retry_after_s(value: str, now: datetime) -> float:
     except ValueError:
         return 0.0
     then = then if then.tzinfo else then.replace(tzinfo=UTC)
-    return max(0.0, (then - now).total_seconds())
-
-
-def _unavailable(
-    call: Call, address: str, why: str, tries: int, took_s: float, reply: Reply | Failed
-) -> ServiceUnavailable:
-    times = "once" if tries == 1 else f"{tries} times"
-    hint = "Is it running, and is the address right? `distrain login ADDRESS` checks both."
-    if not call.repeats and not (isinstance(reply, Failed) and not reply.sent):
-        hint = "It may have been done: look before you repeat it."
-    return ServiceUnavailable(
-        f"the service gave no answer to {call.method} {call.path}: {why}",
-        where={"server": address, "tried": f"{times} in {took_s:.0f} s"},
-        hint=hint,
-    )
+    return max(0.0, (then - (now or datetime.now(UTC))).total_seconds())

@@ -120,14 +120,18 @@ def check_run_dir(paths: RunPaths) -> None:
         )
 
 
+JOB_ID = r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}"
+"""The pattern of a job's id, which is also a folder's name."""
+
+
 def new_job_id(name: str, now: datetime | None = None) -> str:
     """A job's id, which also names its run directory: name, start, and a few random letters.
 
-    >>> new_job_id("dlrm", datetime(2026, 3, 1, 12, 30))[:-4]
+    >>> new_job_id("dlrm", datetime(2026, 3, 1, 12, 30))[:-8]
     'dlrm-20260301-123000-'
     """
     moment = now or datetime.now()
-    return f"{name}-{moment:%Y%m%d-%H%M%S}-{uuid.uuid4().hex[:4]}"
+    return f"{name}-{moment:%Y%m%d-%H%M%S}-{uuid.uuid4().hex[:8]}"
 
 
 def log_part(log: Path, first_byte: int) -> Path:

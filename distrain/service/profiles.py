@@ -1,6 +1,5 @@
 """A cluster in the service's settings: its source, and the limits of its jobs."""
 
-import ipaddress
 import re
 import ssl
 from collections.abc import Mapping
@@ -12,23 +11,12 @@ from urllib.parse import urlsplit
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from distrain.errors import ClusterError, DistrainError
+from distrain.jobs.addresses import is_loopback
 from distrain.storage.objects import has_conditional_writes
 from distrain.storage.urls import check_url
 
 NAME_PATTERN = r"^[a-z0-9]([a-z0-9-]{0,62}[a-z0-9])?$"
 Name = Annotated[str, Field(pattern=NAME_PATTERN)]
-
-
-def is_loopback(host: str) -> bool:
-    """Whether a host is this machine alone.
-
-    >>> is_loopback("127.0.0.1"), is_loopback("::1"), is_loopback("localhost"), is_loopback("::")
-    (True, True, True, False)
-    """
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 class SettingsSection(BaseModel):

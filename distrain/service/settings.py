@@ -8,6 +8,7 @@ from pydantic import Field, ValidationError, model_validator
 from pydantic_settings import BaseSettings, EnvSettingsSource, SettingsConfigDict, SettingsError
 
 from distrain.errors import InputError
+from distrain.jobs.addresses import is_loopback
 from distrain.service.profiles import (
     NAME_PATTERN as NAME_PATTERN,
     ClusterKind as ClusterKind,
@@ -15,7 +16,6 @@ from distrain.service.profiles import (
     Name,
     SettingsSection,
     TlsFiles as TlsFiles,
-    is_loopback,
 )
 from distrain.storage.urls import is_remote
 
@@ -30,7 +30,6 @@ class Limits(SettingsSection):
     submits_per_s: float = Field(10.0, gt=0, description="Of a user, on average.")
     reads_per_s: float = Field(50.0, gt=0, description="Of a user, on average.")
     streams_per_token: int = Field(20, ge=1, description="Event streams that are open at once.")
-    log_read_bytes: int = Field(4 * 2**20, ge=1, description="Of one answer with a log, at most.")
     tokens: int = Field(100, ge=1, description="Valid tokens of a user; admins may make more.")
 
 
@@ -40,7 +39,6 @@ class Retention(SettingsSection):
     jobs_days: float = Field(180, ge=0, description="Jobs, after their end.")
     events_days: float = Field(7, ge=0, description="What streams can be resumed over.")
     audit_days: float = Field(400, ge=0, description="Who did what.")
-    keys_days: float = Field(7, ge=0, description="Idempotency keys.")
     run_dirs_days: float = Field(90, ge=0, description="Run directories, after their job's end.")
 
 

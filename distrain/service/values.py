@@ -118,15 +118,7 @@ class NewJob:
     spec: Mapping[str, Any]  # the resolved spec as JSON values
     tags: Mapping[str, str] = field(default_factory=dict)
     parent: str | None = None
-
-
-@dataclass(frozen=True)
-class RequestKey:
-    """An idempotency key of a user, and the hash of its request's body."""
-
-    owner: str
-    key: str
-    body_sha256: str
+    request_sha256: str = ""  # of the request that makes it; an equal one is a repetition
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,6 @@ from waiting import until
 from distrain.cli.jobs.server import default_server
 from distrain.cli.main import cli
 from distrain.cli.runs.logs import lines_of
-from distrain.client import Client
 from distrain.client.credentials import servers_file
 from distrain.errors import DistrainError
 from distrain.jobs.states import JobState
@@ -58,7 +57,6 @@ def _logged_in(
     for name in ("DISTRAIN_CA_FILE", "DISTRAIN_SCHEDULER"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     monkeypatch.setenv("DISTRAIN_SERVER", service.url)
     monkeypatch.setenv("DISTRAIN_TOKEN", token)
 
@@ -86,10 +84,6 @@ def refused(code: int, *words: object, **more: Any) -> DistrainError:
     assert isinstance(error, DistrainError), error
     assert error.exit_code == code, error
     return error
-
-
-def notes(tmp_path: Path) -> list[Path]:
-    return sorted((tmp_path / "state" / "distrain" / "submissions").glob("*"))
 
 
 def test_a_job_from_its_submission_to_its_clone(service: LiveService, spec_file: Path) -> None:
@@ -152,13 +146,14 @@ def test_refusals_have_their_codes_and_say_each_mistake_once(
 ) -> None:
     job = service.job()
     service.job()
-    ended, waits = (good("submit", spec_file, "--again")["job_id"] for _ in range(2))
+    ended, waits = (good("submit", spec_file)["job_id"] for _ in range(2))
     done = service.store.job(ended)
     assert done is not None
     service.end(done)
     names = {"file": spec_file, "job": job.id, "ended": ended, "waits": waits}
     for why, (code, words) in REFUSED.items():
-        error = refused(code, *words.format(**names).split())
+        more = ["--id", "of-the-test"] if words.startswith("submit") else []
+        error = refused(code, *words.format(**names).split(), *more)
         if not why.startswith(("several", "no such state")):  # which have lists of names
             wording(f"{why}: {error}", url=service.url, job=job.id, ended=ended, waits=waits)
     monkeypatch.setenv("DISTRAIN_TOKEN", service.token("bob", Role.VIEWER).label)
@@ -277,47 +272,15 @@ def test_the_first_error_and_the_report_of_a_job(
     assert run("report", job.id, "--png").exit_code == 2
 
 
-@pytest.mark.parametrize("command", ["submit", "clone", "resume"])
-def test_a_request_that_is_not_answered_is_made_once(
-    command: str, service: LiveService, spec_file: Path, monkeypatch: Any, tmp_path: Path
-) -> None:
-    """The command is killed when the service has the request and nobody has read its answer."""
-    original = good("submit", spec_file)["job_id"]
-    good("cancel", original)
-    word = str(spec_file) if command == "submit" else original
-    known = len(good("jobs", "--limit", 200)["jobs"])
-    method = "submit_body" if command == "submit" else command
-    real = getattr(Client, method)
-
-    def killed(self: Client, *values: Any, **more: Any) -> None:
-        real(self, *values, **more)
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patched:
-        patched.setattr(Client, method, killed)
-        assert run(command, word).exit_code == 130
-    (note,) = notes(tmp_path)
-    assert note.stat().st_mode & 0o777 == 0o600
-    again = good(command, word)
-    assert not notes(tmp_path)
-    made = 0 if command == "resume" else 1
-    assert len(good("jobs", "--limit", 200)["jobs"]) == known + made
-    assert again["job"]["resumes"] == (command == "resume")
-    if command == "submit":
-        assert good(command, word)["job_id"] != again["job_id"]
-        refused(1, "submit", spec_file, "--cluster", "moon")
-        assert not notes(tmp_path), "a refusal leaves no note"
-
-
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
-def test_a_command_killed_before_its_answer_submits_nothing_twice(
-    number: signal.Signals, spec_file: Path, tmp_path: Path
+def test_a_command_that_is_not_answered_can_be_repeated_with_the_id(
+    number: signal.Signals, spec_file: Path
 ) -> None:
     asked, go_on = threading.Event(), threading.Event()
-    keys: list[str] = []
+    paths: list[str] = []
 
     def answer(seen: Seen) -> Reply:
-        keys.append(seen.headers["idempotency-key"])
+        paths.append(seen.path)
         asked.set()
         go_on.wait()
         job = {"id": "a-1", "name": "a", "state": "queued", "rev": 1}
@@ -325,31 +288,39 @@ def test_a_command_killed_before_its_answer_submits_nothing_twice(
 
     with ScriptedService(answer) as scripted:
         words = ["submit", str(spec_file), "--server", scripted.address]
-        command = subprocess.Popen([sys.executable, "-m", "distrain", *words])
+        program = [sys.executable, "-m", "distrain"]
+        command = subprocess.Popen([*program, *words], stdout=subprocess.PIPE, text=True)
         try:
             until(lambda: asked.is_set() or command.poll() is not None, "the request arrives")
             command.send_signal(number)
-            code = command.wait()
+            printed, _ = command.communicate()
         finally:
             go_on.set()
             command.kill()
-        assert code == (130 if number == signal.SIGINT else -signal.SIGKILL)
-        assert len(notes(tmp_path)) == 1
-        good(*words)
-        good(*words, "--again")
-    assert (keys[0] == keys[1], keys[1] == keys[2]) == (True, False)
-    assert not notes(tmp_path)
+        assert command.returncode == (130 if number == signal.SIGINT else -signal.SIGKILL)
+        job_id = paths[0].rpartition("/")[2]
+        assert job_id in printed
+        good(*words, "--id", job_id)
+    assert paths == [f"/v1/jobs/{job_id}"] * 2
+
+
+def test_a_repeated_command_with_an_id_makes_nothing_twice(spec_file: Path) -> None:
+    first = good("submit", spec_file, "--id", "nightly-1")
+    assert good("submit", spec_file, "--id", "nightly-1") == first
+    refused(1, "submit", spec_file, "--id", "nightly-1", "--priority", "1")
+    assert good("clone", "nightly-1", "--id", "nightly-2")["job_id"] == "nightly-2"
+    assert run("submit", spec_file, "--id", "-x y").exit_code == 2
 
 
 def test_the_example_of_the_page_about_the_client(
     service: LiveService, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (example,) = re.findall(r"^```python\n(.*?)^```", (DOCS / "client.md").read_text(), re.M | re.S)
-    known = {job.id for job in service.store.queue("gpu")}
+    known = {job.id for job in service.store.alive("gpu")}
 
     def cancelled() -> None:
         def new() -> list[Any]:
-            return [job for job in service.store.queue("gpu") if job.id not in known]
+            return [job for job in service.store.alive("gpu") if job.id not in known]
 
         until(new, "the example's job")
         service.store.cancel(new()[0].id, "", None, "alice")

@@ -86,7 +86,7 @@ def test_what_surrounds_a_command_is_a_mistake_too(
     folder: Path, broken: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (folder / "dask.yaml").write_text("distributed: [1")
-    for name in ("HOME", "XDG_CONFIG_HOME", "XDG_STATE_HOME"):
+    for name in ("HOME", "XDG_CONFIG_HOME"):
         monkeypatch.delenv(name, raising=False)
     if broken == "no home":
         # Python asks the system for the home of a user whose HOME is not set; this one has none.

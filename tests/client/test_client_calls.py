@@ -2,6 +2,7 @@
 
 import asyncio
 import pickle
+import re
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -68,19 +69,20 @@ def job_document(**more: Any) -> dict[str, Any]:
         Reply(502),
         Reply(504),
         problem(429, "rate"),
-        problem(409, "key_in_flight"),
         Reply(201, job_document(), cut_after=10),
     ],
     ids=lambda reply: str(reply.status) + ("-cut" if reply.cut_after else ""),
 )
-def test_a_submission_is_repeated_with_the_same_key_until_it_is_answered(trouble: Reply) -> None:
+def test_a_submission_is_repeated_with_the_same_id_until_it_is_answered(trouble: Reply) -> None:
     told: list[str] = []
     answer = script(trouble, trouble, Reply(200, job_document(), {"Location": "/v1/jobs/dlrm-1"}))
     with ScriptedService(answer) as service, client_of(service, on_retry=told.append) as client:
         job = client.submit(SPEC, priority=3, tags={"team": "ads"})
     assert (job.id, job.replayed) == ("dlrm-1", True)
     assert len(service.seen) == 3
-    assert len({seen.headers["idempotency-key"] for seen in service.seen}) == 1
+    (path,) = {seen.path for seen in service.seen}
+    assert re.fullmatch(r"/v1/jobs/dlrm-\d{8}-\d{6}-[0-9a-f]{8}", path)
+    assert {seen.method for seen in service.seen} == {"PUT"}
     assert service.seen[0].body == {"spec": SPEC, "priority": 3, "tags": {"team": "ads"}}
     assert service.seen[0].headers["authorization"] == f"Bearer {TOKEN}"
     assert len(told) == 2
@@ -135,7 +137,7 @@ def test_a_pause_that_the_service_asks_for_is_made_or_the_refusal_is_told_at_onc
     assert (caught.value.code, "3600 s" in str(caught.value.hint)) == ("quota", True)
 
 
-def test_what_has_no_key_and_makes_something_is_not_repeated() -> None:
+def test_what_makes_something_without_an_id_is_not_repeated() -> None:
     with (
         ScriptedService(script(Reply(drop=True))) as service,
         client_of(service) as client,
@@ -211,12 +213,12 @@ def test_a_later_services_states_and_fields_are_kept_and_an_earlier_ones_are_not
     later = job_document(state="hibernating", colour="blue", tags={"a": "b"}, step=None)
     with ScriptedService(script(Reply(200, later))) as service, client_of(service) as client:
         job = client.job("dlrm-1")
-    assert (job.state, job.is_final, job.step, job.tags) == ("hibernating", False, 0, {"a": "b"})
+    assert (job.state, job.is_final, job.step, job.tags) == ("hibernating", False, None, {"a": "b"})
     assert job.document["colour"] == "blue"
     assert job.loss is None
 
     odd = {"id": "dlrm-1", "state": "expired", "finished_at": "2026-03-01T12:00:00Z", "rev": "x"}
-    job = Job.from_json(odd)
+    job = Job.read(odd)
     assert job.is_final
     assert job.rev == 0
 
@@ -341,18 +343,18 @@ def test_wait_ends_with_its_time() -> None:
     assert float(service.seen[0].params["timeout_s"]) <= 0.05
 
 
-def test_resume_and_clone_bear_keys_and_cancel_is_repeatable() -> None:
-    lost = script(Reply(drop=True), Reply(202, job_document(parent="dlrm-0")))
+def test_resume_clone_and_cancel_are_repeatable() -> None:
+    lost = script(Reply(drop=True), Reply(202, job_document(parent="dlrm-0", resumes=4)))
     with ScriptedService(lost) as service, client_of(service) as client:
-        assert client.clone("dlrm-0", {"train.epochs": 3}).parent == "dlrm-0"
-        client.resume("dlrm-1", key="mine")
+        assert client.clone("dlrm-0", {"train.epochs": 3}, new_id="mine").parent == "dlrm-0"
+        client.resume("dlrm-1")
         client.cancel("dlrm-1", grace_s=5)
-        with pytest.raises(InputError, match="Idempotency-Key"):
-            client.resume("dlrm-1", key="müller\n")
-    first, second, resumed, cancelled = service.seen
-    assert first.headers["idempotency-key"] == second.headers["idempotency-key"]
-    assert (first.path, first.body) == ("/v1/jobs/dlrm-0/clone", {"set": {"train.epochs": 3}})
-    assert (resumed.path, resumed.headers["idempotency-key"]) == ("/v1/jobs/dlrm-1/resume", "mine")
+        with pytest.raises(InputError):
+            client.submit(SPEC, job_id="müller")
+    first, second, _, resumed, cancelled = service.seen
+    assert (first.path, first.body) == (second.path, second.body)
+    assert first.body == {"id": "mine", "set": {"train.epochs": 3}}
+    assert (resumed.path, resumed.body) == ("/v1/jobs/dlrm-1/resume", {"resumes": 4, "set": {}})
     assert (cancelled.path, cancelled.body) == ("/v1/jobs/dlrm-1/cancel", {"grace_s": 5})
 
 

@@ -94,11 +94,10 @@ class Story:
         assert did("validate", SPEC).is_good
         wrong = did("validate", {**SPEC, "train": {"epochs": 0}})
         assert not wrong.is_good
-        assert wrong.errors[0]["pointer"] == "/spec/train/epochs"
-        job = did("submit", SPEC, priority=3, tags={"team": "ads"}, key="the-same")
+        assert wrong.errors[0].pointer == "/spec/train/epochs"
+        job = did("submit", SPEC, priority=3, tags={"team": "ads"}, job_id="mine")
         assert (job.state, job.priority, job.owner, job.replayed) == ("queued", 3, "alice", False)
-        body = {"spec": SPEC, "priority": 3, "tags": {"team": "ads"}}
-        again = did("submit_body", body, "the-same")
+        again = did("submit", SPEC, priority=3, tags={"team": "ads"}, job_id="mine")
         assert (again.id, again.replayed) == (job.id, True)
         assert did("find", job.id[:-2]).id == did("job", job.id).id == job.id
         assert did("spec", job.id)["model"]["kind"] == "mlp"
@@ -221,9 +220,9 @@ def test_a_validation_with_data_waits_for_what_a_worker_finds(
         assert not client.validate({**SPEC, "train": {"epochs": 0}}, data=True).is_good
         good, failed, lost = [client.validate(SPEC, data=True) for _ in range(3)]
     assert good.is_good
-    assert good.notes == ("3 files",)
+    assert good.notes == ["3 files"]
     assert not failed.is_good
-    assert failed.errors[0]["detail"] == "the folder is empty"
+    assert failed.errors[0].detail == "the folder is empty"
     assert not lost.is_good
-    assert lost.errors[0]["detail"] == "the worker has died"
+    assert lost.errors[0].detail == "the worker has died"
     assert not gateway.outcomes

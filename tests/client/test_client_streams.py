@@ -13,7 +13,7 @@ from distrain.client import (
     Retries,
     ServiceError,
     ServiceUnavailable,
-    streams,
+    logs,
 )
 from distrain.errors import OutputError
 
@@ -30,7 +30,7 @@ def _nobody_is_logged_in(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Non
 
 @pytest.fixture(autouse=True)
 def _looks_are_close_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(streams, "_POLL_S", (0.001, 0.002))
+    monkeypatch.setattr(logs, "_POLL_S", (0.001, 0.002))
 
 
 def client_of(service: ScriptedService, retries: Retries = QUICK) -> Client:
@@ -141,52 +141,81 @@ def test_who_leaves_a_stream_leaves_no_connection() -> None:
 
 
 class LogService:
-    """A job whose attempts have logs that grow with each look, behind cuts."""
+    """A job whose attempts have logs that grow with each look, behind cuts.
 
-    def __init__(self, logs: list[bytes], seed: int, cuts: int, kept_from: int = 0):
-        self.logs, self.cuts, self.kept_from = logs, cuts, kept_from
+    Attributes:
+        parts: The first bytes of the parts of each log that are kept, besides its beginning.
+    """
+
+    def __init__(self, logs: list[bytes], seed: int, cuts: int, parts: tuple[int, ...] = ()):
+        self.logs, self.cuts, self.parts = logs, cuts, parts
         self.draw = random.Random(seed)
         self.attempt = 1
         self.shown = 0
+        self.closes = True
+        self.kept_first = True
 
     def answer(self, seen: Seen) -> Reply:
-        if not seen.path.endswith("/logs"):
+        if seen.path == "/v1/jobs/dlrm-1":
             return Reply(200, {"id": "dlrm-1", "attempt": self.attempt, "state": self.state()})
-        attempt = int(seen.params["attempt"])
-        if attempt > self.attempt:
+        self._grow()
+        folder = (
+            seen.params.get("below") or seen.path.partition("/artifacts/")[2].rpartition("/")[0]
+        )
+        files = self.files(int(folder.rpartition("-")[2]))
+        if seen.path.endswith("/artifacts"):
+            listed = [{"name": name, "size_bytes": len(data)} for name, data in files.items()]
+            return Reply(200, {"artifacts": listed}) if files else problem(404, "not_found")
+        data = files.get(seen.path.partition("/artifacts/")[2])
+        if data is None:
             return problem(404, "not_found")
-        log = self.logs[attempt - 1]
-        if attempt < self.attempt or self.shown >= len(log):
-            shown = len(log)
-        else:
-            self.shown = shown = min(len(log), self.shown + self.draw.randrange(1, 4000))
-        is_complete = shown == len(log)
-        if is_complete and attempt == self.attempt < len(self.logs):
-            self.attempt, self.shown = attempt + 1, 0
-        offset = max(int(seen.params["offset"]), self.kept_from)
-        content = log[offset:shown][: self.draw.randrange(1, 3000)]
-        told = {
-            "X-Next-Offset": str(offset + len(content)),
-            "X-Complete": "true" if is_complete and offset + len(content) == shown else "false",
-        }
+        begin, _, last = seen.headers["range"].removeprefix("bytes=").partition("-")
+        content = data[int(begin) : int(last) + 1]
+        if not content:
+            return problem(416, "range")
         self.cuts -= 1
-        cut = self.draw.randrange(len(content)) if self.cuts >= 0 and content else None
-        return Reply(200, content, told, cut_after=cut)
+        cut = self.draw.randrange(len(content)) if self.cuts >= 0 else None
+        told = {"Content-Range": f"bytes {begin}-{int(begin) + len(content) - 1}/{len(data)}"}
+        return Reply(206, content, told, cut_after=cut)
+
+    def files(self, attempt: int) -> dict[str, bytes]:
+        """What is there of an attempt's log now, by name."""
+        if attempt > self.attempt:
+            return {}
+        log, name = self.logs[attempt - 1], f"logs/attempt-{attempt}/rank-0.log"
+        shown = self.shown if attempt == self.attempt else len(log)
+        ends = (*self.parts, len(log))
+        found = {name: log[: min(ends[0], shown)]} if self.kept_first else {}
+        for first, end in zip(self.parts, ends[1:], strict=True):
+            if first < shown:
+                found[f"{name}.from-{first}"] = log[first : min(end, shown)]
+        if self.closes and shown == len(log):
+            found[f"{name}.end"] = b"%d\n" % len(log)
+        return found
 
     def state(self) -> str:
         done = self.attempt == len(self.logs) and self.shown >= len(self.logs[-1])
         return "succeeded" if done else "running"
+
+    def _grow(self) -> None:
+        log = self.logs[self.attempt - 1]
+        if self.shown < len(log):
+            self.shown = min(len(log), self.shown + self.draw.randrange(1, 4000))
+        elif self.attempt < len(self.logs):
+            self.attempt, self.shown = self.attempt + 1, 0
 
 
 def made_log(lines: int, word: str) -> bytes:
     return b"".join(b"%s line %06d of the log\n" % (word.encode(), n) for n in range(lines))
 
 
-def test_a_log_that_is_cut_a_hundred_times_is_the_file() -> None:
+@pytest.mark.parametrize("parts", [(), (5_000, 100_000)])
+def test_a_log_that_is_cut_a_hundred_times_is_the_file(parts: tuple[int, ...]) -> None:
     log = made_log(8000, "a")
-    told = LogService([log], seed=5, cuts=100)
+    told = LogService([log], seed=5, cuts=100, parts=parts)
     with ScriptedService(told.answer) as service, client_of(service) as client:
         assert b"".join(client.logs("dlrm-1", follow=True)) == log
+        assert b"".join(client.logs("dlrm-1", offset=6_000)) == log[6_000:]
     assert told.cuts < 0
 
 
@@ -201,27 +230,54 @@ def test_following_goes_on_with_the_attempts_that_come() -> None:
 
 def test_of_a_log_whose_middle_is_gone_the_rest_comes_once() -> None:
     log = made_log(300, "a")
-    told = LogService([log], seed=4, cuts=6, kept_from=1000)
+    told = LogService([log], seed=4, cuts=6, parts=(1000,))
+    told.kept_first = False
     with ScriptedService(told.answer) as service, client_of(service) as client:
         assert b"".join(client.logs("dlrm-1", follow=True)) == log[1000:]
 
 
-def test_the_last_lines_of_a_log_and_what_follows() -> None:
-    def answer(seen: Seen) -> Reply:
-        if not seen.path.endswith("/logs"):
-            return Reply(200, {"id": "dlrm-1", "attempt": 2, "state": "failed"})
-        told = {"X-Next-Offset": "1007", "X-Complete": "false"}
-        if "tail" in seen.params:
-            return Reply(200, b"8\n9\n", {**told, "X-Next-Offset": "1004"})
-        return Reply(200, b"10\n", {**told, "X-Complete": "true"})
+def test_a_log_that_nobody_closed_ends_some_time_after_its_job(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(logs, "_QUIET_S", 0.05)
+    told = LogService([made_log(30, "a")], seed=4, cuts=0)
+    told.closes = False
+    with ScriptedService(told.answer) as service, client_of(service) as client:
+        assert b"".join(client.logs("dlrm-1", follow=True)) == told.logs[0]
 
-    with ScriptedService(answer) as service, client_of(service) as client:
-        assert list(client.logs("dlrm-1", rank=3, tail=2)) == [b"8\n9\n", b"10\n"]
-    asked = [seen.params for seen in service.seen if seen.path.endswith("/logs")]
-    assert asked == [
-        {"rank": "3", "limit": "4194304", "attempt": "2", "tail": "2"},
-        {"rank": "3", "limit": "4194304", "attempt": "2", "offset": "1004"},
-    ]
+
+def test_the_last_bytes_of_a_closed_log_are_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(logs, "_TAIL_OF_LOGS_S", 0.05)
+    told = LogService([made_log(30, "a")], seed=4, cuts=0)
+    told.shown = len(told.logs[0])
+    of_attempt = told.files
+
+    def files(attempt: int) -> dict[str, bytes]:
+        end = {"logs/attempt-1/rank-0.log.end": b"100000\n"}
+        return of_attempt(attempt) | end
+
+    monkeypatch.setattr(told, "files", files)
+    with (
+        ScriptedService(told.answer) as service,
+        client_of(service) as client,
+        pytest.raises(ServiceError) as caught,
+    ):
+        list(client.logs("dlrm-1", follow=True))
+    assert caught.value.code == "incomplete"
+
+
+@pytest.mark.parametrize("lines", [2, 5000])
+def test_the_last_lines_of_a_log_and_what_follows(lines: int) -> None:
+    log = made_log(8000, "a")
+    told = LogService([log], seed=1, cuts=0)
+    told.shown = len(log) // 2
+    with ScriptedService(told.answer) as service, client_of(service) as client:
+        found = b"".join(client.logs("dlrm-1", tail=lines, follow=True))
+    assert found == log[-len(found) :]
+    assert found.count(b"\n") > lines
+    with ScriptedService(told.answer) as service, client_of(service) as client:
+        assert b"".join(client.logs("dlrm-1", tail=lines)).count(b"\n") == lines
+        assert list(client.logs("dlrm-1", rank=3, tail=2)) == []
 
 
 # Files

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from api_world import api_world
 from click.testing import CliRunner
-from scripted_service import Reply, ScriptedService, Seen
+from scripted_service import Reply, ScriptedService, Seen, problem
 
 from distrain.cli.main import cli
 from distrain.client import Client, Retries
@@ -57,12 +57,11 @@ def test_calls_and_commands_take_the_answers_of_other_versions(
     recorded: dict[str, Any], change: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     job_id = recorded["job"]
     one = f"/v1/jobs/{job_id}"
 
     def answer(seen: Seen) -> Reply:
-        if seen.method in ("POST", "PATCH"):
+        if seen.method in ("PUT", "POST", "PATCH"):
             return Reply(201, change(recorded[one]))
         if seen.path.endswith("/wait"):
             return Reply(200, change(recorded[one]) | {"state": "succeeded"})
@@ -70,9 +69,14 @@ def test_calls_and_commands_take_the_answers_of_other_versions(
             told = json.dumps(change(recorded[one]))
             text = f"id: 1\nevent: job.dreamt\ndata: {told}\n\nevent: end\ndata: {told}\n\n"
             return Reply(200, text.encode(), {"Content-Type": "text/event-stream"})
-        if seen.path.endswith("/logs"):
-            rest = b"line\n"[int(seen.params.get("offset", 0)) :]
-            return Reply(200, rest, {"X-Complete": "true"} if change is newer else {})
+        if seen.params.get("below"):
+            name = "logs/attempt-1/rank-0.log"
+            end = [{"name": f"{name}.end"}] if change is newer else []
+            return Reply(200, {"artifacts": [{"name": name}, *end]})
+        if "/artifacts/" in seen.path:
+            begin = int(seen.headers["range"].removeprefix("bytes=").partition("-")[0])
+            content = b"5\n" if seen.path.endswith(".end") else b"line\n"
+            return Reply(206, content[begin:]) if begin < len(content) else problem(416, "range")
         return Reply(200, change(recorded[seen.path]))
 
     with ScriptedService(answer) as service:
@@ -90,7 +94,7 @@ def test_calls_and_commands_take_the_answers_of_other_versions(
             assert [event.kind for event in client.follow(job_id)] == ["job.dreamt", "end"]
             assert b"".join(client.logs(job_id)) == b"line\n"
             assert isinstance(client.spec(job_id), dict)
-            assert client.metrics(job_id).records == ()
+            assert client.metrics(job_id).records == []
             assert client.artifacts(job_id) == ()
             assert client.me().user == "alice"
             assert len(client.clusters()) == 1

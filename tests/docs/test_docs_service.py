@@ -74,11 +74,14 @@ def follow(serve: Serve, commands: list[str], folder: Path, environment: dict[st
     with serve.client() as client:
         [job] = client.get("/v1/jobs").json()["jobs"]
         assert job["state"] == "succeeded"
-        assert client.get(f"/v1/jobs/{job['id']}/logs?rank=0&attempt=1").status_code == 200
+        assert (
+            client.get(f"/v1/jobs/{job['id']}/artifacts/logs/attempt-1/rank-0.log").status_code
+            == 200
+        )
     with serve.client(tokens["alice"]) as alice:
         assert alice.get("/v1/jobs").json()["jobs"] == []
         assert alice.get(f"/v1/jobs/{job['id']}").status_code == 404
-        assert alice.get(f"/v1/jobs/{job['id']}/logs").status_code == 404
+        assert alice.get(f"/v1/jobs/{job['id']}/artifacts").status_code == 404
 
     served = RunPaths(Path(job["run_dir"]))
     direct = RunPaths(folder / "direct")

@@ -47,5 +47,5 @@ def test_the_attempts_are_those_that_left_something(tmp_path):
 @given(st.datetimes(min_value=datetime(2000, 1, 1)))
 def test_a_job_id_tells_name_and_start_and_names_one_job(now):
     ids = {new_job_id("dlrm", now) for _ in range(3)}
-    assert {job_id[:-4] for job_id in ids} == {f"dlrm-{now:%Y%m%d-%H%M%S}-"}
+    assert {job_id[:-8] for job_id in ids} == {f"dlrm-{now:%Y%m%d-%H%M%S}-"}
     assert len(new_job_id("dlrm")) == len(ids.pop())

@@ -57,7 +57,7 @@ class World:
     app: FastAPI
     tokens: dict[str, str]
     client: TestClient
-    keys: int = field(default=0)
+    ids: int = field(default=0)
 
     def headers(self, user: str, **more: str) -> dict[str, str]:
         """Who sends a request."""
@@ -70,15 +70,15 @@ class World:
         """One request of a user."""
         return self.client.request(method, path, headers=self.headers(user, **headers), json=body)
 
-    def key(self) -> str:
-        """A new idempotency key."""
-        self.keys += 1
-        return f"key-{self.keys}"
+    def new_id(self) -> str:
+        """The id of a job that is not there yet."""
+        self.ids += 1
+        return f"clicks-{self.ids}"
 
     def submit(self, user: str = "alice", **body: Any) -> dict[str, Any]:
         """A job of a user."""
         wanted = {"spec": SPEC, "project": "ads", **body}
-        answer = self.ask(user, "POST", "/v1/jobs", wanted, Idempotency_Key=self.key())
+        answer = self.ask(user, "PUT", f"/v1/jobs/{self.new_id()}", wanted)
         assert answer.status_code == 201, answer.text
         found: dict[str, Any] = answer.json()
         return found

@@ -13,7 +13,7 @@ from distrain.service.decide.api_values import shown
 from distrain.service.reconcile.reconciler import Reconciler
 from distrain.service.settings import ClusterProfile, Settings
 from distrain.service.store.store import Store, migrate, open_store
-from distrain.service.values import Job, NewJob, Phase, Quota, RequestKey
+from distrain.service.values import Job, NewJob, Phase, Quota
 
 
 class Service:
@@ -39,7 +39,7 @@ class Service:
         run_dir = str(self.settings.run_root(cluster) / "default" / job_id)
         spec = {**SPEC, "resources": {"num_ranks": num_ranks}, "restart": {"backoff_s": 0.1}}
         new = NewJob(job_id, "default", "alice", "ctr", cluster, 0, num_ranks, run_dir, spec)
-        self.store.submit(new, RequestKey("alice", job_id, "0" * 64))
+        self.store.submit(new)
         return job_id
 
     def job(self, job_id: str = "job-1") -> Job:

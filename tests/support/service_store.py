@@ -8,7 +8,7 @@ from typing import Any
 
 from distrain.service.settings import Settings
 from distrain.service.store.store import Store, migrate, open_store
-from distrain.service.values import Job, NewJob, Quota, RequestKey
+from distrain.service.values import Job, NewJob, Quota
 
 _numbers = itertools.count(1)
 UNLIMITED = Quota(max_queued_per_user=None)
@@ -44,14 +44,9 @@ def new_job(**fields: Any) -> NewJob:
     return NewJob(id=job_id, **values | fields)
 
 
-def key_for(new: NewJob) -> RequestKey:
-    """A key of its own."""
-    return RequestKey(new.owner, f"key-{new.id}", "0" * 64)
-
-
 def submitted(store: Store, **fields: Any) -> Job:
     """A job that is in the queue."""
     new = new_job(**fields)
-    job, created = store.submit(new, key_for(new))
+    job, created = store.submit(new)
     assert created
     return job

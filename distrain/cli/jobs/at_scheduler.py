@@ -139,9 +139,15 @@ class SchedulerJobs:
         )
 
     def submit(
-        self, spec: JobSpec, run_dir: Path | None, *, waits: bool, checks: bool = False
+        self,
+        spec: JobSpec,
+        run_dir: Path | None,
+        *,
+        waits: bool,
+        checks: bool = False,
+        job_id: str | None = None,
     ) -> None:
-        job_id = new_job_id(spec.name)
+        job_id = job_id or new_job_id(spec.name)
         root = run_dir or Path("runs") / job_id
         self._leave(RunRequest(spec, root, job_id, self.address, ":0"), waits=waits, checks=checks)
 
@@ -151,11 +157,13 @@ class SchedulerJobs:
         job_id, spec, resumed = find_run(root, overrides)
         self._leave(RunRequest(spec, root, job_id, self.address, ":0", resumed), waits=waits)
 
-    def clone(self, word: str, overrides: tuple[str, ...], *, waits: bool) -> None:
+    def clone(
+        self, word: str, overrides: tuple[str, ...], *, waits: bool, job_id: str | None
+    ) -> None:
         """Submit a new job with a job's spec; its run directory lies beside the other."""
         root = self._run_dir(word)
         spec = load_spec(RunPaths(root).spec, overrides)
-        job_id = new_job_id(spec.name)
+        job_id = job_id or new_job_id(spec.name)
         self._leave(RunRequest(spec, root.parent / job_id, job_id, self.address, ":0"), waits=waits)
 
     def page(self, word: str | None) -> str:

@@ -1,8 +1,8 @@
 """What commands do with the jobs of a service."""
 
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
@@ -11,15 +11,13 @@ from typing import Any
 import click
 
 from distrain.cli.interrupts import if_interrupted
-from distrain.cli.jobs.pending import digest, pending
 from distrain.cli.jobs.server import at, service_at
 from distrain.cli.jobs.status_lines import status_lines
 from distrain.cli.output import clean_line, json_wanted, print_answer, print_remark, print_result
 from distrain.client.client import Client
-from distrain.client.credentials import parse_address, state_folder
+from distrain.client.credentials import parse_address
 from distrain.client.documents import Job, parse_time
-from distrain.client.errors import ServiceError, ServiceUnavailable
-from distrain.client.job_calls import submission
+from distrain.client.errors import ServiceUnavailable
 from distrain.errors import (
     ClusterError,
     DistrainError,
@@ -28,7 +26,8 @@ from distrain.errors import (
     JobError,
     Mistakes,
 )
-from distrain.formatting import UNKNOWN, count, duration, scores
+from distrain.formatting import UNKNOWN, count, scores
+from distrain.jobs.run_paths import new_job_id
 from distrain.jobs.spec.job import JobSpec
 from distrain.jobs.spec.load import parse_spec, parse_yaml
 from distrain.jobs.spec.paths import with_absolute_paths
@@ -117,31 +116,33 @@ class ServiceJobs:
         self.print_end(job, self.client.wait(job.id))
 
     def submit(
-        self, spec: JobSpec, asked: Mapping[str, Any], *, checks: bool, again: bool
+        self, spec: JobSpec, asked: Mapping[str, Any], *, checks: bool, job_id: str | None
     ) -> tuple[Job, str]:
-        """The job of a spec, and what was done, in words; `asked`: as of `submission`."""
-        body = submission(spec_document(with_absolute_paths(spec)), **asked)
+        """The job of a spec, and what was done, in words; `asked`: as of `Client.submit`."""
+        document = spec_document(with_absolute_paths(spec))
         if checks:
-            self._check_data(body)
-        other = " (--again submits another one)"
-        job = self._kept(
-            body, lambda key: self.client.submit_body(body, key), again=again, other=other
-        )
+            self._check_data(document, asked)
+        new_id = job_id or new_job_id(spec.name)
+        with _repeatable(new_id):
+            job = self.client.submit(document, **asked, job_id=new_id)
         if not checks:
             print_remark("its data is not checked yet; with --check, a worker checks it first")
         return job, "was submitted already" if job.replayed else "is submitted"
 
     def resume(self, word: str, overrides: tuple[str, ...], *, waits: bool) -> None:
-        values, job_id = parse_overrides(overrides), self.client.find(word).id
-        same = {"resume": job_id, "set": values}
-        job = self._kept(same, lambda key: self.client.resume(job_id, values, key=key))
-        self.finish(job, "was resumed already" if job.replayed else "is to be resumed", waits=waits)
+        values, found = parse_overrides(overrides), self.client.find(word)
+        if_interrupted(f"see whether job {found.id} was resumed: distrain status {found.id}")
+        job = self.client.resume(found.id, values, resumes=found.resumes)
+        self.finish(job, "is to be resumed", waits=waits)
 
-    def clone(self, word: str, overrides: tuple[str, ...], *, waits: bool) -> None:
-        values, job_id = parse_overrides(overrides), self.client.find(word).id
-        same = {"clone": job_id, "set": values}
-        job = self._kept(same, lambda key: self.client.clone(job_id, values, key=key))
-        self.finish(job, f"is submitted, a clone of {job_id}", waits=waits)
+    def clone(
+        self, word: str, overrides: tuple[str, ...], *, waits: bool, job_id: str | None
+    ) -> None:
+        values, found = parse_overrides(overrides), self.client.find(word)
+        new_id = job_id or new_job_id(found.name)
+        with _repeatable(new_id):
+            job = self.client.clone(found.id, values, new_id=new_id)
+        self.finish(job, f"is submitted, a clone of {found.id}", waits=waits)
 
     def set_priority(self, word: str, priority: int) -> None:
         job = self.client.set_priority(self.client.find(word).id, priority)
@@ -174,48 +175,11 @@ class ServiceJobs:
                 print_answer(server=self.client.address, job_id=job.id, job=_json(job))
             print_remark(how)
 
-    def _kept(
-        self,
-        what: dict[str, Any],
-        make: Callable[[str], Job],
-        *,
-        again: bool = False,
-        other: str = "",
-    ) -> Job:
-        """The job that `make` requests, under a key that is on disk before the request.
-
-        `what` makes it the same request as an earlier one; `again` makes another job, whatever was
-        left behind, and `other` says how people get one.
-        """
-        folder = state_folder() / "submissions"
-        with pending(folder, digest(self.client.address, what), time.time(), again=again) as note:
-            if note.is_old:
-                age_s = max(0.0, time.time() - note.begun_s)
-                print_remark(
-                    f"the same submission was left unanswered {duration(age_s, 0)} ago: "
-                    f"looking for its job, or submitting it now{other}"
-                )
-            if_interrupted(
-                "nobody knows whether the job was submitted; the same command finds it, and "
-                "submits nothing twice"
-            )
-            try:
-                job = make(note.key)
-            except ServiceUnavailable as error:
-                error.hint = "Repeat the same command: it submits nothing twice."
-                raise
-            except ServiceError as error:
-                if error.status is not None and error.code != "key_in_flight":
-                    note.is_answered = True
-                raise
-            note.is_answered = True
-        return job
-
-    def _check_data(self, body: Mapping[str, Any]) -> None:
+    def _check_data(self, spec: Mapping[str, Any], asked: Mapping[str, Any]) -> None:
         """Have a worker look at a job's data; prints its notes, raises its mistakes."""
         print_remark("a worker looks at the data; nothing is submitted yet")
         checked = self.client.validate(
-            body["spec"], project=body.get("project"), cluster=body.get("cluster"), data=True
+            spec, project=asked["project"], cluster=asked["cluster"], data=True
         )
         if checked.document.get("state") == "lost":
             why = checked.document.get("error") or "it was lost"
@@ -227,13 +191,27 @@ class ServiceJobs:
             )
         mistakes = Mistakes()
         for one in checked.errors:
-            if one.get("message"):  # of a worker
-                mistakes.add_json(one, on="a worker")
+            of_worker = one.model_extra or {}
+            if of_worker.get("message"):
+                mistakes.add_json(of_worker, on="a worker")
             else:
-                mistakes.add_json({"message": one.get("detail")}, at=one.get("pointer"))
+                mistakes.add_json({"message": one.detail}, at=one.pointer)
         mistakes.raise_found()
         for note in checked.notes:
             print_remark(f"note of a worker: {note}")
+
+
+@contextmanager
+def _repeatable(job_id: str) -> Iterator[None]:
+    """While a new job is requested: name its id to people, who can repeat the request with it."""
+    again = f"Repeat the command with --id {job_id}: it submits nothing twice."
+    print_remark(f"submitting job {job_id}")
+    if_interrupted(f"nobody knows whether job {job_id} was submitted. {again}")
+    try:
+        yield
+    except ServiceUnavailable as error:
+        error.hint = again
+        raise
 
 
 def spec_document(spec: JobSpec) -> dict[str, Any]:
@@ -305,7 +283,7 @@ def _lines(job: Job) -> list[str]:
         "started": job.started_at,
         "ended": job.finished_at,
         "last heard": job.observed_at,
-        "restarts": str(job.restarts),
+        "restarts": str(job.restarts or 0),
         "ends in": left if (left := time_left(job.figures, 0)) != UNKNOWN else None,
         "checkpoints": None if job.checkpoints is None else str(job.checkpoints),
         "clone of": job.parent,

@@ -5,7 +5,7 @@ import socket
 import click
 
 from distrain.cli.interrupts import if_interrupted
-from distrain.cli.jobs.place import JobPlace, job_options, wait_option
+from distrain.cli.jobs.place import JobPlace, id_option, job_options, wait_option
 from distrain.cli.options import json_option, overrides_option
 from distrain.cli.output import print_answer, print_result
 
@@ -59,8 +59,7 @@ def resume(
 
     JOB is a job's id, or its beginning. It keeps its id and its run directory. --set changes its
     spec, as far as the same training follows from it; a job that has succeeded needs
-    train.epochs or train.max_steps. With --scheduler the run directory must be on this machine. If
-    this command is interrupted before a service has answered, the same one resumes the job once.
+    train.epochs or train.max_steps. With --scheduler the run directory must be on this machine.
 
     \b
     Examples:
@@ -74,17 +73,22 @@ def resume(
 @click.command("clone")
 @click.argument("job")
 @overrides_option
+@id_option
 @wait_option
 @job_options
 @json_option("Print the new job as JSON.")
 def clone(
-    job: str, overrides: tuple[str, ...], waits: bool, place: JobPlace, as_json: bool
+    job: str,
+    overrides: tuple[str, ...],
+    job_id: str | None,
+    waits: bool,
+    place: JobPlace,
+    as_json: bool,
 ) -> None:
     """Submit a new job with the spec of JOB, and with what --set changes.
 
     JOB is a job's id, or its beginning. The new job begins at step 0, in a run directory of its
-    own. With --scheduler that lies beside JOB's, which must be on this machine. If this command is
-    interrupted before a service has answered, the same command finds the clone that was made.
+    own. With --scheduler that lies beside JOB's, which must be on this machine.
 
     \b
     Examples:
@@ -92,7 +96,7 @@ def clone(
       distrain clone dlrm --wait
     """
     with place.jobs() as jobs:
-        jobs.clone(job, overrides, waits=waits)
+        jobs.clone(job, overrides, waits=waits, job_id=job_id)
 
 
 @click.command("priority", context_settings={"ignore_unknown_options": True})

@@ -1,5 +1,6 @@
 """The place of a command's jobs: a bare scheduler or a service."""
 
+import re
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -80,6 +81,21 @@ def place_options(help_text: str) -> Callable[[Callable[..., None]], Callable[..
     return decorate
 
 
+def _job_id(_: click.Context, __: click.Parameter, value: str | None) -> str | None:
+    from distrain.jobs.run_paths import JOB_ID
+
+    if value is not None and not re.fullmatch(JOB_ID, value):
+        raise click.BadParameter("1 to 128 letters, digits, '.', '-' and '_', no sign first.")
+    return value
+
+
+id_option = click.option(
+    "--id",
+    "job_id",
+    callback=_job_id,
+    help="The new job's id. A repeated command with the same id submits nothing twice. Default: "
+    "made of the job's name and the time.",
+)
 job_options = place_options("The Dask scheduler that has the job.")
 wait_option = click.option(
     "--wait", "waits", is_flag=True, help="Return at the job's end, with its exit code."

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import click
 
 from distrain.cli.interrupts import if_interrupted
-from distrain.cli.jobs.place import JobPlace, place_options, wait_option
+from distrain.cli.jobs.place import JobPlace, id_option, place_options, wait_option
 from distrain.cli.options import PATH, json_option, overrides_option
 
 if TYPE_CHECKING:
@@ -28,9 +28,7 @@ if TYPE_CHECKING:
 )
 @wait_option
 @click.option("--follow", "follows", is_flag=True, help="--wait, and print its progress.")
-@click.option(
-    "--again", is_flag=True, help="Submit anew, also where the same submission was interrupted."
-)
+@id_option
 @click.option(
     "--run-dir", type=PATH, help="With --scheduler: where the run's files go. Default: runs/JOB."
 )
@@ -46,7 +44,7 @@ def command(
     checks: bool,
     waits: bool,
     follows: bool,
-    again: bool,
+    job_id: str | None,
     run_dir: Path | None,
     place: JobPlace,
     as_json: bool,
@@ -54,8 +52,8 @@ def command(
     """Submit the job in SPEC.yaml, print its id, and end; the job goes on.
 
     With a service, relative paths of the spec are made absolute here, and the service chooses the
-    run directory. If this command is killed before the service has answered, the same command finds
-    the job that was made, and submits nothing twice; --again submits another.
+    run directory. If this command ends before the service has answered, it names the job's id: with
+    --id, the same command finds the job that was made, and submits nothing twice.
 
     Ctrl-C with --wait or --follow ends this command and leaves the job alone. The exit code is then
     that of the job's end: 0, 100 if it failed, 103 if it was cancelled.
@@ -81,17 +79,17 @@ def command(
     if_interrupted("the job was not submitted")
     more = parse_tags(tags)
     spec = load_spec(spec_file, overrides)
-    if not place.is_service and (project or cluster or again):
-        raise click.UsageError("--project, --cluster and --again are for a service.")
+    if not place.is_service and (project or cluster):
+        raise click.UsageError("--project and --cluster are for a service.")
     if place.is_service and run_dir is not None:
         raise click.UsageError("--run-dir is for --scheduler: a service chooses it.")
     with place.jobs() as jobs:
         if not place.is_service:
             spec = _with_queue(spec, priority, more)
-            jobs.submit(spec, run_dir, waits=waits or follows, checks=checks)
+            jobs.submit(spec, run_dir, waits=waits or follows, checks=checks, job_id=job_id)
             return
         asked = {"project": project, "cluster": cluster, "priority": priority, "tags": more}
-        job, what = jobs.submit(spec, asked, checks=checks, again=again)
+        job, what = jobs.submit(spec, asked, checks=checks, job_id=job_id)
         jobs.finish(job, what, waits=waits, follows=follows)
 
 

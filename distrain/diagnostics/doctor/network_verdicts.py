@@ -1,6 +1,5 @@
 """Verdicts on who reaches whom, and by which interface. Pure."""
 
-import ipaddress
 from collections.abc import Iterator
 
 from distrain.diagnostics.doctor.facts import (
@@ -13,6 +12,7 @@ from distrain.diagnostics.doctor.facts import (
     mistake,
     warning,
 )
+from distrain.jobs.addresses import is_loopback
 
 LITTLE_PORTS = 1000
 _SETTINGS = "docs/security.md, Settings for a firewall"
@@ -47,29 +47,22 @@ def judge_interfaces(seen: ClusterSeen) -> Iterator[Finding]:
 
 
 def _loopback(place: ProcessPlace, facts: ProcessFacts) -> Iterator[Finding]:
-    if _is_loopback(facts.host):
+    if is_loopback(facts.host):
         fact = f"its address is {facts.host}, where no other host reaches it"
         mend = "Start it with `--host` and the address of its network."
         yield mistake("address", (place,), fact, mend)
-    elif _is_loopback(facts.rank_address):
+    elif is_loopback(facts.rank_address):
         fact = f"its ranks would listen at {facts.rank_address} ({facts.interface})"
         mend = "Set DISTRAIN_INTERFACE there to the interface of its network."
         yield mistake("interface", (place,), fact, mend)
     addresses = facts.name_addresses
-    if addresses and all(_is_loopback(address) for address in addresses):
+    if addresses and all(is_loopback(address) for address in addresses):
         fact = f"its host name {facts.hostname} resolves to {', '.join(addresses)}"
         mend = (
             f"Give {facts.hostname} its real address in /etc/hosts, in place of {addresses[0]}: a "
             "program that asks for it would offer others an address that leads back to them."
         )
         yield warning("host name", (place,), fact, mend)
-
-
-def _is_loopback(address: str) -> bool:
-    try:
-        return ipaddress.ip_address(address).is_loopback
-    except ValueError:
-        return address == "localhost"
 
 
 def judge_links(seen: ClusterSeen) -> Iterator[Finding]:

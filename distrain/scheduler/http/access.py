@@ -11,7 +11,6 @@ from collections.abc import Callable, Sequence
 from fnmatch import fnmatchcase
 from functools import partial
 from http.cookies import CookieError, SimpleCookie
-from ipaddress import ip_address
 from typing import Any
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
@@ -21,6 +20,7 @@ from distributed.http.routing import RoutingApplication
 from tornado import web
 from tornado.httputil import HTTPHeaders, HTTPServerRequest
 
+from distrain.jobs.addresses import is_loopback
 from distrain.scheduler.http.bodies import Refusal
 from distrain.workers.secrets import TOKEN_VARIABLE, token_of_environment
 
@@ -237,13 +237,4 @@ def _is_of_this_machine(request: HTTPServerRequest) -> bool:
         host = urlsplit(f"//{request.host}").hostname or ""
     except ValueError:
         return False
-    return _is_loopback(request.remote_ip or "") and (host == "localhost" or _is_loopback(host))
-
-
-def _is_loopback(address: str) -> bool:
-    try:
-        parsed = ip_address(address)
-    except ValueError:
-        return False
-    mapped = getattr(parsed, "ipv4_mapped", None)
-    return bool((mapped or parsed).is_loopback)
+    return is_loopback(request.remote_ip or "") and is_loopback(host)

@@ -8,7 +8,6 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from distrain.jobs.status import finite
 
 MOST_PRIORITY = 2**31 - 1
-JOB_ID_PATTERN = r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}"
 
 Word = Annotated[str, Field(min_length=1, max_length=200)]
 Priority = Annotated[int, Field(ge=-MOST_PRIORITY, le=MOST_PRIORITY, strict=True)]

@@ -4,8 +4,8 @@ from typing import Any
 
 from distributed.http.utils import RequestHandler
 
+from distrain.jobs.run_paths import JOB_ID
 from distrain.scheduler.http.bodies import (
-    JOB_ID_PATTERN,
     CancelOrder,
     PreflightOrder,
     PriorityOrder,
@@ -69,7 +69,7 @@ class _NothingHandler(NothingHandler):
     is_for_orders = True
 
 
-_JOB = rf"/distrain/v1/jobs/({JOB_ID_PATTERN})"
+_JOB = rf"/distrain/v1/jobs/({JOB_ID})"
 
 routes: list[tuple[str, type[RequestHandler], dict[str, Any]]] = [
     (r"/distrain/v1/jobs", _JobsHandler, {}),

@@ -1,14 +1,16 @@
-"""The bodies of requests and answers, as pydantic models.
+"""The bodies of requests, and how rows become answers, which `distrain.client.documents` defines.
 
 Requests refuse unknown keys. Answers may grow fields; times are RFC 3339 in UTC.
 """
 
 from math import isfinite
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, create_model, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 from pydantic.config import JsonDict
 
+from distrain.client.documents import Answer, Job as JobAnswer
+from distrain.jobs.run_paths import JOB_ID
 from distrain.jobs.status import FIGURES, figures_in, is_storable
 from distrain.service.access.policy import levels
 from distrain.service.decide.api_values import shown, utc
@@ -33,16 +35,15 @@ class Request(BaseModel):
         return value
 
 
-class Answer(BaseModel):
-    model_config = ConfigDict(frozen=True)
+Shown = TypeVar("Shown", bound=Answer)
 
-    @classmethod
-    def of(cls, row: object, **values: Any) -> Self:
-        """The answer for a row, by the row's names, besides `values`; `NAME_at` is `NAME_at_s`."""
-        for name in cls.model_fields.keys() - values.keys():
-            is_time = name.endswith("_at")
-            values[name] = utc(getattr(row, f"{name}_s")) if is_time else getattr(row, name)
-        return cls(**values)
+
+def answer_of(kind: type[Shown], row: object, **values: Any) -> Shown:
+    """The answer for a row, by the row's names, besides `values`; `NAME_at` is `NAME_at_s`."""
+    for name in kind.model_fields.keys() - values.keys():
+        is_time = name.endswith("_at")
+        values[name] = utc(getattr(row, f"{name}_s")) if is_time else getattr(row, name)
+    return kind(**values)
 
 
 def _unusable(value: Any) -> str | None:
@@ -55,65 +56,6 @@ def _unusable(value: Any) -> str | None:
         if any(isinstance(item, float) and not isfinite(item) for item in level):
             return "a number is not finite"
     return None
-
-
-Time = Annotated[str, Field(json_schema_extra={"format": "date-time"})]
-
-
-State = Annotated[
-    str,
-    Field(
-        description="`queued`, `handing_over`, `cancelling`, `unknown` (no contact for 30 s), or "
-        "the state in which its cluster has it: `pending`, `starting`, `running`, `stopping`, "
-        "`restarting`, `succeeded`, `failed`, `cancelled`. Later versions may know more."
-    ),
-]
-
-
-class _JobHead(Answer):
-    """A job."""
-
-    id: str
-    name: str
-    project: str
-    owner: str
-    cluster: str
-    state: State
-    last_known: str | None = Field(description="The cluster's last word, where `state` is not it.")
-    reason: str | None = Field(description="Why it ended badly, in a word.")
-    message: str | None
-    why_pending: str = Field(description="What it waits for; empty where it does not wait.")
-    intent: str = Field(description="`run` or `cancel`.")
-    priority: int
-    tags: dict[str, str]
-    attempt: int
-    first_attempt: int = Field(description="Of its current submission.")
-    num_ranks: int
-    created_at: Time
-    started_at: Time | None
-    finished_at: Time | None
-    observed_at: Time | None = Field(description="When its cluster was last heard about it.")
-    run_dir: str
-    parent: str | None = Field(description="The job that it is a clone of.")
-    resumes: int
-    rev: int = Field(description="Grows with each change; the ETag.")
-
-
-_of_figures: dict[str, Any] = {
-    name: (one.type, Field(description=one.metadata["about"])) for name, one in FIGURES.items()
-}
-_Figures: Any = create_model("_Figures", __base__=Answer, **_of_figures)
-
-
-class JobDocument(_Figures, _JobHead):
-    """A job."""
-
-
-class JobPage(Answer):
-    """A page of jobs, newest first."""
-
-    jobs: list[JobDocument]
-    next_cursor: str | None = Field(description="For the next page; `null`: this is the last.")
 
 
 Tags = Annotated[dict[str, str], Field(max_length=32)]
@@ -163,56 +105,33 @@ class CancelRequest(Request):
     why: Annotated[str, Field(max_length=1000)] = Field("", description="For those who look later.")
 
 
-class AgainRequest(Request):
-    """Settings of a resumed or cloned job."""
-
-    model_config = ConfigDict(json_schema_extra={"examples": [{"set": {"train.epochs": 3}}]})
-
-    set: dict[str, Any] = Field({}, description="Values by dotted path, as with `--set`.")
+JobId = Annotated[str, Field(pattern=f"^{JOB_ID}$")]
+Settings = Annotated[dict[str, Any], Field(description="Values by dotted path, as with `--set`.")]
 
 
-class SpecDocument(Answer):
-    """A job's spec."""
+class CloneRequest(Request):
+    """A job with the spec of another one."""
 
-    spec: dict[str, Any]
+    model_config = ConfigDict(
+        json_schema_extra={"examples": [{"id": "clicks-2", "set": {"train.epochs": 3}}]}
+    )
 
-
-class MistakeDocument(Answer):
-    """One mistake of a request."""
-
-    pointer: str = Field(description="A JSON pointer into the body, or `#` and a parameter.")
-    detail: str
+    id: JobId = Field(description="Of the new job; a request that repeats it makes nothing twice.")
+    set: Settings = {}
 
 
-class ProblemDocument(Answer):
-    """What failed (RFC 9457)."""
+class ResumeRequest(Request):
+    """A job that is to continue."""
 
-    type: str = Field(description="`urn:distrain:problem:` and the code.")
-    title: str = Field(description="The same for all problems of the code.")
-    status: int = Field(description="The HTTP status.")
-    detail: str = Field(description="What failed here.")
-    code: str
-    hint: str | None = Field(description="What to do next.")
-    errors: list[MistakeDocument] = Field(description="Single mistakes.")
-    instance: str = Field(description="The request's path.")
+    model_config = ConfigDict(
+        json_schema_extra={"examples": [{"resumes": 0, "set": {"train.epochs": 3}}]}
+    )
 
-
-class Placement(Answer):
-    """Where a job would run."""
-
-    cluster: str | None
-    num_ranks: int | None
-    workers: dict[str, Any] | None = Field(description="What the cluster has, as last heard.")
-    observed_at: Time | None
-
-
-class Validation(Answer):
-    """The service's verdict on a spec."""
-
-    valid: bool
-    spec: dict[str, Any] | None = Field(description="With all its defaults.")
-    errors: list[MistakeDocument]
-    placement: Placement
+    resumes: Annotated[int, Field(ge=0, lt=2**31)] = Field(
+        description="The job's `resumes` as the caller has read it, so that a repeated request "
+        "resumes nothing twice."
+    )
+    set: Settings = {}
 
 
 def contacts(store: Store) -> dict[str, float | None]:
@@ -224,13 +143,13 @@ def contact_of(store: Store, job: Job) -> float | None:
     return contacts(store).get(job.cluster) if job.phase is Phase.HANDED_OVER else None
 
 
-def job_document(job: Job, now_s: float, contact_s: float | None) -> JobDocument:
+def job_document(job: Job, now_s: float, contact_s: float | None) -> JobAnswer:
     """A job as callers see it; `contact_s` is when its cluster last answered."""
     seen = shown(job, now_s, contact_s=contact_s)
     figures = dict.fromkeys(FIGURES) | figures_in(job.progress)
-    return JobDocument.of(job, **vars(seen), **figures)
+    return answer_of(JobAnswer, job, **vars(seen), **figures)
 
 
-def etag(document: JobDocument) -> str:
+def etag(document: JobAnswer) -> str:
     """The revision, and whether a silence of its cluster, which changes no row, hides its state."""
     return f'"{document.rev}-unknown"' if document.state == UNKNOWN else f'"{document.rev}"'

@@ -13,10 +13,10 @@ from typing import Any
 
 from pydantic import Field
 
+from distrain.client.documents import Answer
 from distrain.errors import ClusterError
 from distrain.service.access.sessions import sign, signed_text
 from distrain.service.api.dependencies import ApiCall, ApiParts
-from distrain.service.api.documents import Answer
 from distrain.service.api.problems import Problem, not_found
 from distrain.service.clusters.choosing import make_launcher
 from distrain.service.clusters.scheduler_client import Refused, SchedulerClient, Unreachable

@@ -11,12 +11,11 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
+from distrain.client.documents import Mistake as MistakeDocument, Problem as ProblemDocument
 from distrain.errors import DistrainError, Unavailable
 from distrain.service.access.policy import Mistake, pointer
-from distrain.service.api.documents import MistakeDocument, ProblemDocument
 from distrain.service.store.errors import (
-    KeyInFlight,
-    KeyReused,
+    IdTaken,
     NotNow,
     NotThere,
     QuotaExceeded,
@@ -31,20 +30,18 @@ TYPE_PREFIX = "urn:distrain:problem:"
 
 CODES: Final[Mapping[str, tuple[int, str]]] = {
     "bad_request": (400, "The request cannot be used"),
-    "no_key": (400, "An Idempotency-Key is needed"),
     "unauthenticated": (401, "Nobody is signed on"),
     "forbidden": (403, "The caller may not do this"),
     "not_found": (404, "There is no such thing, or the caller may not see it"),
     "method_not_allowed": (405, "The address does not take this method"),
     "conflict": (409, "The thing is in another state"),
-    "key_in_flight": (409, "A request with this key is being answered"),
+    "id_taken": (409, "Another job has, or had, this id"),
     "not_final": (409, "The job has not ended"),
     "final": (409, "The job has ended"),
     "revision_differs": (412, "The thing has changed since"),
     "too_large": (413, "The request is too large"),
     "range": (416, "There are no such bytes"),
     "bad_spec": (422, "The job spec cannot be used"),
-    "key_reused": (422, "The key came with another request before"),
     "revision_required": (428, "If-Match is needed"),
     "quota": (429, "A quota is used up"),
     "rate": (429, "Too many requests"),
@@ -151,8 +148,7 @@ def _pointer(loc: Sequence[Any]) -> str:
 
 _OF_KIND: Final[Mapping[type[DistrainError], tuple[str, float | None]]] = {
     NotThere: ("not_found", None),
-    KeyReused: ("key_reused", None),
-    KeyInFlight: ("key_in_flight", 1.0),
+    IdTaken: ("id_taken", None),
     QuotaExceeded: ("quota", 30.0),
     RevisionDiffers: ("revision_differs", None),
     NotNow: ("conflict", None),

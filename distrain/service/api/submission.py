@@ -2,15 +2,11 @@
 
 import hashlib
 import json
-import re
-import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from math import inf
-from typing import Annotated, Any
+from typing import Any
 
-from fastapi import Header
 from pydantic import BaseModel
 
 from distrain.jobs.spec.job import JobSpec
@@ -25,48 +21,23 @@ from distrain.service.access.policy import (
     tag_mistakes,
     with_settings,
 )
-from distrain.service.access.rules import Action, max_priority, role_allows
+from distrain.service.access.rules import Action, max_priority
 from distrain.service.api.dependencies import ApiCall
 from distrain.service.api.problems import Problem, not_found
 from distrain.service.settings import Settings
-from distrain.service.values import Job, NewJob, Quota, RequestKey
-
-IdempotencyKey = Annotated[
-    str | None,
-    Header(
-        alias="Idempotency-Key",
-        description="1 to 128 characters of ASCII without blanks, made anew for each thing that is "
-        "wanted, and sent again with each retry. Required; kept for 7 days.",
-    ),
-]
+from distrain.service.values import Job, NewJob, Quota
 
 
-def make_key(call: ApiCall, key: str | None, body: BaseModel) -> RequestKey:
-    """The caller's key for this request; `no_key` or `bad_request` for one that cannot be kept."""
-    if not key:
-        raise Problem(
-            "no_key",
-            "the request has no Idempotency-Key",
-            hint="Send a random one, and the same with each retry, so that none makes two jobs.",
-        )
-    if not re.fullmatch(r"[\x21-\x7e]{1,128}", key):
-        mistake = Mistake("#Idempotency-Key", "1 to 128 characters of ASCII without blanks")
-        raise Problem("bad_request", "the key cannot be used", errors=[mistake])
+def request_sha256(call: ApiCall, body: BaseModel) -> str:
+    """Return the hash by which a repeated request is recognised."""
     asked = [call.request.url.path, body.model_dump(mode="json", exclude_unset=True)]
     text = json.dumps(asked, sort_keys=True, separators=(",", ":"))
-    return RequestKey(call.caller.user, key, hashlib.sha256(text.encode()).hexdigest())
-
-
-def made_before(call: ApiCall, key: RequestKey) -> Job | None:
-    """The job of an earlier request with this key; `None` also if its caller may not see it now."""
-    job = call.store.find_key(key)
-    if job is None or not role_allows(call.caller, Action.SEE_JOB, job.project, job.owner):
-        return None
-    return job
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 @dataclass(frozen=True)
 class Wanted:
+    job_id: str
     project: str
     cluster: str | None
     document: Mapping[str, Any]
@@ -74,10 +45,11 @@ class Wanted:
     tags: Mapping[str, str]
     where: str  # the JSON pointer of the spec in the body
     parent: str | None = None
+    request_sha256: str = ""
 
 
-def checked(call: ApiCall, wanted: Wanted) -> tuple[NewJob, bool]:
-    """The job, and whether the quota counts its queue (`not_found`, `forbidden`, `bad_spec`)."""
+def checked(call: ApiCall, wanted: Wanted) -> NewJob:
+    """Return the job that is wanted (`not_found`, `forbidden`, `bad_spec`)."""
     settings = call.service.settings
     quota = quota_for(call, Action.SUBMIT, wanted.project)
     cluster = choose_cluster(settings, wanted.project, wanted.cluster)
@@ -90,22 +62,20 @@ def checked(call: ApiCall, wanted: Wanted) -> tuple[NewJob, bool]:
     spec = judged.spec
     priority = spec.queue.priority if wanted.priority is None else wanted.priority
     check_priority(call, wanted.project, cluster, quota, priority)
-    moment = datetime.fromtimestamp(call.service.now_s(), UTC)
-    job_id = f"{spec.name}-{moment:%Y%m%d-%H%M%S}-{secrets.token_hex(5)}"
-    new = NewJob(
-        id=job_id,
+    return NewJob(
+        id=wanted.job_id,
         project=wanted.project,
         owner=call.caller.user,
         name=spec.name,
         cluster=cluster,
         priority=priority,
         num_ranks=spec.resources.num_ranks,
-        run_dir=f"{settings.run_place(cluster)}/{wanted.project}/{job_id}",
+        run_dir=f"{settings.run_place(cluster)}/{wanted.project}/{wanted.job_id}",
         spec=spec.model_dump(mode="json"),
         tags=tags,
         parent=wanted.parent,
+        request_sha256=wanted.request_sha256,
     )
-    return new, quota.counts_queued
 
 
 def again(call: ApiCall, job: Job, settings: Mapping[str, Any]) -> dict[str, Any]:

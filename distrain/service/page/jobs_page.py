@@ -13,6 +13,7 @@ import yaml
 from fastapi import APIRouter, Query
 from fastapi.responses import HTMLResponse, RedirectResponse
 
+from distrain.client.documents import Job as JobAnswer
 from distrain.jobs.spec.load import flat
 from distrain.jobs.view import Record, record_from_json
 from distrain.runs.attempts import last_lines
@@ -20,7 +21,7 @@ from distrain.runs.run_folder import NotInRun
 from distrain.runs.stored.folder import open_run_folder
 from distrain.service.access.rules import Action, may, visible
 from distrain.service.api.dependencies import ApiCall, Call
-from distrain.service.api.documents import JobDocument, contacts, job_document
+from distrain.service.api.documents import contacts, job_document
 from distrain.service.api.problems import Problem
 from distrain.service.api.routes.usage import USAGE_KEYS, UsageKey, used
 from distrain.service.decide.admission import in_order
@@ -241,7 +242,7 @@ def job(
     )
 
 
-def _documents(call: ApiCall, found: Sequence[Job]) -> list[JobDocument]:
+def _documents(call: ApiCall, found: Sequence[Job]) -> list[JobAnswer]:
     heard_s, now_s = contacts(call.store), call.service.now_s()
     return [job_document(job, now_s, heard_s.get(job.cluster)) for job in found]
 

@@ -13,9 +13,9 @@ from fastapi.routing import APIRoute
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
 from markupsafe import Markup, escape
 
+from distrain.client.documents import Job as JobAnswer
 from distrain.formatting import byte_size, count, duration, number, percent, score, scores
 from distrain.service.access.sessions import COOKIE, csrf_token
-from distrain.service.api.documents import JobDocument
 from distrain.service.api.problems import CODES, Problem
 from distrain.service.decide.api_values import utc
 from distrain.service.values import Principal
@@ -48,7 +48,7 @@ def moment(text: str | None) -> str:
     return f"{text[:19].replace('T', ' ')} UTC" if text else "-"
 
 
-def lasted_s(job: JobDocument) -> float | None:
+def lasted_s(job: JobAnswer) -> float | None:
     if not job.started_at:
         return None
     end = datetime.fromisoformat(job.finished_at) if job.finished_at else datetime.now(UTC)

@@ -4,7 +4,7 @@ A `read` is one statement, or several that may see different moments. A `write` 
 On SQLite it begins with BEGIN IMMEDIATE, so that it never has to turn from reader to writer, which
 is what "database is locked" is about; writers of one process queue up before that, since SQLite's
 own waiting is by polling. On PostgreSQL it is READ COMMITTED with row locks. Rows are locked in
-this order: idempotency key, job, project.
+this order: job, project.
 
 Works of several threads share one transaction, so that they wait for the disk once.
 """

@@ -21,12 +21,8 @@ class NotThere(StoreError):
     """A job, project, user or token that does not exist."""
 
 
-class KeyReused(StoreError):
-    """An idempotency key that came before, with another body."""
-
-
-class KeyInFlight(StoreError):
-    """An idempotency key whose first request has not ended; the same request may be sent again."""
+class IdTaken(StoreError):
+    """A new job's id that another job has."""
 
 
 class RevisionDiffers(StoreError):

@@ -3,16 +3,15 @@
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from sqlalchemy import Connection, delete, func, select, update
+from sqlalchemy import Connection, delete, func, insert, select, update
 
 from distrain.jobs.reasons import Reason
 from distrain.jobs.states import JobState
 from distrain.service.store import rows, tables
 from distrain.service.store.engine import Database
 from distrain.service.store.errors import NotNow, RevisionDiffers
-from distrain.service.store.rows import Attempt
-from distrain.service.store.submitting.keys import found, no_such_job
-from distrain.service.store.submitting.new_jobs import WITH_WORKERS, put_tags, waiting
+from distrain.service.store.rows import Attempt, found, no_such_job
+from distrain.service.store.submitting import WITH_WORKERS, put_tags, waiting
 from distrain.service.values import Intent, Job, Phase
 
 _jobs = tables.jobs
@@ -111,7 +110,7 @@ class Changing:
             return _write(self.db, connection, job, changes) if changes else job
 
     def delete(self, job_id: str) -> None:
-        """Delete an ended job (NotThere, NotNow); its key stays, for late retries."""
+        """Delete an ended job (NotThere, NotNow); its id is not used again."""
         with self.db.write() as connection:
             job = found(connection, job_id, lock=True)
             if job.phase is not Phase.FINAL:
@@ -121,6 +120,7 @@ class Changing:
                     hint=f"distrain cancel {job_id}",
                 )
             forget(connection, [job.id], [job.seq])
+            connection.execute(insert(tables.specs), {"job_id": job.id, "document": {}})
             now_s = self.db.now_s(connection)
             rows.tell(connection, [(job, rows.DELETED, {"rev": job.rev + 1})], now_s)
 

@@ -30,7 +30,6 @@ class Pruning:
         steps: list[tuple[str, float, Callable[[Connection, float], int], int]] = [
             ("jobs", retention.jobs_days, _prune_jobs, BATCH_JOBS),
             ("events", retention.events_days, _prune_events, full),
-            ("idempotency", retention.keys_days, _oldest(tables.idempotency, "created_at_s"), full),
             ("audit", retention.audit_days, _oldest(tables.audit, "at_s"), full),
         ]
         gone = {name: 0 for name, *_ in steps}
@@ -50,7 +49,6 @@ class Pruning:
         ages = (
             (_jobs, _jobs.c.finished_at_s, retention.jobs_days, true()),
             (_events, _events.c.at_s, retention.events_days, _events.c.seq != last),
-            (tables.idempotency, tables.idempotency.c.created_at_s, retention.keys_days, true()),
             (tables.audit, tables.audit.c.at_s, retention.audit_days, true()),
         )
         found = {}

@@ -4,9 +4,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, Row, insert
+from sqlalchemy import Connection, Row, bindparam, insert, select
 
 from distrain.service.store import tables
+from distrain.service.store.errors import NotThere
 from distrain.service.values import Intent, Job, Phase
 
 STATE = "job.state"
@@ -14,6 +15,8 @@ PROGRESS = "job.progress"
 DELETED = "job.deleted"
 
 _TELL = insert(tables.outbox)
+_FIND_JOB = select(tables.jobs).where(tables.jobs.c.id == bindparam("job_id"))
+_LOCK_JOB = _FIND_JOB.with_for_update()
 _TOLD = (
     "rev",
     "name",
@@ -53,6 +56,19 @@ def job_of(row: Row[Any] | Mapping[str, Any]) -> Job:
     fields["intent"] = Intent(fields["intent"])
     fields["phase"] = Phase(fields["phase"])
     return Job(**fields)
+
+
+def found(connection: Connection, job_id: str, *, lock: bool = False) -> Job:
+    row = connection.execute(_LOCK_JOB if lock else _FIND_JOB, {"job_id": job_id}).first()
+    if row is None:
+        raise no_such_job(job_id)
+    return job_of(row)
+
+
+def no_such_job(job_id: str) -> NotThere:
+    return NotThere(
+        "no such job", where={"job": job_id}, hint="`distrain jobs` lists those that you may see."
+    )
 
 
 def told(job: Job, kind: str) -> dict[str, Any]:

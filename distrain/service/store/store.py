@@ -22,7 +22,7 @@ from distrain.service.store.people import People
 from distrain.service.store.publishing import Publishing
 from distrain.service.store.reconciler_writes import Recording
 from distrain.service.store.retention import Pruning
-from distrain.service.store.submitting.new_jobs import Submitting
+from distrain.service.store.submitting import Submitting
 
 log = logging.getLogger(__name__)
 

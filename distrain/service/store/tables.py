@@ -123,6 +123,8 @@ specs = Table(
     metadata,
     Column("job_id", String(160), primary_key=True),
     Column("document", JSON, nullable=False),
+    # Of the request that made the job; null for jobs of version 0.2.0.
+    Column("request_sha256", String(64)),
 )
 
 job_tags = Table(
@@ -133,18 +135,6 @@ job_tags = Table(
     Column("seq", BigInteger, nullable=False),
     PrimaryKeyConstraint("key", "value", "seq"),
     Index("job_tags_by_job", "seq"),
-)
-
-idempotency = Table(
-    "idempotency",
-    metadata,
-    Column("owner", String(128), nullable=False),
-    Column("key", String(128), nullable=False),
-    Column("body_sha256", String(64), nullable=False),
-    Column("job_id", String(160), nullable=False),
-    Column("created_at_s", Float(53), nullable=False),
-    PrimaryKeyConstraint("owner", "key"),
-    Index("idempotency_by_age", "created_at_s"),
 )
 
 # Attempts as they were seen, with the reasons for which they ended.

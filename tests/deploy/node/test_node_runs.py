@@ -211,7 +211,7 @@ def test_a_job_through_the_service_and_a_stop_that_is_a_notice(
         document["resources"] = {"num_ranks": 1, "device": "cpu"}
         document["train"] |= {"max_steps": 100_000, "epochs": 100_000}
         document["checkpoint"] = {"every_steps": 1_000_000}
-        sent = api.post("/v1/jobs", json={"spec": document}, headers={"Idempotency-Key": "one"})
+        sent = api.put("/v1/jobs/one", json={"spec": document})
         assert sent.status_code == 201, sent.text
         job = sent.json()["id"]
 
@@ -225,7 +225,7 @@ def test_a_job_through_the_service_and_a_stop_that_is_a_notice(
         # `systemctl start` again: the job goes on there, from that checkpoint.
         machine.start("distrain-worker@0")
         until(lambda: now()["attempt"] == 2 and now()["state"] == "running", within_s=LONG_S)
-        api.post(f"/v1/jobs/{job}/cancel", headers={"Idempotency-Key": "two"}).raise_for_status()
+        api.post(f"/v1/jobs/{job}/cancel").raise_for_status()
         ended = until(lambda: now()["finished_at"] and now(), within_s=LONG_S)
         assert ended["state"] == "cancelled"
         assert Path(str(ended["run_dir"])).is_relative_to(machine.root.path("/srv/distrain/runs"))

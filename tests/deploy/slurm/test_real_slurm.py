@@ -202,7 +202,7 @@ def test_the_service_starts_a_cluster_trains_and_releases_it(here, prepared, tmp
     config.write_text(json.dumps({"clusters": {"gpu": profile}}))
     with serving(tmp_path / "data", "--config", str(config)) as serve, serve.client() as client:
         body = {"spec": small_document(prepared)}
-        answer = client.post("/v1/jobs", json=body, headers={"Idempotency-Key": "one"})
+        answer = client.put("/v1/jobs/one", json=body)
         assert answer.status_code == 201, answer.text
         place = f"/v1/jobs/{answer.json()['id']}"
         until(

@@ -7,7 +7,6 @@ import pytest
 from api_world import SPEC, World
 
 from distrain.service.decide.api_values import STATES
-from distrain.service.store.errors import KeyInFlight
 from distrain.service.values import Quota, Role
 
 
@@ -21,9 +20,8 @@ def code_of(answer):
     return answer.status_code, document["code"]
 
 
-def submit(world, body, user="alice", key=None):
-    headers = {"Idempotency_Key": key or world.key()}
-    return world.ask(user, "POST", "/v1/jobs", body, **headers)
+def submit(world, body, user="alice", job_id=None):
+    return world.ask(user, "PUT", f"/v1/jobs/{job_id or world.new_id()}", body)
 
 
 def test_a_submitted_job_is_there_with_location_and_etag(world: World):
@@ -44,63 +42,55 @@ def test_a_submitted_job_is_there_with_location_and_etag(world: World):
     assert spec["train"]["epochs"] == 1
 
 
-def test_the_same_key_gives_the_same_job_and_another_body_is_refused(world: World):
-    body, key = {"spec": SPEC, "project": "ads"}, world.key()
-    first, second = submit(world, body, key=key), submit(world, body, key=key)
+def test_an_equal_request_gives_the_same_job_and_another_is_refused(world: World):
+    body, job_id = {"spec": SPEC, "project": "ads"}, world.new_id()
+    first, second = submit(world, body, job_id=job_id), submit(world, body, job_id=job_id)
     assert (first.status_code, second.status_code) == (201, 200)
-    assert second.headers["Location"] == first.headers["Location"]
-    other = submit(world, {**body, "priority": 1}, key=key)
-    assert code_of(other) == (422, "key_reused")
-    assert submit(world, body, user="bob", key=key).status_code == 201  # keys are of users
+    assert second.json() == first.json()
+    assert second.headers["Location"] == first.headers["Location"] == f"/v1/jobs/{job_id}"
+    for other, user in (({**body, "priority": 1}, "alice"), (body, "bob")):
+        assert code_of(submit(world, other, user, job_id)) == (409, "id_taken")
+    for bad in ("a" * 129, ".a", "a b", "%2e%2e"):
+        assert submit(world, body, job_id=bad).status_code in (400, 404, 405)
 
 
-def test_a_key_answers_as_it_was_then_whatever_holds_now(world: World):
-    body, key = {"spec": SPEC, "project": "ads", "priority": 10}, world.key()
-    first = submit(world, body, key=key)
-    assert first.status_code == 201
+def test_a_repeated_request_is_answered_whatever_holds_now(world: World):
+    body, job_id = {"spec": SPEC, "project": "ads", "priority": 10}, world.new_id()
+    assert submit(world, body, job_id=job_id).status_code == 201
     world.store.put_project("ads", Quota(max_queued_per_user=None, max_priority=0))
     try:
-        again = submit(world, body, key=key)
-        assert (again.status_code, again.json()["id"]) == (200, first.json()["id"])
+        again = submit(world, body, job_id=job_id)
+        assert (again.status_code, again.json()["id"]) == (200, job_id)
         assert code_of(submit(world, body)) == (403, "forbidden")
         worse = {**body, "spec": {**SPEC, "name": 7}}
-        assert code_of(submit(world, worse, key=key)) == (422, "key_reused")
-        assert code_of(submit(world, worse)) == (422, "bad_spec")
+        assert code_of(submit(world, worse, job_id=job_id)) == (422, "bad_spec")
     finally:
         world.store.put_project("ads", Quota(max_queued_per_user=None, max_priority=10))
 
 
-def test_a_key_shows_no_job_to_who_left_its_project(world: World):
-    body, key, again = {"spec": SPEC, "project": "ads"}, world.key(), world.key()
-    job = submit(world, body, "bob", key).json()
-    clone = f"/v1/jobs/{job['id']}/clone"
-    assert world.ask("bob", "POST", clone, {}, Idempotency_Key=again).status_code == 201
+def test_a_repeated_request_shows_no_job_to_who_left_its_project(world: World):
+    body, job_id, new = {"spec": SPEC, "project": "ads"}, world.new_id(), {"id": world.new_id()}
+    assert submit(world, body, "bob", job_id).status_code == 201
+    clone = f"/v1/jobs/{job_id}/clone"
+    assert world.ask("bob", "POST", clone, new).status_code == 201
     world.store.remove_member("ads", "bob")
     try:
-        assert code_of(submit(world, body, "bob", key)) == (404, "not_found")
-        answer = world.ask("bob", "POST", clone, {}, Idempotency_Key=again)
-        assert code_of(answer) == (404, "not_found")
+        assert code_of(submit(world, body, "bob", job_id)) == (404, "not_found")
+        assert code_of(world.ask("bob", "POST", clone, new)) == (404, "not_found")
     finally:
         world.store.set_member("ads", "bob", Role.SUBMITTER)
-    assert submit(world, body, "bob", key).status_code == 200
+    assert submit(world, body, "bob", job_id).status_code == 200
 
 
-def test_a_request_without_a_good_key_is_refused(world: World):
+def test_requests_of_earlier_clients_say_what_replaced_them(world: World):
     path = f"/v1/jobs/{world.submit()['id']}"
-    for call, body in (("/v1/jobs", {"spec": SPEC}), (f"{path}/clone", {}), (f"{path}/resume", {})):
-        assert code_of(world.ask("alice", "POST", call, body)) == (400, "no_key")
-    bad = submit(world, {"spec": SPEC, "project": "ads"}, key="k" * 129)
-    assert code_of(bad) == (400, "bad_request")
-
-
-def test_a_key_in_flight_is_a_conflict(world: World, monkeypatch: pytest.MonkeyPatch):
-    def busy(key):
-        raise KeyInFlight("the first request with this key has not ended")
-
-    monkeypatch.setattr(world.store, "find_key", busy)
-    answer = submit(world, {"spec": SPEC, "project": "ads"})
-    assert code_of(answer) == (409, "key_in_flight")
-    assert answer.headers["Retry-After"] == "1"
+    old = world.ask("alice", "POST", "/v1/jobs", {"spec": SPEC}, Idempotency_Key="one")
+    assert code_of(old) == (405, "method_not_allowed")
+    assert "PUT" in old.json()["detail"]
+    for call, missing in ((f"{path}/clone", "/id"), (f"{path}/resume", "/resumes")):
+        answer = world.ask("alice", "POST", call, {}, Idempotency_Key="one")
+        assert code_of(answer) == (400, "bad_request")
+        assert answer.json()["errors"][0]["pointer"] == missing
 
 
 def test_mistakes_of_a_spec_come_with_pointers(world: World):
@@ -155,8 +145,8 @@ def test_limits_of_bodies_and_specs(world: World):
         for _ in range(300):
             yield b" " * 1024
 
-    headers = world.headers("alice", Idempotency_Key="k")
-    streamed = world.client.post("/v1/jobs", content=chunks(), headers=headers)
+    headers = world.headers("alice")
+    streamed = world.client.put("/v1/jobs/one", content=chunks(), headers=headers)
     assert code_of(streamed) == (413, "too_large")
     wide = {**SPEC, "model": {"kind": "mlp", "x": "y" * 70_000}}
     assert code_of(submit(world, {"spec": wide, "project": "ads"})) == (422, "bad_spec")
@@ -182,8 +172,8 @@ def test_limits_of_bodies_and_specs(world: World):
     ],
 )
 def test_bodies_that_no_database_takes_are_refused(world: World, body: str):
-    headers = world.headers("alice", Idempotency_Key="k", Content_Type="application/json")
-    answer = world.client.post("/v1/jobs", content=body, headers=headers)
+    headers = world.headers("alice", Content_Type="application/json")
+    answer = world.client.put("/v1/jobs/one", content=body, headers=headers)
     assert code_of(answer) == (400, "bad_request")
 
 
@@ -290,24 +280,28 @@ def test_cancel_answers_202_until_the_job_has_ended(world: World):
 
 def test_resume_goes_on_with_an_ended_job(world: World):
     job = world.submit()
-    path, key = f"/v1/jobs/{job['id']}/resume", world.key()
-    early = world.ask("alice", "POST", path, {}, Idempotency_Key=world.key())
+    path = f"/v1/jobs/{job['id']}/resume"
+    early = world.ask("alice", "POST", path, {"resumes": 0})
     assert code_of(early) == (409, "not_final")
     world.end(job["id"], "failed")
-    body = {"set": {"train.epochs": 3, "resources.num_ranks": 2}}
-    answer = world.ask("alice", "POST", path, body, Idempotency_Key=key)
+    body = {"resumes": 0, "set": {"train.epochs": 3, "resources.num_ranks": 2}}
+    answer = world.ask("alice", "POST", path, body)
     assert answer.status_code == 202
     assert (answer.json()["state"], answer.json()["resumes"]) == ("queued", 1)
     assert answer.json()["num_ranks"] == 2
     assert world.store.spec(job["id"])["train"]["epochs"] == 3
-    replay = world.ask("alice", "POST", path, body, Idempotency_Key=key)
-    assert (replay.status_code, replay.json()["resumes"]) == (200, 1)
+    for state in ("failed", "succeeded"):
+        replay = world.ask("alice", "POST", path, body)
+        assert (replay.status_code, replay.json()["resumes"]) == (200, 1)
+        world.end(job["id"], state)
     world.end(job["id"], "failed")
+    late = world.ask("alice", "POST", path, {"resumes": 0, "set": {"train.epochs": 5}})
+    assert code_of(late) == (409, "conflict")
     for wrong, pointer in (
         ({"train.epochs": 0}, "/set/train/epochs"),
         ({"train.": 1}, "/set/train."),
     ):
-        bad = world.ask("alice", "POST", path, {"set": wrong}, Idempotency_Key=world.key())
+        bad = world.ask("alice", "POST", path, {"resumes": 1, "set": wrong})
         assert code_of(bad) == (422, "bad_spec")
         assert bad.json()["errors"][0]["pointer"] == pointer
 
@@ -321,8 +315,10 @@ def test_what_has_succeeded_is_resumed_only_to_train_longer(world: World):
     path = f"/v1/jobs/{job['id']}/resume"
 
     def resume(**train):
-        body = {"set": {f"train.{name}": value for name, value in train.items()}}
-        return world.ask("alice", "POST", path, body, Idempotency_Key=world.key())
+        kept = world.store.job(job["id"])
+        assert kept is not None
+        settings = {f"train.{name}": value for name, value in train.items()}
+        return world.ask("alice", "POST", path, {"resumes": kept.resumes, "set": settings})
 
     patient = {"early_stopping": {"patience": 2}}
     shorter = ({}, {"epochs": 1}, {"max_steps": 50}, {"optimizer.lr": 0.1})
@@ -357,17 +353,17 @@ def test_a_filter_by_a_state_that_there_is_not_names_those_that_there_are(world:
 
 def test_a_clone_is_a_new_job_with_a_parent(world: World):
     parent = world.submit(tags={"team": "a"}, priority=4)
-    path, key = f"/v1/jobs/{parent['id']}/clone", world.key()
-    body = {"set": {"train.epochs": 2}}
-    answer = world.ask("bob", "POST", path, body, Idempotency_Key=key)
+    path = f"/v1/jobs/{parent['id']}/clone"
+    body = {"id": world.new_id(), "set": {"train.epochs": 2}}
+    answer = world.ask("bob", "POST", path, body)
     assert code_of(answer) == (404, "not_found")  # bob may not see it
-    answer = world.ask("alice", "POST", path, body, Idempotency_Key=key)
+    answer = world.ask("alice", "POST", path, body)
     assert answer.status_code == 201
     job = answer.json()
-    assert job["id"] != parent["id"]
+    assert job["id"] == body["id"]
     assert (job["parent"], job["priority"], job["tags"]) == (parent["id"], 4, {"team": "a"})
     assert world.store.spec(job["id"])["train"]["epochs"] == 2
-    assert world.ask("alice", "POST", path, body, Idempotency_Key=key).status_code == 200
+    assert world.ask("alice", "POST", path, body).status_code == 200
 
 
 def test_only_ended_jobs_are_deleted(world: World):

@@ -28,7 +28,11 @@ SEES_PROJECT = _MEMBERS
 TABLE: dict[tuple[str, str], tuple[set[str], set[str], Scope]] = {
     # (method, path): (who may, who may see the thing at all, scope)
     ("get", "/v1/jobs"): (_ALL, _ALL, Scope.READ),
-    ("post", "/v1/jobs"): ({"admin", "operator", "alice", "bob"}, SEES_PROJECT, Scope.SUBMIT),
+    ("put", "/v1/jobs/{job_id}"): (
+        {"admin", "operator", "alice", "bob"},
+        SEES_PROJECT,
+        Scope.SUBMIT,
+    ),
     ("post", "/v1/jobs:validate"): (
         {"admin", "operator", "alice", "bob"},
         SEES_PROJECT,
@@ -66,7 +70,6 @@ TABLE: dict[tuple[str, str], tuple[set[str], set[str], Scope]] = {
     ("get", "/v1/clusters/{cluster}"): (_ALL, _ALL, Scope.READ),
     ("get", "/v1/audit"): ({"admin"}, _ALL, Scope.ADMIN),
     # Bytes and streams of a job; what they answer besides is tested where they are.
-    ("get", "/v1/jobs/{job_id}/logs"): (_READ, SEES_JOB, Scope.READ),
     ("get", "/v1/jobs/{job_id}/metrics"): (_READ, SEES_JOB, Scope.READ),
     ("get", "/v1/jobs/{job_id}/artifacts"): (_READ, SEES_JOB, Scope.READ),
     ("get", "/v1/jobs/{job_id}/artifacts/{path}"): (_READ, SEES_JOB, Scope.READ),
@@ -89,16 +92,16 @@ CALLS = {
 }
 
 BODIES: dict[tuple[str, str], object] = {
-    ("post", "/v1/jobs"): {"spec": SPEC, "project": "ads"},
+    ("put", "/v1/jobs/{job_id}"): {"spec": SPEC, "project": "ads"},
     ("post", "/v1/jobs:validate"): {"spec": SPEC, "project": "ads"},
     ("patch", "/v1/jobs/{job_id}"): {"tags": {"seen": "yes"}},
     ("post", "/v1/jobs/{job_id}/cancel"): {},
-    ("post", "/v1/jobs/{job_id}/resume"): {},
-    ("post", "/v1/jobs/{job_id}/clone"): {},
+    ("post", "/v1/jobs/{job_id}/resume"): {"resumes": 0},
     ("post", "/v1/tokens"): {"label": "x", "scopes": ["admin"]},
     ("put", "/v1/projects/{project}"): {"quota": {"max_queued_per_user": None, "max_priority": 10}},
     ("put", "/v1/projects/{project}/members/{user}"): {"role": "viewer"},
 }
+NEW = ("put", "/v1/jobs/{job_id}")
 ENDED = {
     ("delete", "/v1/jobs/{job_id}"),
     ("post", "/v1/jobs/{job_id}/resume"),
@@ -119,7 +122,7 @@ def ask(
     known = world.store.job(job["id"])
     if call in ENDED and known is not None and known.phase is not Phase.FINAL:
         world.end(job["id"], "failed")  # what has succeeded is resumed only to train longer
-    if path.endswith(("/logs", "/metrics", "/artifacts", "/artifacts/{path}")):
+    if path.endswith(("/metrics", "/artifacts", "/artifacts/{path}")):
         paths = RunPaths(Path(job["run_dir"]))
         paths.log(0, 1).parent.mkdir(parents=True, exist_ok=True)
         paths.log(0, 1).write_text(SECRET)
@@ -128,7 +131,7 @@ def ask(
     if "{user}" in path and method == "delete":
         world.store.set_member("ads", "guest", Role.VIEWER)
     address = path.format(
-        job_id=job["id"],
+        job_id=world.new_id() if call == NEW else job["id"],
         path="logs/attempt-1/rank-0.log",
         token_id=token_id,
         project="ads",
@@ -136,11 +139,9 @@ def ask(
         cluster="gpu",
     )
     headers = {"Authorization": f"Bearer {token or world.tokens[user]}", "If-Match": "*"}
-    headers["Idempotency-Key"] = world.key()
+    body = {"id": world.new_id()} if path.endswith("/clone") else BODIES.get(call)
     params = {"timeout_s": "0"} if path.endswith("/wait") else {}
-    return world.client.request(
-        method.upper(), address, json=BODIES.get(call), headers=headers, params=params
-    )
+    return world.client.request(method.upper(), address, json=body, headers=headers, params=params)
 
 
 def test_every_call_has_a_rule():

@@ -48,18 +48,18 @@ def test_credentials_of_specs_are_refused_and_forgotten(
     caplog.set_level(logging.DEBUG)
     job = world.submit()
     for spec in specs(url):
-        for path in ("/v1/jobs", "/v1/jobs:validate"):
-            body = {"spec": spec, "project": "ads"}
-            answer = world.ask("alice", "POST", path, body, Idempotency_Key=world.key())
-            assert answer.status_code == (422 if path == "/v1/jobs" else 200)
+        new = f"/v1/jobs/{world.new_id()}"
+        for method, path in (("PUT", new), ("POST", "/v1/jobs:validate")):
+            answer = world.ask("alice", method, path, {"spec": spec, "project": "ads"})
+            assert answer.status_code == (422 if path == new else 200)
             assert answer.json()["errors"]
             assert CANARY not in answer.text
     tagged = {"spec": SPEC, "project": "ads", "tags": {"a": url}}
-    answers = [world.ask("alice", "POST", "/v1/jobs", tagged, Idempotency_Key=world.key())]
+    answers = [world.ask("alice", "PUT", f"/v1/jobs/{world.new_id()}", tagged)]
     path = f"/v1/jobs/{job['id']}"
     answers.append(world.ask("alice", "PATCH", path, {"tags": {"a": url}}, If_Match="*"))
-    again = {"set": {"data.train": url}}
-    answers.append(world.ask("alice", "POST", f"{path}/clone", again, Idempotency_Key=world.key()))
+    again = {"id": world.new_id(), "set": {"data.train": url}}
+    answers.append(world.ask("alice", "POST", f"{path}/clone", again))
     for answer in answers:
         assert answer.status_code == 422
         assert CANARY not in answer.text
@@ -73,9 +73,9 @@ def test_tokens_and_unreadable_bodies_are_kept_nowhere(
     caplog.set_level(logging.DEBUG)
     text = world.ask("alice", "POST", "/v1/tokens", {}).json()["text"]
     secret = text.split("_")[2]
-    headers = {"Authorization": f"Bearer {text}", "Idempotency-Key": "k"}
+    headers = {"Authorization": f"Bearer {text}"}
     for body in (f'{{"spec": "{CANARY}"}}', f'{{"{CANARY}": ', f'{{"priority": "{CANARY}"}}'):
-        answer = world.client.post("/v1/jobs", content=body, headers=headers)
+        answer = world.client.put("/v1/jobs/one", content=body, headers=headers)
         assert answer.status_code == 400
         assert CANARY not in answer.text
     wrong = world.client.get("/v1/me", headers={"Authorization": f"Bearer {CANARY}"})

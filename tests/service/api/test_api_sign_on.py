@@ -138,10 +138,7 @@ def test_a_proxys_header_counts_over_its_own_socket_alone(tmp_path):
 def test_callers_that_ask_too_often_wait(tmp_path):
     with api_world(tmp_path, limits=Limits(submits_per_s=1, reads_per_s=2)) as world:
         world.app.state.parts.clock = lambda: 100.0
-        submits = [
-            world.ask("alice", "POST", "/v1/jobs", {}, Idempotency_Key="k").status_code
-            for _ in range(3)
-        ]
+        submits = [world.ask("alice", "PUT", "/v1/jobs/one", {}).status_code for _ in range(3)]
         assert submits == [400, 400, 429]
         reads = [world.ask("alice", "GET", "/v1/me") for _ in range(5)]
         assert [answer.status_code for answer in reads] == [200] * 4 + [429]
@@ -158,9 +155,7 @@ def test_quotas_answer_429(world: World):
     quota = {"quota": {"max_queued": 1, "max_priority": 0}}
     assert world.ask("admin", "PUT", "/v1/projects/small", quota).status_code == 200
     body = {"spec": SPEC, "project": "small", "cluster": "gpu"}
-    answers = [
-        world.ask("admin", "POST", "/v1/jobs", body, Idempotency_Key=world.key()) for _ in range(2)
-    ]
+    answers = [world.ask("admin", "PUT", f"/v1/jobs/{world.new_id()}", body) for _ in range(2)]
     assert [answer.status_code for answer in answers] == [201, 429]
     assert answers[1].json()["code"] == "quota"
     assert "Retry-After" in answers[1].headers
@@ -172,7 +167,7 @@ def test_changes_are_audited_allowed_or_refused(world: World):
     job = world.submit("alice", priority=1)
     world.ask("viewer", "POST", f"/v1/jobs/{job['id']}/cancel")
     world.ask("stranger", "DELETE", f"/v1/jobs/{job['id']}")
-    world.client.post("/v1/jobs", json={"spec": {}})
+    world.client.put("/v1/jobs/one", json={"spec": {}})
     world.ask("alice", "POST", "/v1/jobs:validate", {"spec": SPEC, "project": "ads"})
     world.ask("alice", "GET", "/v1/jobs")
     rows = world.ask("admin", "GET", "/v1/audit?limit=4").json()
@@ -192,7 +187,7 @@ def test_refused_changes_do_not_fill_the_audit(tmp_path):
     with api_world(tmp_path) as world:
         for _ in range(60):
             # Too many from one address are turned away before they are looked at.
-            assert world.client.post("/v1/jobs", json={"spec": {}}).status_code in (401, 429)
+            assert world.client.put("/v1/jobs/one", json={"spec": {}}).status_code in (401, 429)
             assert world.ask("viewer", "POST", "/v1/jobs/none/cancel").status_code == 404
         world.submit("alice")
         rows = world.ask("admin", "GET", "/v1/audit?limit=200").json()["rows"]

@@ -1,5 +1,6 @@
 """A database that comes back from a copy, and a disk that is full: what becomes of jobs."""
 
+import itertools
 import os
 import shutil
 import subprocess
@@ -41,8 +42,8 @@ def distrain(*words):
     return done
 
 
-def submit(client, key):
-    answer = client.post("/v1/jobs", json={"spec": SPEC}, headers={"Idempotency-Key": key})
+def submit(client, job_id):
+    answer = client.put(f"/v1/jobs/{job_id}", json={"spec": SPEC})
     assert answer.status_code == 201, answer.text
     return answer.json()["id"]
 
@@ -67,7 +68,7 @@ def test_a_restored_database_takes_up_the_jobs_that_went_on_without_it(tmp_path)
         copy = tmp_path / "copy.db"
         with serving(data, *words) as serve, serve.client() as client:
             token = serve.told["token"]
-            first, second, third, fourth = (submit(client, f"key-{n}") for n in range(4))
+            first, second, third, fourth = (submit(client, f"job-{n}") for n in range(4))
             until(lambda: scheduler.is_running(first))
             distrain("serve", "backup", copy, *words, "--data-dir", data)
             # All of this the copy does not know: four jobs go on, and one comes.
@@ -138,10 +139,13 @@ def test_a_full_disk_refuses_submits_and_what_runs_is_recorded_when_it_has_room(
         ran = submit(client, "ran")
         until(lambda: state(client, ran) == "running")
         with filled(data):
-            wanted = {"json": {"spec": SPEC}, "headers": {"Idempotency-Key": "later"}}
-            refused = until(
-                lambda: answer if (answer := client.post("/v1/jobs", **wanted)).is_error else None
-            )
+            new = (f"/v1/jobs/later-{number}" for number in itertools.count())
+
+            def refusal():
+                answer = client.put(next(new), json={"spec": SPEC})
+                return answer if answer.is_error else None
+
+            refused = until(refusal)
             assert refused.status_code == 503
             assert "full" in refused.json()["detail"]
             assert "room" in refused.json()["hint"]

@@ -40,10 +40,10 @@ def config_in(folder, url, more=""):
     return file
 
 
-def submit(url, token, key):
-    """Submit with the same key until there is an answer: the job's id."""
+def submit(url, token, job_id):
+    """Submit with the same id until there is an answer."""
     with Client(url, token, retries=Retries(for_s=400.0)) as client:
-        return client.submit(SPEC, key=key).id
+        return client.submit(SPEC, job_id=job_id).id
 
 
 def ended(url, token, count):
@@ -124,21 +124,20 @@ def test_retried_submits_are_jobs_that_start_once(kind, tmp_path):
         scheduler = stack.enter_context(ToldScheduler(num_workers=32, job_s=0.05))
         config = config_in(tmp_path, scheduler.url)
         parts, url, token = stack.enter_context(service(kind, database, tmp_path, config))
-        keys = [f"key-{number}" for number in range(JOBS)]
+        new = [f"killed-{number}" for number in range(JOBS)]
         pace = Pace()
 
-        def in_turn(number, key):
+        def in_turn(number, job_id):
             pace.wait_for_turn(number)
-            return submit(url, token, key)
+            return submit(url, token, job_id)
 
         with ThreadPoolExecutor(8) as threads:
-            submits = [threads.submit(in_turn, *pair) for pair in enumerate(keys)]
+            submits = [threads.submit(in_turn, *pair) for pair in enumerate(new)]
             # In this thread: a database that another thread starts ends with that thread.
             kill_at_random(parts, random.Random(11), database, pace)
             ids = [submitted.result() for submitted in submits]
-        assert len(set(ids)) == JOBS
-        # The same keys once more, in peace: the same jobs.
-        assert [submit(url, token, key) for key in keys[:20]] == ids[:20]
+        assert ids == new
+        assert [submit(url, token, job_id) for job_id in new[:20]] == new[:20]  # in peace
         states = until(lambda: ended(url, token, JOBS), within_s=240)
         assert set(states) == set(ids)
         assert set(scheduler.started) == {(job, 1) for job in ids}

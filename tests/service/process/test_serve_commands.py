@@ -22,7 +22,7 @@ from distrain.service.settings import ClusterProfile, Settings
 from distrain.service.store.errors import DatabaseInUse, NotThere
 from distrain.service.store.reconciler_writes import JobChange
 from distrain.service.store.store import open_store
-from distrain.service.values import Phase, RequestKey
+from distrain.service.values import Phase
 
 
 @pytest.fixture
@@ -114,7 +114,7 @@ def test_what_retention_deletes_is_shown_before(prepared, tmp_path):
             paths.summary.write_text("{}")
             for file in (paths.run, paths.summary):
                 os.utime(file, (ended_s, ended_s))
-        store.resume(kept.id, {}, 2, RequestKey("alice", "again", "0" * 64))
+        store.resume(kept.id, {}, 2, 0)
     folder = settings.run_root("local") / "default" / old.id
     for words, is_there in ((["--dry-run"], True), ([], False)):
         found = json.loads(prepared("prune", "--json", *words))

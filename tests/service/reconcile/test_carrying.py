@@ -20,7 +20,7 @@ from distrain.service.decide.world import Change
 from distrain.service.reconcile.cluster_world import ClusterWorld
 from distrain.service.reconcile.run_folders import RunFolders
 from distrain.service.store.store import migrate, open_store
-from distrain.service.values import NewJob, Phase, Quota, RequestKey
+from distrain.service.values import NewJob, Phase, Quota
 
 
 def test_a_job_that_no_scheduler_has_is_summed_up_from_its_records(tmp_path: Path) -> None:
@@ -54,7 +54,7 @@ def test_columns_that_the_rules_give_are_told_as_what_they_are(tmp_path: Path) -
         for name in "ab":
             run_dir = str(tmp_path / name)
             new = NewJob(name, "ads", "alice", name, "main", 0, 1, run_dir, dict(SPEC))
-            store.submit(new, RequestKey("alice", name, "0" * 64))
+            store.submit(new)
         world = ClusterWorld("main", store, nobody)
         there = {"phase": Phase.HANDED_OVER, "epoch": "boot", "attempt": 1}
         world.commit([Change(job, there) for job in world.alive()])

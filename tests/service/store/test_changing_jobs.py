@@ -78,13 +78,6 @@ def test_only_what_has_ended_is_deleted(store):
     assert [event.kind for event in store.events_after(0, 10)][-1] == "job.deleted"
 
 
-def test_specs_of_jobs_of_earlier_versions_are_taken_up_again(store):
-    section = {"placement": "two_level", "group_size": 4, "storage": "bf16"}
-    old = {"train": {"dense_sync": "ddp", "epochs": 2}, "embeddings": section}
-    job = submitted(store, spec=old)
-    assert store.spec(job.id) == {"train": {"epochs": 2}, "embeddings": {"storage": "bf16"}}
-
-
 def test_usage_counts_ranks_from_the_hand_over_on(store):
     submitted(store)
     running = submitted(store, num_ranks=8)

@@ -6,7 +6,7 @@ import threading
 from contextlib import closing
 
 import pytest
-from service_store import key_for, new_job, new_store, settings_for, submitted
+from service_store import new_job, new_store, settings_for, submitted
 
 from distrain.errors import InputError, OutputError
 from distrain.service.store.errors import DatabaseInUse, SchemaDiffers
@@ -20,7 +20,7 @@ def files(made):
 
 
 def _counts(path):
-    tables = ("jobs", "specs", "idempotency", "outbox")
+    tables = ("jobs", "specs", "outbox")
     with closing(sqlite3.connect(path)) as database:
         return [database.execute(f"SELECT count(*) FROM {t}").fetchone()[0] for t in tables]
 
@@ -139,5 +139,5 @@ def test_a_second_service_is_refused_and_children_are_not(tmp_path):
             open_store(settings)
         with open_store(settings, single=False) as child:
             new = new_job()
-            assert child.submit(new, key_for(new))[1]
+            assert child.submit(new)[1]
     open_store(settings).close()

@@ -4,12 +4,12 @@ import itertools
 import random
 
 import pytest
-from service_store import key_for, new_job, submitted
+from service_store import new_job, submitted
 
 from distrain.jobs.states import JobState
 from distrain.service.decide.api_values import shown
 from distrain.service.reconcile.cluster_world import attempts_of
-from distrain.service.store.errors import NotThere
+from distrain.service.store.errors import IdTaken
 from distrain.service.store.listing import JobFilter
 from distrain.service.store.reconciler_writes import JobChange
 from distrain.service.store.rows import Attempt
@@ -132,14 +132,15 @@ def test_each_filter_finds_what_a_naive_loop_finds(store):
         assert _ids(_walk(store, wanted, 9)) == expected, wanted
 
 
-def test_a_deleted_job_is_not_listed_and_its_key_makes_no_new_one(store):
+def test_a_deleted_job_is_not_listed_and_its_id_is_not_used_again(store):
     new = new_job(tags={"team": "x"})
-    store.submit(new, key_for(new))
+    store.submit(new)
     store.cancel(new.id, "", None, "alice")
     store.delete(new.id)
     assert store.jobs(JobFilter(tags=(("team", "x"),)), 10) == []
-    with pytest.raises(NotThere):
-        store.submit(new_job(), key_for(new))
+    with pytest.raises(IdTaken):
+        store.submit(new)
+    assert store.job(new.id) is None
 
 
 def test_attempts_that_held_ranks_between_two_times(store):

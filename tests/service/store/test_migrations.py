@@ -48,7 +48,14 @@ def _as_of_0_2_0(connection):
     for column in ("ranks", "gpus"):
         operations.drop_column("attempts", column)
     operations.drop_column("tokens", "signed_out_at_s")
+    _with_keys(operations)
     connection.execute(text("UPDATE alembic_version SET version_num = '0002'"))
+
+
+def _with_keys(operations):
+    """Idempotency keys, as before version 0006."""
+    operations.drop_column("specs", "request_sha256")
+    operations.create_table("idempotency", Column("key", String(128), primary_key=True))
 
 
 def test_steps_lead_to_the_tables_of_the_code(settings):
@@ -64,7 +71,7 @@ def test_steps_lead_to_the_tables_of_the_code(settings):
         with db.engine.connect() as connection:
             context = MigrationContext.configure(connection)
             assert compare_metadata(context, metadata) == []
-            assert context.get_current_revision() == "0005"
+            assert context.get_current_revision() == "0006"
     finally:
         db.close()
 
@@ -73,11 +80,10 @@ def test_an_upgrade_keeps_tokens_and_their_sessions(settings):
     with new_store(settings) as store:
         token, _ = new_token(store, "alice", label="laptop")
         with store.db.write() as connection:
-            Operations(MigrationContext.configure(connection)).drop_column(
-                "tokens", "signed_out_at_s"
-            )
             operations = Operations(MigrationContext.configure(connection))
+            operations.drop_column("tokens", "signed_out_at_s")
             _as_before_minimal_fencing(operations)
+            _with_keys(operations)
             connection.execute(text("UPDATE alembic_version SET version_num = '0003'"))
     migrate(settings)
     store = open_store(settings)
@@ -118,5 +124,5 @@ def test_later_versions_and_those_before_0_2_0_are_refused_by_all(settings, act,
 def test_an_earlier_version_is_refused_with_the_command(settings, monkeypatch):
     migrate(settings)
     monkeypatch.setattr("distrain.service.store.migrations.head", lambda: "9999")
-    with pytest.raises(SchemaDiffers, match="0005"):
+    with pytest.raises(SchemaDiffers, match="0006"):
         open_store(settings)

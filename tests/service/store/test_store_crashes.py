@@ -8,7 +8,7 @@ import threading
 
 import pytest
 import real_postgres
-from service_store import UNLIMITED, key_for, new_job, settings_for
+from service_store import UNLIMITED, new_job, settings_for
 from sqlalchemy import select
 
 from distrain.errors import Unavailable
@@ -17,13 +17,13 @@ from distrain.service.store.store import migrate, open_store
 
 SUBMIT_FOR_EVER = """
 import itertools, pathlib, sys
-from service_store import key_for, new_job, settings_for
+from service_store import new_job, settings_for
 from distrain.service.store.store import open_store
 
 store = open_store(settings_for(pathlib.Path(sys.argv[1])))
 for number in itertools.count():
     new = new_job(id=f"{sys.argv[2]}-{number}", tags={"a": "b", "c": "d"})
-    store.submit(new, key_for(new))
+    store.submit(new)
     print(new.id, flush=True)
 """
 
@@ -34,9 +34,9 @@ def _ids(store, column):
 
 
 def _check_whole(store, answered):
-    """Each job has its spec, key, event and tags, and each that was answered is there."""
+    """Each job has its spec, event and tags, and each that was answered is there."""
     there = _ids(store, tables.jobs.c.id)
-    for column in (tables.specs.c.job_id, tables.idempotency.c.job_id, tables.outbox.c.job_id):
+    for column in (tables.specs.c.job_id, tables.outbox.c.job_id):
         assert _ids(store, column) == there, column.table.name
     seqs = _ids(store, tables.jobs.c.seq)
     assert _ids(store, tables.job_tags.c.seq) == sorted(seqs * 2)
@@ -69,7 +69,7 @@ def test_a_killed_process_leaves_whole_jobs(made, tmp_path):
     answered = _killed_after(tmp_path, "killed", 20)
     with open_store(settings) as store:
         _check_whole(store, answered)
-        retried, created = store.submit(new_job(id="new"), key_for(new_job(id=answered[0])))
+        retried, created = store.submit(new_job(id=answered[0]))
         assert (retried.id, created) == (answered[0], False)
 
 
@@ -88,7 +88,7 @@ def test_a_killed_postgres_comes_back_with_all_that_was_answered(tmp_path):
                 while not unanswered:
                     new = new_job(tags={"a": "b", "c": "d"})
                     try:
-                        store.submit(new, key_for(new))
+                        store.submit(new)
                     except Unavailable:
                         unanswered.append(new)
                         return
@@ -108,6 +108,6 @@ def test_a_killed_postgres_comes_back_with_all_that_was_answered(tmp_path):
             store.users()  # by a new connection
             _check_whole(store, answered)
             [new] = unanswered
-            retried, _ = store.submit(new, key_for(new))
+            retried, _ = store.submit(new)
             assert retried.id == new.id
             _check_whole(store, [*answered, new.id])

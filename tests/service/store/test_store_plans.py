@@ -7,7 +7,7 @@ from sqlalchemy import event, func, insert, select, text
 from distrain.service.store import tables
 from distrain.service.store.listing import JobFilter
 from distrain.service.store.store import migrate, open_store
-from distrain.service.store.submitting.new_jobs import waiting
+from distrain.service.store.submitting import waiting
 from distrain.service.values import Phase
 
 NUM_JOBS = 20_000

@@ -1,6 +1,6 @@
 """Old rows go, in bounded transactions, and nothing else does."""
 
-from service_store import key_for, new_job, submitted
+from service_store import submitted
 from sqlalchemy import event, func, insert, select, update
 
 from distrain.service.settings import Retention
@@ -37,7 +37,7 @@ def test_jobs_go_with_all_that_is_theirs(store):
     alive = submitted(store, tags={"a": "b"})
     _age(store, tables.jobs.c.finished_at_s, 181, tables.jobs.c.id == old.id)
     _age(store, tables.jobs.c.created_at_s, 400)
-    assert store.expired(KEEP) == {"jobs": 1, "events": 0, "idempotency": 0, "audit": 0}
+    assert store.expired(KEEP) == {"jobs": 1, "events": 0, "audit": 0}
     assert store.prune(KEEP)["jobs"] == 1
     assert store.job(old.id) is None
     assert {job.id for job in (store.job(recent.id), store.job(alive.id))} == {recent.id, alive.id}
@@ -45,17 +45,13 @@ def test_jobs_go_with_all_that_is_theirs(store):
     assert counts == {"specs": 2, "attempts": 2, "job_tags": 1}
 
 
-def test_keys_and_audit_go_by_age(store):
-    new = new_job()
-    store.submit(new, key_for(new))
+def test_the_audit_goes_by_age(store):
     store.audit(Deed("alice", "a", "t", "ok"))
-    assert store.prune(KEEP) == {"jobs": 0, "events": 0, "idempotency": 0, "audit": 0}
-    _age(store, tables.idempotency.c.created_at_s, 8)
+    assert store.prune(KEEP) == {"jobs": 0, "events": 0, "audit": 0}
     _age(store, tables.audit.c.at_s, 401)
-    assert store.prune(Retention(keys_days=0, audit_days=0))["audit"] == 0
-    assert store.expired(KEEP) == {"jobs": 0, "events": 0, "idempotency": 1, "audit": 1}
-    assert store.prune(KEEP) == {"jobs": 0, "events": 0, "idempotency": 1, "audit": 1}
-    assert store.find_key(key_for(new)) is None
+    assert store.prune(Retention(audit_days=0))["audit"] == 0
+    assert store.expired(KEEP) == {"jobs": 0, "events": 0, "audit": 1}
+    assert store.prune(KEEP) == {"jobs": 0, "events": 0, "audit": 1}
 
 
 def _put_events(store, num_old, num_recent):

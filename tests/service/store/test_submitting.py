@@ -1,15 +1,18 @@
 """Jobs that come in, once each, within the quota."""
 
-import pytest
-from service_store import key_for, new_job, submitted
+from dataclasses import replace
 
-from distrain.service.store.errors import KeyReused, NotThere, QuotaExceeded
-from distrain.service.values import Intent, Job, Phase, Quota, RequestKey
+import pytest
+from service_store import new_job, submitted
+
+from distrain.service.store.errors import IdTaken, NotThere, QuotaExceeded
+from distrain.service.store.listing import JobFilter
+from distrain.service.values import Intent, Job, Phase, Quota
 
 
 def test_a_job_is_read_back_as_it_was_put(store):
     new = new_job(tags={"team": "ads"}, priority=3)
-    job, created = store.submit(new, key_for(new))
+    job, created = store.submit(new)
     assert created
     assert store.job(new.id) == job
     assert store.spec(new.id) == new.spec
@@ -18,15 +21,16 @@ def test_a_job_is_read_back_as_it_was_put(store):
     assert isinstance(job, Job)
 
 
-def test_a_key_of_another_body_is_refused_and_another_users_is_not(store):
-    new = new_job()
-    store.submit(new, RequestKey("alice", "k", "a" * 64))
-    with pytest.raises(KeyReused):
-        store.submit(new_job(), RequestKey("alice", "k", "b" * 64))
-    with pytest.raises(KeyReused):
-        store.find_key(RequestKey("alice", "k", "b" * 64))
-    _, created = store.submit(new_job(owner="bob"), RequestKey("bob", "k", "b" * 64))
-    assert created
+def test_an_id_is_the_job_of_one_request(store):
+    new = new_job(id="nightly", request_sha256="a" * 64)
+    job, _ = store.submit(new)
+    assert store.submit(new) == (job, False)
+    assert store.made_before("nightly", "alice", "a" * 64) == job
+    for other in (replace(new, request_sha256="b" * 64), replace(new, owner="bob")):
+        with pytest.raises(IdTaken):
+            store.submit(other)
+        assert store.made_before("nightly", other.owner, other.request_sha256) is None
+    assert store.jobs(JobFilter(), 5) == [job]
 
 
 @pytest.mark.parametrize("limit", ["max_queued", "max_queued_per_user"])
@@ -35,10 +39,9 @@ def test_what_a_quota_refuses_leaves_nothing_behind(store, limit):
     submitted(store, project="small")
     new = new_job(project="small")
     with pytest.raises(QuotaExceeded) as caught:
-        store.submit(new, key_for(new))
+        store.submit(new)
     assert caught.value.where["quota"] == f"{limit}: 1"
     assert store.job(new.id) is None
-    assert store.find_key(key_for(new)) is None
     if limit == "max_queued_per_user":
         submitted(store, project="small", owner="bob")  # it leaves space to others
 
@@ -46,4 +49,4 @@ def test_what_a_quota_refuses_leaves_nothing_behind(store, limit):
 def test_a_project_must_exist(store):
     new = new_job(project="nobodys")
     with pytest.raises(NotThere):
-        store.submit(new, key_for(new))
+        store.submit(new)

@@ -4,11 +4,11 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from service_store import key_for, new_job, submitted
+from service_store import new_job, submitted
 
-from distrain.service.store.errors import QuotaExceeded
+from distrain.service.store.errors import NotNow, QuotaExceeded
 from distrain.service.store.listing import JobFilter
-from distrain.service.values import Phase, Quota, RequestKey
+from distrain.service.values import Phase, Quota
 
 
 def _at_once(act, inputs):
@@ -29,19 +29,19 @@ def _at_once(act, inputs):
 def test_a_quota_of_ten_lets_ten_of_fifty_in(store, second):
     store.put_project("small", Quota(max_queued=10))
     inputs = [(at, new_job(project="small")) for at in (store, second) for _ in range(25)]
-    answers = _at_once(lambda pair: pair[0].submit(pair[1], key_for(pair[1])), inputs)
+    answers = _at_once(lambda pair: pair[0].submit(pair[1]), inputs)
     refused = [answer for answer in answers if isinstance(answer, QuotaExceeded)]
     assert len(refused) == 40
     assert store.usage("small") == {"ranks": 0, "queued": 10}
     assert len(store.jobs(JobFilter(project="small"), limit=100)) == 10
 
 
-@pytest.mark.parametrize("is_counted", [False, True], ids=["uncounted", "counted"])
-def test_one_key_makes_one_job(store, second, is_counted):
-    key = RequestKey("alice", "the-same", "0" * 64)
-    inputs = [(at, new_job()) for at in (store, second) for _ in range(10)]
-    answers = _at_once(lambda pair: pair[0].submit(pair[1], key, is_counted=is_counted), inputs)
-    assert len({job.id for job, _ in answers}) == 1
+@pytest.mark.parametrize("limit", [None, 5], ids=["uncounted", "counted"])
+def test_one_id_makes_one_job(store, second, limit):
+    store.put_project("default", Quota(max_queued_per_user=limit))
+    new = new_job(tags={"team": "ads"})
+    answers = _at_once(lambda at: at.submit(new), [store, second] * 10)
+    assert len({job.seq for job, _ in answers}) == 1
     assert [created for _, created in answers].count(True) == 1
     assert len(store.jobs(JobFilter(), limit=100)) == 1
 
@@ -54,27 +54,28 @@ def _ended(store):
 
 def test_a_job_is_resumed_once(store, second):
     job = _ended(store)
-    key = RequestKey("alice", "again", "0" * 64)
     spec = {"train": {"epochs": 3}}
-    answers = _at_once(lambda at: at.resume(job.id, spec, 4, key), [store, second] * 5)
+    answers = _at_once(lambda at: at.resume(job.id, spec, 4, 0), [store, second] * 5)
     assert [resumed for _, resumed in answers].count(True) == 1
     again = store.job(job.id)
     assert (again.resumes, again.phase, again.num_ranks) == (1, Phase.QUEUED, 4)
     assert (again.finished_at_s, again.message, again.cancel_why) == (None, None, "")
     assert store.spec(job.id) == spec
     assert store.attempts(job.id) == []
+    with pytest.raises(NotNow):
+        store.resume(job.id, {"train": {"epochs": 4}}, 4, 0)
 
 
 def test_a_resumed_job_counts_in_the_quota(store):
     job = _ended(store)
     store.put_project("default", Quota(max_queued=0))
     with pytest.raises(QuotaExceeded):
-        store.resume(job.id, {}, 1, RequestKey("alice", "again", "0" * 64))
+        store.resume(job.id, {}, 1, 0)
 
 
 def test_many_writers_wait_for_each_other(store, second):
     new = [new_job(owner=f"user-{number % 8}") for number in range(80)]
     with ThreadPoolExecutor(8) as pool:
-        list(pool.map(lambda pair: pair[0].submit(pair[1], key_for(pair[1])),
+        list(pool.map(lambda pair: pair[0].submit(pair[1]),
                       zip([store, second] * 40, new, strict=True)))  # fmt: skip
     assert store.usage("default")["queued"] == 80

@@ -67,14 +67,14 @@ def test_while_the_database_hangs_the_process_lives_and_is_not_ready(
 def test_metrics_have_few_labels(service: LiveService) -> None:
     job = service.job()
     with service.client("alice", Role.SUBMITTER) as alice:
-        assert alice.get(f"/v1/jobs/{job.id}/logs").status_code == 200
+        assert alice.get(f"/v1/jobs/{job.id}/artifacts").status_code == 200
         assert alice.get("/v1/nothing/like/that").status_code == 404
     text = httpx2.get(f"{service.url}/metrics").text
     assert job.id not in text
     assert "nothing" not in text
     assert (
         'distrain_service_requests_total{code="200",method="GET",process="'
-        f'{os.getpid()}",route="/v1/jobs/{{job_id}}/logs"}} 1.0' in text
+        f'{os.getpid()}",route="/v1/jobs/{{job_id}}/artifacts"}} 1.0' in text
     )  # each process counts by itself: a scrape meets any of them
     assert 'distrain_service_jobs{phase="queued",state="queued"} 1.0' in text
     assert "distrain_service_request_duration_seconds_bucket" in text

@@ -9,7 +9,6 @@ from distrain.service.api.routes import (
     events,
     health,
     jobs,
-    logs,
     people,
     projects,
     submitting,
@@ -18,6 +17,6 @@ from distrain.service.api.routes import (
 
 _IN_ORDER = (
     *(submitting, jobs, people, projects, usage, clusters, audit),
-    *(logs, events, artifacts, health),
+    *(events, artifacts, health),
 )
 ROUTERS: tuple[APIRouter, ...] = tuple(module.router for module in _IN_ORDER)

@@ -5,14 +5,13 @@ from functools import partial
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
-from pydantic import Field
 from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
+from distrain.client.documents import Artifact, Artifacts
 from distrain.runs.run_folder import NotInRun, RunFileReader
 from distrain.service.api.answers import answers
 from distrain.service.api.dependencies import VisibleJob
-from distrain.service.api.documents import Answer, Time
 from distrain.service.api.problems import Problem, not_found
 from distrain.service.api.streams.artifacts import (
     NoSuchBytes,
@@ -36,21 +35,6 @@ _ANSWERS: dict[int, dict[str, Any]] = {
     206: {"description": "The bytes of `Range`.", **_binary},
     304: {"description": "The file is the one of `If-None-Match`."},
 }
-
-
-class Artifact(Answer):
-    """A file of a job."""
-
-    name: str = Field(description="Relative to the run directory.")
-    size_bytes: int
-    modified_at: Time
-
-
-class Artifacts(Answer):
-    """A page of files, in order of their names."""
-
-    artifacts: list[Artifact]
-    next_cursor: str | None = Field(description="As `after` for the next page; `null`: the last.")
 
 
 @router.get("/v1/jobs/{job_id}/artifacts", responses=answers("not_found"))

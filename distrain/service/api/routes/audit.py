@@ -5,10 +5,11 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query
 from pydantic import Field
 
+from distrain.client.documents import Answer, Time
 from distrain.service.access.rules import Action
 from distrain.service.api.answers import answers
 from distrain.service.api.dependencies import Call
-from distrain.service.api.documents import Answer, Time
+from distrain.service.api.documents import answer_of
 from distrain.service.decide.api_values import utc
 
 router = APIRouter(tags=["people"])
@@ -45,5 +46,5 @@ def list_audit(
     """List audit rows, newest first."""
     call.allow(Action.SEE_AUDIT)
     found = call.store.audit_rows(before, limit + 1)
-    rows = [AuditRow.of(row, at=utc(row.at_s)) for row in found[:limit]]
+    rows = [answer_of(AuditRow, row, at=utc(row.at_s)) for row in found[:limit]]
     return AuditPage(rows=rows, next_before=rows[-1].id if len(found) > limit else None)

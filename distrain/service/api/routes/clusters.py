@@ -1,14 +1,12 @@
 """`/v1/clusters`, and checks of data that they make."""
 
-from typing import Any
-
 from fastapi import APIRouter
-from pydantic import Field
 
+from distrain.client.documents import Answer, Cluster
 from distrain.service.access.rules import Action
 from distrain.service.api.answers import answers
 from distrain.service.api.dependencies import ApiCall, Call
-from distrain.service.api.documents import Answer, Time
+from distrain.service.api.documents import answer_of
 from distrain.service.api.preflights import Preflight, preflight
 from distrain.service.api.problems import not_found
 from distrain.service.api.submission import usable_clusters
@@ -18,23 +16,10 @@ from distrain.service.values import NO_CONTACT_S
 router = APIRouter(tags=["clusters"])
 
 
-class ClusterDocument(Answer):
-    """A cluster."""
-
-    name: str
-    kind: str
-    max_priority: int
-    allowed_roots: list[str]
-    model_packages: list[str]
-    state: str = Field(description="`up`, `silent` (not heard for 30 s), or `new` (never heard).")
-    details: dict[str, Any] = Field(description="What its reconciler wrote of it last.")
-    observed_at: Time | None = Field(description="When its scheduler was last heard.")
-
-
 class ClusterList(Answer):
     """Clusters by name."""
 
-    clusters: list[ClusterDocument]
+    clusters: list[Cluster]
 
 
 @router.get("/v1/clusters", responses=answers())
@@ -45,7 +30,7 @@ def list_clusters(call: Call) -> ClusterList:
 
 
 @router.get("/v1/clusters/{cluster}", responses=answers("not_found"))
-def get_cluster(cluster: str, call: Call) -> ClusterDocument:
+def get_cluster(cluster: str, call: Call) -> Cluster:
     """A cluster, and its reconciler's last report."""
     call.require(Action.SEE_CLUSTERS)
     found = next((c for c in _documents(call) if c.name == cluster), None)
@@ -61,7 +46,7 @@ def get_preflight(preflight_id: str, call: Call) -> Preflight:
     return preflight(call, preflight_id)
 
 
-def _documents(call: ApiCall) -> list[ClusterDocument]:
+def _documents(call: ApiCall) -> list[Cluster]:
     settings, now_s = call.service.settings, call.service.now_s()
     rows = {row.name: row for row in call.store.clusters()}
     usable = {name for p in call.caller.roles for name in usable_clusters(settings, p)}
@@ -73,7 +58,8 @@ def _documents(call: ApiCall) -> list[ClusterDocument]:
         heard_s = row.observed_at_s if row else None
         is_up = heard_s is not None and now_s - heard_s < NO_CONTACT_S
         found.append(
-            ClusterDocument.of(
+            answer_of(
+                Cluster,
                 profile,
                 name=name,
                 allowed_roots=list(profile.allowed_roots),

@@ -5,15 +5,14 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Query, Request
 from fastapi.responses import Response
-from pydantic import Field
 
+from distrain.client.documents import Records
 from distrain.runs.curve_reading import NewRecords, read_new_records
 from distrain.runs.run_folder import NotInRun
 from distrain.runs.stored.folder import open_run_folder
 from distrain.service.access.rules import Action
 from distrain.service.api.answers import answers
 from distrain.service.api.dependencies import ApiCall, Call, VisibleJob
-from distrain.service.api.documents import Answer
 from distrain.service.api.event_stream import EventFollower
 from distrain.service.api.problems import Problem
 from distrain.service.api.streams.server_sent_events import EventStream
@@ -73,21 +72,6 @@ def _cursor(after: int | None, last_event_id: str | None) -> int | None:
 
 
 _READ_BYTES = 4 * 2**20
-
-
-class Records(Answer):
-    """Records of a job, in order: those that count, over all its attempts."""
-
-    records: list[dict[str, Any]] = Field(
-        description="`split` is `train` or `valid`; `step`, `loss`, `auc`, `rows_per_s`, ..."
-    )
-    cursor: str = Field(description="As `since` it gives what follows.")
-    restart: bool = Field(
-        description="These are from the beginning: forget what was read before, since an attempt "
-        "took steps again."
-    )
-    more: bool = Field(description="There is more already.")
-    damaged: int = Field(description="Lines that are no records.")
 
 
 @router.get("/v1/jobs/{job_id}/metrics", responses=answers("not_found"))

@@ -1,6 +1,5 @@
 """`/livez`, `/readyz`, `/metrics`: the health of the service itself."""
 
-import ipaddress
 from functools import partial
 
 from fastapi import APIRouter, Request, Response
@@ -9,10 +8,11 @@ from prometheus_client import CONTENT_TYPE_LATEST
 from pydantic import Field
 from starlette.concurrency import run_in_threadpool
 
+from distrain.client.documents import Answer
 from distrain.errors import DistrainError
+from distrain.jobs.addresses import is_loopback
 from distrain.service.api.answers import answers
 from distrain.service.api.dependencies import ApiParts, Service, caller_now
-from distrain.service.api.documents import Answer
 from distrain.service.api.streams.figures import of_database, of_health, of_places
 from distrain.service.api.streams.readiness import DATABASE_S, NoAnswer, reconcile_trouble
 from distrain.service.api.streams.stream_state import ApiStreams, streams_of
@@ -81,7 +81,4 @@ def _is_local(request: Request) -> bool:
     """Whether the request is this machine's, and no proxy's there on behalf of others."""
     if any(name in request.headers for name in _FORWARDED):
         return False
-    try:
-        return request.client is None or ipaddress.ip_address(request.client.host).is_loopback
-    except ValueError:
-        return False
+    return request.client is None or is_loopback(request.client.host)

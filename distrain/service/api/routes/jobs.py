@@ -12,6 +12,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Header, Query, Response
 from starlette.concurrency import run_in_threadpool
 
+from distrain.client.documents import Job as JobAnswer, JobPage, Spec
 from distrain.service.access.policy import Mistake, tag_mistakes
 from distrain.service.access.rules import Action, visible
 from distrain.service.api.answers import ETAG, answers, as_json
@@ -27,9 +28,6 @@ from distrain.service.api.dependencies import (
 from distrain.service.api.documents import (
     CancelRequest,
     JobChangeRequest,
-    JobDocument,
-    JobPage,
-    SpecDocument,
     contact_of,
     contacts,
     etag,
@@ -124,7 +122,7 @@ def _tag(text: str) -> tuple[str, str]:
 
 @router.get(
     "/v1/jobs/{job_id}",
-    response_model=JobDocument,
+    response_model=JobAnswer,
     responses=answers("not_found", others={200: _JOB, 304: _SAME}),
 )
 def get_job(
@@ -132,7 +130,7 @@ def get_job(
     response: Response,
     service: Service,
     if_none_match: Annotated[str | None, Header(description="An ETag.")] = None,
-) -> JobDocument | Response:
+) -> JobAnswer | Response:
     """A job."""
     document = _shown(service, job, response)
     if is_named(if_none_match, response.headers["ETag"]):
@@ -141,9 +139,9 @@ def get_job(
 
 
 @router.get("/v1/jobs/{job_id}/spec", responses=answers("not_found"))
-def get_spec(job: VisibleJob, service: Service) -> SpecDocument:
+def get_spec(job: VisibleJob, service: Service) -> Spec:
     """The resolved spec of a job's current submission."""
-    return SpecDocument(spec=service.store.spec(job.id))
+    return Spec(spec=service.store.spec(job.id))
 
 
 @router.get("/v1/jobs/{job_id}/wait", responses=answers("not_found", others={200: _JOB}))
@@ -152,7 +150,7 @@ async def wait(
     response: Response,
     call: Call,
     timeout_s: Annotated[float, Query(ge=0, le=_MOST_WAIT_S)] = 30.0,
-) -> JobDocument:
+) -> JobAnswer:
     """The job when it has ended, or as it stands when the time is over."""
     if job.phase is not Phase.FINAL and timeout_s > 0:
         await call.request.app.state.waiting.until_ended(job.id, timeout_s)
@@ -181,7 +179,7 @@ def change_job(
     if_match: Annotated[
         str | None, Header(description="The ETag of the job as the caller knows it. Required.")
     ] = None,
-) -> JobDocument:
+) -> JobAnswer:
     """Change a waiting job's priority, or any job's tags."""
     job = _changed_job(call, job_id, Action.CHANGE_JOB)
     rev = _revision(if_match, job)
@@ -229,14 +227,14 @@ def _revision(if_match: str | None, job: Job) -> int | None:
     responses=answers(
         "not_found",
         others={
-            200: {"description": "It has ended.", "model": JobDocument, "headers": ETAG},
+            200: {"description": "It has ended.", "model": JobAnswer, "headers": ETAG},
             202: _JOB,
         },
     ),
 )
 def cancel(
     job_id: str, response: Response, call: Call, body: CancelRequest | None = None
-) -> JobDocument:
+) -> JobAnswer:
     """Ask for a job's end; its ranks save a checkpoint first. An ended job stays as it is."""
     job = _changed_job(call, job_id, Action.CANCEL_JOB)
     how = body or CancelRequest()
@@ -272,7 +270,7 @@ def _changed_job(call: ApiCall, job_id: str, action: Action) -> Job:
     return job
 
 
-def _shown(service: ApiParts, job: Job, response: Response) -> JobDocument:
+def _shown(service: ApiParts, job: Job, response: Response) -> JobAnswer:
     document = job_document(job, service.now_s(), contact_of(service.store, job))
     response.headers["ETag"] = etag(document)
     return document

@@ -5,26 +5,17 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Response
 from pydantic import ConfigDict, Field
 
+from distrain.client.documents import Answer, Me, NewToken, Token as TokenAnswer
 from distrain.service.access.rules import Action
 from distrain.service.access.sessions import DEFAULT_DAYS, MOST_DAYS, new_token
 from distrain.service.api.answers import answers
 from distrain.service.api.dependencies import Call, Counted
-from distrain.service.api.documents import Answer, Request, Time, UserName
+from distrain.service.api.documents import Request, UserName, answer_of
 from distrain.service.api.problems import Problem, not_found
 from distrain.service.store.people import Token
 from distrain.service.values import Scope
 
 router = APIRouter(tags=["people"])
-
-
-class Me(Answer):
-    """Who the caller is."""
-
-    user: str
-    is_admin: bool
-    roles: dict[str, str] = Field(description="By project.")
-    scopes: list[str] = Field(description="What the token may be used for.")
-    projects: list[str] = Field(description="Those in which the caller has a role.")
 
 
 class TokenRequest(Request):
@@ -44,29 +35,10 @@ class TokenRequest(Request):
     user: UserName | None = Field(None, description="Whose; only admins make tokens for others.")
 
 
-class TokenDocument(Answer):
-    """A token, without its text."""
-
-    id: str
-    user: str
-    label: str
-    scopes: list[str]
-    created_at: Time
-    expires_at: Time
-    revoked_at: Time | None
-    used_at: Time | None = Field(description="To about a minute.")
-
-
-class NewTokenDocument(TokenDocument):
-    """A new token, with its text."""
-
-    text: str = Field(description="What its user sends; it is shown this once.")
-
-
 class TokenList(Answer):
     """Tokens, newest first."""
 
-    tokens: list[TokenDocument]
+    tokens: list[TokenAnswer]
 
 
 @router.get("/v1/me", responses=answers())
@@ -99,7 +71,7 @@ def list_tokens(
 
 
 @router.post("/v1/tokens", status_code=201, dependencies=[Counted], responses=answers("quota"))
-def create_token(body: TokenRequest, response: Response, call: Call) -> NewTokenDocument:
+def create_token(body: TokenRequest, response: Response, call: Call) -> NewToken:
     """Make a token. Its text is in this answer alone; nobody can read it again."""
     user = body.user or call.caller.user
     call.allow(Action.OWN_TOKENS if user == call.caller.user else Action.OTHERS_TOKENS)
@@ -119,7 +91,7 @@ def create_token(body: TokenRequest, response: Response, call: Call) -> NewToken
     )
     call.note(token.id, **words)
     response.headers["Cache-Control"] = "no-store"
-    return NewTokenDocument(**_document(token).model_dump(), text=text)
+    return NewToken(**_document(token).model_dump(), text=text)
 
 
 @router.delete(
@@ -136,5 +108,5 @@ def revoke_token(token_id: str, call: Call) -> None:
     call.store.revoke_token(token_id)
 
 
-def _document(token: Token) -> TokenDocument:
-    return TokenDocument.of(token, scopes=sorted(map(str, token.scopes)))
+def _document(token: Token) -> TokenAnswer:
+    return answer_of(TokenAnswer, token, scopes=sorted(map(str, token.scopes)))

@@ -3,20 +3,24 @@
 from dataclasses import replace
 from typing import Annotated
 
-from fastapi import APIRouter, Query, Response
+from fastapi import APIRouter, Path, Query, Response
 from fastapi.responses import JSONResponse
 
+from distrain.client.documents import (
+    Job as JobAnswer,
+    Mistake as MistakeDocument,
+    Placement,
+    Validation,
+)
+from distrain.jobs.run_paths import JOB_ID
 from distrain.service.access.policy import Mistake, tag_mistakes
-from distrain.service.access.rules import Action
+from distrain.service.access.rules import Action, role_allows
 from distrain.service.api.answers import ETAG, LOCATION, answers, as_json
 from distrain.service.api.dependencies import ApiCall, Call, Counted, audit_note
 from distrain.service.api.documents import (
-    AgainRequest,
-    JobDocument,
+    CloneRequest,
     JobRequest,
-    MistakeDocument,
-    Placement,
-    Validation,
+    ResumeRequest,
     contact_of,
     etag,
     job_document,
@@ -24,7 +28,6 @@ from distrain.service.api.documents import (
 from distrain.service.api.preflights import PreflightStarted, start_preflight
 from distrain.service.api.problems import Problem
 from distrain.service.api.submission import (
-    IdempotencyKey,
     Wanted,
     again,
     bad_spec,
@@ -32,22 +35,21 @@ from distrain.service.api.submission import (
     checked,
     choose_cluster,
     judge_for,
-    made_before,
-    make_key,
     quota_for,
+    request_sha256,
 )
 from distrain.service.decide.api_values import utc
 from distrain.service.store.auditing import Deed
 from distrain.service.store.errors import NotNow
 from distrain.service.store.store import Store
-from distrain.service.values import Job, NewJob, RequestKey
+from distrain.service.values import Job, NewJob, Phase
 
 router = APIRouter(tags=["jobs"], dependencies=[Counted])
 
-_KEYS = ("no_key", "key_reused", "key_in_flight", "quota", "not_found", "bad_spec")
+_CODES = ("id_taken", "quota", "not_found", "bad_spec")
 _REPLAY = {
-    "description": "The key came with the same request before: the job that it made.",
-    "model": JobDocument,
+    "description": "An equal request came before: the job that it made.",
+    "model": JobAnswer,
     "headers": {**LOCATION, **ETAG},
 }
 _CHECKING = {
@@ -56,46 +58,61 @@ _CHECKING = {
     "headers": LOCATION,
 }
 _MADE = {"description": "The job.", "headers": {**LOCATION, **ETAG}}
+_NewId = Annotated[
+    str, Path(pattern=f"^{JOB_ID}$", description="Of the new job; the caller chooses it.")
+]
 
 
-@router.post(
-    "/v1/jobs",
+@router.put(
+    "/v1/jobs/{job_id}",
     status_code=201,
-    response_model=JobDocument,
-    responses=answers(*_KEYS, others={200: _REPLAY, 201: _MADE}),
+    response_model=JobAnswer,
+    responses=answers(*_CODES, others={200: _REPLAY, 201: _MADE}),
 )
-def submit(body: JobRequest, call: Call, key: IdempotencyKey = None) -> Response:
-    """Submit a job. A repeated key and body answer 200 with the first request's job."""
+def submit(job_id: _NewId, body: JobRequest, call: Call) -> Response:
+    """Submit a job. An equal request that is repeated answers 200 with the job."""
     call.require(Action.SUBMIT)
-    taken = make_key(call, key, body)
-    wanted = Wanted(body.project, body.cluster, body.spec, body.priority, body.tags, "/spec")
-    try:
-        new, is_counted = checked(call, wanted)
-    except Problem:
-        # What was good when the key came first is answered as it was then.
-        job, is_new = made_before(call, taken), False
-        if job is None:
-            raise
-    else:
-        job, is_new = _put(call, new, taken, is_counted)
-    return _made(call, job, 201 if is_new else 200)
+    return _put(
+        call,
+        Wanted(
+            job_id,
+            body.project,
+            body.cluster,
+            body.spec,
+            body.priority,
+            body.tags,
+            "/spec",
+            request_sha256=request_sha256(call, body),
+        ),
+    )
+
+
+@router.post("/v1/jobs", include_in_schema=False)
+def submit_without_id() -> None:
+    """Refuse the submission of an older client, and say what replaces it."""
+    raise Problem(
+        "method_not_allowed",
+        "jobs are submitted with PUT /v1/jobs/ID",
+        hint="Update distrain where the job was submitted; other programs choose the job's id.",
+        extra_headers={"Allow": "GET"},
+    )
 
 
 @router.post(
     "/v1/jobs/{job_id}/clone",
     status_code=201,
-    response_model=JobDocument,
-    responses=answers(*_KEYS, others={200: _REPLAY, 201: _MADE}),
+    response_model=JobAnswer,
+    responses=answers(*_CODES, others={200: _REPLAY, 201: _MADE}),
 )
-def clone(job_id: str, body: AgainRequest, call: Call, key: IdempotencyKey = None) -> Response:
+def clone(job_id: str, body: CloneRequest, call: Call) -> Response:
     """Submit a new job with another job's spec, tags and priority, and with changed settings."""
     call.require(Action.SUBMIT)
-    taken = make_key(call, key, body)
-    job, is_new = made_before(call, taken), False
-    if job is None:
-        parent = call.job(job_id)
-        set_anew = body.set.get("queue.priority") is not None
-        wanted = Wanted(
+    parent = call.job(job_id)
+    set_anew = body.set.get("queue.priority") is not None
+    return _put(
+        call,
+        Wanted(
+            body.id,
             parent.project,
             parent.cluster,
             again(call, parent, body.set),
@@ -103,55 +120,50 @@ def clone(job_id: str, body: AgainRequest, call: Call, key: IdempotencyKey = Non
             {} if any(path.startswith("tags") for path in body.set) else parent.tags,
             "/set",
             parent.id,
-        )
-        new, is_counted = checked(call, wanted)
-        job, is_new = _put(call, new, taken, is_counted)
-    return _made(call, job, 201 if is_new else 200)
+            request_sha256(call, body),
+        ),
+    )
 
 
 @router.post(
     "/v1/jobs/{job_id}/resume",
     status_code=202,
-    response_model=JobDocument,
-    responses=answers(*_KEYS, "final", "not_final", others={200: _REPLAY, 202: _MADE}),
+    response_model=JobAnswer,
+    responses=answers(
+        "not_found",
+        "bad_spec",
+        "quota",
+        "final",
+        "not_final",
+        "conflict",
+        others={200: _REPLAY, 202: _MADE},
+    ),
 )
-def resume(job_id: str, body: AgainRequest, call: Call, key: IdempotencyKey = None) -> Response:
-    """Queue an ended job again; it goes on from its last checkpoint.
+def resume(job_id: str, body: ResumeRequest, call: Call) -> Response:
+    """Queue an ended job again; it continues from its last checkpoint.
 
-    A job that has succeeded goes on only where `set` makes its training longer.
+    A job that has succeeded continues only where `set` makes its training longer.
     """
     call.require(Action.CHANGE_JOB)
-    taken = make_key(call, key, body)
-    job, is_new = made_before(call, taken), False
-    if job is None:
-        before = call.job(job_id)
-        call.allow(Action.CHANGE_JOB, before.project, before.owner)
-        wanted = Wanted(
-            before.project,
-            before.cluster,
-            again(call, before, body.set),
-            before.priority,
-            {},
-            "/set",
-        )
-        choose_cluster(call.service.settings, before.project, before.cluster)  # or it may no longer
-        judged = judge_for(call.service.settings, before.cluster, before.project, wanted.document)
-        if judged.spec is None:
-            raise bad_spec([Mistake("/set" + m.pointer, m.detail) for m in judged.mistakes])
+    before = call.job(job_id)
+    call.allow(Action.CHANGE_JOB, before.project, before.owner)
+    document = again(call, before, body.set)
+    choose_cluster(call.service.settings, before.project, before.cluster)  # or it may no longer
+    judged = judge_for(call.service.settings, before.cluster, before.project, document)
+    if judged.spec is None:
+        raise bad_spec([Mistake("/set" + m.pointer, m.detail) for m in judged.mistakes])
+    if before.resumes == body.resumes:
         check_resumable(before, call.store.spec(before.id), judged.spec)
-        document = judged.spec.model_dump(mode="json")
-        try:
-            job, is_new = call.store.resume(
-                before.id,
-                document,
-                judged.spec.resources.num_ranks,
-                taken,
-                _deed_about(call, before),
-            )
-            audit_note(call.request).written = is_new
-        except NotNow as error:
-            raise Problem("not_final", error.message, hint=error.hint) from error
-    return _made(call, job, 202 if is_new else 200)
+    document = judged.spec.model_dump(mode="json")
+    ranks = judged.spec.resources.num_ranks
+    deed = _deed_about(call, before)
+    try:
+        job, is_new = call.store.resume(before.id, document, ranks, body.resumes, deed)
+    except NotNow as error:
+        code = "conflict" if before.phase is Phase.FINAL else "not_final"
+        raise Problem(code, error.message, hint=error.hint) from error
+    audit_note(call.request).written = is_new
+    return _answer(call, job, 202 if is_new else 200)
 
 
 @router.post(
@@ -174,7 +186,7 @@ def validate(
     mistakes = [Mistake("/spec" + m.pointer, m.detail) for m in judged.mistakes]
     mistakes += tag_mistakes(body.tags, call.service.settings.limits, "/tags")
     if judged.spec is not None and not mistakes:
-        wanted = Wanted(body.project, cluster, body.spec, body.priority, body.tags, "/spec")
+        wanted = Wanted("", body.project, cluster, body.spec, body.priority, body.tags, "/spec")
         try:
             checked(call, wanted)
         except Problem as problem:  # the priority, or the tags of both together
@@ -204,14 +216,22 @@ def _placement(store: Store, cluster: str, num_ranks: int | None) -> Placement:
     )
 
 
-def _put(call: ApiCall, new: NewJob, key: RequestKey, is_counted: bool) -> tuple[Job, bool]:
-    deed = _deed_about(call, new)
-    job, is_new = call.store.submit(new, key, deed, is_counted=is_counted)
+def _put(call: ApiCall, wanted: Wanted) -> Response:
+    try:
+        new = checked(call, wanted)
+    except Problem:
+        # What was good when the request came first is answered as it was then.
+        owner = call.caller.user
+        job = call.store.made_before(wanted.job_id, owner, wanted.request_sha256)
+        if job is None or not role_allows(call.caller, Action.SEE_JOB, job.project, job.owner):
+            raise
+        return _answer(call, job, 200)
+    job, is_new = call.store.submit(new, _deed_about(call, new))
     audit_note(call.request).written = is_new
-    return job, is_new
+    return _answer(call, job, 201 if is_new else 200)
 
 
-def _made(call: ApiCall, job: Job, status: int) -> Response:
+def _answer(call: ApiCall, job: Job, status: int) -> Response:
     call.note(job.id, project=job.project, cluster=job.cluster)
     document = job_document(job, call.service.now_s(), contact_of(call.store, job))
     headers = {"Location": f"/v1/jobs/{job.id}", "ETag": etag(document)}

@@ -5,17 +5,14 @@ import logging
 import resource
 from collections import Counter
 from collections.abc import Awaitable, Callable, Hashable
-from functools import partial
 from typing import Any, Final, Generic, TypeVar
 
 from anyio import CapacityLimiter, fail_after, to_thread
 from fastapi import FastAPI
 
-from distrain.runs.log_bytes import LogSlice
 from distrain.service.api.problems import Problem
 from distrain.service.api.streams.event_feed import EventFeed
 from distrain.service.api.streams.figures import ServiceMetrics
-from distrain.service.api.streams.job_logs import LogPlace, SharedLogs, read_new
 from distrain.service.api.streams.readiness import Look, Places, certificate_ends_s, folders_of
 from distrain.service.settings import Settings
 from distrain.service.values import Principal
@@ -53,7 +50,6 @@ SAFE: Final = {
     "Cache-Control": "no-store",
 }
 """Headers of whatever a job wrote: a browser shows it, and runs nothing of it."""
-PLAIN: Final = {**SAFE, "Content-Type": "text/plain; charset=utf-8"}
 
 _FILE_THREADS = 16
 _THREAD_S = 5.0
@@ -64,7 +60,6 @@ class ApiStreams:
 
     def __init__(self, store: Any, settings: Settings):
         self.feed = EventFeed(store.events_after, store.last_seq)
-        self.logs = SharedLogs(self._read_log)
         self.looks: SharedLooks[object] = SharedLooks()
         self.open: Counter[str] = Counter()
         self._most = resource.getrlimit(resource.RLIMIT_NOFILE)[0] * 5 // 8
@@ -87,9 +82,6 @@ class ApiStreams:
                 raise
             log.warning("run directories: %s", first_line(error))
             raise _no_answer("the storage of the run directories does not answer") from error
-
-    async def _read_log(self, place: LogPlace, offset: int, limit: int) -> LogSlice:
-        return await self.in_file_thread(partial(read_new, place, offset, limit))
 
     def take(self, caller: Principal, most: int) -> Callable[[], None]:
         """Count a stream of a caller, and return its release; `rate` beyond the limit."""

@@ -62,19 +62,28 @@ function confirmed(text) {
   return new Promise((done) => dialog.addEventListener("close", () => done(dialog.returnValue === "yes"), { once: true }));
 }
 
+function newId(name) {  // as the commands make it
+  const [day, time] = new Date().toISOString().replace(/[-:]/g, "").slice(0, 15).split("T");
+  const letters = [...crypto.getRandomValues(new Uint8Array(4))].map((one) => one.toString(16).padStart(2, "0"));
+  return `${name}-${day}-${time}-${letters.join("")}`;
+}
+
 async function act(button) {
   if (!(await confirmed(button.dataset.confirm))) return;
-  const key = button.dataset.key ||= crypto.randomUUID ? crypto.randomUUID() : `${Date.now()}-${Math.random()}`;
+  const isNew = "new" in button.dataset;  // a job, whose id stays the same until there is an answer
+  if (isNew) button.dataset.body ||= JSON.stringify({ id: newId(button.dataset.new) });
   button.disabled = true;
   try {
     const answer = await fetch(button.dataset.post, {
-      method: "POST", body: "{}", credentials: "same-origin",
-      headers: { "Content-Type": "application/json", "Idempotency-Key": key, "X-CSRF-Token": csrf },
+      method: "POST", body: button.dataset.body || "{}", credentials: "same-origin",
+      headers: { "Content-Type": "application/json", "X-CSRF-Token": csrf },
     });
     const found = await answer.json().catch(() => ({}));
     if (!answer.ok) { say(`${found.title || answer.status}: ${found.detail || ""} ${found.hint || ""}`); return; }
-    delete button.dataset.key;
-    if ("follow" in button.dataset) { location.href = `jobs/${encodeURIComponent(found.id)}`.replace(/^jobs/, location.pathname.replace(/\/[^/]*$/, "")); return; }
+    if (isNew) {
+      delete button.dataset.body; location.href = `jobs/${encodeURIComponent(found.id)}`.replace(/^jobs/, location.pathname.replace(/\/[^/]*$/, ""));
+      return;
+    }
     say("Done.");
     location.reload();
   } catch { say("The service does not answer. Press the button again: nothing is done twice."); }
@@ -103,37 +112,64 @@ function sortTable(column, descending) {
   sortedBy = { column, descending };
 }
 
-// --- log: read by offset, followed while it grows
+// --- log: read by ranges of bytes from the files that it is in, followed while it grows
 
 const LOG_KEPT = 200000;  // letters
-const LOG_LINES = 2000;
+const LOG_TAIL = 100000;  // bytes
 let logNumber = 0;
+
+async function logParts(base, name) {
+  // A very long log is in several files, each named by the number of its first byte.
+  const folder = name.replace(/\/[^/]*$/, "");
+  const answer = await fetch(`${base}?below=${encodeURIComponent(folder)}`, { credentials: "same-origin" });
+  const files = answer.ok ? (await answer.json()).artifacts : [];
+  const first = (file) => file.name === name ? 0 : Number(file.name.split(`${name}.from-`)[1]);
+  const parts = files.map((file) => ({ ...file, first: first(file) })).filter((part) => !Number.isNaN(part.first));
+  return { parts: parts.sort((a, b) => a.first - b.first), closed: files.some((file) => file.name === `${name}.end`) };
+}
+
+async function readLog(base, part, offset) {
+  const headers = { Range: `bytes=${offset - part.first}-` };
+  const answer = await fetch(`${base}/${part.name}`, { credentials: "same-origin", headers });
+  if (answer.status === 404 || answer.status === 416) return new ArrayBuffer(0);
+  if (!answer.ok) throw new Error(answer.status);
+  return answer.arrayBuffer();
+}
 
 async function showLog(form) {
   const number = ++logNumber;
   const shown = document.getElementById("log");
   const { attempt, rank, follow: follows } = form.elements;
-  const base = `/v1/jobs/${encodeURIComponent(form.dataset.log)}/logs?attempt=${attempt.value}&rank=${rank.value}`;
+  const base = `/v1/jobs/${encodeURIComponent(form.dataset.log)}/artifacts`;
+  const name = `logs/attempt-${attempt.value}/rank-${rank.value}.log`;
   const decoder = new TextDecoder();
   shown.textContent = "";
-  let query = `&tail=${LOG_LINES}`;
+  let part, offset = 0;
   while (number === logNumber) {
-    let answer;
-    try { answer = await fetch(base + query, { credentials: "same-origin" }); } catch { await wait(2000); continue; }
-    if (answer.status === 404 || answer.status === 416) { shown.textContent ||= "There is no log of this rank yet."; await wait(2000); if (!follows.checked) return; continue; }
-    if (!answer.ok) { if (answer.status < 500 && answer.status !== 429) return; await wait(2000); continue; }
-    const bytes = await answer.arrayBuffer();
-    if (number !== logNumber) return;
-    if (query.startsWith("&tail")) shown.textContent = "";
-    if (bytes.byteLength) {
-      const atEnd = shown.scrollTop + shown.clientHeight >= shown.scrollHeight - 8;
-      shown.append(decoder.decode(bytes, { stream: true }));
-      if (shown.textContent.length > 2 * LOG_KEPT) shown.textContent = shown.textContent.slice(-LOG_KEPT);
-      if (atEnd) shown.scrollTop = shown.scrollHeight;
-    }
-    if (answer.headers.get("X-Complete") === "true" || !follows.checked) return;
-    query = `&offset=${answer.headers.get("X-Next-Offset")}`;
-    if (!bytes.byteLength) await wait(500);
+    try {
+      const found = part ? await readLog(base, part, offset) : new ArrayBuffer(0);
+      if (number !== logNumber) return;
+      if (found.byteLength) {
+        const atEnd = shown.scrollTop + shown.clientHeight >= shown.scrollHeight - 8;
+        shown.append(decoder.decode(found, { stream: true }));
+        if (shown.textContent.length > 2 * LOG_KEPT) shown.textContent = shown.textContent.slice(-LOG_KEPT);
+        if (atEnd) shown.scrollTop = shown.scrollHeight;
+        offset += found.byteLength;
+      } else {
+        const { parts, closed } = await logParts(base, name);
+        const next = parts.findLast((one) => !part || one.first > part.first);
+        if (number !== logNumber) return;
+        if (next) {
+          offset = part ? next.first : next.first + Math.max(0, next.size_bytes - LOG_TAIL);
+          part = next;
+          continue;
+        }
+        if (!part) shown.textContent = "There is no log of this rank yet.";
+        if (closed || !follows.checked) return;
+      }
+    } catch { /* the service does not answer: it is asked again */ }
+    await wait(1000);
+    if (part && shown.textContent.startsWith("There is no log")) shown.textContent = "";
   }
 }
 

@@ -1,0 +1,210 @@
+"""A rank's log, read by ranges of bytes from the files in the job's run directory.
+
+A log is a file that only grows. Of a very long one, the beginning and parts at its end are kept,
+each of which is a file named by its first byte; parts in between are gone. Once the rank has closed
+its log, a file beside them has the number of all bytes.
+"""
+
+import sys
+import time
+from collections.abc import Generator, Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from operator import itemgetter
+from pathlib import Path
+from urllib.parse import quote
+
+from distrain.client.connection import Call, Connection
+from distrain.client.documents import Artifact, Artifacts, Job, parse_time
+from distrain.client.errors import NotFound, ServiceError
+from distrain.client.job_calls import job_path, read_job
+from distrain.jobs.run_paths import RunPaths, first_byte_of_part, log_end
+
+_POLL_S = (0.6, 1.0)
+_RANGE_BYTES = 2**22
+_TAIL_BYTES = 2**16
+_MOST_TAIL_BYTES = 2**20
+_TAIL_OF_LOGS_S = 60.0  # how long the last bytes of an ended job's log may be under way
+_QUIET_S = 15.0  # after this long a log without an end, of a killed writer, is whole
+
+
+def list_artifacts(connection: Connection, job_id: str, below: str) -> tuple[Artifact, ...]:
+    found: list[Artifact] = []
+    after = ""
+    while True:
+        params = {name: v for name, v in (("after", after), ("below", below)) if v}
+        call = Call("GET", job_path(job_id, "artifacts"), params=params)
+        page = Artifacts.read(connection.document(call))
+        found += page.artifacts
+        if not page.next_cursor or page.next_cursor == after:
+            return tuple(found)
+        after = page.next_cursor
+
+
+def artifact_path(job_id: str, name: str) -> str:
+    return job_path(job_id, "artifacts") + "/" + quote(name.lstrip("/"), safe="/")
+
+
+def logs(
+    connection: Connection,
+    job_id: str,
+    *,
+    rank: int,
+    attempt: int | None,
+    offset: int,
+    tail: int | None,
+    follows: bool,
+) -> Iterator[bytes]:
+    """The bytes of a rank's log; with `follows` to its end, with those of later attempts."""
+    later = follows and attempt is None
+    found = read_job(connection, job_id)
+    while found.attempt == 0 and later and not found.is_final:
+        connection.pause(_POLL_S[1])
+        found = read_job(connection, job_id)
+    log = _Log(connection, job_id, attempt or max(found.attempt, 1), rank, offset)
+    if tail is not None:
+        if lines := log.last_lines(tail):
+            yield lines
+        if not follows:
+            return
+    while True:
+        yield from log.all_bytes()
+        if follows:
+            found = yield from _followed(log)
+        while later and found.attempt <= log.attempt and not found.is_final:
+            connection.pause(_POLL_S[1])
+            found = read_job(connection, job_id)
+        if not later or found.attempt <= log.attempt:
+            return
+        log = _Log(connection, job_id, log.attempt + 1, rank)
+
+
+def _followed(log: "_Log") -> Generator[bytes, None, Job]:
+    """Yield a log's bytes as they come, until it is complete; returns the job as last seen."""
+    pause_s, progress_s = _POLL_S[0], time.monotonic()
+    while True:
+        found = read_job(log.connection, log.job_id)  # first: what it has printed is there then
+        data = log.look_for_bytes()
+        while data:
+            pause_s, progress_s = _POLL_S[0], time.monotonic()
+            yield data
+            log.connection.pause(pause_s)
+            data = log.next_bytes()
+        quiet_s = time.monotonic() - progress_s
+        if log.is_whole or (log.end is None and _is_quiet(found, log.attempt, quiet_s)):
+            return found
+        if (found.is_final or found.attempt > log.attempt) and quiet_s > _TAIL_OF_LOGS_S:
+            raise log.incomplete()
+        log.connection.pause(pause_s)
+        pause_s = min(_POLL_S[1], pause_s * 2)
+
+
+def _is_quiet(found: Job, attempt: int, quiet_s: float) -> bool:
+    """Whether a log that was not closed, as of a killed writer, is whole all the same."""
+    ended = parse_time(found.finished_at)
+    since_s = (datetime.now(UTC) - ended).total_seconds() if ended else 0.0
+    is_over = found.is_final or found.attempt > attempt
+    return is_over and (found.attempt == 0 or max(quiet_s, since_s) > _QUIET_S)
+
+
+@dataclass
+class _Log:
+    connection: Connection
+    job_id: str
+    attempt: int
+    rank: int
+    offset: int = 0  # of the next byte
+    end: int | None = None  # the number of all bytes, once the rank has closed its log
+    _parts: list[tuple[int, Artifact]] = field(default_factory=list)  # by their first bytes
+
+    @property
+    def path(self) -> Path:
+        return RunPaths(Path()).log(self.rank, self.attempt)
+
+    @property
+    def is_whole(self) -> bool:
+        return self.end is not None and self.offset >= self.end
+
+    def all_bytes(self) -> Iterator[bytes]:
+        """Yield the bytes from `offset` on that are there now."""
+        while data := self.next_bytes() or self.look_for_bytes():
+            yield data
+
+    def next_bytes(self) -> bytes:
+        """The next bytes of the parts that are known; parts that are read, or gone, are left."""
+        while self._parts:
+            first, file = self._parts[0]
+            self.offset = max(self.offset, first)
+            data = self._read(file.name, self.offset - first, _RANGE_BYTES)
+            if data or len(self._parts) == 1:
+                self.offset += len(data)
+                return data
+            self._parts.pop(0)
+        return b""
+
+    def look_for_bytes(self) -> bytes:
+        """The next bytes, after a look at which parts are there, and whether the log is closed."""
+        self._look()
+        return self.next_bytes()
+
+    def last_lines(self, lines: int) -> bytes:
+        """The last lines, at most 1 MiB of them; `offset` is behind them then."""
+        self.offset = sys.maxsize
+        self._look()
+        if not self._parts:
+            self.offset = 0
+            return b""
+        first, file = self._parts[0]
+        self.offset, wanted = first + file.size_bytes, _TAIL_BYTES
+        while True:
+            begin = max(0, file.size_bytes - wanted)
+            found = self._read(file.name, begin, file.size_bytes - begin).splitlines(keepends=True)
+            if begin == 0 or len(found) > lines or wanted >= _MOST_TAIL_BYTES:
+                return b"".join(found[-lines:])
+            wanted *= 4
+
+    def _look(self) -> None:
+        try:
+            files = list_artifacts(self.connection, self.job_id, self.path.parent.as_posix())
+        except NotFound:  # the folder: the attempt has not begun
+            return
+        end = log_end(self.path).as_posix()
+        if self.end is None and any(file.name == end for file in files):
+            text = self._read(end, 0, 100).decode("ascii", "replace")
+            self.end = int(text) if text.strip().isdigit() else None
+        firsts = [(first_byte(file.name, self.path.name), file) for file in files]
+        parts = sorted(((n, file) for n, file in firsts if n is not None), key=itemgetter(0))
+        earlier = sum(first <= self.offset for first, _ in parts)
+        self._parts = parts[max(0, earlier - 1) :]
+
+    def _read(self, name: str, begin: int, size: int) -> bytes:
+        """Bytes of a file; none behind its end, or where it has gone."""
+        headers = {"Range": f"bytes={begin}-{begin + size - 1}"}
+        call = Call("GET", artifact_path(self.job_id, name), headers=headers)
+        answer = self.connection.ask(call)
+        if answer.status_code in (404, 416):
+            return b""
+        self.connection.check(answer, call)
+        is_part = answer.status_code == 206
+        return answer.content if is_part else answer.content[begin : begin + size]
+
+    def incomplete(self) -> ServiceError:
+        return ServiceError(
+            f"the log of rank {self.rank}, attempt {self.attempt} of job {self.job_id} is not "
+            "complete",
+            where={"server": self.connection.address, "read": f"{self.offset} bytes"},
+            hint="The job has ended, and its files may still be on their way: try again.",
+            code="incomplete",
+        )
+
+
+def first_byte(name: str, log_name: str) -> int | None:
+    """The first byte of a file of a log; `None` for other files.
+
+    >>> first_byte("logs/attempt-1/rank-0.log", "rank-0.log")
+    0
+    >>> first_byte("logs/attempt-1/rank-0.log.from-100", "rank-0.log")
+    100
+    """
+    file = Path(name).name
+    return 0 if file == log_name else first_byte_of_part(file, log_name)

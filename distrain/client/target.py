@@ -1,0 +1,89 @@
+"""The service that a client speaks to: its address, token and certificate authority."""
+
+import ssl
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from distrain.client.credentials import (
+    SERVER_VARIABLE,
+    Address,
+    check_token,
+    find_login,
+    parse_address,
+)
+from distrain.client.documents import Mistake
+from distrain.client.errors import ServiceError
+from distrain.errors import InputError
+from distrain.version import __version__
+
+
+@dataclass(frozen=True)
+class ServiceTarget:
+    address: Address
+    token: str | None
+    ca_file: Path | None
+
+    def __repr__(self) -> str:
+        return f"Target({self.address.text})"
+
+    def options(self) -> dict[str, Any]:
+        """Arguments of httpx2's clients; redirects are not followed, since they may lead away."""
+        headers = {"User-Agent": f"distrain/{__version__}", "Accept": "application/json"}
+        headers["Accept-Encoding"] = "identity"  # bytes are counted: logs, ranges
+        if self.token is not None:
+            headers["Authorization"] = f"Bearer {self.token}"
+        return {
+            "base_url": self.address.base_url,
+            "headers": headers,
+            "verify": self._tls(),
+            # Proxies of the environment are for the world; with a socket httpx2 knows none.
+            "trust_env": not self.address.is_local,
+        }
+
+    def _tls(self) -> ssl.SSLContext | bool:
+        if not self.address.base_url.startswith("https:"):
+            return False
+        if self.ca_file is None:
+            return True
+        try:
+            return ssl.create_default_context(cafile=self.ca_file)
+        except OSError as error:  # ssl.SSLError is one
+            raise InputError(
+                f"the file of the certificate authority cannot be used: {error.strerror or error}",
+                where={"file": self.ca_file},
+                hint="It is a PEM file with the certificate that signed the service's.",
+            ) from None
+
+    def hidden(self, text: str) -> str:
+        """A text without the token, which a server or a library may have repeated."""
+        return text.replace(self.token, "[token]") if self.token else text
+
+    def cleared(self, error: ServiceError) -> ServiceError:
+        """An error whose texts do not hold the token."""
+        return type(error)(
+            self.hidden(error.message),
+            where={name: self.hidden(str(value)) for name, value in error.where.items()},
+            hint=error.hint and self.hidden(error.hint),
+            code=self.hidden(error.code),
+            status=error.status,
+            pointers=[
+                Mistake(pointer=self.hidden(one.pointer), detail=self.hidden(one.detail))
+                for one in error.pointers
+            ],
+        )
+
+
+def find_target(
+    address: str | None, token: str | None, ca_file: str | Path | None, *, plain_http: bool
+) -> ServiceTarget:
+    """The target, by arguments, environment and logins; raises InputError."""
+    login = find_login(address, token)
+    if login is None:
+        raise InputError(
+            "no service is named", hint=f"Log in: distrain login ADDRESS; or set {SERVER_VARIABLE}."
+        )
+    parsed = parse_address(login.address)
+    check_token(login.token, parsed, plain_http=plain_http or login.plain_http)
+    file = ca_file or login.ca_file
+    return ServiceTarget(parsed, login.token, Path(file) if file else None)

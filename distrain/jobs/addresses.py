@@ -1,0 +1,19 @@
+"""Hosts and addresses."""
+
+import ipaddress
+
+
+def is_loopback(host: str) -> bool:
+    """Return True if a host, by name or address, is this machine alone.
+
+    >>> is_loopback("127.0.0.1"), is_loopback("::1"), is_loopback("localhost"), is_loopback("::")
+    (True, True, True, False)
+    >>> is_loopback("::ffff:127.0.0.1"), is_loopback("127.0.0.1.example.com")
+    (True, False)
+    """
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return host == "localhost"
+    mapped = getattr(address, "ipv4_mapped", None)
+    return bool((mapped or address).is_loopback)

@@ -1,0 +1,13 @@
+"""Requests are recognised by their job's id: no table of idempotency keys."""
+
+import sqlalchemy as sa
+from alembic import op
+
+revision = "0006"
+down_revision = "0005"
+
+
+def upgrade() -> None:
+    """Drop the keys; jobs of before have no request to compare with."""
+    op.drop_table("idempotency")
+    op.add_column("specs", sa.Column("request_sha256", sa.String(length=64), nullable=True))

@@ -1,0 +1,244 @@
+"""New and resumed jobs: each with its spec, tags, event and audit row in one transaction.
+
+A job's id is unique, and its submitter chooses it. Two requests with one id meet at the job's row:
+the second waits there until the first has ended, and then compares itself with the first. Two
+requests of one project meet at the project's row, which is locked last, so that the number of jobs
+that the quota counts does not change until the transaction ends.
+"""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Select,
+    and_,
+    bindparam,
+    delete,
+    func,
+    insert,
+    literal_column,
+    select,
+    update,
+)
+from sqlalchemy.dialects import postgresql, sqlite
+
+from distrain.jobs.states import JobState
+from distrain.service.store import rows, tables
+from distrain.service.store.auditing import Deed, put_deed
+from distrain.service.store.engine import POSTGRES_NOW, SQLITE_NOW, Database
+from distrain.service.store.errors import IdTaken, NotNow, NotThere, quota_exceeded
+from distrain.service.values import Intent, Job, NewJob, Phase, Quota
+
+WITH_WORKERS = tuple(
+    state.value for state in JobState if state.holds_workers or state is JobState.RESTARTING
+)
+_jobs, _specs = tables.jobs, tables.specs
+_WRITTEN = [column.name for column in _jobs.c if column.name not in ("seq", "created_at_s")]
+
+# Statements of each submission, made once: SQLAlchemy takes longer to make one than to run it.
+_QUOTA = select(tables.projects.c.quota).where(tables.projects.c.name == bindparam("of_project"))
+_DELETED = select(_specs.c.job_id).where(_specs.c.job_id == bindparam("of_id"))
+_LOCK_PROJECT = _QUOTA.with_for_update()
+_PUT_JOB = {
+    name: dialect.insert(_jobs)
+    .values(created_at_s=now)
+    .on_conflict_do_nothing(index_elements=["id"])
+    .returning(
+        _jobs.c.seq,
+        _jobs.c.created_at_s,
+        _QUOTA.scalar_subquery().label("quota"),
+        _DELETED.scalar_subquery().label("deleted"),
+    )
+    for name, dialect, now in (
+        ("postgresql", postgresql, POSTGRES_NOW),
+        ("sqlite", sqlite, SQLITE_NOW),
+    )
+}
+_PUT_SPEC = insert(_specs)
+_PUT_TAGS = insert(tables.job_tags)
+
+
+class Submitting:
+    db: Database
+
+    def submit(self, new: NewJob, deed: Deed | None = None) -> tuple[Job, bool]:
+        """Queue a job, or find the one that an equal request has made; also whether it is new.
+
+        Raises IdTaken, NotThere (the project), QuotaExceeded.
+        """
+
+        def work(connection: Connection) -> tuple[Job, bool]:
+            job = _put(connection, new, deed)
+            if job is None:
+                return _made(connection, new.id, new.owner, new.request_sha256), False
+            return job, True
+
+        return self.db.together(work)
+
+    def made_before(self, job_id: str, owner: str, request_sha256: str) -> Job | None:
+        """Return the job that an equal request of this user has made, if there is one."""
+        with self.db.read() as connection:
+            try:
+                return _made(connection, job_id, owner, request_sha256)
+            except (IdTaken, NotThere):
+                return None
+
+    def resume(
+        self,
+        job_id: str,
+        spec: Mapping[str, Any],
+        num_ranks: int,
+        resumes: int,
+        deed: Deed | None = None,
+    ) -> tuple[Job, bool]:
+        """Queue a job again that has ended and been resumed `resumes` times; False: it was queued.
+
+        Raises NotThere, NotNow (it has not ended, or was resumed with another spec), QuotaExceeded.
+        """
+        with self.db.write() as connection:
+            before = rows.found(connection, job_id, lock=True)
+            if before.resumes == resumes + 1 and dict(spec) == _spec(connection, job_id).document:
+                return before, False
+            if before.phase is not Phase.FINAL or before.resumes != resumes:
+                raise NotNow(
+                    "a job that has not ended cannot be resumed"
+                    if before.phase is not Phase.FINAL
+                    else "the job was resumed since",
+                    where={"job": job_id, "state": before.state, "resumes": before.resumes},
+                    hint="Cancel it first, and wait until it has ended.",
+                )
+            job = _requeue(connection, before, num_ranks)
+            connection.execute(
+                update(_specs).where(_specs.c.job_id == job_id).values(document=dict(spec))
+            )
+            now_s = self.db.now_s(connection)
+            rows.tell(connection, [(job, rows.STATE, None)], now_s)
+            if deed is not None:
+                put_deed(connection, deed, now_s)
+            _see_quota(connection, job)
+        return job, True
+
+
+def waiting() -> ColumnElement[bool]:
+    """Jobs that have not ended and hold no workers, as quotas count them."""
+    return and_(_jobs.c.finished_at_s.is_(None), _jobs.c.state.not_in(WITH_WORKERS))
+
+
+def put_tags(connection: Connection, job: Job) -> None:
+    table = tables.job_tags
+    if job.rev > 1:
+        connection.execute(delete(table).where(table.c.seq == job.seq))
+    if job.tags:
+        tags = [{"key": key, "value": value, "seq": job.seq} for key, value in job.tags.items()]
+        connection.execute(_PUT_TAGS, tags)
+
+
+def _put(connection: Connection, new: NewJob, deed: Deed | None) -> Job | None:
+    """Write the rows of a job; `None` if another job has its id."""
+    fields = {name: value for name, value in vars(new).items() if name not in _OF_SPECS}
+    job = Job(seq=0, created_at_s=0.0, **fields | {"tags": dict(new.tags)})
+    columns = {name: getattr(job, name) for name in _WRITTEN}
+    columns |= {"phase": job.phase.value, "intent": job.intent.value, "progress": {}}
+    columns |= {"of_project": job.project, "of_id": job.id}
+    made = connection.execute(_PUT_JOB[connection.dialect.name], columns).first()
+    if made is None:
+        return None
+    if made.deleted is not None:
+        raise _id_taken(new.id)  # its run directory may still exist
+    quota = _quota_of(made, new.project)
+    job = dataclasses.replace(job, seq=made.seq, created_at_s=made.created_at_s)
+    document = {"document": dict(new.spec), "request_sha256": new.request_sha256}
+    connection.execute(_PUT_SPEC, {"job_id": new.id, **document})
+    put_tags(connection, job)
+    rows.tell(connection, [(job, rows.STATE, None)], job.created_at_s)
+    if deed is not None:
+        put_deed(connection, deed, job.created_at_s)
+    if quota.counts_queued:
+        _see_quota(connection, job)
+    return job
+
+
+_OF_SPECS = ("spec", "request_sha256")
+
+
+def _made(connection: Connection, job_id: str, owner: str, request_sha256: str) -> Job:
+    """Return the job that an equal request has made; raises IdTaken, NotThere."""
+    job = rows.found(connection, job_id)
+    if job.owner != owner or _spec(connection, job_id).request_sha256 != request_sha256:
+        raise _id_taken(job_id)
+    return job
+
+
+def _id_taken(job_id: str) -> IdTaken:
+    return IdTaken(
+        "another job has this id, or had it before it was deleted",
+        where={"job": job_id},
+        hint="A repeated request has the same body; choose another id for another job.",
+    )
+
+
+def _spec(connection: Connection, job_id: str) -> Any:
+    return connection.execute(select(_specs).where(_specs.c.job_id == job_id)).one()
+
+
+def _count_up_to(*which: ColumnElement[bool]) -> Select[Any]:
+    """A project's waiting jobs, counted up to `most`: a long queue takes no longer."""
+    of_project = _jobs.c.project == bindparam("of_project")
+    some: Select[Any] = select(literal_column("1")).where(of_project, *which, waiting())
+    return select(func.count()).select_from(some.limit(bindparam("most")).subquery())
+
+
+_COUNT_ALL = _count_up_to()
+_COUNT_OWN = _count_up_to(_jobs.c.owner == bindparam("of_owner"))
+_MOST = 2**40
+
+
+def _see_quota(connection: Connection, job: Job) -> None:
+    """Lock the project, last, and check its quota against a job that is in the queue already."""
+    locked = connection.execute(_LOCK_PROJECT, {"of_project": job.project}).first()
+    quota = _quota_of(locked, job.project)
+    of = {"of_project": job.project, "of_owner": job.owner}
+    limits = (
+        ("max_queued", _COUNT_ALL, {"of_project": job.project}),
+        ("max_queued_per_user", _COUNT_OWN, of),
+    )
+    for name, count, values in limits:
+        limit = getattr(quota, name)
+        if limit is None:
+            continue
+        most = {"most": min(limit + 1, _MOST)}
+        if connection.execute(count, values | most).scalar_one() > limit:
+            raise quota_exceeded(name, limit, job.project)
+
+
+def _quota_of(row: Any, project: str) -> Quota:
+    if row is None or row.quota is None:
+        raise NotThere("no such project", where={"project": project})
+    return Quota(**row.quota)
+
+
+def _requeue(connection: Connection, job: Job, num_ranks: int) -> Job:
+    again = {
+        "rev": job.rev + 1,
+        "num_ranks": num_ranks,
+        "intent": Intent.RUN.value,
+        "resumes": job.resumes + 1,
+        "cancel_why": "",
+        "cancel_grace_s": None,
+        "phase": Phase.QUEUED.value,
+        # A submission that ended before its first attempt has used that number up all the same.
+        "first_attempt": max(job.attempt + 1, job.first_attempt),
+        "epoch": None,
+        "scheduler_losses": 0,
+        "state": "queued",
+        "reason": None,
+        "message": None,
+        "why_pending": "",
+        "observed_at_s": None,
+        "finished_at_s": None,
+    }
+    statement = update(_jobs).where(_jobs.c.id == job.id).values(again).returning(*_jobs.c)
+    return rows.job_of(connection.execute(statement).one())

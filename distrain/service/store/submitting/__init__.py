@@ -1,1 +1,0 @@
-"""New jobs: each with its spec, tags, key and event at once, within the quota."""
