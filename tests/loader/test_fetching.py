@@ -160,7 +160,7 @@ def test_batches_are_those_of_the_local_files(
     monkeypatch.setattr("distrain.loader.dataset.LARGE_ROWS", large_rows)
     local = str(write_table(SIZES))
     expected = stream(local, schema, shuffle=shuffle)
-    for fetch in (SMALL, None):
+    for fetch in (SMALL, FetchOptions()):
         found = stream(f"watched://{local}", schema, shuffle=shuffle, decode_threads=3, fetch=fetch)
         assert_same(found, expected)
 

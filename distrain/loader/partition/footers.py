@@ -9,7 +9,7 @@ from difflib import get_close_matches
 from typing import IO, TYPE_CHECKING
 
 from distrain.errors import DataError, Unavailable
-from distrain.formatting import first_of
+from distrain.formatting import first_of, some
 from distrain.jobs.spec.data import WindowsSpec
 from distrain.loader.partition.filtering import RowFilter
 from distrain.loader.partition.hive import Constants, ambiguous_columns, read_constants
@@ -355,7 +355,7 @@ def _missing(column: WantedColumn, names: Sequence[str], where: Mapping[str, obj
     return DataError(
         f"column {column.name!r} is missing",
         where=where,
-        hint=f"Did you mean {near[0]!r}?" if near else f"The file has: {', '.join(names[:50])}.",
+        hint=f"Did you mean {near[0]!r}?" if near else f"The file has: {some(names, 20)}.",
     )
 
 
