@@ -58,19 +58,21 @@ def command(
       distrain pack 's3://clicks/day=*' --hive --schema schema.pbtxt /nvme/clicks
     """
     from distrain.loader.partition.footers import PARQUET_SUFFIXES
+    from distrain.schema.schema import Schema
     from distrain.storage.inputs import list_inputs
     from distrain.storage.outputs import check_free
 
     list_inputs(inputs, suffixes=PARQUET_SUFFIXES)
     check_free(cache_dir, overwrite)
     _refuse_prep_folders(inputs)
+    schema = None if schema_path is None else Schema.load(schema_path)
 
     from distrain.loader.cache.pack import pack
     from distrain.loader.dataset import Dataset
 
     dataset = Dataset(
         inputs,
-        schema_path,
+        schema,
         hive=hive,
         fill_null_id=fill_null_id,
         fill_null_value=fill_null_value,
