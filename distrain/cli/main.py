@@ -205,6 +205,15 @@ def main(args: list[str] | None = None) -> Any:
     except click.Abort:  # Ctrl-C before the command had begun
         print_warning("interrupted")
         _exit(args is None, INTERRUPTED)
+    except ModuleNotFoundError as error:
+        package = (error.name or "").partition(".")[0]
+        if package in ("", "distrain"):
+            raise
+        print_warning(
+            f"error: a package that this version of distrain needs is not installed: {package}\n"
+            "  hint: Install distrain again with its dependencies: pip install -c constraints.txt ."
+        )
+        _exit(args is None, 1)
     except (ValueError, RuntimeError) as error:  # of whatever looks first
         said = " ".join(str(error).split())
         hint = next((hint for begin, hint in _SURROUNDINGS.items() if said.startswith(begin)), None)

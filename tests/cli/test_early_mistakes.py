@@ -20,9 +20,9 @@ COMMANDS = {
     "predict, out": "predict model data --out data",
     "export": "export nope out",
     "export, out": "export model data",
-    "pack": "pack nope --out out",
-    "pack, schema": "pack data --schema nope.pbtxt --out out",
-    "pack, out": "pack data --out data",
+    "pack": "pack nope out",
+    "pack, schema": "pack data out --schema nope.pbtxt",
+    "pack, out": "pack data data",
     "plan": "plan nope.yaml",
     "plan, data": "plan job.yaml --set data.train=nope",
     "plan, override": "plan job.yaml --set train.epochs=many",
@@ -81,7 +81,7 @@ def test_mistyped_paths_and_overrides_are_told_before_torch_is_loaded(folder: Pa
     assert "Traceback" not in done.stderr
 
 
-@pytest.mark.parametrize("broken", ["dask's settings", "no home"])
+@pytest.mark.parametrize("broken", ["dask's settings", "no home", "no tenacity"])
 def test_what_surrounds_a_command_is_a_mistake_too(
     folder: Path, broken: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -92,6 +92,10 @@ def test_what_surrounds_a_command_is_a_mistake_too(
         # Python asks the system for the home of a user whose HOME is not set; this one has none.
         (folder / "sitecustomize.py").write_text("import pwd; pwd.getpwuid = {}.__getitem__")
         words, more = "submit job.yaml", {"PYTHONPATH": str(folder)}
+    elif broken == "no tenacity":
+        (folder / "sitecustomize.py").write_text("import sys; sys.modules['tenacity'] = None")
+        server = "--server http://127.0.0.1:1 --no-retry"
+        words, more = f"jobs {server}", {"PYTHONPATH": str(folder), "HOME": str(folder)}
     else:
         words, more = "doctor", {"HOME": str(folder), "DASK_CONFIG": str(folder)}
     done = subprocess.run(
@@ -100,4 +104,5 @@ def test_what_surrounds_a_command_is_a_mistake_too(
     )  # fmt: skip
     assert done.returncode == 1, done.stderr
     assert "Traceback" not in done.stderr
-    assert ("HOME" if broken == "no home" else str(folder / "dask.yaml")) in done.stderr
+    named = {"no home": "HOME", "no tenacity": "tenacity"}
+    assert named.get(broken, str(folder / "dask.yaml")) in done.stderr

@@ -177,7 +177,9 @@ class ServiceJobs:
 
     def _check_data(self, spec: Mapping[str, Any], asked: Mapping[str, Any]) -> None:
         """Have a worker look at a job's data; prints its notes, raises its mistakes."""
-        print_remark("a worker looks at the data; nothing is submitted yet")
+        print_remark(
+            "a worker checks the data, which may wait for a free one; nothing is submitted yet"
+        )
         checked = self.client.validate(
             spec, project=asked["project"], cluster=asked["cluster"], data=True
         )

@@ -28,7 +28,10 @@ _COMPARE = {
     "at_most": pc.less_equal,
     "below": pc.less,
 }
-_COMPARE_IT = "Compare it: target: {column: ..., at_least: ...} or equals, one_of."
+_COMPARE_IT = (
+    "Compare the values: {column: ..., equals: ...} (or at_least, one_of, ...) under target or "
+    "more_targets."
+)
 _SPELT_TRUTH = {"yes": "true", "on": "true", "no": "false", "off": "false"}
 
 

@@ -127,8 +127,10 @@ class Categorify(LearntByColumn):
         settings = dict(document)
         if settings.pop("spelling", None) != _SPELLING:
             raise DataError(
-                "the workflow was saved by an earlier version, whose categories have other texts",
-                hint="Prepare the data again with `distrain prep`, and train on it.",
+                "the workflow was saved by an earlier version, which spelled some categories "
+                "differently",
+                hint="Prepare the data again with `distrain prep --config`, and train on it. "
+                "Models of the earlier version still score rows that it prepared.",
             )
         return cls(**settings)
 

@@ -144,7 +144,7 @@ def _names_an_id(facts: Facts) -> bool:
 
 def _why_category(facts: Facts) -> str:
     if facts.kind == "text":
-        return "texts that come again"
+        return "texts that occur repeatedly"
     if _names_an_id(facts):
         return "whole numbers, and ids by their name"
     return "few whole numbers"
@@ -158,7 +158,7 @@ def _categorical(facts: Facts, reason: str) -> Feature:
         reason += "; as: whole numbers here have 63 bits"
     if items.distinct > _SOME_VALUES:
         settings["freq_threshold"] = 5 if items.distinct > _MANY_VALUES else 2
-        reason += "; rare values teach little, so they share an id"
+        reason += "; freq_threshold: rare values share one id"
     return Feature(facts.name, settings, reason)
 
 
@@ -213,10 +213,10 @@ def with_further(
     of_value = {**reads, "kind": "continuous"}
     count = {**of_value, "count": True, "log": True, "normalize": True}
     mean = {**of_value, "target_mean": {"smoothing": 20}, "normalize": True}
-    why = "counts and target means tell of values that are too rare for a vector of their own"
+    why = "counts and target means help with values that are too rare to learn an embedding"
     learnable = is_learnable()
     if not learnable:
-        why = "its values say nothing of the target in rows that they were not counted in"
+        why = "target means did not predict the target in rows that they were not computed from"
     more = (_feature(name, count, why), *([_feature(name, mean, why)] if has_means else ()))
     if learnable:
         return replace(suggestion, features=(*suggestion.features, *more))
@@ -239,7 +239,7 @@ def _of_time(facts: Facts) -> tuple[Feature, ...]:
         parts.insert(0, "hour")
     elif times.max() - times.min() > 60 * day:
         parts.append("month")
-    why = "times themselves do not come again, but their parts do"
+    why = "a time occurs once, but its parts occur repeatedly"
     return tuple(
         Feature(
             f"{facts.name}_{part}",
