@@ -8,7 +8,7 @@ from typing import Any
 
 from distrain.errors import DataError, SchemaError
 from distrain.jobs.spec.data import RowsSpec
-from distrain.loader.options import checked, parse_bytes
+from distrain.loader.options import checked, parse_bytes, refuse_two_names
 from distrain.loader.partition.footers import PARQUET_SUFFIXES, read_footers
 from distrain.loader.partition.row_order import parts_of
 from distrain.loader.partition.slices import LARGE_ROWS, Slices
@@ -70,6 +70,7 @@ class Dataset:
         part_size: int | str | None = None,
         **options: Any,
     ):
+        refuse_two_names("row_filter", row_filter, "filter", options)
         size = None if part_size is None else str(part_size)
         named = {"filter": row_filter, "part_size": size}
         rows = checked(RowsSpec, named | options)

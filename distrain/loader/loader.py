@@ -27,6 +27,7 @@ from distrain.loader.memory import LoaderMemory, memory_of, open_steps_of, steps
 from distrain.loader.options import (
     LoaderOptions,
     checked,
+    refuse_two_names,
     rows_over_all_ranks,
     whole_number,
 )
@@ -127,6 +128,7 @@ class Loader(IterableDataset[Any]):
         transforms: Sequence[Transform] = (),
         **options: Any,
     ):
+        refuse_two_names("cache", cache, "cache_dir", options)
         mode = ("chunk" if shuffle else "none") if isinstance(shuffle, bool) else shuffle
         of_all = rows_over_all_ranks(batch_size, global_batch_size, options.get("num_ranks", 1))
         named = {

@@ -103,6 +103,14 @@ def checked(kind: type[SectionT], keywords: Mapping[str, Any]) -> SectionT:
         raise SpecError("\n".join(explain_all(error.errors(), kind))) from None
 
 
+def refuse_two_names(
+    name: str, value: object, of_section: str, options: Mapping[str, object]
+) -> None:
+    """Raise a `SpecError` if an argument is given by its name and by that of the job spec, too."""
+    if value is not None and of_section in options:
+        raise SpecError(f"{name} and {of_section} are the same", hint="Give one of them.")
+
+
 def _as_in_a_spec(value: Any) -> Any:
     """A plain number for NumPy's, and a text for a path."""
     if isinstance(value, Mapping):

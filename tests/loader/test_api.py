@@ -316,6 +316,13 @@ def test_numbers_may_come_from_numpy(dataset: distrain.Dataset) -> None:
     assert rows(loader) == rows(loader_of(dataset))
 
 
+def test_an_option_under_two_names_is_refused(folder: str, schema: Schema, tmp_path: Path) -> None:
+    with pytest.raises(SpecError):
+        distrain.Dataset(folder, schema, row_filter="C1 > 1", filter="C1 > 2")
+    with pytest.raises(SpecError):
+        loader_of(distrain.Dataset(folder, schema), cache=tmp_path / "a", cache_dir=tmp_path / "b")
+
+
 @pytest.mark.parametrize(
     ("text", "size"),
     [

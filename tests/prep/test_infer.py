@@ -19,6 +19,7 @@ from distrain.cli.data.prep import command
 from distrain.errors import DataError, OutputError
 from distrain.jobs.spec.load import parse_yaml
 from distrain.prep import FeatureConfig, PrepRequest, infer_features, prepare
+from distrain.prep.features.inference.facts import facts_of
 from distrain.prep.features.inference.infer import Inferred
 from distrain.storage.inputs import list_inputs
 
@@ -293,6 +294,30 @@ def test_further_targets_a_weight_and_windows_are_suggested_with_reasons(tmp_pat
     assert document.columns["Store ID"].kind == "categorical"
     assert set(inferred.reasons) == {"more_targets", "weight", "windows"}
     assert "4 days by at" in inferred.reasons["windows"]
+
+
+def test_rows_without_a_further_target_are_kept_for_the_first(tmp_path: Path) -> None:
+    table = {
+        "clicked": [0, 1, 1] * 50,
+        "bought": [0, None, 1] * 50,
+        "bought_known": ["a", "b", "c"] * 50,
+    }
+    document = inferred_of(tmp_path, table).features.document
+    assert document.more_targets["bought"].missing == "unknown"
+    assert document.columns["bought_known_"].source == "bought_known"
+
+
+def test_categories_are_not_said_to_tell_nothing_of_classes(tmp_path: Path) -> None:
+    table = {"label": ["a", "b", "c"] * 200, "shop": [f"s{n * 7 % 150}" for n in range(600)]}
+    text = inferred_of(tmp_path, table).text
+    assert "shop_rows" in text
+    assert "not tried" in text
+    assert "say nothing" not in text
+
+
+def test_whole_numbers_that_are_equal_as_floats_are_counted_apart() -> None:
+    facts = facts_of("user", pa.array([2**63 + n % 70 for n in range(700)], pa.uint64()))
+    assert (facts.distinct, facts.num_values) == (70, 700)
 
 
 def ratings(num_users: int = 60, each: int = 20) -> dict[str, list[Any]]:

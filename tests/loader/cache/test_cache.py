@@ -23,7 +23,9 @@ from cache_tables import (
     read_group,
 )
 
-from distrain.loader.cache.entry import EntryFile
+from distrain.errors import DataError
+from distrain.loader.cache.entry import EntryFile, EntryWriter
+from distrain.loader.cache.raw_file import Buffers
 from distrain.loader.cache.row_cache import CacheCounters, RowCache
 from distrain.loader.partition.footers import read_footers
 from distrain.loader.partition.table import RowGroup
@@ -165,6 +167,21 @@ def runs_of(path):
     file = EntryFile(str(path), COLUMNS, 9)
     runs = [(values.start, values.start + values.num_bytes) for values in file.layout.cells]
     return [*runs, (runs[-1][1], file.num_bytes)]
+
+
+@pytest.mark.parametrize("lengths", [[4, -1, 1], [1, 1, 1], [3, 1, 1], [2**31 - 1, 1, 4]])
+def test_lengths_made_to_mislead_are_refused_whatever_their_checksum(tmp_path, lengths):
+    items = WantedColumn("tags", "id", 1000, is_list=True)
+    lists = Mock()
+    lists.value_lengths.return_value = pa.array(lengths, pa.int32())
+    lists.flatten.return_value = pa.array([5, 6, 7, 8], pa.int32())
+    entry = EntryWriter(tmp_path / "a.rows", [items])
+    entry.add(DecodedColumns((), (lists,), 0))
+    entry.finish()
+    entry.close()
+    with pytest.raises(DataError) as caught:
+        list(EntryFile(str(tmp_path / "a.rows"), [items], 3).read(Buffers(), 0))
+    assert caught.value.where == {"file": str(tmp_path / "a.rows")}
 
 
 def test_of_a_damaged_entry_whole_columns_are_used_and_the_rest_is_read(source, tmp_path):

@@ -197,7 +197,9 @@ def _number_facts(values: pa.Array, common: dict[str, Any]) -> Facts:
             kind="time", **{**common, "stored": stored}, **_counted(times), times=times, epoch=epoch
         )
     numbers = np.clip(numbers, -MOST, MOST)
-    return Facts(kind="number", **common, **_counted(pa.array(numbers)), numbers=numbers)
+    # Large whole numbers, such as hashes, are fewer as floats.
+    counted = _counted(values if pa.types.is_integer(values.type) else pa.array(numbers))
+    return Facts(kind="number", **common, **counted, numbers=numbers)
 
 
 def _epoch_of(common: dict[str, Any], numbers: Any, dtype: pa.DataType) -> str | None:

@@ -6,7 +6,7 @@ import json
 import os
 import re
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -35,6 +35,7 @@ from distrain.prep.features.inference.suggest import (
 )
 from distrain.prep.features.partitions import partitions_of, with_partitions
 from distrain.prep.features.table_file import TableFile, holds_criteo_lines, look_at
+from distrain.prep.features.targets import known_name
 from distrain.prep.features.text_rows import rows_of_pieces
 from distrain.prep.features.values import flat
 from distrain.prep.operators.operator import concrete
@@ -212,7 +213,8 @@ def infer_features(files: Sequence[InputFile], most_rows: int = SAMPLE_ROWS) -> 
             hint="Write a features document by hand, as docs/any-table.md shows.",
         )
     beside, reasons = _beside(more, weight, windows_of(columns))
-    text = _document(sample, columns, target, beside, suggestions)
+    known = {known_name(name) for name in _more_named(more)}
+    text = _document(sample, columns, target, beside, suggestions, known)
     left_out = {s.facts.name: s.left_out for s in suggestions if s.left_out}
     features = FeatureConfig.parse(parse_yaml(text, keep_words=True))
     bad = sample.bad_lines
@@ -233,6 +235,11 @@ def _facts_of(name: str, values: pa.Array, sample: Sample) -> Facts:
     return facts
 
 
+def _more_named(more: Sequence[Target]) -> dict[str, Target]:
+    """Further targets by the names that their labels are written under."""
+    return {_name_of(one.column, {}, set())[0]: one for one in more}
+
+
 def _beside(
     more: Sequence[Target],
     weight: tuple[str, str] | None,
@@ -243,10 +250,8 @@ def _beside(
     if more:
         reasons["more_targets"] = "; ".join(f"{one.column}: {one.reason}" for one in more)
         values = {
-            _name_of(one.column, {}, set())[0]: one.value
-            if isinstance(one.value, dict)
-            else {"column": one.value}
-            for one in more
+            name: one.value if isinstance(one.value, dict) else {"column": one.value}
+            for name, one in _more_named(more).items()
         }
         told = f"Further targets, for a model of several tasks: {reasons['more_targets']}."
         lines += ["", *_comment(told)]
@@ -267,6 +272,7 @@ def _document(
     target: Target,
     beside: Sequence[str],
     suggestions: Sequence[Suggestion],
+    names_taken: Set[str],
 ) -> str:
     split, why_split = split_of(columns, target)
     bad_told, _ = _lines_left_out(sample.bad_lines, sample.table.num_rows)
@@ -289,7 +295,7 @@ def _document(
     if layout:
         lines += ["", f"format: {_flow(layout)}"]
     lines += ["", "columns:"]
-    taken: set[str] = set()
+    taken = set(names_taken)
     for suggestion in suggestions:
         told = ""
         for place, feature in enumerate(suggestion.features):

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import permutations
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -58,6 +58,17 @@ class Target:
     column: str
     value: Any
     reason: str
+
+
+class _Gaps(NamedTuple):
+    """What becomes of rows without a target, in the document and in words."""
+
+    missing: str
+    told: str
+
+
+_DROP = _Gaps("drop", "are left out")
+_UNKNOWN = _Gaps("unknown", "count for the other targets alone")
 
 
 @dataclass(frozen=True)
@@ -215,8 +226,15 @@ def with_further(
     mean = {**of_value, "target_mean": {"smoothing": 20}, "normalize": True}
     why = "counts and target means help with values that are too rare to learn an embedding"
     learnable = is_learnable()
+<<<<<<< HEAD
     if not learnable:
         why = "target means did not predict the target in rows that they were not computed from"
+=======
+    if not has_means:
+        why = "whether its values tell of the target was not tried, for that is no number"
+    elif not learnable:
+        why = "its values say nothing of the target in rows that they were not counted in"
+>>>>>>> review-data
     more = (_feature(name, count, why), *([_feature(name, mean, why)] if has_means else ()))
     if learnable:
         return replace(suggestion, features=(*suggestion.features, *more))
@@ -306,19 +324,19 @@ def _answers(facts: Facts) -> list[str]:
     return yes + [other for text, other in permutations(facts.pair) if text.lower() in _NO]
 
 
-def _pair_target(facts: Facts, reason: str) -> Target:
+def _pair_target(facts: Facts, reason: str, gaps: _Gaps = _DROP) -> Target:
     value: dict[str, Any] = {"column": facts.name}
     if facts.kind == "text":
         value["equals"] = (_answers(facts) or facts.pair[-1:])[0]
     elif facts.kind == "number" and set(facts.pair) != {0, 1}:
         value["equals"] = max(facts.pair)
     if facts.missing:
-        value["missing"] = "drop"
-        reason += "; rows without one are left out"
+        value["missing"] = gaps.missing
+        reason += f"; rows without one {gaps.told}"
     return Target(facts.name, value if len(value) > 1 else facts.name, reason)
 
 
-def _target_of_many(facts: Facts) -> Target:
+def _target_of_many(facts: Facts, gaps: _Gaps = _DROP) -> Target:
     value: dict[str, Any] = {"column": facts.name, "kind": "multiclass"}
     reason = f"the name of an answer of {facts.distinct:,} "
     if facts.is_whole and facts.distinct <= _MOST_CLASSES:
@@ -333,13 +351,16 @@ def _target_of_many(facts: Facts) -> Target:
         value = {"column": facts.name, "equals": facts.top}
         reason += "classes, which are many, so it is one against the others: say which"
     if facts.missing and "kind" in value:
-        value["missing"] = "drop"
-        reason += "; rows without one are left out"
+        value["missing"] = gaps.missing
+        reason += f"; rows without one {gaps.told}"
     return Target(facts.name, value, reason)
 
 
 def more_targets_of(columns: Sequence[Facts], first: Target) -> list[Target]:
-    """Further answers by their names, where the first target is one by its name."""
+    """Further answers by their names, where the first target is one by its name.
+
+    Rows without one of them stay, for they have the first.
+    """
     answers = _named_answers(columns)
     if first.column not in answers:
         return []
@@ -348,9 +369,9 @@ def more_targets_of(columns: Sequence[Facts], first: Target) -> list[Target]:
         if facts.name == first.column or facts.name not in answers:
             continue
         if _is_pair(facts):
-            more.append(_pair_target(facts, "two values, and the name of an answer"))
+            more.append(_pair_target(facts, "two values, and the name of an answer", _UNKNOWN))
         elif facts.distinct > 2 and facts.kind in ("number", "text"):
-            more.append(_target_of_many(facts))
+            more.append(_target_of_many(facts, _UNKNOWN))
     return more
 
 
