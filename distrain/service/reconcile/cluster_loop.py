@@ -45,6 +45,7 @@ class ClusterLoop:
         self._world, self._contact = world, contact
         self._memory = Memory(name)
         self._since: int | None = None
+        self._waits = False  # for another process's end
         self._told: Mapping[str, Any] = {}
         self._told_s = 0.0
         self._quotas: dict[str, Quota] = {}
@@ -81,8 +82,11 @@ class ClusterLoop:
         if before not in (None, self._since):
             self._world.leave()
         if self._since is None:
-            self.num_jobs = 0
+            if not self._waits:
+                log.info("cluster %s: another process reconciles it; this one waits", self.name)
+            self._waits, self.num_jobs = True, 0
             return False
+        self._waits = False
         if before != self._since:
             self._memory = Memory(self.name)
             self._world.finish_late()
