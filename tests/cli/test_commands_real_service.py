@@ -308,7 +308,9 @@ def test_a_repeated_command_with_an_id_makes_nothing_twice(spec_file: Path) -> N
     first = good("submit", spec_file, "--id", "nightly-1")
     assert good("submit", spec_file, "--id", "nightly-1") == first
     refused(1, "submit", spec_file, "--id", "nightly-1", "--priority", "1")
-    assert good("clone", "nightly-1", "--id", "nightly-2")["job_id"] == "nightly-2"
+    twin = good("clone", "nightly-1", "--id", "nightly-2")
+    assert twin["job_id"] == "nightly-2"
+    assert good("clone", "nightly-1", "--id", "nightly-2") == twin
     assert run("submit", spec_file, "--id", "-x y").exit_code == 2
 
 

@@ -127,7 +127,7 @@ class ServiceJobs:
             job = self.client.submit(document, **asked, job_id=new_id)
         if not checks:
             print_remark("its data is not checked yet; with --check, a worker checks it first")
-        return job, "was submitted already" if job.replayed else "is submitted"
+        return job, _submitted(job)
 
     def resume(self, word: str, overrides: tuple[str, ...], *, waits: bool) -> None:
         values, found = parse_overrides(overrides), self.client.find(word)
@@ -142,7 +142,7 @@ class ServiceJobs:
         new_id = job_id or new_job_id(found.name)
         with _repeatable(new_id):
             job = self.client.clone(found.id, values, new_id=new_id)
-        self.finish(job, f"is submitted, a clone of {found.id}", waits=waits)
+        self.finish(job, f"{_submitted(job)}, a clone of {found.id}", waits=waits)
 
     def set_priority(self, word: str, priority: int) -> None:
         job = self.client.set_priority(self.client.find(word).id, priority)
@@ -201,6 +201,10 @@ class ServiceJobs:
         mistakes.raise_found()
         for note in checked.notes:
             print_remark(f"note of a worker: {note}")
+
+
+def _submitted(job: Job) -> str:
+    return "was submitted already" if job.replayed else "is submitted"
 
 
 @contextmanager

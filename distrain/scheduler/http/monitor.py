@@ -59,7 +59,9 @@ class Monitor:
                 log.exception("the monitor failed; training goes on")
 
     def forgot(self, job_id: str) -> None:
-        self.tracks.pop(job_id, None)
+        track, buried = self.tracks.pop(job_id, None), self.coordinator.tombstones.get(job_id)
+        if track is not None and buried is not None:
+            self.coordinator.tombstones[job_id] = replace(buried, service=track.service)
         self.revisions.forget(job_id)
 
     def job_ids(self) -> list[str]:

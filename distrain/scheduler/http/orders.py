@@ -48,7 +48,7 @@ class Orders:
         if job is not None and not job.state.is_final:
             self._check_owner(job_id, order)
             return False
-        self._check_not_ended(job_id, order.first_attempt)
+        self._check_not_ended(job_id, order)
         try:
             spec = parse_spec(order.spec)
         except SpecError as error:
@@ -133,18 +133,25 @@ class Orders:
         assert ended is not None
         return Refusal(410, "ended", _end_of(ended), "It needs nothing more.", job=ended)
 
-    def _check_not_ended(self, job_id: str, first_attempt: int) -> None:
+    def _check_not_ended(self, job_id: str, order: PutOrder) -> None:
         ended = self.ended(job_id)
-        if ended is not None and first_attempt <= ended["attempt"]:
+        if ended is not None and order.first_attempt <= ended["attempt"]:
+            self._check_owner(job_id, order)
             after = f"To go on with it, put it with a first_attempt above {ended['attempt']}."
             raise Refusal(410, "ended", _end_of(ended), after, job=ended)
 
     def _check_owner(self, job_id: str, order: ServiceOrder) -> None:
-        owner = self.monitor.follow(job_id).service
+        owner = self._owner(job_id)
         if owner != order.service:
             whose = f"service {owner!r}" if owner else "somebody who submitted it by Dask"
             hint = "Use an id of your own for a job, and have its owner change it."
             raise Refusal(409, "other_service", f"job {job_id} is that of {whose}", hint)
+
+    def _owner(self, job_id: str) -> str | None:
+        """The service that put a job, also a forgotten one; `None`: it came by Dask."""
+        if job_id in self.coordinator.lifecycle.jobs:
+            return self.monitor.follow(job_id).service
+        return self.coordinator.tombstones[job_id].service
 
     def _note_service(self, service: str) -> None:
         if service not in self.services and len(self.services) >= MOST_SERVICES:
@@ -162,6 +169,7 @@ def _never_begun(job_id: str, order: CancelOrder) -> JobStatus:
         state=str(JobState.CANCELLED),
         reason=Reason.CANCELLED,
         message=order.why,
+        service=order.service,
         attempt=order.first_attempt - 1,
         first_attempt=order.first_attempt,
     )

@@ -25,6 +25,7 @@ from distrain.service.decide.rules import (
     Take,
     answered_cancel,
     cancel,
+    cancelled,
     ended,
     handed_over,
     is_turn,
@@ -48,6 +49,7 @@ FINISH_WITHIN_S = 60.0  # for so long a summary that is not written keeps its jo
 WHY_EVERY_S = 10.0
 _HAND_OVERS = 50  # in one pass, so that cancellations need not wait for hundreds of commands
 _ROWS = 200  # in one transaction, so that others get their turn
+_OTHERS = "other_service"  # the code of a refusal: the scheduler has somebody else's job of this id
 
 _THERE = (Phase.HANDING_OVER, Phase.HANDED_OVER)
 
@@ -93,7 +95,9 @@ class Pass:
             if isinstance(answer, Silence):
                 self.memory.miss(answer.trouble, self.now_s)
                 return
-            self.memory.hear(answer, self.now_s)
+            # Others may have jobs on this scheduler, with ids that jobs here have, too.
+            own = tuple(seen for seen in answer.jobs if seen.service == self.service)
+            self.memory.hear(replace(answer, jobs=own), self.now_s)
             if not answer.more:
                 return
 
@@ -101,7 +105,7 @@ class Pass:
         """Take over submissions later than their rows, as after a restored backup."""
         for job in list(self.rows.values()):
             seen = self.memory.sightings.get(job.id)
-            if seen is None or seen.service != self.service:
+            if seen is None:
                 continue
             first = job.first_attempt if job.phase is Phase.QUEUED else job.first_attempt + 1
             if seen.first_attempt >= first:
@@ -245,6 +249,9 @@ class Pass:
         elif isinstance(answer, Refusal) and answer.code == "bad_spec":
             columns = refused(job, "InvalidSpec", answer.message, self.now_s)
             self._finish(job, columns)
+        elif isinstance(answer, Refusal) and answer.code == _OTHERS:
+            message = f"{answer.message}: submit this one with another id"
+            self._finish(job, refused(job, "InvalidSpec", message, self.now_s))
         elif isinstance(answer, Refusal):
             self._tell_one(job, answer.message)
         return answer
@@ -256,6 +263,8 @@ class Pass:
             end = _tombstone(job, is_end)
             for then in answered_cancel(job, end, self.now_s):
                 self._finish(job, then.columns, end)
+        elif isinstance(answer, Refusal) and answer.code == _OTHERS and order.name == CANCEL:
+            self._finish(job, cancelled(job, self.now_s))
         return answer
 
     def _finish(self, job: Job, columns: Mapping[str, Any], seen: JobStatus | None = None) -> None:
@@ -304,7 +313,7 @@ class Pass:
         strangers = {
             job_id
             for job_id, seen in memory.sightings.items()
-            if seen.service == self.service and not seen.is_final and job_id not in self.rows
+            if not seen.is_final and job_id not in self.rows
         }
         for job_id in memory.orphans.keys() - strangers:
             del memory.orphans[job_id]

@@ -111,7 +111,7 @@ def reconcile(
         return ()
     if job.phase is Phase.QUEUED:
         wanted = job.intent is Intent.CANCEL
-        return (Finish(_cancelled(job, now_s)),) if wanted else ()
+        return (Finish(cancelled(job, now_s)),) if wanted else ()
     if cluster.epoch is None:
         return ()
     if seen is not None and seen.first_attempt < job.first_attempt:
@@ -170,7 +170,7 @@ def answered_cancel(job: Job, tombstone: JobStatus, now_s: float) -> tuple[Finis
     if tombstone.first_attempt < job.first_attempt:
         return ()
     if tombstone.state == JobState.CANCELLED and job.attempt < job.first_attempt:
-        return (Finish(_cancelled(job, now_s)),)
+        return (Finish(cancelled(job, now_s)),)
     return (Finish(ended(job, tombstone, now_s)),)
 
 
@@ -214,7 +214,7 @@ def _missing(job: Job, cluster: ClusterNow, now_s: float, max_losses: int) -> tu
     same_epoch = job.epoch == cluster.epoch
     if job.intent is Intent.CANCEL:
         if not same_epoch:
-            return (Finish(_cancelled(job, now_s)),)
+            return (Finish(cancelled(job, now_s)),)
         return (_cancel_of(job),)
     if same_epoch:
         return (PutAgain(),)
@@ -255,7 +255,7 @@ def places_of(progress: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in progress.items() if name in ("ranks", "gpus")}
 
 
-def _cancelled(job: Job, now_s: float) -> dict[str, Any]:
+def cancelled(job: Job, now_s: float) -> dict[str, Any]:
     message = job.cancel_why or "somebody asked for its end"
     return _end(job, JobState.CANCELLED, Reason.CANCELLED, message, now_s)
 

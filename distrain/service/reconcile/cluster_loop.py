@@ -45,6 +45,7 @@ class ClusterLoop:
         self._world, self._contact = world, contact
         self._memory = Memory(name)
         self._since: int | None = None
+        self._waits = False  # for another process's end
         self._told: Mapping[str, Any] = {}
         self._told_s = 0.0
         self._quotas: dict[str, Quota] = {}
@@ -79,8 +80,11 @@ class ClusterLoop:
         """Make a pass if this process has the cluster; whether another should follow."""
         before, self._since = self._since, self._store.locks.hold(f"cluster:{self.name}")
         if self._since is None:
-            self.num_jobs = 0
+            if not self._waits:
+                log.info("cluster %s: another process reconciles it; this one waits", self.name)
+            self._waits, self.num_jobs = True, 0
             return False
+        self._waits = False
         if before != self._since:
             self._memory = Memory(self.name)
             self._wanted_workers = None

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from sqlalchemy import Connection, delete, func, insert, select, update
+from sqlalchemy import Connection, delete, func, select, update
 
 from distrain.jobs.reasons import Reason
 from distrain.jobs.states import JobState
@@ -120,14 +120,16 @@ class Changing:
                     hint=f"distrain cancel {job_id}",
                 )
             forget(connection, [job.id], [job.seq])
-            connection.execute(insert(tables.specs), {"job_id": job.id, "document": {}})
             now_s = self.db.now_s(connection)
             rows.tell(connection, [(job, rows.DELETED, {"rev": job.rev + 1})], now_s)
 
 
 def forget(connection: Connection, job_ids: list[str], seqs: list[int]) -> None:
-    for table in (tables.attempts, tables.specs):
-        connection.execute(delete(table).where(table.c.job_id.in_(job_ids)))
+    """Delete jobs with all that is theirs, but for their ids, which new jobs do not get."""
+    attempts, specs = tables.attempts, tables.specs
+    connection.execute(delete(attempts).where(attempts.c.job_id.in_(job_ids)))
+    empty = update(specs).where(specs.c.job_id.in_(job_ids))
+    connection.execute(empty.values(document={}, request_sha256=None))
     connection.execute(delete(tables.job_tags).where(tables.job_tags.c.seq.in_(seqs)))
     connection.execute(delete(_jobs).where(_jobs.c.seq.in_(seqs)))
 

@@ -64,11 +64,12 @@ class Locks:
 
     def _tested(self) -> Connection:
         """The connection that holds the locks; a new one has none."""
+        now_s = time.monotonic()
         if self._connection is None:
-            self._connection = self._db.reads.connect()
-        elif time.monotonic() - self._tested_s >= TESTED_S:
+            self._connection, self._tested_s = self._db.reads.connect(), now_s
+        elif now_s - self._tested_s >= TESTED_S:
             self._connection.execute(text("SELECT 1"))
-        self._tested_s = time.monotonic()
+            self._tested_s = now_s  # here alone: this is called more often than it tests
         return self._connection
 
     def _drop(self) -> None:

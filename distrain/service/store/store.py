@@ -33,7 +33,7 @@ class Store(Submitting, Changing, Listing, Recording, Publishing, People, Auditi
     """The database. Threads may share it; each call is one short transaction, or a few.
 
     Every call may raise Unavailable. A write that raised it was perhaps committed all the same;
-    jobs are submitted with keys for that.
+    a job's id, its `resumes` and its revision say so when the call is repeated.
     """
 
     def __init__(self, db: Database, lock: IO[str] | None = None):

@@ -1,6 +1,7 @@
 """Orders over HTTP: each answer of the routes, as services meet it."""
 
 import asyncio
+import contextlib
 from typing import Any
 
 import pytest
@@ -108,6 +109,24 @@ def test_an_ended_job_is_not_put_again_unless_for_a_later_attempt() -> None:
     on_order_site(story)
 
 
+def test_an_end_of_somebody_elses_job_answers_no_put() -> None:
+    async def story(site: OrderSite) -> None:
+        with site.client() as client, site.client("there") as other:
+            await site.put(client, "a")
+            for job_id in ("a", "never"):
+                cancel = {"why": "enough", "first_attempt": 1}
+                with contextlib.suppress(Refused):
+                    await site.ask(client.order, job_id, "cancel", cancel)
+            for is_forgotten in (False, True):
+                if is_forgotten:
+                    site.coordinator._bury("a")
+                for job_id in ("a", "never"):
+                    assert (await refused(site.put(client, job_id))).code == "ended"
+                    assert (await refused(site.put(other, job_id))).code == "other_service"
+
+    on_order_site(story)
+
+
 def test_a_put_that_comes_after_its_cancellation_is_refused() -> None:
     async def story(site: OrderSite) -> None:
         with site.client() as client:
@@ -135,8 +154,10 @@ def test_a_put_that_comes_after_its_cancellation_is_refused() -> None:
 def test_tombstones_outlive_the_jobs_that_are_kept() -> None:
     async def story(site: OrderSite) -> None:
         coordinator = site.coordinator
+        coordinator.is_unseen = lambda job_id: False
         for number in range(260):
             coordinator.submit(f"job-{number}", SPEC, "/runs")
+            site.monitor.follow(f"job-{number}").service = "here"
             coordinator.cancel(f"job-{number}", "no room")
         assert "job-0" not in coordinator.lifecycle.jobs
         with site.client() as client:

@@ -103,6 +103,25 @@ def test_an_orphan_is_cancelled(service: Service, east: ToldScheduler) -> None:
     assert east.is_running("of-another")
 
 
+@pytest.mark.parametrize("has_ended", [False, True])
+def test_somebody_elses_job_of_the_same_id_is_not_taken_for_ours(
+    service: Service, east: ToldScheduler, has_ended: bool
+) -> None:
+    spec = {"name": "x", "data": {"train": "/x"}, "model": {"kind": "mlp"}}
+    words = {"first_attempt": 1, "epoch": east.coordinator.epoch}
+    with SchedulerClient(east.url, None, service="another") as client:
+        client.put("job-1", spec, "/runs/x", priority=0, **words)
+    until(lambda: east.is_running("job-1"))
+    if has_ended:
+        east.end("job-1")
+        until(lambda: east.state("job-1") == "succeeded")
+    with service.reconciler():
+        service.submit()
+        service.ends("job-1")
+    assert (service.job().state, service.job().reason) == ("failed", "InvalidSpec")
+    assert east.is_running("job-1") is not has_ended
+
+
 def test_a_spec_without_room_on_disk_fails_its_job(service: Service, tmp_path: Path) -> None:
     (tmp_path / "runs").mkdir()
     (tmp_path / "runs" / "default").write_text("not a folder")

@@ -1,11 +1,13 @@
 """Old rows go, in bounded transactions, and nothing else does."""
 
-from service_store import submitted
+import pytest
+from service_store import new_job, submitted
 from sqlalchemy import event, func, insert, select, update
 
 from distrain.service.settings import Retention
 from distrain.service.store import tables
 from distrain.service.store.auditing import Deed
+from distrain.service.store.errors import IdTaken
 from distrain.service.store.reconciler_writes import JobChange
 from distrain.service.store.retention import BATCH_ROWS, DAY_S
 from distrain.service.store.rows import Attempt
@@ -27,13 +29,20 @@ def _count(store, table):
 
 def _ended(store, **fields):
     job = submitted(store, **fields)
-    attempts = [Attempt(job.id, number, "boot", 1.0) for number in (1, 2)]
-    store.record("gpu", [JobChange(job.id, 1, {"phase": Phase.FINAL, "state": "failed"}, attempts)])
+    _end(store, job.id)
     return job
 
 
-def test_jobs_go_with_all_that_is_theirs(store):
-    old, recent = _ended(store, tags={"a": "b"}), _ended(store)
+def _end(store, job_id):
+    attempts = [Attempt(job_id, number, "boot", 1.0) for number in (1, 2)]
+    store.record("gpu", [JobChange(job_id, 1, {"phase": Phase.FINAL, "state": "failed"}, attempts)])
+
+
+def test_jobs_go_with_all_that_is_theirs_but_for_their_ids(store):
+    new = new_job(tags={"a": "b"})
+    store.submit(new)
+    _end(store, new.id)
+    old, recent = store.job(new.id), _ended(store)
     alive = submitted(store, tags={"a": "b"})
     _age(store, tables.jobs.c.finished_at_s, 181, tables.jobs.c.id == old.id)
     _age(store, tables.jobs.c.created_at_s, 400)
@@ -42,7 +51,10 @@ def test_jobs_go_with_all_that_is_theirs(store):
     assert store.job(old.id) is None
     assert {job.id for job in (store.job(recent.id), store.job(alive.id))} == {recent.id, alive.id}
     counts = {t.name: _count(store, t) for t in (tables.specs, tables.attempts, tables.job_tags)}
-    assert counts == {"specs": 2, "attempts": 2, "job_tags": 1}
+    assert counts == {"specs": 3, "attempts": 2, "job_tags": 1}
+    assert store.spec(old.id) == {}
+    with pytest.raises(IdTaken):  # its run directory may still exist
+        store.submit(new)
 
 
 def test_the_audit_goes_by_age(store):
