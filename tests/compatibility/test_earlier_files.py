@@ -15,13 +15,9 @@ from distrain import Dataset, Loader
 from distrain.cli.main import cli
 from distrain.errors import DataError
 from distrain.jobs.run_paths import RunPaths
-<<<<<<< HEAD
+from distrain.prep import Workflow
 from distrain.runs.attempts import read_records
 from distrain.runs.run_file import read_summary
-=======
-from distrain.prep import Workflow
-from distrain.runs.run_file import read_records, read_summary
->>>>>>> newcomer
 from distrain.service.settings import Settings
 from distrain.service.store.listing import JobFilter
 from distrain.service.store.store import migrate, open_store

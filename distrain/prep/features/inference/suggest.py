@@ -226,15 +226,10 @@ def with_further(
     mean = {**of_value, "target_mean": {"smoothing": 20}, "normalize": True}
     why = "counts and target means help with values that are too rare to learn an embedding"
     learnable = is_learnable()
-<<<<<<< HEAD
-    if not learnable:
-        why = "target means did not predict the target in rows that they were not computed from"
-=======
     if not has_means:
-        why = "whether its values tell of the target was not tried, for that is no number"
+        why = "whether its values predict the target was not tried, for the target is no number"
     elif not learnable:
-        why = "its values say nothing of the target in rows that they were not counted in"
->>>>>>> review-data
+        why = "target means did not predict the target in rows that they were not computed from"
     more = (_feature(name, count, why), *([_feature(name, mean, why)] if has_means else ()))
     if learnable:
         return replace(suggestion, features=(*suggestion.features, *more))
