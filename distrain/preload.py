@@ -7,7 +7,7 @@ coordinator and adds the pages (`distrain.scheduler.http`); orders over HTTP nee
 
 from distributed import Scheduler
 
-from distrain.scheduler.http.attach import install, open_door
+from distrain.scheduler.http.attach import add_http_routes, install
 from distrain.scheduler.plugin import PLUGIN_NAME, CoordinatorPlugin
 
 install()
@@ -17,4 +17,4 @@ async def dask_setup(scheduler: Scheduler) -> None:
     await scheduler.register_scheduler_plugin(
         CoordinatorPlugin(), name=PLUGIN_NAME, idempotent=True
     )
-    open_door(scheduler)
+    add_http_routes(scheduler)

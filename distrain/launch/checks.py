@@ -226,12 +226,14 @@ def _check_loading(job: JobChecks) -> None:
     if job.resumed is not None and job.resumed.newest is not None:
         span.check_start(job.resumed.newest.step, job.resumed.newest.name)
     if not job.elsewhere and spec.data.shuffle_dir is not None:
-        _check_room(spec.data.shuffle_dir, spec.resources.num_ranks * loader.memory.disk_bytes)
+        _check_free_space(
+            spec.data.shuffle_dir, spec.resources.num_ranks * loader.memory.disk_bytes
+        )
     if inputs.valid is not None:
         job_loader(spec, inputs.schema, inputs.valid, world, device, shuffle="none")
 
 
-def _check_room(folder: str, needed_bytes: int) -> None:
+def _check_free_space(folder: str, needed_bytes: int) -> None:
     """Check that the ranks' shares of an epoch fit on the disk; a missing folder's is its parent's.
 
     What a file in there holds is reserved by each rank once more, when its epoch begins.

@@ -230,10 +230,10 @@ def after_submission(is_new: bool, client: "Client", progress: Progress) -> None
 
 def show_jobs(client: "Client", progress: Progress) -> None:
     """Add the HTTP routes to a scheduler that was started without the preload."""
-    from distrain.scheduler.http.attach import ensure_door
+    from distrain.scheduler.http.attach import ensure_http_routes
 
     try:
-        ensure_door(client)
+        ensure_http_routes(client)
     except ClusterError as error:  # it trains all the same
         progress.say(f"warning: {error}")
 

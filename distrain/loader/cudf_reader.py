@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from distrain.errors import DataError
-from distrain.loader.filling.torch_filler import DeviceLists, ranges, signed_bits, with_room
+from distrain.loader.filling.torch_filler import DeviceLists, ranges, signed_bits, with_capacity
 from distrain.loader.partition.selection import Selection
 from distrain.loader.partition.table import RowGroup, Table
 from distrain.loader.partition.wanted_columns import WantedColumn
@@ -342,7 +342,7 @@ def _first(is_null: Tensor) -> int:
 def _filled(column: WantedColumn, values: Tensor, is_null: Tensor | None) -> Tensor:
     if is_null is None or column.fill_null is None:
         return values
-    roomy = with_room(column, values)
+    roomy = with_capacity(column, values)
     return signed_bits(roomy).masked_fill(is_null, column.fill_null).view(roomy.dtype)
 
 

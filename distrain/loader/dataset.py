@@ -15,7 +15,7 @@ from distrain.loader.partition.slices import LARGE_ROWS, Slices
 from distrain.loader.partition.table import Table
 from distrain.loader.partition.wanted_columns import wanted_columns
 from distrain.prep.vocabulary import WORKFLOW_FILE
-from distrain.schema.files import find_schema_beside, hint_without_schema
+from distrain.schema.files import find_schema_next_to, hint_without_schema
 from distrain.schema.schema import Schema
 from distrain.storage.inputs import list_inputs
 from distrain.storage.urls import is_remote
@@ -176,7 +176,7 @@ def _load_schema(patterns: Sequence[str], given: str | Path | None) -> Schema:
             where={"file": first},
             hint="Pass schema=..., a local file or a Schema.",
         )
-    found = find_schema_beside(first)
+    found = find_schema_next_to(first)
     if found is None:
         raise SchemaError(
             "found no schema beside the files",

@@ -15,7 +15,7 @@ from distrain.loader.partition.table import RowGroup
 from distrain.models.saved import SavedModel
 from distrain.predict.raw import check_same_workflow
 from distrain.prep.transforming import raw_tables
-from distrain.train.data.vocabularies import workflows_beside
+from distrain.train.data.vocabularies import workflows_next_to
 
 GROUPS = 10
 DRIFTED = 0.25
@@ -54,7 +54,7 @@ def column_drift(train: Dataset, dataset: Dataset) -> dict[str, float]:
         DataError: A file cannot be read.
     """
     found = {}
-    workflows = workflows_beside(train.table.compact.files)
+    workflows = workflows_next_to(train.table.compact.files)
     labelled = {name for one in workflows for name in raw_tables(one).workflow.labelled}
     for column in train.columns:
         if column.name in labelled:

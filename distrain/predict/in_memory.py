@@ -77,7 +77,7 @@ def score_rows(
             return _score_files(model_dir, (file,), keep, raw).drop_columns([FILE])
     check_kept(keep, saved, is_raw=True)
     pieces = []
-    with _told_of_rows(_GIVEN):
+    with _errors_name_rows(_GIVEN):
         check_named("--keep", keep, table.column_names, _GIVEN)
         for first in range(0, max(1, table.num_rows), _AT_ONCE):
             with _rows_from(first):
@@ -105,7 +105,7 @@ def evaluate_rows(
     if tables is None or tables.needs_other_rows:
         with _file_of(table) as file:
             return _evaluate_files(model_dir, (file,), raw)
-    with _told_of_rows(_GIVEN):
+    with _errors_name_rows(_GIVEN):
         made = tables.of_rows(table, _GIVEN)
     with _file_of(made) as file:
         return evaluate_saved(ScorerInProcess(saved, Dataset(file, saved.schema)))
@@ -203,12 +203,12 @@ def _file_of(table: pa.Table) -> Iterator[str]:
     with TemporaryDirectory(prefix="distrain-rows-") as folder:
         file = str(Path(folder) / "rows.parquet")
         pq.write_table(table, file)
-        with _told_of_rows(file):
+        with _errors_name_rows(file):
             yield file
 
 
 @contextmanager
-def _told_of_rows(file: str) -> Iterator[None]:
+def _errors_name_rows(file: str) -> Iterator[None]:
     """Replace what stands for a file in errors by words about the rows."""
     try:
         yield

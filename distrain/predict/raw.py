@@ -25,7 +25,7 @@ from distrain.prep.reading import with_features
 from distrain.prep.request import PrepRequest, PrepResult
 from distrain.prep.transforming import raw_tables
 from distrain.schema.column import Tags
-from distrain.schema.files import find_schema_beside
+from distrain.schema.files import find_schema_next_to
 from distrain.schema.schema import Schema
 from distrain.storage.inputs import InputFile, list_inputs, open_input
 from distrain.storage.outputs import scratch_folder
@@ -157,7 +157,7 @@ def _looks_raw(path: str, schema: Schema) -> bool:
         return False  # the whole of what `prep` wrote, which is told to whoever reads it
     if detect_format(path) != PARQUET:
         return True
-    if not is_remote(path) and find_schema_beside(path) is not None:
+    if not is_remote(path) and find_schema_next_to(path) is not None:
         return False
     with open_input(path, retry_s=RETRY_S) as handle:
         try:

@@ -66,7 +66,7 @@ def first_error(logs: Sequence[LogOfRank]) -> LoggedError | None:
     return min(errors, key=lambda e: (e.of_peers, e.log.attempt, e.at), default=None)
 
 
-def silent_ranks(logs: Sequence[LogOfRank], attempt: int) -> list[int]:
+def ranks_without_output(logs: Sequence[LogOfRank], attempt: int) -> list[int]:
     """The ranks of an attempt that logged no error.
 
     Where all others lost a peer, these are the peers: a killed rank logs nothing.

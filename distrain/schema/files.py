@@ -107,7 +107,7 @@ def find_schema(folder: str | Path) -> Path:
     )
 
 
-def find_schema_beside(file: str | Path) -> Path | None:
+def find_schema_next_to(file: str | Path) -> Path | None:
     """The schema file in a data file's folder or in the one above, as `distrain prep` writes."""
     for folder in (Path(file).parent, Path(file).parent.parent):
         try:

@@ -5,7 +5,7 @@ import pytest
 from distrain.errors import ClusterError
 from distrain.launch.reporting import LoggedProgress
 from distrain.launch.run import show_jobs
-from distrain.scheduler.http.attach import ensure_door
+from distrain.scheduler.http.attach import ensure_http_routes
 
 
 class _Refusing:
@@ -29,4 +29,4 @@ def test_what_the_scheduler_says_itself_is_passed_on() -> None:
             raise ClusterError("the token is empty", hint="Set it.")
 
     with pytest.raises(ClusterError, match="the token is empty"):
-        ensure_door(Empty())
+        ensure_http_routes(Empty())

@@ -24,32 +24,32 @@ def test_items_come_in_order() -> None:
 
 def test_the_producer_sleeps_until_there_is_room() -> None:
     channel = Channel(1)
-    assert channel.wait_for_room()
+    assert channel.wait_for_space()
     channel.put(batch())
     went_on = threading.Event()
-    rooms: list[bool] = []
+    spaces: list[bool] = []
 
     def produce() -> None:
-        rooms.append(channel.wait_for_room())
+        spaces.append(channel.wait_for_space())
         went_on.set()
 
     thread = threading.Thread(target=produce)
     thread.start()
-    assert not rooms
+    assert not spaces
     channel.get()
     assert went_on.wait(60)
     thread.join()
-    assert rooms == [True]
+    assert spaces == [True]
 
 
 def test_closing_wakes_both_sides() -> None:
     full, empty = Channel(1), Channel(1)
-    assert full.wait_for_room()
+    assert full.wait_for_space()
     full.put(batch())
-    rooms: list[bool] = []
+    spaces: list[bool] = []
     items: list[object] = []
     threads = [
-        threading.Thread(target=lambda: rooms.append(full.wait_for_room())),
+        threading.Thread(target=lambda: spaces.append(full.wait_for_space())),
         threading.Thread(target=lambda: items.append(empty.get())),
     ]
     for thread in threads:
@@ -58,7 +58,7 @@ def test_closing_wakes_both_sides() -> None:
     empty.close()
     for thread in threads:
         thread.join(60)
-    assert rooms == [False]
+    assert spaces == [False]
     assert items == [End()]
     full.put(batch())
     assert full.get() == End()
@@ -80,13 +80,13 @@ class CloseAtLine:
         return self
 
 
-def wait_for_room(channel: Channel) -> object:
-    channel.wait_for_room()
+def wait_for_space(channel: Channel) -> object:
+    channel.wait_for_space()
     channel.put(batch())
-    return channel.wait_for_room()
+    return channel.wait_for_space()
 
 
-@pytest.mark.parametrize("work", [wait_for_room, Channel.get])
+@pytest.mark.parametrize("work", [wait_for_space, Channel.get])
 def test_closing_wakes_the_thread_that_closes_at_any_line(work: Callable[[Channel], Any]) -> None:
     line = 0
     asleep = False

@@ -120,4 +120,4 @@ def test_ranks_that_logged_nothing_are_named_where_all_others_lost_a_peer(paths:
     output = run(paths.root, "--first-error")
     assert output.startswith("The coordinator's account: RankDied: rank 1 killed\n")
     found = json.loads(run(paths.root, "--first-error", "--json"))
-    assert (found["error"]["rank"], found["error"]["silent_ranks"]) == (0, [1])
+    assert (found["error"]["rank"], found["error"]["ranks_without_output"]) == (0, [1])

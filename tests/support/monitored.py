@@ -22,7 +22,7 @@ from distrain.jobs.events import (
 from distrain.jobs.spec import parse_spec
 from distrain.metrics import BinaryMetrics
 from distrain.runs.records.collector import Collector
-from distrain.scheduler.http.coordinator_api import EXTENSION, Door
+from distrain.scheduler.http.coordinator_api import EXTENSION, CoordinatorApi
 from distrain.scheduler.lifecycle.lifecycle import Lifecycle
 from distrain.scheduler.lifecycle.messages import Submit, WorkersChanged
 from distrain.scheduler.plugin import PLUGIN_NAME, CoordinatorPlugin
@@ -34,8 +34,8 @@ class Site:
     def __init__(self, scheduler: Scheduler):
         self.scheduler = scheduler
         self.coordinator: CoordinatorPlugin = scheduler.plugins[PLUGIN_NAME]
-        self.door: Door = scheduler.extensions[EXTENSION]
-        self.monitor = self.door.monitor
+        self.api: CoordinatorApi = scheduler.extensions[EXTENSION]
+        self.monitor = self.api.monitor
         self.url = f"http://127.0.0.1:{scheduler.http_server.port}"
 
     async def get(self, path: str, **options: Any) -> HTTPResponse:

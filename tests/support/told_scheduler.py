@@ -31,7 +31,7 @@ from distrain.jobs.spec import JobSpec
 from distrain.jobs.view import JobView
 from distrain.runs.finishing import finish_run
 from distrain.runs.run_file import paths_of
-from distrain.scheduler.http.coordinator_api import EXTENSION, Door
+from distrain.scheduler.http.coordinator_api import EXTENSION, CoordinatorApi
 from distrain.scheduler.lifecycle.messages import LaunchGang, WorkersChanged
 from distrain.scheduler.plugin import PLUGIN_NAME, CoordinatorPlugin
 from distrain.scheduler.recording import Recordings
@@ -79,10 +79,10 @@ class ToldScheduler:
         return f"http://127.0.0.1:{self.port}"
 
     @property
-    def door(self) -> Door:
+    def api(self) -> CoordinatorApi:
         assert self.scheduler is not None
-        door: Door = self.scheduler.extensions[EXTENSION]
-        return door
+        api: CoordinatorApi = self.scheduler.extensions[EXTENSION]
+        return api
 
     def open(self) -> None:
         """Start it, on the port of before if there was one."""

@@ -81,10 +81,10 @@ def command(
     paths = RunPaths(run)
     logs = find_logs(paths, attempt, rank)
     if first_error:
-        from distrain.runs.logs import first_error as find_first_error, silent_ranks
+        from distrain.runs.logs import first_error as find_first_error, ranks_without_output
 
         error = find_first_error(logs)
-        silent = silent_ranks(logs, error.log.attempt) if error else []
+        silent = ranks_without_output(logs, error.log.attempt) if error else []
         _print_error(error, _account(paths), str(error.log.path) if error else "", silent)
         return
     if attempt is None:
@@ -127,7 +127,7 @@ def _print_error(
         if error is not None:
             document = {"attempt": error.log.attempt, "rank": error.log.rank, "path": path}
             document |= {"line": error.line, "text": error.text, "of_peers": error.of_peers}
-            document |= {"silent_ranks": list(silent)}
+            document |= {"ranks_without_output": list(silent)}
         print_answer(error=document, coordinator=account)
         return
     if error is None:
@@ -194,7 +194,7 @@ def _served_error(
     server: str, word: str, rank: int | None, attempt: int | None
 ) -> "tuple[LoggedError | None, Mapping[str, Any] | None, str, list[int]]":
     """The first error of a job's ranks, the service's account, the log's name, and silent ranks."""
-    from distrain.runs.logs import first_error, silent_ranks
+    from distrain.runs.logs import first_error, ranks_without_output
 
     error = None
     with service_at(server, READ_S) as client, TemporaryDirectory() as folder:
@@ -208,7 +208,7 @@ def _served_error(
                 break  # what comes in later attempts is not the first
         account = {"attempt": job.attempt, "reason": job.reason, "message": job.message}
         name = error.log.path.relative_to(paths.root).as_posix() if error else ""
-        silent = silent_ranks(logs, error.log.attempt) if error else []
+        silent = ranks_without_output(logs, error.log.attempt) if error else []
     return error, account if job.reason else None, name, silent
 
 

@@ -76,10 +76,10 @@ def note_change(store: "Store", action: str, target: str, **details: Any) -> Non
     """Write an audit row about a change without the API."""
     import getpass
 
-    from distrain.service.store.auditing import Deed
+    from distrain.service.store.auditing import AuditEntry
 
     try:
         user = getpass.getuser()
     except (KeyError, OSError):  # a container's user without a name
         user = str(os.getuid())
-    store.audit(Deed(f"os:{user}", action, target, "ok", details=details))
+    store.audit(AuditEntry(f"os:{user}", action, target, "ok", details=details))

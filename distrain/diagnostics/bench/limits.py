@@ -35,7 +35,7 @@ class StepLimits:
         return self.resources[1] if len(self.resources) > 1 else None
 
     @property
-    def head_room(self) -> float | None:
+    def headroom(self) -> float | None:
         """The first's seconds over the next's."""
         return self.first.seconds / self.next.seconds if self.next else None
 

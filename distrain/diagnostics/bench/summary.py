@@ -56,7 +56,7 @@ def limits_line(limits: StepLimits) -> str:
         return line
     return (
         f"{line}; the next is {_named(limits.next.resource)}, "
-        f"{1e3 * limits.next.seconds:.3g} ms (head-room {limits.head_room:.3g}x)"
+        f"{1e3 * limits.next.seconds:.3g} ms (head-room {limits.headroom:.3g}x)"
     )
 
 

@@ -45,7 +45,7 @@ class Channel:
         for _ in range(capacity):
             self._room.put(None)
 
-    def wait_for_room(self) -> bool:
+    def wait_for_space(self) -> bool:
         """Sleep until there is space for one more batch; false if the channel was closed."""
         if not self._closed:
             self._room.get()

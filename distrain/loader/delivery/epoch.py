@@ -89,7 +89,7 @@ def _make_batches(loads: LoadsAhead, delivery: Delivery, channel: Channel) -> No
     step = 0
     while (epoch := loads.epoch_at(step)) is not None:
         loads.begin_loads(step)
-        if not channel.wait_for_room():
+        if not channel.wait_for_space():
             return
         loads.wait_for(step)
         batch = delivery.prepare(epoch.finished(step))

@@ -223,7 +223,7 @@ class TorchFiller:
         return torch.stack(bad)
 
 
-def with_room(column: WantedColumn, values: Tensor) -> Tensor:
+def with_capacity(column: WantedColumn, values: Tensor) -> Tensor:
     """The values in a type for what nulls become, too: 0.5 is no int32, 300 no int8."""
     if column.kind == "id":
         is_wide = values.dtype.itemsize >= 4

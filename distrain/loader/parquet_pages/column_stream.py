@@ -68,7 +68,7 @@ class ColumnStream:
 
         A `ValueError` says why Arrow has to read the column.
         """
-        (found,) = read_together([self], rows)
+        (found,) = read_aligned([self], rows)
         if isinstance(found, str):
             raise ValueError(found)
         return found
@@ -96,7 +96,7 @@ class ColumnStream:
         self.skip(taken)
 
 
-def read_together(streams: Sequence[ColumnStream], rows: int) -> list[NDArray[Any] | str]:
+def read_aligned(streams: Sequence[ColumnStream], rows: int) -> list[NDArray[Any] | str]:
     """The next values of each stream in one call of C; instead, why Arrow must read the column."""
     outs = MEMORY.columns_for(rows, [stream._dtype for stream in streams])
     wanted = [

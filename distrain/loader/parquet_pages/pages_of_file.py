@@ -81,7 +81,7 @@ def read_columns(columns: Mapping[str, OpenColumn], rows: int) -> dict[str, NDAr
             continue
         with contextlib.suppress(*REFUSED):
             found[name] = column.read(rows)
-    together = column_stream.read_together(list(streams.values()), rows) if streams else []
+    together = column_stream.read_aligned(list(streams.values()), rows) if streams else []
     for name, values in zip(streams, together, strict=True):
         if not isinstance(values, str):
             found[name] = columns[name].leaf.as_logical(values)

@@ -308,7 +308,7 @@ def _cells(
     if isinstance(values, np.ndarray):
         return values
     if pa.types.is_null(values.type):
-        values = values.cast(_type_with_room(column, values.type))
+        values = values.cast(_wider_type(column, values.type))
     if values.null_count:
         values = _without_nulls(column, values, group)
     array = values.chunk(0) if values.num_chunks == 1 else pa.concat_arrays(values.chunks)
@@ -329,11 +329,11 @@ def _without_nulls(
     if column.fill_null is None:
         raise null_error(column, int(np.flatnonzero(values.is_null().to_numpy())[0]), group)
     values = pa.chunked_array([_plain(chunk) for chunk in values.chunks])
-    kind = _type_with_room(column, values.type)
+    kind = _wider_type(column, values.type)
     return pc.fill_null(values.cast(kind, safe=False), pa.scalar(column.fill_null, kind))
 
 
-def _type_with_room(column: WantedColumn, kind: pa.DataType) -> pa.DataType:
+def _wider_type(column: WantedColumn, kind: pa.DataType) -> pa.DataType:
     """A type for the column's values and for what nulls become: 0.5 is no int32, 300 no int8."""
     if column.kind == "id":
         has_room = not pa.types.is_null(kind) and kind.bit_width >= 32
@@ -363,7 +363,7 @@ def _lists(column: WantedColumn, values: pa.ChunkedArray, group: RowGroup) -> pa
     if not pa.types.is_list(rows.type):  # large, or of fixed size
         rows = rows.cast(pa.list_(rows.type.value_type))
     if pa.types.is_null(rows.type.value_type):
-        rows = rows.cast(pa.list_(_type_with_room(column, rows.type.value_type)))
+        rows = rows.cast(pa.list_(_wider_type(column, rows.type.value_type)))
     is_date = rows.type.value_type in (pa.date32(), pa.date64())
     if not rows.null_count and not rows.values.null_count and not is_date:
         return rows

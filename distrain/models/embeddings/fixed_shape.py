@@ -106,11 +106,11 @@ class FixedTables:
         for number, router in self._routers.items():
             own = by_column[list(self.tables.stores[number].flat)].contiguous()
             asked.append((router, *router.ask(own, peers)))
-        missing = [router.rooms.missing(rows.asked) for router, rows, _ in asked]
+        missing = [router.capacities.missing(rows.asked) for router, rows, _ in asked]
         most = peers.largest(missing) if missing else []
         routes = []
         for (router, rows, inverse), wanted in zip(asked, most, strict=True):
-            router.rooms.make(wanted)
+            router.capacities.make(wanted)
             routes.append(router.padded(rows, inverse))
         return PaddedRoutes(tuple(routes))
 

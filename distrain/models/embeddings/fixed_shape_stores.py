@@ -111,7 +111,7 @@ class WholeStore(FixedStore):
 class SpreadStore(FixedStore):
     def route(self, ids: Tensor, padded: PaddedRows | None) -> FixedStoreRoute:
         assert padded is not None
-        slots, size = padded.slots, sum(padded.rooms)
+        slots, size = padded.slots, sum(padded.capacities)
         in_order, order = torch.sort(slots.reshape(-1), stable=True)
         # Every slot has a segment, so sums come out where they are sent from; most are short, and
         # those of the padding are empty.
@@ -141,7 +141,9 @@ class SpreadStore(FixedStore):
         return TouchedRows(route.union.keys, _sums(arrived, route.union))
 
     def _splits(self, padded: PaddedRows) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        return padded.rooms, (padded.rooms[self._store.sharers.rank],) * len(padded.rooms)
+        return padded.capacities, (padded.capacities[self._store.sharers.rank],) * len(
+            padded.capacities
+        )
 
 
 def _sums(rows: Tensor, segments: Segments) -> Tensor:

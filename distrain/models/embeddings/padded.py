@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from distrain.models.embeddings import kernels
-from distrain.models.embeddings.kernels import places_in_rooms
+from distrain.models.embeddings.kernels import padded_positions
 from distrain.models.embeddings.peers import Peers
 from distrain.models.embeddings.route import table_segments
 from distrain.models.embeddings.row_owners import num_rows_before
@@ -37,7 +37,7 @@ class PaddedRows:
     # `[ranks * room]`, int64: the rows of the own weight that ranks ask for, those for rank 0
     # first, each rank's filled up with one past the last row
     requested: Tensor
-    rooms: tuple[int, ...]  # how many rows each owner sends, padding included
+    capacities: tuple[int, ...]  # how many rows each owner sends, padding included
 
 
 @dataclass(frozen=True)
@@ -47,9 +47,9 @@ class PaddedRoutes:
     stores: tuple[PaddedRows, ...]
 
     @property
-    def rooms(self) -> tuple[tuple[int, ...], ...]:
+    def capacities(self) -> tuple[tuple[int, ...], ...]:
         """Which, with the number of the batch's rows, say all shapes."""
-        return tuple(store.rooms for store in self.stores)
+        return tuple(store.capacities for store in self.stores)
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:
@@ -58,13 +58,13 @@ class PaddedRoutes:
     def clone(self) -> "PaddedRoutes":
         return PaddedRoutes(
             tuple(
-                PaddedRows(store.slots.clone(), store.requested.clone(), store.rooms)
+                PaddedRows(store.slots.clone(), store.requested.clone(), store.capacities)
                 for store in self.stores
             )
         )
 
 
-class Rooms:
+class RowCapacities:
     """How many rows of each owner a rank may ask for in a step.
 
     The store is spread over ranks, without columns of lists; no batch has more than `max_rows`.
@@ -104,10 +104,10 @@ class Rooms:
 
 
 class PaddedRouter:
-    """Makes the routes of one store; see `Rooms` for the arguments."""
+    """Makes the routes of one store; see `RowCapacities` for the arguments."""
 
     def __init__(self, store: Store, max_rows: int):
-        self.rooms = Rooms(store, max_rows)
+        self.capacities = RowCapacities(store, max_rows)
         self._store = store
 
     def ask(self, ids: Tensor, sharers: Peers) -> tuple[RowRequests, Tensor]:
@@ -120,13 +120,13 @@ class PaddedRouter:
         return ask_owners(grouping, self._store.starts, sharers), grouping.inverse
 
     def padded(self, own: RowRequests, inverse: Tensor) -> PaddedRows:
-        rooms, rank = self.rooms.now, self._store.sharers.rank
+        capacities, rank = self.capacities.now, self._store.sharers.rank
         device = inverse.device
         slot_of = torch.empty_like(own.by_owner)
-        slot_of[own.by_owner] = places_in_rooms(own.asked, rooms, device)
+        slot_of[own.by_owner] = padded_positions(own.asked, capacities, device)
         received = own.wanted.sum(1).tolist()
-        room, end = rooms[rank], self._store.num_local_rows
+        room, end = capacities[rank], self._store.num_local_rows
         requested = torch.full((len(received) * room,), end, dtype=torch.int64, device=device)
-        requested[places_in_rooms(received, [room] * len(received), device)] = own.requested.long()
+        requested[padded_positions(received, [room] * len(received), device)] = own.requested.long()
         slots = slot_of[inverse.long()].int().view(len(self._store.flat), -1)
-        return PaddedRows(slots, requested, rooms)
+        return PaddedRows(slots, requested, capacities)

@@ -63,7 +63,7 @@ def make_route(grouping: Grouping, starts: Tensor, peers: Peers) -> ReplicatedRo
     most, others = max(lengths), peers.num_ranks - 1
     ids, inverse_places = peers.gather_padded(grouping.ids, most), None
     if most > min(lengths):
-        inverse_places = kernels.places_in_rooms(lengths, [most] * len(lengths), ids.device)
+        inverse_places = kernels.padded_positions(lengths, [most] * len(lengths), ids.device)
         ids = ids[inverse_places]
     union = kernels.unique(ids, *part_segments(counts))
     touched, inverse = keys_of(union, starts), union.inverse

@@ -15,7 +15,7 @@ from distrain.errors import ClusterError
 from distrain.scheduler.dashboard.dask_dashboard import add_pages, install_pages
 from distrain.scheduler.dashboard.watching import DOCUMENTS
 from distrain.scheduler.http.access import guard_running, install_access
-from distrain.scheduler.http.coordinator_api import EXTENSION, Door
+from distrain.scheduler.http.coordinator_api import EXTENSION, CoordinatorApi
 from distrain.scheduler.http.prometheus import export
 from distrain.scheduler.plugin import PLUGIN_NAME, CoordinatorPlugin
 from distrain.workers.certificates import ends_s
@@ -39,19 +39,19 @@ def install() -> None:
     routes.extend(module for module in (_JOB_ROUTES, _ORDER_ROUTES) if module not in routes)
 
 
-def open_door(scheduler: Scheduler) -> Door:
+def add_http_routes(scheduler: Scheduler) -> CoordinatorApi:
     """Return the object that a scheduler's HTTP routes use; create it once per scheduler."""
     coordinator: CoordinatorPlugin = scheduler.plugins[PLUGIN_NAME]
-    door: Door | None = scheduler.extensions.get(EXTENSION)
-    if door is None:
-        door = Door(coordinator)
-        coordinator.observers = (*coordinator.observers, door.monitor)
-        coordinator.is_unseen = door.changes.is_unseen
-        scheduler.extensions[EXTENSION] = door
-        scheduler.extensions[DOCUMENTS] = door.monitor
-        scheduler.handlers["distrain_jobs"] = door.monitor.list_jobs
-    export(door.monitor, _certificate_ends_s(scheduler))
-    return door
+    api: CoordinatorApi | None = scheduler.extensions.get(EXTENSION)
+    if api is None:
+        api = CoordinatorApi(coordinator)
+        coordinator.observers = (*coordinator.observers, api.monitor)
+        coordinator.is_unseen = api.changes.is_unseen
+        scheduler.extensions[EXTENSION] = api
+        scheduler.extensions[DOCUMENTS] = api.monitor
+        scheduler.handlers["distrain_jobs"] = api.monitor.list_jobs
+    export(api.monitor, _certificate_ends_s(scheduler))
+    return api
 
 
 def _certificate_ends_s(scheduler: Scheduler) -> dict[str, float]:
@@ -66,7 +66,7 @@ def _certificate_ends_s(scheduler: Scheduler) -> dict[str, float]:
     return {name: end_s for name, end_s in ends.items() if end_s is not None}
 
 
-class DoorPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed is untyped
+class HttpRoutesPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed is untyped
     """Shows the jobs of a scheduler that was started without the preload."""
 
     name = EXTENSION
@@ -82,16 +82,16 @@ class DoorPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed is untyp
         application = scheduler.http_application
         guard_running(application)  # first: from here on there is something to guard
         prefix = _prefix_of(application)
-        open_door(scheduler)
+        add_http_routes(scheduler)
         application.add_handlers(".*$", get_handlers(scheduler, [_JOB_ROUTES], prefix))
         if not add_pages(scheduler, prefix):
             log.info("the scheduler has no dashboard for the page of its jobs")
 
 
-def ensure_door(client: Client) -> None:
+def ensure_http_routes(client: Client) -> None:
     """Have the client's scheduler, with a coordinator, show its jobs; else a `ClusterError`."""
     try:
-        client.register_plugin(DoorPlugin())
+        client.register_plugin(HttpRoutesPlugin())
     except Exception as error:  # whatever another version of distrain, or of Dask, makes of it
         reason = error.message if isinstance(error, ClusterError) else repr(error)
         raise ClusterError(

@@ -12,10 +12,10 @@ from distrain.scheduler.http.preflight import Preflights
 from distrain.scheduler.lifecycle.lifecycle import Lifecycle
 from distrain.scheduler.plugin import CoordinatorPlugin
 
-EXTENSION = "distrain-door"  # its name among the scheduler's extensions
+EXTENSION = "distrain-api"  # its name among the scheduler's extensions
 
 
-class Door:
+class CoordinatorApi:
     def __init__(self, coordinator: CoordinatorPlugin):
         self.coordinator = coordinator
         self.monitor = Monitor(coordinator)

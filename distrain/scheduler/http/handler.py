@@ -10,7 +10,7 @@ from tornado.web import stream_request_body
 
 from distrain.scheduler.http.access import trouble_with
 from distrain.scheduler.http.bodies import Body, Refusal, dumps, explain
-from distrain.scheduler.http.coordinator_api import EXTENSION, Door
+from distrain.scheduler.http.coordinator_api import EXTENSION, CoordinatorApi
 
 MOST_BODY_BYTES = 2**20
 
@@ -40,12 +40,12 @@ class Handler(RequestHandler):  # type: ignore[misc]  # distributed is untyped
         self._received += chunk
 
     @property
-    def door(self) -> Door:
+    def api(self) -> CoordinatorApi:
         """What the routes call in this scheduler; a `Refusal` while the scheduler is starting."""
-        door: Door | None = self.server.extensions.get(EXTENSION)
-        if door is None:
+        api: CoordinatorApi | None = self.server.extensions.get(EXTENSION)
+        if api is None:
             raise Refusal(503, "starting", "the scheduler is starting", "Ask again in a second.")
-        return door
+        return api
 
     def body(self, kind: type[_BODY]) -> _BODY:
         """The request's body; a `Refusal` if it cannot be used as this kind."""

@@ -6,15 +6,15 @@ from typing import Any
 from distributed.http.utils import RequestHandler
 
 from distrain.scheduler.http.bodies import Refusal
-from distrain.scheduler.http.coordinator_api import EXTENSION, Door
+from distrain.scheduler.http.coordinator_api import EXTENSION, CoordinatorApi
 from distrain.scheduler.http.handler import Handler, NothingHandler
 from distrain.scheduler.http.monitor import Monitor
 
 
 class _JobsHandler(Handler):
     def get(self) -> None:
-        door: Door | None = self.server.extensions.get(EXTENSION)
-        self.answer(door.monitor.jobs() if door else {"jobs": []})
+        api: CoordinatorApi | None = self.server.extensions.get(EXTENSION)
+        self.answer(api.monitor.jobs() if api else {"jobs": []})
 
 
 class _OneHandler(Handler):
@@ -22,8 +22,8 @@ class _OneHandler(Handler):
         self, job_id: str, document_of: Callable[[Monitor], dict[str, Any] | None]
     ) -> None:
         """Answer with a document of a job; a `Refusal` if the monitor does not know the job."""
-        door: Door | None = self.server.extensions.get(EXTENSION)
-        document = document_of(door.monitor) if door else None
+        api: CoordinatorApi | None = self.server.extensions.get(EXTENSION)
+        document = document_of(api.monitor) if api else None
         if document is None:
             listed = "GET /distrain/jobs lists the jobs that are known here"
             forgotten = f"{listed}; the oldest are forgotten."

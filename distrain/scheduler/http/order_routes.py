@@ -25,44 +25,44 @@ class _JobsHandler(_OrderHandler):
         since, epoch = self.number("since", 0), self.get_query_argument("epoch", None)
         service = self.get_query_argument("service", "")
         collect_s = 1e-3 * min(self.number("collect_ms", 0), MOST_COLLECT_MS)
-        self.answer(self.door.changes_text(since, epoch, service, collect_s))
+        self.answer(self.api.changes_text(since, epoch, service, collect_s))
 
 
 class _JobHandler(_OrderHandler):
     def get(self, job_id: str) -> None:
-        self.answer(self.door.job(job_id))
+        self.answer(self.api.job(job_id))
 
     def put(self, job_id: str) -> None:
-        new = self.door.orders.put(job_id, self.body(PutOrder))
-        self.answer(self.door.job(job_id), 201 if new else 200)
+        new = self.api.orders.put(job_id, self.body(PutOrder))
+        self.answer(self.api.job(job_id), 201 if new else 200)
 
 
 class _CancelHandler(_OrderHandler):
     def post(self, job_id: str) -> None:
-        self.door.orders.cancel(job_id, self.body(CancelOrder))
-        self.answer(self.door.job(job_id), 202)
+        self.api.orders.cancel(job_id, self.body(CancelOrder))
+        self.answer(self.api.job(job_id), 202)
 
 
 class _PriorityHandler(_OrderHandler):
     def post(self, job_id: str) -> None:
-        self.door.orders.set_priority(job_id, self.body(PriorityOrder))
-        self.answer(self.door.job(job_id))
+        self.api.orders.set_priority(job_id, self.body(PriorityOrder))
+        self.answer(self.api.job(job_id))
 
 
 class _WorkersHandler(_OrderHandler):
     def get(self) -> None:
-        self.answer({"workers": self.door.workers()})
+        self.answer({"workers": self.api.workers()})
 
 
 class _PreflightsHandler(_OrderHandler):
     def post(self) -> None:
         order = self.body(PreflightOrder)
-        self.answer({"id": self.door.preflights.start(order.spec, order.owner)}, 202)
+        self.answer({"id": self.api.preflights.start(order.spec, order.owner)}, 202)
 
 
 class _PreflightHandler(_OrderHandler):
     def get(self, preflight_id: str) -> None:
-        self.answer(self.door.preflights.document(preflight_id))
+        self.answer(self.api.preflights.document(preflight_id))
 
 
 class _NothingHandler(NothingHandler):

@@ -66,11 +66,11 @@ from distrain.scheduler.lifecycle.messages import (
 )
 from distrain.scheduler.lifecycle.queue import HostFailures
 from distrain.scheduler.lifecycle.verdict import (
+    death_without_report,
     find_culprit,
     judge,
-    point_at_silent_ranks,
+    name_ranks_without_report,
     reported_failure,
-    silent_death,
 )
 from distrain.scheduler.lifecycle.watchdog import hear, missed_deadline, watch
 
@@ -245,7 +245,7 @@ class Lifecycle:
         status.exited = True
         reported = any(failure.rank == event.rank for failure in job.failures)
         if not (status.finished or reported or job.state is JobState.STOPPING):
-            self._fail(job, silent_death(event, status), now_s)
+            self._fail(job, death_without_report(event, status), now_s)
 
     def _checkpoint_saved(self, job: Job, now_s: float) -> None:
         job.expect_checkpoint(now_s)
@@ -280,7 +280,7 @@ class Lifecycle:
             self._watch(job, now_s)
             self._checkpoint_in_time(job, now_s)
         if job.settle_at_s is not None and now_s >= job.settle_at_s:
-            cause = point_at_silent_ranks(find_culprit(job.failures), job)
+            cause = name_ranks_without_report(find_culprit(job.failures), job)
             if cause.rank is not None and cause.rank in job.ranks:
                 self.host_failures.blame(job.ranks[cause.rank].placement.slot.host, now_s)
             self._stop(job, cause, now_s, 0.0)
@@ -403,7 +403,7 @@ class Lifecycle:
             last = next((a for a in answers if not isinstance(a, queue.Wait)), None)
             if isinstance(last, queue.Start):
                 self._launch(last.job, last.placements, now_s)
-            elif isinstance(last, queue.MakeRoom):
+            elif isinstance(last, queue.Preempt):
                 self._make_room(last, now_s)
             else:
                 return
@@ -417,7 +417,7 @@ class Lifecycle:
         self._move(job, JobState.STARTING, now_s)
         self._out.append(LaunchGang(job.job_id, job.attempt, placements))
 
-    def _make_room(self, wanted: queue.MakeRoom, now_s: float) -> None:
+    def _make_room(self, wanted: queue.Preempt, now_s: float) -> None:
         for victim in wanted.victims:
             message = f"made room for {wanted.job.job_id}, whose priority is higher"
             cause = AttemptFailure(Reason.PREEMPTED, message)

@@ -30,7 +30,7 @@ class Start:
 
 
 @dataclass(frozen=True)
-class MakeRoom:
+class Preempt:
     """The job may start once the victims have stopped."""
 
     job: Job
@@ -141,9 +141,9 @@ def place_gang(
     )
 
 
-def decide(cluster: QueueView) -> list[Start | MakeRoom | Wait]:
-    """What to do: `Wait`s, then one `MakeRoom` or `Start` at most, after which one asks again."""
-    answers: list[Start | MakeRoom | Wait] = []
+def decide(cluster: QueueView) -> list[Start | Preempt | Wait]:
+    """What to do: `Wait`s, then one `Preempt` or `Start` at most, after which one asks again."""
+    answers: list[Start | Preempt | Wait] = []
     for job in _in_order(cluster.jobs, JobState.RESTARTING):
         again = _restart(cluster, job)
         answers.append(again)
@@ -190,7 +190,7 @@ def _start_or_wait(cluster: QueueView, job: Job) -> Start | Wait:
     return Wait(job, placed.reason) if isinstance(placed, Shortage) else Start(job, placed)
 
 
-def _admit(cluster: QueueView, job: Job) -> Start | MakeRoom | Wait:
+def _admit(cluster: QueueView, job: Job) -> Start | Preempt | Wait:
     answer = _start_or_wait(cluster, job)
     if isinstance(answer, Start):
         return answer
@@ -204,7 +204,7 @@ def _admit(cluster: QueueView, job: Job) -> Start | MakeRoom | Wait:
         victims.append(victim)
         away = [*leaving, *(v.job_id for v in victims)]
         if not isinstance(cluster.place(job, fewer=False, without=away), Shortage):
-            return MakeRoom(job, _needed(cluster, job, leaving, victims))
+            return Preempt(job, _needed(cluster, job, leaving, victims))
     return answer
 
 

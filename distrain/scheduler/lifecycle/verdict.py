@@ -35,7 +35,7 @@ def reported_failure(event: RankFailed) -> AttemptFailure:
     return AttemptFailure(event.reason, event.message, event.rank, event.step, event.traceback)
 
 
-def silent_death(event: RankExited, status: RankStatus) -> AttemptFailure:
+def death_without_report(event: RankExited, status: RankStatus) -> AttemptFailure:
     place = place_of(status)
     if event.exit_code < 0:
         name = _signal_name(-event.exit_code)
@@ -47,7 +47,7 @@ def silent_death(event: RankExited, status: RankStatus) -> AttemptFailure:
     return AttemptFailure(Reason.RANK_DIED, message, event.rank, log_tail=event.log_tail)
 
 
-def point_at_silent_ranks(culprit: AttemptFailure, job: Job) -> AttemptFailure:
+def name_ranks_without_report(culprit: AttemptFailure, job: Job) -> AttemptFailure:
     """The culprit; where ranks know only of lost peers, with those that live and say nothing."""
     if culprit.reason != Reason.PEER_LOST:
         return culprit

@@ -12,7 +12,7 @@ from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from distrain.service.api.problems import Problem
-from distrain.service.store.auditing import Deed
+from distrain.service.store.auditing import AuditEntry
 
 CHANGING: Final = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 
@@ -93,9 +93,9 @@ class AuditNote:
     details: dict[str, Any] = field(default_factory=dict)  # JSON values without secrets
     written: bool = False  # whether the row was written with the change itself, which then was made
 
-    def deed(self, scope: Scope, outcome: str) -> Deed:
+    def audit_entry(self, scope: Scope, outcome: str) -> AuditEntry:
         name = getattr(scope.get("route"), "name", str(scope["method"]))
-        return Deed(
+        return AuditEntry(
             user=self.user,
             action=str(name)[:64],
             target=(self.target or scope["path"])[:256],
@@ -115,7 +115,7 @@ class Audit:
     the table. `write` is called in a thread.
     """
 
-    def __init__(self, app: ASGIApp, *, write: Callable[[Deed], object]) -> None:
+    def __init__(self, app: ASGIApp, *, write: Callable[[AuditEntry], object]) -> None:
         self._app, self._write = app, write
         self._rates = RequestRates(REFUSALS_PER_S, burst=20)
         self._left_out: Counter[str] = Counter()
@@ -143,9 +143,9 @@ class Audit:
                 return
             if left_out := self._left_out.pop(note.user, 0):
                 note.details["refused_before_without_a_row"] = left_out
-        deed = note.deed(scope, "ok" if status < 400 else f"refused {status}")
+        audit_entry = note.audit_entry(scope, "ok" if status < 400 else f"refused {status}")
         try:
-            await run_in_threadpool(self._write, deed)
+            await run_in_threadpool(self._write, audit_entry)
         except Exception as error:  # the change is made; its answer must not be lost besides
             logging.getLogger("distrain.service.api").error(
                 "no audit row for %s %s: %s", scope["method"], scope["path"], type(error).__name__

@@ -43,7 +43,7 @@ class SeenPreflight:
         return self.state not in ("waiting", "running")
 
 
-def told_from_json(document: Mapping[str, Any]) -> SchedulerAnswer:
+def answer_from_json(document: Mapping[str, Any]) -> SchedulerAnswer:
     epoch = document["epoch"]
     if not isinstance(epoch, str) or len(epoch) > _MOST_OF_AN_EPOCH:
         raise TypeError("epoch is no name")
@@ -220,7 +220,7 @@ class SchedulerClient(AbstractContextManager["SchedulerClient"]):
             query["collect_ms"] = str(round(1e3 * collect_s))
         if epoch is not None:
             query["epoch"] = epoch
-        return _read(told_from_json, self._ask("GET", "jobs", params=query)[1])
+        return _read(answer_from_json, self._ask("GET", "jobs", params=query)[1])
 
     def job(self, job_id: str) -> JobStatus:
         return _read(JobStatus.from_json, self._ask("GET", f"jobs/{job_id}")[1].get("job"))

@@ -49,7 +49,7 @@ def quota_in_use(
     if elsewhere:
         by.append(f"its jobs on other clusters ({elsewhere})")
     room = used + job.num_ranks - max_ranks
-    when = "" if elsewhere else room_at(room, holders, now_s)
+    when = "" if elsewhere else free_ranks_from(room, holders, now_s)
     return (
         f"quota of project {job.project}: {used} of {_ranks(max_ranks)} in use by "
         f"{' and '.join(by)}, and job {job.id} needs {job.num_ranks}{when}"
@@ -67,10 +67,10 @@ def behind_in_project(blocker: Job) -> str:
     return f"behind {blocker.id}, which waits for the quota of project {blocker.project}"
 
 
-def room_at(ranks: int, holders: Sequence[Job], now_s: float) -> str:
+def free_ranks_from(ranks: int, holders: Sequence[Job], now_s: float) -> str:
     """When that many ranks will have ended, where the jobs' own estimates tell; else "".
 
-    >>> room_at(1, [], 0.0)
+    >>> free_ranks_from(1, [], 0.0)
     ''
     """
     known = [(float(job.progress["eta_s"]), job) for job in holders if job.progress.get("eta_s")]

@@ -14,7 +14,7 @@ _PUT = insert(_audit)
 
 
 @dataclass(frozen=True)
-class Deed:
+class AuditEntry:
     """A change that somebody made or tried: an audit row without its number and time."""
 
     user: str
@@ -25,19 +25,25 @@ class Deed:
     details: Mapping[str, Any] = field(default_factory=dict)  # JSON values without secrets
 
 
-def put_deed(connection: Connection, deed: Deed, now_s: float) -> None:
-    row = vars(deed) | {"target": deed.target[:256], "details": dict(deed.details), "at_s": now_s}
+def put_audit_entry(connection: Connection, audit_entry: AuditEntry, now_s: float) -> None:
+    row = vars(audit_entry) | {
+        "target": audit_entry.target[:256],
+        "details": dict(audit_entry.details),
+        "at_s": now_s,
+    }
     connection.execute(_PUT, row)
 
 
 class Auditing:
     db: Database
 
-    def audit(self, deed: Deed) -> None:
-        self.db.together(lambda connection: put_deed(connection, deed, self.db.now_s(connection)))
+    def audit(self, audit_entry: AuditEntry) -> None:
+        self.db.together(
+            lambda connection: put_audit_entry(connection, audit_entry, self.db.now_s(connection))
+        )
 
     def audit_rows(self, before_id: int | None, limit: int) -> Sequence[AnyRow]:
-        """Rows before `before_id`, newest first: each a `Deed` with `id` and `at_s`."""
+        """Rows before `before_id`, newest first: each a `AuditEntry` with `id` and `at_s`."""
         statement = select(_audit).order_by(_audit.c.id.desc()).limit(limit)
         if before_id is not None:
             statement = statement.where(_audit.c.id < before_id)

@@ -52,7 +52,7 @@ class _Work:
     done: threading.Event = field(default_factory=threading.Event)
 
 
-class Together:
+class GroupCommit:
     """A batch of work by one thread: the first to come waits for the turn to write."""
 
     def __init__(self, write: Callable[[], AbstractContextManager[Connection]]) -> None:
@@ -162,7 +162,7 @@ class Database:
         self._writer = self.engine.execution_options(distrain_write=True)
         self._turn = threading.Lock()
         self._file: tuple[int, int] | None = None  # which file SQLite's connections have open
-        self._together = Together(self.write)
+        self._together = GroupCommit(self.write)
 
     @contextmanager
     def read(self) -> Iterator[Connection]:

@@ -27,7 +27,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 
 from distrain.jobs.states import JobState
 from distrain.service.store import rows, tables
-from distrain.service.store.auditing import Deed, put_deed
+from distrain.service.store.auditing import AuditEntry, put_audit_entry
 from distrain.service.store.engine import POSTGRES_NOW, SQLITE_NOW, Database
 from distrain.service.store.errors import IdTaken, NotNow, NotThere, quota_exceeded
 from distrain.service.values import Intent, Job, NewJob, Phase, Quota
@@ -64,14 +64,14 @@ _PUT_TAGS = insert(tables.job_tags)
 class Submitting:
     db: Database
 
-    def submit(self, new: NewJob, deed: Deed | None = None) -> tuple[Job, bool]:
+    def submit(self, new: NewJob, audit_entry: AuditEntry | None = None) -> tuple[Job, bool]:
         """Queue a job, or find the one that an equal request has made; also whether it is new.
 
         Raises IdTaken, NotThere (the project), QuotaExceeded.
         """
 
         def work(connection: Connection) -> tuple[Job, bool]:
-            job = _put(connection, new, deed)
+            job = _put(connection, new, audit_entry)
             if job is None:
                 return _made(connection, new.id, new.owner, new.request_sha256), False
             return job, True
@@ -92,7 +92,7 @@ class Submitting:
         spec: Mapping[str, Any],
         num_ranks: int,
         resumes: int,
-        deed: Deed | None = None,
+        audit_entry: AuditEntry | None = None,
     ) -> tuple[Job, bool]:
         """Queue a job again that has ended and been resumed `resumes` times; False: it was queued.
 
@@ -116,8 +116,8 @@ class Submitting:
             )
             now_s = self.db.now_s(connection)
             rows.tell(connection, [(job, rows.STATE, None)], now_s)
-            if deed is not None:
-                put_deed(connection, deed, now_s)
+            if audit_entry is not None:
+                put_audit_entry(connection, audit_entry, now_s)
             _see_quota(connection, job)
         return job, True
 
@@ -136,7 +136,7 @@ def put_tags(connection: Connection, job: Job) -> None:
         connection.execute(_PUT_TAGS, tags)
 
 
-def _put(connection: Connection, new: NewJob, deed: Deed | None) -> Job | None:
+def _put(connection: Connection, new: NewJob, audit_entry: AuditEntry | None) -> Job | None:
     """Write the rows of a job; `None` if another job has its id."""
     fields = {name: value for name, value in vars(new).items() if name not in _OF_SPECS}
     job = Job(seq=0, created_at_s=0.0, **fields | {"tags": dict(new.tags)})
@@ -154,8 +154,8 @@ def _put(connection: Connection, new: NewJob, deed: Deed | None) -> Job | None:
     connection.execute(_PUT_SPEC, {"job_id": new.id, **document})
     put_tags(connection, job)
     rows.tell(connection, [(job, rows.STATE, None)], job.created_at_s)
-    if deed is not None:
-        put_deed(connection, deed, job.created_at_s)
+    if audit_entry is not None:
+        put_audit_entry(connection, audit_entry, job.created_at_s)
     if quota.counts_queued:
         _see_quota(connection, job)
     return job

@@ -25,7 +25,7 @@ from distrain.train.checkpoint.manifest import (
     TensorFacts,
     from_document,
 )
-from distrain.train.checkpoint.rank_store import fail_together, gather_texts, on_one_line
+from distrain.train.checkpoint.rank_store import fail_on_all_ranks, gather_texts, on_one_line
 from distrain.train.checkpoint.shard_reading import ShardReading, takers_of
 from distrain.train.checkpoint.training_state import (
     TrainingState,
@@ -123,7 +123,7 @@ class _Loading:
         return LoadResult(entry, False, manifest.values, rank_tensors, len(manifest.shards))
 
     def _together(self) -> contextlib.AbstractContextManager[None]:
-        return fail_together(self.peers, self.state.device, self.directory.url)
+        return fail_on_all_ranks(self.peers, self.state.device, self.directory.url)
 
     def _set_aside(self, name: str, error: Damaged) -> None:
         if self.peers.rank != 0:

@@ -24,7 +24,7 @@ from distrain.jobs.run_paths import RunPaths
 from distrain.models.embeddings.peers import Peers
 from distrain.storage.folder import Folder, open_folder
 from distrain.train.checkpoint.checkpoint_dir import CheckpointDir, attempt_and_step, numbers_of
-from distrain.train.checkpoint.rank_store import fail_together, on_one_line
+from distrain.train.checkpoint.rank_store import fail_on_all_ranks, on_one_line
 
 _PREFIX, _SUFFIX = "run-", ".json"
 
@@ -87,7 +87,7 @@ def release_dir(directory: CheckpointDir) -> None:
         folder.delete(_claim_file(directory.run))
 
 
-def claim_together(
+def claim_on_all_ranks(
     directory: CheckpointDir,
     run_dir: str,
     peers: Peers,
@@ -98,7 +98,7 @@ def claim_together(
 
     `report` gets, on rank 0, that the directory cannot be written, which then is no error.
     """
-    with fail_together(peers, device, directory.url):
+    with fail_on_all_ranks(peers, device, directory.url):
         if peers.rank != 0:
             return
         try:

@@ -122,7 +122,7 @@ def gather_texts(peers: Peers, device: torch.device, text: str) -> list[str]:
 
 
 @contextmanager
-def fail_together(peers: Peers, device: torch.device, url: str) -> Iterator[None]:
+def fail_on_all_ranks(peers: Peers, device: torch.device, url: str) -> Iterator[None]:
     """Raise on all ranks what is gravest on any; a collective operation."""
     kind, message, hint = "", "", None
     try:

@@ -27,7 +27,7 @@ from distrain.loader.partition.wanted_columns import WantedColumn, wanted_column
 from distrain.prep.vocabulary import WORKFLOW_FILE
 from distrain.schema.column import Tags
 from distrain.schema.criteo import criteo_schema
-from distrain.schema.files import find_schema, find_schema_beside, hint_without_schema
+from distrain.schema.files import find_schema, find_schema_next_to, hint_without_schema
 from distrain.schema.schema import Schema
 from distrain.storage.inputs import list_inputs
 from distrain.storage.urls import is_remote
@@ -37,7 +37,7 @@ from distrain.train.data.vocabularies import (
     Vocabularies,
     check_meaning,
     vocabularies_in,
-    workflows_beside,
+    workflows_next_to,
 )
 
 if TYPE_CHECKING:
@@ -164,7 +164,7 @@ def find_data_schema(data: DataSpec, retry_s: float = 0.0) -> Path | str | None:
     if data.workflow is not None:
         return _schema_of_workflow(data.workflow)
     files = list_inputs(data.train, suffixes=PARQUET_SUFFIXES, retry_s=retry_s)
-    found = find_schema_beside(files[0].path)
+    found = find_schema_next_to(files[0].path)
     if found is not None or data.schema_path == "criteo":
         return found
     raise SchemaError(
@@ -178,7 +178,7 @@ def find_data_schema(data: DataSpec, retry_s: float = 0.0) -> Path | str | None:
 
 
 def _schema_of_workflow(workflow: str) -> Path:
-    found = None if is_remote(workflow) else find_schema_beside(Path(workflow) / WORKFLOW_FILE)
+    found = None if is_remote(workflow) else find_schema_next_to(Path(workflow) / WORKFLOW_FILE)
     if found is None:
         raise SchemaError(
             "found no schema beside the workflow",
@@ -221,7 +221,7 @@ def find_vocabularies(data: DataSpec, schema: Schema) -> Vocabularies:
     folder = os.path.dirname(path if isinstance(path, str) else path.absolute())
     workflow = f"{folder}/{WORKFLOW}"
     if os.path.basename(folder) == ".merlin":  # as Merlin has it, and 0.2.0 in packed tables
-        workflow = next(iter(workflows_beside([folder])), workflow)
+        workflow = next(iter(workflows_next_to([folder])), workflow)
     return vocabularies_in(workflow, schema)
 
 

@@ -135,7 +135,7 @@ def check_meaning(known: Vocabularies, whose: str, files: Iterable[str], schema:
         whose: The owner of `known`, for the error.
         files: Tables; those without a workflow beside them pass.
     """
-    for workflow, file in workflows_beside(files).items():
+    for workflow, file in workflows_next_to(files).items():
         if workflow == known.workflow:
             continue
         others = known.unlike(vocabularies_in(workflow, schema))
@@ -155,7 +155,7 @@ def check_meaning(known: Vocabularies, whose: str, files: Iterable[str], schema:
             )
 
 
-def workflows_beside(files: Iterable[str]) -> dict[str, str]:
+def workflows_next_to(files: Iterable[str]) -> dict[str, str]:
     """The workflow in each file's folder or in the one above, with the first file that has it."""
     first = {os.path.dirname(file): file for file in reversed(list(files))}
     found: dict[str, str] = {}

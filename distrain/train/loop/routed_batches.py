@@ -183,7 +183,7 @@ def _make_all(maker: RouteMaker, channel: Channel) -> None:
     try:
         thread_set_up(maker.device, pinned=False)()
         with torch.no_grad(), maker.beside():
-            while channel.wait_for_room():
+            while channel.wait_for_space():
                 # No name is given to what is made: it would live on while the thread waits.
                 channel.put(Ready(maker.make_next()))
     except StopIteration:

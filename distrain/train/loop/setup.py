@@ -25,7 +25,7 @@ from distrain.models.embeddings.sharding.plan import ShardingPlan
 from distrain.models.heads.named import weigh
 from distrain.schema.schema import Schema
 from distrain.train.checkpoint.checkpoint_dir import CheckpointDir
-from distrain.train.checkpoint.ownership import claim_together
+from distrain.train.checkpoint.ownership import claim_on_all_ranks
 from distrain.train.control.control import Control
 from distrain.train.data.inputs import check_negatives, list_combiners
 from distrain.train.data.job_tables import Inputs
@@ -107,7 +107,7 @@ def _claim(job: RankJob, directory: CheckpointDir) -> None:
     # A later attempt of a job that trained already goes on training where it can no longer save.
     report = job.report if job.attempt > job.first_attempt else None
     with waiting(READER):
-        claim_together(directory, job.paths.place, peers, job.device, report)
+        claim_on_all_ranks(directory, job.paths.place, peers, job.device, report)
 
 
 def _make(

@@ -18,7 +18,7 @@ from distrain.jobs.spec.training import MORE_IS_BETTER, EarlyStoppingSpec, Plate
 from distrain.models.click import ClickModel
 from distrain.train.checkpoint.checkpoint_dir import CheckpointDir, entry_of_step
 from distrain.train.checkpoint.loading import WeightsReading
-from distrain.train.checkpoint.rank_store import fail_together, gather_texts, on_one_line
+from distrain.train.checkpoint.rank_store import fail_on_all_ranks, gather_texts, on_one_line
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,7 @@ def read_best_weights(
     0 warns.
     """
     peers = model.embeddings.peers
-    together = partial(fail_together, peers, device, directory.url)
+    together = partial(fail_on_all_ranks, peers, device, directory.url)
 
     def opened(step: int) -> WeightsReading:
         found = ""

@@ -278,8 +278,8 @@ class GraphedStep:
 
     def _recorded_for(self, batch: Batch, padded: PaddedRoutes) -> _Recorded | None:
         """The graph for batches of this size, if there is one or it is time to make one."""
-        if padded.rooms != self._rooms:  # they grow, and never shrink
-            self._rooms = padded.rooms
+        if padded.capacities != self._rooms:  # they grow, and never shrink
+            self._rooms = padded.capacities
             self._recorded.clear()
             self._seen.clear()
         size = batch.num_rows

@@ -31,7 +31,7 @@ from distrain.storage.urls import is_remote
 from distrain.train.checkpoint.checkpoint_dir import CheckpointDir, numbers_of
 from distrain.train.checkpoint.local_rows import Rows
 from distrain.train.checkpoint.manifest import MANIFEST_FILE, Damaged, Manifest, from_document
-from distrain.train.checkpoint.rank_store import fail_together, gather_texts
+from distrain.train.checkpoint.rank_store import fail_on_all_ranks, gather_texts
 from distrain.train.checkpoint.shard_reading import ShardReading, Taker, Takers
 from distrain.train.data.vocabularies import WORKFLOW, Vocabularies
 from distrain.train.warm_start.matching import Side
@@ -98,7 +98,7 @@ def open_source(path: str, *, with_state: bool = False) -> WeightsSource:
     return _checkpoint_at(str(folder.absolute()), with_state)
 
 
-def open_together(
+def open_on_all_ranks(
     path: str, peers: Peers, device: torch.device, *, with_state: bool = False
 ) -> WeightsSource:
     """The weights at a path, the same on every rank; a collective operation.
@@ -107,7 +107,7 @@ def open_together(
     take rank 0's choice. Errors as of `open_source`, on all ranks.
     """
     found = None
-    with fail_together(peers, device, path):
+    with fail_on_all_ranks(peers, device, path):
         if peers.rank == 0:
             found = open_source(path, with_state=with_state)
     agreed = gather_texts(peers, device, "" if found is None else found.path)[0]

@@ -26,7 +26,7 @@ from distrain.train.data.inputs import find_vocabularies, list_combiners
 from distrain.train.data.job_tables import Inputs
 from distrain.train.data.vocabularies import new_ids
 from distrain.train.warm_start.matching import Match, Side, TableMatch, TablePlace, match
-from distrain.train.warm_start.source import WeightsSource, open_source, open_together
+from distrain.train.warm_start.source import WeightsSource, open_on_all_ranks, open_source
 
 log = logging.getLogger("distrain.rank")
 
@@ -72,7 +72,7 @@ def take_weights(
     assert spec.train.init_from is not None
     model, with_state = state.model, spec.train.init_state == "all"
     peers = model.embeddings.peers
-    source = open_together(spec.train.init_from, peers, device, with_state=with_state)
+    source = open_on_all_ranks(spec.train.init_from, peers, device, with_state=with_state)
     with_state = with_state and _other_optimizer(spec, source) is None
     tensors = state.tensors() if with_state else model_tensors(model)
     dense = {name: t for name, t in tensors.items() if isinstance(t, Tensor)}

@@ -70,7 +70,7 @@ def test_an_even_cluster_has_no_outlier_and_passes() -> None:
     assert verdict.limits.first.resource == "CPU"
     assert verdict.limits.next is not None
     assert verdict.limits.next.resource == "network"
-    assert verdict.limits.head_room == pytest.approx(0.030 / 0.006, rel=0.03)
+    assert verdict.limits.headroom == pytest.approx(0.030 / 0.006, rel=0.03)
 
 
 def test_the_slow_link_is_named_alone() -> None:

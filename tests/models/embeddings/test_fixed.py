@@ -170,10 +170,10 @@ def test_nothing_asks_the_device_where_tables_are_spread():
     rows = []
     for number, store in enumerate(tables.stores):
         if store.spread:
-            rooms = fixed._routers[number].rooms.now
-            asked = rooms[store.sharers.rank] * len(rooms)
+            capacities = fixed._routers[number].capacities.now
+            asked = capacities[store.sharers.rank] * len(capacities)
             slots = ids.new_empty(len(store.flat), MAX_ROWS)
-            rows.append(PaddedRows(slots, ids.new_empty(asked, dtype=torch.int64), rooms))
+            rows.append(PaddedRows(slots, ids.new_empty(asked, dtype=torch.int64), capacities))
     padded = PaddedRoutes(tuple(rows))
     with NothingLeavesTheDevice():
         route = fixed.route(ids, padded)

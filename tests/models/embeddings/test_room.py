@@ -7,7 +7,7 @@ from hypothesis import given, settings, strategies as st
 from distrain.models.embeddings import EmbeddingCollection, Peers, SparseOptimizer, TableColumn
 from distrain.models.embeddings.fixed_shape import FixedTables
 from distrain.models.embeddings.fixed_shape_stores import WholeStore
-from distrain.models.embeddings.padded import Rooms
+from distrain.models.embeddings.padded import RowCapacities
 from distrain.models.embeddings.sharding.placing import plan_placements
 from distrain.models.embeddings.sharding.table_bytes import RankShare, RowBytes, table_sizes
 
@@ -29,7 +29,7 @@ def test_the_plan_has_the_room_of_real_spread_stores(columns, ranks, rows):
         columns, placements=("row_wise",) * len(columns), peers=Peers(0, ranks)
     )
     (store,) = tables.stores
-    room = sum(Rooms(store, rows).now)
+    room = sum(RowCapacities(store, rows).now)
     planned = plan(columns, ranks, rows, "row_wise")
     # Owners hold unlike parts of short tables, and each one's capacity is a whole number.
     assert planned.total("room") == pytest.approx(room, rel=0.05, abs=3 * ranks)

@@ -9,7 +9,7 @@ from bokeh.client import pull_session
 
 from distrain.errors import ClusterError
 from distrain.launch.job_handle import list_jobs
-from distrain.scheduler.http.attach import ensure_door
+from distrain.scheduler.http.attach import ensure_http_routes
 from distrain.scheduler.plugin import ensure_coordinator
 from distrain.workers.secrets import TOKEN_VARIABLE
 
@@ -31,11 +31,11 @@ def test_documents_figures_and_pages_come_late_and_once(tmp_path: Path) -> None:
         assert [scheduler.get(path)[0] for path in ("/distrain", "/distrain/jobs")] == [404, 404]
         assert list_jobs(scheduler.client) == []
         with pytest.raises(ClusterError):  # a question has installed nothing
-            ensure_door(scheduler.client)
+            ensure_http_routes(scheduler.client)
         ensure_coordinator(scheduler.client)
-        ensure_door(scheduler.client)
+        ensure_http_routes(scheduler.client)
         assert scheduler.get("/distrain/jobs") == (200, '{"jobs":[]}')
-        ensure_door(scheduler.client)  # the second client finds all of it
+        ensure_http_routes(scheduler.client)  # the second client finds all of it
         assert scheduler.get("/distrain/jobs") == (200, '{"jobs":[]}')
         status, figures = scheduler.get("/metrics")
         assert status == 200
@@ -57,8 +57,8 @@ def test_documents_figures_and_pages_come_late_and_once(tmp_path: Path) -> None:
 def test_a_token_guards_what_comes_late_and_all_that_was_there(tmp_path: Path) -> None:
     with bare_scheduler(tmp_path, **{TOKEN_VARIABLE: TOKEN}) as scheduler:
         ensure_coordinator(scheduler.client)
-        ensure_door(scheduler.client)
-        ensure_door(scheduler.client)
+        ensure_http_routes(scheduler.client)
+        ensure_http_routes(scheduler.client)
         for path in (*PAGES, "/distrain/jobs", "/metrics", "/status"):
             status, told = scheduler.get(path)
             assert (status, "token is missing" in told) == (401, True), path
@@ -72,7 +72,7 @@ def test_a_token_guards_what_comes_late_and_all_that_was_there(tmp_path: Path) -
 def test_a_scheduler_without_a_dashboard_serves_documents_and_figures(tmp_path: Path) -> None:
     with bare_scheduler(tmp_path, "--no-dashboard") as scheduler:
         ensure_coordinator(scheduler.client)
-        ensure_door(scheduler.client)
+        ensure_http_routes(scheduler.client)
         assert scheduler.get("/distrain/jobs") == (200, '{"jobs":[]}')
         assert "distrain_jobs{" in scheduler.get("/metrics")[1]
         assert scheduler.get("/distrain")[0] == 404
@@ -85,7 +85,7 @@ def test_a_scheduler_with_an_older_distrain_is_left_alone(tmp_path: Path) -> Non
     with bare_scheduler(tmp_path, "--preload", str(older)) as scheduler:
         ensure_coordinator(scheduler.client)
         with pytest.raises(ClusterError, match=r"distrain\.scheduler\.http\.attach") as caught:
-            ensure_door(scheduler.client)
+            ensure_http_routes(scheduler.client)
         assert "--preload distrain.preload" in (caught.value.hint or "")
         assert scheduler.get("/distrain/jobs")[0] == 404
         ensure_coordinator(scheduler.client)  # it works as before

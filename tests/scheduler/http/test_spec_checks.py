@@ -26,7 +26,7 @@ def program(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
 
 async def result(site: OrderSite, preflight_id: str) -> dict[str, Any]:
     for _ in range(3000):
-        document = site.door.preflights.document(preflight_id)
+        document = site.api.preflights.document(preflight_id)
         if document["state"] not in ("waiting", "running"):
             return document
         await asyncio.sleep(0.01)
@@ -57,7 +57,7 @@ def test_every_end_of_a_check(
     before = children()
 
     async def story(site: OrderSite) -> None:
-        document = await result(site, site.door.preflights.start(SPEC))
+        document = await result(site, site.api.preflights.start(SPEC))
         assert document["state"] == state
         assert (error or "") in (document["error"] or "")
         assert document["notes"] == (["n"] if state == "passed" else [])
@@ -77,7 +77,7 @@ def test_two_at_once_and_a_worker_stays_free_for_ranks(
     before = children()  # of other tests of this process: a resource tracker, a forkserver
 
     async def story(site: OrderSite) -> None:
-        preflights = site.door.preflights
+        preflights = site.api.preflights
         ids = [preflights.start(SPEC) for _ in range(4)]
         while len(children() - before) < 2:
             await asyncio.sleep(0.01)
@@ -98,7 +98,7 @@ def test_checks_of_one_owner_leave_room_for_those_of_others(
     program(monkeypatch, "import time; time.sleep(600)")
 
     async def story(site: OrderSite) -> None:
-        preflights = site.door.preflights
+        preflights = site.api.preflights
         most = preflight_module.MOST_OF_OWNER
         slow = [preflights.start(SPEC, "mallory") for _ in range(most)]
         with pytest.raises(Refusal):
@@ -124,7 +124,7 @@ def test_too_many_are_refused_old_ones_forgotten_and_no_worker_is_said(
         ids = [preflights.start(SPEC) for _ in range(preflight_module.MOST_WAITING)]
         with pytest.raises(Refusal):
             preflights.start(SPEC)
-        site.door.preflights = preflights
+        site.api.preflights = preflights
         document = await result(site, ids[0])
         assert document["state"] == "lost"
         assert "no worker had room" in document["error"]

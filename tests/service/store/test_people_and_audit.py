@@ -2,7 +2,7 @@
 
 import pytest
 
-from distrain.service.store.auditing import Deed
+from distrain.service.store.auditing import AuditEntry
 from distrain.service.store.errors import NotNow, NotThere
 from distrain.service.store.people import Token
 from distrain.service.values import Quota, Role, Scope
@@ -69,7 +69,7 @@ def test_a_declared_project_is_the_configurations(store):
 
 def test_the_audit_is_read_backwards(store):
     for number in range(5):
-        store.audit(Deed("alice", "cancel", f"job-{number}", "ok"))
+        store.audit(AuditEntry("alice", "cancel", f"job-{number}", "ok"))
     first = store.audit_rows(None, 3)
     assert [row.target for row in first] == ["job-4", "job-3", "job-2"]
     assert [row.target for row in store.audit_rows(first[-1].id, 3)] == ["job-1", "job-0"]

@@ -6,7 +6,7 @@ from sqlalchemy import event, func, insert, select, update
 
 from distrain.service.settings import Retention
 from distrain.service.store import tables
-from distrain.service.store.auditing import Deed
+from distrain.service.store.auditing import AuditEntry
 from distrain.service.store.errors import IdTaken
 from distrain.service.store.reconciler_writes import JobChange
 from distrain.service.store.retention import BATCH_ROWS, DAY_S
@@ -58,7 +58,7 @@ def test_jobs_go_with_all_that_is_theirs_but_for_their_ids(store):
 
 
 def test_the_audit_goes_by_age(store):
-    store.audit(Deed("alice", "a", "t", "ok"))
+    store.audit(AuditEntry("alice", "a", "t", "ok"))
     assert store.prune(KEEP) == {"jobs": 0, "events": 0, "audit": 0}
     _age(store, tables.audit.c.at_s, 401)
     assert store.prune(Retention(audit_days=0))["audit"] == 0

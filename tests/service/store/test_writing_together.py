@@ -9,8 +9,8 @@ from service_store import new_job
 from sqlalchemy import create_engine, event, text
 from waiting import until
 
-from distrain.service.store.auditing import Deed
-from distrain.service.store.engine import Together
+from distrain.service.store.auditing import AuditEntry
+from distrain.service.store.engine import GroupCommit
 from distrain.service.store.errors import NotNow, QuotaExceeded
 from distrain.service.values import Quota
 
@@ -26,7 +26,7 @@ class Table:
             connection.execute(text("CREATE TABLE numbers (n INTEGER PRIMARY KEY)"))
         self.num_transactions, self.all_came = 0, threading.Event()
         self.fails = None
-        self.together = Together(self.write)
+        self.together = GroupCommit(self.write)
 
     @contextmanager
     def write(self):
@@ -104,13 +104,13 @@ def test_the_audit_row_stands_and_falls_with_its_job(store):
     store.put_project("small", Quota(max_queued=1))
     new, beyond = new_job(project="small"), new_job(project="small")
 
-    def deed(job):
-        return Deed("alice", "submit", job.id, "ok", "abc", {"project": "small"})
+    def audit_entry(job):
+        return AuditEntry("alice", "submit", job.id, "ok", "abc", {"project": "small"})
 
-    store.submit(new, deed(new))
-    assert store.submit(new, deed(new))[1] is False
+    store.submit(new, audit_entry(new))
+    assert store.submit(new, audit_entry(new))[1] is False
     with pytest.raises(QuotaExceeded):
-        store.submit(beyond, deed(beyond))
+        store.submit(beyond, audit_entry(beyond))
     (row,) = store.audit_rows(None, 10)
     assert (row.user, row.action, row.target, row.token_id) == ("alice", "submit", new.id, "abc")
     assert (row.outcome, row.details) == ("ok", {"project": "small"})

@@ -12,8 +12,8 @@ from waiting import until
 
 from distrain.errors import Unavailable
 from distrain.service.api.streams.readiness import (
-    Look,
     NoAnswer,
+    ThreadedCalls,
     reconcile_lag_s,
     reconcile_trouble,
 )
@@ -96,7 +96,7 @@ def test_the_lag_is_that_of_the_cluster_furthest_behind() -> None:
 
 
 def test_two_who_ask_at_once_are_both_answered() -> None:
-    look, begun, go_on = Look("test-look"), threading.Event(), threading.Event()
+    look, begun, go_on = ThreadedCalls("test-look"), threading.Event(), threading.Event()
 
     def first() -> str:
         begun.set()
@@ -115,7 +115,7 @@ def test_two_who_ask_at_once_are_both_answered() -> None:
 
 
 def test_a_call_that_hangs_since_long_is_not_waited_for() -> None:
-    look, released = Look("test-look"), threading.Event()
+    look, released = ThreadedCalls("test-look"), threading.Event()
 
     async def story() -> None:
         for _ in range(3):

@@ -7,7 +7,7 @@ from api_world import api_world
 from fastapi import Request
 
 from distrain.service.api.dependencies import ApiCall, look_again
-from distrain.service.api.streams.stream_state import SharedLooks
+from distrain.service.api.streams.stream_state import SharedResults
 from distrain.service.settings import Listen, SignOn
 from distrain.service.values import Principal
 
@@ -31,7 +31,7 @@ class Sight:
 
 def test_one_look_serves_all_who_ask_meanwhile_and_another_key_has_its_own():
     async def story():
-        sight, looks = Sight(), SharedLooks[int](holds_s=60.0)
+        sight, looks = Sight(), SharedResults[int](holds_s=60.0)
         asking = [asyncio.create_task(looks.get(n % 2, sight.look)) for n in range(100)]
         await asyncio.sleep(0)
         asking[0].cancel()  # it asked first; others wait for the same look
@@ -47,7 +47,7 @@ def test_one_look_serves_all_who_ask_meanwhile_and_another_key_has_its_own():
 
 def test_a_look_is_forgotten_after_its_time_whatever_it_saw():
     async def story():
-        sight, looks = Sight(), SharedLooks[int](holds_s=0.01)
+        sight, looks = Sight(), SharedResults[int](holds_s=0.01)
         sight.may_end.set()
         sight.error = OSError("away")
         with pytest.raises(OSError, match="away"):

@@ -19,7 +19,7 @@ from distrain.train.checkpoint import CheckpointDir
 from distrain.train.checkpoint.ownership import (
     check_owner,
     claim_dir,
-    claim_together,
+    claim_on_all_ranks,
     release_dir,
 )
 
@@ -249,8 +249,8 @@ def test_a_later_attempt_is_told_and_goes_on(tmp_path: Path, wording: Wording) -
     place = place_of(str(tmp_path / "file" / "states"), "first")
     device, told = torch.device("cpu"), []
     with pytest.raises(DistrainError):
-        claim_together(place, "/runs", Peers(), device)
-    claim_together(place, "/runs", Peers(), device, told.append)
+        claim_on_all_ranks(place, "/runs", Peers(), device)
+    claim_on_all_ranks(place, "/runs", Peers(), device, told.append)
     (trouble,) = told
     assert "Not a directory" in trouble.message
     assert trouble.step is None, "no checkpoint is lost by it"
@@ -258,5 +258,5 @@ def test_a_later_attempt_is_told_and_goes_on(tmp_path: Path, wording: Wording) -
     mine = place_of(str(tmp_path / "states"), "first")
     claim_dir(mine, "/runs")
     with pytest.raises(SpecError) as caught:
-        claim_together(place_of(mine.url, "second"), "/runs", Peers(), device, told.append)
+        claim_on_all_ranks(place_of(mine.url, "second"), "/runs", Peers(), device, told.append)
     wording(caught.value)

@@ -177,8 +177,8 @@ def test_graphs_share_a_pool_of_memory_until_they_begin_anew(monkeypatch):
     monkeypatch.setattr(graphed_step, "check_graph", lambda *_: None)  # this device has no graphs
     step = GraphedStep(make_model("mlp"), TrainSpec(), 1, MOST_ROWS)
     few, many = (next(b for b in batches() if b.num_rows == rows) for rows in (7, 20))
-    for rooms in ((), ((9,),)):
-        monkeypatch.setattr(PaddedRoutes, "rooms", rooms)
+    for capacities in ((), ((9,),)):
+        monkeypatch.setattr(PaddedRoutes, "capacities", capacities)
         for batch in [few, many] * (WARM_UP_STEPS + 1):
             step(batch, batch.num_rows, 0.1, PhaseClock())
     assert pools == [(0, 0), (0, 0), (0, 1), (0, 1)]

@@ -26,7 +26,7 @@ from distrain.train.checkpoint.checkpoint_dir import name_of, prune
 from distrain.train.data.vocabularies import Vocabularies, VocabularyFile, _checksum
 from distrain.train.warm_start import source as source_module
 from distrain.train.warm_start.matching import Side, match, table_places
-from distrain.train.warm_start.source import open_source, open_together
+from distrain.train.warm_start.source import open_on_all_ranks, open_source
 from distrain.train.warm_start.transfer import take_matched
 
 WAYS = {
@@ -132,9 +132,9 @@ def test_all_ranks_take_the_checkpoint_that_rank_0_found(tmp_path, content, monk
     monkeypatch.setattr(source_module, "gather_texts", gather_texts)
     monkeypatch.setattr(rank_store, "gather_texts", lambda peers, device, text: [text])
     device = torch.device("cpu")
-    first = open_together(place.url, Peers(0, 2), device)
+    first = open_on_all_ranks(place.url, Peers(0, 2), device)
     save_together(place, [state], step=8)  # while the ranks look at the place
-    second = open_together(place.url, Peers(1, 2), device)
+    second = open_on_all_ranks(place.url, Peers(1, 2), device)
     assert (first.step, second.step) == (7, 7)
     assert first.path == second.path
     assert open_source(place.url).step == 8

@@ -170,15 +170,17 @@ def repeated(numbers: Tensor, counts: Tensor, like: Tensor) -> Tensor:
     return both[0].repeat_interleave(both[1], output_size=len(like))
 
 
-def places_in_rooms(lengths: Sequence[int], rooms: Sequence[int], device: torch.device) -> Tensor:
+def padded_positions(
+    lengths: Sequence[int], capacities: Sequence[int], device: torch.device
+) -> Tensor:
     """Where the rows of parts are, one after another, in which each has its capacity, int64.
 
-    >>> places_in_rooms([2, 0, 1], [3, 1, 2], torch.device("cpu")).tolist()
+    >>> padded_positions([2, 0, 1], [3, 1, 2], torch.device("cpu")).tolist()
     [0, 1, 4]
     """
     counts = torch.tensor([*lengths])
     places = torch.arange(sum(lengths), device=device)
-    starts, firsts = (torch.cumsum(torch.tensor([0, *s[:-1]]), 0) for s in (rooms, lengths))
+    starts, firsts = (torch.cumsum(torch.tensor([0, *s[:-1]]), 0) for s in (capacities, lengths))
     return places.add_(repeated(starts - firsts, counts, places))
 
 

@@ -57,8 +57,8 @@ async def metrics(request: Request, service: Service) -> Response:
         figures = await streams.look.result(look, DATABASE_S)
     except (NoAnswer, DistrainError):
         figures = of_health(is_up=False, is_ready=False)
-    rooms = await run_in_threadpool(streams.places.rooms)
-    now = [*figures, *of_places(rooms, streams.certificate_ends_s)]
+    disk_spaces = await run_in_threadpool(streams.places.disk_spaces)
+    now = [*figures, *of_places(disk_spaces, streams.certificate_ends_s)]
     text = streams.metrics.text(now, sum(streams.open.values()))
     return Response(text, headers={"Content-Type": CONTENT_TYPE_LATEST})
 

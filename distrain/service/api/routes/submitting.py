@@ -39,7 +39,7 @@ from distrain.service.api.submission import (
     request_sha256,
 )
 from distrain.service.decide.api_values import utc
-from distrain.service.store.auditing import Deed
+from distrain.service.store.auditing import AuditEntry
 from distrain.service.store.errors import NotNow
 from distrain.service.store.store import Store
 from distrain.service.values import Job, NewJob, Phase
@@ -156,9 +156,9 @@ def resume(job_id: str, body: ResumeRequest, call: Call) -> Response:
         check_resumable(before, call.store.spec(before.id), judged.spec)
     document = judged.spec.model_dump(mode="json")
     ranks = judged.spec.resources.num_ranks
-    deed = _deed_about(call, before)
+    audit_entry = _audit_entry_about(call, before)
     try:
-        job, is_new = call.store.resume(before.id, document, ranks, body.resumes, deed)
+        job, is_new = call.store.resume(before.id, document, ranks, body.resumes, audit_entry)
     except NotNow as error:
         code = "conflict" if before.phase is Phase.FINAL else "not_final"
         raise Problem(code, error.message, hint=error.hint) from error
@@ -226,7 +226,7 @@ def _put(call: ApiCall, wanted: Wanted) -> Response:
         if job is None or not role_allows(call.caller, Action.SEE_JOB, job.project, job.owner):
             raise
         return _answer(call, job, 200)
-    job, is_new = call.store.submit(new, _deed_about(call, new))
+    job, is_new = call.store.submit(new, _audit_entry_about(call, new))
     audit_note(call.request).written = is_new
     return _answer(call, job, 201 if is_new else 200)
 
@@ -238,8 +238,8 @@ def _answer(call: ApiCall, job: Job, status: int) -> Response:
     return as_json(document, status, **headers)
 
 
-def _deed_about(call: ApiCall, job: Job | NewJob) -> Deed:
+def _audit_entry_about(call: ApiCall, job: Job | NewJob) -> AuditEntry:
     """The audit row of a job that is made or resumed."""
     of_job = {"project": job.project, "cluster": job.cluster}
     note = replace(audit_note(call.request), target=job.id, details=of_job)
-    return note.deed(call.request.scope, "ok")
+    return note.audit_entry(call.request.scope, "ok")

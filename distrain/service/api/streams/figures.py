@@ -14,7 +14,7 @@ from prometheus_client.registry import Collector
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from distrain.service.api.streams.readiness import (
-    Room,
+    DiskSpace,
     reconcile_lag_s,
     reconcile_trouble,
 )
@@ -127,14 +127,16 @@ def of_database(store: Store, settings: Settings) -> list[Metric]:
     ]
 
 
-def of_places(rooms: Mapping[str, Room | None], certificates: Mapping[str, float]) -> list[Metric]:
-    known = {place: room for place, room in rooms.items() if room is not None}
+def of_places(
+    disk_spaces: Mapping[str, DiskSpace | None], certificates: Mapping[str, float]
+) -> list[Metric]:
+    known = {place: room for place, room in disk_spaces.items() if room is not None}
     return [
         _many(
             "storage_up",
             "Whether the filesystem of a folder answers: 1 or 0",
             ("place",),
-            {(place,): float(room is not None) for place, room in rooms.items()},
+            {(place,): float(room is not None) for place, room in disk_spaces.items()},
         ),
         _many(
             "storage_free_bytes",

@@ -24,7 +24,7 @@ class NoAnswer(Exception):
     pass
 
 
-class Look:
+class ThreadedCalls:
     """Calls functions that may hang, one at a time, in a thread of its own."""
 
     def __init__(self, name: str):
@@ -73,7 +73,7 @@ WAIT_S = 1.0
 
 
 @dataclass(frozen=True)
-class Room:
+class DiskSpace:
     free_bytes: int
     size_bytes: int
 
@@ -83,21 +83,21 @@ class Places:
 
     def __init__(self, folders: Mapping[str, Path]):
         self._folders = dict(folders)
-        self._rooms: dict[Path, Room | None] = {}
+        self._spaces: dict[Path, DiskSpace | None] = {}
         self._threads: dict[Path, threading.Thread] = {}
 
-    def rooms(self, within_s: float = WAIT_S) -> dict[str, Room | None]:
+    def disk_spaces(self, within_s: float = WAIT_S) -> dict[str, DiskSpace | None]:
         """The space by name; `None` without an answer within that time."""
         paths = set(self._folders.values())
         for path in paths:
             thread = self._threads.get(path)
             if thread is None or not thread.is_alive():
-                self._rooms[path] = None
+                self._spaces[path] = None
                 self._threads[path] = self._begin(path)
         until_s = time.monotonic() + within_s
         for path in paths:
             self._threads[path].join(max(0.0, until_s - time.monotonic()))
-        return {name: self._rooms[path] for name, path in self._folders.items()}
+        return {name: self._spaces[path] for name, path in self._folders.items()}
 
     def _begin(self, path: Path) -> threading.Thread:
         # A daemon: a filesystem that hangs does not keep the process.
@@ -113,7 +113,9 @@ class Places:
                 continue
             except OSError:
                 return
-            self._rooms[path] = Room(told.f_bavail * told.f_frsize, told.f_blocks * told.f_frsize)
+            self._spaces[path] = DiskSpace(
+                told.f_bavail * told.f_frsize, told.f_blocks * told.f_frsize
+            )
             return
 
 

@@ -13,7 +13,12 @@ from fastapi import FastAPI
 from distrain.service.api.problems import Problem
 from distrain.service.api.streams.event_feed import EventFeed
 from distrain.service.api.streams.figures import ServiceMetrics
-from distrain.service.api.streams.readiness import Look, Places, certificate_ends_s, folders_of
+from distrain.service.api.streams.readiness import (
+    Places,
+    ThreadedCalls,
+    certificate_ends_s,
+    folders_of,
+)
 from distrain.service.settings import Settings
 from distrain.service.values import Principal
 from distrain.storage.retrying import first_line, is_transient
@@ -22,21 +27,21 @@ Seen = TypeVar("Seen")
 HOLDS_S = 1.0
 
 
-class SharedLooks(Generic[Seen]):
+class SharedResults(Generic[Seen]):
     """The looks of the last moments, by key; one serves others for `holds_s` from its begin."""
 
     def __init__(self, holds_s: float = HOLDS_S):
         self._holds_s = holds_s
-        self._looks: dict[Hashable, asyncio.Future[Seen]] = {}
+        self._results: dict[Hashable, asyncio.Future[Seen]] = {}
 
     async def get(self, key: Hashable, look: Callable[[], Awaitable[Seen]]) -> Seen:
         """The result of a look with this key, or its error; it goes on when a caller leaves."""
-        found = self._looks.get(key)
+        found = self._results.get(key)
         if found is None:
-            found = self._looks[key] = asyncio.ensure_future(look())
+            found = self._results[key] = asyncio.ensure_future(look())
             # Python warns of errors that nobody takes; the waiting callers may be gone.
             found.add_done_callback(lambda future: future.cancelled() or future.exception())
-            asyncio.get_running_loop().call_later(self._holds_s, self._looks.pop, key, None)
+            asyncio.get_running_loop().call_later(self._holds_s, self._results.pop, key, None)
         return await asyncio.shield(found)
 
 
@@ -60,10 +65,10 @@ class ApiStreams:
 
     def __init__(self, store: Any, settings: Settings):
         self.feed = EventFeed(store.events_after, store.last_seq)
-        self.looks: SharedLooks[object] = SharedLooks()
+        self.looks: SharedResults[object] = SharedResults()
         self.open: Counter[str] = Counter()
         self._most = resource.getrlimit(resource.RLIMIT_NOFILE)[0] * 5 // 8
-        self.look = Look("distrain-health")
+        self.look = ThreadedCalls("distrain-health")
         self.metrics = ServiceMetrics()
         self.places = Places(folders_of(settings))
         # Now, not at a scrape: this process goes on with these, even if their files are replaced.
