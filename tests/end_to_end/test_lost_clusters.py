@@ -137,8 +137,10 @@ def test_a_job_whose_workers_are_all_gone_has_its_summary_when_one_comes(
         job.submit(spec, paths.root)
         until(lambda: len(read_records(paths)) > 3, "records")
         workers = world.workers()
-        for process in (*world.nannies, *workers):
-            process.kill()
+        for nanny in world.nannies:
+            nanny.kill()
+        for worker in workers:
+            worker.kill()
         for nanny in world.nannies:
             nanny.wait()
         until(lambda: job.status().state.waits, "they are missed")

@@ -2,8 +2,10 @@
 
 import json
 import os
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
+from typing import Any
 
 from distrain.jobs.assignment import Assignment, World
 from distrain.jobs.events import PHASES
@@ -139,7 +141,9 @@ def keep_run(root, view, spec=None, job_id="clicks-1"):
     return root
 
 
-def write_records(paths, records, attempt=1, begin=0):
+def write_records(
+    paths: RunPaths, records: Sequence[Mapping[str, Any]], attempt: int = 1, begin: int = 0
+) -> None:
     """Write an attempt's file, or add to it: `records` are JSON values."""
     file = paths.attempt_records(attempt)
     file.parent.mkdir(parents=True, exist_ok=True)

@@ -53,7 +53,7 @@ def test_a_look_is_forgotten_after_its_time_whatever_it_saw():
         with pytest.raises(OSError, match="away"):
             await looks.get("key", sight.look)
         sight.error = None
-        while looks._looks:
+        while looks._results:
             await asyncio.sleep(0)
         assert await looks.get("key", sight.look) == 2
 
