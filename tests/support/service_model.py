@@ -73,6 +73,7 @@ class World:
     under_way: list[Callable[[], object]] = field(default_factory=list)
     attempts: Counter[str] = field(default_factory=Counter)
     started: Counter[tuple[str, int]] = field(default_factory=Counter)
+    seats: list["Seat"] = field(default_factory=list)
     scheduler: Scheduler = field(init=False)
 
     def __post_init__(self) -> None:
@@ -257,10 +258,16 @@ class Seat:
     Attributes:
         fate: Of the next command: it `arrives`, is `lost`, its `answer lost`, or it is `late`; of a
             question with `no poll` the scheduler hears nothing.
+        overtaken: Whether another process asked the scheduler since this one's memory began. What
+            that one was told, the scheduler may have forgotten since.
     """
 
     world: World
     fate: str = "arrives"
+    overtaken: bool = False
+
+    def __post_init__(self) -> None:
+        self.world.seats.append(self)
 
     def alive(self) -> list[Job]:
         return [job for job in self.world.rows.values() if job.phase is not Phase.FINAL]
@@ -275,7 +282,11 @@ class Seat:
         return dict.fromkeys(projects, 0)
 
     def changes(self, epoch: str | None, since: int) -> SchedulerAnswer | Silence:
-        return Silence("no answer") if self.fate == "no poll" else self.world.poll(epoch, since)
+        if self.fate == "no poll":
+            return Silence("no answer")
+        for other in self.world.seats:
+            other.overtaken |= other is not self
+        return self.world.poll(epoch, since)
 
     def put(self, job: Job) -> Outcome:
         order = Order(job.id, job.first_attempt, job.epoch, job.priority)

@@ -29,7 +29,7 @@ class Reconciler:
         """A new process takes its place; nothing but the world's own memory is left."""
         if self.steps is not None:
             self.steps.kill()
-        self.memory, self.steps = Memory("east"), None
+        self.memory, self.steps, self.seat.overtaken = Memory("east"), None, False
 
     def step(self, fate: str = "arrives") -> str | None:
         """Make one call, with a fate if it is a command; its name, `None` at the pass's end."""
@@ -115,6 +115,8 @@ class Story:
         world, last = self.world, self.two[0]
         world.answers = True
         self.two[1].kill()
+        if last.seat.overtaken:  # it lost the cluster's lock, and begins anew with a new one
+            last.kill()
         for _ in range(25):
             last.whole_pass()
             world.now_s += 3  # more than a minute in all: some summaries are never written

@@ -159,7 +159,7 @@ def test_a_full_disk_refuses_submits_and_what_runs_is_recorded_when_it_has_room(
             waits = submit(client, "waits")
             place = f"/v1/jobs/{waits}"
             until(lambda: "space" in client.get(place).json()["why_pending"])
-            assert state(client, waits) == "handing_over"
+            assert state(client, waits) == "queued"  # its folder is made before its hand-over
         until(lambda: state(client, waits) == "running")
         scheduler.end(waits)
         until(lambda: state(client, waits) == "succeeded")
