@@ -12,6 +12,7 @@ from distrain.jobs.assignment import World
 from distrain.jobs.run_paths import RunPaths
 from distrain.launch.inline import run_inline
 from distrain.loader import Loader
+from distrain.runs.run_file import begin_run
 from distrain.train.data.inputs import check_inputs
 from distrain.train.data.job_tables import hand_on, read_tables
 from distrain.train.data.loaders import job_loader
@@ -23,9 +24,10 @@ pytestmark = pytest.mark.usefixtures("undrawn")
 def handed(prepared, tmp_path):
     """A file of the tables of a spec, and the spec."""
     spec = make_spec(prepared, "resources={backend: inline, num_ranks: 1}", "train.max_steps=3")
-    path = RunPaths(tmp_path).tables
-    hand_on(check_inputs(spec), spec, path)
-    return path, spec
+    paths = RunPaths(tmp_path)
+    begin_run(paths, spec, "job")
+    hand_on(check_inputs(spec), spec, paths.tables)
+    return paths.tables, spec
 
 
 @pytest.fixture
