@@ -27,7 +27,7 @@ class Scripted(JobHandle):
 
 
 RUNS = JobView("job", "a", JobState.RUNNING, 2, 2, progress=(Notice("seen once"),), next_record=1)
-DONE = JobView("job", "a", JobState.SUCCEEDED, 2, 2)
+DONE = JobView("job", "a", JobState.SUCCEEDED, 2, 2, recorded=True)
 SILENCE = ClusterError("the scheduler did not answer")
 
 
