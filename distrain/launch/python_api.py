@@ -206,7 +206,7 @@ def fit(
     if resume is not None:
         if spec is not None or run_dir is not None or overwrite or options:
             raise DistrainError(
-                "fit(resume=) goes on with the run's own spec and directory",
+                "fit(resume=) uses the run's own spec and directory",
                 hint="Leave out spec, options, run_dir and overwrite; change fields with "
                 "overrides.",
             )
