@@ -25,8 +25,10 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
+    """The folders that the pages' commands have made before their Python runs."""
     root = tmp_path_factory.mktemp("examples")
     write_prepared(root / "criteo")
+    (root / "clicks").symlink_to("criteo")
     return root
 
 
