@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from bokeh.models import GlyphRenderer, Legend, LegendItem, NumeralTickFormatter, Range1d
+from bokeh.models import GlyphRenderer, Legend, LegendItem, Range1d
 from bokeh.palettes import Category10, Turbo256
 from bokeh.plotting import figure
 
@@ -17,6 +17,7 @@ from distrain.scheduler.dashboard.figure_data import (
 )
 from distrain.scheduler.dashboard.panel import (
     Panel,
+    compact_numbers,
     draw,
     extend,
     legend_above,
@@ -55,7 +56,7 @@ class Curves:
         legend = legend_above(drawn)
         lines: list[GlyphRenderer] = []
         for source, color, dash, label in (
-            (self.train, colours.TRAIN, "solid", "train"),
+            (self.train, colours.TRAIN, "dashed", "train"),
             (self.valid, colours.VALID, "solid", "valid"),
             (self.other_train, colours.GREY, "dashed", "other train"),
             (self.other_valid, colours.GREY, "solid", "other valid"),
@@ -214,4 +215,4 @@ def _over(drawn: figure, lines: list[GlyphRenderer]) -> Callable[[str], None]:
 
 def _from_zero(drawn: figure) -> None:
     drawn.y_range.start = 0
-    drawn.yaxis.formatter = NumeralTickFormatter(format="0.[0]a")
+    drawn.yaxis.formatter = compact_numbers()
