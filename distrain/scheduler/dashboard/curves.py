@@ -55,8 +55,9 @@ class Curves:
         """Draw a column of training, and of validation where it has that."""
         legend = legend_above(drawn)
         lines: list[GlyphRenderer] = []
+        of_train = "dashed" if y in self.valid.data else "solid"
         for source, color, dash, label in (
-            (self.train, colours.TRAIN, "dashed", "train"),
+            (self.train, colours.TRAIN, of_train, "train"),
             (self.valid, colours.VALID, "solid", "valid"),
             (self.other_train, colours.GREY, "dashed", "other train"),
             (self.other_valid, colours.GREY, "solid", "other valid"),
