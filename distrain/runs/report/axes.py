@@ -1,4 +1,4 @@
-"""Draws single plots of a run into given axes of matplotlib."""
+"""Draws single plots of a run into given matplotlib axes."""
 
 from collections.abc import Callable, Mapping, Sequence
 from math import isfinite, sqrt
@@ -10,7 +10,7 @@ from distrain.runs.records.series import curve_limits
 from distrain.runs.report import colours
 
 _MOST_POINTS = 2000
-"""Points of a curve at most; a page has no space for more."""
+"""The largest number of points in a drawn curve."""
 
 Along = Callable[[Record], float]
 
@@ -32,7 +32,7 @@ ALONG_LABELS: dict[Along, str] = {
 def draw_column(
     axes: Any, records: Sequence[Record], name: str, along: Along, **style: Any
 ) -> list[Record]:
-    """Draw a column of the records that have it; returns those that were drawn."""
+    """Draw a column of the records that have it; return the drawn records."""
     shown = thinned([record for record in records if record.value(name) is not None])
     values = [record.value(name) for record in shown]
     axes.plot([along(record) for record in shown], values, linewidth=1.2, **style)
@@ -47,12 +47,12 @@ def draw_metric(
     label: str,
     along: Along = millions,
 ) -> None:
-    """Draw a metric; an AUC with its bound as a band, others without a wild start."""
-    for records, colour, what, style in (
+    """Draw a metric: an AUC with its bound as a band, others without outliers at the start."""
+    for records, colour, text, style in (
         (train, colours.TRAIN, "train, before the update", {"linestyle": "--"}),
         (valid, colours.VALID, "valid", {"marker": "o"}),
     ):
-        scored = draw_column(axes, records, name, along, color=colour, label=what, **style)
+        scored = draw_column(axes, records, name, along, color=colour, label=text, **style)
         if name == "auc" and scored:
             low = [(r.auc or 0.0) - (r.auc_bound or 0.0) for r in scored]
             high = [(r.auc or 0.0) + (r.auc_bound or 0.0) for r in scored]
@@ -71,7 +71,7 @@ def fit_range(
     name: str,
     along: Along = millions,
 ) -> None:
-    """Show all points but those of a wild start, which arrows at the edge stand for."""
+    """Show all points except outliers at the start, which arrows at the edge replace."""
     curves = [[record.value(name) for record in train] for train in runs]
     limits = curve_limits(curves, [record.value(name) for record in valid])
     if limits is None:
@@ -170,6 +170,6 @@ def _legend_beside(axes: Any) -> None:
 
 
 def thinned(records: Sequence[Record], most: int = _MOST_POINTS) -> list[Record]:
-    """At most `most` records at even distances, with the last."""
+    """Return at most `most` evenly spaced records, including the last."""
     every = -(-len(records) // most) or 1
     return list(records[::-1][::every][::-1])
