@@ -47,7 +47,10 @@ class Trainer(RankJob):
                 self._close()
 
     def _train(self, began_s: float) -> bool:
-        routed = routed_batches(self.spec, self._read, self.step, self.device, self.start.step)
+        rank_rows = partial(self.span.rank_rows, num_ranks=self.world.num_ranks)
+        routed = routed_batches(
+            self.spec, self._read, self.step, self.device, rank_rows, self.start.step
+        )
         with routed as self.batches:
             self.report(self.rank_events.started(self.model, self.loader, self.start))
             self.clock = self.control.activity.clock = PhaseClock(device_clock(self.device))
@@ -311,6 +314,7 @@ class Trainer(RankJob):
 
     def _close(self) -> None:
         self.checkpoints.close()
+        self.step.release()
         if self.audit is not None:
             self.audit.close()
 
