@@ -9,13 +9,14 @@ import gc
 import logging
 from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
 from distrain.models.embeddings.peers import Peers
+from distrain.train.timing.phases import PEERS, waiting
 
 WARM_UP_STEPS = 3
 """Calls of a key before it is recorded: libraries set themselves up in the first ones."""
@@ -143,7 +144,9 @@ class Recorder:
             return run(inputs)
         _copy(recorded.inputs, inputs)
         self.replays += 1
-        return recorded.graph.replay()
+        # A replay waits for earlier ones where too many are queued, and these for other ranks.
+        with waiting(PEERS) if self._peers.num_ranks > 1 else nullcontext():
+            return recorded.graph.replay()
 
     def forget(self) -> None:
         """Release all recordings, such as for other shapes; calls warm up again."""

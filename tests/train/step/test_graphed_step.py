@@ -129,7 +129,7 @@ def test_a_graph_counts_its_rows_and_nobody_counts_them_again(monkeypatch):
                 outside.operations = 0
                 window.add(number, Routed(batch, None, 0.0), (logits,), loss)
             assert outside.operations < 5 or own is None
-        told.append(window.close(11, LoaderStats())[0])
+        told.append(window.close(11, LoaderStats())[0].read())
     assert told[0] == told[1]
     assert len(updates) == 2 * 11
 
