@@ -61,6 +61,10 @@ class JobSpan:
         epochs, rest = divmod(steps, self.steps_per_epoch)
         return epochs * self.rows_per_epoch + self.epoch.rows_before(rest)
 
+    def rank_rows(self, step: int, num_ranks: int) -> tuple[int, ...]:
+        """How many rows each rank serves in a step, the same answer on every rank."""
+        return self.epoch.rank_rows(step % self.steps_per_epoch, num_ranks)
+
     def epoch_after(self, steps: int) -> int:
         return max(0, steps - 1) // self.steps_per_epoch
 

@@ -25,7 +25,7 @@ from distrain.train.control.gate import StopAsked
 from distrain.train.data.loaders import job_loader
 from distrain.train.data.span import JobSpan
 from distrain.train.loop.evaluation import Evaluation, evaluate_over_ranks, own_metrics
-from distrain.train.loop.rank_events import RankEvents
+from distrain.train.loop.rank_events import PendingSteps, RankEvents
 from distrain.train.loop.routed_batches import routed_batches
 from distrain.train.loop.setup import RankJob, set_up
 from distrain.train.saving.early_stopping import Validations, is_over
@@ -47,7 +47,10 @@ class Trainer(RankJob):
                 self._close()
 
     def _train(self, began_s: float) -> bool:
-        routed = routed_batches(self.spec, self._read, self.step, self.device, self.start.step)
+        rank_rows = partial(self.span.rank_rows, num_ranks=self.world.num_ranks)
+        routed = routed_batches(
+            self.spec, self._read, self.step, self.device, rank_rows, self.start.step
+        )
         with routed as self.batches:
             self.report(self.rank_events.started(self.model, self.loader, self.start))
             self.clock = self.control.activity.clock = PhaseClock(device_clock(self.device))
@@ -79,6 +82,7 @@ class Trainer(RankJob):
         self._take_validations(self.start.validations)
         self.progressive = self.start.progressive
         self.save_asked = False
+        self.unsent: PendingSteps | None = None
         self.own_metrics = own_metrics(spec, self.inputs.schema)
         self.audit: AuditLog | None = None
         if spec.train.audit:
@@ -93,6 +97,7 @@ class Trainer(RankJob):
         self._score_what_is_left()
         if self.taken == self.span.num_steps and self.open_report.steps:
             self._report_steps()  # the job has become shorter meanwhile
+            self._send_report()
         for step in range(self.start.step, self.span.num_steps):
             if is_over(self.validations, self.spec.train.early_stopping):
                 break
@@ -134,6 +139,7 @@ class Trainer(RankJob):
         self.rank_events.step_counts.add(time.perf_counter() - began_s)
 
     def _after_step(self) -> None:
+        self._send_report(wait=False)
         last = self.taken == self.span.num_steps
         valid, window = self._validates_after(self.taken), self._next_window()
         evaluates = valid or window is not None
@@ -141,6 +147,8 @@ class Trainer(RankJob):
         # finite is reported with its own step.
         if last or evaluates or self.taken % self.spec.train.log_every_steps == 0:
             self._report_steps()
+        if last or evaluates:
+            self._send_report()
         if evaluates:
             self._score(window, valid=valid)
         if self.span.window_at(self.taken) is not None:
@@ -185,6 +193,7 @@ class Trainer(RankJob):
                 self.save_asked = True  # after this validation, on all ranks
 
     def _stop(self, stop: StopAsked) -> None:
+        self._send_report()
         deadline = self.control.stop_deadline
         if deadline is not None and stop.saves:
             deadline.arrived()
@@ -199,6 +208,7 @@ class Trainer(RankJob):
 
     def _save(self, auc: float | None = None, *, wait: bool = False) -> bool | None:
         self.save_asked = False
+        self._send_report()  # before what it says of the losses is saved
         if self.audit is not None:
             self.audit.flush()  # what a checkpoint holds must be proved without this process
         elapsed_s = self.start.elapsed_s + self.clock.running_s
@@ -217,7 +227,16 @@ class Trainer(RankJob):
     def _report_steps(self) -> None:
         if self.audit is not None:
             self.audit.flush()
-        self.report(self.rank_events.steps_done(self.taken, self.loader.stats, self.clock))
+        self._send_report()
+        self.unsent = self.rank_events.steps_done(self.taken, self.loader.stats, self.clock)
+        self._send_report(wait=False)
+
+    def _send_report(self, *, wait: bool = True) -> None:
+        """Send a report that was closed: on a GPU some steps later, when its figures are here."""
+        unsent = self.unsent
+        if unsent is not None and (wait or unsent.is_ready):
+            self.unsent = None
+            self.report(unsent.event())
 
     def _score(self, window: int | None, *, valid: bool) -> None:
         """Score the window that comes next, if any, and the validation rows if they are due."""
@@ -311,6 +330,7 @@ class Trainer(RankJob):
 
     def _close(self) -> None:
         self.checkpoints.close()
+        self.step.release()
         if self.audit is not None:
             self.audit.close()
 
