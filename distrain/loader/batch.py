@@ -60,7 +60,7 @@ class Ragged:
         return counts.scatter_add(0, ends, ends.new_ones(ends.shape)).cumsum(0)[:-1]
 
     def newest(self, length: int) -> Ragged:
-        """The last `length` values of each row; waits for the device.
+        """Return the last `length` values of each row; waits for the device.
 
         A graph of torch's exporters and compiler gets all values: sizes in it follow from those of
         its inputs. `EventBlock` makes zeros of what is too old there.
@@ -79,7 +79,7 @@ class Ragged:
         return Ragged(self.values[kept], torch.cat([ends.new_zeros(1), ends]))
 
     def dense(self) -> Tensor:
-        """The rows as a matrix, where all have as many values; a view, `[rows, length]`.
+        """Return the rows as a matrix, where all have as many values; a view, `[rows, length]`.
 
         Waits for the device, to compare the lengths.
 
@@ -150,7 +150,7 @@ class Batch:
         return int(self.categorical.shape[0])
 
     def __getitem__(self, name: str) -> Tensor:
-        """One flat column by name, `[rows]`: a feature, a target, or a task's weight.
+        """Return one flat column by name, `[rows]`: a feature, a target, or a task's weight.
 
         Raises:
             KeyError: There is no such column; list columns are in `lists`.

@@ -89,7 +89,7 @@ def _item_type(kind: pa.DataType) -> pa.DataType:
 def why_not_cudf(
     table: Table, columns: Sequence[WantedColumn], device_type: str, has_cache: bool
 ) -> str | None:
-    """Why cuDF cannot serve a table for batches on `"cpu"` or `"cuda"`; `None` if it can."""
+    """Return why cuDF cannot serve a table for batches on `"cpu"` or `"cuda"`; `None` if it can."""
     if device_type != "cuda":
         return "batches stay on the host"
     if any(importlib.util.find_spec(name) is None for name in ("pylibcudf", "rmm")):
@@ -134,7 +134,7 @@ class CudfReader(Reader):
         self._lock = threading.Lock()
 
     def read(self, group: RowGroup, columns: Sequence[WantedColumn]) -> Iterator[DecodedColumns]:
-        """The columns of a row group in one part; raises also if GPU memory is short."""
+        """Yield the columns of a row group in one part; raises also if GPU memory is short."""
         if group.slice is None:
             yield self._read_whole(group, columns)
             return
@@ -261,7 +261,7 @@ class CudfReader(Reader):
         return DeviceLists(ends, _filled(column, _taken(self._values(items), places), is_null))
 
     def _values(self, found: Any) -> Tensor:
-        """A column's values as a tensor of the same memory, which the tensor keeps alive."""
+        """Return a column's values as a tensor of the same memory, which the tensor keeps alive."""
         kind = self._types[found.type().id()]
         if not found.size():  # it may have no memory
             return torch.empty(0, dtype=kind, device=self._device)
@@ -325,7 +325,7 @@ def null_rows(mask: Tensor, num_rows: int) -> Tensor:
 
 
 def _taken(values: TensorT, places: Tensor | None) -> TensorT:
-    """The values at some places; all of them if `places` is `None`."""
+    """Return the values at some places; all of them if `places` is `None`."""
     if values is None or places is None:
         return values
     return signed_bits(values)[places].view(values.dtype)

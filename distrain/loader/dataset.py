@@ -102,7 +102,7 @@ class Dataset:
         *,
         need_label: bool = True,
     ) -> Dataset:
-        """A dataset over footers that were read before, with the same schema and options."""
+        """Return a dataset over footers that were read before, with the same schema and options."""
         dataset = cls.__new__(cls)
         dataset._set(table, schema, rows or RowsSpec(), need_label=need_label)
         return dataset

@@ -97,7 +97,7 @@ class GpuBackend:
                 check_lists(column, self._on_host(column, lists), group)
 
     def _on_host(self, column: WantedColumn, rows: DeviceLists) -> pa.Array:
-        """A row group's lists as Arrow has them, cut as those of batches are."""
+        """Return a row group's lists as Arrow has them, cut as those of batches are."""
         offsets, items = (part.cpu().numpy() for part in rows)
         lists = pa.ListArray.from_arrays(pa.array(offsets), pa.array(items))
         return cut_lists(lists, self._limits.get(column.name))

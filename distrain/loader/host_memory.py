@@ -28,7 +28,7 @@ _ROOM_BYTES = 1 << 16
 def empty(
     shape: Sequence[int], dtype: torch.dtype, *, align_bytes: int = _ALIGNMENT_BYTES
 ) -> Tensor:
-    """A tensor on the host whose values are arbitrary, aligned to 64 bytes.
+    """Return a tensor on the host whose values are arbitrary, aligned to 64 bytes.
 
     >>> empty((3, 16), torch.float32).data_ptr() % 64
     0
@@ -50,7 +50,7 @@ class HostMemory:
         self._lock = threading.RLock()
 
     def lend(self, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
-        """A tensor whose values are arbitrary, aligned to 64 bytes."""
+        """Return a tensor whose values are arbitrary, aligned to 64 bytes."""
         owner = self._idle_or_new(_num_bytes(shape, dtype) + _ALIGNMENT_BYTES)
         # Views of an array refer to whoever owns its memory, so the lent array must not be a view
         # of `owner` in NumPy's eyes, or nobody would know when it is dropped.
@@ -82,7 +82,7 @@ class HostMemory:
 
 
 def to_device(values: Tensor, device: torch.device) -> Tensor:
-    """A small tensor of the host on a device; the host does not wait for the copy."""
+    """Return a small tensor of the host on a device; the host does not wait for the copy."""
     locked = values.pin_memory() if device.type == "cuda" else values
     return locked.to(device, non_blocking=True)
 
@@ -112,7 +112,7 @@ class Slab:
         return self._memory[:num_bytes]
 
     def lend_as(self, values: Tensor, rows: int, device: torch.device) -> Tensor:
-        """The same for so many rows of the type and width of some values."""
+        """Return the same for so many rows of the type and width of some values."""
         shape = (rows, *values.shape[1:])
         return self.lend(_num_bytes(shape, values.dtype), device).view(values.dtype).view(shape)
 

@@ -150,7 +150,7 @@ class Loader(IterableDataset[Any]):
         device: torch.device | str | None = None,
         transforms: Sequence[Transform] = (),
     ) -> Loader:
-        """A loader with options that were checked before."""
+        """Return a loader with options that were checked before."""
         loader = cls.__new__(cls)
         loader._set(dataset, options, device, transforms)
         return loader
@@ -359,7 +359,7 @@ class Loader(IterableDataset[Any]):
                 yield batch
 
     def epochs(self, count: int) -> Iterator[Any]:
-        """The batches of the next `count` epochs, each in an order of its own."""
+        """Yield the batches of the next `count` epochs, each in an order of its own."""
         for _ in range(count):
             yield from self
 
@@ -386,14 +386,14 @@ class Loader(IterableDataset[Any]):
         self._position = self._begin
 
     def map(self, transform: Transform) -> Loader:
-        """A loader of the same stream whose batches go through one more function."""
+        """Return a loader of the same stream whose batches go through one more function."""
         mapped = self.__class__.__new__(self.__class__)
         transforms = (*self._transforms, transform)
         mapped.__setstate__(self.__getstate__() | {"_transforms": transforms})
         return mapped
 
     def sample_batch(self) -> Any:
-        """The first batch of the first epoch, without a step forward."""
+        """Return the first batch of the first epoch, without a step forward."""
         with self.epoch(0) as batches:
             return next(batches)
 

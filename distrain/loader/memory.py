@@ -104,7 +104,7 @@ class LoaderMemory:
 
     @classmethod
     def most_of(cls, bounds: Iterable[LoaderMemory]) -> LoaderMemory:
-        """The most of each, where one holds at a time."""
+        """Return the most of each, where one holds at a time."""
         return cls(*map(max, zip(*map(astuple, bounds), strict=True)))
 
 
@@ -117,7 +117,7 @@ def memory_of(
     decoded_row_bytes: int | None = None,
     compressed_group_bytes: int = 0,
 ) -> LoaderMemory:
-    """The most that a loader with these options holds.
+    """Return the most that a loader with these options holds.
 
     Args:
         reader: Its reader.
@@ -330,7 +330,7 @@ def open_steps(
 def batches_held(
     dataset: Dataset, options: LoaderOptions, *, consumer_batches: int, num_steps: int
 ) -> int:
-    """The most batches that have memory at a time in the first epoch, for a slow consumer.
+    """Return the most batches that have memory at a time in the first epoch, for a slow consumer.
 
     `memory_of` bounds it for any order of chunks. This follows the epoch's own order. While a step
     is due, all batches are open that a row of the row groups went to that may be loaded by then;

@@ -14,7 +14,7 @@ NARROW_TYPES: tuple[np.dtype[Any], ...] = (np.dtype("|u1"), np.dtype("<u2"))
 
 
 def narrow_type(id_limit: int) -> np.dtype[Any] | None:
-    """The narrowest of these that holds all ids below a limit; `None` if none does.
+    """Return the narrowest of these that holds all ids below a limit; `None` if none does.
 
     >>> narrow_type(256), narrow_type(257), narrow_type(65_537)
     (dtype('uint8'), dtype('uint16'), None)

@@ -112,7 +112,7 @@ def refuse_two_names(
 
 
 def _as_in_a_spec(value: Any) -> Any:
-    """A plain number for NumPy's, and a text for a path."""
+    """Return a plain number for NumPy's, and a text for a path."""
     if isinstance(value, Mapping):
         return {name: _as_in_a_spec(inner) for name, inner in value.items()}
     if isinstance(value, PurePath):
@@ -124,7 +124,7 @@ def _as_in_a_spec(value: Any) -> Any:
 def rows_over_all_ranks(
     batch_size: int | None, global_batch_size: int | None, num_ranks: int
 ) -> int:
-    """The global batch size, from whichever of the two is given."""
+    """Return the global batch size, from whichever of the two is given."""
     if (batch_size is None) == (global_batch_size is None):
         raise SpecError(
             "give either batch_size or global_batch_size",
@@ -137,7 +137,7 @@ def rows_over_all_ranks(
 
 
 def whole_number(name: str, value: Any, least: int) -> int:
-    """A number as a plain `int`, whichever integer type it comes in.
+    """Return a number as a plain `int`, whichever integer type it comes in.
 
     Raises:
         SpecError: It is no integer, or less than `least`.
@@ -152,7 +152,7 @@ def whole_number(name: str, value: Any, least: int) -> int:
 
 
 def parse_bytes(size: int | str) -> int:
-    """A number of bytes.
+    """Return a number of bytes.
 
     Raises:
         SpecError: It is no positive size, or its unit is unknown.

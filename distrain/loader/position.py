@@ -16,7 +16,7 @@ Position = tuple[int, int]
 def state_of(
     dataset: Dataset, options: LoaderOptions, position: Position, num_steps: int
 ) -> dict[str, Any]:
-    """A position and all that the order of rows depends on, the same on every rank."""
+    """Return a position and all that the order of rows depends on, the same on every rank."""
     epoch, step = _normal(position, num_steps)
     slices, windows = dataset.slices, dataset.windows
     return {
@@ -32,7 +32,7 @@ def state_of(
 
 
 def position_in(state: Mapping[str, Any], mine: Mapping[str, Any], num_steps: int) -> Position:
-    """The position of a state of the same stream as `mine`.
+    """Return the position of a state of the same stream as `mine`.
 
     Raises:
         SpecError: The state is of other data, or of a loader with another order of rows.
@@ -63,6 +63,6 @@ def position_in(state: Mapping[str, Any], mine: Mapping[str, Any], num_steps: in
 
 
 def _normal(position: Position, num_steps: int) -> Position:
-    """The end of an epoch is the beginning of the next."""
+    """Return the end of an epoch is the beginning of the next."""
     epoch, step = position
     return (epoch + 1, 0) if step == num_steps else position

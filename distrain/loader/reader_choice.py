@@ -88,7 +88,7 @@ def new_source(
 
 
 def new_host_reader(dataset: Dataset, options: LoaderOptions) -> ArrowReader:
-    """The reader of a dataset's prepared or raw rows."""
+    """Return the reader of a dataset's prepared or raw rows."""
     how: dict[str, Any] = {
         "open_groups": open_groups(dataset, options),
         "threads": options.decode_threads,
@@ -113,7 +113,7 @@ def new_backend(
     list_limits: Mapping[str, int],
     narrow: NarrowLayout | None = None,
 ) -> Backend:
-    """The backend that loads a dataset's row groups into batches."""
+    """Return the backend that loads a dataset's row groups into batches."""
     source.lease()
     if kind.on_gpu:
         assert device is not None

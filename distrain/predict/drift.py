@@ -29,7 +29,7 @@ Values = npt.NDArray[Any]
 
 
 def training_rows(model_dir: str | Path, saved: SavedModel, train: str | Path) -> Dataset:
-    """The prepared rows that a model was trained on.
+    """Return the prepared rows that a model was trained on.
 
     Raises:
         DataError: They cannot be used, or were prepared with another workflow than the model's.
@@ -40,7 +40,7 @@ def training_rows(model_dir: str | Path, saved: SavedModel, train: str | Path) -
 
 
 def column_drift(train: Dataset, dataset: Dataset) -> dict[str, float]:
-    """The population stability index of each column, the largest first.
+    """Return the population stability index of each column, the largest first.
 
     It is the sum of `(p - q) * ln(p / q)` over groups of values (Siddiqi 2006, "Credit Risk
     Scorecards"). `q` is a group's share of the training values and `p` its share of the others,
@@ -68,7 +68,7 @@ def column_drift(train: Dataset, dataset: Dataset) -> dict[str, float]:
 
 
 def stability_index(old: Counts, new: Counts) -> float:
-    """The population stability index of counts by group, of which there may be none.
+    """Return the population stability index of counts by group, of which there may be none.
 
     >>> round(stability_index(np.array([50]), np.array([0])), 4)
     9.2094

@@ -23,7 +23,7 @@ from distrain.train.data.vocabularies import WORKFLOW, Vocabularies
 
 
 def ensemble_of(members: Mapping[str, SavedModel]) -> SavedModel:
-    """The ensemble of saved models, by their names in errors.
+    """Return the ensemble of saved models, by their names in errors.
 
     Raises:
         InputError: One has other targets or columns than the first, or ids of another meaning, or

@@ -144,7 +144,7 @@ def _order(weighted: dict[str, bool], _: RowsOfPiece, scored: Scored) -> dict[st
 
 
 def time_column(schema: Schema) -> str:
-    """The last column that a schema tags `time`; an `InputError` if there is none."""
+    """Return the last column that a schema tags `time`; an `InputError` if there is none."""
     found = schema.select_by_tag(Tags.TIME).names
     if not found:
         raise InputError(
@@ -155,7 +155,7 @@ def time_column(schema: Schema) -> str:
 
 
 def check_group(dataset: Dataset, column: str, by_day: bool = False) -> pa.DataType:
-    """The type of a column for groups, from footers alone.
+    """Return the type of a column for groups, from footers alone.
 
     Raises:
         DataError: A file lacks the column, or it holds lists or structs, or values that cannot be
@@ -178,7 +178,7 @@ def check_group(dataset: Dataset, column: str, by_day: bool = False) -> pa.DataT
 def evaluate_groups(
     scorer: Scorer, column: str, on_progress: OnProgress | None = None, *, by_day: bool = False
 ) -> Groups:
-    """The metrics of a saved model within the groups of a column of the files.
+    """Return the metrics of a saved model within the groups of a column of the files.
 
     With `by_day` the rows of a day in UTC are a group, and the column holds timestamps or dates.
     It holds a score, a label and a group number of every row, and its weight if there are such: up
@@ -222,7 +222,7 @@ def _with_values(
 
 
 def _days(times: pa.Array) -> pa.Array:
-    """The days of times, in UTC; Arrow alone takes those of the column's time zone."""
+    """Return the days of times, in UTC; Arrow alone takes those of the column's time zone."""
     if pa.types.is_timestamp(times.type):
         times = times.cast(pa.timestamp(times.type.unit))
     return times.cast(pa.date32())

@@ -54,7 +54,7 @@ def score_rows(
     keep: Sequence[str] = (),
     raw: RawOptions = RawOptions(),  # noqa: B008
 ) -> pa.Table:
-    """The scores of rows: the table that `predict` writes.
+    """Return the scores of rows: the table that `predict` writes.
 
     Rows in memory are scored in this process, unless the workflow makes histories of them. The
     model and its vocabularies are opened once.
@@ -95,7 +95,7 @@ def evaluate_rows(
     *,
     raw: RawOptions = RawOptions(),  # noqa: B008
 ) -> BinaryReport:
-    """The metrics of labelled rows; arguments as of `score_rows`."""
+    """Return the metrics of labelled rows; arguments as of `score_rows`."""
     if (files := _named(rows)) is not None:
         return _evaluate_files(model_dir, files, raw)
     table, saved = _table(rows), open_model(model_dir)
@@ -140,7 +140,7 @@ def _evaluate_files(
 
 
 def scores_of_prepared(saved: SavedModel, on: torch.device, made: pa.Table) -> dict[str, Any]:
-    """The columns of scores of prepared rows."""
+    """Return the columns of scores of prepared rows."""
     model, scores = saved.model, []
     for first in range(0, max(1, made.num_rows), _AT_ONCE):
         batch = _batch_of(made.slice(first, _AT_ONCE), saved).to(on)
@@ -178,7 +178,7 @@ def _plain(values: pa.ChunkedArray) -> pa.Array:
 
 
 def _named(rows: Any) -> tuple[str, ...] | None:
-    """The files that are named; `None` for rows in memory."""
+    """Return the files that are named; `None` for rows in memory."""
     names = [rows] if isinstance(rows, str | Path) else rows
     if not isinstance(names, list | tuple) or not names:
         return None

@@ -130,7 +130,7 @@ def _scored(
 
 
 def on_host(scored: Scored) -> Scored:
-    """The same, float32, on the host, while a GPU scores the next batch."""
+    """Yield the same, float32, on the host, while a GPU scores the next batch."""
     targets: list[Target] = []
     names: list[str] = []
 
@@ -159,7 +159,7 @@ def _columns(batch: Sequence[TargetRows]) -> dict[str, Tensor]:
 
 
 def _rows_of(columns: Mapping[str, Tensor], targets: Sequence[Target]) -> tuple[TargetRows, ...]:
-    """The inverse of `_columns`."""
+    """Return the inverse of `_columns`."""
     rows = []
     for number, target in zip(_NUMBERS, targets, strict=False):
         scores = columns.get(f"logit{number}")
@@ -188,7 +188,7 @@ def _values(column: pa.Array) -> Tensor:
 
 
 def _keeping(batches: Scored, path: str) -> Scored:
-    """The same batches, on the host; after the last they are kept."""
+    """Yield the same batches, on the host; after the last they are kept."""
     with ExitStack() as stack:
         partial = stack.enter_context(whole_file(path, make_folder=False))
         file = stack.enter_context(pa.OSFile(str(partial), "wb"))

@@ -143,7 +143,7 @@ def predict(
 
 
 def finished_scores(request: PredictRequest) -> PredictResult | None:
-    """The result in `out`, if this request has written it; looks at footers only.
+    """Return the result in `out`, if this request has written it; looks at footers only.
 
     `None` without such a folder, without `resume`, and with `overwrite`. Raises `OutputError` if
     the folder holds something else.
@@ -186,7 +186,7 @@ def _rows_of(
     keep: Sequence[tuple[str, str]],
     prepared: PrepResult | None = None,
 ) -> _Rows:
-    """The rows of a table, whose files `source_of` maps to input files."""
+    """Return the rows of a table, whose files `source_of` maps to input files."""
     pieces_of: dict[str, list[FilePiece]] = {}
     for piece in cut_into_pieces(table.row_groups):
         pieces_of.setdefault(source_of(piece.file), []).append(piece)
@@ -253,7 +253,7 @@ def _rows_there(files: Iterable[str]) -> dict[str, int]:
 
 
 def check_request(request: PredictRequest) -> list[InputFile]:
-    """The files to score, after a look at their footers or first lines; needs no cluster.
+    """Return the files to score, after a look at their footers or first lines; needs no cluster.
 
     Raises:
         DataError: Model, files or kept columns cannot be used.
@@ -316,7 +316,7 @@ def _raw(request: PredictRequest, saved: SavedModel, files: list[InputFile]) -> 
 
 
 def _target_names(files: Sequence[str]) -> list[str]:
-    """One name per file: its own where names are distinct, numbered where they are not."""
+    """Return one name per file: its own where names are distinct, numbered where they are not."""
     own = [file.rsplit("/", 1)[-1] for file in files]
     own = [name if name.endswith(PARQUET_SUFFIXES) else f"{name}.parquet" for name in own]
     if len(set(own)) == len(own):

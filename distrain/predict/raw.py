@@ -181,7 +181,7 @@ def taken_for_prepared(options: RawOptions) -> Iterator[None]:
 
 
 def table_is_raw(table: pa.Table, saved: SavedModel, is_raw: bool | None) -> bool:
-    """Whether rows in memory are raw; an `InputError` says that they could be either."""
+    """Return True if rows in memory are raw; an `InputError` says that they could be either."""
     if is_raw is None and Vocabularies.from_json(saved.about).workflow:
         return _columns_are_raw(table.schema, saved.schema, "rows in memory")
     return bool(is_raw)

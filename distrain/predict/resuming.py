@@ -34,7 +34,7 @@ def scored_folder(out: Path) -> Path:
 def name_of_scores(
     model: Sequence[str], settings: dict[str, Any], pieces: Sequence[tuple[str, Any]]
 ) -> str:
-    """A name that tells these scores from all others.
+    """Return a name that tells these scores from all others.
 
     It is made of the model's files, of JSON values that change scores or their files, and of the
     input file and row groups of each piece.

@@ -49,7 +49,7 @@ def item_vectors(
 
 
 def table_of_items(saved: SavedModel, place: Path | str) -> Dataset:
-    """The rows of a table of items; `ModelError` if the model has no two towers."""
+    """Return the rows of a table of items; `ModelError` if the model has no two towers."""
     check_towers(saved.model)
     return Dataset(place, saved.schema, need_label=False)
 
@@ -96,7 +96,7 @@ def write_towers(
 def evaluate_retrieval(
     scorer: Scorer, items: Dataset, k: int = 10, seen: Sequence[str] = ()
 ) -> RankingReport:
-    """How good the k best of all items are for the users of rows with label 1.
+    """Return how good the k best of all items are for the users of rows with label 1.
 
     Each such row is a user of its own, whose relevant item is the row's; one that is not in the
     table of items counts as missed. All items are scored, a chunk at a time, and no worker holds
@@ -191,7 +191,7 @@ def _all_vectors(
 
 
 def _first_item_id(saved: SavedModel, name: str) -> int:
-    """The first id of an item that training rows have, as far as a vocabulary says so."""
+    """Return the first id of an item that training rows have, as far as a vocabulary says so."""
     vocabulary = Vocabularies.from_json(saved.about).files.get(name)
     if vocabulary is None:
         return 0
@@ -211,7 +211,7 @@ def _vectors(
 
 
 def _places(some: NDArray[np.integer], ids: Ints) -> Ints:
-    """Where items stand in a table; behind its end if they do not."""
+    """Return where items stand in a table; behind its end if they do not."""
     places = np.searchsorted(ids, some).clip(max=len(ids) - 1)
     return np.where(ids[places] == some, places, len(ids))
 

@@ -19,7 +19,7 @@ _NAMES = {
 
 
 def score_names(targets: Sequence[Target]) -> tuple[str, ...]:
-    """The names of the columns; of several targets each ends in the target's name.
+    """Return the names of the columns; of several targets each ends in the target's name.
 
     >>> score_names([Target("click")])
     ('logit', 'probability')
@@ -30,7 +30,7 @@ def score_names(targets: Sequence[Target]) -> tuple[str, ...]:
 
 
 def side_by_side(scores: Sequence[Tensor]) -> Tensor:
-    """A batch's scores of all targets, float32: `[rows]` where that is one number a row."""
+    """Return a batch's scores of all targets, float32: `[rows]` where that is one number a row."""
     if len(scores) == 1:
         return scores[0].float()
     columns = [score.float() if score.dim() == 2 else score.float()[:, None] for score in scores]
@@ -38,7 +38,7 @@ def side_by_side(scores: Sequence[Tensor]) -> Tensor:
 
 
 def score_columns(targets: Sequence[Target], scores: Tensor) -> dict[str, Any]:
-    """The columns of `side_by_side`.
+    """Return the columns of `side_by_side`.
 
     Of a binary target logit and probability, of a regression the prediction, all float32. Of a
     multiclass target the most probable class, int32, and a list of all classes' probabilities.

@@ -109,7 +109,7 @@ def _version(model_dir: str) -> tuple[str | None, ...] | None:
 
 
 def model_for_worker(model_dir: str, device: str) -> tuple[SavedModel, torch.device]:
-    """The model on the worker's GPU, where it has one and `device` is not `cpu`; cached."""
+    """Return the model on the worker's GPU, where it has one and `device` is not `cpu`; cached."""
     with _ONE_LOADS:  # the cache lets all threads that find nothing load the model
         return _model(model_dir, _version(model_dir), device)
 

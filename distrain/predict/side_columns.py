@@ -68,7 +68,7 @@ def check_side_columns(file: str, columns: Sequence[str], option: str) -> None:
 
 
 def common_type(files: Sequence[str], column: str) -> pa.DataType:
-    """The type of a column of single values in all files, or one that all of them fit into.
+    """Return the type of a column of single values in all files, or one that all of them fit into.
 
     Values that cannot be compared, such as numbers in one file and strings in another, are a
     `DataError`, and so are lists and structs.

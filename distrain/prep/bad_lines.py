@@ -18,12 +18,12 @@ _SHOWN_CHARS = 72
 
 
 def num_lines(block: bytes) -> int:
-    """How many lines a block holds; the last may lack its line end."""
+    """Return how many lines a block holds; the last may lack its line end."""
     return block.count(b"\n") + (not block.endswith(b"\n") if block else 0)
 
 
 def shown(content: bytes) -> str:
-    """A line as text that fits on a screen."""
+    """Return a line as text that fits on a screen."""
     text = content.decode("utf-8", "backslashreplace").replace("\t", " ")
     text = "".join(c if c.isprintable() else "?" for c in text)
     return text if len(text) <= _SHOWN_CHARS else text[: _SHOWN_CHARS - 1] + "…"
@@ -95,7 +95,7 @@ class BadLineTally:
         return cls(dict(Counter(line.kind for line in lines)), tuple(lines[:_MAX_EXAMPLES]))
 
     def merged(self, later: BadLineTally) -> BadLineTally:
-        """Both together; `later` comes after in input order."""
+        """Return both together; `later` comes after in input order."""
         return BadLineTally(
             dict(Counter(self.by_kind) + Counter(later.by_kind)),
             (*self.examples, *later.examples)[:_MAX_EXAMPLES],

@@ -92,7 +92,7 @@ class ColumnGroup:
         num_operators: int | None = None,
         rows: TrainingRows | None = None,
     ) -> pa.Array:
-        """One column's values after the first `num_operators` operators (all if `None`).
+        """Return one column's values after the first `num_operators` operators (all if `None`).
 
         Of lists the operators get the items, ListSlice alone the lists. `rows` are those
         of the values, if they are training rows.
@@ -140,7 +140,7 @@ class ColumnGroup:
         return last.domain if isinstance(last, Categorify) else None
 
     def fit(self, operator: int, columns: Sequence[str], table: pa.Table) -> dict[str, Any]:
-        """The states of the operator at place `operator`, by column or domain.
+        """Return the states of the operator at place `operator`, by column or domain.
 
         Those before it are fitted. `columns` are some of the group's; all if they share a domain.
         """
@@ -230,7 +230,7 @@ class ColumnGroup:
         load: Callable[[str], Vocabulary],
         load_table: Callable[[str], ValueTable],
     ) -> ColumnGroup:
-        """The inverse of `to_json`.
+        """Return the inverse of `to_json`.
 
         Args:
             load: Gives the vocabulary of a column or a domain.

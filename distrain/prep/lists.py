@@ -19,7 +19,7 @@ class Lists:
 
     @classmethod
     def of(cls, values: pa.Array) -> Lists:
-        """The lists of an array; a list that is missing becomes an empty one.
+        """Return the lists of an array; a list that is missing becomes an empty one.
 
         >>> lists = Lists.of(pa.array([[7, None], None, [8]]))
         >>> lists.items.to_pylist(), lists.offsets.tolist()

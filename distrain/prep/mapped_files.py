@@ -71,7 +71,7 @@ class MappedFile:
 
 @functools.lru_cache(maxsize=_MOST_KEPT)
 def kept_mapped(path: str) -> MappedFile:
-    """A staged file that a process looks at again and again; a store gives it once."""
+    """Return a staged file that a process looks at again and again; a store gives it once."""
     return MappedFile.staged(path)
 
 

@@ -42,7 +42,7 @@ FILE = "file"
 
 
 def kept_names(keep: Sequence[str], features: Iterable[str]) -> dict[str, str]:
-    """The input's columns that rows keep, by the name that they are written under.
+    """Return the input's columns that rows keep, by the name that they are written under.
 
     >>> kept_names(["order", "user"], ["user", "price"])
     {'order': 'order', 'raw_user': 'user'}

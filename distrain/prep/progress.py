@@ -31,7 +31,7 @@ class TaskSize(NamedTuple):
 
 
 def bytes_of_tasks(tasks: Sequence[TaskSize]) -> list[int]:
-    """How many of its file's bytes each task reads; 0 where only a footer is read.
+    """Return how many of its file's bytes each task reads; 0 where only a footer is read.
 
     >>> cut = [TaskSize("a", 30, TextRange("a", start, start + 10)) for start in (0, 10, 20)]
     >>> bytes_of_tasks([*cut, TaskSize("b", 7, None)])

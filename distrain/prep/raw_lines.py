@@ -59,7 +59,7 @@ class TextLayout:
     labeled: bool = True
 
     def with_label(self, line: bytes) -> bytes:
-        """A line that begins with a label; one without gets the label 0."""
+        """Return a line that begins with a label; one without gets the label 0."""
         lacks_it = not self.labeled and line.count(self._separator) == len(RAW_COLUMNS) - 2
         return b"0" + self._separator + line if lacks_it else line
 
@@ -73,7 +73,7 @@ class TextLayout:
 
 
 def parse_lines(block: bytes, layout: TextLayout) -> pa.Table | None:
-    """The rows of whole lines, or `None` if some line is bad.
+    """Return the rows of whole lines, or `None` if some line is bad.
 
     The caller finds out which, and what is wrong with it; that takes far longer than this.
     """
@@ -211,7 +211,7 @@ _HEX = re.compile(rb"[0-9a-fA-F]{8}")
 def split_bad_lines(
     block: bytes, layout: TextLayout, *, stop_at_first: bool
 ) -> tuple[bytes, list[BadLine]]:
-    """The good lines of a block of whole lines, and its bad ones.
+    """Return the good lines of a block of whole lines, and its bad ones.
 
     With `stop_at_first` only the first bad line is found, and the good lines are of no use.
     """
@@ -238,7 +238,7 @@ def split_bad_lines(
 def rows_and_bad_lines(
     block: bytes, layout: TextLayout, path: str, *, stop_at_first: bool
 ) -> tuple[pa.Table, list[BadLine]]:
-    """The good lines' rows and the bad lines, numbered in the block.
+    """Return the good lines' rows and the bad lines, numbered in the block.
 
     With `stop_at_first` a block with a bad line gives that line alone.
     """
@@ -259,7 +259,7 @@ def rows_and_bad_lines(
 
 
 def without_header(block: bytes, layout: TextLayout, path: str) -> bytes:
-    """A file's first block without its first line, which must name the columns in order."""
+    """Return a file's first block without its first line, which must name the columns in order."""
     header, _, rest = block.partition(b"\n")
     names = header.decode("utf-8", "replace").strip("\r").split(layout.delimiter)
     lower, wanted = [n.strip().lower() for n in names], [n.lower() for n in RAW_COLUMNS]

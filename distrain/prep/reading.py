@@ -75,7 +75,7 @@ class ReadInputs:
 
 
 def with_features(request: PrepRequest) -> PrepRequest:
-    """The request with the features that its saved workflow was fitted with, if it has none.
+    """Return the request with the features that its saved workflow was fitted with, if it has none.
 
     The last rows are split off as the request says, so what the document says of them goes there.
     """
@@ -326,7 +326,7 @@ class RawSample:
 def first_rows(
     path: str | None, workflow: Workflow, features: FeatureConfig | None, most: int
 ) -> RawSample:
-    """The first rows of a raw file, with the columns that the workflow's features come from.
+    """Return the first rows of a raw file, with the columns that the workflow's features come from.
 
     Args:
         path: `None` for the first file that the workflow was fitted on.

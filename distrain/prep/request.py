@@ -230,7 +230,7 @@ def output_schema(
     list_lengths: Mapping[str, tuple[int, int]] | None = None,
     tags: Mapping[str, Sequence[str]] | None = None,
 ) -> Schema:
-    """The schema of what `workflow` writes: label, then its columns in order.
+    """Return the schema of what `workflow` writes: label, then its columns in order.
 
     Args:
         cardinalities: Cardinality of each categorical column.

@@ -36,7 +36,7 @@ class SortedRun:
         )
 
     def place_of(self, cut: Cut, begin: int = 0) -> int:
-        """The first row, from `begin` on, that is not before the cut."""
+        """Return the first row, from `begin` on, that is not before the cut."""
         return bisect_left(range(self.rows.num_rows), cut, begin, key=self.cut_at)
 
     def copied(self, begin: int, end: int) -> pa.Table:
@@ -62,7 +62,7 @@ def _key(value: pa.Scalar, is_descending: bool) -> Any:
 
 
 def in_ranges(runs: Sequence[SortedRun], most: int) -> Iterator[pa.Table]:
-    """The rows of all runs in their order, in tables of about `most` rows."""
+    """Yield the rows of all runs in their order, in tables of about `most` rows."""
     runs = [run for run in runs if run.rows.num_rows]
     if not runs:
         return

@@ -120,14 +120,14 @@ def _hash_bucket(values: Values, step: Step, _: Any) -> Values:
 
 
 def _calendar(values: Values, step: Step, _: Any) -> Values:
-    """A part of times, as numbers or as whole numbers."""
+    """Return a part of times, as numbers or as whole numbers."""
     missing = np.isnat(values.x)
     found = Values(calendar_part(values.x.astype(np.int64), step["part"]), missing)
     return found if step["whole"] else Values(np.where(missing, np.nan, found.x))
 
 
 def calendar_part(clock: Any, part: str) -> Any:
-    """A part of times, int64, of microseconds since 1970; `seconds` since then are float64.
+    """Return a part of times, int64, of microseconds since 1970; `seconds` since then are float64.
 
     Source: Hinnant, "chrono-Compatible Low-Level Date Algorithms", `civil_from_days`.
     """
@@ -197,7 +197,7 @@ class Vocabulary:
             self._offsets, self._text = load("offsets"), load("text")
 
     def ids_of(self, values: Sequence[Any]) -> Array:
-        """The ids, `[values]`, int64; `None` has one too."""
+        """Return the ids, `[values]`, int64; `None` has one too."""
         new = dict.fromkeys(values)
         new.pop(None, None)
         found = self._look_up(list(new), values) | {None: NULL_ID}
@@ -238,7 +238,7 @@ def keys_of(values: Sequence[Any]) -> Array:
 
 
 def bucket_of(keys: Any, num_buckets: int) -> Any:
-    """The bucket of each key, `0 .. num_buckets-1`, int64.
+    """Return the bucket of each key, `0 .. num_buckets-1`, int64.
 
     splitmix64's step (Steele, Lea, Flood, "Fast splittable pseudorandom number generators").
     """

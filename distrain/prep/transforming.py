@@ -190,7 +190,7 @@ class RawTables:
         return _columns_of(self.workflow, self._document, self._labeled)
 
     def columns_in(self, path: str) -> list[str]:
-        """The columns to read of a file; a `DataError` names those that it lacks."""
+        """Return the columns to read of a file; a `DataError` names those that it lacks."""
         return [name for name in self._inputs if name in self._file(path).types]
 
     @property
@@ -213,7 +213,7 @@ class RawTables:
         return self._files[key]
 
     def prepared(self, table: pa.Table, path: str, row_group: int, first_row: int = 0) -> pa.Table:
-        """The rows as `prepare` writes them, in their order.
+        """Return the rows as `prepare` writes them, in their order.
 
         Args:
             table: Rows of a row group, with the columns `columns_in(path)`.
@@ -279,7 +279,7 @@ class RawTables:
 
 
 def raw_tables(folder: str, labeled: bool = True) -> RawTables:
-    """The `RawTables` of a workflow, whose vocabularies a process indexes once."""
+    """Return the `RawTables` of a workflow, whose vocabularies a process indexes once."""
     folder = folder if is_remote(folder) else os.path.abspath(folder)
     version = None
     with suppress(OSError):

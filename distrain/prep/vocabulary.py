@@ -53,7 +53,7 @@ Int32Array = np.ndarray[Any, np.dtype[np.int32]]
 
 
 def mistake_of_name(name: str) -> str | None:
-    """Why no vocabulary can be named so; `None` if one can.
+    """Return why no vocabulary can be named so; `None` if one can.
 
     >>> mistake_of_name("item/sku")
     "a file is named after it, which cannot hold '/'"
@@ -101,7 +101,7 @@ class Vocabulary:
         return values[order], order
 
     def encode(self, values: pa.Array) -> Int32Array:
-        """The ids, `[rows]`, int32.
+        """Return the ids, `[rows]`, int32.
 
         `values`, which may have gaps, are int64 or (large) string, or dictionaries of these.
         """
@@ -313,7 +313,7 @@ def read_batches(
 
 
 def one_array(column: pa.ChunkedArray) -> pa.Array:
-    """A column in one piece, which is copied only if it is in several."""
+    """Return a column in one piece, which is copied only if it is in several."""
     return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
 
 
@@ -353,12 +353,12 @@ def copy_file(source: str, target: str) -> None:
 
 
 def is_text(dtype: pa.DataType) -> bool:
-    """Whether values are strings, however long they are together."""
+    """Return True if values are strings, however long they are together."""
     return bool(pa.types.is_string(dtype) or pa.types.is_large_string(dtype))
 
 
 def stable_buckets(values: pa.Array, num_buckets: int) -> Int32Array:
-    """The hash bucket of each value, `0 .. num_buckets-1`, as the module's docstring states.
+    """Return the hash bucket of each value, `0 .. num_buckets-1`, as the module's docstring states.
 
     >>> stable_buckets(pa.array([1, 2, 3]), 10).tolist()
     [5, 0, 3]

@@ -71,7 +71,7 @@ class TaskRunner:
 def _neighbours(
     arguments: Sequence[tuple[Any, ...]], sizes_bytes: Sequence[int]
 ) -> Iterator[tuple[int, tuple[Any, ...]]]:
-    """The arguments of each task's calls, and the place of the first."""
+    """Yield the arguments of each task's calls, and the place of the first."""
     first, size = 0, 0
     for place, more in enumerate(sizes_bytes):
         if place > first and size + more > _BYTES_TOGETHER:
@@ -87,7 +87,7 @@ def as_they_end(
     submit: Callable[[int, tuple[Any, ...]], Future],
     tasks: Iterable[tuple[int, tuple[Any, ...]]],
 ) -> Generator[tuple[int, Future], None, None]:
-    """Each task's place and its future, as they end; the others are cancelled on the way out.
+    """Yield each task's place and its future, as they end; the others are cancelled on the way out.
 
     A few tasks for each thread of a worker are in flight, so the scheduler holds no more for ten
     thousand than for ten.
@@ -115,7 +115,7 @@ def as_they_end(
 
 
 def result_of(future: Future, doing: str, tasks: str, smaller: str) -> Any:
-    """A future's result; `ClusterError` if workers died or the cluster gave the task up."""
+    """Return a future's result; `ClusterError` if workers died or the cluster gave the task up."""
     from distributed.client import FutureCancelledError
     from distributed.scheduler import KilledWorker
 

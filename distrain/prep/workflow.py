@@ -210,7 +210,7 @@ class Workflow:
                 )
 
     def fit_passes(self) -> Iterator[list[FitStage]]:
-        """The stages of each pass over the data: the n-th operator to fit of every group."""
+        """Yield the stages of each pass over the data: the n-th operator to fit of every group."""
         to_fit = [
             [
                 FitStage(g, o)
@@ -264,7 +264,7 @@ class Workflow:
         return workflow.with_record(**{HOLDS: kinds})
 
     def transform(self, table: pa.Table) -> pa.Table:
-        """The table's columns after all operators: int32 ids and float32, without gaps.
+        """Return the table's columns after all operators: int32 ids and float32, without gaps.
 
         Columns of lists become lists of these; a list that is missing becomes an empty one. A
         column `label` comes first, as it is; other columns without operators are left out.
@@ -292,7 +292,7 @@ class Workflow:
         return pa.table(arrays, schema=pa.schema(fields))
 
     def values_of(self, table: pa.Table, column: str) -> pa.Array:
-        """One of the columns that `transform` gives."""
+        """Return one of the columns that `transform` gives."""
         (group,) = (group for group in self.groups if column in group.columns)
         return self._training_values(group, column, table)
 

@@ -182,7 +182,7 @@ def check_names(columns: Sequence[ColumnSchema]) -> None:
 
 
 def columns_to_json(columns: Sequence[ColumnSchema]) -> list[dict[str, Any]]:
-    """The fields of each column that are not at their defaults, as JSON values."""
+    """Return the fields of each column that are not at their defaults, as JSON values."""
     empty = asdict(ColumnSchema("-"))
     return [
         {
@@ -195,7 +195,7 @@ def columns_to_json(columns: Sequence[ColumnSchema]) -> list[dict[str, Any]]:
 
 
 def columns_from_json(document: Mapping[str, Any]) -> tuple[ColumnSchema, ...]:
-    """The columns of a document `{"columns": columns_to_json(columns)}`, checked."""
+    """Return the columns of a document `{"columns": columns_to_json(columns)}`, checked."""
     try:
         items = list(document["columns"])
         unknown = sorted({key for item in items for key in item} - _JSON_FIELDS.keys())

@@ -13,7 +13,7 @@ CATEGORICAL = tuple(f"C{i}" for i in range(1, 27))
 def criteo_schema(
     cardinalities: Mapping[str, int] | None = None, *, embedding_dim: int | None = None
 ) -> Schema:
-    """The schema of prepared Criteo rows: label, I1..I13 as float32, C1..C26 as int32 ids.
+    """Return the schema of prepared Criteo rows: label, I1..I13 as float32, C1..C26 as int32 ids.
 
     Args:
         cardinalities: Ids of column C lie in `0 .. cardinalities[C]-1`; unknown where absent.

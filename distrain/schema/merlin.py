@@ -61,7 +61,7 @@ def column_of(feature: Feature, shared: Mapping[str, tuple[str, Feature]]) -> Co
 
 
 def feature_of(column: ColumnSchema) -> Feature:
-    """The feature of a column; `column_of` gives the equal column."""
+    """Return the feature of a column; `column_of` gives the equal column."""
     try:
         feature, properties = _natural_feature(column)
         properties.pop(_EXACT, None)
@@ -129,7 +129,7 @@ def _natural_column(
 
 
 def _annotated(annotation: Feature) -> Feature:
-    """The properties of a feature: packed, or (an old way) as JSON in a comment."""
+    """Return the properties of a feature: packed, or (an old way) as JSON in a comment."""
     properties: Feature = {}
     comments = []
     for comment in annotation.get("comment", ()):
@@ -230,7 +230,7 @@ def _lengths(
 
 
 def _fixed_length(feature: Feature) -> int | None:
-    """The length that a shape of one dimension gives to lists; length 1 is a scalar."""
+    """Return the length that a shape of one dimension gives to lists; length 1 is a scalar."""
     dims = feature.get("shape", {}).get("dim", ())
     size: int = dims[0].get("size", 0) if len(dims) == 1 else 0
     return size if size > 1 else None
@@ -258,7 +258,7 @@ _TYPES = {
 
 
 def _natural_feature(column: ColumnSchema) -> tuple[Feature, Feature]:
-    """The feature without its properties, and those that must be annotated."""
+    """Return the feature without its properties, and those that must be annotated."""
     properties = dict(column.properties)
     feature: Feature = {"name": column.name, "annotation": {"tag": list(column.tags)}}
     if column.value_count is not None:
@@ -285,7 +285,7 @@ def _natural_feature(column: ColumnSchema) -> tuple[Feature, Feature]:
 
 
 def _domain_message(column: ColumnSchema, properties: Feature) -> Feature:
-    """The domain's field; its values leave the properties."""
+    """Return the domain's field; its values leave the properties."""
     own_name = properties.get("domain")
     named = isinstance(own_name, str) and own_name != ""
     name = properties.pop("domain") if named else column.name

@@ -62,7 +62,7 @@ _INT64_MAX = 2**63 - 1
 
 
 def fits(value: Any, kind: FieldKind) -> bool:
-    """Whether a plain value can be written as a field of that kind.
+    """Return True if a plain value can be written as a field of that kind.
 
     >>> fits({"min_fraction": 1.0, "min_count": 1}, PRESENCE), fits(True, "int"), fits(2**63, "int")
     (True, False, False)
@@ -137,7 +137,7 @@ def read_json(document: Any, kinds: Mapping[str, FieldKind]) -> dict[str, Any]:
 
 
 def write_json(message: Mapping[str, Any], kinds: Mapping[str, FieldKind]) -> dict[str, Any]:
-    """The inverse of `read_json`: camelCase keys, 64-bit integers as strings."""
+    """Return the inverse of `read_json`: camelCase keys, 64-bit integers as strings."""
     document: dict[str, Any] = {}
     for key, kind in kinds.items():
         if key not in message:
@@ -181,7 +181,7 @@ def _json_form(value: Any, kind: FieldKind) -> Any:
 
 
 def snake_case(key: str) -> str:
-    """A field's name from its JSON name: `isCategorical` is `is_categorical`."""
+    """Return a field's name from its JSON name: `isCategorical` is `is_categorical`."""
     return re.sub(r"[A-Z]", lambda match: "_" + match.group().lower(), key)
 
 
@@ -208,7 +208,7 @@ def read_text(fields: Iterable[Field], kinds: Mapping[str, FieldKind]) -> dict[s
 
 
 def write_text(message: Mapping[str, Any], kinds: Mapping[str, FieldKind]) -> list[Field]:
-    """The inverse of `read_text`, in the table's order."""
+    """Return the inverse of `read_text`, in the table's order."""
     fields: list[Field] = []
     for key, kind in kinds.items():
         if key not in message:

@@ -53,7 +53,7 @@ class Schema:
         return name in self._by_name
 
     def __getitem__(self, name: str) -> ColumnSchema:
-        """The column of that name.
+        """Return the column of that name.
 
         Raises:
             SchemaError: There is none; the nearest name is offered.
@@ -70,7 +70,7 @@ class Schema:
         return Schema(tuple(self[name] for name in names))
 
     def select_by_tag(self, *tags: str) -> "Schema":
-        """The columns that carry any of the tags, in schema order."""
+        """Return the columns that carry any of the tags, in schema order."""
         return Schema(tuple(c for c in self.columns if any(c.has_tag(tag) for tag in tags)))
 
     def remove(self, names: Iterable[str]) -> "Schema":
@@ -79,7 +79,7 @@ class Schema:
         return Schema(tuple(c for c in self.columns if c.name not in dropped))
 
     def matching(self, *words: str) -> "Schema":
-        """The columns that have one of the words as name or tag, in schema order.
+        """Return the columns that have one of the words as name or tag, in schema order.
 
         Raises:
             SchemaError: A word is neither a name nor a tag here; the nearest is offered.
@@ -100,7 +100,7 @@ class Schema:
         )
 
     def remove_by_tag(self, *tags: str) -> "Schema":
-        """The columns that carry none of the tags."""
+        """Return the columns that carry none of the tags."""
         return Schema(tuple(c for c in self.columns if not any(c.has_tag(tag) for tag in tags)))
 
     def with_columns(self, *columns: ColumnSchema) -> "Schema":
@@ -135,7 +135,7 @@ class Schema:
 
     @classmethod
     def from_json(cls, document: dict[str, Any]) -> "Schema":
-        """The inverse of `to_json`; a `SchemaError` if a field is unknown or unusable."""
+        """Return the inverse of `to_json`; a `SchemaError` if a field is unknown or unusable."""
         return cls(columns_from_json(document))
 
     @classmethod

@@ -105,7 +105,7 @@ class Buckets:
 
     @staticmethod
     def chunks(sizes: NDArray[np.int64], plan: EpochPlan) -> Chunks:
-        """The line as chunks of a bucket each; empty ones are left out.
+        """Return the line as chunks of a bucket each; empty ones are left out.
 
         Lanes go through it as if it were one chunk.
         """

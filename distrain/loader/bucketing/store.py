@@ -40,7 +40,7 @@ def segment_rows(num_columns: int, buckets: int) -> int:
 
 
 def staged_bytes(num_columns: int, buckets: int) -> int:
-    """The most bytes of segments that wait to be written to a file."""
+    """Return the most bytes of segments that wait to be written to a file."""
     return buckets * segment_rows(num_columns, buckets) * stored_row_bytes(num_columns)
 
 
@@ -113,7 +113,7 @@ class BucketMemory:
     def commit(self, runs: Sequence[Run]) -> None: ...
 
     def keys(self, bucket: int) -> NDArray[np.uint64]:
-        """The keys of a bucket's rows, in the order in which they lie there."""
+        """Return the keys of a bucket's rows, in the order in which they lie there."""
         return self._segments[bucket].keys
 
     def columns(self, bucket: int) -> Cells:

@@ -268,7 +268,7 @@ def _dtype_of(column: WantedColumn) -> np.dtype[Any]:
 
 
 def _kept(column: WantedColumn, values: NDArray[Any]) -> NDArray[Any] | None:
-    """The values as they are kept; `None` if one would become another that can be used."""
+    """Return the values as they are kept; `None` if one would become another that can be used."""
     dtype = _dtype_of(column)
     lossless = np.can_cast(values.dtype, dtype, "safe")
     if not lossless and unusable(column, values).any():

@@ -25,7 +25,7 @@ class Buffers:
         self._free: deque[memoryview] = deque()
 
     def take(self, num_bytes: int) -> memoryview:
-        """The first `num_bytes` of this thread's buffer, which is overwritten."""
+        """Return the first `num_bytes` of this thread's buffer, which is overwritten."""
         lease: _ThreadBuffer | None = getattr(self._own, "lease", None)
         if lease is None:
             lease = self._own.lease = _ThreadBuffer(self._free)

@@ -119,7 +119,7 @@ class RowCache:
         self._buffers = Buffers()
 
     def fingerprint(self, group: RowGroup) -> str | None:
-        """The identity and version of a row group's file; `None` if it has none."""
+        """Return the identity and version of a row group's file; `None` if it has none."""
         if not is_remote(group.file):
             return self._fingerprint_now(group)
         if group.file not in self._remote:
@@ -148,7 +148,7 @@ class RowCache:
         return hashlib.blake2b(key, digest_size=16).hexdigest() + _SUFFIX
 
     def _found(self, name: str, num_rows: int, first: int) -> Iterator[DecodedColumns]:
-        """An entry's columns; none, or not all, if it is not there or cannot be used."""
+        """Yield an entry's columns; none, or not all, if it is not there or cannot be used."""
         inode = None
         try:
             file = self._file(name, num_rows)

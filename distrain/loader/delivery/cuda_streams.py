@@ -48,7 +48,7 @@ class CudaStreams:
         return torch.cuda.stream(self.side)
 
     def mark(self) -> torch.cuda.Event:
-        """An event at the end of the side stream's work so far."""
+        """Return an event at the end of the side stream's work so far."""
         # A thread that waits for it sleeps, and does not spin.
         event = torch.cuda.Event(blocking=True)  # type: ignore[no-untyped-call]
         event.record(self.side)
@@ -67,7 +67,7 @@ class CudaStreams:
 
 
 def resolve_device(device: torch.device | str | None) -> torch.device | None:
-    """The device of that name; `None` for the host.
+    """Return the device of that name; `None` for the host.
 
     A GPU without an index becomes the calling thread's current one, with its index: other threads
     have their own current GPU, which is the first.
@@ -97,12 +97,12 @@ def resolve_device(device: torch.device | str | None) -> torch.device | None:
 
 
 def new_streams(device: torch.device | None) -> CudaStreams | None:
-    """The streams of a device from `resolve_device`; `None` for the host."""
+    """Return the streams of a device from `resolve_device`; `None` for the host."""
     return None if device is None or device.type == "cpu" else CudaStreams(device)
 
 
 def thread_set_up(device: torch.device | None, *, pinned: bool) -> Callable[[], None]:
-    """A function that each of the loader's threads calls first, to set its current GPU.
+    """Return a function that each of the loader's threads calls first, to set its current GPU.
 
     A new thread's current GPU is the first one, and page-locked memory (`pinned`) initialises the
     current GPU if none is: that costs some hundred MB of its memory. If batches do not go to a GPU,

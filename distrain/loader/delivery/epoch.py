@@ -129,7 +129,7 @@ class EpochIterator:
         return self
 
     def __next__(self) -> Any:
-        """The next batch, or what the loader's transforms made of it.
+        """Return the next batch, or what the loader's transforms made of it.
 
         Raises:
             StopIteration: The epoch is over, or the iterator was closed.

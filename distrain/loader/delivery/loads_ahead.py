@@ -52,7 +52,7 @@ class _OpenEpoch:
         self._num_done = 0
 
     def tasks(self) -> Generator[_Task, None, None]:
-        """Each row group to load, that which is needed first before the others."""
+        """Yield each row group to load, that which is needed first before the others."""
         work = self.work
         seed = None if work.options.shuffle == "none" else work.options.seed
         for load in _needed(work, self._loads):
@@ -121,7 +121,7 @@ class LoadsAhead:
         self._in_flight: deque[tuple[_Task, Future[None]]] = deque()
 
     def epoch_at(self, step: int) -> _OpenEpoch | None:
-        """The epoch of a step, all before which were given; `None` if no step is left."""
+        """Return the epoch of a step, all before which were given; `None` if no step is left."""
         while self._epochs and self._epochs[0].end <= step:
             self._epochs.popleft().close()
         if not self._epochs:

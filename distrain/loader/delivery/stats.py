@@ -83,7 +83,7 @@ class StatsRecorder:
 
 
 def difference(later: LoaderStats, earlier: LoaderStats) -> LoaderStats:
-    """The difference of two readings.
+    """Return the difference of two readings.
 
     >>> difference(LoaderStats(rows=7), LoaderStats(rows=4)).rows
     3

@@ -144,7 +144,7 @@ def move(item: Any, target: CudaStreams) -> Moved:
 
 
 def _widened(batch: NarrowBatch, target: CudaStreams) -> Moved:
-    """The batch that a narrow one becomes, whose memory only the current stream uses."""
+    """Return the batch that a narrow one becomes, whose memory only the current stream uses."""
     lists = move(batch.lists, target)
     block = target.copy(batch.block)
     wide, memory = replace(batch, block=block, lists=lists.item).widened()
@@ -152,7 +152,7 @@ def _widened(batch: NarrowBatch, target: CudaStreams) -> Moved:
 
 
 def map_tensors(item: Any, function: Callable[[Tensor], Tensor]) -> Any:
-    """The same nesting with other tensors.
+    """Return the same nesting with other tensors.
 
     >>> map_tensors({"a": (torch.tensor([1]), "x")}, lambda tensor: tensor + 1)
     {'a': (tensor([2]), 'x')}

@@ -79,7 +79,7 @@ class NarrowLayout:
         return columns.index_select(0, self._places_on(narrow.device))
 
     def _places_on(self, device: torch.device) -> Tensor:
-        """Where each column of a block is among those that are sorted by their widths."""
+        """Return where each column of a block is among those that are sorted by their widths."""
         if device not in self._places:
             by_width = [number for numbers in self._numbers.values() for number in numbers]
             places = np.argsort(by_width).tolist()
@@ -100,13 +100,13 @@ class NarrowBatch:
     narrow: NarrowLayout
 
     def widened(self) -> tuple[Batch, Tensor]:
-        """The batch on the same device, and the new memory of its flat columns."""
+        """Return the batch on the same device, and the new memory of its flat columns."""
         block = self.narrow.widened(self.block, self.num_rows)
         return self.layout.batch(block, self.lists), block
 
 
 def narrow_layout(columns: Sequence[WantedColumn]) -> NarrowLayout | None:
-    """The layout of these columns, if it saves bytes and `DISTRAIN_NARROW` is not 0."""
+    """Return the layout of these columns, if it saves bytes and `DISTRAIN_NARROW` is not 0."""
     layout = NarrowLayout(columns)
     return layout if layout.is_narrower and os.environ.get("DISTRAIN_NARROW") != "0" else None
 

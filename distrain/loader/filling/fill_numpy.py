@@ -99,7 +99,7 @@ def cells_of(values: NDArray[Any]) -> NDArray[np.int32]:
 def is_suspicious(
     role: str, values: NDArray[Any], cells: NDArray[np.int32], limit: np.uint64
 ) -> bool:
-    """Whether one of a column's values, which became `cells`, is suspicious."""
+    """Return True if one of a column's values, which became `cells`, is suspicious."""
     if role == "i":
         return bool((values.view(f"u{values.itemsize}") >= limit).any())
     if role == "l":
@@ -117,7 +117,7 @@ def measure_lists(
     lengths: NDArray[np.int32],
     totals: NDArray[np.int64],
 ) -> int:
-    """The lengths of rows' lists, and the items of each run; returns the longest.
+    """Return the lengths of rows' lists, and the items of each run; returns the longest.
 
     Run `k` takes the next `counts[k]` entries of `rows`, and the first `most` items of each list.
     `offsets` says where each list of the row group begins, and where the last one ends. Fills
@@ -140,7 +140,7 @@ def gather_lists(
     most: int,
     blocks: Sequence[NDArray[np.int32]],
 ) -> bool:
-    """The items of rows, run by run, as 4-byte cells; whether one of them is suspicious.
+    """Return the items of rows, run by run, as 4-byte cells; whether one of them is suspicious.
 
     `items` are those of all rows of the row group, of type `kind`, with the letters and the
     suspicions of `fill_numpy.fill`. Each of `blocks` has as many cells as its run's lists have

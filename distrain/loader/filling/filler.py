@@ -130,7 +130,7 @@ class Filler:
 
 
 def has_classes(column: WantedColumn) -> bool:
-    """Whether a column holds labels of classes, which no kernel checks."""
+    """Return True if a column holds labels of classes, which no kernel checks."""
     return column.kind == "label" and column.target_kind == "multiclass"
 
 
@@ -140,7 +140,7 @@ def _role(column: WantedColumn) -> str:
 
 
 def source_of(column: WantedColumn, values: NDArray[Any]) -> NDArray[Any]:
-    """A column's values in a type that the kernels read."""
+    """Return a column's values in a type that the kernels read."""
     return _as_id(values) if column.kind == "id" else _as_float(values)
 
 
@@ -189,7 +189,7 @@ def check_values(
 
 
 def unusable(column: WantedColumn, values: NDArray[Any]) -> NDArray[np.bool_]:
-    """A mask, `[values]`, of the values that training cannot use."""
+    """Return a mask, `[values]`, of the values that training cannot use."""
     bad: NDArray[np.bool_]
     if column.kind == "id":
         bad = (values < 0) | (values >= column.id_limit)

@@ -28,7 +28,7 @@ _MOST_ITEMS = 2**31 - 1  # of a column in a batch, whose offsets are int32
 
 
 def list_limits(columns: Sequence[WantedColumn], given: Mapping[str, int] | None) -> dict[str, int]:
-    """The most items that lists keep, by column; `given` outranks the schema."""
+    """Return the most items that lists keep, by column; `given` outranks the schema."""
     limits = {c.name: c.keep_length for c in columns if c.is_list and c.keep_length}
     lists = [column.name for column in columns if column.is_list]
     for name, most in (given or {}).items():
@@ -42,7 +42,7 @@ def list_limits(columns: Sequence[WantedColumn], given: Mapping[str, int] | None
 
 
 def cut_lists(rows: pa.Array, most: int | None) -> pa.Array:
-    """The first `most` items of each list; `None` keeps all.
+    """Return the first `most` items of each list; `None` keeps all.
 
     >>> cut_lists(pa.array([[1, 2, 3], [], [4]]), 2).to_pylist()
     [[1, 2], [], [4]]

@@ -73,7 +73,7 @@ class LookAhead:
         self._ahead: deque[int] = deque()  # the first steps of those that may, and were not needed
 
     def may_begin(self, load: LoadSteps, step: int) -> bool:
-        """Whether a load may begin; if so, ask for the one after it."""
+        """Return True if a load may begin; if so, ask for the one after it."""
         while self._ahead and self._ahead[0] <= step:
             self._ahead.popleft()
         are_few = len(self._ahead) < self._most or step < load.begin
@@ -112,13 +112,13 @@ def epoch_chunks(dataset: Dataset, options: LoaderOptions, epoch: int) -> Chunks
 
 
 def bands_of(options: LoaderOptions) -> int:
-    """The number of groups of lanes; each group reads its own part of the files."""
+    """Return the number of groups of lanes; each group reads its own part of the files."""
     # With one band, each lane goes through the files from the first to the last.
     return num_bands(options.lanes) if options.shuffle == "chunk" else 1
 
 
 def open_groups(dataset: Dataset, options: LoaderOptions) -> int:
-    """The number of large row groups whose slices a rank reads at a time."""
+    """Return the number of large row groups whose slices a rank reads at a time."""
     slices = dataset.slices
     if not slices.any_large:
         return 0
@@ -135,7 +135,7 @@ def open_groups(dataset: Dataset, options: LoaderOptions) -> int:
 
 
 def plan_loads(plan: EpochPlan, chunks: Chunks, lanes: Iterable[int], start_step: int = 0) -> Loads:
-    """All loads that some lanes need from `start_step` on, in the order of their steps."""
+    """Return all loads that some lanes need from `start_step` on, in the order of their steps."""
     cells = np.concatenate([_pieces_from(plan, chunks, lane, start_step) for lane in lanes])
     lane, chunk, offset = cells[:, 0], cells[:, 1], cells[:, 4]
     steps = plan.step_of(lane, offset)
@@ -155,13 +155,13 @@ def plan_loads(plan: EpochPlan, chunks: Chunks, lanes: Iterable[int], start_step
 
 
 def steps_of(plan: EpochPlan, piece: Piece) -> range:
-    """The steps that a piece has rows for."""
+    """Return the steps that a piece has rows for."""
     last = piece.offset + piece.stop - piece.start - 1
     return range(plan.step_of(piece.lane, piece.offset), plan.step_of(piece.lane, last) + 1)
 
 
 def runs_of(plan: EpochPlan, lanes: range, piece: Piece) -> BatchRuns:
-    """Where the rows of a piece go in the batches of the rank that serves `lanes`.
+    """Return where the rows of a piece go in the batches of the rank that serves `lanes`.
 
     >>> plan = EpochPlan(num_rows=12, lanes=2, global_batch_size=4)
     >>> runs = runs_of(plan, range(2), Piece(lane=1, chunk=0, start=6, stop=12, offset=0))
@@ -203,7 +203,7 @@ def _few_runs(plan: EpochPlan, lanes: range, piece: Piece, steps: range) -> Batc
 
 
 def _pieces_from(plan: EpochPlan, chunks: Chunks, lane: int, start_step: int) -> NDArray[np.int64]:
-    """The lane's pieces without the rows that it gives before `start_step`, or never."""
+    """Return the lane's pieces without the rows that it gives before `start_step`, or never."""
     first = plan.lane_rows_before(lane, start_step)
     last = plan.lane_rows_before(lane, plan.num_steps)
     cells = lane_pieces(plan, chunks, lane).cells
@@ -274,7 +274,7 @@ class ChunkDealer:
         self._by_group: NDArray[np.int64] | None = None
 
     def deal(self, number: int) -> Deal:
-        """The rows of the chunk's row group `number`, counted from 0 in the chunk."""
+        """Return the rows of the chunk's row group `number`, counted from 0 in the chunk."""
         if len(self._bounds) == 2:
             rows = self._dealt_rows()
             return Deal(rows, self._steps, self._starts, self._counts, _NO_PLACES)

@@ -224,7 +224,7 @@ class TorchFiller:
 
 
 def with_capacity(column: WantedColumn, values: Tensor) -> Tensor:
-    """The values in a type for what nulls become, too: 0.5 is no int32, 300 no int8."""
+    """Return the values in a type for what nulls become, too: 0.5 is no int32, 300 no int8."""
     if column.kind == "id":
         is_wide = values.dtype.itemsize >= 4
         return values if is_wide else _as_id(column, signed_bits(values), values.dtype)

@@ -117,7 +117,7 @@ class ColumnChunk:
             _pages.lookup(self._page, self._run, self._dictionary, out, self.dtype.itemsize)
 
     def _content(self, page: _Page) -> Any:
-        """A page's bytes: levels, then values."""
+        """Return a page's bytes: levels, then values."""
         if self._read_again is not None:
             raw = memoryview(self._read_again(page.start, page.compressed))
         else:

@@ -64,7 +64,7 @@ class ColumnStream:
         )  # fmt: skip
 
     def read(self, rows: int) -> NDArray[Any]:
-        """The next values, in memory that the thread uses again once nothing refers to them.
+        """Return the next values, in memory that the thread uses again once nothing refers to them.
 
         A `ValueError` says why Arrow has to read the column.
         """

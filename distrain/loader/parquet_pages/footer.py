@@ -55,7 +55,7 @@ def chunks_of(row_group: bytes | memoryview) -> list[ChunkFacts]:
 
 
 def read_row_groups(read_at: Callable[[int, int], bytes], num_bytes: int) -> list[memoryview]:
-    """Each row group's part of the footer of a file of `num_bytes`; raises as `chunks_of`.
+    """Return each row group's part of the footer of a file of `num_bytes`; raises as `chunks_of`.
 
     `read_at` reads from a place on so many bytes of the file.
     """

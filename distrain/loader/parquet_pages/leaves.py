@@ -66,7 +66,7 @@ class Leaf(NamedTuple):
 
 
 def is_enabled() -> bool:
-    """Whether pages are decoded here: it is built, and `DISTRAIN_PAGES` is not 0."""
+    """Return True if pages are decoded here: it is built, and `DISTRAIN_PAGES` is not 0."""
     return BUILT and os.environ.get("DISTRAIN_PAGES") != "0"
 
 
@@ -122,7 +122,7 @@ def page_columns(
 def _types_to_try(
     dtype: np.dtype[Any], logical: np.dtype[Any], id_limit: int | None
 ) -> tuple[np.dtype[Any], ...]:
-    """The types that values of a type in the file come in, the narrowest first."""
+    """Return the types that values of a type in the file come in, the narrowest first."""
     narrow = None
     if id_limit is not None and dtype.kind == "i" and logical == dtype:
         narrow = narrow_type(id_limit)

@@ -63,7 +63,7 @@ class OpenColumn:
         self.source = source
 
     def read(self, rows: int) -> NDArray[Any]:
-        """The next values; raises one of `REFUSED` where Arrow has to read the column."""
+        """Return the next values; raises one of `REFUSED` where Arrow has to read the column."""
         return self.leaf.as_logical(self.source.read(rows))
 
     def skip(self, rows: int) -> None:
@@ -71,7 +71,7 @@ class OpenColumn:
 
 
 def read_columns(columns: Mapping[str, OpenColumn], rows: int) -> dict[str, NDArray[Any]]:
-    """The next values of columns of one row group; without those that Arrow has to read."""
+    """Return the next values of columns of one row group; without those that Arrow has to read."""
     found = {}
     streams: dict[str, column_stream.ColumnStream] = {}
     for name, column in columns.items():
@@ -139,7 +139,7 @@ class PagesOfFile:
         return sum(facts[number].num_bytes for number in numbers)
 
     def open(self, index: int, num_rows: int, name: str) -> OpenColumn | None:
-        """The same in steps, holding one page and a file of its own; for any one thread."""
+        """Return the same in steps, holding one page and a file of its own; for any one thread."""
         leaves = self._leaves_to_try([name])
         return self._tried(index, num_rows, leaves[0], self._opened) if leaves else None
 
@@ -162,7 +162,7 @@ class PagesOfFile:
             return None
 
     def _begun(self, facts: ChunkFacts, leaf: Leaf, num_rows: int) -> _Chunk | NDArray[Any]:
-        """A column chunk that C decodes, or its values where it does not decompress it."""
+        """Return a column chunk that C decodes, or its values where it does not decompress it."""
         start, size = self._span_of(facts)
         if facts.codec in _DECOMPRESSED_IN_C:
             return _Chunk(leaf, start, size, facts.codec)

@@ -72,7 +72,7 @@ class EpochPlan:
         return min(self.global_batch_size, self.num_rows - start)
 
     def lane_span(self, lane: int) -> tuple[int, int]:
-        """The lane's first row on the line, and one past its last."""
+        """Return the lane's first row on the line, and one past its last."""
         self._check_lane(lane)
         return self.rows_below(lane, self.num_rows), self.rows_below(lane + 1, self.num_rows)
 
@@ -83,7 +83,7 @@ class EpochPlan:
         return self.rows_below(lane + 1, taken) - self.rows_below(lane, taken)
 
     def lane_slice(self, lane: int, step: int) -> tuple[int, int]:
-        """The lane's rows of a step: the first, and one past the last.
+        """Return the lane's rows of a step: the first, and one past the last.
 
         They are counted from the start of the lane's span, in the order in which the lane gives its
         rows; `lane_pieces` says where on the line they are.
@@ -94,11 +94,11 @@ class EpochPlan:
         return start + before, start + self.lane_rows_before(lane, step + 1)
 
     def step_of(self, lane: _IntT, offset: _IntT) -> _IntT:
-        """The step that takes row `offset` (from 0) of the lane."""
+        """Return the step that takes row `offset` (from 0) of the lane."""
         return (offset * self.lanes + lane) // self.global_batch_size
 
     def lanes_of_rank(self, rank: int, num_ranks: int) -> range:
-        """The lanes that a rank serves.
+        """Return the lanes that a rank serves.
 
         Raises:
             SpecError: `num_ranks` does not divide the lanes.
@@ -129,7 +129,7 @@ class EpochPlan:
         return up_to - below
 
     def rows_below(self, lane: int, taken: _IntT) -> _IntT:
-        """How many of the epoch's first `taken` rows come from the lanes below `lane`.
+        """Return how many of the epoch's first `taken` rows come from the lanes below `lane`.
 
         Which rows a lane, a step or a rank gets follows from this number alone.
         """
@@ -179,11 +179,11 @@ class EpochSteps:
         return self._rows_before[-1]
 
     def window_of(self, step: int) -> int:
-        """The window that a step lies in; of the epoch's end, the last one."""
+        """Return the window that a step lies in; of the epoch's end, the last one."""
         return min(bisect_right(self._firsts, step), len(self.plans)) - 1
 
     def span(self, window: int) -> tuple[int, int]:
-        """The window's first step, and one past its last."""
+        """Return the window's first step, and one past its last."""
         return self._firsts[window], self._firsts[window + 1]
 
     def rows_in_step(self, step: int) -> int:

@@ -93,7 +93,7 @@ class RowFilter:
         return [None if n in some & rest else n in some for n in sorted(all_groups)]
 
     def applied(self, table: Table, taken: Sequence[bool | None], retry_s: float = 0.0) -> Table:
-        """The rows of a table that it takes, from the outcomes of its row groups."""
+        """Return the rows of a table that it takes, from the outcomes of its row groups."""
         unsure = [group for group, is_taken in zip(table.row_groups, taken, strict=True)
                   if is_taken is None]  # fmt: skip
         read = iter(scan_columns(unsure, self.columns, self._chosen, retry_s))
@@ -168,7 +168,7 @@ class RowFilter:
     def _operand(
         self, column: ColumnName, other: Any, file: str, schema: ArrowSchema
     ) -> tuple[Expression, DataType]:
-        """A column of the file, or the value that a folder gives it."""
+        """Return a column of the file, or the value that a folder gives it."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
@@ -193,12 +193,12 @@ class RowFilter:
 
 
 def _row_groups(fragment: ParquetFileFragment, holds: Expression) -> set[int]:
-    """The row groups in which an expression may be true for some row."""
+    """Return the row groups in which an expression may be true for some row."""
     return {group.id for group in fragment.subset(holds).row_groups}
 
 
 def _values(expression: Expression, table: Any) -> Any:
-    """The values of an expression for each row."""
+    """Return the values of an expression for each row."""
     import pyarrow.dataset as ds
 
     return ds.dataset(table).to_table(columns={"": expression})[""]
@@ -224,7 +224,7 @@ def _sides(column: Any, kind: DataType, other: Any, other_kind: DataType) -> tup
 
 
 def _equal_values(literals: Sequence[Scalar], kind: DataType) -> Any:
-    """The values of a type that are equal to some of the literals, which compare with it."""
+    """Return the values of a type that are equal to some of the literals, which compare with it."""
     import pyarrow as pa
 
     found = []
@@ -240,7 +240,7 @@ def _equal_values(literals: Sequence[Scalar], kind: DataType) -> Any:
 
 
 def _equal_floats(numbers: Any, kind: DataType) -> Any:
-    """The floats of a type that are equal to some of the numbers, float64, for `isin`."""
+    """Return the floats of a type that are equal to some of the numbers, float64, for `isin`."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -251,7 +251,7 @@ def _equal_floats(numbers: Any, kind: DataType) -> Any:
 
 
 def _literal(value: Value, kind: DataType) -> Scalar:
-    """A value for the comparison with a column of type `kind`."""
+    """Return a value for the comparison with a column of type `kind`."""
     import pyarrow as pa
 
     types = pa.types
@@ -275,7 +275,7 @@ def _literal(value: Value, kind: DataType) -> Scalar:
 
 
 def _folder_value(text: str, other: Any) -> Scalar:
-    """A value in a folder's name: a number where it is compared with one, else a text."""
+    """Return a value in a folder's name: a number where it is compared with one, else a text."""
     import pyarrow as pa
 
     first = other[0] if isinstance(other, tuple) and other else other

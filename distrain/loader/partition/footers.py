@@ -343,7 +343,7 @@ def _statistics_of(
 def _label_bounds(
     metadata: FileMetaData, groups: Sequence[RowGroupChunks], wanted: Sequence[WantedColumn]
 ) -> Iterator[tuple[float | None, ...]]:
-    """The least and the greatest first label of each row group; `None` if it does not say."""
+    """Yield the least and the greatest first label of each row group; `None` if it does not say."""
     label = next((column for column in wanted if column.kind == "label"), None)
     leaf = None if label is None else _leaf_of(_leaves(metadata), label)
     for statistics in _statistics_of(metadata, groups, leaf):
@@ -365,7 +365,7 @@ def _leaves(metadata: FileMetaData) -> list[tuple[str, bool]]:
 
 
 def _leaf_of(leaves: Sequence[tuple[str, bool]], column: WantedColumn) -> int | None:
-    """The file's leaf column that holds the values; `None` if that is ambiguous."""
+    """Return the file's leaf column that holds the values; `None` if that is ambiguous."""
     found = [
         index
         for index, (path, repeated) in enumerate(leaves)

@@ -20,7 +20,7 @@ _TRUTHS = {"true": 1, "false": 0}
 def read_constants(
     path: str, wanted: Sequence[WantedColumn]
 ) -> tuple[Constants, tuple[str, ...], list[DataError]]:
-    """The wanted columns in the names of a file's folders.
+    """Return the wanted columns in the names of a file's folders.
 
     Returns the columns' values in the order of `wanted` (integers for ids, floats for others), the
     names of all wanted columns among the keys, and the problems of any of them.
@@ -98,7 +98,7 @@ def _parse(column: WantedColumn, text: str) -> int | float | None:
 
 
 def folder_number(text: str) -> int | float | None:
-    """The number that a folder's name gives; `None` if it is another text.
+    """Return the number that a folder's name gives; `None` if it is another text.
 
     >>> folder_number("007"), folder_number("1e3"), folder_number("1_000")
     (7, 1000.0, None)

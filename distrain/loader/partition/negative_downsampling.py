@@ -14,7 +14,7 @@ from distrain.schema.folders import folder_values
 
 
 def thinned(table: Table, label: str, share: float, seed: int, retry_s: float = 0.0) -> Table:
-    """The table with each row whose label is 0 kept with probability `share`.
+    """Return the table with each row whose label is 0 kept with probability `share`.
 
     Whether a row is kept depends on its number in its file, the file's base name, the `key=value`
     folders above it, and the seed, not on other files or on which other rows are taken. Rows with

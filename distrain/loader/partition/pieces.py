@@ -49,7 +49,7 @@ class Pieces(LazySequence[Piece]):
 
 
 def lane_pieces(plan: EpochPlan, chunks: Chunks, lane: int) -> Pieces:
-    """A lane's pieces, in the order in which it gives their rows.
+    """Return a lane's pieces, in the order in which it gives their rows.
 
     >>> from distrain.loader.partition.row_order import chunk_order
     >>> plan = EpochPlan(12, lanes=2, global_batch_size=4)

@@ -154,7 +154,7 @@ def chunk_order(
     parts_per_chunk: int = 1,
     parts: Sequence[Sequence[int]] | None = None,
 ) -> Chunks:
-    """The chunks of an epoch, in the order of its line.
+    """Return the chunks of an epoch, in the order of its line.
 
     Args:
         shuffle: `"chunk"` permutes the parts; `"none"` keeps the order of the files; `"full"` puts
@@ -190,7 +190,7 @@ def chunk_order(
 
 
 def sliced_order(chunks: Chunks, slices: Slices, lane_rows: Sequence[int], bands: int) -> Chunks:
-    """The chunks of an epoch whose large row groups are read in slices, dealt to lanes.
+    """Return the chunks of an epoch whose large row groups are read in slices, dealt to lanes.
 
     A chunk of large row groups becomes a run of chunks: the first holds the first slice of each,
     the next the second, until the largest row group is over. `bands` have runs of their own; see
@@ -214,7 +214,7 @@ def _layers(chunk: Chunk, firsts: NDArray[np.int32]) -> list[NDArray[np.int64]]:
 
 
 def row_permutation(num_rows: int, seed: int, epoch: int, chunk: int) -> NDArray[np.int64]:
-    """The order of a chunk's rows: place `i` of the chunk holds its row `result[i]`."""
+    """Return the order of a chunk's rows: place `i` of the chunk holds its row `result[i]`."""
     return _permutation(num_rows, seed, epoch, stream=1 + chunk)
 
 
@@ -246,7 +246,7 @@ def row_keys(num_rows: int, seed: int, epoch: int, first: int, count: int) -> ND
 
 
 def key_order(keys: NDArray[np.uint64], num_rows: int) -> NDArray[np.int64]:
-    """The places of some of `row_keys`, of a table of so many rows, in rising order.
+    """Return the places of some of `row_keys`, of a table of so many rows, in rising order.
 
     As `np.argsort`, in half the time: keys are sorted with their places in them, where they have
     the row's own number, which matters only where all bits before it are equal.

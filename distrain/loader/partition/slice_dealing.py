@@ -89,7 +89,7 @@ class _Table:
         self._rests: list[list[tuple[int, int, int]]] = [[] for _ in range(bands)]
 
     def next_for(self, band: int) -> tuple[int, int, int]:
-        """The chunk's number, and its first row and one past its last that are not dealt."""
+        """Return the chunk's number, and its first row and one past its last that are not dealt."""
         if self._rests[band]:
             return self._rests[band].pop()
         if not self._open[band]:

@@ -43,7 +43,7 @@ class RowGroup:
     selection: Selection | None = None
 
     def taking(self, is_taken: NDArray[np.bool_]) -> RowGroup | None:
-        """The row group, no slice of it, with some of its rows; `None` if there are none.
+        """Return the row group, no slice of it, with some of its rows; `None` if there are none.
 
         Args:
             is_taken: Whether each of the rows that it has now is taken, `[num_rows]`.
@@ -102,7 +102,7 @@ class RowGroup:
         return self.rows_in_file - self.first_row if self.selection else None
 
     def row_in_file(self, row: int) -> int:
-        """The number in the row group of row `row`."""
+        """Return the number in the row group of row `row`."""
         return int(self.rows_in_file[row]) if self.selection else self.first_row + row
 
     @property
@@ -230,7 +230,7 @@ class Table:
         return int(self.compact.rows.sum())
 
     def taking(self, kept: Sequence[RowGroup | None]) -> Table:
-        """The table with what is kept of each of its row groups; `None` for nothing."""
+        """Return the table with what is kept of each of its row groups; `None` for nothing."""
         digest = hashlib.sha256(self.fingerprint.encode())
         for group in kept:
             some = group and group.selection
@@ -241,7 +241,7 @@ class Table:
         return Table([group for group in kept if group], fingerprint, self.only_label, windows)
 
     def of_window(self, window: int) -> Table:
-        """The row groups of one window, in the order of the files."""
+        """Return the row groups of one window, in the order of the files."""
         assert self.windows is not None
         places = np.flatnonzero(self.windows.of_group == window)
         return Table(self.compact.at(places), self.fingerprint, self.only_label)
@@ -268,7 +268,7 @@ class Table:
 
     @classmethod
     def from_bytes(cls, content: bytes) -> Table:
-        """The inverse of `to_bytes`; a `ValueError` if this is no table."""
+        """Return the inverse of `to_bytes`; a `ValueError` if this is no table."""
         try:
             with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
                 header = json.loads(arrays["told"].tobytes())

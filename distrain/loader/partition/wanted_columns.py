@@ -63,7 +63,7 @@ def wanted_columns(
     fill_null_id: int | None = None,
     fill_null_value: float | None = None,
 ) -> tuple[WantedColumn, ...]:
-    """The columns that the schema's tags ask for.
+    """Return the columns that the schema's tags ask for.
 
     In this order, each group in the order of the schema: ids, values, labels, the weight, weights
     of tasks, lists of ids, lists of values.
@@ -115,7 +115,7 @@ def wanted_columns(
 
 
 def column_of_leaf(path: str, flat: Collection[str], lists: Collection[str]) -> str | None:
-    """The column that a leaf of a parquet schema belongs to; `None` if it is not listed.
+    """Return the column that a leaf of a parquet schema belongs to; `None` if it is not listed.
 
     >>> column_of_leaf("tags.list.element", (), ("tags",)), column_of_leaf("a.b", ("a", "a.b"), ())
     ('tags', 'a.b')
@@ -128,7 +128,7 @@ def column_of_leaf(path: str, flat: Collection[str], lists: Collection[str]) -> 
 
 
 def type_problem(column: WantedColumn, kind: DataType) -> str | None:
-    """Why values of an Arrow type cannot be used; `None` if they can."""
+    """Return why values of an Arrow type cannot be used; `None` if they can."""
     from pyarrow import types
 
     if column.kind == "raw":  # the workflow says what it takes
@@ -186,7 +186,7 @@ def type_hint(column: WantedColumn, kind: DataType) -> str:
 
 
 def value_problem(column: WantedColumn, value: float | int) -> tuple[str, str] | None:
-    """Why a single value, no null, cannot be used, and a hint; `None` if it can."""
+    """Return why a single value, no null, cannot be used, and a hint; `None` if it can."""
     name = repr(column.name)
     if column.kind == "id":
         if 0 <= value < column.id_limit:

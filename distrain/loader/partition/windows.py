@@ -73,7 +73,7 @@ def row_group_spans(
 
 
 def _of_text(text: str) -> Span:
-    """The value that a folder's name gives.
+    """Return the value that a folder's name gives.
 
     >>> _of_text("2026-11-03").kind, _of_text("20261103").low, _of_text("north").kind
     ('time', 20261103, 'text')
@@ -197,7 +197,7 @@ def _refuse_missing(values: Any, group: RowGroup, name: str) -> None:
 
 
 def _keys_of(values: Any, width: float | None) -> NDArray[Any]:
-    """The window of each value of an Arrow column, as `_key` says it."""
+    """Return the window of each value of an Arrow column, as `_key` says it."""
     import pyarrow as pa
 
     kind, unit = values.type, 0
@@ -267,7 +267,7 @@ def _labels(order: Sequence[Any], kind: Kind, width: float | None) -> list[str]:
 
 
 def _label(value: Any, kind: Kind) -> str:
-    """A window's name: its value, or where it begins.
+    """Return a window's name: its value, or where it begins.
 
     >>> _label(86_400 * 10**9, "time"), _label(3_600 * 10**9, "time"), _label(7, "number")
     ('1970-01-02', '1970-01-01T01:00:00', '7')

@@ -295,7 +295,7 @@ def _other_rows(num_rows: int, group: RowGroup) -> DataError:
 def _taken(
     values: NDArray[Any] | pa.ChunkedArray, group: RowGroup
 ) -> NDArray[Any] | pa.ChunkedArray:
-    """The rows that are taken, before anything is said of the others' values."""
+    """Return the rows that are taken, before anything is said of the others' values."""
     rows = group.taken
     if rows is None:
         return values

@@ -55,7 +55,7 @@ class Fetcher:
         self._num_threads = 0
 
     def file(self, url: str) -> RemoteFile:
-        """A file that is read from; its handles may be closed where many others are used."""
+        """Return a file that is read from; its handles may be closed where many others are used."""
         with self._changed:
             return self._file(url)
 
@@ -222,7 +222,7 @@ class Fetcher:
             self._changed.notify_all()
 
     def _is_held(self, wanted: _Wanted) -> bool:
-        """Whether somebody else gives a row group, which is forgotten then."""
+        """Return True if somebody else gives a row group, which is forgotten then."""
         expectation = wanted.expectation
         if wanted.is_taken or expectation is None or expectation.is_held is None:
             return False
@@ -273,7 +273,7 @@ class Fetcher:
 
 
 def _image(file: RemoteFile, group: RowGroup, ranges: list[Span], footer: Span) -> Image:
-    """Where a row group is fetched to, with other processes where the file has a version."""
+    """Return where a row group is fetched to, with other processes where the file has a version."""
     name = (group.file, file.version, group.index)
     shared = shared_image(name, file.num_bytes, ranges, footer) if file.version else None
     return shared or Image(file.num_bytes)
@@ -295,7 +295,7 @@ class _Expectation(Expected):
         self._images: dict[_Key, Image] = {}
 
     def next(self) -> _Wanted | None:
-        """The next row group that was not passed yet, unless that is far away."""
+        """Return the next row group that was not passed yet, unless that is far away."""
         count = self.num_passed + _MOST_LOOKED_AT - self._num_seen
         for group in itertools.islice(self._groups, max(0, count)):
             number = self._num_seen

@@ -18,7 +18,7 @@ class Span(NamedTuple):
 
 
 def plan_ranges(spans: Iterable[Span], *, gap_bytes: int, most_bytes: int) -> list[Span]:
-    """The ranges to ask for, in the order of the file, none of which overlap.
+    """Return the ranges to ask for, in the order of the file, none of which overlap.
 
     Gaps of up to `gap_bytes` are read over, which takes less time than another request. What is
     longer than `most_bytes` is cut into equal ranges, which several connections bring at a time.

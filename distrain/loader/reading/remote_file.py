@@ -86,7 +86,7 @@ class RemoteFile:
         return bytes(content)
 
     def row_group(self, index: int) -> tuple[pq.RowGroupMetaData, int, bytes]:
-        """A row group in the footer, and where its part of the footer begins, with that."""
+        """Return a row group in the footer, and where its part of the footer begins, with that."""
         footer = self.footer
         if isinstance(footer, SlicedFooter):
             begin, end = footer.span(index)

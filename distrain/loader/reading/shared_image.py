@@ -33,7 +33,7 @@ _FLAGS = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
 def shared_image(
     name: object, num_bytes: int, ranges: Sequence[Span], footer: Span
 ) -> SharedImage | None:
-    """An image that other processes of this user on this machine bring `ranges` to as well.
+    """Return an image that other processes of this user on this machine bring `ranges` to as well.
 
     It lies in shared memory for as long as one of them refers to it. What killed ones left there is
     removed. The `repr` of `name` differs where bytes of the file may differ. `None` where it is
@@ -160,7 +160,7 @@ def _remove_left(folder: Path) -> None:
 
 
 def _open_marks(path: Path) -> int | None:
-    """The file of marks, locked; `None` if somebody is removing it."""
+    """Return the file of marks, locked; `None` if somebody is removing it."""
     name = path.with_suffix(_MARKS)
     marks = os.open(name, _FLAGS, 0o600)
     try:

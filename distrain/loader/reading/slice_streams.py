@@ -78,7 +78,7 @@ class SliceStream:
         return not self.is_closed and (number >= self.following or number in self.kept)
 
     def take(self, number: int, most_kept: int) -> Columns:
-        """The slice; the last `most_kept` before it stay for threads that are late."""
+        """Return the slice; the last `most_kept` before it stay for threads that are late."""
         self._skip_to(number - most_kept)
         while self.following <= number:
             self.kept[self.following] = self._decode_next()
@@ -114,7 +114,7 @@ class SliceStream:
             self._begin([name])
 
     def _decode_next(self) -> Columns:
-        """The rows of the next slice; fewer where the row group ends."""
+        """Return the rows of the next slice; fewer where the row group ends."""
         first, end = self._spans[self.following]
         self._pass_to(first)
         columns = self._from_pages(end - first)
@@ -148,7 +148,7 @@ class _RowsAhead:
         self._rest: pa.RecordBatch | None = None
 
     def take(self, rows: int) -> pa.Table:
-        """The next rows; fewer where the row group ends."""
+        """Return the next rows; fewer where the row group ends."""
         found: list[pa.RecordBatch] = []
         while rows > 0:
             batch = next(self._batches, None) if self._rest is None else self._rest
@@ -179,7 +179,7 @@ class SliceStreams:
         file: Handle,
         open_file: Callable[[], Handle],
     ) -> Columns:
-        """The columns of a slice; it has fewer rows than planned where the file has."""
+        """Return the columns of a slice; it has fewer rows than planned where the file has."""
         assert group.slice is not None
         cut = group.slice
         key = (group.file, group.index, group.selection, tuple(names))
@@ -207,7 +207,7 @@ class SliceStreams:
             stream.close()
 
     def _find(self, key: _Key, number: int) -> SliceStream | None:
-        """The stream that is nearest to the slice and not behind it."""
+        """Return the stream that is nearest to the slice and not behind it."""
         with self._lock:
             streams = self._streams.get(key, ())
             found = [stream for stream in streams if stream.can_give(number)]

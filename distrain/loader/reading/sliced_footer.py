@@ -41,7 +41,7 @@ class SlicedFooter:
         return self.bounds[index], self.bounds[index + 1]
 
     def footer_of(self, part: bytes) -> pq.FileMetaData:
-        """The footer of a file with one row group, from the bytes of its `span`."""
+        """Return the footer of a file with one row group, from the bytes of its `span`."""
         return _parsed(self.head + _list_of(1) + part + self.tail)
 
 
@@ -93,7 +93,7 @@ def _parsed(footer: bytes) -> pq.FileMetaData:
 
 
 def _list_of(count: int) -> bytes:
-    """The head of a list of `count` structs."""
+    """Return the head of a list of `count` structs."""
     return bytes([count << 4 | 0xC]) if count < 15 else b"\xfc" + _number(count)
 
 

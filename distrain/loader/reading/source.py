@@ -69,7 +69,7 @@ class Source:
             first += part.num_columns
 
     def _parts(self, group: RowGroup, first: int) -> Iterator[DecodedColumns]:
-        """A row group's columns from number `first` on.
+        """Yield a row group's columns from number `first` on.
 
         A local file must be the same before and after, whether its rows come from it or from the
         cache: else rows of two versions of it would meet. URLs have versions of their own.

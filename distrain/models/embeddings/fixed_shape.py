@@ -116,7 +116,7 @@ class FixedTables:
 
     @torch.no_grad()
     def route(self, ids: Tensor, padded: PaddedRoutes | None = None) -> FixedRoute:
-        """The route of ids for which `ask` gave `padded`, or asks here; collective."""
+        """Return the route of ids for which `ask` gave `padded`, or asks here; collective."""
         self._check_ids(ids)
         of_store = dict(zip(self._routers, (padded or self.ask(ids)).stores, strict=True))
         return FixedRoute(
@@ -226,7 +226,7 @@ class FixedTables:
             )
 
     def _named(self, number: int, keys: Tensor) -> Tensor | None:
-        """The keys that the rounding of bfloat16 depends on; `None` where these are it."""
+        """Return the keys that the rounding of bfloat16 depends on; `None` where these are it."""
         if self.tables.weights[number].dtype != torch.bfloat16:
             return None
         return self._stores[number].global_keys(keys)

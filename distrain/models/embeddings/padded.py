@@ -94,7 +94,7 @@ class RowCapacities:
         return tuple(min(most, max(plan, self._wanted)) for most, plan in planned)
 
     def missing(self, asked: Sequence[int]) -> int:
-        """The most that is asked of an owner who has no capacity for it; 0 if all fit."""
+        """Return the most that is asked of an owner who has no capacity for it; 0 if all fit."""
         return max(a if a > room else 0 for a, room in zip(asked, self.now, strict=True))
 
     def make(self, wanted: int) -> None:

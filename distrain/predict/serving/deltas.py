@@ -70,7 +70,7 @@ class Delta:
 
 
 def verified(folder: Path) -> dict[str, Any]:
-    """The manifest of an export.
+    """Return the manifest of an export.
 
     Raises:
         DamagedExport: A file is missing, or is not the one that was exported.
@@ -81,7 +81,7 @@ def verified(folder: Path) -> dict[str, Any]:
 
 
 def signed(document: Mapping[str, Any]) -> dict[str, Any]:
-    """A document with its version: a hash of all that it says."""
+    """Return a document with its version: a hash of all that it says."""
     text = json.dumps(document, sort_keys=True)
     return {**document, "version": hashlib.sha256(text.encode()).hexdigest()}
 
@@ -176,7 +176,7 @@ def save_order(file: Path) -> None:
 
 
 def patched(old: Path, pieces: Sequence[Mapping[str, Any]], patch: BinaryIO) -> Iterator[bytes]:
-    """The content of a file, from that before it and the pieces of its patch."""
+    """Yield the content of a file, from that before it and the pieces of its patch."""
     for piece in pieces:
         if "bytes" in piece:
             yield patch.read(piece["bytes"])
@@ -198,7 +198,7 @@ def rows_at(file: Path, offset: int, rows: int, row_bytes: int) -> Array:
 
 
 def hashes_of(folder: Path) -> dict[str, str]:
-    """The SHA-256 of all files of a folder."""
+    """Return the SHA-256 of all files of a folder."""
     files = sorted(file for file in folder.rglob("*") if file.is_file())
     return {file.relative_to(folder).as_posix(): sha256_of(file) for file in files}
 

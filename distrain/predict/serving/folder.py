@@ -343,7 +343,7 @@ def _odd_values(dtype: pa.DataType, sample: RawSample) -> list[Any]:
 
 
 def values_of(values: pa.Array | pa.ChunkedArray) -> list[Any]:
-    """The values as rows have them without Arrow, each as exact as in the column."""
+    """Return the values as rows have them without Arrow, each as exact as in the column."""
     types = pa.types
     if isinstance(values, pa.ChunkedArray):
         values = values.combine_chunks()

@@ -57,7 +57,7 @@ def previous_export(folder: Path) -> Iterator[Path]:
 
 
 def _chain(folder: Path) -> list[Path]:
-    """A whole export, and the deltas from it to the one in the folder."""
+    """Return a whole export, and the deltas from it to the one in the folder."""
     chain = [folder.absolute()]
     while (chain[0] / deltas.DELTA).exists():
         base = Path(os.path.normpath(chain[0] / deltas.Delta(chain[0]).document["since"]))
@@ -208,7 +208,7 @@ def _copied(file: BinaryIO, patch: BinaryIO, end: int) -> Iterator[dict[str, int
 
 
 def _tables(folder: Path) -> list[dict[str, Any]]:
-    """Where the rows of tables and vocabularies lie, in the order of their bytes."""
+    """Return where the rows of tables and vocabularies lie, in the order of their bytes."""
     described = json.loads((folder / INPUTS_FILE).read_text())
     places: list[dict[str, Any]] = list(described["tables"]["places"])
     for file in (folder / deltas.VOCABULARIES).glob("*.npy"):
@@ -221,7 +221,7 @@ def _tables(folder: Path) -> list[dict[str, Any]]:
 
 
 def _changed(before: deltas.Array, after: deltas.Array) -> deltas.Array:
-    """The places of rows that have other bytes."""
+    """Return the places of rows that have other bytes."""
     found = [np.arange(0)]
     for first in range(0, len(before), deltas.ROWS_AT_ONCE):
         some = slice(first, first + deltas.ROWS_AT_ONCE)

@@ -212,7 +212,7 @@ def _table(vocabulary: Vocabulary, kind: str) -> dict[str, Any]:
 
 
 def tensor(array: Any, name: str) -> Any:
-    """An array as a tensor of a graph."""
+    """Return an array as a tensor of a graph."""
     from onnx import numpy_helper
 
     return numpy_helper.from_array(array, name)

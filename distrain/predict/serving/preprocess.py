@@ -78,7 +78,7 @@ class Preprocessor:
         self.sources = tuple(sources)
 
     def inputs(self, rows: Any, form: str | None = None) -> dict[str, Array]:
-        """The model's inputs by name.
+        """Return the model's inputs by name.
 
         Args:
             rows: A list of dictionaries, or columns by name: a dictionary of lists or arrays, a
@@ -153,7 +153,7 @@ class Preprocessor:
         ).T.copy()
 
     def read(self, rows: Any, form: str | None = None) -> dict[str, tuple[Any, Any]]:
-        """Each column's values before its steps, and the lengths of its lists or `None`.
+        """Return each column's values before its steps, and the lengths of its lists or `None`.
 
         Texts and whole numbers are lists with `None` for what is missing, numbers arrays with NaN,
         times arrays, of those with a zone in UTC.
@@ -163,7 +163,7 @@ class Preprocessor:
         return {name: c.read(given[c.source], form) for name, c in self._columns.items()}
 
     def _given(self, rows: Any, form: str) -> dict[str, Any]:
-        """The columns of rows, and the crosses of some by their names in the program."""
+        """Return the columns of rows, and the crosses of some by their names in the program."""
         given = columns_of(rows, self.sources)
         for name, parts in self._crosses.items():
             given[name] = crossed([part.read(given[part.source], form)[0] for part in parts])
@@ -177,7 +177,7 @@ class Preprocessor:
 
 
 def _text_of(source: str) -> dict[str, Any]:
-    """A column of texts of values of any type, as a cross takes them."""
+    """Return a column of texts of values of any type, as a cross takes them."""
     takes = ["text", "integer", "number", "bool", "decimal", "time"]
     as_text = {"to": "text", "takes": takes, "lists": False, "separator": None}
     of = {"name": source, "source": source, "steps": [], "slices": []}
@@ -185,7 +185,7 @@ def _text_of(source: str) -> dict[str, Any]:
 
 
 def crossed(columns: Sequence[Sequence[str | None]]) -> list[str | None]:
-    """The texts of several columns as one; missing where all of them are."""
+    """Return the texts of several columns as one; missing where all of them are."""
     return [
         None if row.count(None) == len(row) else BETWEEN_TEXTS.join(map(_in_cross, row))
         for row in zip(*columns, strict=True)
@@ -279,7 +279,7 @@ class _Column:
             return READERS[self._spec["to"]](items, self.takes, self._text, self._spec)
 
     def _flat(self, values: Any, form: str) -> tuple[Any, list[int] | None]:
-        """The items of lists, and the lists' lengths."""
+        """Return the items of lists, and the lists' lengths."""
         if not self._spec["lists"]:
             return values, None
         with self._rows_of(None):
@@ -344,7 +344,7 @@ class _Matrix:
             self._steps = [_side_by_side(of_columns) for of_columns in steps]
 
     def made(self, given: Mapping[str, Any], form: str) -> Array:
-        """The columns after all steps, `[rows, columns]`, float32."""
+        """Return the columns after all steps, `[rows, columns]`, float32."""
         columns = self._columns
         if not columns[0].is_plain_number:
             column: Array = columns[0].ids(given[columns[0].source], form)[0]

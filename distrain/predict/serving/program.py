@@ -51,7 +51,7 @@ class Program:
 def program_of(
     workflow: Workflow, features: FeatureConfig | None, saved: SavedModel, form: str
 ) -> Program:
-    """The program of the columns that a model takes.
+    """Return the program of the columns that a model takes.
 
     Args:
         form: What rows are if nobody says it, one of `preprocess.FORMS`.
@@ -119,7 +119,7 @@ def column_program(
     lists: bool,
     holds_text: bool = False,
 ) -> tuple[dict[str, Any], dict[str, Vocabulary]]:
-    """A column of a program, and the vocabulary that it needs by name.
+    """Return a column of a program, and the vocabulary that it needs by name.
 
     Args:
         spec: What the features document says of it; `None` if the workflow takes it as it is.
@@ -156,7 +156,7 @@ def _vocabulary(encoding: CountEncode | TargetEncode, column: str) -> Vocabulary
 
 
 def _numbers(encoding: CountEncode | TargetEncode, column: str) -> Floats:
-    """The number of each id of that vocabulary."""
+    """Return the number of each id of that vocabulary."""
     is_gap = encoding.tables[column].values.is_null().to_numpy(zero_copy_only=False)
     *known, unknown = encoding.numbers(column)
     of_gap = np.array(known)[is_gap]
@@ -176,7 +176,7 @@ def _mistakes(
     workflow: Workflow,
     features: FeatureConfig | None,
 ) -> Iterator[str]:
-    """Why a column cannot be made of one raw row, behind the name of an operator."""
+    """Yield why a column cannot be made of one raw row, behind the name of an operator."""
     if name not in groups:
         is_history = workflow.history is not None and name.startswith("history_")
         what = "no operator: the workflow does not make it"
@@ -205,7 +205,7 @@ def _slices(operators: Sequence[Any], spec: ColumnSpec | None) -> Iterator[list[
 
 
 def _reading(spec: ColumnSpec | None, operators: Sequence[Any], holds_text: bool) -> dict[str, Any]:
-    """How a column's values are read, and its steps.
+    """Return how a column's values are read, and its steps.
 
     What `distrain.prep` reads of a table with types is read: `takes` has the kinds of values.
     """

@@ -58,7 +58,7 @@ class RawInput:
         return {self.values, self.missing, *([f"{self.name}.lengths"] if self.lists else [])}
 
     def fed(self, values: Any, lengths: Sequence[int] | None) -> dict[str, Any]:
-        """The graph's inputs of a column as `Preprocessor.read` gives it."""
+        """Return the graph's inputs of a column as `Preprocessor.read` gives it."""
         found: dict[str, Any] = {}
         shape = (-1,) if self.lists else (-1, 1)
         if self.lists:
@@ -78,7 +78,7 @@ class RawInput:
 def raw_inputs(
     program: Program, targets: Sequence[Mapping[str, Any]]
 ) -> tuple[list[RawInput], dict[str, str]]:
-    """The raw columns that the graph takes, and why columns have no form in ONNX, by name.
+    """Return the raw columns that the graph takes, and why columns have no form in ONNX, by name.
 
     Args:
         targets: As of `manifest.json`.
@@ -229,7 +229,7 @@ def _no_columns(nodes: Nodes, others: Sequence[str], name: str) -> str:
 
 
 def _column(raw: Mapping[str, Values], column: Mapping[str, Any]) -> str:
-    """A column after its steps: int64 ids or float32 numbers."""
+    """Return a column after its steps: int64 ids or float32 numbers."""
     values = _read_as(column["to"], raw[column["source"]])
     if column["is_whole"]:
         x = values.x

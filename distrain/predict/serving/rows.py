@@ -28,7 +28,7 @@ class BadValue(ValueError):
 
 
 def columns_of(rows: Any, names: Sequence[str]) -> dict[str, Any]:
-    """The columns of rows: arrays, or lists or tuples of Python's values."""
+    """Return the columns of rows: arrays, or lists or tuples of Python's values."""
     held = getattr(rows, "column_names", getattr(rows, "columns", None))
     if isinstance(rows, Mapping):
         held = rows.keys()
@@ -86,5 +86,5 @@ def _narrow(values: Any) -> Any:
 
 
 def is_single(value: Any) -> bool:
-    """Whether it holds no values."""
+    """Return True if it holds no values."""
     return isinstance(value, str | bytes | Mapping) or not hasattr(value, "__len__")

@@ -51,7 +51,7 @@ class Scorer:
         self.run = open_model(self.folder, self.manifest)
 
     def score(self, rows: Any, form: str | None = None) -> dict[str, Array]:
-        """The columns that `distrain predict` writes of these rows, by name, `[rows]`.
+        """Return the columns that `distrain predict` writes of these rows, by name, `[rows]`.
 
         Of several classes probabilities are `[rows, classes]`. Arguments and errors are those of
         `Preprocessor.inputs`.
@@ -146,7 +146,7 @@ def _of_torch(folder: Path, manifest: Mapping[str, Any]) -> Run:
 
 
 def encoded(value: Any) -> Any:
-    """A value of a row as JSON."""
+    """Return a value of a row as JSON."""
     if isinstance(value, dict):
         return {name: encoded(one) for name, one in value.items()}
     if isinstance(value, list):
@@ -171,7 +171,7 @@ _MAKERS: dict[str, Callable[[str], Any]] = {
 
 
 def decoded(columns: Mapping[str, Any]) -> dict[str, Any]:
-    """The columns that `encoded` made JSON of."""
+    """Return the columns that `encoded` made JSON of."""
 
     def of(value: Any) -> Any:
         if isinstance(value, list):

@@ -20,7 +20,7 @@ _BEGINS = b"buckets begin"
 
 
 def pieces_of(size_bytes: int, piece_bytes: int, most: int = NUM_BUCKETS) -> list[range]:
-    """The buckets of each piece of a column, of `most` pieces.
+    """Return the buckets of each piece of a column, of `most` pieces.
 
     >>> pieces_of(1000, 2000)
     [range(0, 4096)]
@@ -106,7 +106,7 @@ def write_rows(rows: pa.Table, path: str) -> None:
 
 
 def read_buckets(path: str, buckets: range) -> pa.Table:
-    """The rows of some buckets of a file, as they lie there.
+    """Return the rows of some buckets of a file, as they lie there.
 
     They are in memory of their own and the file is mapped no more. A kernel may map 2 MiB for a
     byte that is looked at: slices of many files would take many times their size.
@@ -119,5 +119,5 @@ def read_buckets(path: str, buckets: range) -> pa.Table:
 
 
 def read_counts(paths: Sequence[str], buckets: range) -> Counts:
-    """The counts of some buckets of all files, one file after another."""
+    """Return the counts of some buckets of all files, one file after another."""
     return joined([Counts.of_rows(read_buckets(path, buckets)) for path in paths])

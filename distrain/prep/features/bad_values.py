@@ -52,7 +52,7 @@ class BadValues(Exception):
 
 
 def places_of(mask: Any) -> Places:
-    """Where a mask is true; a gap in it is false."""
+    """Return where a mask is true; a gap in it is false."""
     if isinstance(mask, pa.Array | pa.ChunkedArray):
         mask = mask.fill_null(False).to_numpy(zero_copy_only=False)
     return np.flatnonzero(mask).astype(np.int64)

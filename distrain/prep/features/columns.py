@@ -125,7 +125,7 @@ class _ColumnSpec(Section):
         return self
 
     def sources(self, name: str) -> tuple[str, ...]:
-        """The input's columns that this one, of that name, is made of."""
+        """Return the input's columns that this one, of that name, is made of."""
         return self.cross or (self.source or name,)
 
     @property

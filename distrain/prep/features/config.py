@@ -142,7 +142,7 @@ class FeatureConfig:
             partial_file.write_text(dump_yaml({"version": 1, **document}))
 
     def without_split(self) -> FeatureConfig:
-        """The same columns, of rows of which none are split off."""
+        """Return the same columns, of rows of which none are split off."""
         return replace(self, document=self.document.model_copy(update={"split": None}))
 
     @staticmethod

@@ -33,12 +33,12 @@ def looked_at(
     sides: Sequence[SideTable],
     runner: TaskRunner,
 ) -> list[TableFile]:
-    """The files, each a table of the document; a `DataError` if one is none."""
+    """Return the files, each a table of the document; a `DataError` if one is none."""
     return runner.run("look", _checked_look, _looks(files, features, sides))
 
 
 def table_file_of(path: str, features: FeatureConfig) -> TableFile:
-    """One file, a table of the document; a `DataError` if it is none."""
+    """Return one file, a table of the document; a `DataError` if it is none."""
     sides = side_tables(features.document.joins)
     return _checked_look(*_looks([InputFile(path, 0)], features, sides)[0])
 

@@ -61,7 +61,7 @@ def side_tables(joins: Sequence[JoinSpec]) -> list[SideTable]:
 
 
 def same_side_tables(joins: Sequence[JoinSpec], digests: Sequence[str]) -> list[SideTable]:
-    """The side tables; a `DataError` if one is not that which the run began with."""
+    """Return the side tables; a `DataError` if one is not that which the run began with."""
     found = side_tables(joins)
     for side, digest in zip(found, digests, strict=True):
         if side.digest != digest:

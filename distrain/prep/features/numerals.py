@@ -19,7 +19,7 @@ from distrain.prep.vocabulary import is_text
 def numbers_of(
     values: pa.Array, text: FormatSpec | None = None, hint: str | None = None
 ) -> pa.Array:
-    """The numbers that values are or spell, float64; truth values are 0 and 1."""
+    """Return the numbers that values are or spell, float64; truth values are 0 and 1."""
     if not is_text(values.type):
         return values.cast(pa.float64(), safe=False)
     point = "." if text is None else text.decimal_point

@@ -20,7 +20,7 @@ Values = Mapping[str, Any]
 
 
 def partitions_of(paths: Sequence[str], types: Mapping[str, str]) -> list[Values]:
-    """The columns in the folders of each file, typed alike in all.
+    """Return the columns in the folders of each file, typed alike in all.
 
     Whole numbers of 32 bits in all folders are integers, anything else is text, as in
     `pyarrow.dataset`; `types` says otherwise, by column. A `DataError` says that a folder that

@@ -136,7 +136,7 @@ def window_values(
 
 
 def window_numbers(values: pa.Array, windows: TableWindows) -> Places:
-    """A number for the window of each of `window_values`, in the order of the windows."""
+    """Return a number for the window of each of `window_values`, in the order of the windows."""
     if windows.size_ns is not None:
         # In microseconds: dates such as 9999-12-31 have no nanoseconds.
         numbers: Places = microseconds(values).to_numpy() // (windows.size_ns // 1000)
@@ -177,7 +177,7 @@ def validation_mask(
 def equal_to(
     values: pa.Array, wanted: bool | int | float | str, text: FormatSpec | None = None
 ) -> Mask:
-    """Which values are `wanted`; a gap is not.
+    """Return which values are `wanted`; a gap is not.
 
     Texts compare as texts or as the value that they spell, numbers also with texts that spell one.
     """
@@ -212,14 +212,14 @@ def _spelt_numbers(values: pa.Array, text: FormatSpec | None) -> pa.Array:
 
 
 def mistake_of_target(dtype: pa.DataType, target: TargetSpec) -> str | None:
-    """Why a parquet column of this type cannot be the target; `None` if it can."""
+    """Return why a parquet column of this type cannot be the target; `None` if it can."""
     if holds_lists(dtype) or pa.types.is_nested(dtype) or is_time(dtype):
         return f"{dtype}, which is no target"
     return mistake_of_values(dtype)
 
 
 def mistake_of_split(dtype: pa.DataType, split: RowSplit) -> str | None:
-    """Why rows cannot be split by a parquet column of this type; `None` if they can."""
+    """Return why rows cannot be split by a parquet column of this type; `None` if they can."""
     if holds_lists(dtype) or pa.types.is_nested(dtype):
         return f"{dtype}, by which no rows are split"
     if isinstance(split, TimeSplit):

@@ -96,7 +96,7 @@ class TableFile:
         return {**self.types, **{name: column.dtype for name, column in self.added.items()}}
 
     def text_of(self, column: str, layout: FormatSpec) -> FormatSpec:
-        """How a column's texts are laid out, where the file's are as `layout` says."""
+        """Return how a column's texts are laid out, where the file's are as `layout` says."""
         added = self.added.get(column)
         return layout if added is None or added.text is None else added.text
 
@@ -104,7 +104,7 @@ class TableFile:
         return self.added[column].text is None if column in self.added else self.is_typed
 
     def type_to_keep(self, column: str) -> pa.DataType | None:
-        """The type that a column to keep gets; `None` leaves it as it is read."""
+        """Return the type that a column to keep gets; `None` leaves it as it is read."""
         if self.kind != "jsonl" or column not in self.types:
             return None
         dtype = self.types[column]  # of the first lines; later ones may hold others
@@ -229,7 +229,7 @@ def look_at(path: str, size_bytes: int, text: FormatSpec, may_lack: str | None =
 
 
 def holds_criteo_lines(path: str) -> bool:
-    """Whether text begins with lines as Criteo's logs have them, without a header."""
+    """Return True if text begins with lines as Criteo's logs have them, without a header."""
     codec = detect_format(path)
     if codec == PARQUET:
         return False
@@ -297,7 +297,7 @@ def json_row(line: bytes) -> Any:
 
 
 def json_type(values: Iterable[Any]) -> pa.DataType:
-    """The type of some values of one column of JSON lines; texts if they differ.
+    """Return the type of some values of one column of JSON lines; texts if they differ.
 
     >>> json_type([1, None, 2.5]), json_type([["a"], []]), json_type([1, "a"])
     (DataType(double), ListType(list<item: string>), DataType(string))

@@ -38,7 +38,7 @@ def or_name(schema: dict[str, Any]) -> None:
 
 
 def known_name(target: str) -> str:
-    """The column that holds 1 in rows whose label of `target` is known, and 0 in others."""
+    """Return the column that holds 1 in rows whose label of `target` is known, and 0 in others."""
     return f"{target}_known"
 
 
@@ -104,14 +104,14 @@ class TargetSpec(Section):
         return self
 
     def schema_of(self, name: str) -> ColumnSchema:
-        """The column of labels that is written."""
+        """Return the column of labels that is written."""
         classes = len(self.classes) if isinstance(self.classes, tuple) else self.classes
         known = {"known": known_name(name)} if self.missing == "unknown" else {}
         tags = (Tags.TARGET, _KIND_TAGS[self.kind])
         return ColumnSchema(name, "float32", tags, classes, properties=known)
 
     def known_schema_of(self, name: str) -> ColumnSchema | None:
-        """The column that says which labels are known; `None` where all are."""
+        """Return the column that says which labels are known; `None` where all are."""
         if self.missing != "unknown":
             return None
         return ColumnSchema(known_name(name), "float32", (Tags.TASK_WEIGHT,))

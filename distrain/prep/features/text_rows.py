@@ -147,7 +147,7 @@ def _parse_csv(block: bytes, file: TableFile, text: FormatSpec, columns: Sequenc
 
 
 def _without_blank_lines(block: bytes) -> tuple[bytes, Places]:
-    """The other lines, and their places; Arrow would take a blank line for a row of gaps."""
+    """Return the other lines, and their places; Arrow would take a blank line for a row of gaps."""
     if not block.endswith(b"\n"):
         block += b"\n"
     if block[:1] not in b"\r\n" and b"\n\n" not in block and b"\n\r\n" not in block:

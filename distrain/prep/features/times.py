@@ -47,7 +47,7 @@ def times_of(values: pa.Array, epoch: str | None, pattern: str | None) -> pa.Arr
 
 
 def _near(times: pa.Array, told: pa.Array, hint: str | None = None) -> pa.Array:
-    """The times in microseconds; `told` are the values that errors show."""
+    """Return the times in microseconds; `told` are the values that errors show."""
     zone = times.type.tz if pa.types.is_timestamp(times.type) else None
     nanoseconds = times.type == pa.timestamp("ns", zone)  # they are cut, and none is far away
 
@@ -110,7 +110,7 @@ def microseconds(times: pa.Array) -> pa.Array:
 
 
 def microseconds_from(text: str) -> int:
-    """The same of a time as text; without a zone it is UTC.
+    """Return the same of a time as text; without a zone it is UTC.
 
     >>> microseconds_from("1970-01-02")
     86400000000

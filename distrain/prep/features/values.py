@@ -61,7 +61,7 @@ def staged_values(
 
 
 def flat(values: pa.Array | pa.ChunkedArray) -> pa.Array:
-    """One array without dictionaries; texts, and bytes that are UTF-8, as strings."""
+    """Return one array without dictionaries; texts, and bytes that are UTF-8, as strings."""
     values = concrete(values)
     dtype = values.type
     if is_text(dtype) and not _is_utf8(values):
@@ -154,7 +154,7 @@ def staged_type(dtype: pa.DataType, column: ColumnSpec, is_typed: bool) -> str:
 
 
 def mistake_of_type(dtype: pa.DataType, column: ColumnSpec) -> str | None:
-    """Why no value of this type, in a parquet file, can be used so; `None` if some can."""
+    """Return why no value of this type, in a parquet file, can be used so; `None` if some can."""
     if (mistake := mistake_of_values(dtype)) is not None:
         return mistake
     if column.takes == "presence" or column.cross:
@@ -183,7 +183,7 @@ def category_texts_of(values: pa.Array) -> pa.Array:
 
 
 def checked_numbers(values: pa.Array, column: ColumnSpec) -> pa.Array:
-    """The numbers, NaN as a gap, unless an operator of the column cannot take one."""
+    """Return the numbers, NaN as a gap, unless an operator of the column cannot take one."""
     numbers = values.to_numpy(zero_copy_only=False)  # gaps become NaN
     missing = np.isnan(numbers)
     if isinstance(column, CategoricalSpec):  # any number has a bucket, and a gap an id

@@ -30,7 +30,7 @@ class _Maker:
     folder: str
 
     def log(self, spills: Sequence[Spill], silent: int, name: str) -> EventLog:
-        """All events of the spills in order, with the spans of the rows that ask."""
+        """Return all events of the spills in order, with the spans of the rows that ask."""
         _check_keys(self.history, spills)
         paths = tuple(spill.path for spill in spills)
         bounds = [None, *self._cuts(spills), None]
@@ -101,7 +101,7 @@ def make_histories(
     most_bytes: int,
     on_progress: ProgressCallback,
 ) -> Iterator[PartHistory | None]:
-    """The history of each part for training, and then of each for validation.
+    """Yield the history of each part for training, and then of each for validation.
 
     Rows for training have the events of `before` and of each other; those for validation of all.
 

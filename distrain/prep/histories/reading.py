@@ -69,7 +69,7 @@ class OpenHistory:
             begin, before = end, int(ends[end - 1])
 
     def append_to(self, table: pa.Table, places: Int64Array) -> pa.Table:
-        """The rows at these places with their lists."""
+        """Return the rows at these places with their lists."""
         table = table.take(pa.array(places))
         spans = self.spans[places]
         items = spans.items()

@@ -113,7 +113,7 @@ def write_index(categories: str, name: str, folder: str, range_bytes: int) -> in
 
 
 def open_own_index(categories: str, name: str, range_bytes: int) -> MappedVocabulary:
-    """The lookup of a vocabulary in nameless files, whose space is free when it is."""
+    """Return the lookup of a vocabulary in nameless files, whose space is free when it is."""
     with ExitStack() as files:
 
         @cache
@@ -185,7 +185,7 @@ class _TextFiles:
 
 
 def _bytes(array: np.ndarray[Any, Any]) -> memoryview:
-    """An array as it lies in memory; what is not in one piece is copied."""
+    """Return an array as it lies in memory; what is not in one piece is copied."""
     return np.ascontiguousarray(array).view(np.uint8).data
 
 

@@ -136,6 +136,6 @@ def _rounded(numbers: Floats) -> _Int64Array:
 
 
 def _lowest(rounded: _Int64Array) -> Floats:
-    """The least number that is rounded so."""
+    """Return the least number that is rounded so."""
     bits = rounded << _ROUNDED_BITS
     return (bits ^ ((bits >> 63) & np.int64(2**63 - 1))).view(np.float64)

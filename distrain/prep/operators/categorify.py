@@ -73,7 +73,7 @@ class Categorify(LearntByColumn):
         return table
 
     def finish(self, state: Counts) -> Vocabulary:
-        """The vocabulary: rare values dropped, the rest ordered, cut to `max_size`."""
+        """Return the vocabulary: rare values dropped, the rest ordered, cut to `max_size`."""
         kept = self._frequent(state)
         kept = kept.take(by_frequency(kept))
         if self.max_size:
@@ -90,7 +90,7 @@ class Categorify(LearntByColumn):
         return vocabulary
 
     def transform(self, column: str, values: pa.Array) -> pa.Array:
-        """The ids, int32, without gaps; a `DataError` where strings meet integers."""
+        """Return the ids, int32, without gaps; a `DataError` where strings meet integers."""
         vocabulary = self.vocabularies[column]
         if values.null_count == len(values):
             values = pa.nulls(len(values), vocabulary.values.type)
@@ -160,7 +160,7 @@ BY_FREQUENCY = (("count", "descending"), ("value", "ascending"))
 
 
 def by_frequency(counted: pa.Table) -> pa.Array:
-    """The order of ids, as places of the rows: by count, falling, and by value."""
+    """Return the order of ids, as places of the rows: by count, falling, and by value."""
     return pc.sort_indices(counted, sort_keys=list(BY_FREQUENCY))
 
 

@@ -39,7 +39,7 @@ class Counts:
 
     @classmethod
     def of_rows(cls, rows: pa.Table) -> Counts:
-        """The inverse of `rows`, which have no nulls."""
+        """Return the inverse of `rows`, which have no nulls."""
         return cls(one_array(rows["value"]), one_array(rows["count"]))
 
     @property
@@ -121,7 +121,7 @@ def in_buckets(rows: pa.Table) -> tuple[pa.Table, np.ndarray[Any, np.dtype[np.in
 
 
 def buckets_of(values: pa.Array) -> Buckets:
-    """The bucket of each value, `[values]`: the same on every machine, evenly spread.
+    """Return the bucket of each value, `[values]`: the same on every machine, evenly spread.
 
     A gap is in the first.
     """
@@ -158,7 +158,7 @@ def _integers(values: pa.Array) -> Hashes:
 
 
 def text_hashes(values: pa.Array) -> Hashes:
-    """A hash of each string, `[values]`, uint64: the same on every machine.
+    """Return a hash of each string, `[values]`, uint64: the same on every machine.
 
     A random number for each byte at each place, summed over a string (tabulation hashing).
     """
@@ -185,7 +185,7 @@ def _hashed_piece(values: pa.Array) -> Hashes:
 
 
 def _drawn(count: int) -> Hashes:
-    """The first numbers of splitmix64, which are the same with every version of NumPy."""
+    """Return the first numbers of splitmix64, which are the same with every version of NumPy."""
     x = np.arange(1, count + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)

@@ -222,7 +222,7 @@ class TargetEncode(Encoding):
 
 
 def _before(of_blocks: Any) -> Any:
-    """The sums over the blocks before each, `[values, folds]`."""
+    """Return the sums over the blocks before each, `[values, folds]`."""
     return np.cumsum(np.pad(of_blocks[:, :-1], ((0, 0), (1, 0))), axis=1)
 
 

@@ -73,7 +73,7 @@ class History:
         return {name: f"{EVENT}_{name}" for name in self.of}
 
     def mistake_among(self, columns: Sequence[str]) -> str | None:
-        """Why a workflow of these columns cannot have the history; `None` if it can."""
+        """Return why a workflow of these columns cannot have the history; `None` if it can."""
         missing = [name for name in self.columns if name not in columns]
         if missing:
             return f"history.of names {', '.join(missing)}, which is no feature, nor the order"
@@ -102,7 +102,7 @@ class History:
         return lists
 
     def schema_of(self, columns: Mapping[str, ColumnSchema]) -> list[ColumnSchema]:
-        """The columns of the lists, where `columns` has what is listed."""
+        """Return the columns of the lists, where `columns` has what is listed."""
         found = []
         for listed, name in self.names.items():
             if listed == self.order:
@@ -195,7 +195,7 @@ class Spans:
     def of_sorted(
         cls, keys: Int64Array, seconds: Floats, keep: int, base: int = 0, key_begin: int = 0
     ) -> Spans:
-        """The spans of events that are sorted by key and time.
+        """Return the spans of events that are sorted by key and time.
 
         Args:
             base: The place of the first event among all.
@@ -219,7 +219,7 @@ class Spans:
         self.first[rows], self.length[rows] = spans.first, spans.length
 
     def items(self) -> Int64Array:
-        """The places of all their events, one span after another."""
+        """Return the places of all their events, one span after another."""
         offsets = offsets_of(self.length)
         items: Int64Array = np.repeat(self.first - offsets[:-1], self.length)
         items += np.arange(offsets[-1])
@@ -232,7 +232,7 @@ def _run_length(begins: np.ndarray[Any, np.dtype[np.bool_]]) -> int:
 
 
 def in_order(keys: pa.Array, seconds: Floats) -> tuple[Int64Array, Int64Array]:
-    """The rows with a key and a time, by key and time, and the ranks of their keys."""
+    """Return the rows with a key and a time, by key and time, and the ranks of their keys."""
     known = np.flatnonzero(np.asarray(keys.is_valid()) & np.isfinite(seconds))
     ranks = ranks_of(keys.take(pa.array(known)))
     order = np.lexsort((seconds[known], ranks))
@@ -247,5 +247,5 @@ def as_lists(lengths: Int64Array, items: np.ndarray[Any, Any]) -> pa.Array:
 
 
 def seconds_before(spans: Spans, rows: Floats, events: Floats) -> np.ndarray[Any, Any]:
-    """The seconds from each event of the spans to its row, float32."""
+    """Return the seconds from each event of the spans to its row, float32."""
     return (np.repeat(rows, spans.length) - events).astype(np.float32)

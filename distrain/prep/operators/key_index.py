@@ -40,7 +40,7 @@ class KeyIndex:
         return cls(values, keys[order], order.astype(np.int32))
 
     def places_of(self, distinct: pa.Array) -> tuple[BoolArray, Int32Array]:
-        """Which of some values are known, and the places of those that are."""
+        """Return which of some values are known, and the places of those that are."""
         places = np.zeros(len(distinct), np.int32)
         known = np.zeros(len(distinct), bool)
         if is_text(distinct.type):

@@ -39,7 +39,7 @@ class ListSlice(SettingsOnly):
             raise InputError("ListSlice(0) keeps nothing", hint="ListSlice(10) keeps ten items.")
 
     def transform(self, column: str, values: pa.Array) -> pa.Array:
-        """The shorter lists; the items keep their type.
+        """Return the shorter lists; the items keep their type.
 
         Raises:
             DataError: The column holds no lists.

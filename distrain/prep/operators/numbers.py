@@ -90,14 +90,14 @@ class FillMissing(SettingsOnly, OnNumbers):
         return {"value": _whole(self.value)}
 
     def transform(self, column: str, values: pa.Array) -> pa.Array:
-        """The values without gaps; integers stay integers where `value` is whole."""
+        """Return the values without gaps; integers stay integers where `value` is whole."""
         if is_text(values.type) or pa.types.is_temporal(values.type):
             return pc.fill_null(values, pa.scalar(self.value).cast(values.type))
         return super().transform(column, values)
 
 
 def _whole(value: float | None) -> float | int | None:
-    """A bound as an integer where it is one of 64 bits: integers stay integers beside it."""
+    """Return a bound as an integer where it is one of 64 bits: integers stay integers beside it."""
     is_int64 = value is not None and abs(value) < 2.0**63 and value == int(value)
     return int(value) if is_int64 else value  # type: ignore[arg-type]
 
@@ -168,7 +168,7 @@ class LogOp(SettingsOnly):
     )
 
     def transform(self, column: str, values: pa.Array) -> pa.Array:
-        """The logarithms; a `DataError` if a value is -1 or less.
+        """Return the logarithms; a `DataError` if a value is -1 or less.
 
         Arrow's have the same bits on all processors; NumPy's differ in the last one with AVX-512.
         """
@@ -202,7 +202,7 @@ class Moments:
 
     @classmethod
     def of(cls, values: np.ndarray[Any, np.dtype[np.float64]]) -> Moments:
-        """The moments of `values`, `[rows]`, float64; the mean says what is not finite."""
+        """Return the moments of `values`, `[rows]`, float64; the mean says what is not finite."""
         if len(values) == 0:
             return cls()
         if not np.isfinite(values).all():
@@ -260,7 +260,7 @@ class Normalize(OnNumbers, LearntByColumn):
         return total
 
     def finish(self, state: Moments) -> Moments:
-        """The moments; a `DataError` if a value was NaN or infinite."""
+        """Return the moments; a `DataError` if a value was NaN or infinite."""
         if not math.isfinite(state.m2):
             raise DataError(
                 f"no mean and standard deviation: {state.mean:g} and {state.m2:g}",

@@ -31,7 +31,7 @@ class Operator(Protocol):
     kind: ClassVar[str]
 
     def transform(self, column: str, values: pa.Array) -> pa.Array:
-        """The values after this step, in the same order.
+        """Return the values after this step, in the same order.
 
         Raises:
             DataError: A value that the step cannot take.
@@ -73,7 +73,7 @@ class LabelledOperator(FittedOperator, Protocol):
     """An operator that learns from labels, and gives training rows other values than later ones."""
 
     def of_rows(self, rows: TrainingRows) -> Self:
-        """The operator for the values of these training rows, in this order."""
+        """Return the operator for the values of these training rows, in this order."""
         ...
 
 
@@ -95,7 +95,7 @@ class ServedOperator(Operator, Protocol):
     """An operator that exports of raw rows have, as a step of its `kind` without distrain."""
 
     def served(self, column: str) -> dict[str, Any]:
-        """The settings of a column's step, as JSON."""
+        """Return the settings of a column's step, as JSON."""
         ...
 
 
@@ -105,11 +105,11 @@ class OnNumbers:
     kind: ClassVar[str]
 
     def served(self, column: str) -> dict[str, Any]:
-        """The settings of a column's step, as JSON."""
+        """Return the settings of a column's step, as JSON."""
         raise NotImplementedError
 
     def transform(self, column: str, values: pa.Array) -> pa.Array:
-        """The values after the step, without gaps where it fills these."""
+        """Return the values after the step, without gaps where it fills these."""
         return as_arrow(STEPS[self.kind](as_values(values), self.served(column), {}), values)
 
 

@@ -17,7 +17,7 @@ _NUMERAL = (
 
 
 def texts_of(values: pa.Array) -> pa.Array:
-    """The texts of values, NaN as missing; texts stay as they are.
+    """Return the texts of values, NaN as missing; texts stay as they are.
 
     Numbers are plain digits without an exponent or trailing zeros, whatever their width or scale.
     Times have a fraction only if it is not 0; those with a zone are told in UTC, with a `Z`.
@@ -79,7 +79,7 @@ def _canonical(numerals: pa.Array) -> pa.Array:
 
 
 def joined_texts(columns: Sequence[pa.Array], missing: str | None = None) -> pa.Array:
-    """One text of each row's texts, which tells all rows apart, as large_string.
+    """Return one text of each row's texts, which tells all rows apart, as large_string.
 
     A row with a gap has none, unless `missing` stands for gaps.
     """
@@ -95,7 +95,7 @@ def joined_texts(columns: Sequence[pa.Array], missing: str | None = None) -> pa.
 
 
 def crossed(columns: Sequence[pa.Array]) -> pa.Array:
-    """The texts of several columns as one category; missing where all of them are.
+    """Return the texts of several columns as one category; missing where all of them are.
 
     >>> found = crossed([pa.array(["a", None]), pa.array(["x", None])]).to_pylist()
     >>> found[0].split(BETWEEN_TEXTS), found[1]

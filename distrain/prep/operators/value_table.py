@@ -79,7 +79,7 @@ class Cells:
 
     @classmethod
     def joined(cls, cells: Sequence[pa.Table]) -> Cells:
-        """The rows of all, in this order."""
+        """Return the rows of all, in this order."""
         wanted = _value_type(cells)
         return cls(pa.concat_tables(_with_values_of(wanted, some) for some in cells))
 
@@ -101,7 +101,7 @@ class ValueTable:
 
     @classmethod
     def of_cells(cls, cells: Cells, num_folds: int) -> ValueTable:
-        """The sums over all rows of each cell, added in the order of the rows."""
+        """Return the sums over all rows of each cell, added in the order of the rows."""
         columns = {name: one_array(cells.rows[name]) for name in ("value", "fold", "count", "sum")}
         found = columns["value"].dictionary_encode(null_encoding="encode")
         at = found.indices.to_numpy() * np.int64(num_folds) + columns["fold"].to_numpy()
@@ -127,7 +127,7 @@ class ValueTable:
         return np.flatnonzero(~gaps), int(np.argmax(gaps)) if gaps.any() else -1
 
     def places_of(self, values: pa.Array) -> Ints:
-        """The place of each value, `[values]`; -1 of one that was not seen."""
+        """Return the place of each value, `[values]`; -1 of one that was not seen."""
         values = as_categories(values)
         if values.null_count == len(values):
             values = pa.nulls(len(values), self.values.type)
@@ -266,7 +266,7 @@ class SavedTable(ValueTable):
 
 @lru_cache(maxsize=64)
 def _saved_table(folder: str, name: str) -> ValueTable:
-    """A table of a run, whose folder no other run has, read once by each process."""
+    """Return a table of a run, whose folder no other run has, read once by each process."""
     return ValueTable.load(folder, name)
 
 

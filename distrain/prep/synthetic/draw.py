@@ -41,7 +41,7 @@ class CategoryColumn:
     missing_with: str | None = None  # columns of the same group are missing in the same rows
 
     def cardinality(self, scale: float) -> int:
-        """How many values it has at `scale`.
+        """Return how many values it has at `scale`.
 
         >>> CategoryColumn("C1", 10_000_000, 1.3).cardinality(0.01)
         100000
@@ -171,7 +171,7 @@ _GOLDEN = 0x9E3779B97F4A7C15
 
 
 def raw_category(column: int, ids: Ints) -> Words32:
-    """The 32-bit raw value of each id of the `column`-th category, uint32 `[rows]`.
+    """Return the 32-bit raw value of each id of the `column`-th category, uint32 `[rows]`.
 
     Different for different ids of a column: an exclusive or with the column's key, then the
     finaliser of MurmurHash3, which is a permutation of 32-bit words.
@@ -190,7 +190,7 @@ def raw_category(column: int, ids: Ints) -> Words32:
 
 
 def pseudo_normal(seed: int, name: str, ids: npt.NDArray[np.int64]) -> Floats:
-    """A number per (seed, name, id) that looks standard normal, float64 `[rows]`.
+    """Return a number per (seed, name, id) that looks standard normal, float64 `[rows]`.
 
     The standardised sum of the four 16-bit parts of a SplitMix64 hash: whole numbers up to the
     last division, so the same on every machine. Its range is about +-3.5.

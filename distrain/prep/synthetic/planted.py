@@ -121,7 +121,7 @@ class PlantedModel:
 
     @classmethod
     def fit(cls, seed: int, scale: float, click_rate: float) -> "PlantedModel":
-        """The model whose mean probability over the pilot sample is `click_rate`."""
+        """Return the model whose mean probability over the pilot sample is `click_rate`."""
         pilot = [draw_features(seed, "pilot", chunk, scale) for chunk in range(PILOT_CHUNKS)]
         total = sum(share for _, share in TERMS)
         means, weights = [], []
@@ -210,7 +210,7 @@ class Truth:
         self._realised.update(logits, labels)
 
     def summary(self, files: tuple[str, ...]) -> SplitSummary:
-        """The figures; some rows must have been counted."""
+        """Return the figures; some rows must have been counted."""
         clicks, others = float(self._clicks.sum()), float(self._others.sum())
         auc, bound = area_under_roc(self._others, self._clicks)
         report = self._realised.compute()

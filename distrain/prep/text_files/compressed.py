@@ -31,7 +31,7 @@ _READ_BYTES = 1 << 20
 
 
 def cuts_of(path: str, codec: str, size_bytes: int, block_bytes: int) -> list[int]:
-    """Where tasks may begin to decompress, from 0 on, about `block_bytes` apart.
+    """Return where tasks may begin to decompress, from 0 on, about `block_bytes` apart.
 
     A file of one member has one; so has one in which none begins within 64 MiB behind a place where
     a cut is wanted.
@@ -77,7 +77,7 @@ def _is_gzip_member(handle: IO[bytes], at: int, size_bytes: int) -> bool:
 
 
 def _is_zstd_frame(handle: IO[bytes], at: int, size_bytes: int) -> bool:
-    """Whether the blocks there lead from one to the next, up to the frame's end."""
+    """Return True if the blocks there lead from one to the next, up to the frame's end."""
     handle.seek(at)
     head = handle.read(18)
     if len(head) < 6:

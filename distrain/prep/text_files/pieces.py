@@ -36,7 +36,7 @@ Parsed = TypeVar("Parsed")
 
 
 def read_pieces(text: TextRange, block_bytes: int) -> Generator[tuple[int, bytes], None, None]:
-    """A range's text in pieces of whole lines, in order, each with the number of its block.
+    """Yield a range's text in pieces of whole lines, in order, each with the number of its block.
 
     A plain range is one block; a compressed one has one for each `block_bytes`.
     """
@@ -272,7 +272,7 @@ class TextRange:
 
 
 def plan_ranges(file: InputFile, codec: str | None, block_bytes: int) -> list[TextRange]:
-    """The ranges of one file.
+    """Return the ranges of one file.
 
     >>> [(r.start, r.stop) for r in plan_ranges(InputFile("day_0", 25), None, 10)]
     [(0, 10), (10, 20), (20, 25)]

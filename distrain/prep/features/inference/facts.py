@@ -178,7 +178,7 @@ def _text_facts(values: pa.Array, common: dict[str, Any], text: FormatSpec | Non
 
 
 def _is_separator(values: pa.Array, separator: str, distinct: int) -> bool:
-    """Whether texts are few items in many combinations, not texts with a comma in them."""
+    """Return True if texts are few items in many combinations, not texts with a comma in them."""
     if pc.mean(pc.count_substring(values, separator)).as_py() < 0.3:
         return False
     items = pc.unique(pc.split_pattern(values, separator).flatten())

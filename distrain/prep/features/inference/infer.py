@@ -61,7 +61,7 @@ class Sample:
 
 
 def sampled(files: Sequence[InputFile], most_rows: int = SAMPLE_ROWS) -> Sample:
-    """The first rows of some files, spread evenly over all.
+    """Return the first rows of some files, spread evenly over all.
 
     Raises:
         DataError: A file cannot be read, or is no table of the others' columns.
@@ -245,7 +245,7 @@ def _beside(
     weight: tuple[str, str] | None,
     windows: tuple[dict[str, Any], str] | None,
 ) -> tuple[list[str], dict[str, str]]:
-    """The lines of further targets, a weight and windows, and the reasons for these."""
+    """Return the lines of further targets, a weight and windows, and the reasons for these."""
     lines, reasons = [], {}
     if more:
         reasons["more_targets"] = "; ".join(f"{one.column}: {one.reason}" for one in more)

@@ -37,7 +37,7 @@ def sampled_labels(values: pa.Array, target: object, text: FormatSpec | None) ->
 
 
 def is_learnable(values: pa.Array, labels: Labels) -> bool:
-    """Whether target means made of every second row order the rows between.
+    """Return True if target means made of every second row order the rows between.
 
     The test is Pearson's correlation r of these means with the labels of the other n rows, for
     which r sqrt(n) is a standard normal number where the values tell nothing.

@@ -203,7 +203,7 @@ def _continuous(facts: Facts, is_typed: bool) -> Feature:
 def with_further(
     suggestion: Suggestion, is_learnable: Callable[[], bool], has_means: bool
 ) -> Suggestion:
-    """The suggestion with what models of clicks are better with, beside a column itself.
+    """Return the suggestion with what models of clicks are better with, beside a column itself.
 
     Args:
         is_learnable: Says whether the column's values tell something of the target.
@@ -265,7 +265,7 @@ def _of_time(facts: Facts) -> tuple[Feature, ...]:
 
 
 def target_of(columns: Sequence[Facts]) -> Target:
-    """A guess at what is to be predicted, of two values if there is such a column."""
+    """Return a guess at what is to be predicted, of two values if there is such a column."""
     columns = [facts for facts in columns if part_for_validation(facts) is None] or columns
     pairs = [facts for facts in columns if _is_pair(facts)]
     answers = _named_answers(columns)
@@ -299,7 +299,7 @@ def target_of(columns: Sequence[Facts]) -> Target:
 
 
 def _named_answers(columns: Sequence[Facts]) -> set[str]:
-    """The columns with the name of an answer; `y` beside `x` is a place."""
+    """Return the columns with the name of an answer; `y` beside `x` is a place."""
     names = {facts.name for facts in columns}
     places = {"y", "Y"} if names & {"x", "X"} else set()
     return {facts.name for facts in columns if _TARGET.search(facts.plain_name)} - places
@@ -371,7 +371,7 @@ def more_targets_of(columns: Sequence[Facts], first: Target) -> list[Target]:
 
 
 def weight_of(columns: Sequence[Facts]) -> tuple[str, str] | None:
-    """The column of the rows' weights, by its name and values, and why it is one."""
+    """Return the column of the rows' weights, by its name and values, and why it is one."""
     for facts in columns:
         if _WEIGHT.search(facts.plain_name) and facts.kind == "number" and facts.distinct > 1:
             low = float(facts.numbers.min())
