@@ -16,7 +16,7 @@ def criteo_schema(
     """Return the schema of prepared Criteo rows: label, I1..I13 as float32, C1..C26 as int32 ids.
 
     Args:
-        cardinalities: Ids of column C lie in `0 .. cardinalities[C]-1`; unknown where absent.
+        cardinalities: Ids of column C are in `0 .. cardinalities[C]-1`; unknown where absent.
         embedding_dim: Written to each categorical column.
 
     >>> len(criteo_schema())
