@@ -124,7 +124,7 @@ class FixedTables:
 
     @torch.no_grad()
     def route(self, ids: Tensor, padded: PaddedRoutes = _NOT_SPREAD) -> FixedRoute:
-        """The route of ids, for which owners of spread tables answered `padded`; collective."""
+        """Return the route of ids whose spread rows the owners answered as `padded`; collective."""
         self._check_ids(ids)
         answers = iter(padded.stores)
         return FixedRoute(
@@ -235,7 +235,7 @@ class FixedTables:
             )
 
     def _named(self, number: int, keys: Tensor) -> Tensor | None:
-        """The keys that the rounding of bfloat16 depends on; `None` where these are it."""
+        """Return the keys that the rounding of bfloat16 depends on; `None` where these are it."""
         if self.tables.weights[number].dtype != torch.bfloat16:
             return None
         return self._stores[number].global_keys(keys)

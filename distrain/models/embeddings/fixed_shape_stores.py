@@ -202,7 +202,7 @@ class SpreadStore(FixedStore):
         return FixedStoreRoute(slots, own, sources, union, padded)
 
     def values(self, weight: Tensor, route: FixedStoreRoute) -> Tensor:
-        """The rows that `route.keys` counts, from their owners; a collective operation."""
+        """Return the rows that `route.keys` counts, from their owners; a collective operation."""
         assert route.padded is not None
         sent = kernels.gather(weight, route.padded.requested.clamp(max=len(weight) - 1))
         receive, send = self._splits(route.padded)
