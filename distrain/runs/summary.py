@@ -65,10 +65,16 @@ class Summary:
     normalised_entropy: float | None  # log loss over that of predicting the mean click rate
     model: str | None
     scored_step: int | None = None  # the step at which these were scored
-    model_step: int | None = None  # steps of training that the saved model has had
+    # steps of training that the saved model has had; after a refit, those of the best validation
+    # before it
+    model_step: int | None = None
     # for a training that ended before all its steps: `step`, `rows`, the `metric` of validations,
     # `best_step` and `best_value`, and `waited`, the validations since that
     stopped_early: Mapping[str, Any] | None = None
+    # for a second training with the validation rows: `step`, the steps of the first one,
+    # `found_step`, those of its best validation, and `num_steps` and `total_rows` of both; the
+    # figures above are of the first one, since the saved model has seen the validation rows
+    refit: Mapping[str, Any] | None = None
     # for a run that began with another's weights: their `path` and `step`, per table its `columns`,
     # `by` what its rows were found (`id`, `value`, or `fresh`) and how many were `matched`, are
     # `fresh` and were `dropped`; the number of `dense` tensors, and what was `left`, since it did
@@ -143,6 +149,7 @@ def summarise(
         scored_step=scored.step if scored else None,
         model_step=view.model_step,
         stopped_early=view.stopped_early,
+        refit=view.refit,
         warm_start=view.warm_start or (before or {}).get("warm_start"),
         targets=scored.targets if scored else None,
         progressive=windows[-1].progressive if windows else None,
