@@ -13,6 +13,7 @@ from distrain.jobs.events import (
     STEP_BOUNDS_S,
     EvaluationDone,
     RankFinished,
+    RefitStarted,
     StepsDone,
     StoppedEarly,
     TrainingStarted,
@@ -25,6 +26,7 @@ from distrain.train.data.span import JobSpan
 from distrain.train.loop.evaluation import Evaluation
 from distrain.train.saving.checkpoints import TrainingStart
 from distrain.train.saving.early_stopping import Validations
+from distrain.train.saving.refit import Refit
 from distrain.train.step.learning_rate import lr_at, reduced
 from distrain.train.step.open_report import ClosedReport, OpenReport
 from distrain.train.timing.phases import PEERS, PhaseClock, waiting
@@ -110,7 +112,8 @@ class RankEvents:
 
     def _lr_at(self, step: int, peak_lr: float, schedule: ScheduleSpec) -> float:
         before = self.steps_before
-        lr = lr_at(before + step, before + self.span.num_steps, peak_lr, schedule)
+        place, length = self.span.course(step)
+        lr = lr_at(before + place, before + length, peak_lr, schedule)
         return reduced(lr, self.reduction, self.train.reduce_on_plateau)
 
     def steps_done(self, taken: int, stats: LoaderStats, clock: PhaseClock) -> PendingSteps:
@@ -144,6 +147,10 @@ class RankEvents:
         assert validations is not None
         rows, best = self.span.rows_in(taken), (validations.best_step, validations.best_value)
         return StoppedEarly(self.rank, taken, rows, validations.metric, *best, validations.waited)
+
+    def refit_started(self, refit: Refit) -> RefitStarted:
+        last = self.span.num_steps
+        return RefitStarted(self.rank, refit.taken, refit.found, last, self.span.rows_in(last))
 
     def finished(
         self, taken: int, setup_s: float, stats: LoaderStats, clock: PhaseClock
