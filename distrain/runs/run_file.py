@@ -220,7 +220,8 @@ def remove_run(paths: RunPaths) -> None:
             if folder.is_dir():
                 shutil.rmtree(folder)
         # The summary last, since it says that the others do not count.
-        for file in (*reports, paths.spec, paths.run, paths.summary):
+        documents = (paths.features, paths.job, paths.spec)
+        for file in (*reports, *documents, paths.run, paths.summary):
             file.unlink(missing_ok=True)
 
 
