@@ -1,4 +1,4 @@
-"""`distrain init`: a job spec to begin with."""
+"""`distrain init`: writes a job spec to start with."""
 
 from contextlib import suppress
 from pathlib import Path
@@ -15,22 +15,21 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("model", metavar="[MODEL]", required=False)
-@click.option("--data", required=True, type=PATH, help="The folder that `distrain prep` made.")
+@click.option("--data", required=True, type=PATH, help="The folder written by `distrain prep`.")
 @ranks_option(1)
 @click.option("--out", type=PATH, default=Path("job.yaml"), help="The file to write.")
 @click.option("--overwrite", is_flag=True, help="Replace an existing file.")
-@json_option("Print the path of what was written as JSON.")
+@json_option("Print the path of the written file as JSON.")
 def command(
     model: str | None, data: Path, ranks: int, out: Path, overwrite: bool, as_json: bool
 ) -> None:
     """Write a job spec with every field at its value, ready for `distrain train`.
 
     MODEL is one of docs/models; or criteo-mlp, the model of NVTabular's TensorFlow notebook, or
-    criteo-dlrm, a small DLRM. Without one it is dcn_v2 where the ids of a column are so many that
-    most of them are rare, as in Criteo's logs, else mlp. Targets, weight and windows are those of
-    the schema in the data's folder. A model's training is fitted to the table: rows of a step,
-    epochs, learning rate, and early stopping where there are validation rows. The two presets have
-    their own.
+    criteo-dlrm, a small DLRM. The default is dcn_v2 if a column has very many ids, most of them
+    rare, as in Criteo's logs; otherwise mlp. Targets, weight and windows come from the schema in
+    the data's folder. Batch size, epochs, learning rate, and early stopping if there are validation
+    rows, are chosen for the table. The two presets have their own training settings.
 
     \b
     Examples:
@@ -49,9 +48,9 @@ def command(
     from distrain.schema.schema import Schema
     from distrain.storage.outputs import whole_file
 
-    if model is not None and model not in (known := (*PRESETS, *MODELS)):
+    if model is not None and model not in (known_models := (*PRESETS, *MODELS)):
         raise click.BadParameter(
-            f"{model!r} is not one of {', '.join(known)}.", param_hint="'[MODEL]'"
+            f"{model!r} is not one of {', '.join(known_models)}.", param_hint="'[MODEL]'"
         )
     schema = None
     with suppress(SchemaError):
@@ -62,7 +61,7 @@ def command(
     document = job_for(kind, str(data), loaded, table)
     document["resources"]["num_ranks"] = ranks
     document["train"]["lanes"] = "auto"
-    document = parse_spec(document).model_dump(mode="json")  # not every number of ranks will do
+    document = parse_spec(document).model_dump(mode="json")  # not every number of ranks is valid
     if not (data / "valid").is_dir():
         document["data"]["valid"] = []
     if out.exists() and not overwrite:
@@ -80,7 +79,7 @@ def command(
 
 
 def _facts(data: Path, schema: "Schema") -> "TableFacts | None":
-    """The facts of the prepared rows; `None` where there are none to be read yet."""
+    """Return facts about the prepared rows; `None` if they cannot be read yet."""
     from distrain.cli.output import print_warning
     from distrain.errors import DistrainError
     from distrain.jobs.spec.fitting import TableFacts
@@ -99,7 +98,7 @@ def _facts(data: Path, schema: "Schema") -> "TableFacts | None":
         moments = column_moments(table, targets.columns, next(iter(weights.names), None))
         cut = windows and read_footers(str(train), schema, windows=windows).windows
     except (DistrainError, OSError, ValueError) as error:
-        print_warning(f"note: the training is not fitted to the table: {first_line(error)}")
+        print_warning(f"note: training settings are not chosen for the table: {first_line(error)}")
         return None
     count = len(cut.names) if cut else 1
     return TableFacts(table.num_rows, (data / "valid").is_dir(), moments, count)
