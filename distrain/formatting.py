@@ -43,14 +43,27 @@ def count(value: float | None) -> str:
     return UNKNOWN if value is None else f"{value:,.0f}"
 
 
-def kept_step(model_step: int | None, steps: int | None, *, stopped_early: bool = False) -> str:
+def kept_step(
+    model_step: int | None,
+    steps: int | None,
+    *,
+    stopped_early: bool = False,
+    refit_steps: int | None = None,
+) -> str:
     """Describe the step of the saved model.
 
     >>> kept_step(30, 60, stopped_early=True), kept_step(30, 60), kept_step(60, 60)
     ('stopped early at step 60, kept step 30', 'kept step 30 of 60, the best validation', 'step 60')
+    >>> kept_step(30, 94, refit_steps=34)
+    'refitted in 34 steps with the validation rows; scored at step 30, before the refit'
     """
     if model_step is None:
         return UNKNOWN
+    if refit_steps is not None:
+        return (
+            f"refitted in {refit_steps} steps with the validation rows; scored at step "
+            f"{model_step}, before the refit"
+        )
     if stopped_early:
         return f"stopped early at step {steps}, kept step {model_step}"
     if steps is not None and model_step < steps:

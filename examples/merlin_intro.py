@@ -3,7 +3,7 @@
     python examples/merlin_intro.py --quick
     python examples/merlin_intro.py --schema schema.pbtxt
 
-The rows are generated. docs/examples-merlin.md maps each part to the notebook.
+The rows are generated. docs/examples.md maps each part to the notebook.
 """
 
 import argparse

@@ -89,10 +89,9 @@ class Shop:
     Attributes:
         known: The baskets before `split`.
         catalogue: All items in them, which can be recommended, in the order of scores.
-        customers: Customers who bought before and after, for whom to predict, in the order of
-        scores. relevant: Their purchases after `split`, by index in the catalogue; an item never
-        bought before
-            has an index beyond it, which no model predicts.
+        customers: Customers who bought before and after, for whom to predict, in score order.
+        relevant: Their purchases after `split`, by index in the catalogue; an item never bought
+            before has an index beyond it, which no model predicts.
         bought: Their purchases before `split`.
     """
 

@@ -2,7 +2,7 @@
 
     python examples/online_retail_items.py online_retail.csv.gz --out items.parquet
 
-docs/examples-online-retail.md uses the table.
+docs/examples.md uses the table.
 """
 
 import argparse

@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from numbers import Integral, Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,16 +28,21 @@ if TYPE_CHECKING:
     from distributed.deploy import Cluster
 
     from distrain.jobs.view import Record
+    from distrain.launch.tables import TableJob
     from distrain.metrics.custom import Metric
     from distrain.metrics.report import BinaryReport
     from distrain.models.blueprint import Blueprint
     from distrain.models.saved import SavedModel
+    from distrain.prep.features.inference.asked import Task
     from distrain.runs.sinks.base import Sink
 
 _ONLY_HERE = """\
 warning: model_fn is defined only in this process: its run can be evaluated from here, or with
 distrain.Run(run_dir, model_fn=...). The commands evaluate, predict and export cannot make its
 model; for these, move model_fn to a module of a package that DISTRAIN_MODEL_PACKAGES names"""
+
+PREPARED = ".prepared"
+"""The folder of prepared tables, beside run directories; hidden, since it is no run."""
 
 MakeModel = Callable[..., "Blueprint"]
 Spec = JobSpec | Mapping[str, Any] | str | Path
@@ -154,8 +160,16 @@ def load(run_dir: str | Path, model_fn: MakeModel | None = None) -> Run:
 
 
 def fit(
-    spec: Spec | None = None,
+    data: Any = None,
+    /,
     *,
+    target: str | Sequence[str] | None = None,
+    task: "Task | None" = None,
+    valid: Any = None,
+    time: str | None = None,
+    weight: str | None = None,
+    model: Mapping[str, Any] | str | None = None,
+    features: Mapping[str, Any] | str | Path | None = None,
     overrides: Mapping[str, Any] | None = None,
     model_fn: MakeModel | None = None,
     options: Mapping[str, Any] | None = None,
@@ -168,37 +182,50 @@ def fit(
     metrics: "Mapping[str, type[Metric]] | None" = None,
     sinks: "Sequence[str | Sink]" = (),
 ) -> Run:
-    """Train a job and wait for it.
+    """Train a model on a table, or as a job spec says, and wait for it.
+
+    `fit(table, target="clicked")` infers what the columns are, prepares the rows, fits a job to
+    them and trains it. It reports these decisions, and the run directory holds them as
+    `features.yaml` and `job.yaml`. Prepared rows are kept in `.prepared` beside the run directory
+    and used again for the same rows and features. `fit(spec)` trains on rows that are prepared.
 
     Args:
-            spec: The job: a spec, a document as in its YAML file, or the path of that file. `None`
-            with
-                `resume`. A job without a name is named after the last part of `run_dir`.
-            overrides: Fields of the spec to set, by path: `{"train.optimizer.lr": 0.01}`.
-            model_fn: Makes the model, as `model_fn(schema, **options)`, instead of the section
-            `model`,
-                which the document or file must then not have. The inline backend accepts any
-                function. Otherwise the workers import it by its module's name, which their
-                operator must have allowed (`DISTRAIN_MODEL_PACKAGES`). With `resume` it must make
-                the same model as before; `None` then uses that of the `Run`.
-            options: Keyword arguments for `model_fn`, JSON values; a resumed run keeps its own.
-            run_dir: The directory of the run's files; every worker must see it. `None` for
-            `runs/JOB`. overwrite: Whether a run in `run_dir` may be replaced; it is removed once
-            the new job has
-                passed its checks.
-            resume: A run or its directory, to resume from its newest checkpoint, with its spec.
-            scheduler: A Dask cluster: a client, a cluster, or its scheduler's address; `None`
-            starts one
-                on this machine. A given cluster keeps running when the job ends.
-            progress: Reports the progress; `None` for a bar and a chart in a notebook, lines on a
-                terminal, and otherwise the log `distrain`.
-            callbacks: Called in this process with each new record of training and validation.
-                An exception ends the job and is raised by `fit`.
-            metrics: User-defined validation metrics, by their names in records: subclasses of
-                `distrain.metrics.Metric`, which workers import as they do `model_fn`.
-            sinks: Further destinations of the records: `"tensorboard"`, `"mlflow:URI"`, or
-            user-defined
-                sinks (`distrain.runs.sinks.base.Sink`).
+        data: With `target` or `features`, a table: a DataFrame of pandas, polars or Dask, an Arrow
+            table, any object with Arrow's C stream, a mapping of arrays, or files, folders and
+            globs. Otherwise a job: a spec, a document as in its YAML file, or the path of that
+            file; a job without a name is named after `run_dir`. `None` with `resume`.
+        target: The column to predict, or several.
+        task: `"binary"`, `"regression"` or `"multiclass"`; `None` decides by the target's values.
+        valid: The table's validation rows: a share such as 0.1; a number of last rows; a section
+            `split` of a features document, such as `{"by": "hash", "column": "user", "share":
+            0.1}`; another table; `False` for none. `None` uses about a tenth, the latest rows if
+            there are times.
+        time: A time column that orders the table: the latest rows are used for validation.
+        weight: The column of row weights.
+        model: A model by name, or a section `model`; `None` chooses one for the table.
+        features: A features document, or its file, instead of inferred features.
+        overrides: Fields of the spec to set, by path: `{"train.optimizer.lr": 0.01}`.
+        model_fn: Makes the model, as `model_fn(schema, **options)`, instead of a section `model`,
+            which the document or file must then not have. The inline backend accepts any
+            function. Otherwise the workers import it by its module's name, which their operator
+            must have allowed (`DISTRAIN_MODEL_PACKAGES`). With `resume` it must make the same model
+            as before; `None` then uses that of the `Run`.
+        options: Keyword arguments for `model_fn`, JSON values; a resumed run keeps its own.
+        run_dir: The run directory; every worker must see it. `None` for `runs/JOB`.
+        overwrite: Whether a run in `run_dir` may be replaced; it is removed once the new job has
+            passed its checks.
+        resume: A run, or its directory, to resume from its newest checkpoint, with its spec.
+        scheduler: A Dask cluster: a client, a cluster, or its scheduler's address. It keeps
+            running when the job ends. `None`: a job gets a new cluster on this machine; a table is
+            prepared and trained on in this process.
+        progress: Reports the progress; `None` for a bar and a chart in a notebook, lines on a
+            terminal, and otherwise the log `distrain`.
+        callbacks: Called in this process with each new record of training and validation.
+            An exception ends the job and is raised by `fit`.
+        metrics: User-defined validation metrics, by their names in records: subclasses of
+            `distrain.metrics.Metric`, which workers import as they do `model_fn`.
+        sinks: Further destinations of the records: `"tensorboard"`, `"mlflow:URI"`, or user-defined
+            sinks (`distrain.runs.sinks.base.Sink`).
 
     Raises:
         SpecError: The spec cannot be used.
@@ -211,8 +238,11 @@ def fit(
     if own:
         fields["evaluate.metrics"] = {name: name_of(metric) for name, metric in own.items()}
     words = tuple(f"{path}={json.dumps(value, default=_plain)}" for path, value in fields.items())
+    reporter = progress or progress_here()
+    asked = (target, task, valid, time, weight, model)
+    table = None
     if resume is not None:
-        if spec is not None or run_dir is not None or overwrite or options:
+        if data is not None or run_dir is not None or overwrite or options:
             raise DistrainError(
                 "fit(resume=) uses the run's own spec and directory",
                 hint="Leave out spec, options, run_dir and overwrite; change fields with "
@@ -224,11 +254,21 @@ def fit(
         root = Path(resume).expanduser()
         job_id, job, resumed = find_run(root, words)
     else:
-        job, resumed = _job(spec, words, model_fn, options or {}, run_dir), None
+        if target is not None or features is not None:
+            place = Path("runs") if run_dir is None else Path(run_dir).expanduser().parent
+            table = _table_job(data, asked, features, place / PREPARED, scheduler, reporter)
+            data = table.document
+            if model_fn is not None:
+                del data["model"]
+        elif asked != (None,) * len(asked):
+            raise DistrainError(
+                "task, valid, time, weight and model are of a table, and no target is named",
+                hint="Name the column to predict: fit(table, target=COLUMN).",
+            )
+        job, resumed = _job(data, words, model_fn, options or {}, run_dir), None
         job_id = new_job_id(job.name)
         root = Path(run_dir).expanduser() if run_dir is not None else Path("runs") / job_id
     names = {} if model_fn is None else {_function_of(job): model_fn}
-    reporter = progress or progress_here()
     if resumed is not None:
         for text in resumed.damaged:
             reporter.say(f"warning: {text}")
@@ -237,12 +277,38 @@ def fit(
     request = RunRequest(
         job, root, job_id, scheduler, ":0", resumed, tuple(sinks), tuple(callbacks), overwrite
     )
+    if table is not None:
+        request = replace(request, features=table.features)
     try:
         with handed_over(*own.values(), names=names):
             train(request, reporter)
     except CallbackFailed as failed:
         raise failed.error from None
     return Run(root, model_fn)
+
+
+def _table_job(
+    rows: Any,
+    asked: tuple[Any, ...],
+    features: Mapping[str, Any] | str | Path | None,
+    place: Path,
+    scheduler: Any,
+    progress: Progress,
+) -> "TableJob":
+    from distrain.launch.tables import TableRequest, asked_of, job_of_table
+
+    *columns, model = asked
+    if features is not None and columns != [None] * len(columns):
+        raise DistrainError(
+            "a features document says which columns are target, weight and validation",
+            hint="Leave out target, task, valid, time and weight, or features.",
+        )
+    decided, valid_rows = asked_of(*columns)
+    request = TableRequest(rows, place, decided, valid_rows, features, model, scheduler)
+    table = job_of_table(request, progress.say)
+    for decision in table.decisions:
+        progress.say(decision)
+    return table
 
 
 def _job(
@@ -254,8 +320,12 @@ def _job(
 ) -> JobSpec:
     from distrain.models.custom import name_of
 
-    if spec is None:
-        raise DistrainError("fit needs a spec, or a run to resume")
+    if not isinstance(spec, JobSpec | Mapping | str | Path):
+        what = "nothing" if spec is None else f"a {type(spec).__name__}"
+        raise DistrainError(
+            f"fit takes a job spec, a table with its target, or a run to resume, and got {what}",
+            hint="Name the column of a table that is to be predicted: fit(table, target=COLUMN).",
+        )
     if options and model_fn is None:
         raise DistrainError(
             "options are for model_fn, which is not given",

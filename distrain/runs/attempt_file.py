@@ -81,6 +81,7 @@ class StatusLines:
             "parameters": view.parameters,
             "reader": view.reader,
             "places": [dict(place) for place in view.rank_places],
+            "refit": view.refit,
             "warm_start": view.warm_start,
         }
         changed = {name: one for name, one in facts.items() if self._written.get(name) != one}

@@ -111,6 +111,7 @@ def totals(attempt: AttemptRead) -> dict[str, Any]:
     return {
         **{name: status.get(name) for name in ("parameters", "reader")},
         "places": status.get("places") or (),
+        "refit": status.get("refit"),
         "warm_start": status.get("warm_start") or earlier.get("warm_start"),
         "restarts": [*earlier.get("restarts", ()), *status.get("restarts", ())],
         "checkpoints": all_checkpoints(earlier, now),

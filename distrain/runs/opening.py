@@ -103,6 +103,6 @@ def _leave_service(paths: RunPaths) -> None:
 def _forget(paths: RunPaths) -> None:
     """Remove the files written by `open_run`, and the folder if it is then empty."""
     with suppress(OSError):
-        for file in (paths.tables, paths.spec, paths.run):
+        for file in (paths.tables, paths.features, paths.job, paths.spec, paths.run):
             file.unlink(missing_ok=True)
         paths.root.rmdir()

@@ -220,7 +220,8 @@ def remove_run(paths: RunPaths) -> None:
             if folder.is_dir():
                 shutil.rmtree(folder)
         # The summary last: it marks the other files as obsolete.
-        for file in (*reports, paths.spec, paths.run, paths.summary):
+        documents = (paths.features, paths.job, paths.spec)
+        for file in (*reports, *documents, paths.run, paths.summary):
             file.unlink(missing_ok=True)
 
 

@@ -66,10 +66,15 @@ class Summary:
     normalised_entropy: float | None  # log loss over that of predicting the mean click rate
     model: str | None
     scored_step: int | None = None  # the step of these metrics
-    model_step: int | None = None  # the training step of the saved model
+    # the training step of the saved model; after a refit, that of the best validation before it
+    model_step: int | None = None
     # if training stopped early: `step`, `rows`, the `metric` of the validations,
     # `best_step` and `best_value`, and `waited`, the number of validations since then
     stopped_early: Mapping[str, Any] | None = None
+    # for a second training with the validation rows: `step`, the steps of the first one,
+    # `found_step`, those of its best validation, and `num_steps` and `total_rows` of both; the
+    # metrics above are of the first one, since the saved model has seen the validation rows
+    refit: Mapping[str, Any] | None = None
     # for a warm start: the other run's `path` and `step`; per table its `columns`, `by` which key
     # rows were matched (`id`, `value`, or `fresh`), and the numbers of `matched`, `fresh` and
     # `dropped` rows; the number of `dense` tensors, and the names of those `left` because their
@@ -144,6 +149,7 @@ def summarise(
         scored_step=scored.step if scored else None,
         model_step=view.model_step,
         stopped_early=view.stopped_early,
+        refit=view.refit,
         warm_start=view.warm_start or (before or {}).get("warm_start"),
         targets=scored.targets if scored else None,
         progressive=windows[-1].progressive if windows else None,

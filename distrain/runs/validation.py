@@ -38,6 +38,7 @@ class _Outcome(BaseModel):
     seconds: tuple[dict[str, float], ...] = ()
     peak_memory: tuple[dict[str, int], ...] = ()
     stopped_early: dict[str, Any] | None = None
+    refit: dict[str, Any] | None = None
     warm_start: dict[str, Any] | None = None
 
 

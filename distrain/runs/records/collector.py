@@ -16,6 +16,7 @@ from distrain.jobs.events import (
     RankFinished,
     RankStarted,
     RecordsTrouble,
+    RefitStarted,
     StepsDone,
     StoppedEarly,
     TrainingStarted,
@@ -74,6 +75,7 @@ class Collector:
         self.model_path: str | None = None
         self.model_step: int | None = None
         self.stopped_early: Mapping[str, Any] | None = None
+        self.refit: Mapping[str, Any] | None = None
         self.rows_before = 0
         self.elapsed_before_s = 0.0
         self._why = (reason, message)
@@ -120,6 +122,8 @@ class Collector:
                 self.entries.append(Notice(_weights_taken_text(event), is_warning=False))
             case StoppedEarly():
                 self._stop_early(event)
+            case RefitStarted():
+                self._begin_refit(event)
             case ModelSaved():
                 self.model_path, self.model_step = event.path, event.step
             case RankFinished():
@@ -156,6 +160,7 @@ class Collector:
             "model_path": self.model_path,
             "model_step": self.model_step,
             "stopped_early": self.stopped_early,
+            "refit": self.refit,
             "warm_start": self.warm_start,
             "rank_places": self.places(),
             "rank_stall_pct": tuple(stall_pct(event.seconds) for event in finished),
@@ -195,6 +200,11 @@ class Collector:
         self.num_steps, self.total_rows = event.step, event.rows  # these are final
         self.stopped_early = _facts_of(event)
         self.entries.append(Notice(_stopped_early_text(event), is_warning=False))
+
+    def _begin_refit(self, event: RefitStarted) -> None:
+        self.num_steps, self.total_rows = event.num_steps, event.total_rows
+        self.refit = _facts_of(event)
+        self.entries.append(Notice(_refit_text(event), is_warning=False))
 
     def _count_checkpoint(self, event: CheckpointSaved) -> None:
         before = self.checkpoints
@@ -348,7 +358,7 @@ _EXPLODED = 10.0
 """If the loss exceeds that of a constant this many times, training has diverged from the start."""
 
 
-def _facts_of(event: StoppedEarly | WeightsTaken) -> Mapping[str, Any]:
+def _facts_of(event: StoppedEarly | RefitStarted | WeightsTaken) -> Mapping[str, Any]:
     document = to_json(event)
     return {name: value for name, value in document.items() if name not in ("rank", "kind")}
 
@@ -362,6 +372,19 @@ def _stopped_early_text(event: StoppedEarly) -> str:
     return (
         f"stopped early after step {event.step}: {event.waited} validations without a better "
         f"{event.metric} than {event.best_value:.6g} of step {event.best_step}"
+    )
+
+
+def _refit_text(event: RefitStarted) -> str:
+    """The beginning of a refit.
+
+    >>> _refit_text(RefitStarted(0, 60, 30, 94, 9400)).partition(",")[0]
+    'refit: steps 61 to 94 train a new model on training and validation rows'
+    """
+    return (
+        f"refit: steps {event.step + 1} to {event.num_steps} train a new model on training and "
+        f"validation rows, with as many passes as the first one had at step {event.found_step}; "
+        "the figures stay those of the first one"
     )
 
 

@@ -11,8 +11,6 @@ from distrain.runs.report import colours
 
 _MOST_POINTS = 2000
 """The largest number of points in a drawn curve."""
-_FREE = "center right"
-"""The legend position for losses and AUCs. matplotlib's search for free space may take a second."""
 
 Along = Callable[[Record], float]
 
@@ -50,20 +48,20 @@ def draw_metric(
     along: Along = millions,
 ) -> None:
     """Draw a metric: an AUC with its bound as a band, others without outliers at the start."""
-    for records, colour, text, mark in (
-        (train, colours.TRAIN, "train, before the update", None),
-        (valid, colours.VALID, "valid", "o"),
+    for records, colour, text, style in (
+        (train, colours.TRAIN, "train, before the update", {"linestyle": "--"}),
+        (valid, colours.VALID, "valid", {"marker": "o"}),
     ):
-        scored = draw_column(axes, records, name, along, color=colour, label=text, marker=mark)
+        scored = draw_column(axes, records, name, along, color=colour, label=text, **style)
         if name == "auc" and scored:
             low = [(r.auc or 0.0) - (r.auc_bound or 0.0) for r in scored]
             high = [(r.auc or 0.0) + (r.auc_bound or 0.0) for r in scored]
             places = [along(record) for record in scored]
             axes.fill_between(places, low, high, color=colour, alpha=0.2, linewidth=0)
     axes.set_ylabel(label, parse_math=False)
-    axes.legend(frameon=False, loc=_FREE)
     if name != "auc":
         fit_range(axes, [train], valid, name, along)
+    _legend_above(axes)
 
 
 def fit_range(
@@ -93,7 +91,6 @@ def fit_range(
                 color=colours.DARK, marker=mark, linestyle="", markersize=6, clip_on=False,
                 label=f"outside, as far as {furthest(value for _, value in beyond):.3g}",
             )  # fmt: skip
-            axes.legend(frameon=False, loc=_FREE)
 
 
 def draw_line(
@@ -102,6 +99,8 @@ def draw_line(
     draw_column(axes, train, name, along, color=colours.TRAIN)
     axes.set_ylabel(label)
     axes.set_ylim(bottom=0)
+    if name == "rows_per_s":
+        axes.yaxis.set_major_formatter("{x:,.0f}")
 
 
 def draw_reliability(axes: Any, of: Mapping[str, Sequence[float]]) -> None:
@@ -137,7 +136,9 @@ def draw_shares(axes: Any, train: Sequence[Record]) -> None:
         places = [millions(record) for record in shown]
         colors = [colours.PHASES[p] for p in phases]
         lines = ([shares.get(phase, 0.0) for shares in of_records] for phase in phases)
-        axes.stackplot(places, *lines, labels=phases, colors=colors)
+        axes.stackplot(
+            places, *lines, labels=[phase.replace("_", " ") for phase in phases], colors=colors
+        )
         _legend_beside(axes)
     axes.set_ylim(0, 100)
     axes.set_ylabel("wall time [%], mean rank")
@@ -149,11 +150,19 @@ def draw_bars(axes: Any, seconds: Sequence[Mapping[str, float]], names: Sequence
     for phase, colour in colours.PHASES.items():
         widths = [of_rank.get(phase, 0.0) for of_rank in seconds]
         if any(widths):
-            axes.barh(names, widths, left=left, color=colour, label=phase)
+            axes.barh(names, widths, left=left, color=colour, label=phase.replace("_", " "))
             left = [a + b for a, b in zip(left, widths, strict=True)]
     axes.invert_yaxis()
     axes.set_xlabel("wall time [s]")
     _legend_beside(axes)
+
+
+def _legend_above(axes: Any) -> None:
+    """Place the legend over the plot, where it hides no curve."""
+    axes.legend(
+        frameon=False, fontsize="small", loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=3,
+        borderaxespad=0.2, columnspacing=1.2,
+    )  # fmt: skip
 
 
 def _legend_beside(axes: Any) -> None:

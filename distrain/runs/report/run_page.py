@@ -21,7 +21,7 @@ from distrain.formatting import (
 )
 from distrain.jobs.run_paths import RunPaths
 from distrain.jobs.spec.load import dump_yaml
-from distrain.jobs.view import Record
+from distrain.jobs.view import Record, steps_of_refit
 from distrain.runs.records.merging import stall_pct
 from distrain.runs.report.figures import draw_curves, image_of, metric_curves, run_figures
 from distrain.runs.report.markup import (
@@ -94,7 +94,7 @@ def outcome_rows(data: RunData) -> list[tuple[str, str]]:
         ("wall time", duration(last.elapsed_s if last else None)),
         ("rows/s", count(_speed(data))),
         ("waiting for data", _stall(data)),
-        ("scored on", f"{count(scored.rows)} {scored.split} rows" if scored else "-"),
+        ("scored on", _scored_on(data)),
         *_scores(scored),
         ("model", _kept(summary, last)),
         ("parameters", count(summary.get("parameters"))),
@@ -102,6 +102,12 @@ def outcome_rows(data: RunData) -> list[tuple[str, str]]:
         ("restarts", count(len(data.restarts))),
         ("checkpoints", _checkpoints(summary.get("checkpoints", {}))),
     ]
+
+
+def _scored_on(data: RunData) -> str:
+    scored = data.scored
+    before = ", before the refit" if data.summary.get("refit") else ""
+    return f"{count(scored.rows)} {scored.split} rows{before}" if scored else UNKNOWN
 
 
 def _scores(scored: Record | None) -> list[tuple[str, str]]:
@@ -116,8 +122,12 @@ def _auc(scored: Record) -> str:
 
 
 def _kept(summary: Mapping[str, Any], last: Record | None) -> str:
-    is_early = summary.get("stopped_early") is not None
-    return kept_step(summary.get("model_step"), last.step if last else None, stopped_early=is_early)
+    return kept_step(
+        summary.get("model_step"),
+        last.step if last else None,
+        stopped_early=summary.get("stopped_early") is not None,
+        refit_steps=steps_of_refit(summary.get("refit")),
+    )
 
 
 def _checkpoints(saved: Mapping[str, Any]) -> str:

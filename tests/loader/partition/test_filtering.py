@@ -171,7 +171,7 @@ def test_a_filter_takes_the_rows_for_which_it_is_true(
     ]
     expected = [(index, places) for index, places in expected if places]
     if not expected:
-        with pytest.raises(SpecError, match="takes none of 22 rows"):
+        with pytest.raises(SpecError, match="selects none of 22 rows"):
             read_footers(file, SCHEMA, row_filter=text)
         return
     assert taken(read_footers(file, SCHEMA, row_filter=text)) == expected
