@@ -42,7 +42,7 @@ distrain.Run(run_dir, model_fn=...). The commands evaluate, predict and export c
 model; for these, move model_fn to a module of a package that DISTRAIN_MODEL_PACKAGES names"""
 
 PREPARED = ".prepared"
-"""The folder of prepared tables, beside run directories; hidden, since it is no run."""
+"""The folder of prepared tables, beside run directories; hidden, since it is not a run."""
 
 MakeModel = Callable[..., "Blueprint"]
 Spec = JobSpec | Mapping[str, Any] | str | Path

@@ -24,11 +24,12 @@ LOGGERS = {"log", "logger", "logging", "warnings"}
 class Mutation:
     """One edit.
 
-    line: The line of its first character, from 1.
-    begin: The offset of the first replaced byte.
-    end: The offset after the last replaced byte.
-    new: The replacement.
-    what: A description of the edit.
+    Attributes:
+        line: The line of its first character, from 1.
+        begin: The offset of the first replaced byte.
+        end: The offset after the last replaced byte.
+        new: The replacement.
+        what: A description of the edit.
     """
 
     line: int

@@ -69,8 +69,7 @@ _NOT_WITH_CONFIG = "{}; with --config, set it in the document"
     "--log",
     multiple=True,
     help="File, folder or glob with the rows before these, for a workflow with a history; they are "
-    "neither fitted nor written; may be repeated. With --workflow, `none` means that there are "
-    "none.",
+    "neither fitted nor written; may be repeated. With --workflow, `none` means no such rows.",
 )
 @click.option(
     "--update",

@@ -124,7 +124,7 @@ def make_folder(root: Path, run_root: Path) -> None:
                 raise OutputError(
                     "a part of the path is a symbolic link",
                     where={"path": str(folder)},
-                    hint="Remove it: run directories lie inside the cluster's run_root.",
+                    hint="Remove it: run directories must be inside the cluster's run_root.",
                 )
             with suppress(FileExistsError):
                 folder.mkdir()

@@ -74,7 +74,7 @@ def _check(copy: Path) -> None:
             database.execute("SELECT count(*) FROM jobs").fetchone()
     except (sqlite3.Error, TypeError) as error:
         raise InputError(
-            f"this is no backup of the service: {error}", where={"path": copy}
+            f"this is not a backup of the service: {error}", where={"path": copy}
         ) from error
     if state != "ok":
         raise InputError(f"the backup is damaged: {state}", where={"path": copy})

@@ -129,7 +129,7 @@ class Listing:
             since_s = self.db.now_s(connection) - within_s
             counted = select(_jobs.c.state, func.count()).where(_jobs.c.finished_at_s > since_s)
             found = connection.execute(counted.group_by(_jobs.c.state))
-            return {state: count for state, count in found}  # noqa: C416 - rows are no pairs to mypy
+            return {state: count for state, count in found}  # noqa: C416 - to mypy, rows are not pairs
 
     def longest_queued_s(self) -> float:
         with self.db.read() as connection:
