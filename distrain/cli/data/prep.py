@@ -18,6 +18,7 @@ from distrain.cli.options import (
     json_option,
     keep_option,
     row_group_option,
+    table_options,
     workers_options,
 )
 from distrain.cli.output import print_answer, print_remark, progress_console
@@ -51,6 +52,7 @@ _NOT_WITH_CONFIG = "{}; not with --config, whose document says it"
     is_flag=True,
     help="Prepare nothing: look at some rows and write a features document for --config.",
 )
+@table_options
 @click.option("--valid-fraction", type=float, help="Validate on this share of the rows, the last.")
 @click.option("--valid-rows", type=COUNT, help="Validate on so many rows, the last.")
 @click.option(
@@ -164,7 +166,7 @@ def command(context: click.Context, /, inputs: tuple[str, ...], **options: Any) 
     Examples:
       distrain prep day_{0..22}.gz --valid day_23.gz --out criteo
       distrain prep train.txt --valid-fraction 0.1 --bad-lines skip --out criteo
-      distrain prep orders.csv --infer --out features.yaml
+      distrain prep orders.csv --infer --target bought --out features.yaml
       distrain prep orders.csv --config features.yaml --out orders
       distrain prep s3://clicks/day_{0..22}.gz --out s3://clicks/criteo --staging /scratch
       distrain prep day_24.gz --workflow criteo/workflow --out criteo-day-24
@@ -211,7 +213,9 @@ def _contradiction(context: click.Context) -> str:
     saved, update = values["saved_workflow"], values["update"]
     sizes = given_options(context, ("freq_threshold", "max_size", "num_buckets"))
     settled = [*sizes, *given_options(context, ("delimiter", "header"))]
+    of_tables = given_options(context, ("target", "task", "weight", "time"))
     contradictions = {
+        f"{', '.join(of_tables)}: only with --infer, whose document says it.": of_tables,
         f"--workflow is fitted already: leave out {', '.join(sizes)}.": saved and sizes,
         "--update needs --workflow, the folder of the workflow that learns.": update and not saved,
         "with --workflow nothing is counted: --keep-counts needs --update.": (
