@@ -8,10 +8,10 @@ from typing import Any
 from urllib.parse import quote
 
 from distrain.client.connection import Call, Connection
-from distrain.client.documents import Job, JobPage, Spec, Validation
 from distrain.client.errors import NotFound, RequestRefused, ServiceError, WaitTimedOut
 from distrain.client.retries import json_of
 from distrain.errors import InputError
+from distrain.jobs.documents import Job, JobPage, Spec, Validation
 from distrain.jobs.run_paths import JOB_ID, new_job_id
 from distrain.jobs.status import find_id
 

@@ -15,9 +15,9 @@ from pathlib import Path
 from urllib.parse import quote
 
 from distrain.client.connection import Call, Connection
-from distrain.client.documents import Artifact, Artifacts, Job, parse_time
 from distrain.client.errors import NotFound, ServiceError
 from distrain.client.job_calls import job_path, read_job
+from distrain.jobs.documents import Artifact, Artifacts, Job, parse_time
 from distrain.jobs.run_paths import RunPaths, first_byte_of_part, log_end
 
 _POLL_S = (0.6, 1.0)

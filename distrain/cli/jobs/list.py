@@ -20,7 +20,7 @@ from distrain.formatting import aucs, count, duration
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from distrain.jobs.status import JobStatus
+    from distrain.jobs.documents import Job
 
 HEADINGS = ("JOB", "NAME", "STATE", "RANKS", "STEP", "ROWS/S", "VALID/TRAIN AUC", "AGE", "WHY")
 
@@ -38,7 +38,7 @@ HEADINGS = ("JOB", "NAME", "STATE", "RANKS", "STEP", "ROWS/S", "VALID/TRAIN AUC"
 @click.option(
     "--tag", "tags", multiple=True, metavar="NAME=VALUE", help="Of a service: only jobs with it."
 )
-@click.option("--limit", type=POSITIVE, default=100, help="Of a service: at most so many.")
+@click.option("--limit", type=POSITIVE, default=100, help="At most so many, the newest.")
 @place_options("The Dask scheduler whose jobs to list.")
 @json_option("Print the jobs as JSON.")
 def command(
@@ -71,13 +71,13 @@ def command(
         print_answer(**{where: place.address}, jobs=documents)
     elif jobs:
         result_console().print(jobs_table(jobs))
-        if place.is_service and len(jobs) == limit:
+        if len(jobs) == limit:
             print_remark(f"the newest {limit}; --limit shows more")
     else:
         print_result("no such jobs" if is_filtered else "no jobs")
 
 
-def _cells(job: "JobStatus") -> tuple[str, ...]:
+def _cells(job: "Job") -> tuple[str, ...]:
     """A job's row under `HEADINGS`."""
     return (
         clean_line(job.job_id),
@@ -92,7 +92,7 @@ def _cells(job: "JobStatus") -> tuple[str, ...]:
     )
 
 
-def jobs_table(jobs: "Sequence[JobStatus]") -> "Table":
+def jobs_table(jobs: "Sequence[Job]") -> "Table":
     from rich.table import Table
     from rich.text import Text
 

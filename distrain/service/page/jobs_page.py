@@ -13,8 +13,9 @@ import yaml
 from fastapi import APIRouter, Query
 from fastapi.responses import HTMLResponse, RedirectResponse
 
-from distrain.client.documents import Job as JobAnswer
-from distrain.jobs.spec.load import flat
+from distrain.formatting import UNKNOWN
+from distrain.jobs.documents import Job as JobAnswer
+from distrain.jobs.spec.load import differences
 from distrain.jobs.view import Record, record_from_json
 from distrain.runs.attempts import last_lines
 from distrain.runs.run_folder import NotInRun
@@ -238,16 +239,13 @@ def job(
         spec_yaml=yaml.safe_dump(dict(spec), sort_keys=False, allow_unicode=True),
         compared=list(specs),
         problem=problem,
-        differences=differences(list(specs.values())),
+        differences=changed_fields(list(specs.values())),
     )
 
 
 def _documents(call: ApiCall, found: Sequence[Job]) -> list[JobAnswer]:
     heard_s, now_s = contacts(call.store), call.service.now_s()
     return [job_document(job, now_s, heard_s.get(job.cluster)) for job in found]
-
-
-_ABSENT = "-"
 
 
 @dataclass(frozen=True)
@@ -258,13 +256,13 @@ class Difference:
     values: tuple[str, ...]
 
 
-def differences(specs: Sequence[Mapping[str, Any]]) -> list[Difference]:
+def changed_fields(specs: Sequence[Mapping[str, Any]]) -> list[Difference]:
     """The fields that differ, by their dotted names.
 
-    >>> differences([{"train": {"epochs": 1, "seed": 0}}, {"train": {"epochs": 2, "seed": 0}}])
+    >>> changed_fields([{"train": {"epochs": 1, "seed": 0}}, {"train": {"epochs": 2, "seed": 0}}])
     [Difference(field='train.epochs', values=('1', '2'))]
     """
-    values = [{name: json.dumps(value) for name, value in flat(spec).items()} for spec in specs]
-    names = dict.fromkeys(name for one in values for name in one)
-    rows = [Difference(n, tuple(one.get(n, _ABSENT) for one in values)) for n in names]
-    return [row for row in rows if len(set(row.values)) > 1]
+    return [
+        Difference(field, tuple(UNKNOWN if one is None else json.dumps(one) for one in values))
+        for field, values in differences(specs).items()
+    ]

@@ -6,7 +6,7 @@ from kept_runs import write_records
 from served_jobs import record
 
 from distrain.jobs.run_paths import RunPaths
-from distrain.service.page.jobs_page import differences, records_of as page_records
+from distrain.service.page.jobs_page import changed_fields, records_of as page_records
 
 VALUES = st.recursive(
     st.none() | st.integers() | st.text("xyz", max_size=3),
@@ -17,9 +17,9 @@ VALUES = st.recursive(
 
 @given(st.dictionaries(st.text("abc", min_size=1, max_size=2), VALUES, max_size=4))
 def test_a_spec_does_not_differ_from_itself(spec):
-    assert differences([spec, spec, spec]) == []
+    assert changed_fields([spec, spec, spec]) == []
     more = {**spec, "of its own": 1}
-    (row,) = differences([spec, more, spec])
+    (row,) = changed_fields([spec, more, spec])
     assert (row.field, row.values) == ("of its own", ("-", "1", "-"))
 
 
