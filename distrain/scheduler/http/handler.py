@@ -51,8 +51,8 @@ class Handler(RequestHandler):  # type: ignore[misc]  # distributed is untyped
     @property
     def _path(self) -> str:
         """The path below `PREFIX`, whatever a proxy has put before it."""
-        _, version, rest = self.request.path.partition(f"{PREFIX}/v1")
-        return version.removeprefix(PREFIX) + str(rest)
+        _, version, rest = str(self.request.path).partition(f"{PREFIX}/v1")
+        return version.removeprefix(PREFIX) + rest
 
     def get(self, *_: str) -> None:
         api: CoordinatorApi | None = self.server.extensions.get(EXTENSION)
