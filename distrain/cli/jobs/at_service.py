@@ -50,6 +50,10 @@ class ServiceJobs(ApiJobs):
             f"follow it: distrain attach {job_id}{where}; stop it: distrain cancel {job_id}{where}"
         )
 
+    def status(self, word: str) -> tuple[dict[str, Any], list[str]]:
+        document, lines = super().status(word)
+        return {"server": self.address, **document}, lines
+
     def wait(self, found: Job, timeout_s: float | None = None) -> Job:
         return self.client.wait(
             found.id, timeout_s, lambda job: print_remark(_state_line(job.document))

@@ -53,8 +53,7 @@ def command(
     """List the jobs of a service, or of a scheduler, the newest first.
 
     A scheduler knows also those that ended not long ago. The column WHY holds why a job does not
-    run yet, or why it ended badly. `distrain top` shows more of a scheduler's jobs, and needs its
-    dashboard; this command needs the scheduler alone.
+    run yet, or why it ended badly. `distrain top` shows more of a scheduler's jobs.
 
     \b
     Examples:
