@@ -1,4 +1,4 @@
-"""A model's tables in an export: as plain lookups, and where in its files their rows lie."""
+"""A model's tables in an export: plain lookups, and the position of their rows in its files."""
 
 import json
 import struct
@@ -70,9 +70,9 @@ class PlainLookup(nn.Module):
         return rows
 
     def _pooled(self, column: TableColumn, start: int, lists: Ragged) -> Tensor:
-        """Return a column of lists: each row's embeddings combined, `[rows, dim]`.
+        """Return each row's combined embeddings of a list column, `[rows, dim]`.
 
-        The same bits as torch's embedding_bag, of which ONNX makes a loop over the rows.
+        The bits are those of torch's embedding_bag, which ONNX converts to a loop over the rows.
         """
         lengths = lists.lengths
         found = self._rows(lists.values.long() + start)
@@ -100,23 +100,23 @@ def lookups_of(tables: EmbeddingCollection, form: TableForm) -> Iterator[PlainLo
 
 _WEIGHTS = "data/weights"
 _LOCAL_HEADER_BYTES = 30
-"""Of a zip's member, before its name and its extra field, whose lengths are the last four."""
+"""Size of the header of a zip member, before its name and extra field, whose lengths end it."""
 
 
 class TablePart(NamedTuple):
     """A tensor of an exported model with a row for each row of some tables."""
 
     tensor: str  # its name in the model
-    part: str  # what it holds: "weight", or of rounded tables "codes" or "steps"
+    part: str  # its content: "weight", or of rounded tables "codes" or "steps"
     values: Tensor  # `[rows, width]`
-    # for each of the tables its name, its first row and the number of its rows
+    # for each of the tables its name, its first row and its number of rows
     tables: tuple[tuple[str, int, int], ...]
 
 
 def row_places(file: Path, parts: Iterable[TablePart]) -> list[dict[str, Any]]:
-    """For each table and part: file, offset of the first row, number of rows and bytes of a row.
+    """Return file, offset of the first row, number of rows and bytes of a row, by table and part.
 
-    What the exporter stored in another form has no places.
+    Tables that the exporter stored in another form have no places.
     """
     lying = _in_onnx(file) if file.suffix == ".onnx" else _in_zip(file)
     places = []

@@ -1,14 +1,14 @@
-"""Routes of tables that are spread over ranks, in shapes known before the batch is.
+"""Routes of tables that are sharded over ranks, in shapes known before the batch.
 
-How many rows a batch wants of each owner depends on its ids. Here each rank has a *capacity* for so
-many of each owner's rows, the rest is padding, and all that travels after the route has the shape
-of the capacities: rows, and the sums of their gradients. There is capacity for more distinct rows
-than a batch is expected to have, not for the most that it can have, which would be as many times
-what row-wise tables are to send as there are ranks.
+The number of rows that a batch needs of each owner depends on its ids. Here each rank has a
+*capacity* for rows of each owner, and the unused part is padding. All that is sent after the route
+has the shape of the capacities: rows, and the sums of their gradients. The capacity covers more
+distinct rows than a batch is expected to have, but not the maximum, which would multiply the
+traffic of row-wise tables by the number of ranks.
 
-A batch that wants more is not lost: the ranks agree on the most that any of them wants, in numbers
-that travel with the routes, and from that batch on all have capacity for it and for a quarter more.
-So the capacities of a step are the same on all ranks, and what is computed does not depend on them.
+A batch that needs more rows is not lost: the ranks agree on the largest need of any of them, in
+numbers sent with the routes. From that batch on all have capacity for it and a quarter more. So the
+capacities of a step are the same on all ranks, and the results do not depend on them.
 """
 
 import math
@@ -33,22 +33,22 @@ _GROWTH = 1.25
 
 @dataclass(frozen=True)
 class PaddedRows:
-    slots: Tensor  # `[flat columns, rows]`, int32: where in what arrives each id's row lies
-    # `[ranks * room]`, int64: the rows of the own weight that ranks ask for, those for rank 0
-    # first, each rank's filled up with one past the last row
+    slots: Tensor  # `[flat columns, rows]`, int32: the position of each id's row as received
+    # `[ranks * room]`, int64: the rows of the own weight that ranks request, in rank order, each
+    # rank's padded with one past the last row
     requested: Tensor
-    capacities: tuple[int, ...]  # how many rows each owner sends, padding included
+    capacities: tuple[int, ...]  # the number of rows that each owner sends, padding included
 
 
 @dataclass(frozen=True)
 class PaddedRoutes:
-    """A batch's rows of all stores that are spread over ranks, in the order of the stores."""
+    """A batch's rows of all stores that are sharded over ranks, in the order of the stores."""
 
     stores: tuple[PaddedRows, ...]
 
     @property
     def capacities(self) -> tuple[tuple[int, ...], ...]:
-        """Which, with the number of the batch's rows, say all shapes."""
+        """Return the capacities. With the batch's number of rows they define all shapes."""
         return tuple(store.capacities for store in self.stores)
 
     @property
@@ -65,9 +65,9 @@ class PaddedRoutes:
 
 
 class RowCapacities:
-    """How many rows of each owner a rank may ask for in a step.
+    """Number of rows that a rank may request of each owner in a step.
 
-    The store is spread over ranks, without columns of lists; no batch has more than `max_rows`.
+    The store is sharded over ranks, without list columns; no batch has more than `max_rows`.
     """
 
     def __init__(self, store: Store, max_rows: int):
@@ -94,26 +94,26 @@ class RowCapacities:
         return tuple(min(most, max(plan, self._wanted)) for most, plan in planned)
 
     def missing(self, asked: Sequence[int]) -> int:
-        """Return the most that is asked of an owner who has no capacity for it; 0 if all fit."""
+        """Return the largest request to an owner without capacity for it, 0 if all fit."""
         return max(a if a > room else 0 for a, room in zip(asked, self.now, strict=True))
 
     def make(self, wanted: int) -> None:
-        """Have capacity for `wanted` rows of each owner, from now on."""
+        """Provide capacity for `wanted` rows of each owner from now on."""
         if wanted:
             self._wanted = max(self._wanted, math.ceil(_GROWTH * wanted))
 
 
 class PaddedRouter:
-    """Makes the routes of one store; see `RowCapacities` for the arguments."""
+    """Make the routes of one store; see `RowCapacities` for the arguments."""
 
     def __init__(self, store: Store, max_rows: int):
         self.capacities = RowCapacities(store, max_rows)
         self._store = store
 
     def ask(self, ids: Tensor, sharers: Peers) -> tuple[RowRequests, Tensor]:
-        """Ask the owners for `ids`, `[flat columns, rows]`, contiguous; collective.
+        """Request `ids`, `[flat columns, rows]`, contiguous, of their owners; collective.
 
-        Returns what was asked, and which distinct row each id means, `[ids]`, int32.
+        Returns the requests, and the distinct row of each id, `[ids]`, int32.
         """
         segments = table_segments(self._store.table_of, [ids.shape[1]] * len(ids))
         grouping = kernels.unique(ids.reshape(-1), *segments)

@@ -1,4 +1,4 @@
-"""Several tasks over one input: side by side, or each a condition of the next."""
+"""Several tasks over one input: in parallel, or each a condition of the next."""
 
 from collections.abc import Mapping
 from itertools import pairwise
@@ -15,20 +15,20 @@ from distrain.models.shapes import Branches, Flat, Shape, Value
 
 
 class MultiTask(Task):
-    """Tasks over one input; the loss is the weighted sum of theirs.
+    """Tasks over one input; the loss is the weighted sum of their losses.
 
     Args:
-        tasks: By name. The first one's score is that of all.
-        weights: Of the tasks' losses; 1 for others.
-        sharing: A block between the input and the tasks, such as an `MMoEBlock`; where it gives
-            branches of the tasks' names, each task takes its own.
-        towers: A block for each of some tasks, between that and the task.
+        tasks: The tasks by name. The score of the first is the score of the whole.
+        weights: Weights of the tasks' losses by name; the default is 1.
+        sharing: A block between the input and the tasks, such as an `MMoEBlock`. If it returns
+            branches with the tasks' names, each task receives its own.
+        towers: Blocks for some tasks by name, between `sharing` and the task.
 
     Shape:
-        anything that all tasks take to `[rows, sum of their widths]`, or `[rows]` if that is 1.
+        a shape that all tasks accept to `[rows, sum of their widths]`, or `[rows]` if that is 1.
 
     Raises:
-        ModelError: No tasks, or a weight or a tower for none of them, or a weight below 0.
+        ModelError: There are no tasks, a weight or a tower has no task, or a weight is below 0.
 
     >>> from distrain.models.heads.tasks import RegressionTask
     >>> both = MultiTask({"click": BinaryClassificationTask(), "price": RegressionTask("price")})
@@ -50,7 +50,7 @@ class MultiTask(Task):
         self.metrics = next(iter(tasks.values())).metrics
         for name, task in tasks.items():
             task.name = name
-        # A list, for torch's own dictionary of modules refuses names such as "items".
+        # A list, because torch's own dictionary of modules refuses names such as "items".
         self.tasks = nn.ModuleList(tasks.values())
         given = dict(weights or {})
         wrong = [name for name, weight in given.items() if name not in tasks or not weight >= 0]
@@ -158,19 +158,19 @@ class MultiTask(Task):
 
 
 class ESMMTask(MultiTask):
-    """Binary tasks, each of which happens only where the one before does: click, then conversion.
+    """Binary tasks, each of which happens only if the one before does: click, then conversion.
 
     With p_i the probability of task i given those before it, and z_i its logit, the output of task
     k is the logit of the product p_1 ... p_k over all rows:
 
         z = -log((1 + exp(-z_1)) ... (1 + exp(-z_k)) - 1)
 
-    So the second label of a pair is 1 where both happened, and each loss is of all rows: of the
-    click p(ctr), of the conversion p(ctcvr) = p(ctr) p(cvr) (Ma et al., "Entire Space Multi-Task
-    Model", SIGIR 2018, eq. 2 and 3). Arguments as of `MultiTask`.
+    So the second label of a pair is 1 if both happened, and each loss is over all rows: p(ctr) for
+    the click, p(ctcvr) = p(ctr) p(cvr) for the conversion (Ma et al., "Entire Space Multi-Task
+    Model", SIGIR 2018, eq. 2 and 3). The arguments are those of `MultiTask`.
 
     Raises:
-        ModelError: A task is not binary with one output, or as of `MultiTask`.
+        ModelError: A task is not binary with one output, or an error of `MultiTask`.
 
     >>> click, bought = (BinaryClassificationTask(name) for name in ("click", "bought"))
     >>> str(ESMMTask({"click": click, "bought": bought}).attach(Flat(5)))
@@ -191,7 +191,7 @@ class ESMMTask(MultiTask):
             )
 
     def _outputs(self, value: Value) -> list[Tensor]:
-        # Sums of exponentials need more digits than bfloat16 has.
+        # Sums of exponentials need more precision than bfloat16 has.
         found = (
             out.float() if out.dtype == torch.bfloat16 else out for out in super()._outputs(value)
         )
@@ -207,9 +207,9 @@ _OF_TASKS = ("tasks", "towers", "gates", "experts")
 
 
 def name_by_task(task: Task, name: str) -> str:
-    """The name of a parameter of a network, with tasks by their names in place of their numbers.
+    """Return the name of a parameter of a network, with task names instead of task numbers.
 
-    A task alone has the names that it would have among others.
+    A single task gets the names that it would have among others.
 
     >>> both = MultiTask({"click": BinaryClassificationTask(), "buy": BinaryClassificationTask()})
     >>> name_by_task(both, "dense.task.tasks.1.logit.bias")

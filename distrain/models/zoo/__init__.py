@@ -1,4 +1,4 @@
-"""The models of a job spec: functions of a schema, named as their `kind`."""
+"""The models of a job spec: functions of a schema, with the names of their `kind`."""
 
 from collections.abc import Callable
 from importlib import import_module
@@ -26,4 +26,4 @@ def _makers() -> dict[str, MakeModel]:
 
 
 MODELS: dict[str, MakeModel] = {"custom": custom, **_makers()}
-"""By `kind`; each takes what all are given, and its section."""
+"""The models by `kind`. Each accepts the common arguments and its section."""
