@@ -159,9 +159,9 @@ class BinaryMetrics:
         metrics = cls()
         for document in documents:
             for key, ours in _FORMAT.items():
-                found = document.get(key)
-                if found != ours:
-                    raise ValueError(f"not a state of binary metrics: {key} is {found!r}")
+                value = document.get(key)
+                if value != ours:
+                    raise ValueError(f"not a state of binary metrics: {key} is {value!r}")
         try:
             if any("counted" in document for document in documents):
                 metrics.begin_weights()

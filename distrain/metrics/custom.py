@@ -76,7 +76,7 @@ def metric_errors(name: str) -> Iterator[None]:
         raise SpecError(
             f"metric {name!r} failed: {type(error).__name__}: {error}",
             where={"at": f"{frame.filename}:{frame.lineno}, in {frame.name}"},
-            hint="Mend its class; distrain.metrics.Metric says what each method is given.",
+            hint="Correct its class; distrain.metrics.Metric documents the arguments.",
         ) from error
 
 
@@ -103,7 +103,7 @@ def check_metric(name: str, kind: Any, *, weighted: bool = False) -> type[Metric
         rows = np.array([[-1, 2, 0.5], [0, 1, 0], [1, 0.5, 2]], np.float32)[: 3 if weighted else 2]
         if weighted and not _takes(one.update, *rows):
             raise SpecError(
-                f"metric {name!r} takes no weights, and this job's rows have some",
+                f"metric {name!r} does not support weights, and this job's rows have weights",
                 hint="Give its update a third argument: "
                 "def update(self, logits, labels, weights=None).",
             )
@@ -113,7 +113,7 @@ def check_metric(name: str, kind: Any, *, weighted: bool = False) -> type[Metric
             if not _is_json(value):
                 raise SpecError(
                     f"metric {name!r}: its attribute {attribute!r} holds a "
-                    f"{type(value).__name__} that is no JSON value",
+                    f"{type(value).__name__} that is not a JSON value",
                     hint="Keep numbers, texts, lists and mappings by text, as int(...), float(...) "
                     "or .tolist() give them; or define to_json and from_json.",
                 )

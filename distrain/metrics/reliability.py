@@ -56,8 +56,8 @@ def calibration_error(negatives: Weights, positives: Weights) -> float | None:
     Weighted by rows: the expected calibration error of Naeini et al. 2015, "Obtaining Well
     Calibrated Probabilities Using Bayesian Binning", with groups of about equally many rows.
     """
-    found = reliability(negatives, positives)
-    if found is None:
+    bins = reliability(negatives, positives)
+    if bins is None:
         return None
-    apart = np.abs(np.subtract(found["predicted"], found["observed"]))
-    return float(np.average(apart, weights=found["rows"]))
+    apart = np.abs(np.subtract(bins["predicted"], bins["observed"]))
+    return float(np.average(apart, weights=bins["rows"]))

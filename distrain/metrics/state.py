@@ -114,8 +114,8 @@ class SummedState:
         for document in documents:
             for key, ours in (("kind", cls.kind), ("version", cls._VERSION)):
                 if document.get(key) != ours:
-                    found = document.get(key)
-                    raise ValueError(f"not a state of {cls.kind} metrics: {key} is {found!r}")
+                    value = document.get(key)
+                    raise ValueError(f"not a state of {cls.kind} metrics: {key} is {value!r}")
         try:
             if cls.NUM_BINS:
                 add_packed(total.bins, [document["bins"] for document in documents])

@@ -171,7 +171,7 @@ class Ensemble(ClickModel):
         if name in ("embeddings", "dense"):
             raise ModelError(
                 "an ensemble has no tables and no network of its own",
-                hint="Name one of its members: they lie in its model folder as `0`, `1`, ...",
+                hint="Use one of its members, which are in its model folder as `0`, `1`, ...",
             )
         return super().__getattr__(name)
 

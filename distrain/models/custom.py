@@ -38,7 +38,7 @@ def custom(given: Given, spec: CustomSpec) -> Blueprint:
         if error.__traceback__ is None or error.__traceback__.tb_next is not None:
             raise  # from inside the function
         raise SpecError(
-            f"the model's function does not take these options: {error}",
+            f"the model's function does not accept these options: {error}",
             where={"model.function": spec.function, "model.options": ", ".join(spec.options)},
         ) from None
     if not isinstance(made, Blueprint):
@@ -55,8 +55,8 @@ def function_named(name: str, field: str = "model.function") -> Callable[..., An
 
     Errors as in `check_function`.
     """
-    there = "open its run in Python with distrain.Run(run_dir, model_fn=...)"
-    return _handed_over.get(name) or _imported(name, field, there)
+    hint = "open its run in Python with distrain.Run(run_dir, model_fn=...)"
+    return _handed_over.get(name) or _imported(name, field, hint)
 
 
 def check_function(name: str, field: str, *, here: bool) -> None:

@@ -98,8 +98,8 @@ class ScoringModel(nn.Module):
     def scores(self, categorical: Tensor, continuous: Tensor, *lists: Tensor) -> tuple[Tensor, ...]:
         """Return each target's scores, see `Task.scores`."""
         output = self.dense(*self._looked_up(categorical, continuous, lists))
-        found: tuple[Tensor, ...] = self.dense.scores(output)
-        return found
+        result: tuple[Tensor, ...] = self.dense.scores(output)
+        return result
 
     def _looked_up(
         self, categorical: Tensor, continuous: Tensor, lists: tuple[Tensor, ...]
@@ -117,8 +117,8 @@ class ScoringModel(nn.Module):
         )
         ids, listed = inputs.table_ids(batch)
         pooled = tuple(lookup(ids, listed) for lookup in self.lookups)
-        found = {name: values for one in self._found for name, values in one.sequences(listed)}
-        sequences = (found[name] for name in self._sequences)
+        values_of = {name: values for one in self._found for name, values in one.sequences(listed)}
+        sequences = (values_of[name] for name in self._sequences)
         return (*pooled, *sequences), continuous, inputs.event_lists(batch)
 
     @property
@@ -176,8 +176,8 @@ class MeanScoringModel(ScoringModel):
         self.eval()
 
     def scores(self, categorical: Tensor, continuous: Tensor, *lists: Tensor) -> tuple[Tensor, ...]:
-        found = [one.scores(categorical, continuous, *lists) for one in self.members]
-        return mean_scores(self.targets, found)
+        result = [one.scores(categorical, continuous, *lists) for one in self.members]
+        return mean_scores(self.targets, result)
 
     @property
     def table_parts(self) -> list[TablePart]:
@@ -358,7 +358,7 @@ def _check_onnx(model: ScoringModel) -> None:
     both = sorted({*model.input_names} & {*model.output_names})
     if both:
         raise ModelError(
-            f"an ONNX graph has no output with an input's name: {', '.join(both)}",
+            f"an ONNX graph cannot have an output with an input's name: {', '.join(both)}",
             hint="Export it with --to torch, or train it with another name in model.tasks.",
         )
     missing = [name for name in ("onnx", "onnxscript") if find_spec(name) is None]

@@ -61,9 +61,9 @@ def _is_independent(module: nn.Module) -> bool:
     kind, own = type(module), vars(module)
     if _is_hooked(module) or any(name in own for name in ("forward", "loss", "logits", "scores")):
         return False
-    said = getattr(module, "rows_are_independent", None)
-    if said is not None:
-        return bool(said) and (
+    declared = getattr(module, "rows_are_independent", None)
+    if declared is not None:
+        return bool(declared) and (
             "rows_are_independent" in own or "rows_are_independent" in vars(kind)
         )
     return kind in _LAYERS or kind.__module__.startswith("distrain.models.")

@@ -140,8 +140,8 @@ class InputBlock:
             lists = {**lists, _DRAWN: self.draws.of(batch)}
         if self._as_they_are:
             return batch.categorical, lists
-        found = [_ids_of(table.source, batch) for table in self._tables]
-        return (torch.stack(found).t() if found else batch.categorical[:, :0]), lists
+        ids = [_ids_of(table.source, batch) for table in self._tables]
+        return (torch.stack(ids).t() if ids else batch.categorical[:, :0]), lists
 
     def event_lists(self, batch: Batch) -> tuple[tuple[Tensor, Tensor], ...]:
         """Return the offsets and the numbers of the `EventValues` of each of the shape's events."""
@@ -211,10 +211,10 @@ def _tables(features: Schema, part: Embeddings) -> list[_Table]:
     wanted = names if part.names is None else tuple(part.names)
     crossed = {name for cross in part.crosses for name in cross.columns}
     flat = {c.name for c in features.categorical if not c.holds_lists}
-    _refuse("there is no categorical column", set(wanted) - set(names), names)
-    _refuse("crosses are of flat categorical columns", crossed - flat, flat)
+    _refuse("unknown categorical columns", set(wanted) - set(names), names)
+    _refuse("crosses need flat categorical columns, not", crossed - flat, flat)
     lists = set(names) - flat
-    _refuse("combiners are for categorical columns of lists", set(part.combiners) - lists, lists)
+    _refuse("combiners need categorical columns of lists, not", set(part.combiners) - lists, lists)
     return [
         *(_table(features[name], part) for name in names if name in wanted),
         *(_cross_table(cross, part) for cross in part.crosses),
@@ -251,13 +251,13 @@ def _events(
     features: Schema, tables: Sequence[_Table], parts: Sequence[Embeddings]
 ) -> Iterator[Events]:
     """Yield the sequences of each part that are fields of the same events in the schema."""
-    found: dict[tuple[str, str], dict[int, _Table]] = {}
+    by_event: dict[tuple[str, str], dict[int, _Table]] = {}
     sequences = [table for table in tables if table.column.is_sequence]
     for place, table in enumerate(sequences):
         name = features[str(table.source)].event
-        found.setdefault((table.seen_as.part, name), {})[place] = table
+        by_event.setdefault((table.seen_as.part, name), {})[place] = table
     lengths = {part.part: part.max_length for part in parts}
-    for (part, name), own in found.items():
+    for (part, name), own in by_event.items():
         yield Events(
             Column(name, part=part).table,
             {place: table.seen_as for place, table in own.items()},
@@ -277,11 +277,11 @@ def _ids_of(source: str | HashedCross, batch: Batch) -> Tensor:
     return source.ids([batch[name] for name in source.columns]).to(batch.categorical.dtype)
 
 
-def _refuse(what: str, names: set[str], known: Sequence[str] | set[str]) -> None:
+def _refuse(problem: str, names: set[str], known: Sequence[str] | set[str]) -> None:
     if names:
         raise SchemaError(
-            f"{what}, and these are none: {', '.join(sorted(names))}",
-            hint=f"There are: {', '.join(sorted(known)) or 'none'}.",
+            f"{problem}: {', '.join(sorted(names))}",
+            hint=f"Available: {', '.join(sorted(known)) or 'none'}.",
         )
 
 

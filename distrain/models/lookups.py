@@ -55,8 +55,8 @@ class PlainLookup(nn.Module):
         if self.in_order or not self.places:
             return flat
         pooled = [self._pooled(column, start, lists[column.name]) for column, start in self.lists]
-        found = dict(zip(self.places, [*flat.unbind(1), *pooled], strict=True))
-        return torch.stack([found[place] for place in sorted(found)], dim=1)
+        embedded = dict(zip(self.places, [*flat.unbind(1), *pooled], strict=True))
+        return torch.stack([embedded[place] for place in sorted(embedded)], dim=1)
 
     def sequences(self, lists: Mapping[str, Ragged]) -> Iterator[tuple[str, Tensor]]:
         for column, start in self.of_events:
@@ -75,9 +75,9 @@ class PlainLookup(nn.Module):
         The bits are those of torch's embedding_bag, which ONNX converts to a loop over the rows.
         """
         lengths = lists.lengths
-        found = self._rows(lists.values.long() + start)
-        pooled = found.new_zeros(lengths.shape[0], found.shape[1])
-        pooled = pooled.index_add(0, lists.row_of_values, found)
+        rows = self._rows(lists.values.long() + start)
+        pooled = rows.new_zeros(lengths.shape[0], rows.shape[1])
+        pooled = pooled.index_add(0, lists.row_of_values, rows)
         counts = lengths.clamp(min=1).to(pooled.dtype).unsqueeze(1)
         if column.combiner == "mean":
             return pooled / counts
@@ -91,7 +91,7 @@ def lookups_of(tables: EmbeddingCollection, form: TableForm) -> Iterator[PlainLo
         raise ModelError(
             "only a model with all its tables in one place can be exported",
             where={"placements": ", ".join(sorted({store.placement for store in stores}))},
-            hint="Save it, and export what load_model gives.",
+            hint="Save it, and export the result of load_model.",
         )
     tables.settle()
     for store, weight in zip(stores, tables.weights, strict=True):
@@ -118,11 +118,11 @@ def row_places(file: Path, parts: Iterable[TablePart]) -> list[dict[str, Any]]:
 
     Tables that the exporter stored in another form have no places.
     """
-    lying = _in_onnx(file) if file.suffix == ".onnx" else _in_zip(file)
+    stored = _in_onnx(file) if file.suffix == ".onnx" else _in_zip(file)
     places = []
     for one in parts:
         row_bytes = one.values.shape[1] * one.values.element_size()
-        name, offset, size = lying.get(one.tensor, ("", 0, 0))
+        name, offset, size = stored.get(one.tensor, ("", 0, 0))
         if not row_bytes or size != len(one.values) * row_bytes:
             continue
         for table, first, rows in one.tables:
@@ -136,17 +136,17 @@ def _in_onnx(file: Path) -> dict[str, tuple[str, int, int]]:
     import onnx
 
     graph = onnx.load(str(file), load_external_data=False).graph
-    found = {}
+    places = {}
     for tensor in graph.initializer:
         facts = {fact.key: fact.value for fact in tensor.external_data}
         if facts:
             size = (int(facts["offset"]), int(facts["length"]))
-            found[tensor.name] = (facts["location"], *size)
-    return found
+            places[tensor.name] = (facts["location"], *size)
+    return places
 
 
 def _in_zip(file: Path) -> dict[str, tuple[str, int, int]]:
-    found = {}
+    places = {}
     with zipfile.ZipFile(file) as archive, file.open("rb") as content:
         members = {one.filename.partition("/")[2]: one for one in archive.infolist()}
         config = archive.read(members[f"{_WEIGHTS}/model_weights_config.json"])
@@ -157,5 +157,5 @@ def _in_zip(file: Path) -> dict[str, tuple[str, int, int]]:
             content.seek(member.header_offset)
             header = content.read(_LOCAL_HEADER_BYTES)
             ahead = sum(struct.unpack("<HH", header[-4:])) + _LOCAL_HEADER_BYTES
-            found[name] = (file.name, member.header_offset + ahead, member.file_size)
-    return found
+            places[name] = (file.name, member.header_offset + ahead, member.file_size)
+    return places

@@ -50,7 +50,7 @@ class ItemDraws:
         if self._count < 2:
             raise ModelError(
                 f"negatives cannot be drawn: the column {self.column!r} has {self.num_items} ids, "
-                f"and those below {FIRST_VALUE_ID} are no items"
+                f"and those below {FIRST_VALUE_ID} are not items"
             )
 
     @property

@@ -241,7 +241,7 @@ def read_description(file: Path) -> Description:
     about = about if isinstance(about, dict) else {}
     shift = document.get("logit_shift", 0.0)
     if not isinstance(shift, int | float) or not math.isfinite(shift):
-        raise DataError("logit_shift is no finite number", where={"file": str(file)})
+        raise DataError("logit_shift is not a finite number", where={"file": str(file)})
     return Description(file, spec, schema, combiners, about, float(shift))
 
 

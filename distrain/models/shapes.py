@@ -175,8 +175,8 @@ class GroupedRows(NamedTuple):
 
     def times(self, weight: Tensor) -> Tensor:
         """Return `dense() @ weight.t()`, `[rows, outputs]`, without the padded rows in memory."""
-        found = [functional.linear(one, weight[:, : one.shape[1]]) for one in self.groups]
-        return functional.embedding(self.places, torch.cat(found))
+        products = [functional.linear(one, weight[:, : one.shape[1]]) for one in self.groups]
+        return functional.embedding(self.places, torch.cat(products))
 
 
 Value = Tensor | Features | GroupedRows | dict[str, "Value"]
@@ -216,10 +216,10 @@ def some_width(shape: Shape, who: str) -> int:
         names = ", ".join(repr(events.name) for events in shape.events)
         raise ModelError(
             f"{who} takes one value a row, and {shape.made_by} gives the events {names}",
-            hint="Put a Filter before it, which leaves events out, beside a block that takes them.",
+            hint="Put a Filter without events before it, beside a block for the events.",
         )
     if shape.width == 0:
-        raise ModelError(f"{who} has nothing to take: {shape.made_by} gives {shape}")
+        raise ModelError(f"{who} has no inputs: {shape.made_by} gives {shape}")
     return shape.width
 
 
@@ -234,9 +234,9 @@ def vectors_of(shape: Shape, who: str) -> Vectors:
     ):
         return Vectors(len(shape.groups[0].columns), shape.groups[0].dim, shape.made_by)
     if isinstance(shape, Branches):
-        found = [vectors_of_branch(one) for one in shape.shapes.values()]
-        if len({one.dim for one in found}) == 1:
-            return Vectors(sum(one.count for one in found), found[0].dim, shape.made_by)
+        shapes = [vectors_of_branch(one) for one in shape.shapes.values()]
+        if len({one.dim for one in shapes}) == 1:
+            return Vectors(sum(one.count for one in shapes), shapes[0].dim, shape.made_by)
     raise ModelError(
         f"{who} takes vectors of one width, and {shape.made_by} gives {shape}",
         hint="Give all embeddings the same width, and bring continuous columns there by a layer.",

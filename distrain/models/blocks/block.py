@@ -172,8 +172,8 @@ class Aggregate(Block):
         self.how = how
         if how not in AGGREGATIONS:
             raise ModelError(
-                f"there is no aggregation {how!r}",
-                hint=f"Take one of {', '.join(AGGREGATIONS)}; a ParallelBlock with None gives a "
+                f"unknown aggregation {how!r}",
+                hint=f"Use one of {', '.join(AGGREGATIONS)}; a ParallelBlock with None returns a "
                 "dictionary.",
             )
 
@@ -331,8 +331,6 @@ def _named(blocks: tuple[Block | Mapping[str, Block], ...]) -> dict[str, Block]:
     named = {}
     for number, block in enumerate(blocks):
         if isinstance(block, Mapping):
-            raise ModelError(
-                "a ParallelBlock takes blocks, or one dictionary of blocks, and not both"
-            )
+            raise ModelError("a ParallelBlock accepts blocks or one dictionary of blocks, not both")
         named[str(number)] = block
     return named

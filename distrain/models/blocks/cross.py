@@ -64,7 +64,7 @@ class CrossBlock(Block):
         if depth < 1:
             raise ModelError(f"a CrossBlock has at least 1 layer, not {depth}")
         if version not in ("v1", "v2", "gated"):
-            raise ModelError(f"there is no CrossBlock {version!r}", hint="Take v1, v2 or gated.")
+            raise ModelError(f"unknown CrossBlock version {version!r}", hint="Use v1, v2 or gated.")
         if low_rank is not None and (version != "v2" or low_rank < 1):
             raise ModelError(
                 f"a CrossBlock {version} has no rank {low_rank}",

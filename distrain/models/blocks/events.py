@@ -43,36 +43,36 @@ class EventBlock(Block):
 
     def build_fields(self, given: Shape) -> int:
         """Find the fields that events and target share; return the width of the vectors."""
-        found = self._events_of(given)
+        events = self._events_of(given)
         assert isinstance(given, Columns)
-        self.max_length = found.max_length
-        self._place = given.events.index(found)
+        self.max_length = events.max_length
+        self._place = given.events.index(events)
         self._targets: list[tuple[int, int]] = []
         self._fields: list[int] = []
         width = 0
-        for field, (column, dim) in enumerate(zip(found.lists.values(), found.dims, strict=True)):
+        for field, (column, dim) in enumerate(zip(events.lists.values(), events.dims, strict=True)):
             if column.name in self.targets:
                 self._targets.append(self._target(given, column.name, column.part, dim))
                 self._fields.append(field)
                 width += dim
-        unknown = set(self.targets) - {column.name for column in found.lists.values()}
+        unknown = set(self.targets) - {column.name for column in events.lists.values()}
         if unknown or not width:
             raise ModelError(
                 f"{self.label} needs the target of a list, and "
                 + (f"has no list {', '.join(sorted(unknown))}" if unknown else "is given none"),
-                where={"lists": ", ".join(column.name for column in found.lists.values())},
+                where={"lists": ", ".join(column.name for column in events.lists.values())},
                 hint="Name the row's own column for a list of its events.",
             )
         return width
 
     def build_vectors(self, given: Shape) -> int:
         """Find the shared fields and create the layer of the others; return the vectors' width."""
-        width, found = self.build_fields(given), self._events_of(given)
-        timed = [column.tags.count(Tags.TIME_DIFFERENCE) > 0 for column in found.numbers]
+        width, events = self.build_fields(given), self._events_of(given)
+        timed = [column.tags.count(Tags.TIME_DIFFERENCE) > 0 for column in events.numbers]
         self._times = [place for place, is_time in enumerate(timed) if is_time]
         self._numbers = [place for place, is_time in enumerate(timed) if not is_time]
-        self._others = [i for i in range(len(found.dims)) if i not in self._fields]
-        extra = sum(found.dims[i] for i in self._others) + len(self._numbers)
+        self._others = [i for i in range(len(events.dims)) if i not in self._fields]
+        extra = sum(events.dims[i] for i in self._others) + len(self._numbers)
         extra += len(self._times) if self.takes_times else 0
         self.register_module("extra", nn.Linear(extra, width, bias=False) if extra else None)
         return width

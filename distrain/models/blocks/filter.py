@@ -64,7 +64,7 @@ class Filter(Block):
         self.exclude = exclude
         if kind not in (None, "categorical", "continuous"):
             raise ModelError(
-                f"Filter knows no kind {kind!r}", hint="Take categorical or continuous."
+                f"Filter knows no kind {kind!r}", hint="Use categorical or continuous."
             )
 
     @property

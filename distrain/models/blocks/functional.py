@@ -36,7 +36,7 @@ def activation_layer(name: str, *, inplace: bool = False) -> nn.Module:
     """
     if name not in _LAYERS:
         raise ModelError(
-            f"there is no activation {name!r}", hint=f"Take one of {', '.join(ACTIVATIONS)}."
+            f"unknown activation {name!r}", hint=f"Use one of {', '.join(ACTIVATIONS)}."
         )
     return _LAYERS[name](inplace=True) if inplace and name in _IN_PLACE else _LAYERS[name]()
 
@@ -81,11 +81,11 @@ def linear_of(layer: nn.Linear, value: Value) -> Tensor:
     if not any(isinstance(part, GroupedRows) for part in parts):
         return linear_over(layer, flat_parts(value))
     weights = torch.split(layer.weight, [part.shape[1] for part in parts], dim=1)
-    found = [
+    products = [
         part.times(weight) if isinstance(part, GroupedRows) else functional.linear(part, weight)
         for part, weight in zip(parts, weights, strict=True)
     ]
-    output: Tensor = sum(found[1:], found[0])
+    output: Tensor = sum(products[1:], products[0])
     return output if layer.bias is None else output + layer.bias
 
 

@@ -53,7 +53,7 @@ class MaskNetBlock(Block):
             raise ModelError("a MaskNetBlock has at least 1 mask block")
         if structure not in ("parallel", "serial"):
             raise ModelError(
-                f"there is no MaskNetBlock {structure!r}", hint="Take parallel or serial."
+                f"unknown MaskNetBlock structure {structure!r}", hint="Use parallel or serial."
             )
 
     def build(self, given: Shape) -> Shape:

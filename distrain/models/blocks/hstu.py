@@ -49,8 +49,8 @@ class _Unit(nn.Module):
         gate, query = _projected(normed, of_u, of_q).chunk(2, dim=1)
         queries = groups.split(query[:, None]) if last_only else groups.pad(query)
         of_groups = zip(queries, others, groups.counts, ages, strict=True)
-        found = [self._attended(*group, last_only) for group in of_groups]
-        values = groups.join(found)[:, 0] if last_only else groups.unpad(found)
+        outputs = [self._attended(*group, last_only) for group in of_groups]
+        values = groups.join(outputs)[:, 0] if last_only else groups.unpad(outputs)
         result: Tensor = tokens + self.out(self.drop(self.norms[1](values) * gate))
         return result
 
@@ -66,26 +66,26 @@ class _Unit(nn.Module):
             return self._weighed(query, others, places, counts, ages)
         few_rows = max(1, _MOST_WEIGHTS // (length**2 * self.heads))
         few_queries = max(1, _MOST_WEIGHTS // (length * self.heads * few_rows))
-        found = []
+        outputs = []
         for row in range(0, rows, few_rows):
             own = slice(row, row + few_rows)
             blocks = []
             for first in range(0, length, few_queries):
-                asking, seen = slice(first, first + few_queries), slice(first + few_queries)
+                query_part, seen = slice(first, first + few_queries), slice(first + few_queries)
                 # The backward pass recomputes the weights, block by block.
                 block = checkpoint(
                     self._weighed,
-                    query[own, asking],
+                    query[own, query_part],
                     others[own, seen],
-                    places[:, asking],
+                    places[:, query_part],
                     counts[own],
                     None if ages is None else ages[own, seen],
                     use_reentrant=False,
                     preserve_rng_state=False,
                 )
                 blocks.append(block)
-            found.append(torch.cat(blocks, dim=1))
-        return torch.cat(found)
+            outputs.append(torch.cat(blocks, dim=1))
+        return torch.cat(outputs)
 
     def _weighed(
         self, query: Tensor, others: Tensor, places: Tensor, counts: Tensor, ages: Tensor | None
@@ -99,8 +99,8 @@ class _Unit(nn.Module):
             gaps = _buckets(own[:, :, None] - ages[:, None])
             bias = bias + functional.embedding(gaps, self.of_time[:, None])[..., 0]
         weights = functional.silu(q @ k.transpose(2, 3) + bias[:, None]) * (apart >= 0)[:, None]
-        found = (weights @ v).transpose(1, 2).flatten(2)
-        return torch.div(found, counts[:, None, None])
+        weighted = (weights @ v).transpose(1, 2).flatten(2)
+        return torch.div(weighted, counts[:, None, None])
 
 
 def _projected(values: Tensor, *weights: Tensor) -> Tensor:

@@ -199,7 +199,7 @@ class FieldAttention(Block):
         if layers < 1 or width % heads:
             raise ModelError(
                 f"{self.label} cannot have {layers} layers of {heads} heads, {width} wide",
-                hint="Take at least 1 layer, and a width that the heads divide.",
+                hint="Use at least 1 layer, and a width that the heads divide.",
             )
 
     def build(self, given: Shape) -> Shape:
@@ -215,8 +215,8 @@ class FieldAttention(Block):
             query, key, values = (
                 one.unflatten(2, (self.heads, -1)).transpose(1, 2) for one in of_heads
             )
-            found = functional.scaled_dot_product_attention(query, key, values, scale=1.0)
-            vectors = functional.relu(found.transpose(1, 2).flatten(2) + beside)
+            attended = functional.scaled_dot_product_attention(query, key, values, scale=1.0)
+            vectors = functional.relu(attended.transpose(1, 2).flatten(2) + beside)
         return vectors
 
 

@@ -28,8 +28,8 @@ def pair_products(vectors: Tensor) -> Tensor:
 def pairs_beside(deep: Tensor, others: Tensor) -> Tensor:
     """Return `PairProducts.beside` of `[rows, dim]` and `[rows, n - 1, dim]`, without a copy."""
     _, count, dim = others.shape
-    found: Tensor = _PairProducts.apply(deep, others)  # type: ignore[no-untyped-call]
-    return without_padding(found, dim + count * (count + 1) // 2)
+    result: Tensor = _PairProducts.apply(deep, others)  # type: ignore[no-untyped-call]
+    return without_padding(result, dim + count * (count + 1) // 2)
 
 
 class _PairProducts(torch.autograd.Function):

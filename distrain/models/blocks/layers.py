@@ -80,8 +80,8 @@ NORMALISATIONS = tuple(_LAYERS)
 def normalisation_layer(name: str, width: int) -> nn.Module:
     if name not in _LAYERS:
         raise ModelError(
-            f"there is no normalisation {name!r}",
-            hint=f"Take one of {', '.join(NORMALISATIONS)}.",
+            f"unknown normalisation {name!r}",
+            hint=f"Use one of {', '.join(NORMALISATIONS)}.",
         )
     return _LAYERS[name](width)
 

@@ -39,12 +39,14 @@ class _Layer(nn.Module):
     def forward(self, tokens: Tensor, groups: RowGroups, queries: Queries) -> Tensor:
         """Return outputs for `[tokens, width]`, or with "newest" only each row's newest token."""
         first, second = self.norms
-        found = self._attended(first(tokens) if self.norm_first else tokens, groups, queries)
-        asking = groups.newest(tokens) if queries == "newest" else tokens
-        asking = asking + self.drop(found)
+        attended = self._attended(first(tokens) if self.norm_first else tokens, groups, queries)
+        query_tokens = groups.newest(tokens) if queries == "newest" else tokens
+        query_tokens = query_tokens + self.drop(attended)
         if not self.norm_first:
-            asking = first(asking)
-        fed: Tensor = asking + self.drop(self.feed(second(asking) if self.norm_first else asking))
+            query_tokens = first(query_tokens)
+        fed: Tensor = query_tokens + self.drop(
+            self.feed(second(query_tokens) if self.norm_first else query_tokens)
+        )
         return fed if self.norm_first else cast(Tensor, second(fed))
 
     def _attended(self, tokens: Tensor, groups: RowGroups, queries: Queries) -> Tensor:
@@ -52,15 +54,15 @@ class _Layer(nn.Module):
         if queries == "newest":
             of_query, of_others = self.qkv.weight.tensor_split([width])
             newest = functional.linear(groups.newest(tokens), of_query)
-            asking = groups.split(newest[:, None])
+            query_groups = groups.split(newest[:, None])
             others = groups.pad(functional.linear(tokens, of_others))
         else:
             rows = groups.pad(self.qkv(tokens))
-            asking = [group[..., :width] for group in rows]
+            query_groups = [group[..., :width] for group in rows]
             others = [group[..., width:] for group in rows]
-        of_groups = zip(asking, others, groups.counts, strict=True)
-        found = [self._mixed(*group, queries == "causal") for group in of_groups]
-        values = groups.join(found)[:, 0] if queries == "newest" else groups.unpad(found)
+        of_groups = zip(query_groups, others, groups.counts, strict=True)
+        outputs = [self._mixed(*group, queries == "causal") for group in of_groups]
+        values = groups.join(outputs)[:, 0] if queries == "newest" else groups.unpad(outputs)
         joined: Tensor = self.joined(values)
         return joined
 
@@ -69,8 +71,8 @@ class _Layer(nn.Module):
         # Padding comes after a row's events, so no event attends to it.
         places = torch.arange(k.shape[2], device=k.device)
         mask = None if is_causal else (places < counts.clamp(min=1)[:, None])[:, None, None]
-        found = functional.scaled_dot_product_attention(q, k, v, mask, is_causal=is_causal)
-        return found.transpose(1, 2).flatten(2)
+        mixed = functional.scaled_dot_product_attention(q, k, v, mask, is_causal=is_causal)
+        return mixed.transpose(1, 2).flatten(2)
 
 
 class _Transformer(EventBlock):
@@ -302,8 +304,8 @@ class ItemTower(Block):
         self.above = Chain([] if above is None else [above])
 
     def build(self, given: Shape) -> Shape:
-        found = self.item.attach(given)
-        return Flat(some_width(self.above.attach(Flat(some_width(found, self.label))), self.label))
+        shape = self.item.attach(given)
+        return Flat(some_width(self.above.attach(Flat(some_width(shape, self.label))), self.label))
 
     def forward(self, value: Features) -> Tensor:
         item: Tensor = self.above(flat(self.item(value)))

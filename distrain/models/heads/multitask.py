@@ -57,7 +57,7 @@ class MultiTask(Task):
         if wrong:
             weighed = ", ".join(f"{name!r} by {given[name]}" for name in wrong)
             raise ModelError(
-                f"a MultiTask cannot weigh {weighed}",
+                f"a MultiTask cannot use the weights {weighed}",
                 where={"tasks": ", ".join(tasks)},
                 hint="Weights are of the tasks by name, and 0 or more.",
             )
@@ -68,7 +68,7 @@ class MultiTask(Task):
         self.tower_of = {name: place for place, name in enumerate(towers or {})}
         if unknown := self.tower_of.keys() - tasks.keys():
             raise ModelError(
-                f"a MultiTask has towers for {', '.join(sorted(unknown))}, which are no tasks",
+                f"a MultiTask has towers for {', '.join(sorted(unknown))}, which are not tasks",
                 where={"tasks": ", ".join(tasks)},
             )
 
@@ -120,13 +120,13 @@ class MultiTask(Task):
 
     def weight_sums(self, batch: Batch) -> Tensor | None:
         sums = [task.weight_sums(batch) for task in self._tasks()]
-        if all(found is None for found in sums):
+        if all(one is None for one in sums):
             return None
         rows = torch.full((1,), batch.num_rows, dtype=torch.float64, device=batch.continuous.device)
         return torch.cat(
             [
-                rows.expand(len(task.targets)) if found is None else found
-                for task, found in zip(self._tasks(), sums, strict=True)
+                rows.expand(len(task.targets)) if one is None else one
+                for task, one in zip(self._tasks(), sums, strict=True)
             ]
         )
 
@@ -186,16 +186,16 @@ class ESMMTask(MultiTask):
         ]
         if others or len(tasks) < 2:
             raise ModelError(
-                f"esmm takes two binary tasks or more, and has {', '.join(others or tasks)}",
-                hint="Name the click first, then what only follows a click.",
+                f"esmm needs at least two binary tasks, and has {', '.join(others or tasks)}",
+                hint="Name the click first, then the tasks that only follow a click.",
             )
 
     def _outputs(self, value: Value) -> list[Tensor]:
         # Sums of exponentials need more precision than bfloat16 has.
-        found = (
+        outputs = (
             out.float() if out.dtype == torch.bfloat16 else out for out in super()._outputs(value)
         )
-        first, *others = found
+        first, *others = outputs
         joined = [first]
         for own in others:
             before = joined[-1]

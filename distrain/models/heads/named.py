@@ -44,7 +44,7 @@ def named_head(
         leaves[name] = leaf
     if sharing is not None and len(leaves) < 2:
         raise ModelError(
-            f"model.sharing is {sharing.kind}, and there is nothing to share with one task",
+            f"model.sharing is {sharing.kind}, and one task cannot share",
             where={"tasks": ", ".join(leaves) or "none"},
             hint="Name several tasks in model.tasks, or leave model.sharing out.",
         )
@@ -98,7 +98,7 @@ def weigh(task: Task, schema: Schema, class_weight: Mapping[str, Mapping[int, fl
     weights = schema.select_by_tag(Tags.WEIGHT, Tags.TASK_WEIGHT).names
     if (weights or class_weight) and not task.takes_weights:
         raise SpecError(
-            f"a {type(task).__name__} takes no weights of rows",
+            f"a {type(task).__name__} does not support weights of rows",
             where={"weights": ", ".join(weights) or "data.class_weight"},
             hint="Leave data.weight, data.class_weight and the schema's tag `weight` out.",
         )
@@ -109,7 +109,7 @@ def weigh(task: Task, schema: Schema, class_weight: Mapping[str, Mapping[int, fl
         named = named or [one for one in leaves if (one.target or targets[0]) == name]
         if not named:
             raise SpecError(
-                f"data.class_weight names {name!r}, which is no task and no target",
+                f"data.class_weight names {name!r}, which is neither a task nor a target",
                 hint=f"There are: {', '.join(one.name for one in leaves)}.",
             )
         for one in named:

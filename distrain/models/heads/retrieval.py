@@ -132,29 +132,29 @@ class ItemRetrievalTask(Task):
             raise ModelError(f"a temperature is above 0, not {self.temperature}")
         if self.kind not in get_args(RetrievalLoss):
             raise ModelError(
-                f"an ItemRetrievalTask has no loss {self.kind!r}: it has softmax and bpr"
+                f"unknown loss {self.kind!r} of an ItemRetrievalTask; use softmax or bpr"
             )
         if isinstance(log_q, str) and log_q not in ("batch", "stream"):
             raise ModelError(
-                f"an ItemRetrievalTask has no log_q {log_q!r}",
-                hint="Take a tensor of log probabilities by item id, 'batch', 'stream', or None.",
+                f"unknown log_q {log_q!r} of an ItemRetrievalTask",
+                hint="Use a tensor of log probabilities by item id, 'batch', 'stream', or None.",
             )
         if isinstance(log_q, Tensor) and not log_q.is_meta and not bool(log_q.isfinite().all()):
             raise ModelError(
                 "an ItemRetrievalTask's log_q is not finite",
-                hint="Count every item at least once: an item without a row has no log.",
+                hint="Count every item at least once: the log of 0 is not finite.",
             )
         if log_q is not None and self.item_id is None:
-            raise ModelError("an ItemRetrievalTask corrects by log_q only with an item_id")
+            raise ModelError("an ItemRetrievalTask with log_q needs an item_id")
         if self.user_id is not None and self.item_id is None:
-            raise ModelError("an ItemRetrievalTask tells users apart only with an item_id")
+            raise ModelError("an ItemRetrievalTask with user_id needs an item_id")
         if self.draws is not None and (log_q is not None or self.item_id is None):
             raise ModelError(
-                "an ItemRetrievalTask draws negatives with an item_id, and without a log_q",
-                hint="Leave log_q out: how likely an item is drawn is known, and corrected for.",
+                "an ItemRetrievalTask with draws needs an item_id, and cannot have a log_q",
+                hint="Remove log_q: the probabilities of drawn items are corrected without it.",
             )
         if self.counts == "stream" and not num_items:
-            raise ModelError("an ItemRetrievalTask counts a stream only with num_items")
+            raise ModelError("an ItemRetrievalTask with log_q 'stream' needs num_items")
 
     def build(self, given: Shape) -> Shape:
         self.dim = tower_width(given, self.user, self.item, self.label)
@@ -224,10 +224,10 @@ class ItemRetrievalTask(Task):
         ids = torch.zeros(len(output), 1, dtype=torch.int64, device=output.device)
         if self.item_id is not None:
             ids = batch[self.item_id].long()[:, None]
-        there = None
+        is_present = None
         if pairs.shape[1] > 1:
             assert self.events is not None, "several vectors a row are those of its events"
-            there, ids = _with_events(ids, batch.lists[self.events], pairs.shape[1])
+            is_present, ids = _with_events(ids, batch.lists[self.events], pairs.shape[1])
             labels = torch.cat([labels, labels.new_ones(ids.shape)[:, 1:]], dim=1)
         keys = ids
         if self.user_id is not None:
@@ -235,7 +235,7 @@ class ItemRetrievalTask(Task):
             # The item's id replaces an unknown user, because other users may have had other items.
             keys = torch.where(users < FIRST_VALUE_ID, ids, users + _USERS_FROM)
         pairs, ids, keys, labels = (
-            some.flatten(0, 1) if there is None else some[there]
+            some.flatten(0, 1) if is_present is None else some[is_present]
             for some in (pairs, ids, keys, labels)
         )
         users, items = torch.split(pairs, self.dim, dim=1)
@@ -330,6 +330,6 @@ class _KnownItems:
 def _with_events(own: Tensor, events: Ragged, places: int) -> tuple[Tensor, Tensor]:
     """Return a mask of the items at each place, and their ids: own item, then newest event."""
     ages = torch.arange(places, device=own.device)
-    there = ages < events.lengths[:, None].clamp(min=1)
+    is_present = ages < events.lengths[:, None].clamp(min=1)
     older = (events.offsets[1:, None].long() - ages[1:]).clamp(min=0)
-    return there, torch.cat([own, events.values[older].long()], dim=1)
+    return is_present, torch.cat([own, events.values[older].long()], dim=1)

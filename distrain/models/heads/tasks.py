@@ -358,7 +358,8 @@ class RegressionTask(LabelTask):
         kinds = get_args(RegressionLoss)
         if kind not in kinds:
             raise ModelError(
-                f"a RegressionTask has no loss {kind!r}", hint=f"Take one of {', '.join(kinds)}."
+                f"unknown loss {kind!r} of a RegressionTask",
+                hint=f"Use one of {', '.join(kinds)}.",
             )
         if not delta > 0:
             raise ModelError(f"a RegressionTask's delta is above 0, not {delta}")

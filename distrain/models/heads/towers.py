@@ -15,7 +15,7 @@ def tower_width(given: Shape, user: str, item: str, who: str) -> int:
     if not {user, item} <= set(shapes):
         raise ModelError(
             f"{who} takes branches {user!r} and {item!r}, and {given.made_by} gives {given}",
-            hint="Let a ParallelBlock give a dictionary: aggregation=None.",
+            hint="Use a ParallelBlock with aggregation=None.",
         )
     width = some_width(shapes[user], who)
     if width != shapes[item].width:

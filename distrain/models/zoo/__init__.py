@@ -13,7 +13,9 @@ MakeModel = Callable[..., Blueprint]
 
 def _makers() -> dict[str, MakeModel]:
     """Return the public functions of this folder's modules that return a `Blueprint`, by name."""
-    modules = [import_module(f"{__name__}.{found.name}") for found in iter_modules(__path__)]
+    modules = [
+        import_module(f"{__name__}.{module_info.name}") for module_info in iter_modules(__path__)
+    ]
     return {
         name: make
         for module in modules

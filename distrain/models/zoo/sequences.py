@@ -52,18 +52,18 @@ def event_targets(schema: Schema, given: Mapping[str, str], model: str) -> Event
             where={"lists of ids": ", ".join(lists), "columns": ", ".join(c.name for c in flat)},
             hint="It names a flat categorical column for a categorical column of lists.",
         )
-    found: dict[str, dict[str, str]] = {}
+    targets: dict[str, dict[str, str]] = {}
     for column in lists.values():
         target = given.get(column.name) or _of_domain(column, flat, may_have_none=bool(given))
         if target:
-            found.setdefault(column.event, {})[column.name] = target
-    if not found:
+            targets.setdefault(column.event, {})[column.name] = target
+    if not targets:
         raise ModelError(
             f"a {model} model needs events and their target, and the schema has none",
             where={"lists of ids": ", ".join(lists) or "none"},
             hint="Give a list the domain of the row's own column, or name both in model.targets.",
         )
-    return found
+    return targets
 
 
 def _of_domain(
@@ -163,10 +163,10 @@ def sasrec_retrieval(given: Given, spec: SasrecRetrievalSpec) -> Blueprint:
     """
     schema = given.schema
     item = id_column(schema, Tags.ITEM_ID, "sasrec_retrieval")
-    found = event_targets(schema, spec.targets, "sasrec_retrieval")
+    targets = event_targets(schema, spec.targets, "sasrec_retrieval")
     events = {
         name: columns
-        for name, columns in found.items()
+        for name, columns in targets.items()
         if item in columns.values() and (not spec.targets or {*spec.targets} & {*columns})
     }
     if len(events) != 1:

@@ -45,9 +45,9 @@ def id_column(schema: Schema, tag: Tags, model: str) -> str:
     flat = [column.name for column in tagged if not column.holds_lists]
     if len(flat) != 1:
         lists = [column.name for column in tagged if column.holds_lists]
-        found = f"these have it: {', '.join(flat)}" if flat else "none has it"
+        listed = f"these have it: {', '.join(flat)}" if flat else "none has it"
         raise ModelError(
-            f"a {model} model needs one categorical column with the tag `{tag}`, and {found}",
+            f"a {model} model needs one categorical column with the tag `{tag}`, and {listed}",
             where={"lists with it": ", ".join(lists)} if lists else None,
             hint="Set the tags in the schema; a column of lists cannot be the one.",
         )
@@ -116,7 +116,7 @@ def _check_items(schema: Schema, draws: ItemDraws) -> None:
         raise ModelError(
             f"negatives of a two_tower model are drawn by {draws.column!r} alone, and its items "
             f"have more columns: {', '.join(others)}",
-            hint="Set model.negatives to batch, or take these columns' tags away.",
+            hint="Set model.negatives to batch, or remove these columns' tags.",
         )
 
 
@@ -125,7 +125,7 @@ def check_towers(model: ClickModel) -> ParallelBlock:
     body = model.dense.body
     if not isinstance(body, ParallelBlock) or set(body.names) != {"user", "item"}:
         raise ModelError(
-            "the model has no tower for the user and none for the item",
+            "the model has no towers for user and item",
             hint="`distrain init two_tower` and `distrain init sasrec_retrieval` write jobs of "
             "models that have both.",
         )
