@@ -185,7 +185,7 @@ class DeviceMetrics:
         return int(self._counts[0] if self._weighted else self._bins.sum())
 
     def read_and_reset(self) -> State:
-        """The rows since the last call, and an empty state; waits for the device once."""
+        """Return the rows since the last call, and an empty state; waits for the device once."""
         found = DeviceMetrics(torch.device("cpu"), self._kind, self._classes)
         found._weighted = self._weighted
         found._state.copy_(self._state)
@@ -261,7 +261,7 @@ class DeviceTargets:
         return self._states[0].rows
 
     def read_and_reset(self) -> TargetMetrics:
-        """The rows since the last call, and empty states; waits for the device."""
+        """Return the rows since the last call, and empty states; waits for the device."""
         names = (target.name for target in self._targets)
         states = [state.read_and_reset() for state in self._states]
         return TargetMetrics(dict(zip(names, states, strict=True)))

@@ -228,7 +228,7 @@ class GraphedStep:
         self._tables.write_steps()
 
     def _run(self, batch: Batch, padded: PaddedRoutes) -> tuple[Tensor, ...]:
-        """The sum of losses, the factor that clips gradients, and each target's scores."""
+        """Return the sum of losses, the factor that clips gradients, and each target's scores."""
         self.dense.zero_grad()
         ids, _ = self.model.table_ids(batch)
         route = self._tables.route(ids, padded)
@@ -277,7 +277,7 @@ class GraphedStep:
         return loss_sum, loss_sum / self._global_rows
 
     def _recorded_for(self, batch: Batch, padded: PaddedRoutes) -> _Recorded | None:
-        """The graph for batches of this size, if there is one or it is time to make one."""
+        """Return the graph for batches of this size, if there is one or it is time to make one."""
         if padded.capacities != self._rooms:  # they grow, and never shrink
             self._rooms = padded.capacities
             self._recorded.clear()
@@ -313,7 +313,7 @@ class GraphedStep:
 
 
 def _read_of(batch: Batch) -> tuple[Tensor, ...]:
-    """The tensors of a batch that a step reads; all labels or the only one."""
+    """Return the tensors of a batch that a step reads; all labels or the only one."""
     labels = batch.label if batch.labels is None else batch.labels
     assert labels is not None
     weights = (tensor for tensor in (batch.weight, batch.task_weights) if tensor is not None)
@@ -354,7 +354,7 @@ def check_graph(
 
 
 def may_record(train: TrainSpec, device: torch.device, tables: EmbeddingCollection) -> bool:
-    """Whether `auto` records: for a rank alone, where nothing stands against it."""
+    """Return True if `auto` records: for a rank alone, where nothing stands against it."""
     return tables.peers.num_ranks == 1 and not _problems(train, device, tables)
 
 

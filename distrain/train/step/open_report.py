@@ -78,7 +78,7 @@ class OpenReport:
     def close(
         self, steps_done: int, stats: LoaderStats
     ) -> tuple[dict[str, Any], dict[str, float], dict[str, float]]:
-        """The metrics, loader statistics and exchange statistics so far; begins anew."""
+        """Return the metrics, loader statistics and exchange statistics so far; begins anew."""
         self._check_losses(steps_done)
         metrics = self._metrics.read_and_reset().to_json()
         loader, self._loader_reported = difference(stats, self._loader_reported).to_json(), stats
