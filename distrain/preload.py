@@ -1,8 +1,8 @@
-"""What a Dask scheduler loads: `dask scheduler --preload distrain.preload`.
+"""The preload module of a Dask scheduler: `dask scheduler --preload distrain.preload`.
 
-Its import prepares the pages, documents and orders of jobs, since Dask builds its routes and its
-dashboard right after it. Without it the first `distrain train --scheduler ADDRESS` installs the
-coordinator and adds the pages (`distrain.scheduler.http`); orders over HTTP need the preload.
+Importing it registers the dashboard pages and HTTP routes before Dask builds its own. Without the
+preload, the first `distrain train --scheduler ADDRESS` installs the coordinator and adds the pages
+(`distrain.scheduler.http`); submitting jobs over HTTP needs the preload.
 """
 
 from distributed import Scheduler

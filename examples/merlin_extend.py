@@ -2,7 +2,7 @@
 
     python examples/merlin_extend.py --quick
 
-The rows are generated. docs/examples-merlin.md goes through it cell by cell.
+The rows are generated. docs/examples.md goes through it cell by cell.
 """
 
 import argparse

@@ -3,7 +3,7 @@
     python examples/merlin_intro.py --quick
     python examples/merlin_intro.py --schema schema.pbtxt
 
-The rows are generated. docs/examples-merlin.md says what each part was in the notebook.
+The rows are generated. docs/examples.md says what each part was in the notebook.
 """
 
 import argparse

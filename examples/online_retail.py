@@ -2,7 +2,7 @@
 
     python examples/online_retail.py online_retail.csv.gz
 
-docs/examples-online-retail.md has the protocol and the figures.
+docs/examples.md has the protocol and the figures.
 """
 
 import argparse

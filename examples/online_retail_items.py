@@ -2,7 +2,7 @@
 
     python examples/online_retail_items.py online_retail.csv.gz --out items.parquet
 
-docs/examples-online-retail.md says what is made of it.
+docs/examples.md says what is made of it.
 """
 
 import argparse

@@ -10,6 +10,7 @@ from distrain.cli.output import json_wanted, print_answer, print_remark, result_
 from distrain.errors import JobError
 from distrain.formatting import NO_AUC, UNKNOWN, count, kept_step, number, percent, score_rows
 from distrain.jobs.run_paths import RunPaths
+from distrain.jobs.view import steps_of_refit
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -52,7 +53,8 @@ def print_summary(console: "Console", summary: "Summary", paths: "RunPaths") -> 
     table = Table(title=f"run {summary.job_id}", show_header=False, title_justify="left")
     table.add_column(style="bold")
     table.add_column()
-    what = {"valid": "validation rows", "train": "training rows, before their update"}
+    valid = "validation rows" + (", before the refit" if summary.refit else "")
+    what = {"valid": valid, "train": "training rows, before their update"}
     rows = [
         ("ranks", str(summary.num_ranks)),
         *_restarts(summary),
@@ -107,8 +109,11 @@ def _early(summary: "Summary") -> list[tuple[str, str]]:
 def _of_step(summary: "Summary") -> str:
     if summary.model_step in (None, summary.steps):
         return ""
-    is_early = summary.stopped_early is not None
-    return f" ({kept_step(summary.model_step, summary.steps, stopped_early=is_early)})"
+    is_early, refit_steps = summary.stopped_early is not None, steps_of_refit(summary.refit)
+    kept = kept_step(
+        summary.model_step, summary.steps, stopped_early=is_early, refit_steps=refit_steps
+    )
+    return f" ({kept})"
 
 
 def _waiting(summary: "Summary") -> list[str]:

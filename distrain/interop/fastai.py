@@ -65,7 +65,7 @@ class LoaderDL(DataLoader):  # type: ignore[misc]
             self.__dict__.pop("it", None)
 
     def one_batch(self) -> Any:
-        """The first batch of the first epoch, on fastai's device, without a step forward."""
+        """Return the first batch of the first epoch, on fastai's device, without a step forward."""
         batch = self.do_batch(self.dataset.sample_batch())
         return self.after_batch(batch if self.device is None else to_device(batch, self.device))
 

@@ -184,7 +184,7 @@ def _shared(*sizes: int) -> torch.Tensor:
 
 
 def as_dict(batch: Batch) -> dict[str, Any]:
-    """Each column as `[rows]` under its name, targets and weight included.
+    """Return each column as `[rows]` under its name, targets and weight included.
 
     Lists are `torch.nested` tensors of the layout `torch.jagged`.
     """
@@ -240,7 +240,7 @@ def as_keyed_jagged(batch: Batch) -> tuple[KeyedJaggedTensor, torch.Tensor, torc
 
 
 def batch_of(columns: Mapping[str, Any], schema: Schema) -> Batch:
-    """A batch of columns that something else than a `Loader` read: `as_dict` backwards.
+    """Return a batch of columns that something else than a `Loader` read: `as_dict` backwards.
 
     Args:
         columns: Tensors or arrays, `[rows]`, by name, and of lists a nested tensor or each row's
@@ -304,7 +304,7 @@ def batch_of(columns: Mapping[str, Any], schema: Schema) -> Batch:
 
 
 def _ragged(rows: Any, dtype: torch.dtype) -> Ragged:
-    """A column of lists: a nested tensor, or the values of each row."""
+    """Return a column of lists: a nested tensor, or the values of each row."""
     if getattr(rows, "is_nested", False):
         return Ragged(rows.values().to(dtype), rows.offsets().to(torch.int32))
     parts = [torch.as_tensor(row, dtype=dtype).reshape(-1) for row in rows]
@@ -313,5 +313,5 @@ def _ragged(rows: Any, dtype: torch.dtype) -> Ragged:
 
 
 def unchanged(batch: Any) -> Any:
-    """The batch itself, as a `collate_fn` that can be pickled."""
+    """Return the batch itself, as a `collate_fn` that can be pickled."""
     return batch

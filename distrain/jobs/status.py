@@ -102,7 +102,13 @@ class JobFigures:
         "Of the validation of the saved model; while it trains, of the last validation."
     )
     valid_auc: float | None = _figure("Of the same validation as `valid_loss`.")
-    model_step: int | None = _figure("Steps of training that the saved model has had.")
+    model_step: int | None = _figure(
+        "Steps of training that the saved model has had; after a refit, those of the best "
+        "validation before it."
+    )
+    refit_steps: int | None = _figure(
+        "Steps of the second training, with the validation rows; null without `train.refit`."
+    )
     eta_s: float | None = _figure("Seconds until its end, at its speed of late.")
     checkpoints: int | None = _figure("Checkpoints that were written.")
     gpus: int | None = _figure("Ranks of the last attempt that compute on a GPU of their own.")

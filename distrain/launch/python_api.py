@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from numbers import Integral, Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,16 +28,21 @@ if TYPE_CHECKING:
     from distributed.deploy import Cluster
 
     from distrain.jobs.view import Record
+    from distrain.launch.tables import TableJob
     from distrain.metrics.custom import Metric
     from distrain.metrics.report import BinaryReport
     from distrain.models.blueprint import Blueprint
     from distrain.models.saved import SavedModel
+    from distrain.prep.features.inference.asked import Task
     from distrain.runs.sinks.base import Sink
 
 _ONLY_HERE = """\
 warning: model_fn is defined in this process alone: its run can be evaluated from here, or with
 distrain.Run(run_dir, model_fn=...). The commands evaluate, predict and export cannot make its
 model: for these, move model_fn to a module of a package that DISTRAIN_MODEL_PACKAGES names"""
+
+PREPARED = ".prepared"
+"""The folder of prepared tables, beside run directories; hidden, since it is no run."""
 
 MakeModel = Callable[..., "Blueprint"]
 Spec = JobSpec | Mapping[str, Any] | str | Path
@@ -151,8 +157,16 @@ def load(run_dir: str | Path, model_fn: MakeModel | None = None) -> Run:
 
 
 def fit(
-    spec: Spec | None = None,
+    data: Any = None,
+    /,
     *,
+    target: str | Sequence[str] | None = None,
+    task: "Task | None" = None,
+    valid: Any = None,
+    time: str | None = None,
+    weight: str | None = None,
+    model: Mapping[str, Any] | str | None = None,
+    features: Mapping[str, Any] | str | Path | None = None,
     overrides: Mapping[str, Any] | None = None,
     model_fn: MakeModel | None = None,
     options: Mapping[str, Any] | None = None,
@@ -165,11 +179,28 @@ def fit(
     metrics: "Mapping[str, type[Metric]] | None" = None,
     sinks: "Sequence[str | Sink]" = (),
 ) -> Run:
-    """Train a job and wait for it.
+    """Train a model on a table, or as a job spec says, and wait for it.
+
+    `fit(table, target="clicked")` infers what the columns are, prepares the rows, fits a job to
+    them and trains it. It reports these decisions, and the run directory holds them as
+    `features.yaml` and `job.yaml`. Prepared rows are kept in `.prepared` beside the run directory
+    and used again for the same rows and features. `fit(spec)` trains on rows that are prepared.
 
     Args:
-        spec: The job: a spec, a document as in its YAML file, or the path of that file. `None` with
-            `resume`. Where it has no name, the job is called as `run_dir`'s last part.
+        data: With `target` or `features` a table: a DataFrame of pandas, polars or Dask, an Arrow
+            table, anything else with Arrow's C stream, a mapping of arrays, or files, folders and
+            globs. Else a job: a spec, a document as in its YAML file, or the path of that file;
+            where it has no name, the job has that of `run_dir`. `None` with `resume`.
+        target: The column to predict, or several.
+        task: `"binary"`, `"regression"` or `"multiclass"`; `None`: by the target's values.
+        valid: The table's validation rows: a share such as 0.1; a number of last rows; a section
+            `split` of a features document, such as `{"by": "hash", "column": "user", "share":
+            0.1}`; another table; `False` for none. `None`: about a tenth, the latest rows where
+            there are times.
+        time: A column of times that orders the table: the latest rows are for validation.
+        weight: The column of the rows' weights.
+        model: A model by name, or a section `model`; `None`: one that suits the table.
+        features: A features document, or its file, instead of all that is inferred.
         overrides: Fields of the spec to be set, by their paths: `{"train.optimizer.lr": 0.01}`.
         model_fn: Makes the model, as `model_fn(schema, **options)`, in place of a section `model`,
             which the document or file then must not have. With the inline backend it may be any
@@ -181,8 +212,9 @@ def fit(
         overwrite: Whether a run in `run_dir` may be replaced; it is removed when the new job has
             passed its checks.
         resume: A run, or its directory, to go on with from its newest checkpoint, with its spec.
-        scheduler: A Dask cluster: a client, a cluster, or its scheduler's address; `None` for a new
-            one on this machine. It stays when the job ends.
+        scheduler: A Dask cluster: a client, a cluster, or its scheduler's address. It stays when
+            the job ends. `None`: a new one on this machine for a job; a table is prepared and
+            trained on in this process.
         progress: Reports how the run goes; `None` for a bar and a chart in a notebook, lines on a
             terminal, and the log `distrain` elsewhere.
         callbacks: Called in this process with each record of training and validation as it comes.
@@ -203,8 +235,11 @@ def fit(
     if own:
         fields["evaluate.metrics"] = {name: name_of(metric) for name, metric in own.items()}
     words = tuple(f"{path}={json.dumps(value, default=_plain)}" for path, value in fields.items())
+    reporter = progress or progress_here()
+    asked = (target, task, valid, time, weight, model)
+    table = None
     if resume is not None:
-        if spec is not None or run_dir is not None or overwrite or options:
+        if data is not None or run_dir is not None or overwrite or options:
             raise DistrainError(
                 "fit(resume=) uses the run's own spec and directory",
                 hint="Leave out spec, options, run_dir and overwrite; change fields with "
@@ -216,11 +251,21 @@ def fit(
         root = Path(resume).expanduser()
         job_id, job, resumed = find_run(root, words)
     else:
-        job, resumed = _job(spec, words, model_fn, options or {}, run_dir), None
+        if target is not None or features is not None:
+            place = Path("runs") if run_dir is None else Path(run_dir).expanduser().parent
+            table = _table_job(data, asked, features, place / PREPARED, scheduler, reporter)
+            data = table.document
+            if model_fn is not None:
+                del data["model"]
+        elif asked != (None,) * len(asked):
+            raise DistrainError(
+                "task, valid, time, weight and model are of a table, and no target is named",
+                hint="Name the column to predict: fit(table, target=COLUMN).",
+            )
+        job, resumed = _job(data, words, model_fn, options or {}, run_dir), None
         job_id = new_job_id(job.name)
         root = Path(run_dir).expanduser() if run_dir is not None else Path("runs") / job_id
     names = {} if model_fn is None else {_function_of(job): model_fn}
-    reporter = progress or progress_here()
     if resumed is not None:
         for text in resumed.damaged:
             reporter.say(f"warning: {text}")
@@ -229,12 +274,38 @@ def fit(
     request = RunRequest(
         job, root, job_id, scheduler, ":0", resumed, tuple(sinks), tuple(callbacks), overwrite
     )
+    if table is not None:
+        request = replace(request, features=table.features)
     try:
         with handed_over(*own.values(), names=names):
             train(request, reporter)
     except CallbackFailed as failed:
         raise failed.error from None
     return Run(root, model_fn)
+
+
+def _table_job(
+    rows: Any,
+    asked: tuple[Any, ...],
+    features: Mapping[str, Any] | str | Path | None,
+    place: Path,
+    scheduler: Any,
+    progress: Progress,
+) -> "TableJob":
+    from distrain.launch.tables import TableRequest, asked_of, job_of_table
+
+    *columns, model = asked
+    if features is not None and columns != [None] * len(columns):
+        raise DistrainError(
+            "a features document says which columns are target, weight and validation",
+            hint="Leave out target, task, valid, time and weight, or features.",
+        )
+    decided, valid_rows = asked_of(*columns)
+    request = TableRequest(rows, place, decided, valid_rows, features, model, scheduler)
+    table = job_of_table(request, progress.say)
+    for decision in table.decisions:
+        progress.say(decision)
+    return table
 
 
 def _job(
@@ -246,8 +317,12 @@ def _job(
 ) -> JobSpec:
     from distrain.models.custom import name_of
 
-    if spec is None:
-        raise DistrainError("fit needs a spec, or a run to resume")
+    if not isinstance(spec, JobSpec | Mapping | str | Path):
+        what = "nothing" if spec is None else f"a {type(spec).__name__}"
+        raise DistrainError(
+            f"fit takes a job spec, a table with its target, or a run to resume, and got {what}",
+            hint="Name the column of a table that is to be predicted: fit(table, target=COLUMN).",
+        )
     if options and model_fn is None:
         raise DistrainError(
             "options are for model_fn, which is not given",

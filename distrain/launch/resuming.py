@@ -71,7 +71,7 @@ def find_run(
     run, spec = read_run_and_spec(root, overrides)
     summary = read_summary(paths) or {}
     longer = any(word.startswith(_LONGER) for word in overrides)
-    if summary.get("state") == "succeeded" and not longer:
+    if summary.get("state") == "succeeded" and (spec.train.refit or not longer):
         raise InputError(
             "the run has succeeded: there is nothing to go on with",
             where={"path": str(root)},
@@ -96,6 +96,11 @@ def find_run(
 
 
 def _how_to_train_longer(spec: JobSpec, stopped_early: bool, root: Path) -> str:
+    if spec.train.refit:
+        return (
+            "Its refit took as many steps as validations had found. A new run may begin with its "
+            f"weights: --set train.init_from={root}."
+        )
     if stopped_early:
         return (
             "It stopped early. To go on, pass --set train.early_stopping.patience=N, or "

@@ -20,6 +20,7 @@ from distrain.jobs.run_paths import RunPaths
 from distrain.jobs.spec.job import JobSpec
 from distrain.jobs.spec.load import flat
 from distrain.jobs.spec.paths import with_absolute_paths
+from distrain.jobs.spec.short import short_yaml
 from distrain.jobs.states import JobState
 from distrain.jobs.view import JobView, Record
 from distrain.launch.checks import JobChecks
@@ -77,6 +78,7 @@ class RunRequest:
     # called with each record; what they raise ends the job
     callbacks: "tuple[Callable[[Record], object], ...]" = ()
     overwrite: bool = False  # whether a run in the directory may be replaced
+    features: str = ""  # the features document that a table's rows were prepared by
     gang: Gang | None = None  # the ranks that a launcher started, of which this process is rank 0
 
     def __post_init__(self) -> None:
@@ -108,6 +110,13 @@ class RunRequest:
             return open_run(self.run_dir, self.spec, self.job_id, overwrite=self.overwrite)
         return reopen_run(self.run_dir, self.spec)
 
+    def write_documents(self, paths: RunPaths) -> None:
+        """Write what a table's run is repeated from: its features, and its spec in short."""
+        documents = {paths.features: self.features, paths.job: short_yaml(self.spec)}
+        for path, text in documents.items() if self.features else ():
+            with whole_file(path) as partial:
+                partial.write_text(text)
+
 
 def train(
     run: RunRequest, progress: Progress, on_summary: "Callable[[Summary], None]" = lambda _: None
@@ -135,6 +144,7 @@ def train(
     # Sinks are waited for last, when the run's own files are whole.
     with feeds, folder, ExitStack() as unless_submitted:
         unless_submitted.callback(folder.forget)
+        run.write_documents(folder.paths)
         hand_on(checked.inputs, run.spec, folder.paths.tables)
         with progress:
             view = _run_to_end(run, progress, on_view, unless_submitted.pop_all)

@@ -248,7 +248,8 @@ class Search:
         with suppress(DistrainError):  # it was not begun, or killed before it had written a spec
             job_id, spec, resumed = find_run(root, (), without_checkpoint=True)
             return request(spec, root, job_id, resumed=resumed)
-        spec = with_values(self.spec, values)
+        # A refit would follow the validations that trials are compared by.
+        spec = with_values(self.spec, {**values, "train.refit": False})
         return request(spec, root, new_job_id(spec.name), overwrite=True)
 
     def _finish(self, study: optuna.Study, metric: str) -> Found:

@@ -149,7 +149,7 @@ class BinaryMetrics:
 
     @classmethod
     def from_json(cls, *documents: Mapping[str, Any]) -> "BinaryMetrics":
-        """The inverse of `to_json`; of several documents, the state with the rows of all.
+        """Return the inverse of `to_json`; of several documents, the state with the rows of all.
 
         The sums are added in the documents' order. Raises `ValueError` for a document of another
         kind, version or binning, or a damaged one.
@@ -179,7 +179,7 @@ class BinaryMetrics:
 def losses_and_predictions(
     logits: Doubles, positive: npt.NDArray[np.bool_]
 ) -> tuple[Doubles, Doubles]:
-    """Each row's logistic loss in nats and its probability."""
+    """Return each row's logistic loss in nats and its probability."""
     # log(1 + exp(x)) - y * x without overflow: exp only ever sees -|x|.
     decay = np.exp(-np.abs(logits))
     losses = np.log1p(decay) + np.maximum(np.where(positive, -logits, logits), 0.0)

@@ -33,7 +33,7 @@ _WEIGHTS = "<f8"
 
 
 def bin_of(logits: Floats) -> Counts:
-    """The bin of each finite logit, int64 in `0 .. NUM_BINS-1`.
+    """Return the bin of each finite logit, int64 in `0 .. NUM_BINS-1`.
 
     float32 arithmetic in this order, so that torch on any device finds the same bins: the factor is
     a power of two, hence exact, and a fused multiply-add cannot change the result.
@@ -112,7 +112,7 @@ def _add(into: Weights, dtype: str, pairs: list[tuple[bytes, bytes]]) -> None:
 
 
 def _bins(raws: list[bytes], num_bins: int) -> Counts:
-    """The bins at the documents' gaps; none is empty."""
+    """Return the bins at the documents' gaps; none is empty."""
     gaps = np.frombuffer(b"".join(raws), np.uint8)
     if not gaps.all():
         raise ValueError("counts cannot be unpacked: their bins do not ascend")

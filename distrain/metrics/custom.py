@@ -53,12 +53,12 @@ class Metric:
         raise NotImplementedError
 
     def to_json(self) -> Mapping[str, Any]:
-        """The state as JSON values."""
+        """Return the state as JSON values."""
         return vars(self)
 
     @classmethod
     def from_json(cls, state: Mapping[str, Any]) -> Self:
-        """The metric of a state, as `to_json` gave it."""
+        """Return the metric of a state, as `to_json` gave it."""
         made = cls()
         vars(made).update(state)
         return made
@@ -143,7 +143,7 @@ def _takes(method: Callable[..., None], *arguments: Any) -> bool:
 
 
 def _shared(kind: type) -> dict[str, str]:
-    """The content of a class's containers, as text."""
+    """Return the content of a class's containers, as text."""
     containers = (list, dict, set, np.ndarray)
     held = {name: value for base in reversed(kind.__mro__) for name, value in vars(base).items()}
     return {

@@ -127,7 +127,7 @@ class DistinctScores:
         self._hold(keys, self.negatives, self.positives)
 
     def auc(self) -> Bounded | None:
-        """The area under the ROC curve; `None` unless both classes are there."""
+        """Return the area under the ROC curve; `None` unless both classes are there."""
         if not self.negatives.any() or not self.positives.any():
             return None
         value, bound = area_under_roc(self.negatives, self.positives)

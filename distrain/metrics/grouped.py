@@ -54,7 +54,7 @@ def grouped_metrics(
     labels: np.ndarray[Any, Any],
     weights: Floats | None = None,
 ) -> GroupedReport:
-    """The AUC within each group, exactly, their means, and the groups' other metrics.
+    """Return the AUC within each group, exactly, their means, and the groups' other metrics.
 
     Args:
         groups: Each row's group, `[rows]`, from 0; numbers without rows are no groups.
@@ -107,7 +107,7 @@ def grouped_metrics(
 
 
 def _firsts(*sorted_keys: np.ndarray[Any, Any]) -> Counts:
-    """The places where a row differs from the one before it in any of the keys."""
+    """Return the places where a row differs from the one before it in any of the keys."""
     if not len(sorted_keys[0]):
         return np.zeros(0, np.int64)
     differs = np.logical_or.reduce([keys[1:] != keys[:-1] for keys in sorted_keys])

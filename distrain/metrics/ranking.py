@@ -118,7 +118,7 @@ class RankingMetrics:
         self.users += len(counts)
 
     def merge(self, other: "RankingMetrics") -> "RankingMetrics":
-        """A new state with the users of both; `ValueError` for another k or other items."""
+        """Return a new state with the users of both; `ValueError` for another k or other items."""
         if other.k != self.k:
             raise ValueError(f"metrics at {self.k} and at {other.k} cannot be merged")
         sizes = [None if one.shown is None else len(one.shown) for one in (self, other)]
@@ -130,7 +130,7 @@ class RankingMetrics:
         return RankingMetrics(self.k, self.users + other.users, self.sums + other.sums, shown)
 
     def compute(self) -> RankingReport:
-        """The means over the users so far."""
+        """Return the means over the users so far."""
         if not self.users:
             return RankingReport(self.k, 0, None, None, None, None)
         coverage = None if self.shown is None or not len(self.shown) else float(self.shown.mean())
@@ -217,7 +217,7 @@ class TopItems:
 
 
 def top_items(scores: NDArray[Any], k: int, exclude: ItemLists | None = None) -> NDArray[np.int64]:
-    """Each user's k best items, as `TopItems` of one chunk, whose ids are `0 .. items-1`.
+    """Return each user's k best items, as `TopItems` of one chunk, whose ids are `0 .. items-1`.
 
     Args:
         scores: `[users, items]`, higher for better items, finite.
@@ -239,7 +239,7 @@ def top_items(scores: NDArray[Any], k: int, exclude: ItemLists | None = None) ->
 
 
 def _members(shown: Ids, lists: ItemLists) -> NDArray[np.bool_]:
-    """Whether each item is in its user's list; `[users, k]`."""
+    """Return whether each item is in its user's list; `[users, k]`."""
     span = 1 + max(int(shown.max(initial=0)), int(lists.values.max(initial=0)))
     users = np.arange(len(shown))[:, None]
     codes = np.where(shown == NO_ITEM, -1, users * span + shown)
@@ -247,7 +247,7 @@ def _members(shown: Ids, lists: ItemLists) -> NDArray[np.bool_]:
 
 
 def _distinct_counts(lists: ItemLists) -> NDArray[np.int64]:
-    """The number of distinct items in each user's list; `[users]`."""
+    """Return the number of distinct items in each user's list; `[users]`."""
     span = 1 + int(lists.values.max(initial=0))
     codes = np.unique(lists.users * span + lists.values)
     return np.bincount(codes // span, minlength=len(lists.offsets) - 1)

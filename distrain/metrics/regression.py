@@ -107,7 +107,7 @@ class RegressionMetrics(SummedState):
 
 
 def error_bin_of(sizes: Doubles) -> Counts:
-    """The bin of each absolute error, int64 in `0 .. ERROR_BINS-1`.
+    """Return the bin of each absolute error, int64 in `0 .. ERROR_BINS-1`.
 
     >>> error_bin_of(np.array([0.0, 1.0, 1.001, 1.01, 1e300])).tolist()
     [0, 16256, 16256, 16257, 32639]

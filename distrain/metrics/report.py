@@ -70,7 +70,7 @@ class BinaryReport:
     calibration_error: float | None = None
 
     def figures(self) -> dict[str, float | None]:
-        """The metrics of a target beside others, by name."""
+        """Return the metrics of a target beside others, by name."""
         names = ("auc", "auc_bound", "log_loss", "normalised_entropy", "calibration")
         return {name: getattr(self, name) for name in names}
 

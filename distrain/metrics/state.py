@@ -10,7 +10,7 @@ from distrain.metrics.bins import Counts, Doubles, Floats, Weights, add_packed, 
 
 class Report(Protocol):
     def figures(self) -> dict[str, float | None]:
-        """The metrics by name; `None` where the rows do not define one."""
+        """Return the metrics by name; `None` where the rows do not define one."""
 
 
 class Parts(NamedTuple):
@@ -49,7 +49,7 @@ class State(Protocol):
         """
 
     def merge(self, other: Any) -> Self:
-        """A new state with the rows of both."""
+        """Return a new state with the rows of both."""
 
     def compute(self) -> Report: ...
 
@@ -59,11 +59,11 @@ class State(Protocol):
     def of_parts(cls, parts: Parts) -> Self: ...
 
     def to_json(self) -> dict[str, Any]:
-        """The state as JSON values, exact to the last bit."""
+        """Return the state as JSON values, exact to the last bit."""
 
     @classmethod
     def from_json(cls, *documents: Mapping[str, Any]) -> Self:
-        """The state with the rows of all documents, added in their order."""
+        """Return the state with the rows of all documents, added in their order."""
 
 
 class SummedState:
@@ -103,7 +103,7 @@ class SummedState:
 
     @classmethod
     def from_json(cls, *documents: Mapping[str, Any]) -> Self:
-        """The inverse of `to_json`; of several documents, the state with the rows of all.
+        """Return the inverse of `to_json`; of several documents, the state with the rows of all.
 
         The sums are added in the documents' order. Raises `ValueError` for a document of another
         kind or version, or a damaged one.
@@ -126,7 +126,7 @@ class SummedState:
 
 
 def checked_weights(weights: Floats | None, rows: int) -> Doubles:
-    """The weights of rows as float64, 1 each for `None`.
+    """Return the weights of rows as float64, 1 each for `None`.
 
     Raises:
         ValueError: There are not as many, or one is below 0 or not finite.

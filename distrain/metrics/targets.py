@@ -54,13 +54,13 @@ class TargetMetrics:
         return next((state.rows for state in self.states.values()), 0)
 
     def figures(self) -> dict[str, dict[str, float | None]]:
-        """The metrics of each target but the main one, by name."""
+        """Return the metrics of each target but the main one, by name."""
         main = self.main_name
         others = ((name, state) for name, state in self.states.items() if name != main)
         return {name: state.compute().figures() for name, state in others}
 
     def merge(self, other: TargetMetrics) -> TargetMetrics:
-        """The rows of both, which have the same targets; one may have none."""
+        """Return the rows of both, which have the same targets; one may have none."""
         if not self.states or not other.states:
             return other if other.states else self
         mine = self.states
@@ -79,7 +79,7 @@ class TargetMetrics:
 
     @classmethod
     def from_json(cls, *documents: Mapping[str, Any]) -> TargetMetrics:
-        """The inverse of `to_json`; of several documents, the rows of all, in their order.
+        """Return the inverse of `to_json`; of several documents, the rows of all, in their order.
 
         A document without targets counts no rows. Raises `ValueError` for one of other targets than
         the first, or of another kind or version, or a damaged one.

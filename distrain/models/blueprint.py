@@ -24,7 +24,7 @@ class Given(NamedTuple):
     head: Task | None = None  # `None` for one binary target, which each model has itself
 
     def inputs(self, width: int | None, *more: Embeddings) -> InputBlock:
-        """All columns, with embeddings of a width, and more embeddings."""
+        """Return all columns, with embeddings of a width, and more embeddings."""
         return InputBlock(self.schema, Embeddings(width, combiners=self.combiners), *more)
 
     @property
@@ -78,7 +78,7 @@ class Blueprint:
         return sum(parameter.numel() for parameter in self.outline().parameters())
 
     def outline(self) -> Network:
-        """The network on torch's device `meta`, without values; uses the blueprint up."""
+        """Return the network on torch's device `meta`, without values; uses the blueprint up."""
         try:
             with torch.device("meta"):
                 return self._network()

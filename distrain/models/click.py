@@ -66,7 +66,7 @@ class Network(nn.Module):
         continuous: Tensor,
         lists: tuple[tuple[Tensor, Tensor], ...] = (),
     ) -> Features:
-        """The value that the body takes."""
+        """Return the value that the body takes."""
         taken = continuous if self._takes_continuous else continuous[:, :0]
         if self.training and self.embedding_dropout:
             share = self.embedding_dropout
@@ -91,7 +91,7 @@ class Network(nn.Module):
         return self._shifted(self.task.logits(output))
 
     def scores(self, output: Tensor) -> tuple[Tensor, ...]:
-        """Each target's scores, as of the rows before negatives were left out."""
+        """Return each target's scores, as of the rows before negatives were left out."""
         first, *others = self.task.scores(output)
         return (self._shifted(first), *others)
 
@@ -121,7 +121,7 @@ class ClickModel(nn.Module):
         return self.dense.task
 
     def forward(self, batch: Batch) -> Tensor:
-        """The logits of a batch for the first target, `[rows]`; 0 rows are allowed.
+        """Return the logits of a batch for the first target, `[rows]`; 0 rows are allowed.
 
         Raises:
             SchemaError: The batch has other columns, or the same ones in another order.
@@ -129,18 +129,18 @@ class ClickModel(nn.Module):
         return self.dense.logits(self.output(batch))
 
     def scores(self, batch: Batch) -> tuple[Tensor, ...]:
-        """The scores of a batch for each of the task's targets; errors as of `forward`."""
+        """Return the scores of a batch for each of the task's targets; errors as of `forward`."""
         return self.dense.scores(self.output(batch))
 
     def output(self, batch: Batch) -> Tensor:
-        """The output of the model's task for a batch; errors as of `forward`."""
+        """Return the output of the model's task for a batch; errors as of `forward`."""
         self.check_columns(batch)
         embedded = self.embeddings.lookup(*self.table_ids(batch))
         output: Tensor = self.dense(embedded, batch.continuous, self.inputs.event_lists(batch))
         return output
 
     def table_ids(self, batch: Batch) -> tuple[Tensor, Mapping[str, Ragged]]:
-        """The ids of a batch; see `InputBlock.table_ids`."""
+        """Return the ids of a batch; see `InputBlock.table_ids`."""
         return self.inputs.table_ids(batch)
 
     def check_columns(self, batch: Batch) -> None:
@@ -189,7 +189,7 @@ class Ensemble(ClickModel):
 def mean_scores(
     targets: Sequence[Target], of_members: Sequence[Sequence[Tensor]]
 ) -> tuple[Tensor, ...]:
-    """Each target's scores by several models as one model's, in the form of `Task.scores`.
+    """Return each target's scores by several models as one model's, in the form of `Task.scores`.
 
     Of a binary target the logit of the mean probability, of a multiclass one the logarithms of the
     classes' mean probabilities, of a regression the mean prediction; float32.

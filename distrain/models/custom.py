@@ -23,7 +23,7 @@ _handed_over: dict[str, Callable[..., Any]] = {}
 
 
 def custom(given: Given, spec: CustomSpec) -> Blueprint:
-    """The blueprint that the function makes of the schema and the options.
+    """Return the blueprint that the function makes of the schema and the options.
 
     The function itself decides how lists are combined, in its `Embeddings`.
 
@@ -51,7 +51,7 @@ def custom(given: Given, spec: CustomSpec) -> Blueprint:
 
 
 def function_named(name: str, field: str = "model.function") -> Callable[..., Any]:
-    """The function of a field of a job spec, `module:name`; errors as `check_function`."""
+    """Return the function of a field of a job spec, `module:name`; errors as `check_function`."""
     there = "open its run in Python with distrain.Run(run_dir, model_fn=...)"
     return _handed_over.get(name) or _imported(name, field, there)
 
@@ -69,7 +69,7 @@ def check_function(name: str, field: str, *, here: bool) -> None:
 
 
 def name_of(function: Callable[..., Any]) -> str:
-    """A function's name in a job spec.
+    """Return a function's name in a job spec.
 
     >>> name_of(custom)
     'distrain.models.custom:custom'
@@ -82,7 +82,7 @@ def name_of(function: Callable[..., Any]) -> str:
 
 
 def is_importable(function: Callable[..., Any]) -> bool:
-    """Whether another process can import a function by its `name_of`.
+    """Return True if another process can import a function by its `name_of`.
 
     >>> is_importable(custom), is_importable(lambda schema: None)
     (True, False)
@@ -119,7 +119,7 @@ def handed_over(
 
 
 def allowed_packages() -> tuple[str, ...]:
-    """The packages that models may be imported from, in this process."""
+    """Return the packages that models may be imported from, in this process."""
     words = os.environ.get(PACKAGES_VARIABLE, "").split(",")
     return tuple(word.strip() for word in words if word.strip())
 

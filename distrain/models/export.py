@@ -95,7 +95,7 @@ class ScoringModel(nn.Module):
         return scores[0] if len(scores) == 1 else scores
 
     def scores(self, categorical: Tensor, continuous: Tensor, *lists: Tensor) -> tuple[Tensor, ...]:
-        """Each target's scores, as of `Task.scores`."""
+        """Return each target's scores, as of `Task.scores`."""
         output = self.dense(*self._looked_up(categorical, continuous, lists))
         found: tuple[Tensor, ...] = self.dense.scores(output)
         return found
@@ -191,7 +191,7 @@ class MeanScoringModel(ScoringModel):
 
 
 def scoring_model(model: ClickModel, tables: TableForm = "fp32") -> ScoringModel:
-    """The plain module of a model, or of an ensemble."""
+    """Return the plain module of a model, or of an ensemble."""
     if isinstance(model, Ensemble):
         return MeanScoringModel(model, tables)
     return ScoringModel(model, tables)
@@ -211,7 +211,7 @@ class QueryModel(ScoringModel):
 
 
 def export_program(model: ScoringModel) -> ExportedProgram:
-    """The model as torch's exported program, for any number of rows from 1; ids are int64.
+    """Return the model as torch's exported program, for any number of rows from 1; ids are int64.
 
     `torch.export.save` writes it, and torch alone loads it.
     """

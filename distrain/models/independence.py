@@ -40,7 +40,7 @@ _GLOBAL_HOOKS = (
 
 
 def rows_are_independent(network: nn.Module) -> bool:
-    """Whether no row's output or loss depends on the other rows of its batch.
+    """Return whether no row's output or loss depends on the other rows of its batch.
 
     A class may say so by an attribute `rows_are_independent`, for itself but not for its
     subclasses. Of the others, this package's own and the usual layers of torch count as

@@ -127,7 +127,7 @@ class InputBlock:
         return self.connect(Chain().connect_branch(*branches, aggregation=aggregation))
 
     def table_ids(self, batch: Batch) -> tuple[Tensor, Mapping[str, Ragged]]:
-        """The ids of a batch.
+        """Return the ids of a batch.
 
         For the flat columns in their order, `[rows, flat columns]`, int32; for the list columns by
         the names of their tables, of events the newest ones.
@@ -186,7 +186,7 @@ class InputBlock:
 
 
 def infer_embedding_dim(cardinality: int) -> int:
-    """A width for a column's embeddings: `min(16, round(1.6 * cardinality**0.56))`.
+    """Return a width for a column's embeddings: `min(16, round(1.6 * cardinality**0.56))`.
 
     fastai's rule (`emb_sz_rule` in fastai/tabular/model.py), capped at the 16 of the NVTabular
     notebooks instead of at 600.
@@ -250,7 +250,7 @@ def _groups(tables: Sequence[_Table]) -> tuple[Group, ...]:
 def _events(
     features: Schema, tables: Sequence[_Table], parts: Sequence[Embeddings]
 ) -> Iterator[Events]:
-    """The sequences of each part that the schema calls fields of the same events."""
+    """Yield the sequences of each part that the schema calls fields of the same events."""
     found: dict[tuple[str, str], dict[int, _Table]] = {}
     sequences = [table for table in tables if table.column.is_sequence]
     for place, table in enumerate(sequences):
@@ -301,7 +301,7 @@ def _check_features(features: Schema) -> None:
 
 
 def _numbers_of_events(features: Schema) -> list[str]:
-    """The lists of numbers; a `SchemaError` where one is no field of an event."""
+    """Return the lists of numbers; a `SchemaError` where one is no field of an event."""
     lists = [column for column in features.continuous if column.holds_lists]
     alone = [column.name for column in lists if column.event == column.name]
     if alone:

@@ -70,7 +70,7 @@ class PlainLookup(nn.Module):
         return rows
 
     def _pooled(self, column: TableColumn, start: int, lists: Ragged) -> Tensor:
-        """A column of lists: each row's embeddings combined, `[rows, dim]`.
+        """Return a column of lists: each row's embeddings combined, `[rows, dim]`.
 
         The same bits as torch's embedding_bag, of which ONNX makes a loop over the rows.
         """

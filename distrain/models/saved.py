@@ -81,7 +81,7 @@ class SavedModel:
     def ensemble(
         cls, members: Sequence["SavedModel"], about: Mapping[str, Any] | None = None
     ) -> "SavedModel":
-        """The ensemble of models of the same columns and targets."""
+        """Return the ensemble of models of the same columns and targets."""
         model = Ensemble([one.model for one in members])
         spec = EnsembleSpec(members=tuple(one.spec for one in members))
         return cls(model, spec, members[0].schema, about or {}, tuple(members))
@@ -153,7 +153,7 @@ def _document(
 
 
 def model_tensors(model: ClickModel) -> dict[str, Tensor | Slabs]:
-    """A model's live parameters by name, the tables in canonical form."""
+    """Return a model's live parameters by name, the tables in canonical form."""
     dense: dict[str, Tensor] = model.dense.state_dict(prefix="dense.")
     model.embeddings.settle()
     weights = canonical_weights(model.embeddings)
@@ -348,7 +348,7 @@ def _read_spec(section: object, file: Path) -> ModelSpec:
 
 
 def _read_combiners(section: object, schema: Schema, file: Path) -> Mapping[str, Combiner]:
-    """The combiners of a file; files of versions without lists have none."""
+    """Return the combiners of a file; files of versions without lists have none."""
     features = schema.remove_by_tag(Tags.TARGET)
     lists = {column.name for column in features.categorical if column.holds_lists}
     words = get_args(Combiner)
@@ -367,7 +367,7 @@ def _read_combiners(section: object, schema: Schema, file: Path) -> Mapping[str,
 
 
 def open_weights(file: Path) -> TensorFile:
-    """The file of the weights; `DataError` if it is missing or damaged."""
+    """Return the file of the weights; `DataError` if it is missing or damaged."""
     if not file.is_file():
         raise _missing(file)
     return TensorFile(file)

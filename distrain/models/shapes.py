@@ -193,7 +193,7 @@ def flat_parts(value: Value) -> list[Tensor]:
 
 
 def all_parts(value: Value) -> list[Tensor | GroupedRows]:
-    """The same, but for grouped rows, which stay as they are."""
+    """Return the same, but for grouped rows, which stay as they are."""
     if isinstance(value, GroupedRows):
         return [value]
     if isinstance(value, Tensor):
@@ -224,7 +224,7 @@ def some_width(shape: Shape, who: str) -> int:
 
 
 def vectors_of(shape: Shape, who: str) -> Vectors:
-    """The shape of `stacked`, a row's vectors; `ModelError` if they are not equally wide."""
+    """Return the shape of `stacked`, a row's vectors; `ModelError` if they are not equally wide."""
     if isinstance(shape, Vectors):
         return shape
     if (
@@ -244,12 +244,12 @@ def vectors_of(shape: Shape, who: str) -> Vectors:
 
 
 def vectors_of_branch(shape: Shape) -> Vectors:
-    """A branch among stacked ones: a flat one is one vector."""
+    """Return a branch among stacked ones: a flat one is one vector."""
     return Vectors(1, shape.width) if isinstance(shape, Flat) else vectors_of(shape, "a stack")
 
 
 def stacked(value: Value) -> Tensor:
-    """A row's vectors, `[rows, count, dim]`, of a value whose shape `vectors_of` accepts."""
+    """Return a row's vectors, `[rows, count, dim]`, of a value whose shape `vectors_of` accepts."""
     if isinstance(value, Tensor):
         return value
     if isinstance(value, Features):

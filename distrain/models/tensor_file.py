@@ -104,7 +104,7 @@ _NAMES = {dtype: name for name, dtype in _DTYPES.items()}
 
 
 def dtype_name(dtype: torch.dtype) -> str:
-    """The format's name of a type.
+    """Return the format's name of a type.
 
     >>> dtype_name(torch.bfloat16)
     'BF16'
@@ -113,7 +113,7 @@ def dtype_name(dtype: torch.dtype) -> str:
 
 
 def dtype_of(name: str) -> torch.dtype:
-    """The type of the format's name.
+    """Return the type of the format's name.
 
     >>> dtype_of("BF16")
     torch.bfloat16
@@ -264,7 +264,7 @@ def _order(tensors: Mapping[str, Tensor | Slabs]) -> list[str]:
 
 
 def header_of(tensors: Mapping[str, Tensor | Slabs], align_bytes: int = 8) -> bytes:
-    """The header of a file whose tensors lie one after another, in this order.
+    """Return the header of a file whose tensors lie one after another, in this order.
 
     Its length is a multiple of `align_bytes`, which must be one of 8.
     """

@@ -1,14 +1,14 @@
-"""Raw files to training files, from end to end.
+"""Prepares raw files to training files, from end to end.
 
     OUT/train/part-00000.parquet ..   label, I1..I13 (float32), C1..C26 (int32 ids)
     OUT/valid/part-00000.parquet ..   the same, with the training rows' statistics
-    OUT/schema.pbtxt, schema.json     what the columns mean
+    OUT/schema.pbtxt, schema.json     the meaning of the columns
     OUT/workflow/                     the fitted workflow, to prepare more data the same way
-    OUT/prep.json                     what was read, left out and written
+    OUT/prep.json                     what was read, dropped and written
 
-Three phases: `read` (text to typed staging files; footers of parquet), `fit`, `write`. All of it
-happens in a folder under a temporary name, staging included, which is renamed at the end; on an
-object store under a prefix, whose objects are copied to their names at the end.
+There are three phases: `read` (text to typed staging files; footers of parquet), `fit`, `write`.
+Everything, including staging, is in a folder under a temporary name, which is renamed at the end.
+On an object store it is a prefix, whose objects are copied to their names at the end.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def prepare(
         on_progress: Called with the progress of each phase.
 
     Raises:
-        DataError: An input, a column or a line that cannot be used.
+        DataError: An input, a column or a line cannot be used.
         OutputError: The output exists or cannot be written, or workers do not see it; nothing is
             left under its name.
         ClusterError: Workers died.
@@ -110,8 +110,8 @@ def prepare(
         try:
             result = run.do(files, valid_files, log_files)
         finally:
-            # It may have mapped files of the staging folder. What was raised before says why there
-            # is no cluster, and a worker that has died meanwhile holds nothing.
+            # It may have mapped files of the staging folder. The previous error explains why there
+            # is no cluster, and a worker that has died holds nothing.
             with suppress(Exception):
                 client.run(forget_run, on_error="ignore")
     return result
@@ -133,7 +133,7 @@ def _workflow(request: PrepRequest) -> Workflow:
     if request.saved_workflow:
         refuse_unfinished(str(request.saved_workflow), RETRY_S)
     saved = None
-    if request.saved_workflow:  # whose vocabularies and tables may be larger than memory
+    if request.saved_workflow:  # its vocabularies and tables may be larger than memory
         categories = f"{request.saved_workflow}/{CATEGORIES}"
         look_at_table = partial(SavedTable.look_at, categories)
         look_at = partial(SavedVocabulary.look_at, categories)
@@ -224,7 +224,7 @@ class _Run:
         features = request.features or FeatureConfig.built_in(
             workflow, request.layout, request.unlabeled, request.keep
         )
-        kept_names(request.keep, self._names)  # before any row is read
+        kept_names(request.keep, self._names)  # raises before any row is read
         settings = (self._runner, self._staging, self._on_progress, workflow)
         read = read_inputs(files, features, request, *settings)
         if not read.parts:
@@ -257,7 +257,7 @@ class _Run:
     def _fit(
         self, parts: Sequence[Part], files: Sequence[InputFile]
     ) -> dict[str, VocabularyReport]:
-        if self._request.features is not None:  # for later rows, of which none are split off
+        if self._request.features is not None:  # for later rows, which are not split
             features = self._request.features.without_split()
             features.save(f"{self._folder}/workflow/{FEATURES_FILE}")
         self._workflow, reports = fit_as_asked(
@@ -320,7 +320,7 @@ class _Run:
 
     @property
     def _document(self) -> FeatureDocument | None:
-        """Says what is written beside the features; `None` where nothing is."""
+        """The document that defines output columns besides the features; `None` without them."""
         features = self._request.features
         return None if features is None or features.unlabeled else features.document
 
@@ -346,7 +346,7 @@ class _Run:
     def _compare(
         self, train: SplitReport, valid: SplitReport | None, files: Sequence[InputFile]
     ) -> tuple[Drifted, ...]:
-        """Compare with the rows that the workflow was fitted on; a new one keeps what these are."""
+        """Compare with the rows that the workflow was fitted on; a new workflow records its own."""
         is_new = self._request.saved_workflow is None
         if is_new:
             shares = Shares(train.num_rows, train.missing_share, train.unknown_share)

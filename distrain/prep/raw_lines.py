@@ -1,9 +1,9 @@
-"""Raw Criteo lines to a table, and what is wrong with those that cannot be parsed.
+"""Parses raw Criteo lines to a table, and diagnoses lines that cannot be parsed.
 
 A line has 40 fields: label (0 or 1), I1..I13 (integers, may be empty), C1..C26 (8 hex digits, may
 be empty). In the table the label is int8, I int64 and C uint32, the number that the hex digits
-spell; an empty field is a null. `parse_lines` takes good blocks, fast: the plainest in C
-(`_lines.c`), others with Arrow. Only blocks that both refuse are split line by line, in
+spell; an empty field is null. `parse_lines` parses good blocks, fast: the plainest in C
+(`_lines.c`), others with Arrow. Only blocks that both reject are split line by line, in
 Python.
 """
 
@@ -47,7 +47,7 @@ _CSV_TYPES = {
     **dict.fromkeys(CONTINUOUS, pa.int64()),
     **dict.fromkeys(CATEGORICAL, pa.binary(8)),
 }
-# What fits into a core's cache: twice as fast as whole blocks.
+# This fits a core's cache: twice as fast as whole blocks.
 _PARSED_AT_ONCE_BYTES = 1 << 18
 
 
@@ -55,11 +55,11 @@ _PARSED_AT_ONCE_BYTES = 1 << 18
 class TextLayout:
     delimiter: str = "\t"  # what separates the fields, one character
     header: bool = False  # whether each file's first line names the columns
-    # whether lines begin with the label; if not, those that do are read without it
+    # whether lines begin with the label; otherwise lines with one are read without it
     labeled: bool = True
 
     def with_label(self, line: bytes) -> bytes:
-        """A line that begins with a label; one without gets the label 0."""
+        """Return a line that begins with a label; a line without one gets the label 0."""
         lacks_it = not self.labeled and line.count(self._separator) == len(RAW_COLUMNS) - 2
         return b"0" + self._separator + line if lacks_it else line
 
@@ -73,9 +73,9 @@ class TextLayout:
 
 
 def parse_lines(block: bytes, layout: TextLayout) -> pa.Table | None:
-    """The rows of whole lines, or `None` if some line is bad.
+    """Return the rows of whole lines, or `None` if a line is bad.
 
-    The caller finds out which, and what is wrong with it; that takes far longer than this.
+    The caller diagnoses bad lines, which takes far longer.
     """
     if not block:
         return STAGED_SCHEMA.empty_table()
@@ -88,10 +88,10 @@ def parse_lines(block: bytes, layout: TextLayout) -> pa.Table | None:
 
 
 def parse_plain(block: bytes, delimiter: str, num_rows: int) -> list[pa.Array] | None:
-    """Label (int8), I1..I13 (int64), C1..C26 (uint32) of whole lines, `[num_rows]` each.
+    """Return label (int8), I1..I13 (int64), C1..C26 (uint32) of whole lines, `[num_rows]` each.
 
-    `None` without the kernel, or if some line is not plain: 0 or 1, 13 integers of at most 18
-    digits, 26 words of 8 hex digits; empty integers and words are nulls.
+    Returns `None` without the kernel, or if a line is not plain: 0 or 1, 13 integers of at most
+    18 digits, 26 words of 8 hex digits; empty integers and words are nulls.
     """
     if _lines is None or delimiter not in _DELIMITERS:
         return None
@@ -114,9 +114,9 @@ def _array(values: np.ndarray[Any, Any], valid: np.ndarray[Any, Any], missing: i
 
 def _parse_with_arrow(block: bytes, layout: TextLayout) -> pa.Table | None:
     if b"x" in block or b"X" in block:
-        return None  # Arrow would take 0x1F for an integer.
+        return None  # Arrow would parse 0x1F as an integer.
     if block.startswith(BYTE_ORDER_MARK):
-        return None  # Arrow would leave it out, in the middle of a file, too.
+        return None  # Arrow would drop it, even in the middle of a file.
     try:
         table = pa_csv.read_csv(
             pa.BufferReader(block),
@@ -157,7 +157,7 @@ _WEIGHTS = (np.uint32(1) << np.arange(28, -1, -4)).astype(np.uint32)
 
 
 def _hex_to_uint32(column: pa.ChunkedArray) -> pa.Array | None:
-    """The numbers that 8 hex digits spell, `[rows]`, nulls kept; `None` if one is no hex digit."""
+    """Return the numbers of 8 hex digits, `[rows]`, nulls kept; `None` for other characters."""
     array = column.combine_chunks()
     if isinstance(array, pa.ChunkedArray):
         array = array.chunk(0)
@@ -172,9 +172,10 @@ def _hex_to_uint32(column: pa.ChunkedArray) -> pa.Array | None:
 
 
 def with_words_as_numbers(table: pa.Table, columns: Collection[str]) -> pa.Table:
-    """Rows in memory whose words in these columns are the numbers that they spell; "" is missing.
+    """Return rows in memory with the hex words of these columns as numbers; "" is missing.
 
-    A `DataError` names the first word that is not 8 hex digits.
+    Raises:
+        DataError: A word is not 8 hex digits; the first such row is named.
     """
     for place, field in enumerate(table.schema):
         if field.name not in columns or not is_text(field.type):
@@ -201,7 +202,7 @@ _NOT_CRITEO = (
 _INT64_RANGE = range(-(2**63), 2**63)
 _INT64_DIGITS = 19
 
-# The same values that the fast way takes: Arrow allows blanks around a number.
+# The same values as the fast parsers: Arrow allows blanks around a number.
 _BLANKS = b" \t"
 _LABEL = re.compile(rb"0*1|-?0+")
 _INTEGER = re.compile(rb"-?\d+")
@@ -211,9 +212,9 @@ _HEX = re.compile(rb"[0-9a-fA-F]{8}")
 def split_bad_lines(
     block: bytes, layout: TextLayout, *, stop_at_first: bool
 ) -> tuple[bytes, list[BadLine]]:
-    """The good lines of a block of whole lines, and its bad ones.
+    """Return the good lines of a block of whole lines, and its bad ones.
 
-    With `stop_at_first` only the first bad line is found, and the good lines are of no use.
+    With `stop_at_first` only the first bad line is searched, and the good lines are incomplete.
     """
     plain = _plain_line(layout.delimiter)
     good: list[bytes] = []
@@ -238,9 +239,9 @@ def split_bad_lines(
 def rows_and_bad_lines(
     block: bytes, layout: TextLayout, path: str, *, stop_at_first: bool
 ) -> tuple[pa.Table, list[BadLine]]:
-    """The good lines' rows and the bad lines, numbered in the block.
+    """Return the good lines' rows and the bad lines, numbered in the block.
 
-    With `stop_at_first` a block with a bad line gives that line alone.
+    With `stop_at_first` a block with a bad line gives only that line.
     """
     table = parse_lines(block, layout)
     if table is not None:
@@ -259,7 +260,7 @@ def rows_and_bad_lines(
 
 
 def without_header(block: bytes, layout: TextLayout, path: str) -> bytes:
-    """A file's first block without its first line, which must name the columns in order."""
+    """Return a file's first block without its first line, which must name the columns in order."""
     header, _, rest = block.partition(b"\n")
     names = header.decode("utf-8", "replace").strip("\r").split(layout.delimiter)
     lower, wanted = [n.strip().lower() for n in names], [n.lower() for n in RAW_COLUMNS]
@@ -288,7 +289,7 @@ def without_header(block: bytes, layout: TextLayout, path: str) -> bytes:
 
 @lru_cache
 def _plain_line(delimiter: str) -> re.Pattern[bytes]:
-    """Matches good lines in their usual form; one match is much faster than 40 checks."""
+    """Return a pattern of good lines in their usual form; it is much faster than 40 checks."""
     label, integer, category = rb"[01]", rb"(?:-?\d{1,18})?", rb"(?:[0-9a-fA-F]{8})?"
     fields = [label] + [integer] * len(CONTINUOUS) + [category] * len(CATEGORICAL)
     return re.compile(re.escape(delimiter.encode()).join(fields))
@@ -347,7 +348,7 @@ def _diagnose_field(name: str, value: bytes) -> tuple[str, str, str | None] | No
 
 
 def _fits_int64(number: bytes) -> bool:
-    # Without leading zeros: Python refuses to convert thousands of digits.
+    # Without leading zeros: Python rejects thousands of digits.
     digits = number.removeprefix(b"-").lstrip(b"0") or b"0"
     sign = -1 if number.startswith(b"-") else 1
     return len(digits) <= _INT64_DIGITS and sign * int(digits) in _INT64_RANGE

@@ -1,7 +1,7 @@
-"""Values of any type to texts, whole numbers, numbers or times, with NumPy alone.
+"""Converts values of any type to texts, integers, numbers or times, with NumPy alone.
 
-`distrain export --with-workflow` writes a copy of this file. What is read is what distrain's ETL
-reads of a table, of a text file, and of JSON lines.
+`distrain export --with-workflow` writes a copy of this file. The results are those of distrain's
+ETL for tables, text files, and JSON lines.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 _NONE, _INT64 = type(None), range(-(2**63), 2**63)
 FIRST_TIME, END_OF_TIMES = -62_135_596_800_000_000, 253_402_300_800_000_000
-"""Microseconds since 1970 of the years 1 and 10000, between which calendars count."""
+"""Microseconds since 1970 of the years 1 and 10000, the range of calendars."""
 BETWEEN_TEXTS = "\x1f"
-"""Stands between the texts of several columns that are one category."""
+"""The separator between the texts of several columns that are one category."""
 _CURRENCY = re.compile(r"^(-?)[$€£¥] ?|[ \xa0]?[€£¥]$")
 _GROUPED = {
     ".": re.compile(r"-?[1-9]\d{0,2}(,\d{3})+(\.\d+)?", re.A),
@@ -44,7 +44,7 @@ _TIME = re.compile(
 
 
 class UnusableValue(Exception):
-    """A value that cannot be used, by its place in a column."""
+    """A value that cannot be used, with its index in a column."""
 
     def __init__(self, place: int, problem: str):
         super().__init__(problem)
@@ -84,7 +84,7 @@ def to_numbers(values: Any, takes: frozenset[str], text: Any, spec: Mapping[str,
     if isinstance(values, np.ndarray) and values.dtype.kind == "f" and not spec.get("is_whole"):
         return values.astype(np.float64)
     if set(map(type, values)) <= kinds and not spec.get("is_whole"):
-        with suppress(OverflowError):  # which is told with its place
+        with suppress(OverflowError):  # reported below with its index
             return np.array(values, np.float64)
     if spec.get("is_whole"):
         values, takes = to_integers(values, takes, text, spec), frozenset(["integer"])
@@ -160,7 +160,7 @@ def _kind_in(value: Any, takes: frozenset[str]) -> str:
 
 def _as_text(value: Any, takes: frozenset[str], is_canonical: bool) -> str:
     kind = _kind_in(value, takes)
-    if kind == "text":  # of a member of an enumeration its value, as Arrow takes it
+    if kind == "text":  # for an enumeration member its value, as in Arrow
         text = str.__str__(value)
         return canonical(text) if is_canonical else text
     if kind == "bool":
@@ -178,7 +178,7 @@ def _as_text(value: Any, takes: frozenset[str], is_canonical: bool) -> str:
 
 
 def canonical(text: str) -> str:
-    """Return a text that spells a number or truth value as that value is spelled."""
+    """Return a text that spells a number or boolean in the spelling of that value."""
     if not _NUMERAL.fullmatch(text):
         return text
     if text.lower() in ("true", "false"):
@@ -248,7 +248,7 @@ def _plain_amount(text: str, point: str) -> str:
 
 
 def _as_time(value: Any, takes: frozenset[str], pattern: str | None, epoch: str | None) -> int:
-    """Return microseconds since 1970, of a time with a zone in UTC."""
+    """Return microseconds since 1970; times with a zone are converted to UTC."""
     if epoch is not None:
         counted = _as_integer(value, takes)
         found = _in_microseconds(counted, epoch)
@@ -268,7 +268,7 @@ def _as_time(value: Any, takes: frozenset[str], pattern: str | None, epoch: str 
 
 
 def time_of(text: str, pattern: str | None = None) -> int:
-    """Return microseconds since 1970, of a time with a zone in UTC."""
+    """Return microseconds since 1970; times with a zone are converted to UTC."""
     if pattern is not None:
         read: Any = datetime.strptime(text.lstrip(), pattern)
         found = read.replace(tzinfo=None) - datetime(1970, 1, 1) - (read.utcoffset() or timedelta())
@@ -288,6 +288,6 @@ def time_of(text: str, pattern: str | None = None) -> int:
 
 
 def _in_microseconds(counted: int, epoch: str) -> int:
-    if epoch == "ns":  # cut towards 1970, as Arrow does
+    if epoch == "ns":  # truncated towards 1970, as in Arrow
         return counted // 1000 if counted >= 0 else -(-counted // 1000)
     return counted * _EPOCHS[epoch]

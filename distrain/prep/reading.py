@@ -1,12 +1,12 @@
-"""Inputs to parts: which rows there are, where they lie, and what was left out of them.
+"""Turns inputs into parts: the rows, their location, and what was dropped.
 
-A **document** (`features`) says what a table's columns are and which rows are for validation; it
-knows no files. Who gives none has the built-in one: the workflow's columns as they are, and text
-as Criteo's. A **file** (`table_file`) is looked at once: its format, its columns and their types.
-A **reader** (`text_rows`) makes rows of a block of lines, one for each form of text; it knows
-neither ranges nor bad values. **Staging** makes labels and features of rows, and writes them to
-files that tasks read as often as they need; it knows no forms of text. Rows of parquet whose
-columns are taken as they are need none of it: they are read where they lie.
+A **document** (`features`) defines a table's columns and validation rows, independent of files. The
+default is the built-in one: the workflow's columns unchanged, and text in Criteo's form. A **file**
+(`table_file`) is inspected once: its format, its columns and their types. A **reader**
+(`text_rows`) makes rows of a block of lines, one reader for each form of text, without ranges or
+bad values. **Staging** makes labels and features of rows, and writes them to files that tasks read
+repeatedly; it is independent of the form of text. Rows of parquet whose columns are used unchanged
+are read in place.
 """
 
 from __future__ import annotations
@@ -48,17 +48,17 @@ class ReadInputs:
     parts: tuple[Part, ...]
     bad_lines: BadLineTally
     category_types: dict[str, str]  # `int64` or `string`, by categorical column that has values
-    # the rows for validation, where a column says which; the others are in `parts`
+    # the rows for validation, if a column selects them; the others are in `parts`
     valid_parts: tuple[Part, ...] | None = None
-    unlabelled: int = 0  # how many rows were left out since their target is missing
-    form: str = "table"  # as of `RawSample`, of the first file
+    unlabelled: int = 0  # number of rows dropped because their target is missing
+    form: str = "table"  # as in `RawSample`, of the first file
 
     @property
     def num_rows(self) -> int:
         return sum(part.num_rows for part in self.parts)
 
     def without(self, paths: Collection[str]) -> tuple[ReadInputs, list[Part]]:
-        """What was read of other files, and the rows of these."""
+        """Return the inputs without some files, and the parts of these files."""
         rows = [*self.parts, *(self.valid_parts or ())]
         parts = tuple(part for part in self.parts if part.source not in paths)
         valid = self.valid_parts
@@ -69,15 +69,15 @@ class ReadInputs:
 
     @property
     def num_good(self) -> int:
-        """How many rows were read that are no bad lines: those without a label, too."""
+        """Number of rows that are not bad lines, including those without a label."""
         valid = sum(part.num_rows for part in self.valid_parts or ())
         return self.num_rows + valid + self.unlabelled
 
 
 def with_features(request: PrepRequest) -> PrepRequest:
-    """The request with the features that its saved workflow was fitted with, if it has none.
+    """Return the request, by default with the features of its saved workflow.
 
-    The last rows are split off as the request says, so what the document says of them goes there.
+    A split of the last rows in the document becomes part of the request.
     """
     features = request.features
     if features is None and request.saved_workflow is not None:
@@ -100,7 +100,7 @@ def saved_features(workflow_folder: Path | str) -> FeatureConfig | None:
 
 
 def workflow_of(features: FeatureConfig, saved: Workflow | None) -> Workflow:
-    """What is fitted, or the saved workflow; an `InputError` if that is of other columns."""
+    """Return the workflow to fit, or the saved one; `InputError` if that has other columns."""
     made = features.workflow()
     if saved is None:
         return made
@@ -124,7 +124,7 @@ def workflow_of(features: FeatureConfig, saved: Workflow | None) -> Workflow:
 def refuse_files(
     files: Sequence[InputFile], valid_files: Sequence[InputFile], prepared_mark: str
 ) -> None:
-    """Refuse files that stand on both sides, and rows of folders with a file `prepared_mark`."""
+    """Reject files named on both sides, and rows of folders with a file `prepared_mark`."""
     shared = {file.path for file in files} & {file.path for file in valid_files}
     if shared:
         raise InputError(
@@ -132,7 +132,7 @@ def refuse_files(
             where={"files": ", ".join(sorted(shared)[:5])},
             hint="Metrics on rows seen in training mean nothing; name other files.",
         )
-    # Prepared rows have Criteo's column names too; a second logarithm would pass unnoticed.
+    # Prepared rows have Criteo's column names too; a second logarithm would go unnoticed.
     for folder in {os.path.dirname(file.path) for file in (*files, *valid_files)}:
         parent, name = os.path.split(folder)
         if name in ("train", "valid") and _is_file(os.path.join(parent, prepared_mark)):
@@ -159,7 +159,7 @@ def read_inputs(
     on_progress: ProgressCallback,
     workflow: Workflow,
 ) -> ReadInputs:
-    """Look at all files and stage their rows, in input order, in a folder or at a URL."""
+    """Inspect all files and stage their rows, in input order, in a folder or at a URL."""
     sides = side_tables(features.document.joins)
     found = looked_at(files, features, sides, runner)
     hint = "Write the files anew with one of the two."
@@ -215,7 +215,7 @@ def read_inputs(
 def _types_for_all(
     of_files: Sequence[dict[str, str]], domains: Mapping[str, str]
 ) -> dict[str, str]:
-    """Return what categories are fitted as: texts if a file or column of the domain has texts."""
+    """Return the fitted types of categories: text if a file or column of the domain has texts."""
     texts = {domains.get(c, c) for of in of_files for c, dtype in of.items() if dtype == "string"}
     columns = dict.fromkeys(column for of in of_files for column in of)
     return {c: "string" if domains.get(c, c) in texts else "int64" for c in columns}
@@ -240,7 +240,7 @@ def _counter(
     tasks: Sequence[tuple[int, StagingTask]],
     on_progress: ProgressCallback,
 ) -> Callable[[int, Staged], None]:
-    """What counts the tasks as they end; files that are read where they lie are counted already."""
+    """Return a counter of finished tasks; files that are read in place are already counted."""
     here = [(file, of_file[0]) for file, of_file in zip(files, in_place, strict=True) if of_file]
     sizes = [TaskSize(files[n].path, files[n].size_bytes, task.rows) for n, task in tasks]
     sizes += [TaskSize(file.path, file.size_bytes, None) for file, _ in here]
@@ -251,7 +251,7 @@ def _counter(
 
 
 def form_of(file: TableFile) -> str:
-    """`csv` for fields of text, `json` for JSON lines, `table` for columns with types."""
+    """Return `csv` for fields of text, `json` for JSON lines, `table` for typed columns."""
     return {"csv": "csv", "jsonl": "json"}.get(file.kind, "table")
 
 
@@ -320,13 +320,13 @@ def _split_by_values(read: ReadInputs, features: FeatureConfig) -> ReadInputs:
 @dataclass(frozen=True)
 class RawSample:
     table: pa.Table  # some raw columns
-    form: str  # as of `form_of`
+    form: str  # as from `form_of`
 
 
 def first_rows(
     path: str | None, workflow: Workflow, features: FeatureConfig | None, most: int
 ) -> RawSample:
-    """The first rows of a raw file, with the columns that the workflow's features come from.
+    """Return the first rows of a raw file, with the source columns of the workflow's features.
 
     Args:
         path: `None` for the first file that the workflow was fitted on.

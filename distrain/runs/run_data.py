@@ -1,4 +1,4 @@
-"""Reads a whole run directory, whether its run succeeded, failed, broke off, or goes on."""
+"""Reads a whole run directory: succeeded, failed, interrupted or still running."""
 
 import fcntl
 from collections.abc import Iterator, Mapping
@@ -24,9 +24,9 @@ class RunData:
     run: RunFile
     spec: JobSpec
     records: tuple[Record, ...]  # the records that count, in order
-    # content of `summary.json`; while the run has not ended, what its newest attempt says of itself
+    # `summary.json`; while the run has not ended, the facts of its newest attempt
     summary: Mapping[str, Any]
-    # the summary's state; without one `running` while an attempt is recorded, a command is at the
+    # the summary's state; without one, `running` while an attempt is recorded, a command uses the
     # run or a service has its job, else `broken off`
     state: str
 
@@ -48,7 +48,7 @@ class RunData:
 
     @property
     def scored(self) -> Record | None:
-        """The validation of the saved model; else the last one, else the last training record."""
+        """The validation of the saved model, else the last one, else the last training record."""
         train = self.train
         of_model = record_of_model(self.valid, self.summary.get("model_step"))
         return of_model or (train[-1] if train else None)
@@ -58,20 +58,20 @@ class RunData:
         return list(self.summary.get("restarts", ()))
 
     def checkpoint_steps(self) -> list[int]:
-        """Steps of reports with time spent on checkpoints, and the last checkpoint's own step."""
+        """Return the steps of reports with checkpoint time, and the last checkpoint's step."""
         steps = {r.step for r in self.train if (r.seconds or {}).get("checkpoint", 0.0) > 0}
         last = (self.summary.get("checkpoints") or {}).get("step")
         return sorted(steps | ({last} if last else set()))
 
     def rank_seconds(self) -> list[Mapping[str, float]]:
-        """Each rank's wall time by phase over the whole training; empty before its end."""
+        """Return each rank's wall time by phase over the whole training; empty before its end."""
         return list(self.summary.get("seconds") or ())
 
     def mean_seconds(self) -> Mapping[str, float]:
         return add_up([record.seconds or {} for record in self.train])
 
     def problem(self) -> str:
-        """The reason and message of a bad end; "" without one."""
+        """Return the reason and message of a failed run, else ""."""
         reason = self.summary.get("reason")
         if not reason or not self.ended:
             return ""
@@ -94,7 +94,7 @@ def read_run_data(root: Path) -> RunData:
 
 
 def differences(one: Any, other: Any, prefix: str = "") -> Iterator[str]:
-    """The places in two JSON documents whose values differ, as `train.optimizer.lr`.
+    """Yield the paths at which two JSON documents differ, such as `train.optimizer.lr`.
 
     >>> list(differences({"a": 1, "b": {"c": 2}}, {"a": 1, "b": {"c": 3, "d": 4}}))
     ['b.c', 'b.d']
@@ -111,7 +111,7 @@ def differences(one: Any, other: Any, prefix: str = "") -> Iterator[str]:
 
 
 def _is_locked(path: Path) -> bool:
-    """Whether a process has a file locked (on filesystems that have locks)."""
+    """Return True if a process holds a lock on the file (on filesystems with locks)."""
     try:
         with path.open("rb") as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)

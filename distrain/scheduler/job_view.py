@@ -8,7 +8,7 @@ from distrain.jobs.assignment import Slot
 from distrain.jobs.spec.job import JobSpec
 from distrain.jobs.states import JobState
 from distrain.jobs.status import JobStatus, gpus_in, targets_in
-from distrain.jobs.view import JobView, record_of_model
+from distrain.jobs.view import JobView, record_of_model, steps_of_refit
 from distrain.runs.records.collector import Collector
 from distrain.scheduler.lifecycle.job import AttemptFailure, Job
 from distrain.scheduler.lifecycle.messages import Budgets, Submit
@@ -78,6 +78,7 @@ def status_of(
         targets=targets_in(last and last.targets),
         valid_targets=targets_in(valid and valid.targets),
         model_step=collector.model_step,
+        refit_steps=steps_of_refit(collector.refit),
         age_s=now_s - job.submitted_s,
         priority=job.request.priority,
         run_dir=run_dir,

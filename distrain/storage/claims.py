@@ -55,7 +55,7 @@ class OutputState:
 
     @classmethod
     def from_json(cls, document: Any) -> OutputState:
-        """The inverse of `to_bytes`; unknown fields, of later versions, are left out."""
+        """Return the inverse of `to_bytes`; unknown fields, of later versions, are left out."""
         # Version 0.2.0 replaced outputs: until it moved the new one, the one before was there.
         if document["state"] == MAKING and document.get("before"):
             document = document["before"]
@@ -109,7 +109,7 @@ def _states(url: str) -> Objects | _Looking:
 
 
 def read_state(url: str, retry_s: float = RETRY_S) -> tuple[OutputState | None, str]:
-    """The state of the output at a URL and its version; `None` if it has none."""
+    """Return the state of the output at a URL and its version; `None` if it has none."""
 
     def read() -> tuple[OutputState | None, str]:
         try:

@@ -98,14 +98,14 @@ class _LocalFolder:
         return _LocalFolder(self._path / name)
 
     def folders(self) -> list[str]:
-        """The names of its folders, sorted; none if it is missing."""
+        """Return the names of its folders, sorted; none if it is missing."""
         try:
             return sorted(entry.name for entry in os.scandir(self._path) if entry.is_dir())
         except FileNotFoundError:
             return []
 
     def files(self) -> list[str]:
-        """The names of its files, sorted; none if it is missing."""
+        """Return the names of its files, sorted; none if it is missing."""
         try:
             return sorted(entry.name for entry in os.scandir(self._path) if entry.is_file())
         except FileNotFoundError:
@@ -315,7 +315,7 @@ def filesystem_of(url: str) -> tuple[Any, str]:
 
 
 def open_folder(url: str) -> Folder:
-    """The folder of a path or URL; errors as `filesystem_of`."""
+    """Return the folder of a path or URL; errors as `filesystem_of`."""
     if not is_remote(url):
         return _LocalFolder(Path(url))
     if url.startswith(("file://", "local://")):

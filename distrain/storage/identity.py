@@ -43,7 +43,7 @@ def size_as_version(size_bytes: int) -> str:
 
 
 def version_in(info: Mapping[str, Any]) -> str | None:
-    """The version in a listing's, or a file's, remote information; `None` without one."""
+    """Return the version in a listing's, or a file's, remote information; `None` without one."""
     for keys in (_MARK_KEYS, _TIME_KEYS):
         versions = [(key, _plain(info[key])) for key in keys if info.get(key)]
         if versions:

@@ -64,7 +64,7 @@ def list_inputs(
 
 
 def _once(files: Sequence[InputFile]) -> list[InputFile]:
-    """Each file once, in its first place, however its folder is spelled or linked to."""
+    """Return each file once, in its first place, however its folder is spelled or linked to."""
     real: dict[str, str] = {}
     first: dict[tuple[str, str], InputFile] = {}
     for file in files:
@@ -118,7 +118,7 @@ def open_unbuffered(path: str) -> IO[bytes]:
 
 
 def read_bytes(path: str | Path) -> bytes:
-    """A whole small file at a path or URL; `OSError`, and for URLs as `open_input`."""
+    """Return a whole small file at a path or URL; `OSError`, and for URLs as `open_input`."""
     if not is_remote(path):
         return Path(path).read_bytes()
     with open_input(str(path), retry_s=RETRY_S) as handle:
@@ -245,7 +245,7 @@ def _list_folder(fs: Any, folder: str, suffixes: tuple[str, ...]) -> list[dict[s
 
 
 def _followed(fs: Any, info: dict[str, Any]) -> dict[str, Any]:
-    """A link's target; a listing describes the link itself."""
+    """Return a link's target; a listing describes the link itself."""
     if info["type"] in ("file", "directory"):
         return info
     try:

@@ -31,7 +31,7 @@ class StoredObject:
 
 
 def has_conditional_writes(url: str) -> bool:
-    """Whether `Objects` can be used there.
+    """Return True if `Objects` can be used there.
 
     >>> has_conditional_writes("s3://bucket/runs"), has_conditional_writes("gs://bucket/runs")
     (True, False)
@@ -108,7 +108,7 @@ class Objects:
             yield StoredObject(name, int(item["Size"]), modified_s, str(item["ETag"]))
 
     def folders(self, prefix: str) -> list[str]:
-        """The names up to the next `/` behind a prefix."""
+        """Return the names up to the next `/` behind a prefix."""
         items = self._listed("CommonPrefixes", prefix, Delimiter="/")
         begin = self._prefix + prefix
         return [str(item["Prefix"]).removeprefix(begin).rstrip("/") for item in items]

@@ -64,7 +64,7 @@ def translated_errors(path: str | Path) -> Iterator[None]:
 
 
 def no_pipe(path: str, flags: int) -> int:
-    """An `opener` for `open` that refuses links, FIFOs and devices with an `OSError`.
+    """Return an `opener` for `open` that refuses links, FIFOs and devices with an `OSError`.
 
     A FIFO may never answer, and who may write the folder does not decide what else is read.
     """
@@ -81,7 +81,7 @@ def no_pipe(path: str, flags: int) -> int:
 
 
 def read_file(path: Path, most_bytes: float = 2**26) -> bytes:
-    """A file's bytes, where others may write; errors as `no_pipe`, or too many bytes."""
+    """Return a file's bytes, where others may write; errors as `no_pipe`, or too many bytes."""
     with open(path, "rb", opener=no_pipe) as file:
         size_bytes = os.fstat(file.fileno()).st_size
         if size_bytes > most_bytes:

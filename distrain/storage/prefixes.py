@@ -99,7 +99,7 @@ def refuse_unfinished(url: str, retry_s: float = 0.0) -> None:
 
 
 def _readable_state(folder: str, retry_s: float) -> OutputState | None:
-    """The state of an output; `None` also where it may not be read, or cannot be there."""
+    """Return the state of an output; `None` also where it may not be read, or cannot be there."""
     try:
         return read_state(folder, retry_s)[0]
     except (OSError, NotImplementedError):

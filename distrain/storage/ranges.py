@@ -254,7 +254,7 @@ def _has_proxy(url: str) -> bool:
 
 
 def _certificates() -> str | None:
-    """The file of authorities that s3fs's library trusts; `None`: those of this machine."""
+    """Return the file of authorities that s3fs's library trusts; `None`: those of this machine."""
     if named := os.environ.get("AWS_CA_BUNDLE"):
         return named
     try:

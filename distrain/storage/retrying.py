@@ -92,7 +92,7 @@ _PASSING_WORDS = re.compile(
 
 
 def is_transient(error: BaseException) -> bool:
-    """Whether a later try may succeed: the storage does not answer, or is overloaded.
+    """Return whether a later try may succeed: the storage does not answer, or is overloaded.
 
     The error and its causes are examined, the outermost first; the first known one decides. A file
     that is missing, forbidden or damaged stays so, and unknown errors are not transient.
@@ -105,7 +105,7 @@ def is_transient(error: BaseException) -> bool:
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
-    """An error and its causes; errors may refer to each other in a circle."""
+    """Yield an error and its causes; errors may refer to each other in a circle."""
     seen: set[int] = set()
     link: BaseException | None = error
     while link is not None and id(link) not in seen:
@@ -115,7 +115,7 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
 
 
 def _verdict(error: BaseException) -> bool | None:
-    """Whether this error is transient; `None` if it is unknown."""
+    """Return whether this error is transient; `None` if it is unknown."""
     text = str(error)
     if isinstance(error, FileNotFoundError) and error.__cause__ is not None:
         return is_transient(error.__cause__)  # fsspec raises it for servers that do not answer, too
@@ -160,7 +160,7 @@ def _verdict_of_server(error: BaseException) -> bool | None:
 
 
 def _status(error: BaseException) -> object:
-    """The HTTP status as aiohttp (`status`), Azure's and Google's libraries keep it."""
+    """Return the HTTP status as aiohttp (`status`), Azure's and Google's libraries keep it."""
     if type(error).__module__.partition(".")[0] not in {*_LIBRARIES, "urllib"}:
         return None
     # Not by getattr: deprecated names warn.
@@ -237,7 +237,7 @@ def with_retries(read: Callable[[], _T], where: Mapping[str, object], retry_s: f
 
 
 def is_retrying() -> bool:
-    """Whether a thread of this process waits for a storage, and is not stuck in a call."""
+    """Return True if a thread of this process waits for a storage, and is not stuck in a call."""
     now_s = time.monotonic()
     return any(until_s > now_s for until_s in list(_waits.values()))
 

@@ -42,12 +42,12 @@ def _machine() -> str:
 
 
 def boot_id() -> str:
-    """The kernel's name of this start of the machine, and a line end."""
+    """Return the kernel's name of this start of the machine, and a line end."""
     return Path("/proc/sys/kernel/random/boot_id").read_text()
 
 
 def started_ticks(pid: int) -> int | None:
-    """A process's start in ticks after boot; `None` if it has ended, also as a zombie."""
+    """Return a process's start in ticks after boot; `None` if it has ended, also as a zombie."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     except (FileNotFoundError, ProcessLookupError):
@@ -155,7 +155,7 @@ def _is_left(folder: Path) -> bool:
 
 
 def _is_old(folder: Path) -> bool:
-    """Whether nothing was made in it, or in a folder of it, for a day."""
+    """Return whether nothing was made in it, or in a folder of it, for a day."""
     try:
         folders = [folder, *(path for path in folder.iterdir() if path.is_dir())]
         newest = max(path.stat().st_mtime for path in folders)

@@ -13,7 +13,7 @@ _S3 = ("s3", "s3a")
 
 
 def is_remote(path: str | Path) -> bool:
-    """Whether a path is a URL, which fsspec opens, rather than a path of this machine.
+    """Return True if a path is a URL, which fsspec opens, rather than a path of this machine.
 
     A `file://` URL counts as one: its text cannot be handed to `Path` or `os`.
 
@@ -24,7 +24,7 @@ def is_remote(path: str | Path) -> bool:
 
 
 def path_or_url(text: str | Path) -> Path | str:
-    """A path of this machine as a `Path`; a URL as it is, for `Path` spoils it.
+    """Return a path of this machine as a `Path`; a URL as it is, for `Path` spoils it.
 
     >>> path_or_url("s3://bucket/day_0"), path_or_url("data/day_0")
     ('s3://bucket/day_0', PosixPath('data/day_0'))
@@ -58,7 +58,7 @@ def check_url(url: str) -> None:
 
 
 def without_secrets(text: str) -> str:
-    """A text without the passwords in its URLs.
+    """Return a text without the passwords in its URLs.
 
     >>> without_secrets("no file s3://KEY:SECRET/2@bucket/x")
     'no file s3://***@bucket/x'

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from distrain.jobs.run_paths import log_end, log_part
-from distrain.runs.log_bytes import log_extent, log_pieces, what_was_left_out
+from distrain.runs.log_bytes import gap_note, log_extent, log_pieces
 from distrain.storage.background import BackgroundWriter, Inbox
 
 KEPT_BYTES = 64 * 2**20  # what is kept of a log's beginning, and as much of its end
@@ -150,7 +150,7 @@ class RankLogWriter:
 
     def _take(self, _: int, left_out_bytes: int, data: bytes) -> None:
         if self._file is not None:
-            note = what_was_left_out(left_out_bytes) if left_out_bytes else b""
+            note = gap_note(left_out_bytes) if left_out_bytes else b""
             self._file.write(note + data)
 
     def _close(self) -> None:

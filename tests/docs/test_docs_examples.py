@@ -12,7 +12,7 @@ PAGES = (
     "README.md",
     "docs/quickstart.md",
     "docs/loader.md",
-    "docs/migration.md",
+    "docs/compare.md",
     "docs/data.md",
     "docs/embeddings.md",
     "docs/checkpoints.md",

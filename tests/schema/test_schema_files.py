@@ -230,13 +230,13 @@ def test_a_feature_that_stands_twice_the_same_way_counts_once_aloud(tmp_path, ca
     schema = Schema.load(written(tmp_path, twice))
     assert schema.names == ("a", "b")
     assert schema["a"].dtype == "int64"
-    assert "these stand there twice, the same way, and count once: a" in caplog.text
+    assert "columns listed twice with equal definitions count once: a" in caplog.text
 
 
 def test_entries_about_no_column_are_left_out_aloud(tmp_path, caplog):
     text = 'feature { name: "a" } dataset_constraints { min_examples_count: 1 }'
     assert Schema.load(written(tmp_path, text)).names == ("a",)
-    assert "left out, for it describes no column: dataset_constraints" in caplog.text
+    assert "ignored entries that describe no column: dataset_constraints" in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -271,12 +271,12 @@ def test_entries_about_no_column_are_left_out_aloud(tmp_path, caplog):
         (
             'feature { name: "a" }\nfeature { name: "a" type: INT }',
             {"line": 2},
-            "the column 'a' stands there twice, and not the same way",
+            "the column 'a' is listed twice, with different definitions",
         ),
         (
             f'feature {{ name: "{"x" * 1001}" }}',
             {"line": 1},
-            "a column's name has 1,001 characters, and 1,000 are the most; it begins with 'xxx",
+            "a column's name has 1,001 characters; the limit is 1,000; it begins with 'xxx",
         ),
         ("a {" * 5000, {}, "nested too deeply"),
     ],

@@ -10,10 +10,10 @@ from hypothesis import given, settings, strategies as st
 from distrain.jobs.run_paths import log_end
 from distrain.runs.log_bytes import (
     LogSlice,
+    gap_note,
     read_log,
     read_log_slice,
     read_log_tail,
-    what_was_left_out,
 )
 from distrain.storage.background import BackgroundWriter
 from distrain.workers.log_pump import TAIL_LINES, BoundedLog, RankLogWriter
@@ -136,7 +136,7 @@ def test_the_tail_is_the_end_of_what_is_kept_with_a_note_where_bytes_are_missing
             wanted = b"".join(wanted.splitlines(keepends=True)[-lines:])
         assert tail.data == wanted
     for first, end in tail.gaps:
-        note = what_was_left_out(end - first)
+        note = gap_note(end - first)
         before, _, after = tail.data.partition(note)
         assert before == printed[tail.first : first]
         assert after == printed[end:]

@@ -27,7 +27,9 @@ def status_lines(job: "JobStatus", more: Mapping[str, str | None]) -> list[str]:
         "rows/s": count(job.rows_per_s),
         "validation": scores(job.valid_loss, job.valid_auc, targets=job.valid_targets),
         "training": scores(job.loss, job.auc, targets=job.targets),
-        "kept": None if job.model_step is None else kept_step(job.model_step, job.step),
+        "kept": None
+        if job.model_step is None
+        else kept_step(job.model_step, job.step, refit_steps=job.refit_steps),
         "priority": str(job.priority),
         "run directory": job.run_dir,
         "tags": ", ".join(f"{name}={value}" for name, value in job.tags.items()),

@@ -76,6 +76,15 @@ def command(
     if_interrupted(f"nothing was written to {out}")
     members = {str(run): open_model(folder) for run, folder in zip(runs, folders, strict=True)}
     whole = ensemble_of(members)
+    judged = members
+    if not valid and any("refitted_on" in saved.about for saved in members.values()):
+        print_remark("the figures are of the models before their refits, which saw these rows")
+        judged = {
+            str(run): open_model(find_model(run, "best"))
+            if "refitted_on" in members[str(run)].about
+            else members[str(run)]
+            for run in runs
+        }
 
     with labelled_rows(folders[0], whole, data) as (dataset, *_):
 
@@ -83,8 +92,8 @@ def command(
             print_remark(f"scoring {len(dataset):,} rows with {name}")
             return evaluate_saved(ScorerInProcess(saved, dataset))
 
-        found = {name: _figures(measured(name, saved)) for name, saved in members.items()}
-        report = measured("the ensemble", whole)
+        found = {name: _figures(measured(name, saved)) for name, saved in judged.items()}
+        report = measured("the ensemble", ensemble_of(judged))
     write_ensemble(out, whole, report, folders, data, replace=overwrite)
     figures = _figures(report)
     if as_json:

@@ -237,6 +237,7 @@ def command(
         group_column = group_column or (time_column(saved.schema) if by_day else None)
         if group_column is not None:
             check_group(dataset, group_column, by_day)
+        _warn_of_seen(saved, dataset)
         before = None if train is None else training_rows(folder, saved, train)
         scorer = stack.enter_context(place.scorer(folder, saved, dataset))
 
@@ -288,6 +289,16 @@ def _importance(
     from distrain.predict.importance import column_importance
 
     return asdict(column_importance(scorer, report, seed, max_auc_bound, show)) | {"seed": seed}
+
+
+def _warn_of_seen(saved: "SavedModel", dataset: "Dataset") -> None:
+    from distrain.predict.evaluation import has_seen
+
+    if has_seen(saved, dataset):
+        print_warning(
+            "warning: the model's refit has trained on these rows, so its figures are too good; "
+            "--checkpoint best evaluates the model before the refit"
+        )
 
 
 def _check_options(context: click.Context) -> None:

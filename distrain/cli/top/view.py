@@ -249,6 +249,6 @@ def _doing(rank: Document) -> str:
 def _scores(job: Document) -> list[str]:
     valid = scores(job.get("valid_loss"), job.get("valid_auc"), 4, job.get("valid_targets"))
     train = scores(job.get("loss"), job.get("auc"), 4, job.get("targets"))
-    kept = kept_step(job.get("model_step"), job.get("step"))
+    kept = kept_step(job.get("model_step"), job.get("step"), refit_steps=job.get("refit_steps"))
     model = [] if kept == UNKNOWN else [f"model: {kept}"]
     return [f"validation: {valid}", f"training: {train}", *model]

@@ -218,8 +218,8 @@ def parse_yaml(text: str, keep_words: bool = False) -> Any:
         raise ValueError(f"not YAML: {told}") from None
 
 
-def dump_yaml(document: object) -> str:
-    r"""Plain values as text that `parse_yaml` reads as the same.
+def dump_yaml(document: object, *, flow: bool = False) -> str:
+    r"""Plain values as text that `parse_yaml` reads as the same; with `flow` in one line.
 
     >>> dump_yaml({"lr": 0.001, "name": "1e-3"})
     "lr: 0.001\nname: '1e-3'\n"
@@ -230,7 +230,10 @@ def dump_yaml(document: object) -> str:
         pass
 
     Dumper.add_implicit_resolver(_FLOAT_TAG, _EXPONENT, _FIRST_CHARACTERS)
-    return str(yaml.dump(document, Dumper=Dumper, sort_keys=False))
+    width = float("inf") if flow else None
+    return str(
+        yaml.dump(document, Dumper=Dumper, sort_keys=False, default_flow_style=flow, width=width)
+    )
 
 
 class _Refused(ValueError): ...

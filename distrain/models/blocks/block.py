@@ -66,11 +66,11 @@ class Block(nn.Module):
         raise NotImplementedError
 
     def connect(self, *blocks: "Block") -> "Chain":
-        """This block, then those."""
+        """Return this block, then those."""
         return Chain([self, *blocks])
 
     def connect_branch(self, *branches: "Block", aggregation: str | None = "concat") -> "Chain":
-        """This block, then branches that all take its output; see `ParallelBlock`."""
+        """Return this block, then branches that all take its output; see `ParallelBlock`."""
         return self.connect(ParallelBlock(*branches, aggregation=aggregation))
 
     def connect_with_shortcut(
@@ -85,7 +85,7 @@ class Block(nn.Module):
     def connect_with_residual(
         self, block: "Block", activation: str | Callable[..., Any] | None = None
     ) -> "Chain":
-        """This block, then its output plus another block's output of it."""
+        """Return this block, then its output plus another block's output of it."""
         return self.connect(with_residual(block, activation))
 
 
@@ -254,7 +254,7 @@ class ParallelBlock(Block):
         self.aggregate = None if aggregation is None else Aggregate(aggregation)
 
     def __getitem__(self, name: str) -> Block:
-        """A branch by its name; `ModelError` for an unknown one."""
+        """Return a branch by its name; `ModelError` for an unknown one."""
         if name not in self.names:
             raise ModelError(f"no branch {name!r}; there are {', '.join(self.names)}")
         branch = self.branches[self.names.index(name)]
@@ -293,7 +293,7 @@ class _Activation(Block):
 def with_shortcut(
     block: Block, aggregation: str | None = "concat", shortcut_filter: Block | None = None
 ) -> ParallelBlock:
-    """A block's input beside its output.
+    """Return a block's input beside its output.
 
     Args:
         aggregation: See `ParallelBlock`.
@@ -308,7 +308,7 @@ def with_shortcut(
 
 
 def with_residual(block: Block, activation: str | Callable[..., Any] | None = None) -> Chain:
-    """A block's input plus its output, then an activation (arXiv:1512.03385).
+    """Return a block's input plus its output, then an activation (arXiv:1512.03385).
 
     Args:
         block: Gives as much as it takes.

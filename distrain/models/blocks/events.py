@@ -66,7 +66,7 @@ class EventBlock(Block):
         return width
 
     def build_vectors(self, given: Shape) -> int:
-        """The same, and make the layer of what else events have."""
+        """Return the same, and make the layer of what else events have."""
         width, found = self.build_fields(given), self._events_of(given)
         timed = [column.tags.count(Tags.TIME_DIFFERENCE) > 0 for column in found.numbers]
         self._times = [place for place, is_time in enumerate(timed) if is_time]
@@ -103,7 +103,7 @@ class EventBlock(Block):
         return target, vectors, events.offsets
 
     def longest(self, offsets: Tensor) -> int:
-        """The length that holds each row's events, at least 1; waits for the device."""
+        """Return the length that holds each row's events, at least 1; waits for the device."""
         if torch.compiler.is_compiling() or offsets.shape[0] < 2:
             return self.max_length
         return max(1, int(offsets.diff().max()))
@@ -197,12 +197,12 @@ class RowGroups:
         return [torch.unflatten(part, 0, shape) for part, shape in shaped]
 
     def unpad(self, groups: Sequence[Tensor]) -> Tensor:
-        """The inverse of `pad`: `[values, dim]`."""
+        """Return the inverse of `pad`: `[values, dim]`."""
         places = [group.flatten(0, 1) for group in groups]
         return of_rows(torch.cat(places), self._place_of_value)
 
     def side_by_side(self, values: Tensor) -> GroupedRows:
-        """Each row's of `[values, dim]` side by side, the newest one first."""
+        """Return each row's of `[values, dim]` side by side, the newest one first."""
         ends, rows = self._offsets[1:] + self._offsets[:-1] - 1, self._row_of_values
         turned = ends[rows] - torch.arange(values.shape[0], device=rows.device)
         groups = tuple(group.flatten(1) for group in self.pad(of_rows(values, turned)))
@@ -214,14 +214,14 @@ class RowGroups:
         return padded(values, self._offsets, 1)[:, 0]
 
     def split(self, rows: Tensor) -> Sequence[Tensor]:
-        """Each group's rows of `[rows, ...]`."""
+        """Return each group's rows of `[rows, ...]`."""
         if self._order is None:
             return [rows]
         sizes = [num_rows for num_rows, _ in self._shapes]
         return torch.split(rows[self._order], sizes)
 
     def join(self, groups: Sequence[Tensor]) -> Tensor:
-        """The inverse of `split`."""
+        """Return the inverse of `split`."""
         rows = torch.cat(list(groups))
         return rows if self._order is None else rows[self._order.argsort()]
 
@@ -247,7 +247,7 @@ def _group_shapes(counts: Tensor) -> Iterator[tuple[int, int]]:
 
 
 def with_last(rows: Ragged, last: Tensor) -> Ragged:
-    """The rows, each with one more value at its end: `last`, `[rows, dim]`.
+    """Return the rows, each with one more value at its end: `last`, `[rows, dim]`.
 
     >>> rows = Ragged(torch.tensor([[1.0], [2.0]]), torch.tensor([0, 2, 2]))
     >>> longer = with_last(rows, torch.tensor([[7.0], [8.0]]))
@@ -269,7 +269,7 @@ def of_rows(values: Tensor, rows: Tensor) -> Tensor:
 
 
 def sum_of_rows(values: Tensor, offsets: Tensor) -> Tensor:
-    """The sums of the values of each row, `[rows, dim]`.
+    """Return the sums of the values of each row, `[rows, dim]`.
 
     >>> sum_of_rows(torch.tensor([[1.0], [2.0], [4.0]]), torch.tensor([0, 2, 2, 3])).tolist()
     [[3.0], [0.0], [4.0]]
@@ -281,7 +281,7 @@ def sum_of_rows(values: Tensor, offsets: Tensor) -> Tensor:
 
 
 def padded(values: Tensor, offsets: Tensor, length: int, *, newest_first: bool = False) -> Tensor:
-    """Each row's vectors, `[rows, length, dim]`, with zeros after them.
+    """Return each row's vectors, `[rows, length, dim]`, with zeros after them.
 
     Of more than `length`, the newest. They stand in their order, or the newest one first.
 

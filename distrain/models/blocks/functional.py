@@ -114,7 +114,7 @@ ALIGNED = 8
 
 
 def pads(value: Tensor) -> bool:
-    """Whether columns of zeros are worth a copy of it: for products of 16 bits on a GPU.
+    """Return True if columns of zeros are worth a copy of it: for products of 16 bits on a GPU.
 
     Without, these are four to ten times as slow (13, 367 or 429 columns, on an H200).
     """
@@ -136,7 +136,7 @@ def padded(parts: Sequence[Tensor]) -> Tensor:
 
 
 def without_padding(value: Tensor, width: int) -> Tensor:
-    """Its first columns; `padded` finds the zeros after them again, without a copy."""
+    """Return its first columns; `padded` finds the zeros after them again, without a copy."""
     if value.shape[1] == width:
         return value
     own = value[:, :width]
@@ -152,7 +152,7 @@ def side_by_side(parts: Sequence[Tensor]) -> Tensor:
 
 
 def is_eager_gpu(value: Tensor) -> bool:
-    """Whether it lies on a GPU, and neither a compiler nor an exporter looks on."""
+    """Return True if it lies on a GPU, and neither a compiler nor an exporter looks on."""
     return value.is_cuda and not torch.compiler.is_compiling()
 
 

@@ -75,7 +75,7 @@ class HashedCross:
         return "_X_".join(self.columns)
 
     def ids(self, columns: Sequence[Tensor]) -> Tensor:
-        """The rows' bins, `[rows]`, in 0 .. num_bins-1, of the first column's type.
+        """Return the rows' bins, `[rows]`, in 0 .. num_bins-1, of the first column's type.
 
         Each of `columns` is `[rows]`, int32 or int64, from 0 to below 2^31 - 1, in the order of
         `HashedCross.columns`.
@@ -96,12 +96,12 @@ class HashedCross:
         return (total % self.num_bins).to(columns[0].dtype)
 
     def one_hot(self, columns: Sequence[Tensor]) -> Tensor:
-        """The rows' bins as one-hot vectors, `[rows, num_bins]`; see `one_hot`."""
+        """Return the rows' bins as one-hot vectors, `[rows, num_bins]`; see `one_hot`."""
         return one_hot(self.ids(columns), self.num_bins)
 
 
 def _splitmix64(seed: int, number: int) -> int:
-    """The number-th 64-bit output of SplitMix64.
+    """Return the number-th 64-bit output of SplitMix64.
 
     Steele, Lea and Flood, "Fast Splittable Pseudorandom Number Generators", OOPSLA 2014.
     """

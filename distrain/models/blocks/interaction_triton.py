@@ -75,7 +75,7 @@ def _contiguous(deep: Tensor | None, others: Tensor) -> tuple[list[Tensor], int]
 
 
 def _width(count: int) -> int:
-    """A width that a matrix unit takes: a power of two, at least 16."""
+    """Return a width that a matrix unit takes: a power of two, at least 16."""
     return max(16, int(triton.next_power_of_2(count)))
 
 
@@ -180,6 +180,6 @@ def _vectors(deep, others, row, n, dim, numbers, values, DEEP: tl.constexpr, TYP
 
 @triton.jit
 def _places(row, n, dim, numbers, values, DEEP: tl.constexpr):
-    """Where a row's vectors lie among the others, and whether they do."""
+    """Return where a row's vectors lie among the others, and whether they do."""
     is_there = ((numbers >= DEEP) & (numbers < n))[:, None] & (values < dim)[None, :]
     return (row * (n - DEEP) + numbers[:, None] - DEEP) * dim + values[None, :], is_there

@@ -30,7 +30,7 @@ class _Experts(Block):
 
 
 def _mixed(gate: nn.Module, value: Value, experts: Tensor) -> Tensor:
-    """The experts' outputs, `[rows, experts, width]`, weighed by a gate's softmax."""
+    """Return the experts' outputs, `[rows, experts, width]`, weighed by a gate's softmax."""
     assert isinstance(gate, nn.Linear)
     shares = linear_over(gate, flat_parts(value)).softmax(dim=1)
     return (shares[:, :, None] * experts).sum(1)

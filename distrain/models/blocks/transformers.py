@@ -112,7 +112,7 @@ class _Transformer(EventBlock):
         return width
 
     def placed(self, tokens: Ragged) -> Tensor:
-        """The tokens with the vectors of their positions, the first one the newest's."""
+        """Return the tokens with the vectors of their positions, the first one the newest's."""
         ages = tokens.offsets[1:].long()[tokens.row_of_values]
         ages = ages - 1 - torch.arange(tokens.values.shape[0], device=ages.device)
         ages = ages.clamp(max=self.positions.shape[0] - 1)  # older ones are nobody's
@@ -179,7 +179,7 @@ class _CausalTransformer(_Transformer):
         return width
 
     def states(self, value: Features, *, every: bool) -> tuple[Tensor, Tensor]:
-        """The target's vector, and the newest event's state, `[rows, 1, width]`.
+        """Return the target's vector, and the newest event's state, `[rows, 1, width]`.
 
         With `every` those of all events, newest first, `[rows, length, width]`. Of events that are
         not there they are zeros.

@@ -136,7 +136,7 @@ class EmbeddingCollection(nn.Module):
         return tuple(column.name for column in self.columns if column.combiner is not None)
 
     def table(self, name: str) -> Tensor:
-        """One column's table, `[cardinality, dim]`: a view of its store's weight.
+        """Return one column's table, `[cardinality, dim]`: a view of its store's weight.
 
         `KeyError`: there is no such column. `InputError`: this rank holds a share of it only.
         """
@@ -212,7 +212,7 @@ class EmbeddingCollection(nn.Module):
     def expand(
         self, route: Route, rows: Sequence[Tensor], part: slice | None = None
     ) -> tuple[Tensor, ...]:
-        """The embeddings of a batch, or of `part` of its rows, a slice without a step.
+        """Return the embeddings of a batch, or of `part` of its rows, a slice without a step.
 
         For each group `[rows, columns of the group, dim]`, without its sequences; then for each
         sequence `[ids of the rows, dim]`, row after row. Each is a leaf that requires grad where
@@ -375,7 +375,7 @@ class EmbeddingCollection(nn.Module):
         return next(n for n, group in enumerate(self.groups) if first in group)
 
     def _sequence(self, column: int, route: Route) -> tuple[int, ListRoute]:
-        """The number of a sequence's store, and its ids on a route."""
+        """Return the number of a sequence's store, and its ids on a route."""
         for number, (store, own) in enumerate(zip(self.stores, route.stores, strict=True)):
             if column in store.lists:
                 return number, own.lists[store.lists.index(column)]

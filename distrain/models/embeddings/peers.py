@@ -118,7 +118,7 @@ class Peers:
         return received.cpu()
 
     def gather_padded(self, rows: Tensor, most: int) -> Tensor:
-        """Every rank's rows, at most `most`, then zeros: `[num_ranks * most, ...]`."""
+        """Return every rank's rows, at most `most`, then zeros: `[num_ranks * most, ...]`."""
         if most == 0:
             return rows
         return self._all_gather(_padded(rows, most)).flatten(0, 1)
@@ -175,7 +175,7 @@ class Peers:
         return arriving.received
 
     def add_up(self, values: Tensor) -> Tensor:
-        """The sum over the ranks, in rank order, so that all ranks get the same bits."""
+        """Return the sum over the ranks, in rank order, so that all ranks get the same bits."""
         if self.num_ranks == 1:
             return values
         total = torch.zeros_like(values)
@@ -184,7 +184,7 @@ class Peers:
         return total
 
     def count_up(self, counts: Tensor) -> Tensor:
-        """The sum of int64 `counts` over the ranks; no order of additions changes it."""
+        """Return the sum of int64 `counts` over the ranks; no order of additions changes it."""
         if self.num_ranks == 1:
             return counts
         total = counts.clone()
@@ -192,7 +192,7 @@ class Peers:
         return total
 
     def largest(self, numbers: Sequence[int]) -> list[int]:
-        """The largest of the ranks' numbers at each place; the host waits for them."""
+        """Return the largest of the ranks' numbers at each place; the host waits for them."""
         if self.num_ranks == 1:
             return list(numbers)
         largest = torch.tensor(numbers, dtype=torch.int64, device=self.device)

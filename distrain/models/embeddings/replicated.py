@@ -30,7 +30,7 @@ class ReplicatedRoute:
         return self.sent_ids_bytes + self.others * self.most * row_bytes
 
     def at(self, places: Callable[[Tensor], Tensor]) -> "ReplicatedRoute":
-        """The route of a weight whose rows lie at other places, such as a cache's."""
+        """Return the route of a weight whose rows lie at other places, such as a cache's."""
         return replace(self, keys=places(self.keys))
 
     def fetch(self, weight: Tensor, peers: Peers) -> Tensor:

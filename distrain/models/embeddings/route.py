@@ -58,7 +58,7 @@ class Route:
 
 
 def table_segments(table_of: Sequence[int], lengths: Sequence[int]) -> tuple[Tensor, Tensor]:
-    """Where each table's ids lie when those of the columns stand one after another.
+    """Return where each table's ids lie when those of the columns stand one after another.
 
     Offsets and counts are `[tables, most columns of a table]`, int64: empty segments fill up.
 

@@ -41,7 +41,7 @@ class RowWiseRoute:
         return self.sent_ids_bytes + away * row_bytes
 
     def at(self, places: Callable[[Tensor], Tensor]) -> "RowWiseRoute":
-        """The route of a weight whose rows lie at other places, such as a cache's."""
+        """Return the route of a weight whose rows lie at other places, such as a cache's."""
         return replace(self, requested=places(self.requested))
 
     def fetch(self, weight: Tensor, peers: Peers) -> Tensor:

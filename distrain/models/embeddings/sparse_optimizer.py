@@ -159,7 +159,7 @@ class SparseOptimizer:
         }
 
     def state_dict(self) -> dict[str, Tensor]:
-        """The live state: `num_steps`, and `STORE.NAME` for each store's state."""
+        """Return the live state: `num_steps`, and `STORE.NAME` for each store's state."""
         self.embeddings.settle_caches()
         state = {"num_steps": torch.tensor(self.num_steps)}
         for number, own in enumerate(self._state):

@@ -80,14 +80,14 @@ class Store:
         return list(accumulate((table.cardinality for table in self.tables), initial=0))
 
     def local_part(self, keys: slice) -> slice:
-        """The weight's rows of those of `keys` that this rank holds."""
+        """Return the weight's rows of those of `keys` that this rank holds."""
         if not self.spread:
             return keys
         rank, ranks = self.sharers.rank, self.sharers.num_ranks
         return slice(*(row_owners.num_rows_before(k, rank, ranks) for k in (keys.start, keys.stop)))
 
     def kept_of(self, keys: slice) -> slice | Tensor:
-        """Where those that this rank holds stand among `keys`."""
+        """Return where those that this rank holds stand among `keys`."""
         if not self.spread:
             return slice(0, keys.stop - keys.start)
         local = self.local_part(keys)
@@ -95,7 +95,7 @@ class Store:
         return own
 
     def keys_at(self, rows: Tensor) -> Tensor:
-        """The keys of this rank's weight's rows `[n]`, int64."""
+        """Return the keys of this rank's weight's rows `[n]`, int64."""
         if not self.spread:
             return rows
         keys: Tensor = row_owners.key_at(rows, self.sharers.rank, self.sharers.num_ranks)
@@ -253,7 +253,7 @@ class StoreWeights(nn.ParameterList):
 def column_placements(
     columns: Sequence[TableColumn], placements: Sequence[str] | None, num_ranks: int
 ) -> tuple[str, ...]:
-    """Each column's placement; one rank holds everything, whatever its placement is called.
+    """Return each column's placement; one rank holds everything, whatever its placement is called.
 
     `ValueError`: not as many placements as columns. `InputError`: one is unknown, or a table's
     columns have different ones.

@@ -208,12 +208,12 @@ class ItemRetrievalTask(Task):
         return total
 
     def logits(self, output: Tensor) -> Tensor:
-        """The scores of the rows' own pairs, u . v / T."""
+        """Return the scores of the rows' own pairs, u . v / T."""
         users, items = self.vectors(output)
         return (users * items).sum(1) / self.temperature
 
     def vectors(self, output: Tensor) -> tuple[Tensor, Tensor]:
-        """The users' and the items' vectors of an output, each `[rows, dim]`."""
+        """Return the users' and the items' vectors of an output, each `[rows, dim]`."""
         return output[:, : self.dim], output[:, self.dim : 2 * self.dim]
 
     def _queries(self, output: Tensor, batch: Batch) -> _Queries:

@@ -55,7 +55,7 @@ def output_names(targets: Sequence[Target]) -> tuple[str, ...]:
 
 
 def label_of(batch: Batch, column: str | None) -> Tensor:
-    """The labels of a target, `[rows]`; of the first one for `None`."""
+    """Return the labels of a target, `[rows]`; of the first one for `None`."""
     if column is not None:
         return batch[column]
     assert batch.label is not None, "rows without labels have no loss"
@@ -63,7 +63,7 @@ def label_of(batch: Batch, column: str | None) -> Tensor:
 
 
 def weight_of(batch: Batch, target: Target) -> Tensor | None:
-    """The weights of a target's rows, `[rows]`; `None` where all are 1."""
+    """Return the weights of a target's rows, `[rows]`; `None` where all are 1."""
     weights = batch.weight if target.weight is None else batch[target.weight]
     if target.known is None:
         return weights

@@ -44,14 +44,14 @@ class Task(Block):
         return (Target(self.name or self.target or "", self.target),)
 
     def loss(self, output: Tensor, batch: Batch) -> Tensor:
-        """The SUM of the rows' losses, a scalar; a step divides it by the rows of all ranks.
+        """Return the SUM of the rows' losses, a scalar; a step divides it by the rows of all ranks.
 
         `output` is the result of `forward` for the rows of `batch`, fp32; the loss of no rows is 0.
         """
         raise NotImplementedError
 
     def losses(self, output: Tensor, batch: Batch) -> Tensor:
-        """The parts of `loss` by target, `[targets]`."""
+        """Return the parts of `loss` by target, `[targets]`."""
         return self.loss(output, batch).reshape(1)
 
     def weight_sums(self, batch: Batch) -> Tensor | None:
@@ -75,11 +75,11 @@ class Task(Block):
         """Count a step's candidates, after its loss; the same on all ranks."""
 
     def logits(self, output: Tensor) -> Tensor:
-        """The rows' scores, `[rows]`: higher for a more likely 1 of the first target."""
+        """Return the rows' scores, `[rows]`: higher for a more likely 1 of the first target."""
         raise NotImplementedError
 
     def scores(self, output: Tensor) -> tuple[Tensor, ...]:
-        """The rows' scores of each target.
+        """Return the rows' scores of each target.
 
         Of a binary one logits, `[rows]`; of a regression predictions, `[rows]`, on the target's
         scale; of a multiclass one a logit for each class, `[rows, classes]`.
@@ -111,7 +111,7 @@ class LabelTask(Task):
         self.register_buffer("class_weight", None, persistent=False)
 
     def compare(self, output: Tensor, label: Tensor, reduction: str) -> Tensor:
-        """The rows' losses, `[rows]`, or with the reduction "sum" their sum."""
+        """Return the rows' losses, `[rows]`, or with the reduction "sum" their sum."""
         raise NotImplementedError
 
     @property

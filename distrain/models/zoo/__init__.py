@@ -12,7 +12,7 @@ MakeModel = Callable[..., Blueprint]
 
 
 def _makers() -> dict[str, MakeModel]:
-    """The public functions of this folder's modules that return a `Blueprint`, by name."""
+    """Return the public functions of this folder's modules that return a `Blueprint`, by name."""
     modules = [import_module(f"{__name__}.{found.name}") for found in iter_modules(__path__)]
     return {
         name: make

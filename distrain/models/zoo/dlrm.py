@@ -10,13 +10,13 @@ from distrain.models.zoo.wide_deep import WIDE, sum_or_parts, wide_tables
 
 
 def dlrm(given: Given, spec: DlrmSpec) -> Blueprint:
-    """The deep learning recommendation model (arXiv:1906.00091)."""
+    """Return the deep learning recommendation model (arXiv:1906.00091)."""
     inputs = given.inputs(spec.embedding_dim)
     return Blueprint(inputs, DLRMBlock(spec.bottom, spec.top), given.task)
 
 
 def dlrm_cross(given: Given, spec: DlrmCrossSpec) -> Blueprint:
-    """The logit of DLRM (arXiv:1906.00091) plus one weight for each cross's bin.
+    """Return the logit of DLRM (arXiv:1906.00091) plus one weight for each cross's bin.
 
     That is Wide & Deep (arXiv:1606.07792, eq. 3) with DLRM as the deep part. A one-hot vector of a
     cross and a linear layer over it, as in Merlin's "customize and extend" notebook, is the same as

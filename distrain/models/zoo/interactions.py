@@ -40,7 +40,7 @@ def autoint(given: Given, spec: AutoIntSpec) -> Blueprint:
 
 
 def xdeepfm(given: Given, spec: XDeepFmSpec) -> Blueprint:
-    """A linear model, a compressed interaction network and an MLP (arXiv:1803.05170, eq. 9).
+    """Return a linear model, a compressed interaction network and an MLP (arXiv:1803.05170, eq. 9).
 
     The logit is the sum of a logit of each. Numbers are vectors as in `autoint` for the second; the
     paper has no numbers. A head of several tasks takes the three parts side by side.

@@ -10,7 +10,7 @@ from distrain.models.heads.tasks import BinaryClassificationTask
 
 
 def mlp(given: Given, spec: MlpSpec) -> Blueprint:
-    """All embeddings and continuous values side by side, hidden layers with ReLU, one logit.
+    """Return all embeddings and continuous values side by side, hidden layers with ReLU, one logit.
 
     With `hidden: [128, 128, 128]` it is the network of NVTabular's "Training with TensorFlow"
     notebook, without the final sigmoid: the loss has it. Without hidden layers it is a logistic

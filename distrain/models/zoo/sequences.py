@@ -37,7 +37,7 @@ EventTargets = Mapping[str, Mapping[str, str]]
 
 
 def event_targets(schema: Schema, given: Mapping[str, str], model: str) -> EventTargets:
-    """The events that have a target: a flat column of a list's domain, or the given one.
+    """Return the events that have a target: a flat column of a list's domain, or the given one.
 
     `ModelError`: there are none, a given column is not there, or several have a list's domain, none
     is named as the domain, and no target is given.
@@ -114,7 +114,7 @@ def _ranked(
 
 
 def din(given: Given, spec: DinSpec) -> Blueprint:
-    """The events weighed by their target and summed, beside the row's columns, below an MLP.
+    """Return the events weighed by their target and summed, beside the row's columns, below an MLP.
 
     Source: Zhou et al., "Deep Interest Network" (arXiv:1706.06978).
     """
@@ -146,7 +146,7 @@ def sasrec(given: Given, spec: SasrecSpec) -> Blueprint:
 
 
 def hstu(given: Given, spec: HstuSpec) -> Blueprint:
-    """The target after pointwise attention over its events, beside the row's columns.
+    """Return the target after pointwise attention over its events, beside the row's columns.
 
     Source: Zhai et al., "Actions Speak Louder than Words" (arXiv:2402.17152). Of its features this
     takes the events' alone, one token each.
@@ -156,7 +156,7 @@ def hstu(given: Given, spec: HstuSpec) -> Blueprint:
 
 
 def sasrec_retrieval(given: Given, spec: SasrecRetrievalSpec) -> Blueprint:
-    """The newest event after causal layers is the user's vector, the target's is the item's.
+    """Return the newest event after causal layers is the user's vector, the target's is the item's.
 
     The events are those whose target is the column tagged `item_id`; of several such those that
     `targets` names. Other columns are left out. Source: as of `sasrec`.

@@ -60,7 +60,7 @@ def retrieval_task(
     draws: ItemDraws | None,
     events: str | None = None,
 ) -> ItemRetrievalTask:
-    """The task over the columns tagged `item_id` and, where just one is, `user_id`."""
+    """Return the task over the columns tagged `item_id` and, where just one is, `user_id`."""
     item = id_column(schema, Tags.ITEM_ID, spec.kind)
     users = schema.remove_by_tag(Tags.TARGET).categorical.select_by_tag(Tags.USER_ID)
     names = [column.name for column in users if not column.holds_lists]
@@ -77,7 +77,7 @@ def retrieval_task(
 
 
 def item_draws(schema: Schema, spec: TwoTowerSpec | SasrecRetrievalSpec) -> ItemDraws | None:
-    """The negatives of a section's `negatives`; `None` for those of the batch."""
+    """Return the negatives of a section's `negatives`; `None` for those of the batch."""
     if spec.negatives == "batch":
         return None
     item = id_column(schema, Tags.ITEM_ID, spec.kind)
@@ -121,7 +121,7 @@ def _check_items(schema: Schema, draws: ItemDraws) -> None:
 
 
 def check_towers(model: ClickModel) -> ParallelBlock:
-    """The two towers of a model; `ModelError` if it has none."""
+    """Return the two towers of a model; `ModelError` if it has none."""
     body = model.dense.body
     if not isinstance(body, ParallelBlock) or set(body.names) != {"user", "item"}:
         raise ModelError(
@@ -133,7 +133,7 @@ def check_towers(model: ClickModel) -> ParallelBlock:
 
 
 def tower_vectors(model: ClickModel, batch: Batch) -> dict[str, Tensor]:
-    """The vectors of the users and of the items of a batch's rows, by "user" and "item".
+    """Return the vectors of the users and of the items of a batch's rows, by "user" and "item".
 
     To score all items for a user, take the items' vectors of a batch with a row for each item, the
     user's of another, and multiply; what stands in the other side's columns does not matter.
@@ -157,7 +157,7 @@ def tower_vectors(model: ClickModel, batch: Batch) -> dict[str, Tensor]:
 
 
 def ncf(given: Given, spec: NcfSpec) -> Blueprint:
-    """The product of two embeddings beside an MLP over another two, and one logit of both.
+    """Return the product of two embeddings beside an MLP over another two, and one logit of both.
 
     It takes the two columns tagged `user_id` and `item_id`; all others are left out. The product's
     tables are called `mf/COLUMN`.

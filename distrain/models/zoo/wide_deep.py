@@ -36,7 +36,7 @@ def wide_tables(
 
 
 def linear(inputs: InputBlock) -> Block:
-    """The sum of a row's weights in the wide tables and of its weighted continuous columns.
+    """Return the sum of a row's weights in the wide tables and of its weighted continuous columns.
 
     No bias: the deep part beside it has one.
     """
@@ -50,21 +50,21 @@ def linear(inputs: InputBlock) -> Block:
 
 
 def sum_or_parts(branches: Mapping[str, Block], head: Task | None) -> tuple[Block, Task]:
-    """The sum of the branches as one logit, or for a head its parts side by side."""
+    """Return the sum of the branches as one logit, or for a head its parts side by side."""
     if head is None:
         return ParallelBlock(branches, aggregation="sum"), BinaryClassificationTask(layer=False)
     return ParallelBlock(branches, aggregation=None), head
 
 
 def logit_or_layers(spec: WideDeepSpec | DeepFmSpec | XDeepFmSpec, head: Task | None) -> MLPBlock:
-    """The MLP of a model whose branches `sum_or_parts` adds up."""
+    """Return the MLP of a model whose branches `sum_or_parts` adds up."""
     if head is None:
         return MLPBlock([*spec.hidden, 1], dropout=spec.dropout, no_activation_last_layer=True)
     return MLPBlock(spec.hidden, dropout=spec.dropout)
 
 
 def wide_deep(given: Given, spec: WideDeepSpec) -> Blueprint:
-    """A linear model of columns and hashed crosses, and an MLP over embeddings; one logit.
+    """Return a linear model of columns and hashed crosses, and an MLP over embeddings; one logit.
 
     The logit is the sum of the two (arXiv:1606.07792, eq. 3). Every categorical column has a weight
     for each id in the wide part, as every cross has for each bin and every continuous column for

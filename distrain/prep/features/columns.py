@@ -1,6 +1,6 @@
-"""What a features document says of a column.
+"""The settings of a column in a features document.
 
-Field descriptions are what the published JSON Schema shows.
+Field descriptions appear in the published JSON Schema.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ As = Literal[
     "year",
 ]
 _TAG = re.compile(r"[a-z][a-z0-9_]*")
-# By kind and target, or by what the prepared values are.
+# Defined by kind and target, or by the type of the prepared values.
 _SAID_ELSEWHERE = (
     *(Tags.CATEGORICAL, Tags.CONTINUOUS, Tags.LIST, Tags.TARGET, Tags.WEIGHT, Tags.EMBEDDING),
     *(Tags.BINARY, Tags.BINARY_CLASSIFICATION, Tags.MULTI_CLASS_CLASSIFICATION, Tags.REGRESSION),
@@ -45,7 +45,7 @@ def _or_number(schema: dict[str, Any]) -> None:
 
 
 class ListSliceSpec(Section):
-    """Places of each list that are kept, as Python's slices count them."""
+    """A slice of each list, with Python's semantics."""
 
     start: Whole = Field(0, description="The first place; below 0 it counts from the end.")
     end: Whole | None = Field(None, description="The place behind the last; null: to the end.")
@@ -125,7 +125,7 @@ class _ColumnSpec(Section):
         return self
 
     def sources(self, name: str) -> tuple[str, ...]:
-        """The input's columns that this one, of that name, is made of."""
+        """Return the input's columns that this one, of that name, is made of."""
         return self.cross or (self.source or name,)
 
     @property
@@ -251,7 +251,7 @@ class _NumbersSpec(_ColumnSpec):
 if TYPE_CHECKING:
 
     class ContinuousSpec(_NumbersSpec):
-        """Numbers, with a key for each operator that has one."""
+        """Numbers, with a key for each operator."""
 
 else:
     _ORDER = ", ".join(key.name for key in DOCUMENT_KEYS)
@@ -275,15 +275,15 @@ Column = Annotated[ColumnSpec, Field(discriminator="kind")]
 
 
 KEYS_OF_HISTORY, TIMES_OF_HISTORY = "history.by", "history.order"
-"""What staged rows call the columns that their histories need."""
+"""The names in staged rows of the columns that histories need."""
 TIMES_OF_SPLIT = "split.time"
-"""What staged rows call the times by which they are split, where operators learn in their order."""
+"""The name in staged rows of the split's times, for operators that learn in time order."""
 
 
 class HistorySpec(Section):
-    """For each row the newest earlier events of the same key, oldest first, as aligned lists.
+    """For each row the latest earlier events of the same key, oldest first, as aligned lists.
 
-    They are written as `history_NAME`. Events at the row's own time are not among them.
+    They are written as `history_NAME`. Events at the row's own time are not included.
     """
 
     by: ColumnName = Field(description="The input's column of keys, such as users.")
@@ -305,7 +305,7 @@ class HistorySpec(Section):
 
     @property
     def staged(self) -> dict[str, ColumnSpec]:
-        """What is staged beside the features; gaps are no errors."""
+        """The columns to stage besides the features; missing values are allowed."""
         keys = CategoricalSpec.model_validate({"kind": "categorical", "from": self.by})
         times = ContinuousSpec.model_validate(
             {

@@ -1,6 +1,6 @@
-"""The document that says what a table's columns are: `features.yaml`.
+"""The document that describes a table's columns: `features.yaml`.
 
-Field descriptions are what the published JSON Schema shows.
+Field descriptions appear in the published JSON Schema.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from distrain.schema.column import ColumnSchema, Tags
 from distrain.schema.criteo import LABEL
 
 CRITEO: Final = "criteo"
-"""The kind of text whose lines are as in Criteo's logs."""
+"""The kind of text with lines in the form of Criteo's logs."""
 
 
 class RowsSplit(Section):
@@ -48,7 +48,7 @@ class FractionSplit(Section):
 
 
 class TimeSplit(Section):
-    """Rows from a time on are for validation."""
+    """Rows from a given time on are for validation."""
 
     by: Literal["time"] = Field(description="How rows are chosen.")
     column: ColumnName = Field(description="The input's column: times or numbers.")
@@ -72,7 +72,7 @@ class TimeSplit(Section):
 
 
 class HashSplit(Section):
-    """A share of a column's values is for validation, with all their rows."""
+    """A share of a column's values, with all their rows, is for validation."""
 
     by: Literal["hash"] = Field(description="How rows are chosen.")
     column: ColumnName = Field(description="The input's column. A missing value is for training.")
@@ -80,7 +80,7 @@ class HashSplit(Section):
 
 
 class ColumnSplit(Section):
-    """A column says which rows are for validation."""
+    """The values of a column select the rows for validation."""
 
     by: Literal["column"] = Field(description="How rows are chosen.")
     column: ColumnName = Field(description="The input's column.")
@@ -91,7 +91,7 @@ Split = RowsSplit | FractionSplit | TimeSplit | HashSplit | ColumnSplit
 
 
 class FormatSpec(Section):
-    """How text files are laid out."""
+    """The format of text files."""
 
     kind: Literal["auto", "csv", "jsonl", "criteo"] = Field(
         "auto",
@@ -133,7 +133,7 @@ class FormatSpec(Section):
     def _with_header_of_criteo(self, dump: Any) -> dict[str, Any]:
         document: dict[str, Any] = dump(
             self
-        )  # without `header: true`, which is the others' default
+        )  # without `header: true`, which is the default of other kinds
         return {**document, "header": self.header} if self.kind == CRITEO else document
 
     @model_validator(mode="after")
@@ -174,7 +174,10 @@ Names = Annotated[dict[ColumnName, ColumnName], BeforeValidator(_one_name)]
 
 
 class JoinSpec(Section):
-    """A small table whose columns rows get by their keys; missing values where it has no row."""
+    """A small table whose columns are joined to rows by keys.
+
+    Values are missing without a match.
+    """
 
     file: str = Field(
         min_length=1,
@@ -195,7 +198,7 @@ class JoinSpec(Section):
 
 
 class FeatureDocument(Section):
-    """What a table's columns are, and which of its rows are for validation."""
+    """The description of a table's columns, and of the split of its rows."""
 
     version: Literal[1] = Field(1, description="Version of this document's format.")
     target: TargetSpec = Field(
@@ -232,13 +235,13 @@ class FeatureDocument(Section):
 
     @property
     def staged(self) -> dict[str, ColumnSpec]:
-        """The features, and what histories and target means need beside them."""
+        """The features, and the columns that histories and target means need besides."""
         times = {TIMES_OF_SPLIT: self.times_of_split} if self.times_of_split else {}
         return {**self.columns, **(self.history.staged if self.history else {}), **times}
 
     @property
     def times_of_split(self) -> ColumnSpec | None:
-        """The times of a split by time, for operators that learn labels in their order."""
+        """The times of a split by time, for operators that learn labels in time order."""
         encoded = any(
             isinstance(operator, TargetEncode)
             for column in self.columns.values()
@@ -275,12 +278,12 @@ class FeatureDocument(Section):
 
     @property
     def targets(self) -> dict[str, TargetSpec]:
-        """All targets, by the name that their labels are written under."""
+        """All targets, by the names of their labels in the output."""
         return {LABEL: self.target, **self.more_targets}
 
     @property
     def beside(self) -> tuple[ColumnSchema, ...]:
-        """What is written beside the features and the first target's label."""
+        """The output columns besides the features and the first target's label."""
         found = [target.schema_of(name) for name, target in self.more_targets.items()]
         known = [target.known_schema_of(name) for name, target in self.more_targets.items()]
         found += [column for column in known if column is not None]
@@ -319,7 +322,7 @@ class FeatureDocument(Section):
 
 
 def mistakes_between_keys(document: Mapping[str, Any]) -> list[str]:
-    """What is wrong with a plain document's columns together, as far as it can be read."""
+    """Return mistakes between the columns of a plain document, as far as it can be read."""
     columns, target = document.get("columns"), document.get("target")
     if not isinstance(columns, Mapping):
         return []

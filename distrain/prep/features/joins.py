@@ -26,7 +26,7 @@ from distrain.storage.inputs import list_inputs
 from distrain.storage.retrying import first_line
 
 MOST_BYTES = 256 << 20
-"""What a side table may take of each worker's memory: its keys and the columns that are joined."""
+"""Maximum memory of a side table on each worker: its keys and the joined columns."""
 
 _BLOCK_BYTES = 16 << 20
 _LOCK = Lock()
@@ -36,9 +36,9 @@ class SideTable:
     """A side table in memory.
 
     Attributes:
-        spec: What is joined.
-        columns: What it brings, by the name that the table's rows get it under.
-        digest: Of keys and values: the same wherever the same table was read.
+        spec: The join.
+        columns: The joined columns, by their names in the table's rows.
+        digest: A hash of keys and values: equal wherever the same table was read.
     """
 
     def __init__(self, spec: JoinSpec, keys: pa.Array, values: pa.Table, text: bool):
@@ -61,7 +61,7 @@ def side_tables(joins: Sequence[JoinSpec]) -> list[SideTable]:
 
 
 def same_side_tables(joins: Sequence[JoinSpec], digests: Sequence[str]) -> list[SideTable]:
-    """The side tables; a `DataError` if one is not that which the run began with."""
+    """Return the side tables; a `DataError` if one has changed since the run began."""
     found = side_tables(joins)
     for side, digest in zip(found, digests, strict=True):
         if side.digest != digest:
@@ -99,7 +99,7 @@ def _cached(spec_json: str, identity: str) -> SideTable:
 
 
 def _side_table(join: JoinSpec, identity: str | None) -> SideTable:
-    if identity is None:  # nothing tells whether its file has changed
+    if identity is None:  # changes of its file cannot be detected
         return _loaded(join)
     return _cached(join.model_dump_json(by_alias=True), identity)
 

@@ -1,4 +1,4 @@
-"""The label of each row, and whether it is for validation."""
+"""The label of each row, and whether the row is for validation."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Unlabelled(BadValues):
 def labels_of(
     values: pa.Array | pa.ChunkedArray, target: TargetSpec, text: FormatSpec | None
 ) -> pa.Array:
-    """0 or 1 for each row, int8, a number, or its class; `BadValues` are missing, or no labels."""
+    """Return each row's label: 0 or 1 (int8), a number, or a class; `BadValues` if unusable."""
     values = _labelled(flat(values))
     if target.kind == "regression":
         return finite_numbers(values, text)
@@ -67,7 +67,7 @@ def labels_of(
 def known_labels_of(
     values: pa.Array | pa.ChunkedArray, target: TargetSpec, text: FormatSpec | None
 ) -> tuple[pa.Array, pa.Array]:
-    """As `labels_of`, 0 in rows without a value; and 1 or 0 for each row: whether it has one."""
+    """Return labels as `labels_of`, with 0 for missing ones; and 1 for known labels, else 0."""
     values = flat(values)
     rows = np.delete(np.arange(len(values)), _gaps(values))
     while True:
@@ -88,7 +88,7 @@ def known_labels_of(
 def finite_numbers(
     values: pa.Array | pa.ChunkedArray, text: FormatSpec | None, least: float = -np.inf
 ) -> pa.Array:
-    """The number of each row, float32, `least` or more; `BadValues` are missing or infinite."""
+    """Return each row's number, float32, `least` or more; `BadValues` if missing or infinite."""
     what = "weight" if least == 0 else "label"
     numbers = _labelled(numbers_of(flat(values), text), what).to_numpy(zero_copy_only=False)
     with np.errstate(over="ignore"):
@@ -118,7 +118,7 @@ def _classes(
 def window_values(
     values: pa.Array | pa.ChunkedArray, windows: TableWindows, text: FormatSpec | None
 ) -> pa.Array:
-    """What puts rows in windows: times or numbers."""
+    """Return the values that determine windows: times or numbers."""
     values = flat(values)
     if len(gaps := _gaps(values)):
         raise BadValues(gaps, pa.nulls(len(values), values.type), "but windows.by needs it")
@@ -136,9 +136,9 @@ def window_values(
 
 
 def window_numbers(values: pa.Array, windows: TableWindows) -> Places:
-    """A number for the window of each of `window_values`, in the order of the windows."""
+    """Return a number for the window of each of `window_values`, in the order of the windows."""
     if windows.size_ns is not None:
-        # In microseconds: dates such as 9999-12-31 have no nanoseconds.
+        # In microseconds: dates such as 9999-12-31 do not fit into nanoseconds.
         numbers: Places = microseconds(values).to_numpy() // (windows.size_ns // 1000)
     elif windows.size is not None:
         numbers = np.floor_divide(values.to_numpy(), float(windows.size))
@@ -150,7 +150,7 @@ def window_numbers(values: pa.Array, windows: TableWindows) -> Places:
 def validation_mask(
     values: pa.Array | pa.ChunkedArray, split: RowSplit, text: FormatSpec | None
 ) -> Mask:
-    """Which rows are for validation, `[rows]`; a `BadValues` if a time is missing, or no time."""
+    """Return a mask of validation rows, `[rows]`; `BadValues` for a missing or unusable time."""
     values = flat(values)
     match split:
         case HashSplit(share=share):
@@ -177,9 +177,10 @@ def validation_mask(
 def equal_to(
     values: pa.Array, wanted: bool | int | float | str, text: FormatSpec | None = None
 ) -> Mask:
-    """Which values are `wanted`; a gap is not.
+    """Return a mask of the values that equal `wanted`; false for nulls.
 
-    Texts compare as texts or as the value that they spell, numbers also with texts that spell one.
+    Texts are compared as texts or as the value that they spell; numbers also match texts that
+    spell them.
     """
     if is_text(values.type) and not isinstance(wanted, bool | str):
         found = pc.equal(_spelt_numbers(values, text), float(wanted))
@@ -212,14 +213,14 @@ def _spelt_numbers(values: pa.Array, text: FormatSpec | None) -> pa.Array:
 
 
 def mistake_of_target(dtype: pa.DataType, target: TargetSpec) -> str | None:
-    """Why a parquet column of this type cannot be the target; `None` if it can."""
+    """Return why a parquet column of this type cannot be the target; `None` if it can."""
     if holds_lists(dtype) or pa.types.is_nested(dtype) or is_time(dtype):
         return f"{dtype}, which is no target"
     return mistake_of_values(dtype)
 
 
 def mistake_of_split(dtype: pa.DataType, split: RowSplit) -> str | None:
-    """Why rows cannot be split by a parquet column of this type; `None` if they can."""
+    """Return why rows cannot be split by a parquet column of this type; `None` if they can."""
     if holds_lists(dtype) or pa.types.is_nested(dtype):
         return f"{dtype}, by which no rows are split"
     if isinstance(split, TimeSplit):

@@ -1,4 +1,4 @@
-"""The first lines of text: their encoding, delimiter and header."""
+"""Reads the first lines of text: their encoding, delimiter and header."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ _DELIMITERS = ",\t;|"
 def header_of(
     path: str, lines: list[str], text: FormatSpec, may_lack: str | None = None
 ) -> tuple[str, list[str]]:
-    """The delimiter of CSV and the names of its columns; a `DataError` if the head shows neither.
+    """Return the delimiter of CSV and the names of its columns; a `DataError` if unclear.
 
-    A file without a header may lack the column `may_lack`, though `format.names` has it.
+    A file without a header may lack the column `may_lack` of `format.names`.
     """
     if text.header:
         _refuse_no_header(path, lines, text)
@@ -84,7 +84,7 @@ def _fields(path: str, line: str, delimiter: str, text: FormatSpec) -> list[str]
 
 
 def first_lines(path: str, codec: str | None, encoding: str) -> list[str]:
-    """A file's first lines, without their ends; a `DataError` if it is no text of this encoding."""
+    """Return a file's first lines, without line ends; a `DataError` if they cannot be decoded."""
     with open_input(path, retry_s=RETRY_S) as handle:
         try:
             source = handle
@@ -100,7 +100,7 @@ def first_lines(path: str, codec: str | None, encoding: str) -> list[str]:
     _refuse_other_encodings(path, head)
     lines = head.decode(encoding, "replace").removeprefix("\ufeff").split("\n")
     if len(head) == _HEAD_BYTES and len(lines) > 1:
-        lines.pop()  # it may be cut
+        lines.pop()  # it may be incomplete
     lines = [line.removesuffix("\r") for line in lines[:_PROBED_LINES]]
     if b"\r" in head and b"\n" not in head:
         raise DataError(
@@ -120,7 +120,7 @@ def first_lines(path: str, codec: str | None, encoding: str) -> list[str]:
 
 
 def _refuse_other_encodings(path: str, head: bytes) -> None:
-    """UTF-16 and UTF-32: a line end is no byte of its own there, so no task could find one."""
+    """Reject UTF-16 and UTF-32: a line end is not a single byte, so tasks could not find one."""
     name = next((name for mark, name in _OTHER_MARKS.items() if head.startswith(mark)), None)
     if name is None:
         pairs = head[:_PROBED_BYTES]
@@ -139,7 +139,7 @@ def _refuse_other_encodings(path: str, head: bytes) -> None:
 def _refuse_lines_inside_values(
     path: str, lines: list[str], delimiter: str, text: FormatSpec
 ) -> None:
-    """Tell of a value with a line end before any row is read, if the first lines have one."""
+    """Raise an error for a line end in a quoted value, if the first lines contain one."""
     if text.quote is None:
         return
     reader = csv.reader(
@@ -149,7 +149,7 @@ def _refuse_lines_inside_values(
         escapechar=text.escape,
     )
     before = 0
-    with suppress(csv.Error):  # what cannot be read is told when it is read
+    with suppress(csv.Error):  # errors are reported when the rows are read
         for row in reader:
             if reader.line_num > before + 1 and any("\n" in value for value in row):
                 raise DataError(

@@ -1,4 +1,4 @@
-"""Times, and what calendars say of them."""
+"""Times, and their parts by the calendar."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ def is_time(dtype: pa.DataType) -> bool:
 
 
 def times_of(values: pa.Array, epoch: str | None, pattern: str | None) -> pa.Array:
-    """The values as timestamps of microseconds of the years 1 to 9999, with their time zone if any.
+    """Return the values as timestamps in microseconds, in the years 1 to 9999.
 
-    Integers count `epoch` units since 1970; texts are written as `pattern` says, ISO 8601 if
-    `None`.
+    A time zone is kept. Integers count `epoch` units since 1970. Texts are parsed by `pattern`, or
+    as ISO 8601 if `None`.
     """
     if epoch is not None:
         counted = integers_of(values, "epoch counts units.")
@@ -47,9 +47,9 @@ def times_of(values: pa.Array, epoch: str | None, pattern: str | None) -> pa.Arr
 
 
 def _near(times: pa.Array, told: pa.Array, hint: str | None = None) -> pa.Array:
-    """The times in microseconds; `told` are the values that errors show."""
+    """Return the times in microseconds; `told` are the original values, for errors."""
     zone = times.type.tz if pa.types.is_timestamp(times.type) else None
-    nanoseconds = times.type == pa.timestamp("ns", zone)  # they are cut, and none is far away
+    nanoseconds = times.type == pa.timestamp("ns", zone)  # truncated; none is out of range
 
     def in_microseconds(some: pa.Array) -> pa.Array:
         return pc.cast(some, pa.timestamp("us", zone), safe=not nanoseconds)
@@ -71,14 +71,14 @@ def _parsed(values: pa.Array, pattern: str | None) -> pa.Array:
     if pattern is not None:
         found = pc.strptime(values, format=pattern, unit="us", error_is_null=True)
         bad = pc.and_(found.is_null(), values.is_valid())
-        if "%Y" in pattern:  # Arrow takes 24 for the year 24
+        if "%Y" in pattern:  # Arrow reads 24 as the year 24
             bad = pc.or_(bad, pc.less(pc.year(found), 1000).fill_null(False))
         if len(places := places_of(bad)):
             hint = "In format.timestamp %Y is a year of four digits, %y of two."
             problem = f"not a time as format.timestamp says, {pattern!r}"
             raise BadValues(places, values, problem, hint)
         return found
-    for zone in (None, "UTC"):  # Arrow's cast reads texts that all have an offset, or none
+    for zone in (None, "UTC"):  # Arrow's cast needs an offset in all texts, or in none
         with suppress(pa.ArrowInvalid):
             return values.cast(pa.timestamp("us", zone))
     return parsed(
@@ -98,7 +98,7 @@ def _hint(values: pa.Array) -> str:
 def calendar(times: pa.Array, part: str) -> pa.Array:
     """Return a part of each time, int64 (`seconds` since 1970: float64).
 
-    Times with a zone are read in UTC, so that an instant has one hour in all files.
+    Times with a zone are converted to UTC, so that an instant has one hour in all files.
     """
     if part == "seconds":
         return pc.divide(microseconds(times).cast(pa.float64(), safe=False), 1e6)
@@ -110,7 +110,7 @@ def microseconds(times: pa.Array) -> pa.Array:
 
 
 def microseconds_from(text: str) -> int:
-    """The same of a time as text; without a zone it is UTC.
+    """Return the microseconds since 1970 of a time as text; without a zone it is UTC.
 
     >>> microseconds_from("1970-01-02")
     86400000000

@@ -1,4 +1,4 @@
-"""The events of all parts brought in order on a cluster."""
+"""Sorts the events of all parts on a cluster."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ class _Maker:
     folder: str
 
     def log(self, spills: Sequence[Spill], silent: int, name: str) -> EventLog:
-        """All events of the spills in order, with the spans of the rows that ask."""
+        """Return all events of the spills in order, with the spans of rows that need histories."""
         _check_keys(self.history, spills)
         paths = tuple(spill.path for spill in spills)
         bounds = [None, *self._cuts(spills), None]
-        # Neighbouring ranges are one task: each part looks at the files of all tasks.
+        # Consecutive ranges are one task: each part reads the files of all tasks.
         step = -(-(len(bounds) - 1) // _MOST_TASKS)
         tasks = [
             (
@@ -77,7 +77,7 @@ def _check_keys(history: History, spills: Sequence[Spill]) -> None:
 
 
 def check_log(history: History | None, log: Sequence[str] | None, *, is_fitted: bool) -> None:
-    """Raise an `InputError` if a log is missing, or of no use."""
+    """Raise an `InputError` if a log is missing, or not needed."""
     if history is None and log is not None:
         raise InputError(
             "a log is for histories, and the workflow has none",
@@ -101,16 +101,16 @@ def make_histories(
     most_bytes: int,
     on_progress: ProgressCallback,
 ) -> Iterator[PartHistory | None]:
-    """The history of each part for training, and then of each for validation.
+    """Yield the history of each part for training, and then of each for validation.
 
-    Rows for training have the events of `before` and of each other; those for validation of all.
+    Training rows have the events of `before` and of each other; validation rows those of all.
 
     Args:
-        parts: Those before, for training, and for validation.
-        is_staged: Whether the parts' columns of keys and times are called as staging does.
-        workflow: The folder of the fitted one, and its lookups.
-        cluster: With a folder that all workers see.
-        most_bytes: What the lists of one row group may take while they are made.
+        parts: The earlier parts, those for training, and those for validation.
+        is_staged: Whether the parts' columns of keys and times have their staging names.
+        workflow: The folder of the fitted workflow, and its lookups.
+        cluster: Includes a folder that all workers see.
+        most_bytes: Maximum memory of the lists of one row group while they are built.
     """
     if history is None:
         return repeat(None)

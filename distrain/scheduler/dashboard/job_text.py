@@ -99,7 +99,7 @@ def headline(
 
 
 def _kept(job: Document) -> list[str]:
-    kept = kept_step(job.get("model_step"), job.get("step"))
+    kept = kept_step(job.get("model_step"), job.get("step"), refit_steps=job.get("refit_steps"))
     return [] if kept == UNKNOWN else [f"model: {kept}"]
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from distrain.jobs.events import RankExited, RankFailed
-from distrain.jobs.reasons import Reason
+from distrain.jobs.reasons import Reason, says_peer_lost
 from distrain.jobs.states import JobState
 from distrain.scheduler.lifecycle.job import AttemptFailure, Job, RankStatus
 
@@ -39,6 +39,10 @@ def death_without_report(event: RankExited, status: RankStatus) -> AttemptFailur
     place = place_of(status)
     if event.exit_code < 0:
         name = _signal_name(-event.exit_code)
+        if name == "SIGABRT" and says_peer_lost(event.log_tail):
+            message = f"rank {event.rank} ({place}) was ended by NCCL's watchdog: a collective "
+            message += "operation timed out, for which some other rank did not arrive"
+            return AttemptFailure(Reason.PEER_LOST, message, event.rank, log_tail=event.log_tail)
         message = f"rank {event.rank} ({place}) was killed by {name}"
         if name == "SIGKILL":
             message += "; somebody's `kill -9`, or the kernel was out of memory (see dmesg)"

@@ -8,7 +8,7 @@ from distrain.jobs.assignment import Slot
 from distrain.jobs.spec.job import JobSpec
 from distrain.jobs.states import JobState
 from distrain.jobs.status import JobStatus, finite, targets_in
-from distrain.jobs.view import JobView
+from distrain.jobs.view import JobView, steps_of_refit
 from distrain.scheduler.views.job_history import JobHistory, Moment
 from distrain.scheduler.views.ranks import RankNow, shown_ranks
 
@@ -66,6 +66,7 @@ def job_status(job: Watched) -> JobStatus:
         valid_targets=targets_in(valid and valid.targets),
         eta_s=time_left_s(job),
         model_step=view.model_step,
+        refit_steps=steps_of_refit(view.refit),
     )
 
 

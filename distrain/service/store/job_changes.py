@@ -43,6 +43,12 @@ class Changing:
         document: dict[str, Any] = row.document
         return document
 
+    def specs(self, job_ids: Collection[str]) -> dict[str, dict[str, Any]]:
+        """The specs of the current submissions of those of some jobs that exist, by job id."""
+        table = tables.specs
+        statement = select(table.c.job_id, table.c.document).where(table.c.job_id.in_(job_ids))
+        return {row.job_id: row.document for row in self.db.all(statement)}
+
     def attempts(self, job_id: str) -> list[Attempt]:
         table = tables.attempts
         statement = select(table).where(table.c.job_id == job_id).order_by(table.c.attempt)

@@ -6,7 +6,7 @@ project or owner that the caller may see, and for each final state that is asked
 not ended have indexes of their own. The branches' rows are then merged.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 
@@ -104,6 +104,18 @@ class Listing:
                 common.append(_jobs.c.seq < before_seq)
             statement = _page(_branches(wanted, now_s), common, limit)
             return [rows.job_of(row) for row in connection.execute(statement)]
+
+    def live_counts(self, wanted: JobFilter, states: Sequence[str]) -> dict[str, int]:
+        """Count the jobs that match a filter and have not ended, by these states.
+
+        Ended jobs are not counted: there may be millions, and no index counts them.
+        """
+        with self.db.read() as connection:
+            now_s = self.db.now_s(connection)
+            counts = [func.count().filter(state_is(state, now_s)) for state in states]
+            alive = [_jobs.c.finished_at_s.is_(None), or_(*_seen(wanted)), *_common(wanted)]
+            row = connection.execute(select(*counts).where(*alive)).one()
+        return dict(zip(states, row, strict=True))
 
     def alive_counts(self) -> dict[tuple[str, str], int]:
         counted = select(_jobs.c.phase, _jobs.c.state, func.count()).where(

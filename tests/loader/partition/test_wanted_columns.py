@@ -164,8 +164,8 @@ def test_items_of_lists_obey_the_same_rules(make_list: Any) -> None:
         (pa.timestamp("ns"), "a float32 count of hours"),
         (pa.time32("s"), "a float32 count of hours"),
         (pa.duration("s"), "a float32 count of hours"),
-        (pa.struct({"a": pa.int32()}), "a column of its own"),
-        (pa.map_(pa.string(), pa.int32()), "a column of its own"),
+        (pa.struct({"a": pa.int32()}), "a separate column"),
+        (pa.map_(pa.string(), pa.int32()), "a separate column"),
     ],
 )
 def test_other_types_are_refused_with_a_way_out(kind: pa.DataType, hint: str) -> None:

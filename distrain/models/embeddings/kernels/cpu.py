@@ -164,7 +164,7 @@ _pools: dict[int, ThreadPoolExecutor] = {}
 
 
 def _pool() -> ThreadPoolExecutor:
-    """The threads of this process; those of a parent do not survive a fork."""
+    """Return the threads of this process; those of a parent do not survive a fork."""
     pid = os.getpid()
     if pid not in _pools:
         _pools[pid] = ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="rows")

@@ -160,7 +160,7 @@ def add_rows(rows: Tensor, inverse: Tensor, total: Tensor) -> None:
 
 
 def keys_of(grouping: Grouping, starts: Tensor) -> Tensor:
-    """Each column's ids, moved to where its table begins: `[u]`, int64."""
+    """Return each column's ids, moved to where its table begins: `[u]`, int64."""
     return repeated(starts, grouping.counts, grouping.ids).add_(grouping.ids)
 
 
@@ -173,7 +173,7 @@ def repeated(numbers: Tensor, counts: Tensor, like: Tensor) -> Tensor:
 def padded_positions(
     lengths: Sequence[int], capacities: Sequence[int], device: torch.device
 ) -> Tensor:
-    """Where the rows of parts are, one after another, in which each has its capacity, int64.
+    """Return where the rows of parts are, one after another, in which each has its capacity, int64.
 
     >>> padded_positions([2, 0, 1], [3, 1, 2], torch.device("cpu")).tolist()
     [0, 1, 4]

@@ -161,7 +161,7 @@ def sum_and_update(
 
 
 def _with_spare_rows(keys: Tensor, is_row: Tensor, num_rows: int) -> Tensor:
-    """The keys, each padding replaced by another row, where what it held is written again.
+    """Return the keys, each padding replaced by another row, where what it held is written again.
 
     Copies of one row would be written one after another by CUDA's deterministic kernels.
 
@@ -190,7 +190,7 @@ _log = logging.getLogger("distrain")
 
 
 def runs_triton(tensor: Tensor) -> bool:
-    """Whether Triton's kernels shall work on such a tensor.
+    """Return True if Triton's kernels shall work on such a tensor.
 
     They do on NVIDIA's GPUs with the package installed, for values of at most 32 bits, outside of
     `torch.compile`. The environment variable `DISTRAIN_TRITON` switches them off by 0. Where Triton

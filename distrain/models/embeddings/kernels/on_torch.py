@@ -75,7 +75,7 @@ def collect_in_pieces(grads: Tensor, inverse: Tensor, places: Tensor, sums: Tens
 
 
 def starts_of(in_order: Tensor, count: int) -> Tensor:
-    """Where each of the numbers below `count` begins among sorted ones, `[count]`, int64."""
+    """Return where each of the numbers below `count` begins among sorted ones, `[count]`, int64."""
     every = torch.arange(count, dtype=in_order.dtype, device=in_order.device)
     return torch.searchsorted(in_order, every)
 
@@ -151,7 +151,7 @@ def update(
 def updated(
     rule: RowRule, rows: Tensor, old: list[Tensor], grads: Tensor, rate: Tensor
 ) -> tuple[Tensor, ...]:
-    """The new rows and the new state, rounded as by `update`, of a step of fixed shapes."""
+    """Return the new rows and the new state, rounded as by `update`, of a step of fixed shapes."""
     match rule.name:
         case "sgd":
             return (torch.addcmul(rows, grads, -rate),)
@@ -172,7 +172,7 @@ def updated(
 
 
 def mean_of_squares(grads: Tensor) -> Tensor:
-    """Each row's mean square, `[v]`, added in the order in which vectors of 16 lanes add it.
+    """Return each row's mean square, `[v]`, added in the order in which vectors of 16 lanes add it.
 
     Lane k sums the squares of values k, k + 16, ...; then halves of the lanes are added up.
     """
@@ -198,7 +198,7 @@ def sqrt(x: Tensor) -> Tensor:
 def _places_and_columns(
     device: torch.device, offsets: Tensor, counts: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Where each column's ids lie, one after another, and to which column each belongs.
+    """Return where each column's ids lie, one after another, and to which column each belongs.
 
     Both are as long as the ids, so they are made on the device, and kept for columns of one id a
     row; lists are of another length in each batch.

@@ -45,7 +45,7 @@ def philox(counter: tuple[Tensor, Tensor, Tensor, Tensor], key: int) -> tuple[Te
 
 
 def words(key: int, rows: Tensor, dim: int) -> Tensor:
-    """One word for each value of rows `[n]`, int64: `[n, dim]`, int64, in `0 .. 2**32 - 1`.
+    """Return one word for each value of rows `[n]`, int64: `[n, dim]`, int64, in `0 .. 2**32 - 1`.
 
     Value `j` of a row is word `j % 4` of the counter `(j // 4, row, 0)`, and depends on nothing
     else.

@@ -54,7 +54,7 @@ def places_of(marks: Tensor, count: int) -> Tensor:
 
 
 def sums_in_pieces(rows: Tensor, sources: Tensor, starts: Tensor, segment: Tensor) -> Tensor:
-    """The sum of each segment's rows, `[segments, dim]`, by way of pieces of segments.
+    """Return the sum of each segment's rows, `[segments, dim]`, by way of pieces of segments.
 
     One thread block of a GPU sums one bag, and a column with three values makes segments of a third
     of the batch. `rows` is `[any, dim]`; `sources`, `[places]`, int64, says which of them stands at

@@ -19,7 +19,7 @@ _DEVIATIONS = 6  # of the number of an owner's rows, were each row with it by ch
 
 @lru_cache(maxsize=4096)
 def expected_unique(rows: int, lookups: int, exponent: float = ZIPF_EXPONENT) -> float:
-    """The expected number of distinct rows that `lookups` touch, for ids by Zipf's law.
+    """Return the expected number of distinct rows that `lookups` touch, for ids by Zipf's law.
 
     The id of rank k has a share of `k ** -exponent`. Ranks are grouped into some hundred bins,
     each with the share of its middle. Exponent 0 means uniform ids, for which the expectation is
@@ -45,7 +45,7 @@ def expected_unique(rows: int, lookups: int, exponent: float = ZIPF_EXPONENT) ->
 
 
 def with_slack(expected: float) -> int:
-    """The capacity in rows for an expected number of rows.
+    """Return the capacity in rows for an expected number of rows.
 
     >>> with_slack(0), with_slack(10_000)
     (0, 13100)

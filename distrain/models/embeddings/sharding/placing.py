@@ -131,7 +131,7 @@ def _by_bytes(
     share: RankShare,
     collective_bytes: int,
 ) -> tuple[str, str]:
-    """The placement of the free tables of a width, and the reason."""
+    """Return the placement of the free tables of a width, and the reason."""
     if share.num_ranks == 2 and not share.captured:
         return "replicated", "on 2 ranks row-wise sends nearly as much, in more collectives"
     whole, dealt = (

@@ -20,7 +20,7 @@ class ShardingPlan:
         return tuple(table.placement for table in self.tables)
 
     def placements_of(self, columns: Iterable[TableColumn]) -> tuple[str, ...]:
-        """The placement of each column, as `EmbeddingCollection` takes them."""
+        """Return the placement of each column, as `EmbeddingCollection` takes them."""
         placement_of = {table.name: table.placement for table in self.tables}
         return tuple(placement_of[column.table_name] for column in columns)
 
@@ -28,7 +28,7 @@ class ShardingPlan:
         return self.num_ranks if PLACEMENTS[placement].is_dealt else 1
 
     def total(self, field: str) -> float:
-        """The sum of a number of all tables."""
+        """Return the sum of a number of all tables."""
         total: float = sum(getattr(table, field) for table in self.tables)
         return total
 

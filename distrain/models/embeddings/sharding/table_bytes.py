@@ -52,7 +52,7 @@ class TableSize:
 
 
 def table_sizes(columns: Sequence[TableColumn]) -> list[TableSize]:
-    """The tables of columns, each once, in the order of their first columns.
+    """Return the tables of columns, each once, in the order of their first columns.
 
     >>> columns = [TableColumn("bought", 9, 4, table="item"), TableColumn("shop", 3, 4)]
     >>> columns.append(TableColumn("seen", 9, 4, "mean", table="item"))
@@ -87,7 +87,7 @@ class RowBytes:
         return of_rule + _GAP_BYTES_PER_VALUE * dim * self.averaged
 
     def average(self, dim: int) -> int:
-        """The weights that averages replace while rows are scored."""
+        """Return the weights that averages replace while rows are scored."""
         return self.weight(dim) * self.averaged
 
 
@@ -125,7 +125,7 @@ class RankShare:
     def of_table(
         self, table: TableSize, placement: str, beside: Sequence[TableSize], why: str = ""
     ) -> TablePlan:
-        """A rank's share of a table; `beside`: all tables of its width.
+        """Return a rank's share of a table; `beside`: all tables of its width.
 
         A rank owns `ceil(rows / num_ranks)` rows of a dealt table at most; of a host-cached one the
         device must hold a step's rows at least.

@@ -17,7 +17,7 @@ _MOST_RANKS = 1 << 16
 def does_not_fit(
     plan: ShardingPlan, tables: Sequence[TableSize], share: RankShare, budget_bytes: int
 ) -> SpecError:
-    """The error for a plan of least memory."""
+    """Return the error for a plan of least memory."""
     taken = plan.bytes_per_rank
     largest = max(plan.tables, key=lambda table: table.held_bytes)
     weights = int(plan.total("weight_bytes"))
@@ -81,5 +81,5 @@ def _ways(
 
 
 def _least(first: int, last: int, is_so: Callable[[int], bool]) -> int:
-    """The first number for which a condition holds that holds for all later ones, too."""
+    """Return the first number for which a condition holds that holds for all later ones, too."""
     return first + bisect_left(range(first, last + 1), True, key=is_so)

@@ -49,10 +49,8 @@ async def job_artifacts(
     work = partial(list_files, job.run_dir, below.strip("/"), after, limit)
     try:
         found, more = await streams_of(request.app).in_file_thread(work)
-    except NotInRun as error:
-        if below:
-            raise not_found(f"folder {below!r} of job {job.id!r}") from error
-        found, more = [], False  # a job that has not begun
+    except NotInRun:
+        found, more = [], False  # the job has not started, or has no such folder yet
     return Artifacts(
         artifacts=[
             Artifact(name=f.name, size_bytes=f.size_bytes, modified_at=utc(f.modified_s) or "")

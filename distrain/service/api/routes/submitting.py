@@ -72,7 +72,7 @@ _NewId = Annotated[
 def submit(job_id: _NewId, body: JobRequest, call: Call) -> Response:
     """Submit a job. An equal request that is repeated answers 200 with the job."""
     call.require(Action.SUBMIT)
-    return _put(
+    return put_job(
         call,
         Wanted(
             job_id,
@@ -109,7 +109,7 @@ def clone(job_id: str, body: CloneRequest, call: Call) -> Response:
     call.require(Action.SUBMIT)
     parent = call.job(job_id)
     set_anew = body.set.get("queue.priority") is not None
-    return _put(
+    return put_job(
         call,
         Wanted(
             body.id,
@@ -216,7 +216,8 @@ def _placement(store: Store, cluster: str, num_ranks: int | None) -> Placement:
     )
 
 
-def _put(call: ApiCall, wanted: Wanted) -> Response:
+def put_job(call: ApiCall, wanted: Wanted) -> Response:
+    """Make a job, or find the one that an equal request made (`Problem`: what is wrong)."""
     try:
         new = checked(call, wanted)
     except Problem:
