@@ -153,6 +153,4 @@ def test_a_bad_label_among_unknown_ones_is_named_with_its_row() -> None:
 
 def test_the_first_target_has_no_unknown_labels(wording: Wording) -> None:
     document = {**DOCUMENT, "target": {"column": "watched", "missing": "unknown"}}
-    with pytest.raises(SpecError) as refused:
-        FeatureConfig.parse(document)
-    wording(refused.value)
+    wording.refused(SpecError, lambda: FeatureConfig.parse(document))
