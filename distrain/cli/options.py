@@ -101,6 +101,32 @@ def json_option(help_text: str) -> Callable[[Function], Function]:
     )
 
 
+def table_options(function: Function) -> Function:
+    """`--target`, `--task`, `--weight` and `--time`: what of a table is not to be inferred."""
+    options = (
+        click.option(
+            "--target",
+            multiple=True,
+            metavar="COLUMN",
+            help="The column to predict; may be repeated.",
+        ),
+        click.option(
+            "--task",
+            type=click.Choice(["binary", "regression", "multiclass"]),
+            help="What the targets are; default: by their values.",
+        ),
+        click.option("--weight", metavar="COLUMN", help="The column of the rows' weights."),
+        click.option(
+            "--time",
+            metavar="COLUMN",
+            help="A column of times: the latest rows are for validation.",
+        ),
+    )
+    for option in reversed(options):
+        function = option(function)
+    return function
+
+
 def bad_lines_options(function: Function) -> Function:
     """Add `--bad-lines` and `--max-bad`: how to treat lines that are not valid rows."""
     lines = click.option(

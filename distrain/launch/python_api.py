@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from distrain.errors import DistrainError, InputError, SpecError
 from distrain.formatting import count, main_metrics, number
-from distrain.jobs.run_paths import RunPaths, new_job_id
+from distrain.jobs.run_paths import PREPARED, RunPaths, new_job_id
 from distrain.jobs.spec.job import JOB_NAME, JobSpec
 from distrain.jobs.spec.load import parse_spec, read_document
 from distrain.jobs.spec.models.kinds import CustomSpec
@@ -23,6 +23,7 @@ from distrain.runs.run_file import read_run_and_spec, read_summary
 from distrain.runs.summary import Summary
 
 if TYPE_CHECKING:
+    import numpy as np
     import pandas  # type: ignore[import-untyped]
     from distributed import Client
     from distributed.deploy import Cluster
@@ -32,7 +33,9 @@ if TYPE_CHECKING:
     from distrain.metrics.custom import Metric
     from distrain.metrics.report import BinaryReport
     from distrain.models.blueprint import Blueprint
+    from distrain.models.export import Form
     from distrain.models.saved import SavedModel
+    from distrain.predict.importance import Importance
     from distrain.prep.features.inference.asked import Task
     from distrain.runs.sinks.base import Sink
 
@@ -40,9 +43,6 @@ _ONLY_HERE = """\
 warning: model_fn is defined only in this process: its run can be evaluated from here, or with
 distrain.Run(run_dir, model_fn=...). The commands evaluate, predict and export cannot make its
 model; for these, move model_fn to a module of a package that DISTRAIN_MODEL_PACKAGES names"""
-
-PREPARED = ".prepared"
-"""The folder of prepared tables, beside run directories; hidden, since it is not a run."""
 
 MakeModel = Callable[..., "Blueprint"]
 Spec = JobSpec | Mapping[str, Any] | str | Path
@@ -137,6 +137,61 @@ class Run:
             numbers = None if "row_number" in keep else scores.get("row_number")
             scores.index = rows.index if numbers is None else rows.index.take(numbers)
         return scores
+
+    def predict_proba(self, rows: Any, *, raw: bool | None = None) -> "np.ndarray[Any, Any]":
+        """The probabilities of the classes of the one target; arguments as of `predict`.
+
+        Returns:
+            `[rows, classes]`, float32; of a target of two values that of 0, then that of 1.
+
+        Raises:
+            InputError: The model has several targets, or one that is a number.
+        """
+        import numpy as np
+
+        scores = self.predict(rows, raw=raw)
+        if "probability" not in scores:
+            raise InputError(
+                "the model has no one target of classes",
+                where={"scores": ", ".join(scores.columns)},
+                hint="Take the columns of `predict`.",
+            )
+        found = np.array(scores["probability"].tolist(), np.float32)
+        return found if found.ndim == 2 else np.column_stack([1 - found, found])
+
+    def importance(self, rows: Any, *, seed: int = 0) -> "Importance":
+        """How much worse the first target's metric is with each column of some rows shuffled.
+
+        Args:
+            rows: Labelled rows, as for `evaluate`.
+            seed: Of the shuffling.
+        """
+        from distrain.models.custom import handed_over
+        from distrain.predict.in_memory import importance_of_rows
+
+        with handed_over(names=self._names):
+            return importance_of_rows(RunPaths(self.run_dir).model, rows, seed)
+
+    def report(self, out: str | Path | None = None) -> Path:
+        """Write the run's report, one HTML page, and return its path; `None`: in the run."""
+        from distrain.runs.report.run_page import write_report
+
+        page = RunPaths(self.run_dir).report if out is None else Path(out)
+        write_report(self.run_dir, page)
+        return page
+
+    def export(self, out: str | Path, *, to: "Form" = "torch", with_workflow: bool = False) -> Path:
+        """Write the model to a folder in a form that needs no distrain, and return the folder.
+
+        Args:
+            to: `"torch"` or `"onnx"`.
+            with_workflow: Whether the folder scores raw rows.
+        """
+        from distrain.predict.serving.folder import export_folder
+
+        folder, saved = RunPaths(self.run_dir).model, self.load_model()
+        export_folder(Path(out), folder, saved, to, with_workflow=with_workflow)
+        return Path(out)
 
     def evaluate(self, rows: Any, *, raw: bool | None = None) -> "BinaryReport":
         """Return the metrics of rows with labels, scored in this process; arguments as `predict`.

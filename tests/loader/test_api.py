@@ -174,8 +174,7 @@ def test_the_state_of_other_data_is_refused(
     assert dataset.table.fingerprint in caught.value.message
     assert other.table.fingerprint in caught.value.message
     parts = distrain.Dataset(folder, schema, part_size="1 KiB")
-    with wording.raises(SpecError):
-        loader_of(parts).load_state_dict(state)
+    wording.refused(SpecError, lambda: loader_of(parts).load_state_dict(state))
 
 
 def test_a_state_that_names_no_place_is_refused(
@@ -373,8 +372,7 @@ def test_the_schema_is_found_beside_the_files_and_above(
     folder: str, schema: Schema, wording: Wording
 ) -> None:
     table = Path(folder)
-    with wording.raises(SchemaError):
-        distrain.Dataset(table)
+    wording.refused(SchemaError, lambda: distrain.Dataset(table))
     inner = table / "train"
     inner.mkdir()
     for file in table.glob("*.parquet"):

@@ -8,7 +8,6 @@ from functools import partial
 
 import pytest
 import torch
-from refusals import refuses
 
 from distrain.errors import ModelError, SchemaError
 from distrain.jobs.spec import DlrmSpec, MlpSpec
@@ -111,7 +110,7 @@ def test_models_learn_from_rows_of_the_schema(folder, name):
 def test_schemas_of_lists_of_numbers_or_without_tags_are_refused(folder, wording):
     for name in (*LISTS_OF_NUMBERS, UNTAGGED):
         schema = smaller(Schema.load(folder / name))
-        refuses(wording, SchemaError, partial(build_model, schema, SPECS["mlp"], seed=0))
+        wording.refused(SchemaError, partial(build_model, schema, SPECS["mlp"], seed=0))
 
 
 def test_every_file_is_tried(folder):

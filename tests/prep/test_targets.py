@@ -112,7 +112,7 @@ def test_a_value_that_is_no_label_weight_or_time_is_refused(
     client: Any, tmp_path: Path, column: str, value: Any, said: str, wording: Wording
 ) -> None:
     table = {**TABLE, column: [*list(TABLE[column])[:-1], value]}
-    caught = wording.refused(DataError, prepared, client, tmp_path, DOCUMENT, table)
+    caught = wording.refused(DataError, lambda: prepared(client, tmp_path, DOCUMENT, table))
     assert said in str(caught)
 
 

@@ -370,7 +370,7 @@ def test_numbers_beyond_float32_are_bounded_by_clip_and_log(
     found = written(prep(table, columns=columns).out)
     assert found["clipped"][0] == 9
     assert found["logs"][0] == pytest.approx(np.log1p(1e300), rel=1e-6)
-    wording.refused(DataError, Normalize().finish, Moments.of(np.array([1e300, 0.0])))
+    wording.refused(DataError, lambda: Normalize().finish(Moments.of(np.array([1e300, 0.0]))))
 
 
 NULLS = pa.table(

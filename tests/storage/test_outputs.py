@@ -180,7 +180,7 @@ def test_translated_errors_tells_os_errors_with_and_without_a_number():
 def test_a_url_is_no_output(tmp_path, monkeypatch, path, wording):
     monkeypatch.chdir(tmp_path)
     for check in (partial(check_free, replace=True), check_writable):
-        wording.refused(OutputError, check, path)
+        wording.refused(OutputError, partial(check, path))
     for whole in (whole_file, whole_dir):
         with pytest.raises(OutputError, match="cannot be a URL"), whole(Path(path)):
             pass
@@ -226,7 +226,7 @@ def test_a_place_that_cannot_be_is_refused_and_nothing_is_made(
     tmp_path: Path, name: str, wording: Wording
 ) -> None:
     (tmp_path / "file").write_text("mine")
-    wording.refused(OutputError, check_place, tmp_path / name)
+    wording.refused(OutputError, lambda: check_place(tmp_path / name))
     assert [path.name for path in tmp_path.rglob("*")] == ["file"]
     assert (tmp_path / "file").read_text() == "mine"
 

@@ -18,6 +18,7 @@ from distrain.cli.options import (
     json_option,
     keep_option,
     row_group_option,
+    table_options,
     workers_options,
 )
 from distrain.cli.output import print_answer, print_remark, progress_console
@@ -58,6 +59,7 @@ _NOT_WITH_CONFIG = "{}; with --config, set it in the document"
 @click.option(
     "--valid-rows", type=COUNT, help="Validate on this number of rows, taken from the end."
 )
+@table_options
 @click.option(
     "--workflow",
     "saved_workflow",
@@ -176,7 +178,7 @@ def command(context: click.Context, /, inputs: tuple[str, ...], **options: Any) 
     Examples:
       distrain prep day_{0..22}.gz --valid day_23.gz --out criteo
       distrain prep train.txt --valid-fraction 0.1 --bad-lines skip --out criteo
-      distrain prep orders.csv --infer --out features.yaml
+      distrain prep orders.csv --infer --target bought --out features.yaml
       distrain prep orders.csv --config features.yaml --out orders
       distrain prep s3://clicks/day_{0..22}.gz --out s3://clicks/criteo --staging /scratch
       distrain prep day_24.gz --workflow criteo/workflow --out criteo-day-24
@@ -223,7 +225,9 @@ def _contradiction(context: click.Context) -> str:
     saved, update = values["saved_workflow"], values["update"]
     sizes = given_options(context, ("freq_threshold", "max_size", "num_buckets"))
     in_config = [*sizes, *given_options(context, ("delimiter", "header"))]
+    of_tables = given_options(context, ("target", "task", "weight", "time"))
     contradictions = {
+        f"{', '.join(of_tables)}: only with --infer, which writes them down.": of_tables,
         f"--workflow is already fitted: leave out {', '.join(sizes)}.": saved and sizes,
         "--update needs --workflow, the workflow to update.": update and not saved,
         "--workflow counts nothing: --keep-counts needs --update.": (

@@ -271,7 +271,8 @@ def database_url(settings: Settings) -> URL:
         backend = url.get_backend_name()
     except Exception as error:
         raise InputError(
-            "database_url is not the URL of a database", hint="Give postgresql://USER@HOST/DATABASE."
+            "database_url is not the URL of a database",
+            hint="Give postgresql://USER@HOST/DATABASE.",
         ) from error
     if backend in ("postgresql", "postgres"):
         return url.set(drivername="postgresql+psycopg")

@@ -112,6 +112,9 @@ class AskedAhead(AbstractContextManager["AskedAhead"]):
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def finish(self) -> None:
+        """Do nothing: after the same step, every rank has asked for the same batches."""
+
     def close(self) -> None:
         self._batches.close()
 

@@ -3,7 +3,6 @@
 import pytest
 import torch
 from hypothesis import given, settings, strategies as st
-from refusals import refuses
 
 from distrain.models.embeddings import EmbeddingCollection, TableColumn
 
@@ -71,9 +70,6 @@ def test_a_state_dict_holds_the_weights_and_nothing_else():
 
 def test_impossible_tables_and_ids_are_refused(wording):
     ids = torch.zeros(2, 3, dtype=torch.int32)
-    refuses(
-        wording,
-        ValueError,
-        lambda: TableColumn("a", 0, 4),
-        lambda: EmbeddingCollection(COLUMNS).route(ids),
+    wording.refused(
+        ValueError, lambda: TableColumn("a", 0, 4), lambda: EmbeddingCollection(COLUMNS).route(ids)
     )
