@@ -41,11 +41,12 @@ test-release: $(VENV)/.dev $(VENV)/.fastai $(VENV)/.peers $(VENV)/.helm $(VENV)/
 test-lowest: $(VENV)/.lowest ## Run tests of loader, training and ETL with the lowest allowed versions
 	$(VENV)/lowest/bin/python -m pytest $(SHARED) -m "not slow and not release" $(LOWEST) $(ARGS)
 
-check: $(VENV)/.dev ## Format, lint, types, import contracts, docs
+check: $(VENV)/.dev ## Format, lint, types, import contracts, prose, docs
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
+	$(BIN)/python tools/prose.py
 	$(BIN)/python docs/_ext/architecture_map.py
 	$(BIN)/python docs/_ext/references.py
 	$(BIN)/python -m sphinx --fail-on-warning --quiet -b html docs docs/_build/html
