@@ -1,4 +1,4 @@
-"""Jobs that run without the command that submitted them: submit one, follow one."""
+"""Submits jobs that run without the submitting command, and follows them."""
 
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -30,11 +30,11 @@ def submit(
     *,
     checks_on_worker: bool = False,
 ) -> None:
-    """Check a job, begin its run folder, queue it, and leave it to its cluster.
+    """Check a job, begin its run folder, submit it, and return without waiting for its end.
 
-    The run has a scheduler's address, and no sinks: who follows a job feeds those. `on_queued` is
-    called as soon as the cluster has the job; with `checks_on_worker` a worker looks at data and
-    places first. After an error nothing was submitted.
+    The request has a scheduler's address and no sinks: the process that follows the job feeds
+    sinks. `on_queued` is called as soon as the cluster has the job. With `checks_on_worker` a
+    worker checks data and places first. After an error nothing was submitted.
     """
     assert run.scheduler is not None
     checked = run.check()
@@ -43,14 +43,14 @@ def submit(
 
     for note in checked.notes:
         progress.say(f"note: {note}")
-    with ExitStack() as open_ones:
-        client = open_ones.enter_context(open_cluster(ClusterRequest(run.scheduler)))
+    with ExitStack() as stack:
+        client = stack.enter_context(open_cluster(ClusterRequest(run.scheduler)))
         if checks_on_worker:
-            progress.say("a worker looks at the data")
+            progress.say("a worker checks the data")
             for note in check_on_worker(client, run.spec):
-                progress.say(f"note of a worker: {note}")
-        folder = open_ones.enter_context(run.open_folder())
-        unless_submitted = open_ones.enter_context(ExitStack())
+                progress.say(f"note from a worker: {note}")
+        folder = stack.enter_context(run.open_folder())
+        unless_submitted = stack.enter_context(ExitStack())
         unless_submitted.callback(folder.forget)
         hand_on(checked.inputs, run.spec, folder.paths.tables)
         job = JobHandle(client, run.job_id)
@@ -69,8 +69,8 @@ def attach(
 ) -> "Summary":
     """Follow a job to its end as `train` does; its workers write the run folder.
 
-    An exception, such as Ctrl-C's, leaves the job alone. `on_summary` gets the summary before a
-    `JobError` is raised. A folder that holds the run of another job is an `OutputError`.
+    An exception such as Ctrl-C does not affect the job. `on_summary` gets the summary before a
+    `JobError` is raised. Raises `OutputError` if the folder holds the run of another job.
     """
     paths, history = RunPaths(run_dir), History()
     is_here = paths.run.is_file()

@@ -1,4 +1,4 @@
-"""A job seen from a Dask client: submit it, look at it, wait for it, cancel it."""
+"""Submits, watches and cancels a job from a Dask client."""
 
 import asyncio
 import json
@@ -27,22 +27,22 @@ Read = TypeVar("Read")
 POLL_S = 0.2
 
 ANSWER_S = 10.0
-"""How long the scheduler's answer is waited for; one that works answers in milliseconds."""
+"""Timeout for the scheduler's answers, which normally take milliseconds."""
 
-_SAME_VERSION = "Run the same version of distrain here and there."
+_SAME_VERSION = "Run the same version of distrain on both sides."
 
 _NO_PROGRESS = 2**62
-"""More entries than a job ever has."""
+"""An entry number beyond those of any job."""
 
 LOST_AFTER_S = 20.0
-"""How long a scheduler that does not answer is asked again before its jobs are given up."""
+"""How long to retry a scheduler that does not answer before its jobs count as lost."""
 
 RECORDED_WITHIN_S = 60.0
-"""How long the summary of a job that has ended is waited for."""
+"""How long to wait for the summary of a job that has ended."""
 
 CHECK_S = 120.0
 WORKER_WITHIN_S = 60.0
-"""How long the check may wait for a worker, and its answer may travel."""
+"""How long the check may wait for a worker, transfer included."""
 
 
 @dataclass(frozen=True)
@@ -53,13 +53,14 @@ class JobHandle:
     job_id: str
 
     def submit(self, spec: JobSpec, run_dir: Path, first_attempt: int = 1) -> bool:
-        """Queue the job, unless it is there and has not ended; say whether that was done.
+        """Queue the job unless it is queued or running; return whether it was queued now.
 
-        The client's cluster gets a coordinator if it has none. The spec's paths are those of this
-        process; every worker sees `run_dir`; a job that goes on has a `first_attempt` above 1. A
-        `ClusterError`: the scheduler does not answer, or cannot load this version's coordinator.
+        Installs a coordinator in the client's cluster if it has none. Relative paths in the spec
+        are those of this process; every worker must see `run_dir`. A resumed job has a
+        `first_attempt` above 1. Raises `ClusterError` if the scheduler does not answer or cannot
+        load this version's coordinator.
         """
-        # Late: `raise_for_state` also serves a rank inline, where Dask may not be installed.
+        # Imported here: the inline backend uses `raise_for_state`, perhaps without Dask.
         from distrain.scheduler.plugin import ensure_coordinator
 
         try:
@@ -81,7 +82,7 @@ class JobHandle:
         return queued
 
     def view(self, since: int = 0) -> JobView:
-        """The job now, with its progress from entry `since` on; a `JobError` if it is unknown."""
+        """Return the job with its progress from entry `since` on; a `JobError` if it is unknown."""
         document = _call(self.client, "distrain_view", job_id=self.job_id, since=since)
         if document is None:
             raise JobError(
@@ -92,11 +93,11 @@ class JobHandle:
         return _read(self.client, JobView.from_json, document)
 
     def status(self) -> JobView:
-        """The job now, without its progress; errors as `view`."""
+        """Return the job without its progress; errors as `view`."""
         return self.view(since=_NO_PROGRESS)
 
     def cancel(self, why: str = "") -> None:
-        """Ask for the job's end; `why` says who wants that, or the cause."""
+        """Request the job's cancellation; `why` names the requester or the cause."""
         _call(self.client, "distrain_cancel", job_id=self.job_id, why=why)
 
     def watch(
@@ -104,26 +105,27 @@ class JobHandle:
     ) -> JobView:
         """Follow the job to its end, and return its last view.
 
-        `on_view` gets each view with the new progress, several times a second; the caller has
-        `since` entries of it already. If the scheduler is silent for `lost_after_s`, or comes back
-        without the job, the last view has failed with reason `CoordinatorLost`; with `Preempted` if
-        the job waited after a notice to leave. Of a job that has ended, the summary is waited for.
+        `on_view` gets each view with the new progress, several times a second; the caller already
+        has the first `since` entries. If the scheduler is silent for `lost_after_s`, or restarts
+        without the job, the last view has failed with reason `CoordinatorLost`, or `Preempted` if
+        the job was waiting after a preemption notice. After the job's end this waits for its
+        summary.
         """
         last: JobView | None = None
-        heard_s = time.monotonic()
+        answered_s = time.monotonic()
         while True:
             try:
                 view = self.view(since)
             except (ClusterError, JobError) as error:
                 if last is None:
                     raise
-                silent_s = time.monotonic() - heard_s
+                silent_s = time.monotonic() - answered_s
                 if isinstance(error, JobError) or silent_s >= lost_after_s:
                     on_view(lost := _lost(last, error))
                     return lost
                 time.sleep(POLL_S)
                 continue
-            last, heard_s = view, time.monotonic()
+            last, answered_s = view, time.monotonic()
             since = view.next_record
             on_view(view)
             if view.state.is_final:
@@ -131,7 +133,7 @@ class JobHandle:
             time.sleep(POLL_S)
 
     def _recorded(self, last: JobView) -> JobView:
-        """The last view once its summary is written, or cannot be, or takes too long."""
+        """Return the last view once its summary is written, failed, or takes too long."""
         until_s = time.monotonic() + RECORDED_WITHIN_S
         while not (last.recorded or last.record_error) and time.monotonic() < until_s:
             time.sleep(POLL_S)
@@ -141,9 +143,9 @@ class JobHandle:
 
 
 def list_jobs(client: "Client") -> list[JobStatus]:
-    """All jobs that a scheduler knows, the newest first; a `ClusterError` if it does not answer."""
+    """Return all jobs of a scheduler, newest first; a `ClusterError` if it does not answer."""
     documents = _call(client, "distrain_jobs")
-    # A scheduler without a coordinator answers with nothing.
+    # A scheduler without a coordinator returns None.
     return [_read(client, JobStatus.from_json, document) for document in documents or ()]
 
 
@@ -152,7 +154,7 @@ def _read(client: "Client", parse: Callable[[Any], Read], document: Any) -> Read
         return parse(document)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise ClusterError(
-            f"cannot read what the scheduler says of a job: {error}",
+            f"cannot read the scheduler's answer about a job: {error}",
             where={"scheduler": client.scheduler.address},
             hint=_SAME_VERSION,
         ) from None
@@ -160,8 +162,8 @@ def _read(client: "Client", parse: Callable[[Any], Read], document: Any) -> Read
 
 def _call(client: "Client", operation: str, **arguments: Any) -> Any:
     async def call() -> Any:
-        # It tried in vain to connect again. Its pool of connections is closed before its scheduler
-        # is None, and would raise a RuntimeError.
+        # The client could not reconnect. Its connection pool is closed before its scheduler becomes
+        # None, and would raise a RuntimeError.
         if client.scheduler is None or client.status in ("closing", "closed"):
             raise OSError(why_lost(client) or "the connection is closed")
         answer = getattr(client.scheduler, operation)(**arguments)
@@ -180,7 +182,7 @@ def _call(client: "Client", operation: str, **arguments: Any) -> Any:
 def _lost(last: JobView, error: ClusterError | JobError) -> JobView:
     reason, message = Reason.COORDINATOR_LOST, f"the job's coordinator is lost: {error.message}"
     ended = last.restarts[-1] if last.restarts and last.state.waits else None
-    if ended is not None and ended.reason == Reason.PREEMPTED:  # a cluster that had to leave
+    if ended is not None and ended.reason == Reason.PREEMPTED:  # the cluster was preempted
         reason, message = Reason.PREEMPTED, f"{ended.message}; then its cluster ended"
     return replace(
         last,
@@ -193,7 +195,7 @@ def _lost(last: JobView, error: ClusterError | JobError) -> JobView:
 
 
 def raise_for_state(view: JobView, logs: Path | None = None, hint: str | None = None) -> None:
-    """Raise a `JobError` if the job ended badly, with `logs`, the ranks' folder, and the hint."""
+    """Raise a `JobError` if the job failed, with the ranks' folder `logs` and the hint."""
     if not view.state.is_final or view.reason is None:
         return
     kind = JobCancelled if view.state.value == "cancelled" else JobError
@@ -207,9 +209,9 @@ def raise_for_state(view: JobView, logs: Path | None = None, hint: str | None = 
 
 
 def check_on_worker(client: "Client", spec: JobSpec) -> tuple[str, ...]:
-    """Have a worker look at a job's data, places and model; returns its notes.
+    """Have a worker check a job's data, places and model; return its notes.
 
-    An `InputError` has all mistakes that it finds; a `ClusterError`: no worker could look.
+    Raises `InputError` with all mistakes, or `ClusterError` if no worker could check.
     """
     from distributed import TimeoutError as DaskTimeout
 
@@ -221,11 +223,11 @@ def check_on_worker(client: "Client", spec: JobSpec) -> tuple[str, ...]:
     try:
         verdict: dict[str, Any] = future.result(timeout=CHECK_S + WORKER_WITHIN_S)
     except (DaskTimeout, TimeoutError) as error:
-        raise _could_not("no worker had room for it") from error
-    except Exception as error:  # a worker that dies, or has another version
+        raise _could_not("no worker was free") from error
+    except Exception as error:  # the worker died, or has another version
         raise _could_not(repr(error)) from error
     finally:
-        future.release()  # which ends it, if it still runs
+        future.release()  # cancels it if it still runs
     if "could_not_check" in verdict:
         raise _could_not(str(verdict["could_not_check"]))
     mistakes = Mistakes()
@@ -238,6 +240,6 @@ def check_on_worker(client: "Client", spec: JobSpec) -> tuple[str, ...]:
 def _could_not(why: str) -> ClusterError:
     return ClusterError(
         f"the job could not be checked on a worker: {why}",
-        hint="Nothing was submitted. See `distrain jobs` for who has the workers, or submit "
+        hint="Nothing was submitted. `distrain jobs` shows who uses the workers. Or submit "
         "without --check.",
     )

@@ -116,7 +116,7 @@ def test_cancel_says_how_to_go_on_from_the_checkpoint_that_the_ranks_saved(
     error = run("cancel", job_id, "--wait", "--scheduler", world.address).exception
     assert isinstance(error, JobCancelled)
     resume = f"distrain train --resume {tmp_path / 'run'} --scheduler {world.address}"
-    assert error.hint == f"Go on from the checkpoint of step 40: {resume}"
+    assert error.hint == f"Resume from the checkpoint of step 40: {resume}"
 
 
 def test_a_job_that_ended_alone_has_its_summary_and_attach_shows_it(

@@ -176,7 +176,7 @@ def test_a_terminal_shows_that_the_dashboard_went_away_and_goes_on(monkeypatch) 
     console = Console(file=text, width=80, height=24, force_terminal=True)
     with pytest.raises(KeyboardInterrupt):
         live.show(console, dashboard, None, 1.0)
-    assert "gone; trying again" in text.getvalue()
+    assert "gone; retrying" in text.getvalue()
     assert text.getvalue().count("no jobs yet") >= 2
 
 

@@ -19,7 +19,7 @@ from distrain.errors import STOP_SIGNALS, InputError, Terminated, on_sigterm
 from distrain.jobs.assignment import Rendezvous, World
 from distrain.jobs.run_paths import RunPaths
 from distrain.launch.external_ranks import Gang, Launch
-from distrain.launch.resuming import go_on
+from distrain.launch.resuming import resume_or_begin
 from distrain.runs.opening import open_run
 from distrain.runs.run_file import read_summary
 
@@ -60,12 +60,14 @@ def test_a_directory_with_another_job_is_refused(
     monkeypatch.setattr("distrain.launch.resuming.untrained", lambda paths: None)
     monkeypatch.setattr(Launch, "join", lambda self: None)
     gang = Gang(Launch(World(0, 2), Rendezvous("host", 1, "")))
-    job_id, same, resumed = go_on(tmp_path / "run", gang, lambda word: ("new", spec, None))
+    job_id, same, resumed = resume_or_begin(
+        tmp_path / "run", gang, lambda word: ("new", spec, None)
+    )
     assert (same.train, job_id) == (spec.train, "begun")
     assert resumed is not None
     other = make_spec(prepared, "resources.backend=env", "train.seed=5")
     with pytest.raises(InputError):
-        go_on(tmp_path / "run", gang, lambda word: ("new", other, None))
+        resume_or_begin(tmp_path / "run", gang, lambda word: ("new", other, None))
 
 
 JOINS = """

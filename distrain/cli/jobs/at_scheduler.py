@@ -1,4 +1,4 @@
-"""What commands do with the jobs of a bare scheduler."""
+"""Operations of commands on the jobs of a bare scheduler."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 
 class SchedulerJobs:
-    """The jobs of the scheduler at an address, which is connected to when it is first asked."""
+    """The jobs of the scheduler at an address; connects on first use."""
 
     def __init__(self, address: str, stack: ExitStack):
         self.address = address
@@ -58,7 +58,7 @@ class SchedulerJobs:
     def list_jobs(
         self, states: Sequence[str], _: int, filters: Mapping[str, Any]
     ) -> tuple[list[JobStatus], list[dict[str, Any]], bool]:
-        """The jobs in these states, for tables and as JSON, and whether others are left out."""
+        """Return the jobs in these states, for tables and as JSON, and if others were excluded."""
         if any(filters.values()):
             raise click.UsageError("--project, --owner and --tag are for a service.")
         unknown = set(states) - {*JobState}
@@ -71,11 +71,11 @@ class SchedulerJobs:
         return jobs, [job.to_json() for job in jobs], len(jobs) < len(all_jobs)
 
     def find(self, word: str) -> JobStatus:
-        """The job whose id is `word`, or begins with it as no other does."""
+        """Return the job whose id is `word`, or the only one whose id begins with it."""
         return find_job(list_jobs(self._client), word)
 
     def status(self, word: str) -> tuple[dict[str, Any], list[str]]:
-        """One job as JSON, and in lines for people."""
+        """Return one job as JSON, and in lines for people."""
         job = self.find(word)
         view = JobHandle(self._client, job.job_id).status()
         more = {
@@ -88,13 +88,13 @@ class SchedulerJobs:
         return {"job": {**job.to_json(), **more}}, job_lines(job, view)
 
     def cancel(self, job: JobStatus, why: str) -> dict[str, Any]:
-        """Have a job stopped, unless it has ended; returns the facts of it for JSON."""
+        """Cancel a job unless it has ended; return the JSON facts about it."""
         if not job.is_final:
             JobHandle(self._client, job.job_id).cancel(why)
         return {"state": job.state}
 
     def wait(self, job: JobStatus, timeout_s: float | None = None) -> JobView:
-        """Wait for a job's end, and print its states; `WaitTimedOut` after the time."""
+        """Wait for a job's end, and print its states; raise `WaitTimedOut` after `timeout_s`."""
         until_s = None if timeout_s is None else time.monotonic() + timeout_s
         printed: list[str] = []
 
@@ -112,7 +112,7 @@ class SchedulerJobs:
         return JobHandle(self._client, job.job_id).watch(look)
 
     def print_end(self, job: JobStatus, end: JobView) -> None:
-        """Print how a job ended, and raise if it ended badly."""
+        """Print how a job ended; raise an error if it failed."""
         if json_wanted():
             ended = {"state": end.state.value, "reason": end.reason}
             print_answer(job={**job.to_json(), **ended})
@@ -120,7 +120,7 @@ class SchedulerJobs:
         print_result(f"job {job.job_id}: {end.state.value}")
 
     def print_cancelled(self, job: JobStatus, end: JobView) -> None:
-        """Print how a job ended that was to be stopped, and raise if it ended badly."""
+        """Print how a cancelled job ended; raise an error unless it succeeded."""
         state = end.state.value
         if json_wanted():
             print_answer(job_id=job.job_id, asked=not job.is_final, state=state)
@@ -131,7 +131,7 @@ class SchedulerJobs:
         raise_for_state(end, hint=hint)
 
     def follow(self, job: JobStatus, run_dir: Path | None = None) -> None:
-        """Follow a job to its end, keep its run directory, and print its summary."""
+        """Follow a job to its end, complete its run directory, and print its summary."""
         root = run_dir or Path(job.run_dir)
         progress = JobProgress(progress_console())
         print_outcome(
@@ -152,7 +152,7 @@ class SchedulerJobs:
         self._leave(RunRequest(spec, root, job_id, self.address, ":0"), waits=waits, checks=checks)
 
     def resume(self, word: str, overrides: tuple[str, ...], *, waits: bool) -> None:
-        """Let the run of a job go on from its newest checkpoint."""
+        """Resume the run of a job from its newest checkpoint."""
         root = self._run_dir(word)
         job_id, spec, resumed = find_run(root, overrides)
         self._leave(RunRequest(spec, root, job_id, self.address, ":0", resumed), waits=waits)
@@ -160,14 +160,14 @@ class SchedulerJobs:
     def clone(
         self, word: str, overrides: tuple[str, ...], *, waits: bool, job_id: str | None
     ) -> None:
-        """Submit a new job with a job's spec; its run directory lies beside the other."""
+        """Submit a new job with a job's spec; its run directory is beside the other one."""
         root = self._run_dir(word)
         spec = load_spec(RunPaths(root).spec, overrides)
         job_id = job_id or new_job_id(spec.name)
         self._leave(RunRequest(spec, root.parent / job_id, job_id, self.address, ":0"), waits=waits)
 
     def page(self, word: str | None) -> str:
-        """The address of the scheduler's page of jobs."""
+        """Return the address of the scheduler's page of jobs."""
         if word is not None:
             self.find(word)
         link: str | None = dashboard_link(self._client)
@@ -180,7 +180,7 @@ class SchedulerJobs:
         return f"{link.removesuffix('/status')}/training"
 
     def _run_dir(self, word: str) -> Path:
-        """A job's run directory; an `InputError` if it is not on this machine."""
+        """Return a job's run directory; raise `InputError` if it is not on this machine."""
         job = self.find(word)
         root = Path(job.run_dir)
         if not (job.run_dir and root.is_dir()):

@@ -1,4 +1,4 @@
-"""What commands do with the jobs of a service."""
+"""Operations of commands on the jobs of a service."""
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -39,7 +39,7 @@ _EVERY_S = 5.0
 class ServiceJobs:
     """The jobs of the service at an address, with the methods of `SchedulerJobs`.
 
-    `for_s` is how long a service that does not answer is tried.
+    `for_s` is how long requests to a service that does not answer are retried.
     """
 
     def __init__(self, address: str, stack: ExitStack, for_s: float | None):
@@ -60,7 +60,7 @@ class ServiceJobs:
     def list_jobs(
         self, states: Sequence[str], limit: int, filters: Mapping[str, Any]
     ) -> tuple[list[JobStatus], list[dict[str, Any]], bool]:
-        """The newest jobs, for tables and as JSON, and whether filters may leave others out."""
+        """Return the newest jobs, for tables and as JSON, and if filters may exclude others."""
         wanted = {**filters, "tags": parse_tags(filters["tags"])}
         pages = self.client.jobs(**wanted, states=states, page_jobs=min(limit, 200))
         jobs = list(islice(pages, limit))
@@ -84,7 +84,7 @@ class ServiceJobs:
         )
 
     def print_end(self, _: Job, end: Job) -> None:
-        """Print how a job ended; raises the error of one that did not succeed."""
+        """Print how a job ended; raise an error unless it succeeded."""
         if json_wanted():
             print_answer(job=_json(end))
         if end.state == "succeeded":
@@ -101,7 +101,7 @@ class ServiceJobs:
     print_cancelled = print_end
 
     def follow(self, job: Job, _: Path | None = None) -> None:
-        """Print a job's states and progress as they come, and how it ends."""
+        """Print a job's states and progress as they arrive, and how it ended."""
         printed, next_s = "", 0.0
         for event in self.client.follow(job.id):
             line = _state_line(event.data)
@@ -118,7 +118,10 @@ class ServiceJobs:
     def submit(
         self, spec: JobSpec, asked: Mapping[str, Any], *, checks: bool, job_id: str | None
     ) -> tuple[Job, str]:
-        """The job of a spec, and what was done, in words; `asked`: as of `Client.submit`."""
+        """Submit a spec.
+
+        Return the job and a message. `asked` holds arguments of `Client.submit`.
+        """
         document = spec_document(with_absolute_paths(spec))
         if checks:
             self._check_data(document, asked)
@@ -151,7 +154,7 @@ class ServiceJobs:
         print_result(f"job {job.id}: priority {job.priority}")
 
     def page(self, word: str | None) -> str:
-        """The address of a job's page, or of the list of jobs."""
+        """Return the address of a job's page, or of the list of jobs."""
         address = parse_address(self.address)
         if address.socket is not None:
             raise InputError(
@@ -162,7 +165,7 @@ class ServiceJobs:
         return f"{address.base_url}/jobs" + (f"/{self.client.find(word).id}" if word else "")
 
     def finish(self, job: Job, what: str, *, waits: bool, follows: bool = False) -> None:
-        """Print what was done to a job; wait for its end, or follow it, if that is wanted."""
+        """Print what was done to a job; optionally wait for its end, or follow it."""
         how = self.how_to_follow(job.id)
         if_interrupted(f"job {job.id} {what} and goes on without this command; {how}")
         (print_remark if waits or follows else print_result)(f"job {job.id} {what}")
@@ -176,7 +179,7 @@ class ServiceJobs:
             print_remark(how)
 
     def _check_data(self, spec: Mapping[str, Any], asked: Mapping[str, Any]) -> None:
-        """Have a worker look at a job's data; prints its notes, raises its mistakes."""
+        """Have a worker check a job's data; print its notes, raise its mistakes."""
         print_remark(
             "a worker checks the data, which may wait for a free one; nothing is submitted yet"
         )
@@ -209,7 +212,7 @@ def _submitted(job: Job) -> str:
 
 @contextmanager
 def _repeatable(job_id: str) -> Iterator[None]:
-    """While a new job is requested: name its id to people, who can repeat the request with it."""
+    """Print the id of a new job before its request, so that the request can be repeated."""
     again = f"Repeat the command with --id {job_id}: it submits nothing twice."
     print_remark(f"submitting job {job_id}")
     if_interrupted(f"nobody knows whether job {job_id} was submitted. {again}")
@@ -221,7 +224,7 @@ def _repeatable(job_id: str) -> Iterator[None]:
 
 
 def spec_document(spec: JobSpec) -> dict[str, Any]:
-    """What a spec sets, without defaults: a service of another version has its own."""
+    """Return a spec without defaults: a service of another version has its own."""
     short: dict[str, Any] = spec.model_dump(mode="json", exclude_unset=True)
     with suppress(DistrainError):
         if parse_spec(short) == spec:
@@ -231,12 +234,12 @@ def spec_document(spec: JobSpec) -> dict[str, Any]:
 
 
 def parse_tags(words: Sequence[str]) -> dict[str, str]:
-    """Read `NAME=VALUE` words; a `click.UsageError` for other forms."""
+    """Parse `NAME=VALUE` words; raise `click.UsageError` for other forms."""
     return dict(_pair(word, "--tag", "NAME=VALUE") for word in words)
 
 
 def parse_overrides(words: Sequence[str]) -> dict[str, Any]:
-    """Read `--set` words, as JSON values by dotted path; a `click.UsageError` for other forms."""
+    """Parse `--set` words to JSON values by path; raise `click.UsageError` for other forms."""
     values: dict[str, Any] = {}
     for word in words:
         name, text = _pair(word, "--set", "SECTION.FIELD=VALUE")
@@ -255,12 +258,12 @@ def _pair(word: str, option: str, form: str) -> tuple[str, str]:
 
 
 def _json(job: Job) -> dict[str, Any]:
-    """A job as the service has it; `job_id` is its id, as with a bare scheduler."""
+    """Return the service's JSON of a job, with its id as `job_id`, as from a bare scheduler."""
     return {"job_id": job.id, **job.document}
 
 
 def _status_of(job: Job) -> JobStatus:
-    """A job as tables show it; an unknown state is shown as it is."""
+    """Convert a job for tables; an unknown state is kept unchanged."""
     created = parse_time(job.created_at)
     return JobStatus(
         job_id=job.id,

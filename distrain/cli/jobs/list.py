@@ -1,4 +1,4 @@
-"""`distrain jobs`: a table of a service's jobs, or of a scheduler's."""
+"""`distrain jobs`: prints a table of the jobs of a service or a scheduler."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -50,11 +50,11 @@ def command(
     place: JobPlace,
     as_json: bool,
 ) -> None:
-    """List the jobs of a service, or of a scheduler, the newest first.
+    """List the jobs of a service or of a scheduler, newest first.
 
-    A scheduler knows also those that ended not long ago. The column WHY holds why a job does not
-    run yet, or why it ended badly. `distrain top` shows more of a scheduler's jobs, and needs its
-    dashboard; this command needs the scheduler alone.
+    A scheduler also lists jobs that ended recently. The column WHY shows why a job does not run
+    yet, or why it failed. `distrain top` shows more about a scheduler's jobs, and needs its
+    dashboard; this command only needs the scheduler.
 
     \b
     Examples:
@@ -78,7 +78,7 @@ def command(
 
 
 def _cells(job: "JobStatus") -> tuple[str, ...]:
-    """A job's row under `HEADINGS`."""
+    """Return a job's row under `HEADINGS`."""
     return (
         clean_line(job.job_id),
         clean_line(job.name),
@@ -99,7 +99,7 @@ def jobs_table(jobs: "Sequence[JobStatus]") -> "Table":
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold dim")
     for heading in HEADINGS:
         number = heading in ("RANKS", "STEP", "ROWS/S", "VALID/TRAIN AUC", "AGE")
-        # An id is what other commands take: it is never cut. Nor is what a job waits for.
+        # Ids, which other commands take, and reasons are never truncated.
         whole = heading in ("JOB", "WHY")
         table.add_column(
             heading,

@@ -1,4 +1,4 @@
-"""One job in lines, as `distrain status` prints it."""
+"""Describes one job in lines, for `distrain status`."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
@@ -17,7 +17,10 @@ LINES = (
 
 
 def status_lines(job: "JobStatus", more: Mapping[str, str | None]) -> list[str]:
-    """A job in lines, in the order of `LINES`, without empty ones; `more` has others by name."""
+    """Return a job's lines in the order of `LINES`, without empty ones.
+
+    `more` adds facts by name.
+    """
     facts: dict[str, str | None] = {
         "job": job.job_id,
         "state": f"{job.state}: {job.why_pending}" if job.why_pending else job.state,

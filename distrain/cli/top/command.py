@@ -1,4 +1,4 @@
-"""`distrain top`: a scheduler's jobs and ranks, on the terminal."""
+"""`distrain top`: shows a scheduler's jobs and ranks on the terminal."""
 
 import time
 from typing import TYPE_CHECKING
@@ -13,24 +13,26 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@connection_options("The Dask scheduler; it is asked for its dashboard.", "DASK_SCHEDULER_ADDRESS")
+@connection_options("The Dask scheduler, whose dashboard is used.", "DASK_SCHEDULER_ADDRESS")
 @click.option(
     "--dashboard",
     "url",
     metavar="URL",
     help="The scheduler's dashboard, as `distrain train` prints it. Default: port 8787 here.",
 )
-@click.option("--job", "job_id", metavar="ID", help="Show this job's ranks. Default: the newest's.")
-@click.option("--once", is_flag=True, help="Print plain lines of how things stand now, and end.")
+@click.option(
+    "--job", "job_id", metavar="ID", help="Show this job's ranks. Default: the newest job."
+)
+@click.option("--once", is_flag=True, help="Print the current state as plain lines, and end.")
 @click.option(
     "--interval",
     "interval_s",
     type=click.FloatRange(min=0.1),
     default=1.0,
     metavar="SECONDS",
-    help="How often to look.",
+    help="The update interval.",
 )
-@json_option("Print how things stand now as JSON, and end: `jobs`, and the `job` that is shown.")
+@json_option("Print the current state as JSON, and end: `jobs`, and the shown `job`.")
 def command(
     scheduler: str | None,
     url: str | None,
@@ -39,16 +41,16 @@ def command(
     interval_s: float,
     as_json: bool,
 ) -> None:
-    """Show all jobs of a scheduler and the ranks of one, as they go on; q ends it.
+    """Show all jobs of a scheduler and the ranks of one, updated as they run; q quits.
 
-    On a terminal j and k, or the arrows, choose another job; space, or enter, pins the one that is
-    shown, or follows the newest again.
+    On a terminal j and k, or the arrows, choose another job; space, or enter, pins the shown job,
+    or follows the newest again.
 
-    A rank's step time is of its own work: what it waited for others is left out. Where standard
-    output is no terminal, a line is printed for each job whenever something changed.
+    A rank's step time is that of its own work, without waiting for others. If standard output is
+    not a terminal, a line is printed for each job whenever something has changed.
 
-    Any scheduler will do that `distrain train` has started or used, or that was started with
-    `--preload distrain.preload`. Where it asks for a token, put that into DISTRAIN_DASHBOARD_TOKEN.
+    Works with any scheduler that `distrain train` has started or used, or that was started with
+    `--preload distrain.preload`. If it requires a token, set DISTRAIN_DASHBOARD_TOKEN.
 
     \b
     Examples:

@@ -1,4 +1,4 @@
-"""Reads the JSON documents about jobs that a scheduler's dashboard serves."""
+"""Reads the JSON documents about jobs from a scheduler's dashboard."""
 
 import json
 import os
@@ -21,17 +21,17 @@ _PRELOAD_HINT = (
 
 
 class Dashboard:
-    """One scheduler's dashboard at a URL, which behind a proxy includes the prefix.
+    """One scheduler's dashboard at a URL, which includes the path prefix of a proxy.
 
-    Its methods raise a `ClusterError` if it cannot be read, an `InputError` if it does not know
-    the job.
+    Its methods raise `ClusterError` if the dashboard cannot be read, and `InputError` for an
+    unknown job.
     """
 
     def __init__(self, url: str, token: str | None = None):
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.netloc:
             raise InputError(
-                f"'{url}' is no address of a dashboard", hint=f"It looks like {DEFAULT_URL}."
+                f"'{url}' is not the address of a dashboard", hint=f"It looks like {DEFAULT_URL}."
             )
         path = parts.path.rstrip("/").removesuffix("/status").removesuffix("/distrain")
         self.url = urlunsplit((parts.scheme, parts.netloc, path, "", ""))
@@ -44,13 +44,13 @@ class Dashboard:
     def job(self, job_id: str) -> dict[str, Any]:
         return self._get(f"jobs/{quote(job_id, safe='')}")
 
-    def _get(self, what: str) -> dict[str, Any]:
-        url = f"{self.url}/distrain/{what}"
+    def _get(self, path: str) -> dict[str, Any]:
+        url = f"{self.url}/distrain/{path}"
         request = Request(url, headers={"Accept": "application/json"})
-        if self._token:  # for this server alone, wherever it may send us
+        if self._token:  # not sent to other servers after a redirect
             request.add_unredirected_header("Authorization", f"Bearer {self._token}")
         try:
-            # No proxy of the environment gets the token.
+            # Without the environment's proxies, which would get the token.
             opener = build_opener(ProxyHandler({}), HTTPSHandler(context=_tls_context()))
             with opener.open(request, timeout=TIMEOUT_S) as answer:
                 document = json.load(answer)
@@ -62,18 +62,19 @@ class Dashboard:
             raise ClusterError(
                 f"cannot reach the dashboard: {reason}",
                 where={"url": url},
-                hint="Name it with --dashboard, as `distrain train` prints it, or its scheduler "
+                hint="Set its address with --dashboard, as `distrain train` prints it, or its "
+                "scheduler "
                 "with --scheduler.",
             ) from None
         except ValueError:
             document = None
         if not isinstance(document, dict):
-            raise ClusterError("this is no dashboard of distrain", where={"url": url})
+            raise ClusterError("not a dashboard of distrain", where={"url": url})
         return document
 
 
 def dashboard_of(scheduler: str | None, url: str | None) -> Dashboard:
-    """The dashboard that options name: a URL, a scheduler, or the usual place on this machine."""
+    """Return the dashboard at a URL, of a scheduler, or at the default address here."""
     token = token_of_environment() if os.environ.get(TOKEN_VARIABLE) else None
     if url is None and scheduler is not None:
         url = _url_from_scheduler(scheduler)
@@ -97,7 +98,7 @@ def _url_from_scheduler(scheduler: str) -> str:
 
 
 def _tls_context() -> ssl.SSLContext:
-    """The system's authorities, and the one of Dask's configuration (`--tls-ca-file`)."""
+    """Trust the system's authorities, and that of Dask's configuration (`--tls-ca-file`)."""
     import dask
 
     context = ssl.create_default_context()
@@ -107,7 +108,7 @@ def _tls_context() -> ssl.SSLContext:
 
 
 def _speaks_tls(host: str, port: int) -> bool:
-    """Return True if the server answers a TLS handshake, whoever signed its certificate."""
+    """Return True if the server answers a TLS handshake, with any certificate."""
     context = ssl.create_default_context()
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     try:
@@ -123,9 +124,9 @@ def _speaks_tls(host: str, port: int) -> bool:
 def _refused(error: HTTPError, url: str) -> ClusterError | InputError:
     if error.code == 401:
         return ClusterError(
-            "the dashboard asks for a token, and this is not it",
+            "the dashboard rejects the token, or requires one",
             where={"url": url},
-            hint=f"Put the token that the scheduler was started with into {TOKEN_VARIABLE}.",
+            hint=f"Set {TOKEN_VARIABLE} to the scheduler's token.",
         )
     try:
         document = json.load(error)

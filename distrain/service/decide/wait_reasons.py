@@ -1,4 +1,4 @@
-"""The reasons to wait, in words for a job's owner: each names the blocker."""
+"""Formats the reasons to wait for a job's owner; each includes the blocker."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
@@ -8,7 +8,7 @@ from distrain.service.decide.cluster_state import ClusterNow
 from distrain.service.values import Job
 
 _MOST_NAMED = 4
-_ROUND_S = 300  # coarse, so that a queue's rows are not written anew each minute
+_ROUND_S = 300  # coarse, so that a queue's rows are not rewritten every minute
 
 
 def not_answering(cluster: ClusterNow) -> str:
@@ -68,7 +68,7 @@ def behind_in_project(blocker: Job) -> str:
 
 
 def free_ranks_from(ranks: int, holders: Sequence[Job], now_s: float) -> str:
-    """When that many ranks will have ended, where the jobs' own estimates tell; else "".
+    """Return when that many ranks will be free, from the jobs' own estimates; else "".
 
     >>> free_ranks_from(1, [], 0.0)
     ''
@@ -83,7 +83,7 @@ def free_ranks_from(ranks: int, holders: Sequence[Job], now_s: float) -> str:
 
 
 def clock(unix_s: float) -> str:
-    """A moment as people and programs read it.
+    """Format unix seconds as RFC 3339, without fractions.
 
     >>> clock(0.9)
     '1970-01-01T00:00:00Z'

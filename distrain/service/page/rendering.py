@@ -108,7 +108,7 @@ def main_score(job: JobAnswer, split: str = "") -> str:
 
 
 def suffix(job_id: str, name: str) -> str:
-    """What tells a job from others of its name: the random end of an id that begins with the name.
+    """Return the random end of an id that begins with the name; otherwise the name.
 
     >>> suffix("clicks-20260301-123000-0a1b2c3d", "clicks"), suffix("nightly", "clicks")
     ('0a1b2c3d', 'nightly')

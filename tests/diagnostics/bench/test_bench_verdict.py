@@ -171,7 +171,7 @@ def test_benches_that_have_no_figure_in_common_do_not_pass() -> None:
     for other in (replace(before, mode="quick"), replace(before, device="cuda"), Bench("", "")):
         verdict = judge(before, earlier=other)
         assert not verdict.passed
-        assert summary_lines(before, verdict)[0].startswith("FAIL: the earlier bench has no figure")
+        assert summary_lines(before, verdict)[0].startswith("FAIL: the earlier bench has no common")
 
 
 def test_more_seconds_are_worse_and_few_repetitions_unknown() -> None:

@@ -216,7 +216,7 @@ def _revision(if_match: str | None, job: Job) -> int | None:
     raise Problem(
         "revision_differs",
         f"the job has the revision {job.rev}",
-        hint="Read it again, and decide anew.",
+        hint="Read it again, then decide.",
     )
 
 
