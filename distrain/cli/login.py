@@ -12,7 +12,7 @@ from distrain.cli.output import print_answer, print_remark, print_result
 from distrain.errors import InputError
 
 if TYPE_CHECKING:
-    from distrain.client.documents import Me
+    from distrain.jobs.documents import Me
 
 _LONGEST = 4096
 

@@ -6,14 +6,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from distrain.jobs.documents import Job
 from distrain.jobs.reasons import LEFT_OFF
 from distrain.jobs.run_paths import RunPaths
-from distrain.jobs.status import JobStatus
 from distrain.jobs.view import JobView
-from distrain.launch.job_handle import JobHandle, check_on_worker, raise_for_state
+from distrain.launch.job_handle import JobHandle, install_coordinator, raise_for_state
 from distrain.launch.reporting import Progress
 from distrain.launch.resuming import how_to_resume
 from distrain.launch.run import RunRequest, after_submission, finish
+from distrain.launch.worker_check import check_on_worker
 from distrain.runs.history import History
 from distrain.runs.run_file import check_job, read_run_file
 from distrain.runs.summary import Summary, summarise
@@ -43,17 +44,18 @@ def submit(
 
     for note in checked.notes:
         progress.say(f"note: {note}")
-    with ExitStack() as stack:
-        client = stack.enter_context(open_cluster(ClusterRequest(run.scheduler)))
+    with ExitStack() as open_ones:
+        client = open_ones.enter_context(open_cluster(ClusterRequest(run.scheduler)))
+        job = JobHandle(client, run.job_id)
         if checks_on_worker:
-            progress.say("a worker checks the data")
-            for note in check_on_worker(client, run.spec):
-                progress.say(f"note from a worker: {note}")
-        folder = stack.enter_context(run.open_folder())
-        unless_submitted = stack.enter_context(ExitStack())
+            progress.say("a worker looks at the data")
+            install_coordinator(client)
+            for note in check_on_worker(job.api, run.spec.model_dump(mode="json")):
+                progress.say(f"note of a worker: {note}")
+        folder = open_ones.enter_context(run.open_folder())
+        unless_submitted = open_ones.enter_context(ExitStack())
         unless_submitted.callback(folder.forget)
         hand_on(checked.inputs, run.spec, folder.paths.tables)
-        job = JobHandle(client, run.job_id)
         unless_submitted.pop_all()  # from here on the scheduler may have the job
         is_new = job.submit(run.spec, run.run_dir, run.first_attempt)
         on_queued()
@@ -62,7 +64,7 @@ def submit(
 
 def attach(
     client: "Client",
-    job: "JobStatus",
+    job: Job,
     run_dir: Path,
     progress: Progress,
     on_summary: "Callable[[Summary], None]" = lambda _: None,

@@ -4,40 +4,33 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from functools import cached_property
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import click
 
 from distrain.cli.interrupts import if_interrupted
+from distrain.cli.jobs.api_jobs import ApiJobs, job_json, pair
 from distrain.cli.jobs.server import at, service_at
-from distrain.cli.jobs.status_lines import status_lines
 from distrain.cli.output import clean_line, json_wanted, print_answer, print_remark, print_result
 from distrain.client.client import Client
 from distrain.client.credentials import parse_address
-from distrain.client.documents import Job, parse_time
 from distrain.client.errors import ServiceUnavailable
-from distrain.errors import (
-    ClusterError,
-    DistrainError,
-    InputError,
-    JobCancelled,
-    JobError,
-    Mistakes,
-)
-from distrain.formatting import UNKNOWN, count, scores
+from distrain.errors import DistrainError, InputError, JobCancelled, JobError
+from distrain.formatting import count, scores
+from distrain.jobs.documents import Job
 from distrain.jobs.run_paths import new_job_id
 from distrain.jobs.spec.job import JobSpec
 from distrain.jobs.spec.load import parse_spec, parse_yaml
 from distrain.jobs.spec.paths import with_absolute_paths
-from distrain.jobs.status import JobStatus, figures_in, time_left
+from distrain.jobs.status import figures_in
+from distrain.launch.worker_check import check_on_worker
 
 _EVERY_S = 5.0
 
 
-class ServiceJobs:
-    """The jobs of the service at an address, with the methods of `SchedulerJobs`.
+class ServiceJobs(ApiJobs):
+    """The jobs of the service at an address.
 
     `for_s` is how long requests to a service that does not answer are retried.
     """
@@ -48,7 +41,7 @@ class ServiceJobs:
         self._for_s = for_s
 
     @cached_property
-    def client(self) -> Client:
+    def client(self) -> Client:  # type: ignore[override]  # made when it is first asked for
         return self._stack.enter_context(service_at(self.address, self._for_s))
 
     def how_to_follow(self, job_id: str) -> str:
@@ -57,26 +50,9 @@ class ServiceJobs:
             f"follow it: distrain attach {job_id}{where}; stop it: distrain cancel {job_id}{where}"
         )
 
-    def list_jobs(
-        self, states: Sequence[str], limit: int, filters: Mapping[str, Any]
-    ) -> tuple[list[JobStatus], list[dict[str, Any]], bool]:
-        """Return the newest jobs, for tables and as JSON, and if filters may exclude others."""
-        wanted = {**filters, "tags": parse_tags(filters["tags"])}
-        pages = self.client.jobs(**wanted, states=states, page_jobs=min(limit, 200))
-        jobs = list(islice(pages, limit))
-        is_filtered = bool(states or any(wanted.values()))
-        return [_status_of(job) for job in jobs], [_json(job) for job in jobs], is_filtered
-
-    def find(self, word: str) -> Job:
-        return self.client.find(word)
-
     def status(self, word: str) -> tuple[dict[str, Any], list[str]]:
-        job = self.client.find(word)
-        return {"server": self.address, "job": _json(job)}, _lines(job)
-
-    def cancel(self, found: Job, why: str) -> dict[str, Any]:
-        job = found if found.is_final else self.client.cancel(found.id, why=why)
-        return {"state": job.state, "job": _json(job)}
+        document, lines = super().status(word)
+        return {"server": self.address, **document}, lines
 
     def wait(self, found: Job, timeout_s: float | None = None) -> Job:
         return self.client.wait(
@@ -86,7 +62,7 @@ class ServiceJobs:
     def print_end(self, _: Job, end: Job) -> None:
         """Print how a job ended; raise an error unless it succeeded."""
         if json_wanted():
-            print_answer(job=_json(end))
+            print_answer(job=job_json(end))
         if end.state == "succeeded":
             print_result(f"job {end.id}: succeeded")
             return
@@ -147,12 +123,6 @@ class ServiceJobs:
             job = self.client.clone(found.id, values, new_id=new_id)
         self.finish(job, f"{_submitted(job)}, a clone of {found.id}", waits=waits)
 
-    def set_priority(self, word: str, priority: int) -> None:
-        job = self.client.set_priority(self.client.find(word).id, priority)
-        if json_wanted():
-            print_answer(job=_json(job))
-        print_result(f"job {job.id}: priority {job.priority}")
-
     def page(self, word: str | None) -> str:
         """Return the address of a job's page, or of the list of jobs."""
         address = parse_address(self.address)
@@ -175,7 +145,7 @@ class ServiceJobs:
             self.print_end(job, self.wait(job))
         else:
             if json_wanted():
-                print_answer(server=self.client.address, job_id=job.id, job=_json(job))
+                print_answer(server=self.client.address, job_id=job.id, job=job_json(job))
             print_remark(how)
 
     def _check_data(self, spec: Mapping[str, Any], asked: Mapping[str, Any]) -> None:
@@ -183,26 +153,10 @@ class ServiceJobs:
         print_remark(
             "a worker checks the data, which may wait for a free one; nothing is submitted yet"
         )
-        checked = self.client.validate(
-            spec, project=asked["project"], cluster=asked["cluster"], data=True
+        notes = check_on_worker(
+            self.client, spec, project=asked["project"], cluster=asked["cluster"]
         )
-        if checked.document.get("state") == "lost":
-            why = checked.document.get("error") or "it was lost"
-            raise ClusterError(
-                f"the job could not be checked on a worker: {why}",
-                where={"server": self.address},
-                hint="Nothing was submitted. See `distrain jobs` for who has the workers, or "
-                "submit without --check.",
-            )
-        mistakes = Mistakes()
-        for one in checked.errors:
-            of_worker = one.model_extra or {}
-            if of_worker.get("message"):
-                mistakes.add_json(of_worker, on="a worker")
-            else:
-                mistakes.add_json({"message": one.detail}, at=one.pointer)
-        mistakes.raise_found()
-        for note in checked.notes:
+        for note in notes:
             print_remark(f"note of a worker: {note}")
 
 
@@ -233,71 +187,16 @@ def spec_document(spec: JobSpec) -> dict[str, Any]:
     return whole
 
 
-def parse_tags(words: Sequence[str]) -> dict[str, str]:
-    """Parse `NAME=VALUE` words; raise `click.UsageError` for other forms."""
-    return dict(_pair(word, "--tag", "NAME=VALUE") for word in words)
-
-
 def parse_overrides(words: Sequence[str]) -> dict[str, Any]:
     """Parse `--set` words to JSON values by path; raise `click.UsageError` for other forms."""
     values: dict[str, Any] = {}
     for word in words:
-        name, text = _pair(word, "--set", "SECTION.FIELD=VALUE")
+        name, text = pair(word, "--set", "SECTION.FIELD=VALUE")
         try:
             values[name] = parse_yaml(text)
         except ValueError as error:
             raise click.UsageError(f"--set {word}: {error}") from None
     return values
-
-
-def _pair(word: str, option: str, form: str) -> tuple[str, str]:
-    name, sign, value = word.partition("=")
-    if not (name and sign):
-        raise click.UsageError(f"{option} {word}: write {form}.")
-    return name, value
-
-
-def _json(job: Job) -> dict[str, Any]:
-    """Return the service's JSON of a job, with its id as `job_id`, as from a bare scheduler."""
-    return {"job_id": job.id, **job.document}
-
-
-def _status_of(job: Job) -> JobStatus:
-    """Convert a job for tables; an unknown state is kept unchanged."""
-    created = parse_time(job.created_at)
-    return JobStatus(
-        job_id=job.id,
-        name=job.name,
-        state=job.state,
-        attempt=job.attempt,
-        num_ranks=job.num_ranks,
-        reason=job.reason,
-        why_pending=job.why_pending,
-        age_s=max(0.0, time.time() - created.timestamp()) if created else None,
-        priority=job.priority,
-        run_dir=job.run_dir,
-        tags=job.tags,
-        **job.figures,
-    )
-
-
-def _lines(job: Job) -> list[str]:
-    state = job.state + (f", last known as {job.last_known}" if job.last_known else "")
-    more = {
-        "state": state + (f": {job.why_pending}" if job.why_pending else ""),
-        "project": job.project,
-        "owner": job.owner,
-        "cluster": job.cluster,
-        "submitted": job.created_at or UNKNOWN,
-        "started": job.started_at,
-        "ended": job.finished_at,
-        "last heard": job.observed_at,
-        "restarts": str(job.restarts or 0),
-        "ends in": left if (left := time_left(job.figures, 0)) != UNKNOWN else None,
-        "checkpoints": None if job.checkpoints is None else str(job.checkpoints),
-        "clone of": job.parent,
-    }
-    return [*status_lines(_status_of(job), more), *(job.message or "").splitlines()]
 
 
 def _state_line(data: Mapping[str, Any]) -> str:

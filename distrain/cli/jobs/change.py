@@ -105,20 +105,14 @@ def clone(
 @job_options
 @json_option("Print the job as JSON.")
 def priority(job: str, priority: int, place: JobPlace, as_json: bool) -> None:
-    """Set the PRIORITY of JOB, which waits at a service: the highest is first.
+    """Set the PRIORITY of JOB, which waits: the highest goes first.
 
-    JOB is a job's id, or its beginning. A running job is not affected. With a bare scheduler,
-    a job's priority is set only at its submission.
+    JOB is a job's id, or its beginning. A job that runs keeps what it has.
 
     \b
     Examples:
       distrain priority dlrm-20260301-123000-ab12 10
       distrain priority dlrm 0
     """
-    if not place.is_service:
-        raise click.UsageError(
-            "A bare scheduler takes a job's priority at its submission: cancel the job and submit "
-            "it with --priority, or use a service (--server)."
-        )
     with place.jobs() as jobs:
         jobs.set_priority(job, priority)

@@ -20,7 +20,7 @@ from distrain.formatting import aucs, count, duration
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from distrain.jobs.status import JobStatus
+    from distrain.jobs.documents import Job
 
 HEADINGS = ("JOB", "NAME", "STATE", "RANKS", "STEP", "ROWS/S", "VALID/TRAIN AUC", "AGE", "WHY")
 
@@ -38,7 +38,7 @@ HEADINGS = ("JOB", "NAME", "STATE", "RANKS", "STEP", "ROWS/S", "VALID/TRAIN AUC"
 @click.option(
     "--tag", "tags", multiple=True, metavar="NAME=VALUE", help="Of a service: only jobs with it."
 )
-@click.option("--limit", type=POSITIVE, default=100, help="Of a service: at most so many.")
+@click.option("--limit", type=POSITIVE, default=100, help="At most so many, the newest.")
 @place_options("The Dask scheduler whose jobs to list.")
 @json_option("Print the jobs as JSON.")
 def command(
@@ -52,9 +52,8 @@ def command(
 ) -> None:
     """List the jobs of a service or of a scheduler, newest first.
 
-    A scheduler also lists jobs that ended recently. The column WHY shows why a job does not run
-    yet, or why it failed. `distrain top` shows more about a scheduler's jobs, and needs its
-    dashboard; this command only needs the scheduler.
+    A scheduler knows also those that ended not long ago. The column WHY holds why a job does not
+    run yet, or why it ended badly. `distrain top` shows more of a scheduler's jobs.
 
     \b
     Examples:
@@ -71,14 +70,14 @@ def command(
         print_answer(**{where: place.address}, jobs=documents)
     elif jobs:
         result_console().print(jobs_table(jobs))
-        if place.is_service and len(jobs) == limit:
+        if len(jobs) == limit:
             print_remark(f"the newest {limit}; --limit shows more")
     else:
         print_result("no such jobs" if is_filtered else "no jobs")
 
 
-def _cells(job: "JobStatus") -> tuple[str, ...]:
-    """Return a job's row under `HEADINGS`."""
+def _cells(job: "Job") -> tuple[str, ...]:
+    """A job's row under `HEADINGS`."""
     return (
         clean_line(job.job_id),
         clean_line(job.name),
@@ -92,7 +91,7 @@ def _cells(job: "JobStatus") -> tuple[str, ...]:
     )
 
 
-def jobs_table(jobs: "Sequence[JobStatus]") -> "Table":
+def jobs_table(jobs: "Sequence[Job]") -> "Table":
     from rich.table import Table
     from rich.text import Text
 

@@ -7,7 +7,7 @@ from distrain.cli.output import clean_line
 from distrain.formatting import count, kept_step, scores
 
 if TYPE_CHECKING:
-    from distrain.jobs.status import JobStatus
+    from distrain.jobs.documents import Job
 
 LINES = (
     "job", "state", "project", "owner", "cluster", "submitted", "started", "ended", "last heard",
@@ -16,11 +16,8 @@ LINES = (
 )  # fmt: skip
 
 
-def status_lines(job: "JobStatus", more: Mapping[str, str | None]) -> list[str]:
-    """Return a job's lines in the order of `LINES`, without empty ones.
-
-    `more` adds facts by name.
-    """
+def status_lines(job: "Job", more: Mapping[str, str | None]) -> list[str]:
+    """A job in lines, in the order of `LINES`, without empty ones; `more` has others by name."""
     facts: dict[str, str | None] = {
         "job": job.job_id,
         "state": f"{job.state}: {job.why_pending}" if job.why_pending else job.state,

@@ -73,7 +73,7 @@ def command(
       distrain submit job.yaml --server https://jobs.example --project ads --json
       distrain submit job.yaml --scheduler tcp://10.0.0.5:8786 --run-dir /shared/runs/today
     """
-    from distrain.cli.jobs.at_service import parse_tags
+    from distrain.cli.jobs.api_jobs import parse_tags
     from distrain.jobs.spec.load import load_spec
 
     if_interrupted("the job was not submitted")

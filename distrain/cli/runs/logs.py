@@ -19,7 +19,7 @@ from distrain.jobs.run_paths import RunPaths
 
 if TYPE_CHECKING:
     from distrain.client.client import Client
-    from distrain.client.documents import Artifact, Job
+    from distrain.jobs.documents import Artifact, Job
     from distrain.runs.logs import LoggedError, LogOfRank
 
 _LOG = re.compile(r"logs/attempt-(\d+)/rank-(\d+)\.log")

@@ -64,6 +64,7 @@ def create(
     if not 0 < len(user) <= 128 or not user.isprintable() or user != user.strip():
         raise click.UsageError("--user: a name of up to 128 printable characters.")
     settings = read_settings(config, data_dir)
+    from distrain.jobs.documents import utc
     from distrain.service.access.sessions import new_token
     from distrain.service.values import Scope
 
@@ -71,7 +72,7 @@ def create(
     with open_database(settings) as store:
         made, text = new_token(store, user, label=label, days=days, scopes=wanted)
         note_change(store, "token.create", made.id, user=user)
-    end = _time(made.expires_at_s)
+    end = utc(made.expires_at_s, "seconds")
     if as_json:
         print_answer(id=made.id, user=user, token=text, expires_at=end)
     print_result(text)
@@ -121,6 +122,8 @@ def revoke(config: Path | None, data_dir: Path | None, token_id: str, as_json: b
 
 
 def _document(token: "Token", now_s: float) -> dict[str, Any]:
+    from distrain.jobs.documents import utc
+
     state = "revoked" if token.revoked_at_s else "expired" if token.expires_at_s <= now_s else "ok"
     return {
         "id": token.id,
@@ -128,13 +131,7 @@ def _document(token: "Token", now_s: float) -> dict[str, Any]:
         "label": token.label,
         "state": state,
         "scopes": sorted(token.scopes),
-        "created_at": _time(token.created_at_s),
-        "expires_at": _time(token.expires_at_s),
-        "used_at": _time(token.used_at_s) if token.used_at_s else None,
+        "created_at": utc(token.created_at_s, "seconds"),
+        "expires_at": utc(token.expires_at_s, "seconds"),
+        "used_at": utc(token.used_at_s, "seconds"),
     }
-
-
-def _time(at_s: float) -> str:
-    from datetime import UTC, datetime
-
-    return datetime.fromtimestamp(at_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,6 +1,7 @@
 """`distrain top`: shows a scheduler's jobs and ranks on the terminal."""
 
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import click
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@connection_options("The Dask scheduler, whose dashboard is used.", "DASK_SCHEDULER_ADDRESS")
+@connection_options("The Dask scheduler.", "DASK_SCHEDULER_ADDRESS")
 @click.option(
     "--dashboard",
     "url",
@@ -61,9 +62,8 @@ def command(
     from distrain.cli.top.dashboard import dashboard_of
     from distrain.cli.top.live import show
 
-    dashboard = dashboard_of(scheduler, url)
     console = result_console()
-    try:
+    with suppress(KeyboardInterrupt), dashboard_of(scheduler, url) as dashboard:
         if as_json:
             _print_json(dashboard, job_id)
         elif once:
@@ -72,8 +72,6 @@ def command(
             show(console, dashboard, job_id, interval_s)
         else:
             _print_changes(dashboard, job_id, interval_s)
-    except KeyboardInterrupt:
-        pass
 
 
 def _print_json(dashboard: "Dashboard", job_id: str | None) -> None:
@@ -107,7 +105,7 @@ def _print_changes(dashboard: "Dashboard", job_id: str | None, interval_s: float
     while True:
         for job in dashboard.jobs():
             line = job_line(job)
-            if job_id in (None, job["job_id"]) and printed.get(job["job_id"]) != line:
-                printed[job["job_id"]] = line
+            if job_id in (None, job["id"]) and printed.get(job["id"]) != line:
+                printed[job["id"]] = line
                 print_result(line)
         time.sleep(interval_s)

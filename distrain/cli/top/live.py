@@ -18,7 +18,7 @@ from distrain.cli.interrupts import TERMINATED
 from distrain.cli.output import clean_line
 from distrain.cli.top.view import Document, framed, listed, screen
 from distrain.errors import DistrainError, on_sigterm
-from distrain.jobs.status import FINAL_STATES
+from distrain.jobs.states import FINAL_STATES
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -117,18 +117,18 @@ def chosen(jobs: Sequence[Document], job_id: str | None) -> str | None:
     """Return the job to show: `job_id`, else the newest unfinished job, else the newest."""
     if job_id is not None:
         return job_id
-    unfinished = [job["job_id"] for job in jobs if job["state"] not in FINAL_STATES]
-    return next(iter(unfinished or [job["job_id"] for job in jobs]), None)
+    going_on = [job["id"] for job in jobs if job["state"] not in FINAL_STATES]
+    return next(iter(going_on or [job["id"] for job in jobs]), None)
 
 
 def moved(jobs: Sequence[Document], job_id: str | None, by: int) -> str | None:
     """Return the job `by` rows further down the table, at most its first or last.
 
-    >>> jobs = [{"job_id": "b", "state": "failed"}, {"job_id": "a", "state": "running"}]
+    >>> jobs = [{"id": "b", "state": "failed"}, {"id": "a", "state": "running"}]
     >>> moved(jobs, "a", 1), moved(jobs, "b", 1), moved(jobs, "gone", 1), moved([], None, 1)
     ('b', 'b', 'a', None)
     """
-    ids = [str(job["job_id"]) for job in listed(jobs)]
+    ids = [str(job["id"]) for job in listed(jobs)]
     if job_id not in ids:
         return next(iter(ids), None)
     return ids[min(max(ids.index(job_id) + by, 0), len(ids) - 1)]

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from distrain.cli.output import STATE_STYLES, clean_line
 from distrain.formatting import UNKNOWN, aucs, count, kept_step, milliseconds, percent, scores
-from distrain.jobs.status import FINAL_STATES, time_left
+from distrain.jobs.states import FINAL_STATES
+from distrain.jobs.status import time_left
 from distrain.runs.records.merging import phase_shares
 from distrain.scheduler.views.ranks import stands_out
 
@@ -35,12 +36,12 @@ def framed(drawn: "RenderableType", *, pinned: bool) -> "RenderableType":
 def job_line(job: Document) -> str:
     """Describe a job in one line.
 
-    >>> job_line({"job_id": "a-1", "state": "pending", "why_pending": "needs 2 workers"})
+    >>> job_line({"id": "a-1", "state": "pending", "why_pending": "needs 2 workers"})
     'a-1  pending: needs 2 workers'
     """
     why = job.get("why_pending") or (job.get("reason") if job["state"] in FINAL_STATES else "")
     parts = [
-        clean_line(job["job_id"]),
+        clean_line(job["id"]),
         f"{job['state']}: {clean_line(why)}" if why else job["state"],
     ]
     if job.get("step"):
@@ -81,7 +82,7 @@ def screen(
     head = Text(note, style="dim", no_wrap=True, overflow="ellipsis")
     if not jobs:
         return Group(head, Text("no jobs yet"))
-    job_id = job["job_id"] if job else None
+    job_id = job["id"] if job else None
     about = [] if job is None else _about(job)
     about_lines = sum(1 + (len(line) - 1) // COLUMNS for line in about)
     num_ranks = 0 if job is None else _num_ranks(job)
@@ -105,12 +106,12 @@ def listed(jobs: Sequence[Document]) -> list[Document]:
 
 
 def around(jobs: list[Document], job_id: str | None, lines: int) -> list[Document]:
-    """Return at most `room` neighbouring jobs, including the one with `job_id`.
+    """Return at most `lines` neighbouring jobs, including the one with `job_id`.
 
-    >>> [job["job_id"] for job in around([{"job_id": n} for n in "abcde"], "d", 2)]
+    >>> [job["id"] for job in around([{"id": n} for n in "abcde"], "d", 2)]
     ['c', 'd']
     """
-    place = next((n for n, job in enumerate(jobs) if job["job_id"] == job_id), 0)
+    place = next((n for n, job in enumerate(jobs) if job["id"] == job_id), 0)
     first = max(0, place - lines + 1)
     return jobs[first : first + lines]
 
@@ -139,8 +140,8 @@ def _jobs_table(jobs: Sequence[Document], chosen_id: str | None) -> "Table":
         state = Text(job["state"], style=STATE_STYLES.get(job["state"], ""))
         table.add_row(
             Text(
-                shortened(clean_line(job["job_id"]), JOB_COLUMNS),
-                style="bold reverse" if job["job_id"] == chosen_id else "",
+                shortened(clean_line(job["id"]), JOB_COLUMNS),
+                style="bold reverse" if job["id"] == chosen_id else "",
             ),
             state,
             _bar(job),
@@ -166,7 +167,7 @@ def shortened(text: str, width: int) -> str:
 def _about(job: Document) -> list[str]:
     steps = f"step {job.get('step') or 0}/{job.get('num_steps') or '?'}"
     lines = [
-        f"{clean_line(job['job_id'])}: {job['state']}, attempt {job.get('attempt')}, {steps}, "
+        f"{clean_line(job['id'])}: {job['state']}, attempt {job.get('attempt')}, {steps}, "
         f"restarts {job.get('restarts') or 0}, checkpoints {job.get('checkpoints') or 0}"
     ]
     lines += [

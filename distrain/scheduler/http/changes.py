@@ -9,9 +9,7 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
 
-from distrain.scheduler.http.bodies import dumps
 from distrain.scheduler.http.monitor import Monitor
 from distrain.scheduler.lifecycle.job import Job
 
@@ -69,9 +67,9 @@ class Changes:
         self._look(revision, collect_s)
         answer = ChangesAnswer(revision)
         changed = self.revisions.changed_since(revision)
-        statuses = self.monitor.statuses(job_id for job_id, _ in changed)
-        for (_, last), status in zip(changed, statuses, strict=True):
-            text = dumps(status.to_json())
+        jobs = self.monitor.listed(job_id for job_id, _ in changed)
+        for (_, last), job in zip(changed, jobs, strict=True):
+            text = job.model_dump_json(exclude_none=True)
             if not answer.takes(text):
                 answer.more = True
                 return answer
@@ -79,11 +77,6 @@ class Changes:
             answer.revision = last
         answer.revision = self.revisions.newest
         return answer
-
-    def document(self, job_id: str) -> dict[str, Any]:
-        """A job as answers have it."""
-        (status,) = self.monitor.statuses([job_id])
-        return status.to_json()
 
     def _look(self, revision: int, collect_s: float) -> None:
         """Stamp each job that has changed since its last stamp.

@@ -2,9 +2,9 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any
 
+from distrain.jobs.documents import utc
 from distrain.jobs.states import JobState
 from distrain.service.values import (
     CANCELLING,
@@ -59,17 +59,6 @@ def _shown(columns: Mapping[str, Any], *, is_silent: bool) -> Shown:
 
 _NEW = "it was submitted just now"
 _IN_TURN = "it waits for its turn on cluster {}"
-
-
-def utc(at_s: float | None) -> str | None:
-    """Format unix seconds as RFC 3339 in UTC, with microseconds.
-
-    >>> utc(0.25)
-    '1970-01-01T00:00:00.250000Z'
-    """
-    if at_s is None:
-        return None
-    return datetime.fromtimestamp(at_s, UTC).isoformat(timespec="microseconds")[:-6] + "Z"
 
 
 _AS_THEY_ARE = (

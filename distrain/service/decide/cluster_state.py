@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from distrain.jobs.status import JobStatus
+from distrain.jobs.documents import Job as SeenJob
 from distrain.service.decide.world import SchedulerAnswer, Workers
 from distrain.service.values import Job
 
@@ -34,7 +34,7 @@ class Memory:
     name: str
     epoch: str | None = None
     revision: int = 0
-    sightings: dict[str, JobStatus] = field(default_factory=dict)
+    sightings: dict[str, SeenJob] = field(default_factory=dict)
     workers: Workers = field(default_factory=Workers)
     answers: bool = False
     contact_s: float | None = None  # the time of its last answer
@@ -47,9 +47,9 @@ class Memory:
     # jobs that have ended and whose summary is being written: the time since then, the submission's
     # first attempt, and the final columns
     finishing: dict[str, tuple[float, int, Mapping[str, Any]]] = field(default_factory=dict)
-    # jobs without any action to take: their row, their sighting, and the epoch, as long as these
-    # are unchanged
-    settled: dict[str, tuple[Job, JobStatus, str | None]] = field(default_factory=dict)
+    # jobs about which nothing was to be done: the row and the sighting that said so, and in which
+    # epoch
+    settled: dict[str, tuple[Job, SeenJob, str | None]] = field(default_factory=dict)
 
     def hear(self, told: SchedulerAnswer, now_s: float) -> None:
         if told.epoch != self.epoch:
@@ -58,7 +58,7 @@ class Memory:
             self.orphans.clear()
         self.revision, self.workers = told.revision, told.workers
         for seen in told.jobs:
-            self.sightings[seen.job_id] = seen
+            self.sightings[seen.id] = seen
         self.contact_s = now_s
         if not told.more:
             self._now(True, now_s)

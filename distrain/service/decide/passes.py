@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from distrain.jobs.documents import Job as SeenJob
 from distrain.jobs.states import JobState
-from distrain.jobs.status import JobStatus
 from distrain.service.decide.admission import admit, workers_wanted
 from distrain.service.decide.cluster_state import ClusterNow, Memory
 from distrain.service.decide.rules import (
@@ -267,14 +267,12 @@ class Pass:
             self._finish(job, cancelled(job, self.now_s))
         return answer
 
-    def _finish(self, job: Job, columns: Mapping[str, Any], seen: JobStatus | None = None) -> None:
+    def _finish(self, job: Job, columns: Mapping[str, Any], seen: SeenJob | None = None) -> None:
         if self._summed_up(job, columns, seen):
             self._commit(Change(job, columns))
 
-    def _summed_up(
-        self, job: Job, columns: Mapping[str, Any], seen: JobStatus | None = None
-    ) -> bool:
-        """Return True if the row may become final, since the job's summary is written.
+    def _summed_up(self, job: Job, columns: Mapping[str, Any], seen: SeenJob | None = None) -> bool:
+        """Whether the row may now say that the job has ended: its summary is written.
 
         A worker writes the summary of a job that its scheduler has ended; any other is written
         here.
@@ -340,14 +338,14 @@ class Pass:
         return not skipped
 
 
-def _tombstone(job: Job, ended: JobStatus | None) -> JobStatus:
-    """Return an ended job's status from a refusal, which only has the last attempt's number."""
-    last = ended or JobStatus(job.id)
-    return replace(
-        last,
-        job_id=job.id,
-        service=None,
-        state=last.state or str(JobState.FAILED),
-        first_attempt=min(last.attempt, job.first_attempt),
-        recorded=True,
-    )
+def _tombstone(job: Job, ended: SeenJob | None) -> SeenJob:
+    """A job that has ended, as a refusal says it: of its attempts, the last one's number alone."""
+    last = ended or SeenJob()
+    end = {
+        "id": job.id,
+        "service": None,
+        "state": last.state or str(JobState.FAILED),
+        "first_attempt": min(last.attempt, job.first_attempt),
+        "recorded": True,
+    }
+    return last.model_copy(update=end)

@@ -28,9 +28,9 @@ from dataclasses import dataclass, field
 from typing import Any
 from zlib import crc32
 
+from distrain.jobs.documents import Job as SeenJob
 from distrain.jobs.reasons import Reason
 from distrain.jobs.states import JobState
-from distrain.jobs.status import JobStatus
 from distrain.service.decide.cluster_state import ClusterNow
 from distrain.service.decide.world import JobOrder
 from distrain.service.values import Intent, Job, Phase
@@ -96,7 +96,7 @@ Action = HandOver | PutAgain | Take | JobOrder | Finish
 
 def reconcile(
     job: Job,
-    seen: JobStatus | None,
+    seen: SeenJob | None,
     cluster: ClusterNow,
     now_s: float,
     max_losses: int = MAX_SCHEDULER_LOSSES,
@@ -148,8 +148,8 @@ def refused(job: Job, reason: str, message: str, now_s: float) -> dict[str, Any]
     return _end(job, JobState.FAILED, reason, message, now_s)
 
 
-def ended(job: Job, seen: JobStatus, now_s: float) -> dict[str, Any]:
-    """Return the final columns of a job that the scheduler has ended."""
+def ended(job: Job, seen: SeenJob, now_s: float) -> dict[str, Any]:
+    """The columns of a job that the scheduler has ended."""
     columns = _observed(job, seen, job.epoch, now_s)
     # A submission that ended before its first attempt has still used its number: the scheduler
     # rejects the same submission again.
@@ -162,8 +162,8 @@ def ended(job: Job, seen: JobStatus, now_s: float) -> dict[str, Any]:
     }
 
 
-def answered_cancel(job: Job, tombstone: JobStatus, now_s: float) -> tuple[Finish, ...]:
-    """Return the actions after the scheduler reports that a cancelled submission has ended.
+def answered_cancel(job: Job, tombstone: SeenJob, now_s: float) -> tuple[Finish, ...]:
+    """What follows when the scheduler says that a cancelled submission has ended.
 
     A submission that it never had ends by the cancellation itself: a late PUT is rejected.
     """
@@ -175,7 +175,7 @@ def answered_cancel(job: Job, tombstone: JobStatus, now_s: float) -> tuple[Finis
 
 
 def _seen(
-    job: Job, seen: JobStatus, cluster: ClusterNow, now_s: float, progress_every_s: float
+    job: Job, seen: SeenJob, cluster: ClusterNow, now_s: float, progress_every_s: float
 ) -> tuple[Action, ...]:
     if seen.is_final:
         return (Finish(ended(job, seen, now_s)),)
@@ -228,7 +228,7 @@ def _missing(job: Job, cluster: ClusterNow, now_s: float, max_losses: int) -> tu
     return (HandOver(cluster.epoch, losses),)
 
 
-def _observed(job: Job, seen: JobStatus, epoch: str | None, now_s: float) -> dict[str, Any]:
+def _observed(job: Job, seen: SeenJob, epoch: str | None, now_s: float) -> dict[str, Any]:
     runs = seen.state in ("starting", "running")
     return {
         "phase": Phase.HANDED_OVER,
@@ -245,7 +245,7 @@ def _observed(job: Job, seen: JobStatus, epoch: str | None, now_s: float) -> dic
     }
 
 
-def _progress(job: Job, seen: JobStatus) -> dict[str, Any]:
+def _progress(job: Job, seen: SeenJob) -> dict[str, Any]:
     ranks = {"ranks": seen.num_ranks} if seen.gpus is not None else {}
     return {**places_of(job.progress), **seen.figures, **ranks}
 

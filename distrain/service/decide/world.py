@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from distrain.jobs.status import JobStatus
+from distrain.jobs.documents import Job as SeenJob
 from distrain.service.values import Job
 
 
@@ -18,7 +18,7 @@ class Change:
 
 @dataclass(frozen=True)
 class JobOrder:
-    """An order about a job, sent to the scheduler's `jobs/ID/NAME`."""
+    """An order about a job: `cancel` or `priority`."""
 
     name: str
     words: Mapping[str, Any]
@@ -38,7 +38,7 @@ class SchedulerAnswer:
     revision: int  # the revision from which to continue
     more: bool = False  # whether the answer is incomplete and must be continued
     workers: Workers = field(default_factory=Workers)
-    jobs: tuple[JobStatus, ...] = ()
+    jobs: tuple[SeenJob, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -57,9 +57,9 @@ class Accepted:
 class Refusal:
     """The scheduler has rejected the command."""
 
-    code: str  # `epoch_changed`, `ended`, `bad_spec`, `unknown`, `not_pending`, ...
+    code: str  # `epoch_changed`, `ended`, `bad_spec`, `not_found`, `not_pending`, ...
     message: str = ""
-    ended: JobStatus | None = None  # with `ended`: how the job ended, if the scheduler knows
+    ended: SeenJob | None = None  # with `ended`: how the job ended, if the scheduler says so
 
 
 @dataclass(frozen=True)

@@ -14,11 +14,10 @@ from fastapi.routing import APIRoute
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
 from markupsafe import Markup, escape
 
-from distrain.client.documents import Job as JobAnswer
 from distrain.formatting import byte_size, count, duration, number, percent, score, scores
+from distrain.jobs.documents import Job as JobAnswer, utc
 from distrain.service.access.sessions import COOKIE, csrf_token
 from distrain.service.api.problems import CODES, Problem
-from distrain.service.decide.api_values import utc
 from distrain.service.values import Principal
 from distrain.version import __version__
 

@@ -23,7 +23,8 @@ from sqlalchemy import (
     union_all,
 )
 
-from distrain.jobs.status import FINAL_STATES, figures_in
+from distrain.jobs.states import FINAL_STATES
+from distrain.jobs.status import figures_in
 from distrain.service.store import rows, tables
 from distrain.service.store.engine import Database
 from distrain.service.values import CANCELLING, NO_CONTACT_S, UNKNOWN, Intent, Job, Phase

@@ -3,9 +3,9 @@
 import pytest
 from hypothesis import given, strategies as st
 
-from distrain.client.documents import Job
+from distrain.jobs.documents import Job
 from distrain.jobs.spec import parse_spec
-from distrain.service.page.comparison import differences, metric_rows
+from distrain.service.page.comparison import metric_rows, setting_rows
 from distrain.service.page.job_page import without_defaults
 
 VALUES = st.recursive(
@@ -17,9 +17,9 @@ VALUES = st.recursive(
 
 @given(st.dictionaries(st.text("abc", min_size=1, max_size=2), VALUES, max_size=4))
 def test_a_spec_does_not_differ_from_itself(spec):
-    assert differences([spec, spec, spec]) == []
+    assert setting_rows([spec, spec, spec]) == []
     more = {**spec, "of its own": 1}
-    (row,) = differences([spec, more, spec])
+    (row,) = setting_rows([spec, more, spec])
     assert (row.field, row.values) == ("of its own", ("-", "1", "-"))
 
 
