@@ -277,6 +277,13 @@ def test_a_damaged_vocabulary_is_named(tmp_path, wording: Wording) -> None:
         assert caught.value.where["file"] == str(meta), kind
 
 
+def test_parts_without_values_merge_with_those_of_any_type() -> None:
+    operator = Categorify()
+    states = [operator.fit(pa.nulls(2, pa.int64())), operator.fit(pa.array(["b", "a", "b"]))]
+    for parts in (states, states[::-1]):
+        assert operator.finish(operator.merge(*parts)).values.to_pylist() == ["b", "a"]
+
+
 def test_ids_are_those_that_int32_holds(wording: Wording) -> None:
     check_cardinality(2**31 - 1)
     wording.refused(DataError, lambda: check_cardinality(2**31))

@@ -150,6 +150,21 @@ EQUIVALENT = {
         "in_c = _in_c(sums, torch.float32) and grads.dtype == torch.float32",
     ): "torch adds the same bits, in more time",
     (
+        "distrain/metrics/reliability.py",
+        "1 -> 2",
+        "starts = np.flatnonzero(np.diff(group, prepend=-1))",
+    ): "any negative number differs from the first group",
+    (
+        "distrain/prep/operators/list_slice.py",
+        "0 -> 1",
+        "has_start = self.end is not None or self.start < 0",
+    ): "a slice to 0 is rejected",
+    (
+        "distrain/prep/operators/numbers.py",
+        "0 -> 1",
+        "if self.count == 0 or self.m2 <= self.count * rounding * rounding:",
+    ): "one value has no deviation either",
+    (
         "distrain/prep/vocabulary.py",
         "False -> True",
         "indices = encoded.indices.fill_null(len(distinct)).to_numpy(zero_copy_only=False)",
