@@ -14,7 +14,7 @@ def job(job_id: str = "a-1", state: str = "running", **fields: Any) -> dict[str,
         "rows_per_s": 1_234.5, "loss": 0.5, "auc": 0.75, "auc_bound": 0.001, "valid_loss": None,
         "valid_auc": None, "valid_auc_bound": None, "stall_mean_pct": 3.25,
         "stall_max_pct": 4.5, "stall_pct": 3.25, "elapsed_s": 8.0, "eta_s": 75.0,
-        "submitted_s": 1.0, "restarts": 0, "checkpoints": 2, "run_dir": "/runs/a",
+        "created_at": "1970-01-01T00:00:01Z", "restarts": 0, "checkpoints": 2, "run_dir": "/runs/a",
         **fields,
     }  # fmt: skip
 
