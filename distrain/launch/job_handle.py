@@ -27,7 +27,7 @@ POLL_S = 0.2
 
 _SAME_VERSION = "Run the same version of distrain here and there."
 
-_NO_PROGRESS = 2**62
+_NO_PROGRESS = 10**18 - 1
 """An entry number beyond those of any job."""
 
 LOST_AFTER_S = 20.0
@@ -92,7 +92,7 @@ class JobHandle:
         return self.view(since=_NO_PROGRESS)
 
     def cancel(self, why: str = "") -> None:
-        """Ask for the job's end; `why` says who wants that, or the cause."""
+        """Ask for the job's end; `why` names the user or the cause."""
         self.api.cancel(self.job_id, why=why)
 
     def watch(

@@ -39,7 +39,7 @@ _GIVEN = "distrain-rows"
 
 _AT_ONCE = 65536
 _HINTS_OF_ROWS = {
-    "Mend the features document, or leave the file out. A workflow takes files": "The model's "
+    "Correct the features document, or leave the file out. A workflow takes files": "The model's "
     "workflow takes rows",
     ", or leave the file out": "",
     "Check the files.": "Check the rows given.",

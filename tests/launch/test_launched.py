@@ -5,6 +5,7 @@ import signal
 import socket
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,9 +29,7 @@ ENVIRONMENT = {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "host", "MASTER_PO
 
 def test_an_environment_without_a_launcher_is_refused(wording: Any) -> None:
     for wrong in ({"RANK": ""}, {"WORLD_SIZE": "two"}, {"RANK": "2"}):
-        with pytest.raises(InputError) as caught:
-            Launch.of_environment({**ENVIRONMENT, **wrong})
-        wording(caught.value)
+        wording.refused(InputError, partial(Launch.of_environment, {**ENVIRONMENT, **wrong}))
 
 
 def test_restarts_of_torchelastic_meet_apart() -> None:

@@ -130,6 +130,4 @@ def test_a_saved_model_with_lists_must_say_how_they_are_combined(tmp_path, combi
     file = tmp_path / "model" / "model.json"
     document = json.loads(file.read_text())
     file.write_text(json.dumps({**document, "combiners": combiners}))
-    with pytest.raises(DataError) as caught:
-        load_model(tmp_path / "model")
-    wording(caught.value)
+    wording.refused(DataError, lambda: load_model(tmp_path / "model"))

@@ -353,6 +353,7 @@ def test_kept_counts_are_passed_on_and_end_on_request(
     with_counts, without = (files_in(one.out / "workflow" / "categories") for one in (kept, plain))
     assert with_counts == without | rare(kept)
     assert not rare(plain)
+    assert "keep_counts" not in (plain.out / "workflow" / "workflow.json").read_text()
     saved = kept.out / "workflow"
     assert rare(prep("used", 1, saved_workflow=saved)) == rare(kept)
     ended = prep("ended", 1, saved_workflow=saved, update=True, keep_counts=0)

@@ -25,7 +25,7 @@ from distrain.prep import (
 )
 from distrain.prep.operators.counts import Counts
 from distrain.prep.operators.numbers import Moments
-from distrain.prep.vocabulary import Vocabulary, mistake_of_name, stable_buckets
+from distrain.prep.vocabulary import Vocabulary, check_cardinality, mistake_of_name, stable_buckets
 
 quick = settings(max_examples=30, deadline=None)
 integers = st.lists(st.none() | st.integers(-(2**40), 2**40), max_size=40)
@@ -267,6 +267,26 @@ def test_a_damaged_vocabulary_is_named(tmp_path, wording: Wording) -> None:
     with pytest.raises(DataError) as caught:
         Vocabulary.load(tmp_path, "C7")
     assert str(caught.value.where["file"]) == str(file)
+    meta = tmp_path / "meta.C7.parquet"
+    vocabulary.save(tmp_path, "C7")
+    rows = pq.read_table(meta)
+    for number, kind in enumerate(("null", "oov", "unique"), 1):
+        pq.write_table(pa.concat_tables([rows[:number], rows[number + 1 :]]), meta)
+        with pytest.raises(DataError) as caught:
+            Vocabulary.load(tmp_path, "C7")
+        assert caught.value.where["file"] == str(meta), kind
+
+
+def test_parts_without_values_merge_with_those_of_any_type() -> None:
+    operator = Categorify()
+    states = [operator.fit(pa.nulls(2, pa.int64())), operator.fit(pa.array(["b", "a", "b"]))]
+    for parts in (states, states[::-1]):
+        assert operator.finish(operator.merge(*parts)).values.to_pylist() == ["b", "a"]
+
+
+def test_ids_are_those_that_int32_holds(wording: Wording) -> None:
+    check_cardinality(2**31 - 1)
+    wording.refused(DataError, lambda: check_cardinality(2**31))
 
 
 @pytest.mark.parametrize("value", [2.302585092994046, -1e9 / 3, 1e-300])

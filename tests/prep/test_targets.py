@@ -148,11 +148,9 @@ def test_a_bad_label_among_unknown_ones_is_named_with_its_row() -> None:
     with pytest.raises(BadValues) as refused:
         known_labels_of(pa.array([None, "1", None, "nan", "7", "0"]), target, FormatSpec())
     assert refused.value.places.tolist() == [4]
-    assert refused.value.said(0).startswith("'7'")
+    assert refused.value.described(0).startswith("'7'")
 
 
 def test_the_first_target_has_no_unknown_labels(wording: Wording) -> None:
     document = {**DOCUMENT, "target": {"column": "watched", "missing": "unknown"}}
-    with pytest.raises(SpecError) as refused:
-        FeatureConfig.parse(document)
-    wording(refused.value)
+    wording.refused(SpecError, lambda: FeatureConfig.parse(document))

@@ -1,13 +1,15 @@
 import os
 import traceback
 from functools import partial
+from pathlib import Path
 
 import fsspec
 import pytest
 
 from distrain.errors import DataError
+from distrain.storage import inputs
 from distrain.storage.folder import open_folder
-from distrain.storage.inputs import InputFile, list_inputs, open_input
+from distrain.storage.inputs import InputFile, fetched, list_inputs, open_input
 from distrain.storage.urls import check_url, without_secrets
 
 
@@ -36,6 +38,14 @@ def memory():
     fs = fsspec.filesystem("memory")
     yield fs
     fs.rm("/", recursive=True)
+
+
+def test_a_fetched_file_has_all_bytes(memory, monkeypatch):
+    monkeypatch.setattr(inputs, "_FETCHED_AT_ONCE", 100)
+    content = bytes(range(256)) * 5
+    memory.pipe("/day/0.bin", content)
+    with fetched("memory://day/0.bin") as here:
+        assert Path(here).read_bytes() == content
 
 
 def found(tree, *patterns, **options):

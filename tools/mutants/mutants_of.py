@@ -17,6 +17,7 @@ COMPARED = {
 COMPUTED = {"+": "-", "-": "+", "*": "+", "/": "*", "//": "*", "%": "//", "<<": ">>", ">>": "<<"}
 CALLED = {"min": "max", "max": "min", "any": "all", "all": "any", "sorted": "list"}
 MESSAGES = {"hint", "where", "message", "help", "description", "timeout", "name"}
+ASSERTIONS = {"strict"}  # as of `zip`
 LOGGERS = {"log", "logger", "logging", "warnings"}
 
 
@@ -142,7 +143,7 @@ def _is_exempt(node: ast.AST) -> bool:
         case ast.Raise() | ast.Assert() | ast.JoinedStr():
             return True
         case ast.keyword(arg=arg):
-            return arg in MESSAGES
+            return arg in MESSAGES | ASSERTIONS
         case ast.If(test=ast.Name(id="TYPE_CHECKING")):
             return True
         case ast.Call():

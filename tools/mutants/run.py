@@ -62,7 +62,7 @@ CORE = {
     "distrain/prep/features/staging.py": "tests/prep/test_text_blocks.py "
     "tests/prep/test_features.py tests/prep/test_labels.py tests/prep/test_unlabeled.py",
     "distrain/prep/text_files/pieces.py": "tests/prep/test_text_blocks.py "
-    "tests/prep/test_compressed_ranges.py",
+    "tests/prep/test_compressed_ranges.py tests/prep/test_ahead.py",
     "distrain/prep/fitting.py": "tests/prep/test_prepare.py tests/prep/test_workflow.py "
     "tests/prep/test_days.py",
     "distrain/train/checkpoint/manifest.py": "tests/train/checkpoint/test_damage.py "
@@ -115,7 +115,7 @@ CORE = {
     "distrain/scheduler/http/prometheus.py": "tests/scheduler/http/test_prometheus.py",
     "distrain/storage/retrying.py": "tests/storage/test_transient.py "
     "tests/storage/test_retrying.py",
-    "distrain/storage/outputs.py": "tests/storage/test_outputs.py",
+    "distrain/storage/outputs.py": "tests/storage/test_outputs.py tests/storage/test_unfinished.py",
     "distrain/storage/inputs.py": "tests/storage/test_inputs.py",
     "distrain/jobs/spec/load.py": "tests/jobs/spec",
 }
@@ -128,6 +128,52 @@ EQUIVALENT = {
         "rest > lane -> rest >= lane",
         "return rounds * lane + rest - (rest - lane) * (rest > lane)",
     ): "times 0 where they are equal",
+    (
+        "distrain/models/embeddings/kernels/dispatch.py",
+        "kernels_fixed.lookup(rows, inverse, kernels_torch.placed_on(out.dev... -> pass",
+        "kernels_fixed.lookup(rows, inverse, kernels_torch.placed_on(out.device, places), out)",
+    ): "only GPUs do it, and tests/gpu notices",
+    (
+        "distrain/models/embeddings/kernels/dispatch.py",
+        "kernels_fixed.collect(grads, inverse, on_device, sums) -> pass",
+        "kernels_fixed.collect(grads, inverse, on_device, sums)",
+    ): "only GPUs do it, and tests/gpu notices",
+    (
+        "distrain/models/embeddings/kernels/dispatch.py",
+        "_in_c(sums, torch.float32) and grads.dtype == torch.float32 -> "
+        "_in_c(sums, torch.float32) or grads.dtype == torch.float32",
+        "in_c = _in_c(sums, torch.float32) and grads.dtype == torch.float32",
+    ): "gradients and their sums have one type",
+    (
+        "distrain/models/embeddings/kernels/dispatch.py",
+        "grads.dtype == torch.float32 -> grads.dtype != torch.float32",
+        "in_c = _in_c(sums, torch.float32) and grads.dtype == torch.float32",
+    ): "torch adds the same bits, in more time",
+    (
+        "distrain/metrics/reliability.py",
+        "1 -> 2",
+        "starts = np.flatnonzero(np.diff(group, prepend=-1))",
+    ): "any negative number differs from the first group",
+    (
+        "distrain/prep/operators/list_slice.py",
+        "0 -> 1",
+        "has_start = self.end is not None or self.start < 0",
+    ): "a slice to 0 is rejected",
+    (
+        "distrain/prep/operators/numbers.py",
+        "0 -> 1",
+        "if self.count == 0 or self.m2 <= self.count * rounding * rounding:",
+    ): "one value has no deviation either",
+    (
+        "distrain/prep/vocabulary.py",
+        "False -> True",
+        "indices = encoded.indices.fill_null(len(distinct)).to_numpy(zero_copy_only=False)",
+    ): "32-bit integers without gaps are never copied",
+    (
+        "distrain/prep/vocabulary.py",
+        "False -> True",
+        "for batch in file.iter_batches(most, columns=columns, use_threads=False):",
+    ): "threads change the time alone",
     (
         "distrain/train/loop/exact_auc.py",
         "1 -> 2",

@@ -134,10 +134,12 @@ class FeatureConfig:
         except RecursionError:
             raise SpecError("the features document is nested too deeply", where=where) from None
         except ValidationError as error:
-            told = "\n".join(explain_all(error.errors(), FeatureDocument)).split("\n")
+            reported = "\n".join(explain_all(error.errors(), FeatureDocument)).split("\n")
         # pydantic runs checks across keys only if each key is valid.
-        told += [mistake for mistake in mistakes_between_keys(content) if mistake not in told]
-        raise SpecError("\n".join(told), where=where)
+        reported += [
+            mistake for mistake in mistakes_between_keys(content) if mistake not in reported
+        ]
+        raise SpecError("\n".join(reported), where=where)
 
     @property
     def text(self) -> str:

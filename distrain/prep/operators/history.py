@@ -76,7 +76,9 @@ class History:
         """Return why a workflow of these columns cannot have the history; `None` if it can."""
         missing = [name for name in self.columns if name not in columns]
         if missing:
-            return f"history.of names {', '.join(missing)}, which is no feature, nor the order"
+            return (
+                f"history.of names {', '.join(missing)}, which is neither a feature nor the order"
+            )
         taken = [name for name in self.names.values() if name in columns]
         return f"a feature has the history's name {taken[0]!r}; rename it" if taken else None
 
@@ -103,7 +105,7 @@ class History:
 
     def schema_of(self, columns: Mapping[str, ColumnSchema]) -> list[ColumnSchema]:
         """Return the schema of the lists; `columns` has the listed columns."""
-        found = []
+        schemas = []
         for listed, name in self.names.items():
             if listed == self.order:
                 kind: tuple[str, ...] = (Tags.CONTINUOUS, Tags.SEQUENCE, TIME_DIFFERENCE)
@@ -115,7 +117,7 @@ class History:
             properties = {"event": EVENT}
             if column.has_tag(Tags.CATEGORICAL):
                 properties["domain"] = columns[listed].domain
-            found.append(
+            schemas.append(
                 replace(
                     column,
                     is_list=True,
@@ -124,7 +126,7 @@ class History:
                     properties=properties,
                 )
             )
-        return found
+        return schemas
 
     def to_json(self) -> dict[str, Any]:
         return {**asdict(self), "of": list(self.of)}
@@ -145,7 +147,7 @@ def keys_of(column: str, values: pa.Array | pa.ChunkedArray) -> pa.Array:
         return texts_of(values).cast(pa.binary())
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
         raise DataError(
-            f"{dtype} holds no keys",
+            f"{dtype} cannot be a key",
             where={"column": column},
             hint="Keys of a history are whole numbers, texts or other single values.",
         ) from None
@@ -176,8 +178,8 @@ def ranks_of(keys: pa.Array) -> Int64Array:
     order = pc.sort_indices(encoded.dictionary).to_numpy()
     ranks = np.empty(len(order), np.int64)
     ranks[order] = np.arange(len(order))
-    found: Int64Array = ranks[encoded.indices.to_numpy()]
-    return found
+    rank_of_row: Int64Array = ranks[encoded.indices.to_numpy()]
+    return rank_of_row
 
 
 @dataclass(frozen=True, eq=False)

@@ -101,7 +101,7 @@ class AuditLog:
 
 
 def read_audit(path: Path) -> tuple[int, Iterator[TrainedRows]]:
-    """A file's first step and its whole steps; `DataError` for other files."""
+    """Return a file's first step and its whole steps; `DataError` for other files."""
     try:
         content = path.read_bytes()
     except OSError as error:
@@ -134,7 +134,7 @@ _FACTORS = (0xBF58476D1CE4E5B9 - 2**64, 0x94D049BB133111EB - 2**64)
 
 
 def row_hashes(batch: Batch) -> Tensor:
-    """The hash of each row's ids, numbers, labels and lists: `[rows]`, int64, on its device.
+    """Return the hash of each row's ids, numbers, labels and lists: `[rows]`, int64, on its device.
 
     >>> ids = torch.tensor([[1, 2], [2, 1], [1, 2]], dtype=torch.int32)
     >>> batch = Batch(ids, torch.zeros(3, 0), torch.ones(3), ("a", "b"), ())
@@ -153,7 +153,7 @@ def row_hashes(batch: Batch) -> Tensor:
 
 
 def _of_lists(lists: Ragged) -> Tensor:
-    """A number for each row's list, in which every value counts with its place."""
+    """Return a number for each row's list, in which every value counts with its place."""
     lengths = lists.lengths.long()
     starts = torch.repeat_interleave(lists.offsets[:-1].long(), lengths)
     places = torch.arange(len(lists.values), device=lists.values.device) - starts
@@ -239,7 +239,7 @@ def audit_run(run: Path) -> RunAudit:
 
 
 def counted_steps(paths: RunPaths) -> list[TrainedRows]:
-    """The rows of all ranks in the steps that led to the weights."""
+    """Return the rows of all ranks in the steps that led to the weights."""
     attempts = {
         attempt: [read_audit(path) for path in files] for attempt, files in _files(paths).items()
     }
@@ -289,7 +289,7 @@ def _audit_window(
     table: Hashes,
     origin: Table,
 ) -> Iterator[EpochAudit]:
-    """The proof of a window in each epoch that came to it."""
+    """Yield the proof of a window in each epoch that came to it."""
     first, end = span.epoch.span(window)
     for epoch in range(span.epoch_after(last + 1) + 1):
         begin = epoch * span.steps_per_epoch

@@ -46,7 +46,7 @@ class CheckpointDir:
         self.damaged: list[str] = []  # in words, the checkpoints that the last `list` could not use
 
     def list(self) -> list[CheckpointEntry]:
-        """The whole checkpoints, in the order in which one would go on from them.
+        """Return the whole checkpoints, in the order in which one would go on from them.
 
         The latest attempt comes first, and in it the latest step: an attempt that had to go back
         counts. Missing or damaged files show when one is loaded. A missing directory is empty;
@@ -97,7 +97,7 @@ class CheckpointDir:
         return open_folder(self.url).sub(name)
 
     def survey(self) -> Survey:
-        """All checkpoints; raises `OSError` if the directory cannot be read."""
+        """Return all checkpoints; raises `OSError` if the directory cannot be read."""
         result = Survey()
         for name in open_folder(self.url).folders():
             numbers = numbers_of(name)
@@ -141,7 +141,7 @@ def entry_of(name: str, url: str, document: Mapping[str, Any]) -> CheckpointEntr
 
 
 def name_of(step: int, attempt: int) -> str:
-    """The name of a checkpoint's folder.
+    """Return the name of a checkpoint's folder.
 
     >>> name_of(500, 3)
     'step-0000000500-a3'
@@ -170,18 +170,18 @@ def _without_manifest(folder: Folder) -> str:
 def expendable(
     entries: Sequence[CheckpointEntry], keep: int, best_step: int | None
 ) -> list[CheckpointEntry]:
-    """The checkpoints that are neither among the `keep` newest nor that of the best step."""
+    """Return the checkpoints that are neither among the `keep` newest nor that of the best step."""
     kept = [*entries[:keep], entry_of_step(entries, best_step)]
     return [entry for entry in entries if entry not in kept]
 
 
 def entry_of_step(entries: Sequence[CheckpointEntry], step: int | None) -> CheckpointEntry | None:
-    """The checkpoint of a step: of several, that of the latest attempt."""
+    """Return the checkpoint of a step: of several, that of the latest attempt."""
     return next((entry for entry in entries if entry.step == step), None)
 
 
 def leftovers(survey: Survey, current: str) -> list[str]:
-    """The folders without a checkpoint that nobody can be writing any more.
+    """Return the folders without a checkpoint that nobody can be writing any more.
 
     Others may be writing one after `current`. What another version wrote is left alone, too.
     """

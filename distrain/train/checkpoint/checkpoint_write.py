@@ -224,7 +224,7 @@ def _parse_written(text: str) -> tuple[int, Shard | str]:
 
 
 def _size_soon(folder: Folder, file: str, rank: int) -> int:
-    """The size of a file that a rank wrote; a shared filesystem may show it a bit later."""
+    """Return the size of a file that a rank wrote; a shared filesystem may show it a bit later."""
     until_s = monotonic() + _SEEN_WITHIN_S
     while True:
         try:

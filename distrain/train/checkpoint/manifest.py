@@ -82,7 +82,7 @@ class Manifest:
 
 
 def read_document(content: bytes, url: str) -> dict[str, Any]:
-    """A manifest as JSON values; `Damaged`, or `DataError` for another format."""
+    """Return a manifest as JSON values; `Damaged`, or `DataError` for another format."""
     where = {"file": f"{url}/{MANIFEST_FILE}"}
     try:
         document = json.loads(content)
@@ -109,7 +109,7 @@ def read_document(content: bytes, url: str) -> dict[str, Any]:
 
 
 def from_document(content: Mapping[str, Any], url: str = "") -> Manifest:
-    """A manifest from its JSON values; `Damaged` if something in it cannot be true.
+    """Return a manifest from its JSON values; `Damaged` if something in it cannot be true.
 
     It is compared with itself here, and with files before memory is taken for them.
     """

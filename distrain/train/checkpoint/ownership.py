@@ -161,7 +161,7 @@ def _refuse(directory: CheckpointDir, folder: Folder, claims: list[str]) -> None
 
 
 def _is_over(folder: Folder, run: str) -> bool:
-    """Whether the directory of the run that a claim names says that the run has ended."""
+    """Return True if the directory of the run that a claim names says that the run has ended."""
     run_dir = _run_dir(folder, _claim_file(run))
     if not run_dir or "://" in run_dir:
         return False

@@ -112,7 +112,7 @@ def _count_of(key: str) -> str:
 
 
 def gather_texts(peers: Peers, device: torch.device, text: str) -> list[str]:
-    """Every rank's text, in rank order; a collective operation."""
+    """Return every rank's text, in rank order; a collective operation."""
     if peers.num_ranks == 1:
         return [text]
     content = torch.tensor(list(text.encode()), dtype=torch.uint8, device=device)

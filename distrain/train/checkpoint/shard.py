@@ -94,7 +94,7 @@ def content_of(share: Sequence[LocalRows], rank_tensors: Mapping[str, Tensor]) -
 
 
 def copied(content: ShardContent, buffer: Tensor, after_slab: Callable[[], None]) -> ShardContent:
-    """The same content in memory of its own.
+    """Return the same content in memory of its own.
 
     `buffer` is `[content.num_bytes]` or longer, uint8, on the CPU, aligned to 8 bytes; to
     `PAGE_BYTES`, and a disk takes it without another copy.

@@ -38,7 +38,7 @@ class Taker(Protocol):
     def device(self) -> torch.device: ...
 
     def wants(self, rows: Rows) -> bool:
-        """Whether it takes some of these rows; `False` is certain."""
+        """Return True if it takes some of these rows; `False` is certain."""
 
     def take(self, rows: Rows, values: Tensor) -> None:
         """Take what it wants of these rows; `values`, `[rows.count, ...]`, are good until then."""
@@ -48,7 +48,7 @@ Takers = Mapping[str, Sequence[Taker]]  # by the tensor's name
 
 
 def takers_of(tensors: Mapping[str, Tensor | CanonicalTensor]) -> dict[str, list[Taker]]:
-    """The live rows of this rank, which take what was saved of them."""
+    """Return the live rows of this rank, which take what was saved of them."""
     takers: dict[str, list[Taker]] = defaultdict(list)
     for one in local_rows_of(tensors):
         takers[one.name].append(one)

@@ -132,7 +132,7 @@ class CheckpointWriter(WriterSettings):
         rank_tensors: Mapping[str, Tensor],
         behind: bool,
     ) -> ShardContent | str:
-        """This rank's share, copied if training goes on meanwhile; or in words why none."""
+        """Return this rank's share, copied if training goes on meanwhile; or in words why none."""
         if self._thread is not None:
             return f"the one before was still being written after {self.patience_s:.0f} s"
         try:

@@ -21,7 +21,7 @@ COLLECTIVES = "DISTRAIN_COLLECTIVES"
 
 
 def choose_device(resources: ResourcesSpec) -> torch.device:
-    """The rank's device; a Dask-CUDA worker sees its own GPU first, so always `cuda:0`."""
+    """Return the rank's device; a Dask-CUDA worker sees its own GPU first, so always `cuda:0`."""
     if resources.device == "cpu":
         return torch.device("cpu")
     if torch.cuda.is_available():

@@ -103,7 +103,7 @@ class StopDeadline:
 
 
 def time_to_leave_s(grace_s: float) -> float:
-    """When to leave as it is: a moment before the process would be killed.
+    """Return when to leave as it is: a moment before the process would be killed.
 
     >>> time_to_leave_s(20.0), time_to_leave_s(2.0)
     (19.0, 1.8)

@@ -150,7 +150,7 @@ def _schema_named(path: str | Path) -> Iterator[None]:
 
 
 def find_data_schema(data: DataSpec, retry_s: float = 0.0) -> Path | str | None:
-    """The file of the schema that `data.schema` means; `None` for the bare `criteo` preset.
+    """Return the file of the schema that `data.schema` means; `None` for the bare `criteo` preset.
 
     `auto` looks in the folder of the training files and in the one above it, where `distrain prep`
     writes it; `criteo` is the preset, completed with cardinalities from such a file if there is
@@ -208,7 +208,7 @@ def _check_made(wanted: Sequence[WantedColumn], raw: "RawTables") -> None:
 
 
 def find_vocabularies(data: DataSpec, schema: Schema) -> Vocabularies:
-    """The vocabularies beside a job's schema; unreadable files count as unknown.
+    """Return the vocabularies beside a job's schema; unreadable files count as unknown.
 
     All their bytes are read, once in a training.
     """
@@ -239,7 +239,7 @@ def list_combiners(schema: Schema, embeddings: EmbeddingsSpec) -> dict[str, Pool
 
 
 def _with_list_limits(schema: Schema, limits: Mapping[str, int]) -> Schema:
-    """The schema with limits of list lengths, as the saved model will have it."""
+    """Return the schema with limits of list lengths, as the saved model will have it."""
     lists = [column.name for column in schema.columns if column.holds_lists]
     others = [name for name in limits if name not in lists]
     if others:

@@ -61,7 +61,7 @@ def hand_on(inputs: Inputs, spec: JobSpec, path: Path) -> None:
 
 
 def read_tables(path: Path, spec: JobSpec, schema: Schema) -> Inputs | None:
-    """The tables in the file; `None` if it is missing, damaged, or of other data."""
+    """Return the tables in the file; `None` if it is missing, damaged, or of other data."""
     try:
         with zipfile.ZipFile(path) as file:
             if file.read(_KEY).decode() != _key(spec, schema):
@@ -78,7 +78,7 @@ def read_tables(path: Path, spec: JobSpec, schema: Schema) -> Inputs | None:
 
 
 def _key(spec: JobSpec, schema: Schema) -> str:
-    """A key that changes with all that decides which footers are read, and how."""
+    """Return a key that changes with all that decides which footers are read, and how."""
     document = spec.data.model_dump(mode="json")
     places = [_absolute(path) for split in ("train", "valid") for path in document[split]]
     names = (

@@ -21,7 +21,7 @@ def job_loader(
     *,
     shuffle: str,
 ) -> Loader:
-    """A rank's loader of a job's training or validation rows; it starts nothing.
+    """Return a rank's loader of a job's training or validation rows; it starts nothing.
 
     Args:
         shuffle: `data.shuffle` to train; `none` to validate, which leaves out no row.

@@ -88,7 +88,7 @@ class JobSpan:
         return max(0, steps - 1) // self.steps_per_epoch
 
     def window_at(self, step: int) -> int | None:
-        """The window that begins with a step; `None` if none does."""
+        """Return the window that begins with a step; `None` if none does."""
         of_epoch = step % self.steps_per_epoch
         window = self.epoch.window_of(of_epoch)
         begins = self.windows and step < self.num_steps and of_epoch == self.epoch.span(window)[0]

@@ -54,7 +54,7 @@ class VocabularyFile:
         return Vocabulary.load(self.folder, self.name)
 
     def agrees_with(self, other: "VocabularyFile") -> bool:
-        """Whether ids of both mean the same; files that differ are read, in pieces."""
+        """Return True if ids of both mean the same; files that differ are read, in pieces."""
         if self.xxh3_64 == other.xxh3_64:
             return True
         if not (self.is_unchanged and other.is_unchanged):
@@ -86,7 +86,7 @@ class Vocabularies:
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> "Vocabularies":
-        """The inverse of `to_json`; an unreadable document says nothing."""
+        """Return the inverse of `to_json`; an unreadable document says nothing."""
         try:
             items = dict(document.get("vocabularies") or {}).items()
             files = {str(c): VocabularyFile(*map(str, file)) for c, file in items}
@@ -103,7 +103,7 @@ class Vocabularies:
         return Vocabularies(files, workflow, self.operators)
 
     def unlike(self, other: "Vocabularies") -> list[str]:
-        """The columns, known in both, whose values mean something else in the other."""
+        """Return the columns, known in both, whose values mean something else in the other."""
         return [
             *(c for c, sum_ in self.operators.items() if other.operators.get(c, sum_) != sum_),
             *(c for c, file in self.files.items()
@@ -112,7 +112,7 @@ class Vocabularies:
 
 
 def vocabularies_in(workflow: str, schema: Schema) -> Vocabularies:
-    """The vocabularies of a schema's columns in a workflow; unreadable files are unknown."""
+    """Return the vocabularies of a schema's columns in a workflow; unreadable files are unknown."""
     folder = f"{workflow}/{CATEGORIES}"
     held = _files(folder)
     checksums = {
@@ -172,7 +172,7 @@ def workflows_next_to(files: Iterable[str]) -> dict[str, str]:
 
 
 def new_ids(old: Vocabulary, new: Vocabulary) -> np.ndarray[Any, np.dtype[np.int32]]:
-    """The id in one vocabulary of each id's value in another.
+    """Return the id in one vocabulary of each id's value in another.
 
     Padding and missing values keep their ids, and so do the out-of-vocabulary ids where both have
     as many: then each value falls into the same one.

@@ -26,7 +26,7 @@ from distrain.train.timing.phases import PEERS, waiting
 
 
 def even_owners(work: NDArray[np.int64], num_ranks: int) -> NDArray[np.int64]:
-    """The rank of each row, so that ranks have as many rows, and as much work of each kind.
+    """Return the rank of each row, so that ranks have as many rows, and as much work of each kind.
 
     The rows with the most work are dealt first, one to each rank, the heaviest of them to the rank
     with the least so far. Numbers of rows differ by one at most.
@@ -98,7 +98,7 @@ class BalancedBatches:
         self.batches.close()
 
     def _work(self, lengths: NDArray[np.int64], names: Sequence[str]) -> NDArray[np.int64]:
-        """The items of each row's lists, and their squares where a model compares them."""
+        """Return the items of each row's lists, and their squares where a model compares them."""
         most = [self.limits.get(name, np.iinfo(np.int64).max) for name in names]
         read = np.minimum(lengths, most)
         compared = read[:, [names.index(name) for name in self.compared_lists]]
@@ -112,7 +112,7 @@ class BalancedBatches:
         owners: NDArray[np.int64],
         ends: Sequence[int],
     ) -> Batch:
-        """The rows that are dealt to this rank, in the order of the ranks that read them."""
+        """Return the rows that are dealt to this rank, in the order of the ranks that read them."""
         rank, ranks = self.peers.rank, self.peers.num_ranks
         own = slice(ends[rank], ends[rank + 1])
         order = np.argsort(owners[own], kind="stable")
@@ -141,7 +141,7 @@ class BalancedBatches:
 
 
 def _block_of(batch: Batch) -> tuple[BatchLayout, Tensor]:
-    """The flat columns side by side, as a loader lays them out: `[rows, columns]`, int32."""
+    """Return the flat columns side by side, as a loader lays them out: `[rows, columns]`, int32."""
     assert batch.labels is not None
     parts = [batch.continuous, batch.labels]
     parts += [] if batch.weight is None else [batch.weight[:, None]]

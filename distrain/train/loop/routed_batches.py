@@ -157,7 +157,7 @@ class RoutesAhead(AbstractContextManager["RoutesAhead"]):
         self._stop = weakref.finalize(self, _stop, self._channel, batches, thread, join_s)
 
     def take(self, clock: PhaseClock) -> Routed:
-        """The next batch and its route, for use on the calling thread's current stream."""
+        """Return the next batch and its route, for use on the calling thread's current stream."""
         with clock.phase("data_wait"), waiting(self._thread_ident):
             if self._error is not None:
                 raise self._error

@@ -39,6 +39,9 @@ def test_no_two_columns_share_a_row(sizes, rows):
     for group, values in zip(tables.groups, tables(ids), strict=True):
         for place, position in enumerate(group):
             assert torch.equal(values[:, place, 0], ids[:, position].float() + 100 * position)
+    for store, weight in zip(tables.stores, tables.weights, strict=True):
+        every = torch.arange(len(weight))
+        assert torch.equal(store.canonical_keys(every), every)
 
 
 def test_table_is_a_view():
