@@ -17,7 +17,7 @@ from collections import Counter
 from collections.abc import Iterator
 from fnmatch import fnmatch
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 ROOT = Path(__file__).parents[1]
 
@@ -194,7 +194,7 @@ def texts(path: str) -> Iterator[Text]:
 
 def _of_python(path: str, source: str) -> Iterator[Text]:
     tree = ast.parse(source)
-    bodies = (getattr(node, "body", None) for node in ast.walk(tree))
+    bodies: Iterator[Any] = (getattr(node, "body", None) for node in ast.walk(tree))
     firsts = [body[0].value for body in bodies if _is_text(body)]
     for node in firsts:
         paragraphs = re.sub(r"(?m)^\s*(>>>|\.\.\.).*(\n(?!\s*\n|\s*>>>).*)*", "", node.value)
