@@ -1,4 +1,4 @@
-"""How long to wait before another try."""
+"""Computes the wait before the next try."""
 
 
 def doubled_s(first_s: float, number: int, longest_s: float) -> float:

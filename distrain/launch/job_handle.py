@@ -92,7 +92,7 @@ class JobHandle:
         return self.view(since=_NO_PROGRESS)
 
     def cancel(self, why: str = "") -> None:
-        """Ask for the job's end; `why` says who wants that, or the cause."""
+        """Ask for the job's end; `why` names the user or the cause."""
         self.api.cancel(self.job_id, why=why)
 
     def watch(

@@ -160,7 +160,7 @@ class Run:
         return found if found.ndim == 2 else np.column_stack([1 - found, found])
 
     def importance(self, rows: Any, *, seed: int = 0) -> "Importance":
-        """How much worse the first target's metric is with each column of some rows shuffled.
+        """Measure how much the first target's metric worsens with each column shuffled.
 
         Args:
             rows: Labelled rows, as for `evaluate`.

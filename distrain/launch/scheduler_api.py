@@ -52,7 +52,7 @@ class DaskTransport(httpx2.BaseTransport):
         client = self._client
 
         async def ask() -> Any:
-            # It tried in vain to connect again. Its pool of connections is closed before its
+            # Its attempt to reconnect failed. Its pool of connections is closed before its
             # scheduler is None, and would raise a RuntimeError.
             if client.scheduler is None or client.status in ("closing", "closed"):
                 raise OSError(why_lost(client) or "the connection is closed")

@@ -63,7 +63,7 @@ class Dashboard:
                 "with --scheduler.",
             ) from None
         except ServiceError as error:
-            text = f"this is no dashboard of distrain: {error.message}"
+            text = f"this is not a dashboard of distrain: {error.message}"
             raise ClusterError(text, where=where, hint=_PRELOAD_HINT) from None
 
 
@@ -86,7 +86,7 @@ def _client_of(url: str) -> Client:
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.netloc:
         raise InputError(
-            f"'{url}' is no address of a dashboard", hint=f"It looks like {DEFAULT_URL}."
+            f"'{url}' is not the address of a dashboard", hint=f"It looks like {DEFAULT_URL}."
         )
     path = parts.path.rstrip("/").removesuffix("/status").removesuffix("/distrain")
     address = urlunsplit((parts.scheme, parts.netloc, path, "", ""))

@@ -224,7 +224,7 @@ def _table_job(
 
 
 def _valid_of(words: tuple[str, ...]) -> Any:
-    """What `distrain.fit` takes as `valid`."""
+    """Return the words as the argument `valid` of `distrain.fit`."""
     from distrain.jobs.spec.load import parse_yaml
 
     if len(words) != 1:

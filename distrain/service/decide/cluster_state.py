@@ -47,8 +47,7 @@ class Memory:
     # jobs that have ended and whose summary is being written: the time since then, the submission's
     # first attempt, and the final columns
     finishing: dict[str, tuple[float, int, Mapping[str, Any]]] = field(default_factory=dict)
-    # jobs about which nothing was to be done: the row and the sighting that said so, and in which
-    # epoch
+    # jobs that needed no action: the row and the sighting of that decision, and the epoch
     settled: dict[str, tuple[Job, SeenJob, str | None]] = field(default_factory=dict)
 
     def hear(self, told: SchedulerAnswer, now_s: float) -> None:

@@ -163,7 +163,7 @@ def ended(job: Job, seen: SeenJob, now_s: float) -> dict[str, Any]:
 
 
 def answered_cancel(job: Job, tombstone: SeenJob, now_s: float) -> tuple[Finish, ...]:
-    """What follows when the scheduler says that a cancelled submission has ended.
+    """Return the actions after the scheduler reports the end of a cancelled submission.
 
     A submission that it never had ends by the cancellation itself: a late PUT is rejected.
     """
