@@ -27,7 +27,7 @@ POLL_S = 0.2
 
 _SAME_VERSION = "Run the same version of distrain here and there."
 
-_NO_PROGRESS = 10**15
+_NO_PROGRESS = 10**18 - 1
 """An entry number beyond those of any job."""
 
 LOST_AFTER_S = 20.0

@@ -82,7 +82,7 @@ def test_the_screen_fits_into_eighty_columns_and_grows_with_the_run() -> None:
             watched = live.DashboardView(found, "a")
 
             async def look() -> list[str]:
-                await asyncio.to_thread(watched.look)
+                await asyncio.to_thread(watched.update)
                 return rendered(screen(watched.jobs, watched.job, 24, "x" * 200))
 
             await look()

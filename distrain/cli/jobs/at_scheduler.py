@@ -27,6 +27,7 @@ from distrain.jobs.documents import Job
 from distrain.jobs.run_paths import RunPaths, new_job_id
 from distrain.jobs.spec.job import JobSpec
 from distrain.jobs.spec.load import load_spec
+from distrain.jobs.states import JobState
 from distrain.jobs.view import JobView
 from distrain.launch.detached import attach
 from distrain.launch.job_handle import JobHandle, raise_for_state
@@ -63,6 +64,10 @@ class SchedulerJobs(ApiJobs):
     ) -> tuple[list[Job], list[dict[str, Any]], bool]:
         if any(filters.values()):
             raise click.UsageError("--project, --owner and --tag are for a service.")
+        if unknown := set(states) - {*JobState}:
+            raise click.UsageError(
+                f"--state {min(unknown)}: a scheduler's jobs are in one of {', '.join(JobState)}."
+            )
         return super().list_jobs(states, limit, filters)
 
     def wait(self, job: Job, timeout_s: float | None = None) -> JobView:
