@@ -80,7 +80,9 @@ def test_a_scheduler_without_a_dashboard_serves_documents_and_figures(tmp_path: 
 @pytest.mark.slow
 def test_a_scheduler_with_an_older_distrain_is_left_alone(tmp_path: Path) -> None:
     older = tmp_path / "older.py"
-    older.write_text("from distrain.scheduler.http import attach\ndel attach.HttpRoutesPlugin\n")
+    older.write_text(
+        "from distrain.scheduler.http import attach\nvars(attach).pop('HttpRoutesPlugin', None)\n"
+    )
     with bare_scheduler(tmp_path, "--preload", str(older)) as scheduler:
         ensure_coordinator(scheduler.client)
         with pytest.raises(ClusterError, match="HttpRoutesPlugin") as caught:

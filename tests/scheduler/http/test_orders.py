@@ -9,6 +9,7 @@ import pytest
 from order_site import SPEC, OrderSite, on_order_site
 
 from distrain.jobs.spec import parse_spec
+from distrain.launch.job_handle import _NO_PROGRESS
 from distrain.scheduler.lifecycle.messages import Cancel
 from distrain.service.clusters.scheduler_client import Refused
 from distrain.workers.secrets import TOKEN_VARIABLE
@@ -203,6 +204,8 @@ def test_who_orders_over_dasks_connection_names_no_service() -> None:
         assert ask("PUT", "a", **job)[0] == 201
         status, seen = ask("PUT", "a", **job)
         assert (status, seen["service"], seen["state"]) == (200, None, "pending")
+        nothing_of_it = request("GET", "/v1/jobs/a/view", f"since={_NO_PROGRESS}", b"")
+        assert (nothing_of_it["status"], json.loads(nothing_of_it["text"])["progress"]) == (200, [])
         assert ask("PATCH", "a", priority=7)[1]["priority"] == 7
         status, seen = ask("POST", "a/cancel", why="enough")
         assert (status, seen["state"]) == (202, "cancelled")
