@@ -102,8 +102,8 @@ def test_windows_are_in_the_order_of_times_and_numbers(
     ("column", "value", "said"),
     [
         ("watched", float("inf"), "watched is inf, not a finite number"),
-        ("genre", "d", "genre is 'd', none of the target's classes"),
-        ("stars", 5, "stars is 5, none of the target's classes"),
+        ("genre", "d", "genre is 'd', not one of the target's classes"),
+        ("stars", 5, "stars is 5, not one of the target's classes"),
         ("counts", -1, "counts is -1, not a finite number, 0 or more"),
         ("at", None, "at is missing, but windows.by needs it"),
     ],

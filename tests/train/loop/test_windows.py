@@ -182,7 +182,7 @@ def test_a_row_that_came_before_its_window_is_named(
     code, told = audited(run)
     assert code == 1
     assert "never trained: " in told
-    assert told.count("NOT as it should be") == 2
+    assert told.count("NOT as expected") == 2
     assert "epoch 0, window part-2.parquet: 3,500 rows trained, each once" in told
 
 

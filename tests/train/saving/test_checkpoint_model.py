@@ -117,7 +117,7 @@ def test_predict_scores_with_one(run, valid, tmp_path):
 
 @pytest.mark.parametrize(
     ("which", "told"),
-    [("3", "no whole checkpoint of step 3"), ("last", "neither a step nor best nor newest")],
+    [("3", "no complete checkpoint of step 3"), ("last", "not a step, best or newest")],
 )
 def test_which_ones_there_are_is_told(run, valid, which, told):
     done = CliRunner().invoke(cli, ["evaluate", str(run), str(valid), "--checkpoint", which])
