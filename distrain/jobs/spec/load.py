@@ -291,4 +291,4 @@ def _parse_json(text: str) -> Any:
 def _refuse_repeats(keys: list[str], place: str = "") -> None:
     twice = sorted(key for key, count in Counter(keys).items() if count > 1)
     if twice:
-        raise _Refused(f"a mapping{place} names {', '.join(twice)} twice")
+        raise _Refused(f"a mapping{place} names {', '.join(map(_key, twice))} twice")

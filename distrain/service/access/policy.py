@@ -208,7 +208,7 @@ def _credential_mistakes(value: Any, keys: tuple[object, ...] = ()) -> list[Mist
     if isinstance(value, Mapping):
         found = []
         for key, item in value.items():
-            if has_credentials(key):
+            if has_credentials(str(key)):
                 found.append(Mistake(pointer(*keys), "a key " + _CREDENTIALS))
             else:
                 found += _credential_mistakes(item, (*keys, key))

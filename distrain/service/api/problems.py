@@ -109,10 +109,10 @@ def register(app: FastAPI) -> None:
 
 
 def _answer(request: Request, error: Exception) -> JSONResponse:
-    return _problem_of(error).response(request.url.path)
+    return problem_of(error).response(request.url.path)
 
 
-def _problem_of(error: Exception) -> Problem:
+def problem_of(error: Exception) -> Problem:
     match error:
         case Problem():
             return error

@@ -21,6 +21,7 @@ from distrain.service.values import Job
 
 router = APIRouter(include_in_schema=False, route_class=PageRoute)
 
+ShortText = Annotated[str, Query(max_length=128)]
 _PAGE_JOBS = 100
 _MOST_COMPARED = 8
 
@@ -42,11 +43,11 @@ def home() -> RedirectResponse:
 @router.get("/jobs")
 def jobs(
     call: Call,
-    text: str = "",
-    state: str = "",
-    project: str = "",
-    owner: str = "",
-    tag: str = "",
+    text: ShortText = "",
+    state: ShortText = "",
+    project: ShortText = "",
+    owner: ShortText = "",
+    tag: Annotated[str, Query(max_length=400)] = "",
     before: Annotated[int | None, Query(ge=1, lt=2**63)] = None,
 ) -> HTMLResponse:
     call.require(Action.SEE_JOB)

@@ -14,10 +14,11 @@ from fastapi.routing import APIRoute
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
 from markupsafe import Markup, escape
 
+from distrain.errors import DistrainError
 from distrain.formatting import byte_size, count, duration, number, percent, score, scores
 from distrain.jobs.documents import Job as JobAnswer, utc
 from distrain.service.access.sessions import COOKIE, csrf_token
-from distrain.service.api.problems import CODES, Problem
+from distrain.service.api.problems import CODES, Problem, problem_of
 from distrain.service.values import Principal
 from distrain.version import __version__
 
@@ -182,7 +183,8 @@ def page(
         version=__version__,
         **values,
     )
-    return HTMLResponse(text, status, headers=_HEADERS)
+    # A message may quote half a surrogate pair, which UTF-8 lacks.
+    return HTMLResponse(text.encode(errors="backslashreplace"), status, headers=_HEADERS)
 
 
 def url_with(request: Request, changes: Mapping[str, object]) -> str:
@@ -203,7 +205,9 @@ class PageRoute(APIRoute):
             except Problem as problem:
                 return _shown(request, problem)
             except RequestValidationError:
-                return _shown(request, Problem("bad_request", "the address has a mistake"))
+                return _shown(request, Problem("bad_request", "the address or form has a mistake"))
+            except DistrainError as error:  # of the database, say
+                return _shown(request, problem_of(error))
 
         return handler
 
