@@ -19,6 +19,7 @@ from distrain.errors import DistrainError
 from distrain.jobs.run_paths import JOB_ID, new_job_id
 from distrain.jobs.spec.job import JobSpec
 from distrain.jobs.spec.load import dump_yaml, parse_yaml
+from distrain.jobs.spec.short import short_yaml
 from distrain.runs.run_folder import NotInRun
 from distrain.runs.stored.folder import open_run_folder
 from distrain.service.access.policy import Mistake
@@ -75,8 +76,8 @@ def job(call: Call, job_id: str) -> HTMLResponse:
         },
         attempts=call.store.attempts(found.id),
         files=files_of(found.run_dir),
-        short_yaml=_yaml(without_defaults(spec)),
-        spec_yaml=_yaml(spec),
+        short_text=short_text(spec),
+        whole_text=dump_yaml(dict(spec)),
     )
 
 
@@ -89,7 +90,7 @@ def edit(call: Call, job_id: str) -> HTMLResponse:
     spec = call.store.spec(found.id)
     # Tags and priority may have been given, or changed, beside the spec.
     spec |= {"tags": {**found.tags}, "queue": {**spec.get("queue", {}), "priority": found.priority}}
-    return _form(call, found, _yaml(without_defaults(spec)), new_job_id(found.name))
+    return _form(call, found, short_text(spec), new_job_id(found.name))
 
 
 @router.post("/jobs/{job_id}/edit", dependencies=[Counted])
@@ -165,23 +166,9 @@ def _form(
     )
 
 
-def without_defaults(spec: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the settings that differ from the defaults; all of a spec of another version."""
+def short_text(spec: Mapping[str, Any]) -> str:
+    """Return a spec as YAML without most defaults; all of a spec of another version."""
     try:
-        short = JobSpec.model_validate(spec).model_dump(mode="json", exclude_defaults=True)
+        return short_yaml(JobSpec.model_validate(spec))
     except ValidationError:
-        return spec
-    return _with_kinds(short, spec)
-
-
-def _with_kinds(short: Mapping[str, Any], spec: Mapping[str, Any]) -> dict[str, Any]:
-    """Add each section's `kind`, on which its other defaults depend."""
-    kind = {"kind": spec["kind"]} if "kind" in spec else {}
-    return kind | {
-        name: _with_kinds(value, spec[name]) if isinstance(value, Mapping) else value
-        for name, value in short.items()
-    }
-
-
-def _yaml(document: Mapping[str, Any]) -> str:
-    return dump_yaml(dict(document))
+        return dump_yaml(dict(spec))

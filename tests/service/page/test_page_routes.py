@@ -187,7 +187,7 @@ def test_a_job_is_edited_and_submitted_again(site, browser):
     forged = client.post(f"/jobs/{job}/edit", data={**hidden, "csrf": "x", "spec": text})
     assert forged.status_code == 403
     assert site.world.store.job(new_id) is None
-    changed = {**hidden, "spec": text + "train: {epochs: 9}\n"}
+    changed = {**hidden, "spec": text.replace("epochs: 1 ", "epochs: 9 ")}
     for _ in range(2):  # pressed twice
         made = client.post(f"/jobs/{job}/edit", data=changed)
         assert made.url.path == f"/jobs/{new_id}"
