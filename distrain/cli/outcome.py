@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from distrain.jobs.run_paths import RunPaths
     from distrain.runs.summary import Summary
 
 

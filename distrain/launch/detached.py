@@ -51,7 +51,7 @@ def submit(
             progress.say("a worker looks at the data")
             install_coordinator(client)
             for note in check_on_worker(job.api, run.spec.model_dump(mode="json")):
-                progress.say(f"note of a worker: {note}")
+                progress.say(f"note from a worker: {note}")
         folder = open_ones.enter_context(run.open_folder())
         unless_submitted = open_ones.enter_context(ExitStack())
         unless_submitted.callback(folder.forget)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 POLL_S = 0.2
 
-_SAME_VERSION = "Run the same version of distrain here and there."
+_SAME_VERSION = "Run the same version of distrain on both sides."
 
 _NO_PROGRESS = 10**18 - 1
 """An entry number beyond those of any job."""

@@ -3,7 +3,7 @@
 from urllib.parse import unquote
 
 NULL_FOLDER = "__HIVE_DEFAULT_PARTITION__"
-"""The folder name that stands for a missing value."""
+"""The folder name of a missing value."""
 
 
 def folder_values(path: str) -> tuple[tuple[str, str], ...]:

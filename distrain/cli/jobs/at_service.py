@@ -157,7 +157,7 @@ class ServiceJobs(ApiJobs):
             self.client, spec, project=asked["project"], cluster=asked["cluster"]
         )
         for note in notes:
-            print_remark(f"note of a worker: {note}")
+            print_remark(f"note from a worker: {note}")
 
 
 def _submitted(job: Job) -> str:

@@ -105,9 +105,9 @@ def clone(
 @job_options
 @json_option("Print the job as JSON.")
 def priority(job: str, priority: int, place: JobPlace, as_json: bool) -> None:
-    """Set the PRIORITY of JOB, which waits: the highest goes first.
+    """Set the PRIORITY of JOB, which waits: the highest is first.
 
-    JOB is a job's id, or its beginning. A job that runs keeps what it has.
+    JOB is a job's id, or its beginning. A running job is not affected.
 
     \b
     Examples:

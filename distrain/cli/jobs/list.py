@@ -52,8 +52,8 @@ def command(
 ) -> None:
     """List the jobs of a service or of a scheduler, newest first.
 
-    A scheduler knows also those that ended not long ago. The column WHY holds why a job does not
-    run yet, or why it ended badly. `distrain top` shows more of a scheduler's jobs.
+    A scheduler also lists jobs that ended recently. The column WHY shows why a job does not run
+    yet, or why it failed. `distrain top` shows more about a scheduler's jobs.
 
     \b
     Examples:

@@ -45,7 +45,7 @@ def wait(job: str, timeout_s: float | None, place: JobPlace, as_json: bool) -> N
 
     JOB is a job's id, or its beginning. The exit code is 0 if the job succeeded, 100 if it failed,
     103 if it was cancelled, 104 if it has not ended within --timeout, 102 if there is no such job.
-    Ctrl-C leaves the job alone.
+    Ctrl-C does not stop the job.
 
     \b
     Examples:

@@ -40,8 +40,8 @@ class History:
         by: The column of keys, such as users.
         order: The column of times, or of numbers of seconds.
         keep: Maximum number of events in a history.
-        of: The listed columns, with their values after all operators. `order` stands for the
-            seconds between event and row.
+        of: The listed columns, with their values after all operators. The column `order` holds
+            the seconds between event and row.
     """
 
     by: str

@@ -120,7 +120,7 @@ class Orders:
     def _has_ended(self, job_id: str) -> Refusal:
         ended = self.ended(job_id)
         assert ended is not None
-        hint = "It needs nothing more."
+        hint = "Nothing is left to do."
         return Refusal(410, "ended", _end_of(ended), hint, job=ended.model_dump())
 
     def _check_epoch(self, order: PutOrder) -> None:
@@ -128,7 +128,7 @@ class Orders:
             raise Refusal(
                 409,
                 "epoch_changed",
-                "the scheduler was started anew since this was decided",
+                "the scheduler was restarted after this was decided",
                 "Ask for its jobs, and decide again.",
                 epoch=self.coordinator.epoch,
             )
@@ -137,7 +137,7 @@ class Orders:
         ended = self.ended(job_id)
         if ended is not None and first_attempt <= ended.attempt:
             self._check_owner(job_id, order)
-            after = f"To go on with it, put it with a first_attempt above {ended.attempt}."
+            after = f"To resume it, put it with a first_attempt above {ended.attempt}."
             raise Refusal(410, "ended", _end_of(ended), after, job=ended.model_dump())
 
     def _check_owner(self, job_id: str, order: Order) -> None:

@@ -267,5 +267,5 @@ def _read(parse: Callable[[Any], Answer], document: Any) -> Answer:
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise Unreachable(
             f"the scheduler's answer cannot be read: {error!r}",
-            hint="Run the same version of distrain here and there.",
+            hint="Run the same version of distrain on both sides.",
         ) from None

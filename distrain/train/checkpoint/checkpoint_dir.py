@@ -46,7 +46,7 @@ class CheckpointDir:
         self.damaged: list[str] = []  # in words, the checkpoints that the last `list` could not use
 
     def list(self) -> list[CheckpointEntry]:
-        """Return the whole checkpoints, in the order in which one would go on from them.
+        """Return the complete checkpoints, the best one to resume from first.
 
         The latest attempt comes first, and in it the latest step: an attempt that had to go back
         counts. Missing or damaged files show when one is loaded. A missing directory is empty;

@@ -132,7 +132,7 @@ class CheckpointWriter(WriterSettings):
         rank_tensors: Mapping[str, Tensor],
         behind: bool,
     ) -> ShardContent | str:
-        """Return this rank's share, copied if training goes on meanwhile; or in words why none."""
+        """Return this rank's share, a copy if training continues; or why there is none."""
         if self._thread is not None:
             return f"the one before was still being written after {self.patience_s:.0f} s"
         try:
