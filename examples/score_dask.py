@@ -10,7 +10,7 @@ from functools import lru_cache
 
 import dask.dataframe as dd
 import numpy as np
-import pandas as pd  # type: ignore[import-untyped]
+import pandas as pd
 
 
 @lru_cache

@@ -24,7 +24,7 @@ from distrain.runs.summary import Summary
 
 if TYPE_CHECKING:
     import numpy as np
-    import pandas  # type: ignore[import-untyped]
+    import pandas
     from distributed import Client
     from distributed.deploy import Cluster
 

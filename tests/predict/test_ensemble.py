@@ -6,7 +6,7 @@ from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
-import pandas as pd  # type: ignore[import-untyped]
+import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 import torch

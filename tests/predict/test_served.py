@@ -19,7 +19,7 @@ import dask
 import numpy as np
 import onnx
 import onnxruntime  # type: ignore[import-untyped, unused-ignore]
-import pandas as pd  # type: ignore[import-untyped]
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
