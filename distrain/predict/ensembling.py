@@ -53,7 +53,10 @@ def ensemble_of(members: Mapping[str, SavedModel]) -> SavedModel:
                 where={"columns": ", ".join(first_of(unlike, 5))},
                 hint="Train all runs on data of one `distrain prep`.",
             )
-    return SavedModel.ensemble(list(members.values()), meaning.to_json())
+    about = meaning.to_json()
+    if seen := {one for saved in members.values() for one in saved.about.get("refitted_on", ())}:
+        about["refitted_on"] = sorted(seen)
+    return SavedModel.ensemble(list(members.values()), about)
 
 
 def write_ensemble(

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -9,16 +10,20 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from distrain.errors import DataError, InputError, ModelError
+from distrain.errors import DataError, InputError, ModelError, Unavailable
+from distrain.jobs.spec.paths import absolute
 from distrain.loader.dataset import Dataset
+from distrain.loader.partition.footers import PARQUET_SUFFIXES
 from distrain.metrics.exact import Bounded, DistinctScores
 from distrain.metrics.grouped import GroupedReport, grouped_metrics
 from distrain.metrics.report import BinaryReport
 from distrain.metrics.targets import TargetMetrics
+from distrain.models.saved import SavedModel
 from distrain.predict.logits import RowsOfPiece, Scored, Scorer, on_host
 from distrain.predict.side_columns import check_side_columns, common_type, side_columns
 from distrain.schema.column import Tags
 from distrain.schema.schema import Schema
+from distrain.storage.inputs import InputFile, list_inputs
 from distrain.train.loop.evaluation import count_in, finite_metrics, main_rows, not_bounded
 from distrain.train.step.device_metrics import DeviceTargets
 
@@ -30,6 +35,16 @@ Array = np.ndarray[Any, Any]
 
 OnProgress = Callable[[str, int, int], None]
 """Called with the phase (`scoring`, `ordering`, `grouping`), rows done and rows in all."""
+
+
+def has_seen(saved: SavedModel, dataset: Dataset) -> bool:
+    """Return True if a refit trained the model on the files of some of these rows."""
+    patterns = saved.about.get("refitted_on", ())
+    found: list[InputFile] = []
+    with suppress(DataError, Unavailable):  # they may be gone
+        found = list_inputs(patterns, suffixes=PARQUET_SUFFIXES) if patterns else []
+    seen = {absolute(file.path) for file in found}
+    return any(absolute(file) in seen for file in dataset.table.compact.files)
 
 
 @dataclass(frozen=True)

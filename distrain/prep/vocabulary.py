@@ -56,7 +56,7 @@ def mistake_of_name(name: str) -> str | None:
     """Return why a name cannot be that of a vocabulary; `None` if it can.
 
     >>> mistake_of_name("item/sku")
-    "a file is named after it, which cannot hold '/'"
+    "a file has this name, which cannot contain '/'"
     """
     for character in "/\0":
         if character in name:

@@ -16,6 +16,7 @@ from itertools import count
 from typing import TypeVar
 
 from distrain.errors import DistrainError, Unavailable
+from distrain.pauses import doubled_s
 
 _PASSING_ERRNOS = {
     getattr(errno, name)
@@ -204,7 +205,7 @@ def pause_s(number: int, key: str) -> float:
     >>> [round(pause_s(number, "a"), 2) for number in (0, 1, 2, 20)]
     [0.25, 0.72, 1.92, 9.88]
     """
-    whole_s = min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2.0 ** min(number, 16))
+    whole_s = doubled_s(FIRST_PAUSE_S, number, LONGEST_PAUSE_S)
     return whole_s * (0.5 + zlib.crc32(f"{key} {number}".encode()) / 2**33)
 
 

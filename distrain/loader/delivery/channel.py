@@ -67,6 +67,10 @@ class Channel:
             self._room.put(None)
         return item
 
+    def take_last(self) -> Item:
+        """Like `get`, but the producer makes no more batch for it."""
+        return End() if self._closed else self._items.get()
+
     def is_closed(self) -> bool:
         return self._closed
 

@@ -91,3 +91,14 @@ def difference(later: LoaderStats, earlier: LoaderStats) -> LoaderStats:
     return LoaderStats(
         **{f.name: getattr(later, f.name) - getattr(earlier, f.name) for f in fields(LoaderStats)}
     )
+
+
+def total(one: LoaderStats, other: LoaderStats) -> LoaderStats:
+    """The sum of two readings.
+
+    >>> total(LoaderStats(rows=7), LoaderStats(rows=4)).rows
+    11
+    """
+    return LoaderStats(
+        **{f.name: getattr(one, f.name) + getattr(other, f.name) for f in fields(LoaderStats)}
+    )

@@ -190,6 +190,16 @@ class EpochSteps:
         window = self.window_of(step)
         return self.plans[window].rows_in_step(step - self._firsts[window])
 
+    def rank_rows(self, step: int, num_ranks: int) -> tuple[int, ...]:
+        """How many rows of a step each rank serves.
+
+        >>> EpochSteps((EpochPlan(num_rows=10, lanes=4, global_batch_size=7),)).rank_rows(0, 2)
+        (4, 3)
+        """
+        window = self.window_of(step)
+        plan, of_window = self.plans[window], step - self._firsts[window]
+        return tuple(plan.rank_rows(of_window, rank, num_ranks) for rank in range(num_ranks))
+
     def rows_before(self, step: int) -> int:
         """Return the rows of the steps before `step`, `0 <= step <= num_steps`."""
         window = self.window_of(step)

@@ -239,6 +239,12 @@ class Table:
         windows = self.windows and self.windows.at([group is not None for group in kept])
         return Table([group for group in kept if group], fingerprint, self.only_label, windows)
 
+    def followed_by(self, other: Table) -> Table:
+        """The rows of both tables, which share no file and have no windows."""
+        both = hashlib.sha256(f"{self.fingerprint}{other.fingerprint}".encode()).hexdigest()
+        label = self.only_label if self.only_label == other.only_label else None
+        return Table([*self.row_groups, *other.row_groups], both, label)
+
     def of_window(self, window: int) -> Table:
         """Return the row groups of one window, in the order of the files."""
         assert self.windows is not None

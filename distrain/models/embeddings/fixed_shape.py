@@ -7,14 +7,13 @@ rows; the rest is padding whose key is one past the last row. Nothing waits for 
 CUDA graph can hold the whole step. Ids, learning rate and step number are tensors, which may change
 from step to step. The cost is work on padding, and with several ranks its transport.
 
-For tables that are spread over ranks, ids are exchanged before the step, outside of a graph, and
-`padded.py` determines the owners' capacity.
+Of tables that are spread over ranks, ids travel before the step, in shapes of a capacity that
+`padded.py` describes. Whether that sufficed is in what `ask` returns.
 
 A step::
 
-A step::
-
-    padded = fixed.ask(ids)                     # collective if tables are spread over ranks
+    wanted, *answers = fixed.ask(ids)           # collective; where tables are spread over ranks
+    padded = fixed.routes_of(answers)           # if all of `wanted` are 0
     route = fixed.route(ids, padded)            # collective if ranks share the tables
     embedded = fixed.lookup(route)              # leaves for the dense model
     ...                                         # loss, backward
@@ -23,11 +22,11 @@ A step::
 Callers that need the sums in between, for example for clipping, call `collect`, `exchange` and
 `apply`.
 
-To capture a step in a graph, fill one tensor with each batch's ids, one with the learning rate, and
-those of `padded` with the batch's, and call all operations except `ask` on these. `num_steps`
-counts on the device; see `read_steps` and `write_steps`. A batch of another number of rows, or
-other capacities of `padded`, needs another graph, or a call outside of it: all batches up to
-`max_rows` are supported.
+To capture a step in a graph: fill one tensor with each batch's ids, one with the learning rate,
+those of `padded` with the batch's, and call the verbs on these, `ask` in a graph of its own.
+`num_steps` counts on the
+device; see `read_steps` and `write_steps`. A batch of another number of rows, or other capacities
+of `padded`, needs another graph, or a call outside of it: all batches fit, up to `max_rows`.
 """
 
 from collections.abc import Sequence
@@ -41,8 +40,10 @@ from distrain.models.embeddings import kernels
 from distrain.models.embeddings.collection import EmbeddingCollection, TouchedRows, values_dtype
 from distrain.models.embeddings.fixed_shape_stores import FixedStoreRoute, SpreadStore, WholeStore
 from distrain.models.embeddings.kernels import StepRates
-from distrain.models.embeddings.padded import PaddedRouter, PaddedRoutes
+from distrain.models.embeddings.padded import PaddedRoutes
 from distrain.models.embeddings.sparse_optimizer import SparseOptimizer, rounding_seed
+
+_NOT_SPREAD = PaddedRoutes(())
 
 
 @dataclass(frozen=True)
@@ -77,11 +78,7 @@ class FixedTables:
             for store in tables.stores
         ]
         self._group_of = [tables.group_of(store) for store in tables.stores]
-        self._routers = {
-            number: PaddedRouter(store, max_rows)
-            for number, store in enumerate(tables.stores)
-            if store.spread
-        }
+        self._spread = [store for store in self._stores if isinstance(store, SpreadStore)]
         # The live tensors: loading a state copies into them.
         state = optimizer.state_dict()
         self._state_tensors = [
@@ -93,39 +90,48 @@ class FixedTables:
     @property
     def asks(self) -> bool:
         """Whether some tables are spread over ranks, so that `ask` must come before `route`."""
-        return bool(self._routers)
+        return bool(self._spread)
+
+    @property
+    def capacities(self) -> tuple[tuple[int, ...], ...]:
+        """Of each spread store, how many rows of each owner a rank may ask for."""
+        return tuple(store.capacities.now for store in self._spread)
+
+    def make_capacity(self, wanted: Sequence[int]) -> None:
+        """Have capacity for what a batch wanted of each spread store; of `ask`, on the host."""
+        for store, rows in zip(self._spread, wanted, strict=True):
+            store.make_capacity(rows)
 
     @torch.no_grad()
-    def ask(self, ids: Tensor) -> PaddedRoutes:
-        """Ask the owners for a batch's rows of spread tables; collective, and the host waits.
+    def ask(self, ids: Tensor) -> tuple[Tensor, ...]:
+        """Ask owners for a batch's rows of spread tables; collective, and nothing waits.
 
-        It may run ahead, in a thread, through the group of `EmbeddingCollection.route_peers`. `ids`
-        are as in `EmbeddingCollection.route`, on the tables' device; `ValueError` for more rows
-        than `max_rows`, or other columns.
+        `ids` are those of `EmbeddingCollection.route`, on the tables' device; `ValueError` for more
+        rows than `max_rows`, or other columns.
+
+        Returns:
+            For each spread store the most rows that any rank wants of an owner and lacks capacity
+            for, or 0, `[stores]`, int32; then the tensors of `PaddedRoutes`.
         """
         self._check_ids(ids)
-        peers, by_column = self.tables.route_peers, ids.T.int()
-        asked = []
-        for number, router in self._routers.items():
-            own = by_column[list(self.tables.stores[number].flat)].contiguous()
-            asked.append((router, *router.ask(own, peers)))
-        missing = [router.capacities.missing(rows.asked) for router, rows, _ in asked]
-        most = peers.largest(missing) if missing else []
-        routes = []
-        for (router, rows, inverse), wanted in zip(asked, most, strict=True):
-            router.capacities.make(wanted)
-            routes.append(router.padded(rows, inverse))
-        return PaddedRoutes(tuple(routes))
+        asked = [store.ask(ids) for store in self._spread]
+        answers = [tensor for _, *own in asked for tensor in own]
+        return torch.stack([wanted for wanted, *_ in asked]), *answers
+
+    def routes_of(self, answers: Sequence[Tensor]) -> PaddedRoutes:
+        """What `ask` returned after the first tensor, as routes."""
+        return PaddedRoutes.of(self.capacities, answers)
 
     @torch.no_grad()
-    def route(self, ids: Tensor, padded: PaddedRoutes | None = None) -> FixedRoute:
-        """Return the route of ids for which `ask` gave `padded`, or asks here; collective."""
+    def route(self, ids: Tensor, padded: PaddedRoutes = _NOT_SPREAD) -> FixedRoute:
+        """Return the route of ids whose spread rows the owners answered as `padded`; collective."""
         self._check_ids(ids)
-        of_store = dict(zip(self._routers, (padded or self.ask(ids)).stores, strict=True))
+        answers = iter(padded.stores)
         return FixedRoute(
             len(ids),
             tuple(
-                store.route(ids, of_store.get(number)) for number, store in enumerate(self._stores)
+                store.route(ids, next(answers) if isinstance(store, SpreadStore) else None)
+                for store in self._stores
             ),
         )
 

@@ -9,11 +9,13 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from distrain.models.embeddings import kernels
 from distrain.models.embeddings.collection import TouchedRows
 from distrain.models.embeddings.kernels import Segments, segments_of, sources_of
-from distrain.models.embeddings.padded import PaddedRows
+from distrain.models.embeddings.padded import PaddedRows, RowCapacities
+from distrain.models.embeddings.row_owners import place_of
 from distrain.models.embeddings.store import Store
 
 _MOST_INT32 = 2**31 - 1
@@ -108,12 +110,86 @@ class WholeStore(FixedStore):
 
 
 class SpreadStore(FixedStore):
+    """A store whose rows are spread over ranks.
+
+    `ask` comes first. Each owner gets a block of the rows that a rank asks it for, filled up with
+    -1, and behind it the number of rows of any owner that the rank lacks capacity for, or 0.
+    """
+
+    def __init__(self, store: Store, max_rows: int, group_columns: int, device: torch.device):
+        super().__init__(store, max_rows, group_columns, device)
+        self.capacities = RowCapacities(store, max_rows)
+        ranks = store.sharers.num_ranks
+        # Keys by owner and row: ranks hold equally many rows, to one.
+        self._stride = -(-store.num_rows // ranks) + 1
+        fits = ranks * self._stride <= _MOST_INT32
+        self._sorted_dtype = torch.int32 if fits else torch.int64
+        self._column_starts = store.starts[list(store.table_of)].unsqueeze(1).to(device)
+        self._flat = torch.tensor(store.flat, device=device)
+        self._owner_keys = (torch.arange(ranks + 1) * self._stride).to(self._sorted_dtype)
+        self._owner_keys = self._owner_keys.to(device)
+        self._placed: tuple[int, ...] = ()
+        self._place_owners()
+
+    def _place_owners(self) -> None:
+        """Put on the device where each owner's block begins; waits, where capacities are new."""
+        if self._placed != self.capacities.now:
+            self._placed = self.capacities.now
+            device = self._flat.device
+            room = torch.tensor(self._placed)
+            starts = room.cumsum(0) - room
+            blocks = starts + torch.arange(len(room))
+            self._room, self._starts_of_slots = room.to(device), starts.to(device)
+            self._blocks, self._headers = blocks.to(device), (blocks + room).to(device)
+
+    def make_capacity(self, wanted: int) -> None:
+        """Have capacity for so many rows of each owner, from now on."""
+        self.capacities.make(wanted)
+        self._place_owners()
+
+    def ask(self, ids: Tensor) -> tuple[Tensor, ...]:
+        """Ask owners for a batch's rows; a collective operation.
+
+        Returns:
+            The most rows that any rank wants of an owner and lacks capacity for, or 0, a scalar,
+            int32; then the tensors of `PaddedRows`, which are of no use unless that is 0.
+        """
+        sharers, capacities = self._store.sharers, self._placed
+        ranks, size = sharers.num_ranks, sum(capacities)
+        keys = ids.T.index_select(0, self._flat) + self._column_starts
+        owners, rows = place_of(keys.reshape(-1), ranks)
+        by_owner = (owners * self._stride + rows).to(self._sorted_dtype)
+        in_order, order = torch.sort(by_owner, stable=True)
+        first = torch.ones(1, dtype=torch.bool, device=ids.device)
+        is_first = torch.cat([first, in_order[1:] != in_order[:-1]])[: len(order)]
+        seen = functional.pad(is_first.cumsum(0), (1, 0))  # distinct rows before each place
+        before = seen[torch.searchsorted(in_order, self._owner_keys)]
+        counts = before.diff()
+        owner = owners.index_select(0, order)
+        number = seen[1:] - 1 - before.index_select(0, owner)  # among the owner's
+        fits = number < self._room.index_select(0, owner)
+        sent = torch.full((size + ranks + 1,), -1, dtype=torch.int32, device=ids.device)
+        # Places of one row write the same; those without capacity write behind all blocks.
+        there = torch.where(fits, self._blocks.index_select(0, owner) + number, size + ranks)
+        sent.scatter_(0, there, rows.index_select(0, order).int())
+        lacking = torch.where(counts > self._room, counts, 0).amax().int()
+        sent.index_copy_(0, self._headers, lacking.expand(ranks))
+        own = capacities[sharers.rank]
+        arrived = sharers.exchange_rows(
+            sent[:-1], [room + 1 for room in capacities], [own + 1] * ranks
+        ).view(ranks, own + 1)
+        asked = arrived[:, :-1].reshape(-1).long()
+        requested = torch.where(asked < 0, self._store.num_local_rows, asked)
+        slot = (self._starts_of_slots.index_select(0, owner) + number).int()
+        slots = torch.empty_like(slot).scatter_(0, order, slot).view(keys.shape)
+        return arrived[:, -1].amax(), slots, slot, order, requested
+
     def route(self, ids: Tensor, padded: PaddedRows | None) -> FixedStoreRoute:
         assert padded is not None
         slots, size = padded.slots, sum(padded.capacities)
-        in_order, order = torch.sort(slots.reshape(-1), stable=True)
-        # Every slot has a segment, so sums are written where they are sent from; most are short,
-        # and those of the padding are empty.
+        in_order, order = padded.in_order, padded.order
+        # Every slot has a segment, so sums come out where they are sent from; most are short, and
+        # those of the padding are empty.
         every = torch.arange(size + 1, dtype=slots.dtype, device=slots.device)
         own = Segments(
             every[:-1].long(), torch.searchsorted(in_order, every), in_order, order, size

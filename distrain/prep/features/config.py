@@ -141,10 +141,15 @@ class FeatureConfig:
         ]
         raise SpecError("\n".join(reported), where=where)
 
-    def save(self, path: str | Path) -> None:
+    @property
+    def text(self) -> str:
+        """The document as YAML."""
         document = self.document.model_dump(mode="json", exclude_defaults=True)
+        return dump_yaml({"version": 1, **document})
+
+    def save(self, path: str | Path) -> None:
         with whole_file(path) as partial_file:
-            partial_file.write_text(dump_yaml({"version": 1, **document}))
+            partial_file.write_text(self.text)
 
     def without_split(self) -> FeatureConfig:
         """Return the same columns without a split of the rows."""

@@ -11,8 +11,8 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
-from distrain.client.documents import Mistake as MistakeDocument, Problem as ProblemDocument
 from distrain.errors import DistrainError, Unavailable
+from distrain.jobs.documents import Mistake as MistakeDocument, Problem as ProblemDocument
 from distrain.service.access.policy import Mistake, pointer
 from distrain.service.store.errors import (
     IdTaken,

@@ -51,11 +51,12 @@ def load_newest(
     state: TrainingState,
     peers: Peers,
     *,
+    belongs: Callable[[CheckpointEntry], bool] = lambda _: True,
     accept: Callable[[CheckpointEntry], None] | None = None,
     report: Callable[[CheckpointTrouble], None] | None = None,
     progress: Callable[[], None] | None = None,
 ) -> LoadResult:
-    """Load the first complete checkpoint of `directory.list()`; a collective operation.
+    """Load the first complete `directory.list()` entry that `belongs`; a collective operation.
 
     The ranks and the placement may differ from those that saved it: every rank reads its own rows
     and verifies checksums. If any rank detects damage, rank 0 reports it and sets the checkpoint
@@ -67,7 +68,7 @@ def load_newest(
     saved tensors do not fit this model and its optimizers. Both are the same on every rank.
     """
     after_slab = progress or (lambda: None)
-    return _Loading(directory, state, peers, accept, report, after_slab).run()
+    return _Loading(directory, state, peers, belongs, accept, report, after_slab).run()
 
 
 @dataclass
@@ -75,6 +76,7 @@ class _Loading:
     directory: CheckpointDir
     state: TrainingState
     peers: Peers
+    belongs: Callable[[CheckpointEntry], bool]
     accept: Callable[[CheckpointEntry], None] | None
     report: Callable[[CheckpointTrouble], None] | None
     after_slab: Callable[[], None]
@@ -93,7 +95,8 @@ class _Loading:
         text = ""
         with self._together():
             if self.peers.rank == 0:
-                text = json.dumps([entry.name for entry in self.directory.list()])
+                entries = filter(self.belongs, self.directory.list())
+                text = json.dumps([entry.name for entry in entries])
         for message in self.directory.damaged if self.peers.rank == 0 else ():
             self._warn(message)
         names: list[str] = json.loads(gather_texts(self.peers, self.state.device, text)[0])

@@ -12,6 +12,7 @@ import logging
 import os
 import zipfile
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from distrain.jobs.spec.job import JobSpec
@@ -35,6 +36,12 @@ class Inputs:
     valid: Table | None
     # the training table before `data.negatives`; `None` if no negatives are removed
     unthinned: Table | None = None
+
+    @cached_property
+    def all_rows(self) -> Table:
+        """Training and validation rows as one table, which a refit trains on."""
+        assert self.valid is not None
+        return self.train.followed_by(self.valid)
 
     @property
     def fingerprint(self) -> str:

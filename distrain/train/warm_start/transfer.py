@@ -91,7 +91,9 @@ def take_weights(
         return Taken(event)
     assert manifest is not None
     state.adopt(manifest.state)
-    steps = manifest.step + manifest.values.get("steps_before", 0)
+    values = manifest.values
+    of_first = (values.get("refit") or {}).get("taken", 0)  # which a refit forgot
+    steps = manifest.step - of_first + values.get("steps_before", 0)
     return Taken(replace(event, state="all"), steps, own if same_ranks else None)
 
 

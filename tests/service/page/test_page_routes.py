@@ -1,6 +1,6 @@
 """The pages as a browser without scripts gets them: who sees what, and what is refused."""
 
-import os
+import html
 import re
 
 import httpx2
@@ -8,7 +8,6 @@ import pytest
 from page_world import page_world
 from service_store import submitted
 
-from distrain.jobs.run_paths import RunPaths
 from distrain.service.access.sessions import COOKIE
 from distrain.service.api.guards import RequestRates
 
@@ -75,7 +74,7 @@ def test_others_jobs_are_not_there(site, browser):
         assert answer.status_code == 404
         assert "may not see it" in answer.text
         mine = site.world.submit(user, project="web" if user == "stranger" else "ads")["id"]
-        compared = client.get(f"/jobs/{mine}", params={"with": job})
+        compared = client.get("/compare", params={"job": [mine, job]})
         assert compared.status_code == 200
         assert "may not see it" in compared.text
 
@@ -95,7 +94,7 @@ def test_what_users_wrote_is_text(site, browser, tmp_path):
         assert "default-src 'self'" in answer.headers["content-security-policy"]
 
 
-def test_a_run_directory_full_of_traps_holds_up_no_page(site, browser, tmp_path):
+def test_links_out_of_a_run_folder_are_not_listed(site, browser, tmp_path):
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     (elsewhere / "secret.log").write_text("x")
@@ -106,28 +105,9 @@ def test_a_run_directory_full_of_traps_holds_up_no_page(site, browser, tmp_path)
     (run / "spec.yaml").write_text("name: clicks")
     job = site.world.submit("alice")["id"]
     site.world.change(job, run_dir=str(run))
-    client = browser("alice")
-    metrics = RunPaths(run).attempt_records(1)
-    metrics.parent.mkdir()
-    os.mkfifo(metrics)  # whoever opens it to read waits for a writer
-    text = client.get(f"/jobs/{job}").text
+    text = browser("alice").get(f"/jobs/{job}").text
     assert "spec.yaml" in text
     assert "secret" not in text
-    metrics.unlink()
-    with metrics.open("wb") as file:
-        file.truncate(2**40)
-    assert client.get(f"/jobs/{job}").status_code == 200  # nothing like all of it was read
-    for line in (
-        '{"split": []}',
-        '{"split": "train", "step": "<b>", "seconds": 7}',
-        "[" * 9999,
-        "x",
-    ):
-        metrics.write_text(line + "\n")
-        assert client.get(f"/jobs/{job}").status_code == 200
-    metrics.unlink()
-    metrics.symlink_to("/dev/zero")
-    assert client.get(f"/jobs/{job}").status_code == 200
 
 
 def test_filters_and_older_jobs(site, browser):
@@ -145,42 +125,72 @@ def test_filters_and_older_jobs(site, browser):
     assert first in client.get(older).text
 
 
-def test_specs_are_compared(site, browser):
+def test_jobs_are_compared_by_settings_and_metrics(site, browser):
     spec = {"name": "clicks", "data": {"train": "/data/clicks/day_*"}, "model": {"kind": "mlp"}}
     one = site.world.submit("alice")["id"]
     two = site.world.submit("alice", spec={**spec, "train": {"epochs": 7}})["id"]
-    text = browser("alice").get(f"/jobs/{one}", params={"with": two}).text
-    assert "train.epochs" in text
-    assert "train.seed" not in text.split("spec.yaml")[0]
+    for job, auc in ((one, 0.61), (two, 0.72)):
+        site.world.change(job, progress={"valid_auc": auc})
+    client = browser("alice")
+    text = client.get("/compare", params={"job": [one, two, one]}).text
+    settings = text.split("Settings that differ")[-1]
+    assert "train.epochs" in settings
+    assert "train.seed" not in settings
+    assert re.findall(r'class="n best">([\d.]+)', text) == ["0.72000"]
+    assert client.get("/compare").status_code == 200
 
 
-def test_validation_stands_beside_training_with_times_of_a_job(site, browser, tmp_path):
+def test_a_job_shows_its_validation_and_how_long_it_ran(site, browser):
     job = site.world.submit("alice")["id"]
     site.world.change(
-        job, run_dir=str(tmp_path / "none"), state="running", phase="handed_over", attempt=1,
+        job, state="running", phase="handed_over", attempt=1,
         started_at_s=site.world.store.now_s() - 75,
-        progress={"loss": 0.3, "auc": 0.9, "valid_loss": 0.7, "valid_auc": 0.61},
+        progress={"loss": 0.3, "auc": 0.9, "valid_loss": 0.7, "valid_auc": 0.61, "step": 50,
+                  "num_steps": 200},
     )  # fmt: skip
     client = browser("alice")
-    text = client.get(f"/jobs/{job}").text
-    assert "<dt>Validation</dt><dd>loss 0.70000, AUC 0.61000</dd>" in text
-    assert "<dt>Training</dt><dd>loss 0.30000, AUC 0.90000</dd>" in text
-    assert "No records yet." in text
+    cards = dict(re.findall(r"<dt>([^<]+)</dt><dd>(.*?)</dd>", client.get(f"/jobs/{job}").text))
+    assert (cards["Validation AUC"], cards["Training AUC"]) == ("0.61000", "0.90000")
+    assert cards["Progress"] == "25 %"
+    assert "Time left" in cards
     site.world.end(job)
-    text = client.get(f"/jobs/{job}").text
-    assert re.search(r"<dt>Duration</dt><dd>1m[1-5]\ds</dd>", text)  # the machine may be slow
-    assert "<dt>Ended</dt>" in text
-    assert "No records yet." not in text
-    assert "ended before its first report" in text
+    cards = dict(re.findall(r"<dt>([^<]+)</dt><dd>(.*?)</dd>", client.get(f"/jobs/{job}").text))
+    assert re.fullmatch(r"1m[1-5]\ds", cards["Duration"])  # the machine may be slow
 
 
-def test_several_jobs_are_compared_from_the_list(site, browser):
-    ids = [site.world.submit("alice")["id"] for _ in range(3)]
+def test_links_by_state_count_live_jobs_that_the_caller_may_see(site, browser):
+    state = "restarting"
+    job = site.world.submit("alice", project="ads")["id"]
+    now_s = site.world.store.now_s()
+    site.world.change(job, phase="handed_over", state=state, observed_at_s=now_s)
+    link = re.compile(rf'state={state}"[^>]*>{state} <b>(\d+)</b>')
+    assert link.findall(browser("alice").get("/jobs").text) == ["1"]
+    assert link.findall(browser("viewer").get("/jobs").text) == ["1"]
+    assert link.findall(browser("stranger").get("/jobs").text) == []
+
+
+def test_a_job_is_edited_and_submitted_again(site, browser):
+    job = site.world.submit("alice")["id"]
     client = browser("alice")
-    found = client.get("/compare", params={"job": ids})
-    assert found.url.path == f"/jobs/{ids[0]}"
-    assert f'data-jobs="{" ".join(ids)}"' in found.text
-    assert client.get("/compare").url.path == "/jobs"
+    form = client.get(f"/jobs/{job}/edit").text
+    hidden = dict(re.findall(r'name="(csrf|new_id)" value="([^"]+)"', form))
+    text = html.unescape(re.search(r"<textarea[^>]*>(.*?)</textarea>", form, re.S)[1])
+    new_id = hidden["new_id"]
+    for wrong in ("model: {kind: nothing}\ndata: {train: /data/x}", "- a", "a: [", "x: &a [*a]"):
+        refused = client.post(f"/jobs/{job}/edit", data={**hidden, "spec": wrong})
+        assert refused.status_code == 422
+        assert html.escape(wrong.split("\n")[0]) in refused.text, "what was typed is kept"
+    forged = client.post(f"/jobs/{job}/edit", data={**hidden, "csrf": "x", "spec": text})
+    assert forged.status_code == 403
+    assert site.world.store.job(new_id) is None
+    changed = {**hidden, "spec": text + "train: {epochs: 9}\n"}
+    for _ in range(2):  # pressed twice
+        made = client.post(f"/jobs/{job}/edit", data=changed)
+        assert made.url.path == f"/jobs/{new_id}"
+    new = site.world.store.job(new_id)
+    assert (new.parent, new.owner) == (job, "alice")
+    assert site.world.store.spec(new_id)["train"]["epochs"] == 9
+    assert browser("bob").get(f"/jobs/{job}/edit").status_code == 404
 
 
 def test_logging_out_needs_the_forms_own_token(site, browser):

@@ -6,7 +6,7 @@ import json
 import os
 import re
 import textwrap
-from collections.abc import Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -19,17 +19,17 @@ from distrain.prep.bad_lines import BadLineTally
 from distrain.prep.features.bad_values import BadValues
 from distrain.prep.features.config import FeatureConfig
 from distrain.prep.features.document import CRITEO, FormatSpec
+from distrain.prep.features.inference.asked import Asked
 from distrain.prep.features.inference.facts import Facts, decimal_point_of, facts_of
 from distrain.prep.features.inference.learnable import Labels, is_learnable, sampled_labels
 from distrain.prep.features.inference.suggest import (
+    SAYS_PART,
     Feature,
     Suggestion,
     Target,
     more_targets_of,
-    split_of,
     suggestion_of,
     target_of,
-    weight_of,
     windows_of,
     with_further,
 )
@@ -159,6 +159,8 @@ _WORDS = {"y", "n", "yes", "no", "on", "off", "true", "false", "null"}
 _NO_NAME = r"[/\0]"
 _WIDTH = 100
 _SHORT_NAME_BYTES = 60
+_WHOLE_BYTES = 16 << 30
+"""Files of more bytes are not read for all values of a target."""
 _MANY_BAD = 0.01  # prep stops above this share unless --max-bad is greater
 
 
@@ -176,13 +178,22 @@ class Inferred:
     bad_lines: BadLineTally  # the lines among these that are not rows
     bad_told: str = ""  # their description; empty if there are none
     has_many_bad: bool = False  # whether they exceed the default limit of `prep`
+    split_reason: str = ""  # why the validation rows are these
 
 
-def infer_features(files: Sequence[InputFile], most_rows: int = SAMPLE_ROWS) -> Inferred:
+def infer_features(
+    files: Sequence[InputFile],
+    asked: Asked = Asked(),  # noqa: B008
+    most_rows: int = SAMPLE_ROWS,
+) -> Inferred:
     """Infer the kind of each column from some rows, and write a document.
 
+    Args:
+        asked: What is not to be guessed. Targets of parquet are read whole, for their classes.
+
     Raises:
-        DataError: A file cannot be read, or there is no column to learn from.
+        DataError: A file cannot be read, a column that was asked for is missing or cannot be used,
+            or no column is left to learn from.
     """
     sample = sampled(files, most_rows)
     values = {name: sample.table[name].combine_chunks() for name in sample.file.columns}
@@ -193,11 +204,22 @@ def infer_features(files: Sequence[InputFile], most_rows: int = SAMPLE_ROWS) -> 
         layout = sample.text.model_copy(update={"decimal_point": point})
         sample = replace(sample, text=layout)
     columns = [_facts_of(name, one, sample) for name, one in values.items()]
-    target, weight = target_of(columns), weight_of(columns)
-    more = more_targets_of(columns, target)
+    weight = asked.weight_of(columns)
+    if asked.targets:
+        whole = _whole_columns(sample, files, values, asked.targets)
+        known_whole = [
+            _facts_of(one.name, whole[one.name], sample) if one.name in whole else one
+            for one in columns
+        ]
+        target, more = asked.targets_of(known_whole, whole)
+    else:
+        target = target_of(columns)
+        more = more_targets_of(columns, target)
     taken = {target.column, *(one.column for one in more), *(weight[:1] if weight else ())}
     suggestions = [
-        suggestion_of(facts, sample.file.has_types_in(facts.name))
+        Suggestion(facts, left_out=SAYS_PART)
+        if facts.name == asked.column_of_parts
+        else suggestion_of(facts, sample.file.has_types_in(facts.name))
         for facts in columns
         if facts.name not in taken
     ]
@@ -214,14 +236,32 @@ def infer_features(files: Sequence[InputFile], most_rows: int = SAMPLE_ROWS) -> 
         )
     beside, reasons = _beside(more, weight, windows_of(columns))
     known = {known_name(name) for name in _more_named(more)}
-    text = _document(sample, columns, target, beside, suggestions, known)
+    split = asked.split_of(columns, target)
+    text = _document(sample, columns, (target, *split), beside, suggestions, known)
     left_out = {s.facts.name: s.left_out for s in suggestions if s.left_out}
     features = FeatureConfig.parse(parse_yaml(text, keep_words=True))
     bad = sample.bad_lines
     told, has_many = _lines_left_out(bad, sample.table.num_rows)
     return Inferred(
-        text, features, sample.told, left_out, target.reason, reasons, bad, told, has_many
+        text, features, sample.told, left_out, target.reason, reasons, bad, told, has_many, split[1]
     )
+
+
+def _whole_columns(
+    sample: Sample, files: Sequence[InputFile], values: Mapping[str, pa.Array], names: Sequence[str]
+) -> dict[str, pa.Array]:
+    """All values of some columns of parquet; of text, or of much data, those in the sample."""
+    found = {name: values[name] for name in names if name in values}
+    held = [name for name in found if name in sample.file.types]
+    is_large = sum(file.size_bytes for file in files) > _WHOLE_BYTES
+    if sample.file.is_text or is_large or not held:
+        return found
+    parts = []
+    for file in files:
+        with readable_parquet(file.path) as parquet:
+            parts.append(parquet.read(held))
+    table = pa.concat_tables(parts, promote_options="permissive")
+    return found | {name: _flat(table[name]) for name in held}
 
 
 def _tells(values: pa.Array, labels: Labels | None) -> bool:
@@ -269,12 +309,13 @@ def _beside(
 def _document(
     sample: Sample,
     columns: Sequence[Facts],
-    target: Target,
+    decided: tuple[Target, dict[str, Any] | None, str],
     beside: Sequence[str],
     suggestions: Sequence[Suggestion],
     names_taken: Set[str],
 ) -> str:
-    split, why_split = split_of(columns, target)
+    """The document; `decided` are the target, the section `split`, and why it is that."""
+    target, split, why_split = decided
     bad_told, _ = _lines_left_out(sample.bad_lines, sample.table.num_rows)
     lines = [
         *_comment(
@@ -284,12 +325,12 @@ def _document(
         *(_comment(f"{bad_told}.") if bad_told else ()),
         "version: 1",
         "",
-        *_comment(f"The guess: {target.reason}{'' if target.reason.endswith('?') else '.'}"),
+        *_comment(f"Target: {target.reason}{'' if target.reason.endswith('?') else '.'}"),
         f"target: {_flow(target.value)}",
         *beside,
         "",
         *_comment(f"Validation: {why_split}."),
-        f"split: {_flow(split)}",
+        *([] if split is None else [f"split: {_flow(split)}"]),
     ]
     layout = _format(sample, columns)
     if layout:

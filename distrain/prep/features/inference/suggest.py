@@ -40,6 +40,7 @@ _SOMEBODY = re.compile(
 )
 _YES = ("yes", "y", "true", "t", "1", "on", "positive", "pos", "clicked", "bought", "survived")
 _NO = ("no", "n", "false", "f", "0", "off", "negative", "neg")
+SAYS_PART = "it says which rows are for validation"
 _PERIOD = re.compile(r"year|month|week|day|date|time", re.I)
 _WEIGHT = re.compile(r"^(sample|row|example|importance|instance)_?weights?$|^importance$", re.I)
 _DAY_US = 86_400_000_000
@@ -60,15 +61,15 @@ class Target:
     reason: str
 
 
-class _Gaps(NamedTuple):
+class Gaps(NamedTuple):
     """The treatment of rows without a target, in the document and in words."""
 
     missing: str
     told: str
 
 
-_DROP = _Gaps("drop", "are left out")
-_UNKNOWN = _Gaps("unknown", "count for the other targets alone")
+DROP = Gaps("drop", "are left out")
+UNKNOWN = Gaps("unknown", "count for the other targets alone")
 
 
 @dataclass(frozen=True)
@@ -85,7 +86,7 @@ def suggestion_of(facts: Facts, is_typed: bool) -> Suggestion:
     if reason:
         return Suggestion(facts, left_out=reason)
     if part_for_validation(facts) is not None:
-        return Suggestion(facts, left_out="it says which rows are for validation")
+        return Suggestion(facts, left_out=SAYS_PART)
     match facts.kind:
         case "time":
             return Suggestion(facts, _of_time(facts))
@@ -272,10 +273,10 @@ def target_of(columns: Sequence[Facts]) -> Target:
     named = [facts for facts in pairs if facts.name in answers]
     if named:  # texts come after numbers and booleans
         first = min(named, key=lambda facts: facts.kind == "text")
-        return _pair_target(first, "two values, and the name of an answer")
+        return pair_target(first, "two values, and the name of an answer")
     for facts in columns:
         if facts.name in answers and facts.distinct > 2 and facts.kind in ("number", "text"):
-            return _target_of_many(facts)
+            return _guess_of_many(facts)
     for facts in columns:
         if _RATING.search(facts.plain_name) and facts.kind == "number" and facts.distinct <= 101:
             cut = float(np.median(facts.numbers))
@@ -285,7 +286,7 @@ def target_of(columns: Sequence[Facts]) -> Target:
     telling = [facts for facts in whole if facts.kind != "text" or _answers(facts)]
     if whole:
         last = (telling or whole)[-1]
-        return _pair_target(last, "the last column of two values; is it the answer?")
+        return pair_target(last, "the last column of two values; is it the answer?")
     unsure = "no column has two values, so this is a placeholder: write what is to be predicted"
     for facts in columns:
         if facts.kind == "number" and facts.distinct > 1:
@@ -319,7 +320,7 @@ def _answers(facts: Facts) -> list[str]:
     return yes + [other for text, other in permutations(facts.pair) if text.lower() in _NO]
 
 
-def _pair_target(facts: Facts, reason: str, gaps: _Gaps = _DROP) -> Target:
+def pair_target(facts: Facts, reason: str, gaps: Gaps = DROP) -> Target:
     value: dict[str, Any] = {"column": facts.name}
     if facts.kind == "text":
         value["equals"] = (_answers(facts) or facts.pair[-1:])[0]
@@ -331,21 +332,32 @@ def _pair_target(facts: Facts, reason: str, gaps: _Gaps = _DROP) -> Target:
     return Target(facts.name, value if len(value) > 1 else facts.name, reason)
 
 
-def _target_of_many(facts: Facts, gaps: _Gaps = _DROP) -> Target:
-    value: dict[str, Any] = {"column": facts.name, "kind": "multiclass"}
-    reason = f"the name of an answer of {facts.distinct:,} "
+def _guess_of_many(facts: Facts, gaps: Gaps = DROP) -> Target:
+    name = f"the name of an answer of {facts.distinct:,} "
     if facts.is_whole and facts.distinct <= _MOST_CLASSES:
-        numbers = sorted(map(int, facts.few))
+        return target_of_many(facts, sorted(map(int, facts.few)), name, gaps)
+    if facts.kind == "number" or facts.few:
+        return target_of_many(
+            facts, None if facts.kind == "number" else sorted(facts.few), name, gaps
+        )
+    reason = f"{name}classes, which are many, so it is one against the others: say which"
+    return Target(facts.name, {"column": facts.name, "equals": facts.top}, reason)
+
+
+def target_of_many(
+    facts: Facts, classes: Sequence[Any] | None, reason: str, gaps: Gaps = DROP
+) -> Target:
+    """A target of classes, in order; of numbers where `classes` is `None`."""
+    value: dict[str, Any] = {"column": facts.name, "kind": "multiclass"}
+    if classes is None:
+        value["kind"], reason = "regression", reason + "numbers"
+    elif facts.kind == "number":
+        numbers = [int(number) for number in classes]
         value["classes"] = len(numbers) if numbers == [*range(len(numbers))] else numbers
         reason += "whole numbers, which are few, so they may be classes"
-    elif facts.kind == "number":
-        value["kind"], reason = "regression", reason + "numbers"
-    elif facts.few:
-        value["classes"], reason = sorted(facts.few), reason + "classes"
     else:
-        value = {"column": facts.name, "equals": facts.top}
-        reason += "classes, which are many, so it is one against the others: say which"
-    if facts.missing and "kind" in value:
+        value["classes"], reason = list(classes), reason + "classes"
+    if facts.missing:
         value["missing"] = gaps.missing
         reason += f"; rows without one {gaps.told}"
     return Target(facts.name, value, reason)
@@ -364,9 +376,9 @@ def more_targets_of(columns: Sequence[Facts], first: Target) -> list[Target]:
         if facts.name == first.column or facts.name not in answers:
             continue
         if _is_pair(facts):
-            more.append(_pair_target(facts, "two values, and the name of an answer", _UNKNOWN))
+            more.append(pair_target(facts, "two values, and the name of an answer", UNKNOWN))
         elif facts.distinct > 2 and facts.kind in ("number", "text"):
-            more.append(_target_of_many(facts, _UNKNOWN))
+            more.append(_guess_of_many(facts, UNKNOWN))
     return more
 
 
@@ -414,24 +426,21 @@ _TEST = {"test", "testing", "holdout"}
 _VALID = {"valid", "validation", "val", "dev", "eval"}
 
 
-def split_of(columns: Sequence[Facts], target: Target) -> tuple[dict[str, Any], str]:
+def split_of(
+    columns: Sequence[Facts], target: Target, share: float = 0.1
+) -> tuple[dict[str, Any], str]:
+    """The section `split` for about this share of the rows, and why."""
     for facts in columns:
         if (part := part_for_validation(facts)) is not None:
             of_part: dict[str, Any] = {"by": "column", "column": facts.name, "equals": part}
             return of_part, f"{facts.name} says which rows are for it; all other rows train"
     for facts in columns:
         if facts.kind == "time" and not facts.missing and facts.distinct > _FEW_TIMES:
-            times = microseconds(facts.times)
-            if bool((np.diff(times.to_numpy(zero_copy_only=False)) >= 0).all()):
-                told = f"rows are in the order of {facts.name}, so the last ones are the latest"
-                return {"by": "fraction", "last": 0.1}, told
-            cut = pc.quantile(times, 0.9, interpolation="lower").cast(pa.int64())[0]
-            split = {"by": "time", "column": facts.name, "from": _moment(cut, facts.epoch)}
-            return split, "the latest tenth of the sample, for models are used on later rows"
+            return split_by(facts, share)
     key = next((f for f in columns if f.is_sorted_by and not f.missing), None)
-    last: dict[str, Any] = {"by": "fraction", "last": 0.1}
+    last: dict[str, Any] = {"by": "fraction", "last": share}
     if key is None:
-        return last, f"the last tenth; {_why_no_time(columns)}"
+        return last, f"the last {_tenth(share)}; {_why_no_time(columns)}"
     if _PERIOD.search(key.name):
         return last, f"rows are in the order of {key.name}, so the last ones are the latest"
     told = f"rows are sorted by {key.name}, so the last ones are unlike the others"
@@ -443,8 +452,28 @@ def split_of(columns: Sequence[Facts], target: Target) -> tuple[dict[str, Any], 
     if by is None:
         return last, told
     which = "each row" if by is rows else f"all rows of one {by.name}"
-    by_hash: dict[str, Any] = {"by": "hash", "column": by.name, "share": 0.1}
-    return by_hash, f"{told}; about a tenth by chance, {which} on one side"
+    by_hash: dict[str, Any] = {"by": "hash", "column": by.name, "share": share}
+    return by_hash, f"{told}; about {_a(share)} by chance, {which} on one side"
+
+
+def split_by(facts: Facts, share: float) -> tuple[dict[str, Any], str]:
+    """A split of the latest rows by a column of times, and why."""
+    times = microseconds(facts.times)
+    if bool((np.diff(times.to_numpy(zero_copy_only=False)) >= 0).all()):
+        told = f"rows are in the order of {facts.name}, so the last ones are the latest"
+        return {"by": "fraction", "last": share}, told
+    cut = pc.quantile(times, 1 - share, interpolation="lower").cast(pa.int64())[0]
+    split = {"by": "time", "column": facts.name, "from": _moment(cut, facts.epoch)}
+    told = f"the latest {_tenth(share)} of the sample, for models are used on later rows"
+    return split, told
+
+
+def _tenth(share: float) -> str:
+    return "tenth" if share == 0.1 else f"{share:.4g} of the rows"
+
+
+def _a(share: float) -> str:
+    return f"a {_tenth(share)}" if share == 0.1 else _tenth(share)
 
 
 def _why_no_time(columns: Sequence[Facts]) -> str:
