@@ -134,10 +134,7 @@ class _Passes:
         self._joined = _shared(_PASSES_KNOWN, _MOST_WORKERS)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the object's attributes for a worker that is being started.
-
-        Else a copy's state.
-        """
+        """Return all attributes for a worker that is being started, else only the next epoch."""
         if get_spawning_popen() is not None:
             return self.__dict__
         return {"next_epoch": int(self._next_epoch)}

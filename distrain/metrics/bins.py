@@ -111,7 +111,10 @@ def _add(into: Weights, dtype: str, pairs: list[tuple[bytes, bytes]]) -> None:
 
 
 def _bins(raws: list[bytes], num_bins: int) -> Counts:
-    """Return the bins at the documents' gaps; none is empty."""
+    """Return the bins of documents, of which each stores the gaps between its bins as bytes.
+
+    No document may be empty. Raises `ValueError` for bins that do not ascend, or are out of range.
+    """
     gaps = np.frombuffer(b"".join(raws), np.uint8)
     if not gaps.all():
         raise ValueError("counts cannot be unpacked: their bins do not ascend")

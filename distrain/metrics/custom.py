@@ -143,7 +143,7 @@ def _takes(method: Callable[..., None], *arguments: Any) -> bool:
 
 
 def _shared(kind: type) -> dict[str, str]:
-    """Return the content of a class's containers, as text."""
+    """Return the lists, dicts, sets and arrays among a class's attributes as text, by name."""
     containers = (list, dict, set, np.ndarray)
     held = {name: value for base in reversed(kind.__mro__) for name, value in vars(base).items()}
     return {

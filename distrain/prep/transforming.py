@@ -164,7 +164,7 @@ class RawTables:
 
     @property
     def needs_other_rows(self) -> str | None:
-        """Outputs that depend on other rows: histories, and windows, which sort rows."""
+        """An output that depends on other rows, histories or windows; `None` without one."""
         if self.workflow.history is not None:
             return "histories of"
         windows = self._labeled and self._document and self._document.windows

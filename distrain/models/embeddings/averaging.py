@@ -52,7 +52,7 @@ class Averaging:
             gaps *= self.decay**self.period
 
     def moved(self, step: int) -> float:
-        """Return the change of a gap for each unit by which step `step`, from 1, lowers a value."""
+        """Return the change of a gap per unit by which a value falls in `step`, from 1."""
         return float(self.decay ** -((step - 1) % self.period))
 
     @torch.no_grad()

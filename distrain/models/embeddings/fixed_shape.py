@@ -89,12 +89,12 @@ class FixedTables:
 
     @property
     def asks(self) -> bool:
-        """Whether some tables are spread over ranks, so that `ask` must come before `route`."""
+        """Whether some tables are sharded over ranks, so that `ask` must precede `route`."""
         return bool(self._spread)
 
     @property
     def capacities(self) -> tuple[tuple[int, ...], ...]:
-        """Of each spread store, how many rows of each owner a rank may ask for."""
+        """The number of rows of each owner that a rank may request, for each sharded store."""
         return tuple(store.capacities.now for store in self._spread)
 
     def make_capacity(self, wanted: Sequence[int]) -> None:

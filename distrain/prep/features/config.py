@@ -65,10 +65,7 @@ class FeatureConfig:
     def built_in(
         cls, workflow: Workflow, layout: TextLayout, unlabeled: bool, keep: tuple[str, ...]
     ) -> FeatureConfig:
-        """Return the default document: the workflow's columns and a label.
-
-        Text in Criteo's form.
-        """
+        """Return the document for Criteo's form: the workflow's columns and a label."""
         columns = dict.fromkeys(workflow.columns, _NUMBER)
         columns |= dict.fromkeys(workflow.taking_categories, _CATEGORY)
         # Not validated: a workflow may use names that a document may not.

@@ -67,7 +67,11 @@ def labels_of(
 def known_labels_of(
     values: pa.Array | pa.ChunkedArray, target: TargetSpec, text: FormatSpec | None
 ) -> tuple[pa.Array, pa.Array]:
-    """Return labels as `labels_of`, with 0 for missing ones; and 1 for known labels, else 0."""
+    """Return all labels, and which of them are known.
+
+    The labels are those of `labels_of`, with 0 for missing ones. The second array is float32: 1
+    for a known label, 0 for a missing one.
+    """
     values = flat(values)
     rows = np.delete(np.arange(len(values)), _gaps(values))
     while True:

@@ -221,7 +221,7 @@ class Spans:
         self.first[rows], self.length[rows] = spans.first, spans.length
 
     def items(self) -> Int64Array:
-        """Return the indices of all their events, one span after another."""
+        """Return the indices of all events of the spans, one span after another."""
         offsets = offsets_of(self.length)
         items: Int64Array = np.repeat(self.first - offsets[:-1], self.length)
         items += np.arange(offsets[-1])

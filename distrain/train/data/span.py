@@ -1,4 +1,4 @@
-"""How far a job goes: its steps and their rows, over all windows and epochs, and a refit."""
+"""The extent of a job: its steps and their rows, over all windows and epochs, and a refit."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ class JobSpan:
     """
 
     num_steps: int
-    epoch: EpochSteps  # the steps of each epoch; a window's last one may have fewer rows
-    windows: tuple[str, ...] = ()  # the names of the windows; none where the table is not cut
+    epoch: EpochSteps  # the steps of each epoch; the last step of a window may have fewer rows
+    windows: tuple[str, ...] = ()  # the names of the windows; empty if the table is not split
 
     @classmethod
     def of(cls, spec: JobSpec, loader: Loader) -> JobSpan:
