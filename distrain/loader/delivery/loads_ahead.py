@@ -17,7 +17,7 @@ from distrain.loader.partition.table import RowGroup
 from distrain.loader.reading.reader import Expected
 
 BeginWork = Callable[[EpochWork], tuple[EpochWork, Backend] | None]
-"""Creates a work's backend and runs its first pass; `None` if that was cancelled."""
+"""Creates the backend of a work and runs its first pass; returns `None` if that was cancelled."""
 
 
 class _Task(NamedTuple):

@@ -70,7 +70,7 @@ class NarrowLayout:
 
         Runs on the current stream.
         """
-        if not num_rows:  # torch views no empty memory as another type
+        if not num_rows:  # torch cannot view empty memory as another type
             shape = (len(self._cells), 0)
             return torch.empty(shape, dtype=torch.int32, device=narrow.device)
         counts = [len(numbers) * num_rows for numbers in self._numbers.values()]
@@ -128,7 +128,7 @@ def _as_int32(cells: Tensor, letter: str) -> Tensor:
         return cells.to(torch.int32)
     if letter == "T":
         return torch.constant_pad_nd(cells.view(-1, 3), (0, 1)).view(-1).view(torch.int32)
-    # Not torch.uint16, which few operations support. The mask is no tensor: it keeps the type.
+    # Not torch.uint16, which few operations support. The mask, int32, makes the result int32.
     return torch.bitwise_and(cells.view(torch.int16), _low_half(cells.device))
 
 
@@ -167,7 +167,7 @@ class TilePool:
 
     @contextlib.contextmanager
     def lend(self, num_rows: int, num_columns: int) -> Iterator[Tile]:
-        """Memory for tiles of `num_rows` rows of some columns; empty if the kernel uses none."""
+        """Yield memory for tiles of `num_rows` rows of some columns; empty if none is used."""
         if not tile_bytes(num_rows, num_columns):
             yield _NO_TILE
             return

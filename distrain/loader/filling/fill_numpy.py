@@ -54,7 +54,7 @@ def fill(
         cells: A letter per column, if blocks are bytes as in `NarrowLayout` or hold other columns
             too: cells of type `i`, `H` or `B`, or `T`, of three bytes, the lowest first. By default
             all cells have 4 bytes, and blocks are as above.
-        offsets: With `cells`, the bytes of a row before each column's.
+        offsets: With `cells`, each column's offset in a row, in bytes.
         row_bytes: With `cells`, the bytes of a row.
         tile: Scratch memory for the C kernel: with 16 bytes for each row of the row group it
             gathers four columns at a time.

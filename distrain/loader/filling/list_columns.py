@@ -1,4 +1,4 @@
-"""List columns: items are dealt run by run, and joined to values and offsets at the end."""
+"""List columns: collects the items of each run of rows, and joins a batch's runs at the end."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ chunk, every lane keeps the chunk's order.
 
 All lanes traverse the only chunk of a full shuffle forwards, also if it is read in parts
 (`forward_pieces`). In tables with large row groups, chunks are dealt to lanes instead (see
-`dealing`).
+`slice_dealing`).
 """
 
 from typing import Any, NamedTuple
@@ -32,7 +32,7 @@ class Piece(NamedTuple):
 
 
 class Pieces(LazySequence[Piece]):
-    """Pieces in 20 or 40 bytes each.
+    """Pieces as arrays, int32 or int64: 20 or 40 bytes each.
 
     Attributes:
         cells: `[pieces, 5]`: the attributes of each.
