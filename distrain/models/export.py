@@ -64,12 +64,12 @@ class ScoringModel(nn.Module):
     Shape:
         - categorical: `[rows, flat categorical columns]`, int32 or int64, ids that are in range.
         - continuous: `[rows, continuous columns]`, float32.
-        - lists: for each list column, lists of numbers last, its values, `[values of all
-                  rows]`, and its lengths, `[rows]`, int32 or int64; see `Ragged`. Torch's exporters
-                  accept its offsets for at least 2 rows. Lists of one event have equal lengths.
-        - result: of one binary target the logits, `[rows]`, float32; a sigmoid makes them
-                  probabilities. Of other or several targets, a tensor for each, as in
-                  `Task.scores`.
+        - lists: for each list column (lists of numbers last) its values, `[values of all rows]`,
+          and its lengths, `[rows]`, int32 or int64. Lists of one event have equal lengths. These
+          are lengths and not the offsets of `Ragged`, which torch's exporters accept only for
+          2 rows or more.
+        - result: for one binary target the logits, `[rows]`, float32; a sigmoid makes them
+          probabilities. For other or several targets a tensor for each, as in `Task.scores`.
 
     Raises:
         ModelError: The tables are sharded over ranks, or over several placements.

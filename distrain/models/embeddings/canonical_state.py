@@ -1,9 +1,9 @@
 """Tables and their optimizer state in a form independent of placements and ranks.
 
 The canonical tensor of a group has the rows of its tables one after another, in the order of the
-columns (a shared table at its first column): the group's weight on a single rank. For any number of
-ranks and any distribution of rows, the canonical rows and their order are these. The tensor is
-far too large to be assembled anywhere, so it is read and written in slabs of rows.
+columns (a shared table at its first column): the group's weight on a single rank. They do not
+depend on the number of ranks or the placement. The tensor is far too large to be assembled
+anywhere, so it is read and written in slabs of rows.
 """
 
 import math

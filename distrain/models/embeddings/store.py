@@ -47,10 +47,7 @@ class Store:
 
     @property
     def sharers(self) -> Peers:
-        """Return the ranks that hold one copy of all rows together.
-
-        Several if the rows are sharded.
-        """
+        """Return the ranks that together hold one copy of all rows: only this one if replicated."""
         return self.peers if self.facts.is_dealt else replace(self.peers, rank=0, num_ranks=1)
 
     @property
@@ -105,7 +102,7 @@ class Store:
         return keys
 
     def local_rows_of(self, keys: Tensor) -> tuple[Tensor, Tensor]:
-        """Return a mask of the `keys` `[n]`, int64, on this rank, and their weight rows."""
+        """Return a mask of the `keys`, `[n]`, int64, on this rank, and their rows in the weight."""
         if not self.spread:
             return torch.ones_like(keys, dtype=torch.bool), keys
         owners, rows = row_owners.place_of(keys, self.sharers.num_ranks)
@@ -203,7 +200,7 @@ class Store:
     ) -> Callable[[], tuple[Tensor, Tensor]]:
         """Begin to add up the ranks' sums.
 
-        The returned function returns rows `[v]` and gradients.
+        The returned function waits, and returns the rows to update, `[v]`, and their gradients.
         """
         end = route.rows.begin_exchange(sums, self.peers)
         return end if self.cache is None else partial(self._in_cache, end, self.cache)

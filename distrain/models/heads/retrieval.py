@@ -1,4 +1,4 @@
-"""Retrieval: a user's own item against the items of the step's other rows."""
+"""Retrieval: scores a user's own item against the items of the step's other rows."""
 
 from dataclasses import dataclass
 from typing import Literal, get_args
@@ -38,7 +38,7 @@ class _Queries:
 
 
 class ItemRetrievalTask(Task):
-    """Score of a user's vector and its own item's, against the vectors of other items.
+    """Scores the vectors of a user and its own item against the vectors of other items.
 
     With u_i and v_i the vectors of row i and of its item, c_j those of the candidates, T the
     temperature and q the probability that an item is a candidate, a row with label 1 has the loss
@@ -60,7 +60,6 @@ class ItemRetrievalTask(Task):
     first, then for each older event, newest first, the state before it and its item. These pairs
     are examples with label 1, as far as `events` has items, and a row's loss is the sum over all of
     them.
-    examples with label 1, as far as `events` has items, and a row's loss is the sum of them all.
 
     Args:
         user: The branch of users' vectors.

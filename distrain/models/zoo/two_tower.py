@@ -1,4 +1,4 @@
-"""Models of a user's and an item's columns, by their tags: two towers, and NeuMF."""
+"""Models that score a user's columns against an item's, chosen by tags: two towers, and NeuMF."""
 
 from torch import Tensor
 
