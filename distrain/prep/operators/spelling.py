@@ -108,7 +108,7 @@ def crossed(columns: Sequence[pa.Array]) -> pa.Array:
     return pc.if_else(nothing, pa.scalar(None, joined.type), joined)
 
 
-_MISSING = "\\0"  # which no text is, for its backslashes are doubled
+_MISSING = "\\0"  # no text has this spelling, because backslashes of texts are doubled
 
 
 def _spelled(values: pa.Array) -> pa.Array:

@@ -59,7 +59,7 @@ class Facts:
     items: Facts | None = None  # the facts of a list's items
     separator: str | None = None  # the separator of a text's items, if it is a list
     pattern: str | None = None  # the format of a text's times, if not ISO 8601
-    null_texts: tuple[str, ...] = ()  # texts that stand for missing values
+    null_texts: tuple[str, ...] = ()  # texts that mean a missing value
 
     @property
     def plain_name(self) -> str:
