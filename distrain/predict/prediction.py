@@ -94,7 +94,6 @@ def predict(
 
     Raises:
         DataError: An input cannot be used. Errors in footers are raised before any row is scored.
-        DataError: An input cannot be used; mistakes in footers are raised before any row is scored.
         OutputError: The folder exists, or cannot be written.
     """
     if (finished := finished_scores(request)) is not None:

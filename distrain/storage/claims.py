@@ -72,7 +72,10 @@ class OutputState:
 
 
 class _Looking:
-    """Compares, then writes. A concurrent write between the two shows at the next renewal."""
+    """Writes for stores without conditional writes: compares the version, then writes.
+
+    A concurrent write between the two is detected at the next renewal.
+    """
 
     def __init__(self, url: str):
         self._folder = open_folder(url)

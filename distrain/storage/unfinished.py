@@ -76,7 +76,7 @@ def make_locked(partial: Path) -> Iterator[None]:
 
 
 def refuse_if_being_made(final: Path, own: Path | None = None) -> None:
-    """Raise an `OutputError` if another process makes `final`; `own` is this one's folder."""
+    """Raise an `OutputError` if another process is making `final`, except in the folder `own`."""
     for folder in _unfinished(final):
         if folder != own and _lock(folder) == "held":
             raise OutputError(
