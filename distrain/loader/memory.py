@@ -107,7 +107,7 @@ class LoaderMemory:
 
     @classmethod
     def most_of(cls, bounds: Iterable[LoaderMemory]) -> LoaderMemory:
-        """Return the maximum of each field, if only one of the loaders is active at a time."""
+        """Return the maximum of each field: the bound if only one loader is active at a time."""
         return cls(*map(max, zip(*map(astuple, bounds), strict=True)))
 
 
@@ -368,7 +368,10 @@ def batches_held(
 def _planned_loads(
     windows: Sequence[Dataset], options: LoaderOptions
 ) -> Iterator[tuple[LoadSteps, list[slice]]]:
-    """Yield the loads of windows in order, and the steps of their rows, counted over all."""
+    """Yield the loads of the windows in order, and the steps of their rows.
+
+    Steps are counted over all windows.
+    """
     before, plans = 0, [_plan_of(one, options) for one in windows]
     for number, one in enumerate(windows):
         epoch = int(number > 0 and one is windows[0])

@@ -77,7 +77,7 @@ class Events:
     """Events of a row, oldest first, whose fields are aligned lists; see `EventValues`.
 
     Attributes:
-        lists: The lists of ids, by the places of their sequences in the collection.
+        lists: The lists of ids, as indices into the sequences of `EmbeddingCollection`.
         max_length: The largest number of events of a row. Its newest ones are kept.
     """
 

@@ -143,7 +143,7 @@ def predict(
 
 
 def finished_scores(request: PredictRequest) -> PredictResult | None:
-    """Return the result in `out`, if this request has written it; reads footers only.
+    """Return the result in `out`, if the same request has written it before; reads footers only.
 
     Returns `None` without such a folder, without `resume`, and with `overwrite`.
 

@@ -242,7 +242,7 @@ class Workflow:
         """Fit every operator on tables in memory; `prepare` does the same on a cluster.
 
         Operators that learn labels need columns `label` and `training.fold` (`fold_numbers`, or
-        times). `transform` gives tables with the second one the values of training rows.
+        times). `transform` treats the rows of a table with `training.fold` as training rows.
         """
         tables = list(tables)
         workflow = self

@@ -33,7 +33,7 @@ def replaced_name(final: Path) -> Path:
 
 @functools.cache
 def _machine() -> str:
-    """Return eight digits for this machine since its last boot: the processes that share locks."""
+    """Return 8 hex digits, equal for processes of this machine until the next boot."""
     try:
         start = boot_id()
     except OSError:

@@ -194,7 +194,7 @@ class RowCache:
     def _keeping(
         self, parts: Iterator[DecodedColumns], name: str, group: RowGroup, fingerprint: str
     ) -> Iterator[DecodedColumns]:
-        """Pass on a row group's columns, and write them to an entry."""
+        """Yield a row group's columns unchanged, and write them to an entry."""
         with contextlib.ExitStack() as stack:
             partial, entry = self._begin(stack)
             for part in parts:

@@ -148,7 +148,7 @@ class LoadsAhead:
             task.epoch.count_done()
 
     def drop(self) -> None:
-        """Drop the loads that have not begun: a reference cycle would keep their batches."""
+        """Cancel loads that have not begun: a reference cycle would keep their batches."""
         if self._tasks is not None:
             self._tasks.close()
         self._task = None

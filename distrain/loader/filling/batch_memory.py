@@ -261,10 +261,10 @@ class BatchLayout:
 class BlockPool:
     """Lends blocks `[columns, rows]` of 4-byte cells, and reuses them when they are dropped.
 
-    New memory costs a page fault every 4 KiB, a tenth of the loader's work; a reused block has had
-    its faults. Any thread may borrow a block. It returns when no reference to it, or to a tensor
-    made of it, is left. At most `most_idle` blocks are kept (`None`: all), since a consumer that
-    collects batches and drops them together returns more than a loader ever needs.
+    New memory costs a page fault every 4 KiB, a tenth of the loader's work; a reused block causes
+    none. Any thread may borrow a block. It returns when no reference to it, or to a tensor made of
+    it, is left. At most `most_idle` blocks are kept (`None`: all), since a consumer that collects
+    batches and drops them together returns more than a loader ever needs.
 
     `pinned` (page-locked) blocks are kept by torch and not by this pool: torch knows which of them
     a copy to a device still reads. With `narrow_row_bytes`, blocks have that many bytes a row.

@@ -44,8 +44,8 @@ def fill(
         sources: The columns, each `[rows of the row group]`.
         blocks: For each run a block `[columns, rows of the batch]` of 4-byte cells.
         roles: A letter per column: `i` an id, `v` a value, `l` a label, `w` a weight.
-        types: A letter per column, as in `array.array`: `i` int32, `q` int64, `B` uint8,
-            `H` uint16, `f` float32, `d` float64. Ids are integers, all else is not.
+        types: A letter per column, as in `array.array`: `i` int32, `q` int64, `B` uint8, `H`
+            uint16, `f` float32, `d` float64. Ids are integers; other columns are `f` or `d`.
         limits: Upper bounds (exclusive) of ids, one a column; from 1 to 2^31.
         rows: Indices of rows, for all runs.
         starts: The first cell of each run in its block.

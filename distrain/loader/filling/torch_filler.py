@@ -40,7 +40,7 @@ class DealtLists(NamedTuple):
 
 
 class TorchListFiller:
-    """Deals the lists of row groups to batches, and makes the batches' list columns.
+    """Distributes the lists of row groups to batches, and makes the batches' list columns.
 
     Args:
         limits: Maximum list lengths by column; the first items are kept.

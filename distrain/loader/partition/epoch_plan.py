@@ -34,7 +34,7 @@ _IntT = TypeVar("_IntT", int, NDArray[np.int64])
 
 @dataclass(frozen=True)
 class EpochPlan:
-    """How an epoch's N rows are dealt to S lanes, to steps of B rows over all ranks, and to ranks.
+    """Assigns an epoch's N rows to S lanes, to steps of B rows over all ranks, and to ranks.
 
     `drop_last` drops a last step with fewer than B rows.
 

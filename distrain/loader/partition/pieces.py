@@ -66,7 +66,7 @@ def lane_pieces(plan: EpochPlan, chunks: Chunks, lane: int) -> Pieces:
 
 
 def forward_pieces(plan: EpochPlan, chunks: Chunks) -> NDArray[np.int64]:
-    """Return the pieces of all lanes with odd lanes going forwards, too, as in `Chunks.dealt`."""
+    """Return the pieces of all lanes, `[pieces, 5]`, if odd lanes traverse chunks forwards, too."""
     cells = [_pieces_on_line(plan, chunks, n, backwards=False).cells for n in range(plan.lanes)]
     return np.concatenate(cells)
 

@@ -54,7 +54,7 @@ class Parts(LazySequence[tuple[int, ...]]):
 
     @classmethod
     def of(cls, parts: Sequence[Sequence[int]], num_groups: int) -> Parts:
-        """Return parts from lists of row groups, which must be all of them in their order."""
+        """Return parts from lists of row groups, which must be all row groups, in order."""
         if list(chain.from_iterable(parts)) != list(range(num_groups)):
             raise ValueError(f"parts do not hold the row groups 0..{num_groups - 1} in order")
         return cls(np.cumsum([0, *map(len, parts)], dtype=np.int32))

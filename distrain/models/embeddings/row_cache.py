@@ -42,7 +42,7 @@ class _Returning(NamedTuple):
 
 
 class RowCache:
-    """The `capacity` places on the device, at most `num_rows`, and the row in each.
+    """Caches rows on the device, in `capacity` places but at most `num_rows`.
 
     >>> table = torch.arange(6.0).view(6, 1)
     >>> cache = RowCache(num_rows=6, capacity=3)

@@ -94,7 +94,7 @@ class RowRequests(NamedTuple):
 
 
 def ask_owners(grouping: Grouping, starts: Tensor, peers: Peers) -> RowRequests:
-    """Request rows of their owners, and receive the requests of others; `make_route` begins so."""
+    """Request rows of their owners, and receive others' requests: first part of `make_route`."""
     num_ranks, num_columns = peers.num_ranks, len(starts)
     keys = keys_of(grouping, starts)
     owners, rows = place_of(keys, num_ranks)

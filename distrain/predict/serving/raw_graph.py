@@ -229,7 +229,7 @@ def _no_columns(nodes: Nodes, others: Sequence[str], name: str) -> str:
 
 
 def _column(raw: Mapping[str, Values], column: Mapping[str, Any]) -> str:
-    """Return a column after its steps: int64 ids or float32 numbers."""
+    """Return the name of a column's tensor after its steps: int64 ids or float32 numbers."""
     values = _read_as(column["to"], raw[column["source"]])
     if column["is_whole"]:
         x = values.x

@@ -230,6 +230,6 @@ def _before(of_blocks: Any) -> Any:
 
 
 def _without(of_folds: Any) -> Any:
-    """Return the sums over the other folds of each; its own has no influence, even by rounding."""
+    """Return the sums over the other folds of each fold, whose own has no influence by rounding."""
     num_folds = of_folds.shape[1]
     return np.stack([np.delete(of_folds, n, axis=1).sum(1) for n in range(num_folds)], axis=1)

@@ -164,7 +164,7 @@ class LearntByColumn:
 
 
 def takes_of(operators: Sequence[Operator]) -> Takes:
-    """Return what a column holds that goes through these operators."""
+    """Return what a column holds, from the operators that are applied to it."""
     takes: Takes = next((one.takes for one in operators if hasattr(one, "takes")), "numbers")
     return takes
 

@@ -49,7 +49,7 @@ def texts_of(values: pa.Array) -> pa.Array:
 
 
 def category_texts(values: pa.Array) -> pa.Array:
-    """Return `texts_of`, with texts that spell a number or boolean in the spelling of that value.
+    """Return `texts_of`; texts of numbers and booleans get the spelling of the value.
 
     So a value has one category in CSV, JSON and typed columns. Texts with leading zeros or a plus
     sign are not numbers.

@@ -300,7 +300,7 @@ def _check_limits(data: DataSpec, blueprint: "Blueprint") -> None:
 
 
 def _check_trainable(schema: Schema, model: ModelSpec) -> None:
-    """Check the parts of the schema that files and loaders support, but no current model."""
+    """Raise an error for parts of the schema that loaders support, but no current model does."""
     targets = schema.select_by_tag(Tags.TARGET)
     has_towers = isinstance(model, TwoTowerSpec | SasrecRetrievalSpec)
     if not targets.columns or has_towers:

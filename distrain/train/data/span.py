@@ -119,7 +119,7 @@ class RefitSpan(JobSpan):
 
     @classmethod
     def after(cls, first: JobSpan, *, taken: int, found: int, epoch: EpochSteps) -> RefitSpan:
-        """Return as many passes over all rows as the first training needed for `found` steps.
+        """Return the refit's steps: as many passes as the first training made in `found` steps.
 
         Args:
             first: The span of the first training.

@@ -142,7 +142,10 @@ class BalancedBatches:
 
 
 def _block_of(batch: Batch) -> tuple[BatchLayout, Tensor]:
-    """Return the flat columns as a loader stores them: `[rows, columns]`, int32."""
+    """Return the layout of a batch's flat columns, and the columns as one block, as in a loader.
+
+    The block is `[rows, columns]`, int32.
+    """
     assert batch.labels is not None
     parts = [batch.continuous, batch.labels]
     parts += [] if batch.weight is None else [batch.weight[:, None]]

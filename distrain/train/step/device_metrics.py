@@ -231,7 +231,7 @@ class TakenState(NamedTuple):
 
 
 def _add_at(sums: Tensor, index: Tensor, values: Tensor) -> None:
-    """Add `sums[index] += values` in a fixed order, on which float64 sums depend.
+    """Compute `sums[index] += values` in a fixed order, on which float64 sums depend.
 
     On a GPU, `scatter_add_` adds by atomics, in any order, and `index_put_` sorts. On a CPU
     `scatter_add_` adds one row after another.

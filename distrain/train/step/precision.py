@@ -50,7 +50,7 @@ def arithmetic(precision: str, device: torch.device) -> Iterator[None]:
 
 
 def _tf32_switch() -> tuple[str, object, object]:
-    """Return the attribute of `torch.backends.cuda.matmul` to set, its value for TF32, and now.
+    """Return the attribute of `torch.backends.cuda.matmul` to set, its TF32 and current values.
 
     torch 2.9 added `fp32_precision` beside `allow_tf32`. Setting the old one sets both, and torch's
     compiler reads both. Once the new one has been set, reading the old one is an error, so the new

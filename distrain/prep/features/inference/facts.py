@@ -28,7 +28,7 @@ TIME_PATTERNS = tuple(
     for year in ("%Y", "%y")
 )
 MOST = 3e38
-"""The replacement of numbers beyond it, the limit of float32."""
+"""The limit of numbers in float32; larger ones are replaced by it."""
 FEW_VALUES = 30
 _TRIED_FIRST = 20
 _NAME_OF_TIME = re.compile(r"time|date|epoch|unix|(^|_)(ts|at|when)$|[a-z]At$")

@@ -300,7 +300,7 @@ def target_of(columns: Sequence[Facts]) -> Target:
 
 
 def _named_answers(columns: Sequence[Facts]) -> set[str]:
-    """Return the columns named like an answer; `y` beside `x` is a coordinate."""
+    """Return the columns whose names suggest a target; `y` beside `x` is a coordinate."""
     names = {facts.name for facts in columns}
     places = {"y", "Y"} if names & {"x", "X"} else set()
     return {facts.name for facts in columns if _TARGET.search(facts.plain_name)} - places
