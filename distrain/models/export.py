@@ -96,7 +96,7 @@ class ScoringModel(nn.Module):
         return scores[0] if len(scores) == 1 else scores
 
     def scores(self, categorical: Tensor, continuous: Tensor, *lists: Tensor) -> tuple[Tensor, ...]:
-        """Return each target's scores, see `Task.scores`."""
+        """Return each target's scores, as `Task.scores` does."""
         output = self.dense(*self._looked_up(categorical, continuous, lists))
         result: tuple[Tensor, ...] = self.dense.scores(output)
         return result
@@ -201,7 +201,7 @@ def scoring_model(model: ClickModel, tables: TableForm = "fp32") -> ScoringModel
 class QueryModel(ScoringModel):
     """Vectors of users of a two-tower model, `[rows, dim]`.
 
-    Values of items' columns are ignored.
+    The values of the items' columns are ignored.
     """
 
     def __init__(self, model: ClickModel):
@@ -387,7 +387,7 @@ def _translated_errors(to: Form) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Silence the exporters' messages to their own developers."""
+    """Suppress the exporters' messages that are addressed to torch's developers."""
     loggers = [logging.getLogger(name) for name in _NOISY]
     levels = [logger.level for logger in loggers]
     try:

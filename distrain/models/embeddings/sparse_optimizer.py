@@ -10,9 +10,9 @@
 Adam is lazy: the moments of a row do not change while no batch touches it. Those of dense
 `torch.optim.Adam` decay at every step and still move the row. The two differ for rows that are not
 in every batch; the bias correction counts steps, not touches. Weight decay is that of
-`torch.optim.AdamW`, of every row in every step. The tables' values are their weights times a
-factor, which decays, and the touched rows' updates are divided by it (Bottou 2012, "Stochastic
-Gradient Descent Tricks", section 5.1).
+`torch.optim.AdamW`, for every row in every step. It is implemented as a factor: a table's values
+are its weights times the factor, which decays at every step, and the updates of touched rows are
+divided by it (Bottou 2012, "Stochastic Gradient Descent Tricks", section 5.1).
 """
 
 import math
@@ -201,7 +201,7 @@ class SparseOptimizer:
 
 
 def rounding_seed(seed: int, num_steps: int, dim: int) -> int:
-    """Return 64 bits that seed the rounding of a width's weights in a step; linear in each."""
+    """Return the 64-bit seed of the rounding of a width's weights in a step."""
     return ((seed * 1_000_003 + num_steps) * 1_000_003 + dim) % 2**64
 
 

@@ -87,7 +87,7 @@ class Store:
         return slice(*(row_owners.num_rows_before(k, rank, ranks) for k in (keys.start, keys.stop)))
 
     def kept_of(self, keys: slice) -> slice | Tensor:
-        """Return the positions among `keys` of the keys that this rank holds."""
+        """Return the indices in `keys` of the keys that this rank holds."""
         if not self.spread:
             return slice(0, keys.stop - keys.start)
         local = self.local_part(keys)
@@ -95,7 +95,7 @@ class Store:
         return own
 
     def keys_at(self, rows: Tensor) -> Tensor:
-        """Return the keys of this rank's weight's rows `[n]`, int64."""
+        """Return the keys of some of this rank's weight rows: `[n]`, int64."""
         if not self.spread:
             return rows
         keys: Tensor = row_owners.key_at(rows, self.sharers.rank, self.sharers.num_ranks)
@@ -123,7 +123,8 @@ class Store:
     def route(self, ids: Tensor, lists: Sequence[Ragged], peers: Peers) -> StoreRoute:
         """Make the route of a batch; a collective operation if ranks share the tables.
 
-        `ids` is `[flat columns, rows]`, int32, contiguous. `peers` may have another process group.
+        `ids` is `[flat columns, rows]`, int32, contiguous. `peers` are the same ranks, possibly
+        with another process group.
         """
         lengths = [ids.shape[1]] * len(self.flat) + [len(ragged.values) for ragged in lists]
         offsets, counts = table_segments(self.table_of, lengths)
@@ -215,7 +216,7 @@ class Store:
 
     @cached_property
     def _turns(self) -> list[list[int]]:
-        """Group its flat columns in turns, so that no two of a turn share a table."""
+        """Group the indices of the flat columns such that no two in a group share a table."""
         turns: list[list[int]] = []
         of_table = Counter[int]()
         for column, table in enumerate(self.table_of[: len(self.flat)]):
