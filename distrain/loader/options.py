@@ -124,7 +124,7 @@ def _as_in_a_spec(value: Any) -> Any:
 def rows_over_all_ranks(
     batch_size: int | None, global_batch_size: int | None, num_ranks: int
 ) -> int:
-    """Return the rows of a step over all ranks, from the one of both sizes that is given.
+    """Return the number of rows of a step over all ranks, from the given one of the two sizes.
 
     Raises:
         SpecError: Both sizes are given, or none, or a number is not a positive integer.

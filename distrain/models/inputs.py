@@ -69,8 +69,8 @@ class InputBlock:
         list_names: The list columns of ids that it must have.
         number_names: The list columns of numbers that it must have. They are fields of events;
             those that the model does not use are last.
-        combiners: For each of these how the embeddings of its ids become one, in the first part
-            that uses it; "mean" if none does.
+        combiners: By name of `list_names`, how the embeddings of a row's ids become one, in the
+            first part that uses the column; "mean" if none does.
         continuous_names: The continuous columns that it must have, in order.
 
     Raises:

@@ -233,7 +233,7 @@ _FEW_PLACES = 1 << 14  # a group of fewer places is not worth it
 
 
 def _group_shapes(counts: Tensor) -> Iterator[tuple[int, int]]:
-    """Yield rows and places of groups of rows with these counts, the largest first.
+    """Yield (number of rows, padded length) of groups of rows with these counts, longest first.
 
     >>> _FEW_PLACES, [*_group_shapes(torch.tensor([9000, 8000, 3, 3, 2, 0]))]
     (16384, [(2, 9000), (4, 3)])

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 GAP = "gap"
-"""The name of the gaps among an optimizer's state."""
+"""The name of the gaps (see the module's docstring) in an optimizer's state."""
 
 MOST_OF_START = 0.05
 """The largest share of the initial weights in an average that is scored or saved."""

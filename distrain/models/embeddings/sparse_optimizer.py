@@ -159,7 +159,7 @@ class SparseOptimizer:
         return cache.values(0), [cache.values(place) for place in self._cached[number]]
 
     def _rounding(self, number: int, keys: Tensor) -> dict[str, Any]:
-        """Return the seed and keys that round bfloat16 weights, equal on all ranks."""
+        """Return the update's arguments for rounding a bfloat16 store; all ranks round equally."""
         if self.embeddings.weights[number].dtype != torch.bfloat16:
             return {}
         store = self.embeddings.stores[number]
