@@ -136,7 +136,7 @@ def test_each_task_of_a_node_takes_a_gpu_of_its_own(slurm):
     told = slurm.run(*words, "--ntasks-per-node=2", "--gpus-per-task=1",
                      "--gpu-bind=single:1", *python)  # fmt: skip
     assert sorted(told.splitlines()) == ["a 0 0", "a 1 1", "b 0 0", "b 1 1"]
-    with pytest.raises(AssertionError, match="task 2 of this node has no GPU of its own"):
+    with pytest.raises(AssertionError, match="task 2 of this node has no GPU for itself"):
         slurm.run(*words, "--ntasks-per-node=3", *python)
 
 
