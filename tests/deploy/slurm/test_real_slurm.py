@@ -95,7 +95,7 @@ def test_a_disturbed_job_ends_with_the_weights_of_an_undisturbed_one(
     until(lambda: has_restarted(1), lambda: told("the preempted job is requeued"), LONG_S)
     assert [*run.checkpoints.glob("*/manifest.json")]
     assert "reason: Preempted" in log.read_text()
-    assert "requeued: the run goes on" in log.read_text()
+    assert "requeued: " in log.read_text()
     assert "CoordinatorLost" not in log.read_text()
 
     until(lambda: 2 in attempts_that_trained(), lambda: told("its second start's steps"), LONG_S)
