@@ -3,25 +3,26 @@
 import json
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import ConfigDict, Field, ValidationError
 
 from distrain.jobs.documents import CancelOptions, Priority, Problem
+from distrain.jobs.requests import PlainBody
 from distrain.jobs.status import finite
 
 Word = Annotated[str, Field(min_length=1, max_length=200)]
 
 
-class Body(BaseModel):
+class Body(PlainBody):
     """A body; a later version may send more keys."""
 
-    model_config = ConfigDict(extra="ignore", frozen=True)
+    model_config = ConfigDict(extra="ignore")
 
 
 class Order(Body):
     """An order; a service names itself, and which submission of the job it means."""
 
     service: Word | None = Field(None, description="Its id; null: somebody orders by Dask.")
-    first_attempt: Annotated[int, Field(ge=1, strict=True)] | None = Field(
+    first_attempt: Annotated[int, Field(ge=1, lt=2**31, strict=True)] | None = Field(
         None, description="Of the submission that is meant; null: of the one that is here."
     )
 

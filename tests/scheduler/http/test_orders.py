@@ -69,9 +69,13 @@ def test_every_refusal_of_an_order() -> None:
             error = await refused(site.put(client, "c", spec=bad))
             assert (error.status, error.code) == (422, "bad_spec")
             assert "train.global_batch_size" in str(error)
-            error = await refused(site.put(client, "c", first_attempt=0))
-            assert (error.status, error.code) == (400, "bad_request")
-            assert "first_attempt" in str(error)
+            for first in (0, 2**31):
+                error = await refused(site.put(client, "c", first_attempt=first))
+                assert (error.status, error.code) == (400, "bad_request")
+                assert "first_attempt" in str(error)
+            for text in ("a\0b", "a\ud800b"):
+                error = await refused(site.put(client, "c", spec={**SPEC, "name": text}))
+                assert (error.status, error.code) == (400, "bad_request")
             assert "c" not in site.coordinator.lifecycle.jobs
 
             order = {"priority": 1, "first_attempt": 1}
@@ -127,6 +131,10 @@ def test_an_end_of_somebody_elses_job_answers_no_put() -> None:
                 for job_id in ("a", "never"):
                     assert (await refused(site.put(client, job_id))).code == "ended"
                     assert (await refused(site.put(other, job_id))).code == "other_service"
+                    for first in (1, 9):
+                        order = site.ask(other.order, job_id, "cancel", {"first_attempt": first})
+                        assert (await refused(order)).code == "other_service"
+                    assert (await refused(site.put(client, job_id))).code == "ended"
 
     on_order_site(story)
 
