@@ -1,6 +1,7 @@
 """Bodies of requests, of which unknown keys are left out, and JSON of answers. Pure."""
 
 import json
+from functools import partial
 from typing import Annotated, Any
 
 from pydantic import ConfigDict, Field, ValidationError
@@ -71,11 +72,19 @@ def explain(error: ValidationError) -> str:
 
 
 def dumps(document: Any) -> str:
-    """JSON without white space; what is not finite becomes null."""
+    r"""JSON without white space; infinite numbers become null, halves of surrogate pairs `?`.
+
+    >>> dumps({"loss": float("nan"), "message": "a\udcff"})
+    '{"loss":null,"message":"a?"}'
+    """
     try:
-        return json.dumps(document, allow_nan=False, separators=(",", ":"))
+        text = _DUMP(document)
     except ValueError:  # JSON has no NaN
-        return json.dumps(finite(document), allow_nan=False, separators=(",", ":"))
+        text = _DUMP(finite(document))
+    return text.encode(errors="replace").decode()  # the message of a rank may have any characters
+
+
+_DUMP = partial(json.dumps, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
 
 
 class Refusal(Exception):
