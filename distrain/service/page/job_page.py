@@ -28,7 +28,7 @@ from distrain.service.api.dependencies import ApiCall, Call, Counted
 from distrain.service.api.documents import JobRequest
 from distrain.service.api.problems import Problem, problem_of
 from distrain.service.api.routes.submitting import put_job
-from distrain.service.api.submission import Wanted, bad_spec, request_sha256
+from distrain.service.api.submission import bad_spec, request_sha256
 from distrain.service.page.job_list_page import job_documents
 from distrain.service.page.rendering import PageRoute, page
 from distrain.service.values import Job, Phase
@@ -121,9 +121,7 @@ def submit_again(
     parent = call.job(job_id)
     try:
         body = _request(spec, parent, call.service.settings.limits.spec_bytes)
-        sha256 = request_sha256(call, body)
-        place = (body.project, body.cluster, body.spec)
-        put_job(call, Wanted(new_id, *place, None, {}, "/spec", parent.id, sha256))
+        put_job(call, new_id, body, request_sha256(call, body), parent=parent.id)
     except (Problem, DistrainError) as error:
         problem = problem_of(error)
         if problem.code == "id_taken":  # by a submission with other settings
