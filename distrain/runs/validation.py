@@ -20,11 +20,9 @@ class _Restart(BaseModel):
     after_s: float | None = None
 
 
-_Outcome = create_model(
-    "_Outcome",
-    **{name: (kind, None) for name, kind in get_type_hints(Summary).items()}
-    | {"restarts": (tuple[_Restart, ...], ()), "checkpoints": (Checkpoints, Checkpoints())},
-)
+_FIELDS: dict[str, Any] = {name: (kind, None) for name, kind in get_type_hints(Summary).items()}
+_FIELDS |= {"restarts": (tuple[_Restart, ...], ()), "checkpoints": (Checkpoints, Checkpoints())}
+_Outcome = create_model("_Outcome", **_FIELDS)
 """`summary.json`, in which fields may be missing."""
 
 _RECORD = TypeAdapter(Record)

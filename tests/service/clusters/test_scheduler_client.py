@@ -176,8 +176,8 @@ def test_characters_that_no_database_holds_and_texts_without_end_are_replaced() 
 
 
 def test_figures_that_are_no_numbers_are_not_known() -> None:
-    job = _job(step="<b>7</b>", loss=[[1]], auc=True, valid_auc=0.5, num_steps=2**70, eta_s="X")
-    with answering(200, json.dumps(job).replace('"X"', "1e999")) as client:
+    sent = _job(step="<b>7</b>", loss=[[1]], auc=True, valid_auc=0.5, num_steps=2**70, eta_s="X")
+    with answering(200, json.dumps(sent).replace('"X"', "1e999")) as client:
         (job,) = client.changes().jobs
     assert job.figures == {"valid_auc": 0.5}
 
