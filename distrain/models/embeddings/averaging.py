@@ -52,7 +52,7 @@ class Averaging:
             gaps *= self.decay**self.period
 
     def moved(self, step: int) -> float:
-        """Return by how much a gap grows in step `step`, from 1, if a value falls by 1."""
+        """Return the increase of a gap in step `step`, from 1, when its value decreases by 1."""
         return float(self.decay ** -((step - 1) % self.period))
 
     @torch.no_grad()
