@@ -28,6 +28,12 @@ _FIGURES = ("auc", "log_loss", "normalised_entropy", "calibration")
     help="Labelled rows to measure on, prepared or raw; may be repeated. Default: the validation "
     "data that all runs name.",
 )
+@click.option(
+    "--seeds",
+    type=POSITIVE,
+    help="Train this many runs of one SPEC.yaml first, of its seed and those that follow, in "
+    "OUT-runs.",
+)
 @click.option("--threads", type=POSITIVE, default=1, help="torch's CPU threads.")
 @click.option("--overwrite", is_flag=True, help="Replace an existing output folder.")
 @json_option("Print the metrics as JSON.")
@@ -35,11 +41,14 @@ def command(
     runs: tuple[Path, ...],
     out: Path,
     valid: tuple[str, ...],
+    seeds: int | None,
     threads: int,
     overwrite: bool,
     as_json: bool,
 ) -> None:
     """Measure the mean of several runs' models, and write it as a run.
+
+    With --seeds, RUN is a job spec. The same command continues runs that were interrupted.
 
     Each RUN is a run directory or its model folder. Runs of other seeds, models or training
     settings make an ensemble; targets, columns and the meaning of ids are the same in all.
@@ -51,15 +60,20 @@ def command(
     \b
     Examples:
       distrain ensemble runs/seed-1 runs/seed-2 runs/seed-3 --out runs/mean
+      distrain ensemble job.yaml --seeds 3 --out runs/mean
       distrain ensemble runs/dcn runs/mlp --out runs/both --valid criteo/valid
       distrain export runs/mean exported --to onnx
     """
     from distrain.storage.outputs import check_apart, check_free
 
+    check_free(out, overwrite)
+    if valid:
+        check_data(valid)
+    if seeds is not None:
+        runs = _trained(runs, seeds, out)
     folders = [find_model(run) for run in runs]
     if len({Path(folder).resolve() for folder in folders}) < max(2, len(folders)):
         raise InputError("an ensemble needs two different runs", hint="Name each of them once.")
-    check_free(out, overwrite)
     data = valid or validation_of(runs)
     check_apart(out, [*folders, *data])
     check_data(data)
@@ -102,6 +116,16 @@ def command(
         shown = (f"{figure.replace('_', ' ')} {value:.5f}" for figure, value in of_run.items())
         print_result(f"{name}: {', '.join(shown)}")
     print_result(f"the mean of {len(found)} runs: {out}")
+
+
+def _trained(specs: tuple[Path, ...], seeds: int, out: Path) -> tuple[Path, ...]:
+    from distrain.jobs.spec.load import load_spec
+    from distrain.launch.seeds import train_seeds
+
+    if len(specs) != 1:
+        raise click.UsageError("--seeds takes one SPEC.yaml.")
+    folder = out.with_name(f"{out.name}-runs")
+    return (*train_seeds(load_spec(specs[0]), folder, seeds, print_remark),)
 
 
 def _figures(report: "BinaryReport") -> dict[str, Any]:

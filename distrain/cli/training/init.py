@@ -30,8 +30,8 @@ def command(
     criteo-dlrm, a small DLRM. Without one it is dcn_v2 where the ids of a column are so many that
     most of them are rare, as in Criteo's logs, else mlp. Targets, weight and windows are those of
     the schema in the data's folder. A model's training is fitted to the table: rows of a step,
-    epochs, learning rate, and early stopping where there are validation rows. The two presets have
-    their own.
+    epochs, learning rate, and early stopping where there are validation rows. If `prep` took these
+    from the training rows, a refit trains on all rows at the end. The two presets have their own.
 
     \b
     Examples:

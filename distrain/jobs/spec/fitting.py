@@ -24,7 +24,8 @@ _OFTEN = {"kind": "adamw", "lr": 0.001, "weight_decay": 0.1}
 _PIECES = 12
 _DROPOUT = 0.2
 _MANY_ROWS = 10_000_000
-"""From here on an average of the weights changes little, and takes memory."""
+"""From here on an average of the weights changes little and takes memory, and a refit changes
+little and takes as long as the training."""
 
 _MOST_CROSSED = 1_024
 """The widest input of cross layers, whose matrices have its square of weights."""
@@ -72,6 +73,8 @@ class TableFacts:
     # mean and standard deviation of the targets, by column
     targets: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     windows: int = 1
+    # whether `prep` took the validation rows from the training rows, and nobody named them
+    valid_is_split_off: bool = False
 
 
 def default_kind(schema: Schema | None, table: TableFacts | None) -> str:
@@ -125,6 +128,9 @@ def fit_to(
         document["evaluate"]["every_steps"] = max(1, steps // passes)
         train["early_stopping"] = {"metric": metric, "patience": max(_VALIDATIONS, epochs // 4)}
         document["checkpoint"]["keep_best"] = metric
+        # Rows that somebody named for validation are never trained. Retrieval was not measured.
+        if table.valid_is_split_off and not retrieves and table.rows < _MANY_ROWS:
+            train["refit"] = True
 
 
 def _fit_layers(
