@@ -144,7 +144,7 @@ def lost_interrupts() -> Iterator[Callable[[], None]]:
 
 
 class DistrainError(Exception):
-    """What failed, where it failed and what to do next.
+    """An expected error: what failed, where, and what to do next.
 
     Args:
         message: What failed, in one sentence, with the offending value.

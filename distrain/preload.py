@@ -7,14 +7,12 @@ preload, the first `distrain train --scheduler ADDRESS` installs the coordinator
 
 from distributed import Scheduler
 
-from distrain.scheduler.http.attach import add_http_routes, install
-from distrain.scheduler.plugin import PLUGIN_NAME, CoordinatorPlugin
+from distrain.scheduler.http.attach import JobsPlugin, install, show_jobs
+from distrain.scheduler.plugin import PLUGIN_NAME
 
 install()
 
 
 async def dask_setup(scheduler: Scheduler) -> None:
-    await scheduler.register_scheduler_plugin(
-        CoordinatorPlugin(), name=PLUGIN_NAME, idempotent=True
-    )
-    add_http_routes(scheduler)
+    await scheduler.register_scheduler_plugin(JobsPlugin(), name=PLUGIN_NAME, idempotent=True)
+    show_jobs(scheduler)

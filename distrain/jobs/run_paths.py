@@ -12,6 +12,9 @@ _ATTEMPT, _RANK = "attempt-", "rank-"
 _PART = ".from-"
 _RECORDS = ".jsonl"
 
+PREPARED = ".prepared"
+"""The folder of prepared tables, beside run directories; hidden, since it is no run."""
+
 
 class _Below:
     def __init__(self, name: str):

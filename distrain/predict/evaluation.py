@@ -214,7 +214,7 @@ def evaluate_groups(
 def _with_values(
     schema: pa.Schema, by_day: bool, rows: RowsOfPiece, scored: Scored
 ) -> tuple[pa.DictionaryArray, list[Array]]:
-    """Return each row's value of the column; its logit, label and (if weighted) weight."""
+    """Return each row's value of the column, and its logit, label and (if weighted) weight."""
     piece = rows.piece
     read = side_columns(
         [piece.file], schema.names, _VALUES_AT_ONCE, schema, row_groups=piece.row_groups

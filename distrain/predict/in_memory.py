@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -20,6 +20,7 @@ from distrain.loader.filling.list_columns import cut_lists
 from distrain.metrics.report import BinaryReport
 from distrain.models.saved import SavedModel
 from distrain.predict.evaluation import evaluate_saved
+from distrain.predict.importance import Importance, column_importance
 from distrain.predict.logits import ScorerInProcess
 from distrain.predict.prediction import PredictRequest, check_kept, check_request, predict
 from distrain.predict.raw import RawOptions, labelled_rows, table_is_raw, workflow_for
@@ -38,7 +39,7 @@ _GIVEN = "distrain-rows"
 
 _AT_ONCE = 65536
 _HINTS_OF_ROWS = {
-    "Mend the features document, or leave the file out. A workflow takes files": "The model's "
+    "Correct the features document, or leave the file out. A workflow takes files": "The model's "
     "workflow takes rows",
     ", or leave the file out": "",
     "Check the files.": "Check the rows given.",
@@ -95,19 +96,41 @@ def evaluate_rows(
     raw: RawOptions = RawOptions(),  # noqa: B008
 ) -> BinaryReport:
     """Return the metrics of labelled rows; arguments as in `score_rows`."""
-    if (files := _named(rows)) is not None:
-        return _evaluate_files(model_dir, files, raw)
-    table, saved = table_of(rows), open_model(model_dir)
-    tables = None
-    if table_is_raw(table, saved, raw.is_raw):
-        tables = raw_tables(workflow_for(model_dir, saved))
-    if tables is None or tables.needs_other_rows:
-        with _file_of(table) as file:
-            return _evaluate_files(model_dir, (file,), raw)
-    with _errors_name_rows(_GIVEN):
-        made = tables.of_rows(table, _GIVEN)
-    with _file_of(made) as file:
-        return evaluate_saved(ScorerInProcess(saved, Dataset(file, saved.schema)))
+    with _labelled(model_dir, rows, raw) as scorer:
+        return evaluate_saved(scorer)
+
+
+def importance_of_rows(
+    model_dir: Path | str,
+    rows: Any,
+    seed: int = 0,
+    *,
+    raw: RawOptions = RawOptions(),  # noqa: B008
+) -> Importance:
+    """Return the importance of each column in labelled rows; arguments as in `score_rows`."""
+    with _labelled(model_dir, rows, raw) as scorer:
+        return column_importance(scorer, evaluate_saved(scorer), seed)
+
+
+@contextmanager
+def _labelled(model_dir: Path | str, rows: Any, raw: RawOptions) -> Iterator[ScorerInProcess]:
+    """Yield a scorer of labelled rows, in memory or in files."""
+    files, saved, tables = _named(rows), open_model(model_dir), None
+    with ExitStack() as stack:
+        if files is None:
+            table = table_of(rows)
+            if table_is_raw(table, saved, raw.is_raw):
+                tables = raw_tables(workflow_for(model_dir, saved))
+            if tables is not None and not tables.needs_other_rows:
+                with _errors_name_rows(_GIVEN):
+                    made = tables.of_rows(table, _GIVEN)
+                file = stack.enter_context(_file_of(made))
+                yield ScorerInProcess(saved, Dataset(file, saved.schema))
+                return
+            files = (stack.enter_context(_file_of(table)),)
+        opened = labelled_rows(model_dir, saved, files, raw, lambda: open_cluster(_HERE))
+        dataset, *_ = stack.enter_context(opened)
+        yield ScorerInProcess(saved, dataset)
 
 
 def _score_files(
@@ -127,15 +150,6 @@ def _score_prepared(model_dir: Path | str, table: pa.Table, keep: Sequence[str])
         check_request(PredictRequest(model_dir, (file,), out, tuple(keep), raw=raw))
         score_file(str(model_dir), file, out, tuple((name, name) for name in keep), _AT_ONCE)
         return pq.read_table(out)
-
-
-def _evaluate_files(
-    model_dir: Path | str, inputs: tuple[str, ...], raw: RawOptions
-) -> BinaryReport:
-    saved = open_model(model_dir)
-    opened = labelled_rows(model_dir, saved, inputs, raw, lambda: open_cluster(_HERE))
-    with opened as (dataset, *_):
-        return evaluate_saved(ScorerInProcess(saved, dataset))
 
 
 def scores_of_prepared(saved: SavedModel, on: torch.device, made: pa.Table) -> dict[str, Any]:

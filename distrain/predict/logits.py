@@ -133,7 +133,7 @@ def _scored(
 
 
 def on_host(scored: Scored) -> Scored:
-    """Yield the same scores as float32 on the host, while a GPU scores the next batch."""
+    """Yield the scores of each batch as float32 on the host, while a GPU scores the next one."""
     targets: list[Target] = []
     names: list[str] = []
 

@@ -45,7 +45,7 @@ class BadLine:
         return DataError(
             self.problem,
             where={"file": self.file, "line": self.line, "content": self.text},
-            hint=self.hint or "Mend the line, or pass --bad-lines skip to leave such lines out.",
+            hint=self.hint or "Correct the line, or pass --bad-lines skip to drop such lines.",
         )
 
 
@@ -68,19 +68,19 @@ class BadLineTally:
         if not self.count:
             return {}
         first = self.examples[0]
-        said = f"{first.file}, line {first.line}: {first.problem}"
-        return {"bad lines": self.causes, "first": said}
+        description = f"{first.file}, line {first.line}: {first.problem}"
+        return {"bad lines": self.causes, "first": description}
 
     def check_share(self, num_rows: int, most: float) -> None:
         """Raise a `DataError` if the share of bad lines among all lines exceeds `most`."""
         num_lines = num_rows + self.count
         if self.count <= most * num_lines:
             return
-        hint = "Mend the lines or the document; if they may be left out, raise --max-bad."
+        hint = "Correct the lines or the document; if they may be dropped, raise --max-bad."
         if max(self.by_kind, key=lambda kind: self.by_kind[kind]) == NO_LABEL:
             hint = (
-                "In a features document `target: {column: ..., missing: drop}` leaves rows "
-                "without a label out; else raise --max-bad."
+                "In a features document `target: {column: ..., missing: drop}` drops rows "
+                "without a label; otherwise raise --max-bad."
             )
         raise DataError(
             f"{self.count:,} of {num_lines:,} lines ({self.count / num_lines:.1%}) cannot be used, "

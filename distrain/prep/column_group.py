@@ -167,24 +167,24 @@ class ColumnGroup:
 
     def check_type(self, column: str, dtype: pa.DataType, fitted: str | None) -> None:
         """Raise a `DataError` if a type is not of the `fitted` kind; see `kind_of`."""
-        found = kind_of(dtype)
-        items, fitted_items = (k.removeprefix(LISTS_OF) for k in (found, fitted or found))
-        same_shape = fitted is None or found.startswith(LISTS_OF) == fitted.startswith(LISTS_OF)
-        if found == "null" or (same_shape and items == "null"):
+        kind = kind_of(dtype)
+        items, fitted_items = (k.removeprefix(LISTS_OF) for k in (kind, fitted or kind))
+        same_shape = fitted is None or kind.startswith(LISTS_OF) == fitted.startswith(LISTS_OF)
+        if kind == "null" or (same_shape and items == "null"):
             return
         takes = takes_of(self.operators)
         if takes == "presence":
-            fits, wanted = True, fitted or found
+            fits, wanted = True, fitted or kind
         elif takes == "numbers":
             fits, wanted = items in _ARE_NUMBERS, fitted or NUMBERS
         else:
-            fits, wanted = items == fitted_items or fitted_items == "null", fitted or found
+            fits, wanted = items == fitted_items or fitted_items == "null", fitted or kind
         if not (same_shape and fits):
             raise DataError(
-                f"the column holds {found}, not {wanted}",
+                f"the column holds {kind}, not {wanted}",
                 where={"column": column},
                 hint="A fitted workflow takes values of the kind that it was fitted on; "
-                "`distrain prep --workflow` makes them of raw files.",
+                "`distrain prep --workflow` makes them from raw files.",
             )
 
     def training_values(
@@ -265,7 +265,7 @@ def _cast(column: str, values: pa.Array, target: pa.DataType) -> pa.Array:
         raise DataError(
             f"{values.null_count} values are missing after the last operator",
             where={"column": column},
-            hint="Put FillMissing into the column's operators.",
+            hint="Add FillMissing to the column's operators.",
         )
     values = values.cast(target, safe=False)
     if pa.types.is_floating(target):
@@ -274,7 +274,7 @@ def _cast(column: str, values: pa.Array, target: pa.DataType) -> pa.Array:
             raise DataError(
                 "a value is NaN or infinite as float32",
                 where={"column": column, "row": int(np.argmin(finite))},
-                hint="Put FillMissing or Clip into the column's operators.",
+                hint="Add FillMissing or Clip to the column's operators.",
             )
     return values
 

@@ -96,9 +96,9 @@ def times_in(parts: Sequence[Part]) -> np.ndarray[Any, np.dtype[np.float64]]:
     """Return a sample of the training rows' times, evenly spaced in their order."""
     rows = sum(part.num_rows for part in parts)
     of_part = max(1, -(-rows // _TIMES_HELD))  # the sampling step within a part
-    found = [
+    samples = [
         np.sort(read_part(part, [TIMES_OF_SPLIT])[TIMES_OF_SPLIT].to_numpy())[::of_part]
         for part in parts
     ]
-    times = np.sort(np.concatenate(found))
+    times = np.sort(np.concatenate(samples))
     return times[:: max(1, len(times) // _SAMPLED_TIMES)]

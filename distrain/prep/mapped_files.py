@@ -46,8 +46,8 @@ class MappedFile:
             DataError: It cannot be read.
         """
         with _readable(path), ExitStack() as opened:
-            here = opened.enter_context(fetched(path)) if is_remote(path) else path
-            return cls(cls.open(here).content, path)
+            local = opened.enter_context(fetched(path)) if is_remote(path) else path
+            return cls(cls.open(local).content, path)
 
     @cached_property
     def batches(self) -> list[pa.RecordBatch]:
@@ -86,7 +86,7 @@ def _readable(path: str) -> Iterator[None]:
         yield
     except (OSError, ValueError) as error:  # the second are Arrow's
         raise DataError(
-            f"what a worker counted or sorted cannot be read: {error}",
+            f"a worker's counted or sorted values cannot be read: {error}",
             where={"file": path},
             hint=reading_hint(
                 error,

@@ -60,8 +60,8 @@ def plan_memory(client: Any, process_bytes: int | None, block_bytes: int) -> Mem
     if of_thread < needed:
         least = _LIBRARIES_BYTES + threads * needed
         raise InputError(
-            f"{process_bytes // _MIB:,} MiB are too little for {threads} threads",
+            f"{process_bytes // _MIB:,} MiB are not enough for {threads} threads",
             where={"memory, MiB": process_bytes // _MIB, "at least": -(-least // _MIB)},
-            hint="Allow more with --memory-mib, or take fewer --workers or a smaller --block-mib.",
+            hint="Raise --memory-mib, or use fewer --workers or a smaller --block-mib.",
         )
     return MemoryPlan(of_thread)

@@ -52,8 +52,8 @@ def kept_names(keep: Sequence[str], features: Iterable[str]) -> dict[str, str]:
     twice = sorted({name for name in names if name in taken or names.count(name) > 1})
     if twice:
         raise InputError(
-            f"several columns would be named {', '.join(twice)}",
-            hint="Name each column to keep once, and rename what has such a name in the files.",
+            f"several output columns would be named {', '.join(twice)}",
+            hint="Name each column to keep once, and rename such columns in the files.",
         )
     return dict(zip(names, keep, strict=True))
 
@@ -170,7 +170,7 @@ def readable_parquet(path: str, where: dict[str, object] | None = None) -> Itera
         raise DataError(
             "the parquet file cannot be read",
             where={**place, "cause": first_line(error)},
-            hint=reading_hint(error, "It was cut short or damaged; write it again."),
+            hint=reading_hint(error, "It was truncated or damaged; write it again."),
         ) from None
 
 

@@ -105,8 +105,8 @@ def prepare(
         _staging(request, folder) as staging,
     ):
         check_shared([folder, staging], client)
-        runner, tell = TaskRunner(client), on_progress or (lambda _: None)
-        run = _Run(request, workflow, folder, staging, runner, memory, tell)
+        runner, report = TaskRunner(client), on_progress or (lambda _: None)
+        run = _Run(request, workflow, folder, staging, runner, memory, report)
         try:
             result = run.do(files, valid_files, log_files)
         finally:
@@ -143,10 +143,10 @@ def _workflow(request: PrepRequest) -> Workflow:
         if target.placeholder and saved is None:
             raise InputError(
                 f"the target {target.column!r} is a placeholder: --infer found no column that can "
-                "be predicted as it is",
+                "be predicted unchanged",
                 where={"key": "target", "column": target.column},
-                hint="Write in the features document what is to be predicted, without placeholder. "
-                "A number is predicted by kind: regression.",
+                hint="Set the target in the features document, and remove placeholder. "
+                "For a number use kind: regression.",
             )
         return workflow_of(request.features, saved)
     return saved or request.workflow or criteo_workflow()
@@ -250,7 +250,7 @@ class _Run:
             raise DataError(
                 f"no training rows are left of {rows:,}",
                 where={"--valid-rows": f"{request.valid_rows:,}"} if request.valid_rows else {},
-                hint="Ask for fewer validation rows, or check --bad-lines skip's count.",
+                hint="Use fewer validation rows, or check the lines that --bad-lines skip dropped.",
             )
         return train, valid
 
@@ -340,7 +340,7 @@ class _Run:
         if self._request.saved_workflow is None and train.num_ones == 0:
             raise DataError(
                 f"all {train.num_rows:,} training rows have the label 0",
-                hint="A model learns nothing from these: look at the target and at the split.",
+                hint="A model cannot learn from these: check the target and the split.",
             )
 
     def _compare(
@@ -356,9 +356,9 @@ class _Run:
         drifted = []
         for split, report in (("train", None if is_new else train), ("valid", valid)):
             if report is not None:
-                found = Shares(report.num_rows, report.missing_share, report.unknown_share)
+                shares_now = Shares(report.num_rows, report.missing_share, report.unknown_share)
                 drifted += drifted_columns(
-                    split, self._workflow, found, report.mean_shift, self._request.drift
+                    split, self._workflow, shares_now, report.mean_shift, self._request.drift
                 )
         return tuple(drifted)
 

@@ -188,7 +188,7 @@ def with_words_as_numbers(table: pa.Table, columns: Collection[str]) -> pa.Table
             raise DataError(
                 f"{field.name} is {words[row].as_py()!r}, not 8 hex digits",
                 where={"column": field.name, "row": row},
-                hint="None stands for a missing value.",
+                hint="Use None for a missing value.",
             )
         numbers = _hex_to_uint32(words.cast(pa.binary()).cast(pa.binary(8)))
         table = table.set_column(place, field.name, numbers)
@@ -196,7 +196,7 @@ def with_words_as_numbers(table: pa.Table, columns: Collection[str]) -> pa.Table
 
 
 _NOT_CRITEO = (
-    "Mend the line, or pass --bad-lines skip to leave such lines out. If the file is no log of "
+    "Correct the line, or pass --bad-lines skip to drop such lines. If the file is not a log of "
     "Criteo's, `distrain prep INPUT --infer --out features.yaml` describes its columns."
 )
 _INT64_RANGE = range(-(2**63), 2**63)
@@ -225,11 +225,11 @@ def split_bad_lines(
     for number, line in enumerate(lines, start=1):
         content = line.removesuffix(b"\r")
         whole = layout.with_label(content)
-        found = None if plain.fullmatch(whole) else _diagnose(whole, layout)
-        if found is None:
+        diagnosis = None if plain.fullmatch(whole) else _diagnose(whole, layout)
+        if diagnosis is None:
             good.append(line)
             continue
-        kind, problem, hint = found
+        kind, problem, hint = diagnosis
         bad.append(BadLine(number, kind, problem, shown(content), hint))
         if stop_at_first:
             break
@@ -252,7 +252,7 @@ def rows_and_bad_lines(
     table = parse_lines(good, layout) if bad else None
     if table is None:
         raise DataError(
-            "lines that look right cannot be parsed",
+            "lines that look correct cannot be parsed",
             where={"file": path},
             hint="A field may hold a lone carriage return; remove it.",
         )
@@ -282,7 +282,7 @@ def without_header(block: bytes, layout: TextLayout, path: str) -> bytes:
         raise DataError(
             "the first line is a row, not a header",
             where={"file": path, "line": 1, "content": shown(header)},
-            hint="Leave --header out, or the first row of each file is lost.",
+            hint="Leave --header out; otherwise the first row of each file is lost.",
         )
     return rest
 
@@ -300,32 +300,32 @@ def _diagnose(content: bytes, layout: TextLayout) -> tuple[str, str, str | None]
     if len(fields) != len(RAW_COLUMNS):
         return _wrong_field_count(content, len(fields), layout)
     for name, value in zip(RAW_COLUMNS, fields, strict=True):
-        if (found := _diagnose_field(name, value)) is not None:
-            return found
+        if (diagnosis := _diagnose_field(name, value)) is not None:
+            return diagnosis
     return None
 
 
 def _wrong_field_count(
-    content: bytes, found: int, layout: TextLayout
+    content: bytes, num_found: int, layout: TextLayout
 ) -> tuple[str, str, str | None]:
     wanted = layout.num_fields
     if not content:
         return "empty line", f"the line is empty; it should have {wanted} fields", None
     hint: str | None = _NOT_CRITEO
-    if layout.labeled and found == wanted - 1:
+    if layout.labeled and num_found == wanted - 1:
         hint = (
             "Unlabelled test files have 39 fields: with --workflow, --unlabeled prepares them. "
-            "Without it prep needs the label as the first of 40."
+            "Without it prep needs the label as the first of 40 fields."
         )
     for other, name in ((",", "','"), ("\t", "'\\t'")):
         if other != layout.delimiter and content.count(other.encode()) == wanted - 1:
-            hint = f"Its fields seem to be separated otherwise: pass --delimiter {name}."
-    fields = "field" if found == 1 else "fields"
-    return "wrong number of fields", f"{found} {fields}, not {wanted}", hint
+            hint = f"Its fields seem to have another delimiter: pass --delimiter {name}."
+    fields = "field" if num_found == 1 else "fields"
+    return "wrong number of fields", f"{num_found} {fields}, not {wanted}", hint
 
 
 def _diagnose_field(name: str, value: bytes) -> tuple[str, str, str | None] | None:
-    said = f"{name} is {shown(value)!r}"
+    description = f"{name} is {shown(value)!r}"
     bare = value.strip(_BLANKS)
     if name == LABEL:
         if _LABEL.fullmatch(bare):
@@ -333,18 +333,18 @@ def _diagnose_field(name: str, value: bytes) -> tuple[str, str, str | None] | No
         hint = (
             "If the first line names the columns, pass --header." if value[:1].isalpha() else None
         )
-        return "bad label" if bare else NO_LABEL, f"{said}, not 0 or 1", hint
+        return "bad label" if bare else NO_LABEL, f"{description}, not 0 or 1", hint
     if value == b"":
         return None
     if name in CONTINUOUS:
         if not _INTEGER.fullmatch(bare):
-            return "bad integer", f"{said}, not an integer", None
+            return "bad integer", f"{description}, not an integer", None
         if not _fits_int64(bare):
-            return "bad integer", f"{said}, which does not fit into 64 bits", None
+            return "bad integer", f"{description}, which does not fit into 64 bits", None
         return None
     if _HEX.fullmatch(value):
         return None
-    return "bad hex", f"{said}, not 8 hex digits", None
+    return "bad hex", f"{description}, not 8 hex digits", None
 
 
 def _fits_int64(number: bytes) -> bool:

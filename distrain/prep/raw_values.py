@@ -88,8 +88,8 @@ def to_numbers(values: Any, takes: frozenset[str], text: Any, spec: Mapping[str,
             return np.array(values, np.float64)
     if spec.get("is_whole"):
         values, takes = to_integers(values, takes, text, spec), frozenset(["integer"])
-    found = each(partial(_as_number, takes=takes, point=text.get("decimal_point")), values)
-    return np.array(found, np.float64)
+    numbers = each(partial(_as_number, takes=takes, point=text.get("decimal_point")), values)
+    return np.array(numbers, np.float64)
 
 
 def to_times(values: Any, takes: frozenset[str], text: Any, spec: Mapping[str, Any]) -> Array:
@@ -111,14 +111,14 @@ READERS: dict[str, Callable[..., Any]] = {
 
 
 def each(convert: Callable[[Any], Any], values: Iterable[Any]) -> list[Any]:
-    found = []
+    converted = []
     for place, value in enumerate(values):
         try:
             value = _decoded(value) if value.__class__ is bytes else value
-            found.append(None if is_missing(value) else convert(value))
+            converted.append(None if is_missing(value) else convert(value))
         except (ValueError, OverflowError) as error:
             raise UnusableValue(place, str(error)) from None
-    return found
+    return converted
 
 
 def _decoded(value: bytes) -> str:
@@ -211,15 +211,15 @@ def _as_integer(value: Any, takes: frozenset[str]) -> int:
         if not _WHOLE.fullmatch(trimmed):
             raise ValueError(f"{value!r} is not a whole number")
         is_hex = trimmed[:2] in ("0x", "0X")
-        found = int(trimmed, 16) if is_hex else int(trimmed)
-        found = found - 2**64 if is_hex and found >= 2**63 else found
+        number = int(trimmed, 16) if is_hex else int(trimmed)
+        number = number - 2**64 if is_hex and number >= 2**63 else number
     elif kind == "number" and not np.isfinite(value):
         raise ValueError(f"{value!r} is not a whole number")
     else:
-        found = int(value)
-    if (kind in ("number", "decimal") and found != value) or found not in _INT64:
+        number = int(value)
+    if (kind in ("number", "decimal") and number != value) or number not in _INT64:
         raise ValueError(f"{value!r} is not a whole number of 64 bits")
-    return found
+    return number
 
 
 def _as_number(value: Any, takes: frozenset[str], point: str | None) -> float:
@@ -251,40 +251,42 @@ def _as_time(value: Any, takes: frozenset[str], pattern: str | None, epoch: str 
     """Return microseconds since 1970; times with a zone are converted to UTC."""
     if epoch is not None:
         counted = _as_integer(value, takes)
-        found = _in_microseconds(counted, epoch)
+        microseconds = _in_microseconds(counted, epoch)
     elif _kind_in(value, takes) == "text":
-        found = time_of(value, pattern)
+        microseconds = time_of(value, pattern)
     elif isinstance(value, np.datetime64):
-        found = int(value.astype("M8[us]").astype(np.int64))
+        microseconds = int(value.astype("M8[us]").astype(np.int64))
     elif isinstance(value, datetime):
         offset = value.utcoffset() or timedelta()
         since: Any = value.replace(tzinfo=None) - datetime(1970, 1, 1) - offset
-        found = since // timedelta(microseconds=1)
+        microseconds = since // timedelta(microseconds=1)
     else:
-        found = (value.toordinal() - date(1970, 1, 1).toordinal()) * 86_400_000_000
-    if not FIRST_TIME <= found < END_OF_TIMES:
-        raise ValueError(f"{value!r} is not a time of the years 1 to 9999")
-    return found
+        microseconds = (value.toordinal() - date(1970, 1, 1).toordinal()) * 86_400_000_000
+    if not FIRST_TIME <= microseconds < END_OF_TIMES:
+        raise ValueError(f"{value!r} is not a time in the years 1 to 9999")
+    return microseconds
 
 
 def time_of(text: str, pattern: str | None = None) -> int:
     """Return microseconds since 1970; times with a zone are converted to UTC."""
     if pattern is not None:
         read: Any = datetime.strptime(text.lstrip(), pattern)
-        found = read.replace(tzinfo=None) - datetime(1970, 1, 1) - (read.utcoffset() or timedelta())
-        return int(found // timedelta(microseconds=1))
+        microseconds = (
+            read.replace(tzinfo=None) - datetime(1970, 1, 1) - (read.utcoffset() or timedelta())
+        )
+        return int(microseconds // timedelta(microseconds=1))
     match = _TIME.fullmatch(text)
     if match is None:
-        raise ValueError(f"{text!r} is not a time as in ISO 8601")
+        raise ValueError(f"{text!r} is not an ISO 8601 time")
     *parts, fraction, zone = match.groups()
     year, month, day, hour, minute, second = (int(part or 0) for part in parts)
     since: Any = datetime(year, month, day, hour, minute, second) - datetime(1970, 1, 1)
-    found = since // timedelta(microseconds=1) + int((fraction or "").ljust(6, "0"))
+    microseconds = since // timedelta(microseconds=1) + int((fraction or "").ljust(6, "0"))
     if zone and zone != "Z":
         digits = zone[1:].replace(":", "").ljust(4, "0")
         away = (int(digits[:2]) * 60 + int(digits[2:])) * 60_000_000
-        found -= away if zone[0] == "+" else -away
-    return int(found)
+        microseconds -= away if zone[0] == "+" else -away
+    return int(microseconds)
 
 
 def _in_microseconds(counted: int, epoch: str) -> int:

@@ -108,13 +108,13 @@ def workflow_of(features: FeatureConfig, saved: Workflow | None) -> Workflow:
     others += sorted(set(made.categorical) ^ set(saved.categorical) - set(others))
     if others:
         raise InputError(
-            "the saved workflow and the features document are of other columns",
+            "the saved workflow and the features document have different columns",
             where={"columns": ", ".join(others[:10])},
             hint=f"Its folder holds its own {FEATURES_FILE}, which is taken without --config.",
         )
     if made.history != saved.history:
         raise InputError(
-            "the saved workflow and the features document have other histories",
+            "the saved workflow and the features document have different histories",
             where={"saved": saved.history, "document": made.history},
             hint=f"Its folder holds its own {FEATURES_FILE}, which is taken without --config.",
         )
@@ -128,9 +128,9 @@ def refuse_files(
     shared = {file.path for file in files} & {file.path for file in valid_files}
     if shared:
         raise InputError(
-            "files are named both for training and for validation",
+            "files are named for both training and validation",
             where={"files": ", ".join(sorted(shared)[:5])},
-            hint="Metrics on rows seen in training mean nothing; name other files.",
+            hint="Metrics on training rows are meaningless; name other files.",
         )
     # Prepared rows have Criteo's column names too; a second logarithm would go unnoticed.
     for folder in {os.path.dirname(file.path) for file in (*files, *valid_files)}:
@@ -139,7 +139,7 @@ def refuse_files(
             raise InputError(
                 "the rows are prepared already",
                 where={"folder": path_or_url(folder)},
-                hint="Name the raw files, or go on with `distrain train`.",
+                hint="Name the raw files, or continue with `distrain train`.",
             )
 
 
@@ -161,10 +161,10 @@ def read_inputs(
 ) -> ReadInputs:
     """Inspect all files and stage their rows, in input order, in a folder or at a URL."""
     sides = side_tables(features.document.joins)
-    found = looked_at(files, features, sides, runner)
-    hint = "Write the files anew with one of the two."
-    shapes = same_in_all([(file.path, file.shapes(features)) for file in found], hint)
-    of_files = [(file.path, file.category_types(features)) for file in found]
+    tables = looked_at(files, features, sides, runner)
+    hint = "Write the files again with one of the two."
+    shapes = same_in_all([(file.path, file.shapes(features)) for file in tables], hint)
+    of_files = [(file.path, file.category_types(features)) for file in tables]
     reading = workflow.reading(features.document.format.null_values)
     if features.as_is:
         hint = "Raw Criteo text counts as int64; prepare such files separately."
@@ -174,10 +174,10 @@ def read_inputs(
         reading["holds"] = types
     lists = frozenset(name for name, shape in shapes.items() if shape == "lists")
     digests = tuple(side.digest for side in sides)
-    staged: list[list[Staged]] = [[] for _ in found]
+    staged: list[list[Staged]] = [[] for _ in tables]
     tasks: list[tuple[int, StagingTask]] = []
     for number, (file, pieces) in enumerate(
-        zip(found, _pieces(found, request, runner), strict=True)
+        zip(tables, _pieces(tables, request, runner), strict=True)
     ):
         if features.as_is and not file.is_text:
             staged[number] = [Staged(tuple(pieces))]
@@ -203,12 +203,12 @@ def read_inputs(
     results = runner.run("read", stage_rows, [(task,) for _, task in tasks], count)
     for (number, _), result in zip(tasks, results, strict=True):
         staged[number].append(result)
-    read = _joined(found, staged, types)
+    read = _joined(tables, staged, types)
     num_ones = sum(result.num_ones for result in results)
     is_binary = features.document.target.kind == "binary"
     is_new = request.saved_workflow is None and not features.as_is and is_binary
     if is_new and num_ones == 0 and (num_rows := read.num_rows + _num_rows(read.valid_parts or ())):
-        raise _no_ones(features, found[0], num_rows)
+        raise _no_ones(features, tables[0], num_rows)
     return _split_by_values(read, features)
 
 
@@ -241,11 +241,13 @@ def _counter(
     on_progress: ProgressCallback,
 ) -> Callable[[int, Staged], None]:
     """Return a counter of finished tasks; files that are read in place are already counted."""
-    here = [(file, of_file[0]) for file, of_file in zip(files, in_place, strict=True) if of_file]
+    in_place_files = [
+        (file, of_file[0]) for file, of_file in zip(files, in_place, strict=True) if of_file
+    ]
     sizes = [TaskSize(files[n].path, files[n].size_bytes, task.rows) for n, task in tasks]
-    sizes += [TaskSize(file.path, file.size_bytes, None) for file, _ in here]
+    sizes += [TaskSize(file.path, file.size_bytes, None) for file, _ in in_place_files]
     counter = PhaseCounter("read", len(sizes), on_progress, bytes_of_tasks(sizes))
-    for place, (_, staged) in enumerate(here, len(tasks)):
+    for place, (_, staged) in enumerate(in_place_files, len(tasks)):
         counter.add(place, _num_rows(staged.parts))
     return lambda place, staged: counter.add(place, _num_rows(staged.all_parts))
 
@@ -297,8 +299,7 @@ def _no_ones(features: FeatureConfig, file: TableFile, num_rows: int) -> DataErr
     return DataError(
         f"all {num_rows:,} labels are 0{rule}",
         where=where,
-        hint="Name a value as the column has it, or another column, in target of the features "
-        "document.",
+        hint="Name a value of the column, or another column, in target of the features document.",
     )
 
 
@@ -309,11 +310,11 @@ def _split_by_values(read: ReadInputs, features: FeatureConfig) -> ReadInputs:
     if bool(read.parts) == bool(read.valid_parts):
         return read if read.parts else replace(read, valid_parts=None)
     wanted = "validation" if read.parts else "training"
-    found = _num_rows((*read.parts, *(read.valid_parts or ())))
+    num_rows = _num_rows((*read.parts, *(read.valid_parts or ())))
     raise DataError(
-        f"no {wanted} rows: split by {split.by} gives all {found:,} rows to the other side",
+        f"no {wanted} rows: split by {split.by} puts all {num_rows:,} rows on the other side",
         where={"column": getattr(split, "column", "")},
-        hint="Look at the column's values, and change split in the features document.",
+        hint="Check the column's values, and change split in the features document.",
     )
 
 
@@ -349,9 +350,9 @@ def _fitted_file(workflow: Workflow) -> InputFile:
         with suppress(DataError):
             return list_inputs(path)[0]
     raise DataError(
-        "the raw rows that the workflow was fitted on are not there any more"
+        "the raw rows that the workflow was fitted on are missing"
         if known
-        else "the workflow does not say on which raw rows it was fitted",
+        else "the workflow does not record the raw rows that it was fitted on",
         where={"files": ", ".join(known[:3])} if known else {},
-        hint="Name others with --sample FILE: as `distrain prep` took them, labelled or not.",
+        hint="Name others with --sample FILE, in the form for `distrain prep`, labelled or not.",
     )

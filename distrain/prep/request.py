@@ -103,7 +103,7 @@ class PrepRequest:
             "name a workflow to fit or a saved one, not both": self.workflow is not None
             and self.saved_workflow is not None,
             "update needs a saved workflow": self.update and self.saved_workflow is None,
-            "unlabeled rows need a saved workflow, and teach it nothing": self.unlabeled
+            "unlabeled rows need a saved workflow, and cannot update it": self.unlabeled
             and (self.saved_workflow is None or self.update),
             "keep_counts is for a fit or an update": self.keep_counts is not None
             and self.saved_workflow is not None

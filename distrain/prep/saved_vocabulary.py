@@ -64,7 +64,7 @@ class SavedVocabulary(Vocabulary):
                 copy_file(f"{self.folder}/{file}", f"{folder}/{file}")
         if SavedVocabulary.look_at(str(folder), column).cardinality != self.cardinality:
             raise DataError(
-                "the saved workflow was replaced while it was used",
+                "the saved workflow was replaced while it was in use",
                 where={"file": f"{self.folder}/unique.{column}.parquet"},
-                hint="Start again when nobody writes it.",
+                hint="Start again when no other process writes it.",
             )

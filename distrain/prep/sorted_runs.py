@@ -84,7 +84,7 @@ def in_ranges(runs: Sequence[SortedRun], most: int) -> Iterator[pa.Table]:
             run.forget()
         if spans:
             # Only runs of more than 2 GiB of text have wide offsets.
-            found = pa.concat_tables(spans, promote_options="permissive")
+            merged = pa.concat_tables(spans, promote_options="permissive")
             if len(spans) > 1:
-                found = found.take(pc.sort_indices(found, sort_keys=list(runs[0].keys)))
-            yield found.combine_chunks()
+                merged = merged.take(pc.sort_indices(merged, sort_keys=list(runs[0].keys)))
+            yield merged.combine_chunks()

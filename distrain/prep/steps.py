@@ -89,16 +89,16 @@ def bucketize(values: Values, step: Step, _: Any) -> Values:
         size = np.abs(x)
         log_of = np.log(np.minimum(np.maximum(size, 2.0), np.finfo(np.float64).max))
         above = np.copysign(np.floor(log_of * log_of) + 2, x)
-        found = np.where(size <= 2, np.floor(x), above)
+        buckets = np.where(size <= 2, np.floor(x), above)
     else:
-        found = np.searchsorted(np.array(step["edges"], np.float64), x, side="right")
-    return Values(np.where(gaps, 0, found).astype(np.int64), gaps)
+        buckets = np.searchsorted(np.array(step["edges"], np.float64), x, side="right")
+    return Values(np.where(gaps, 0, buckets).astype(np.int64), gaps)
 
 
 def limits(values: Values, step: Step, _: Any) -> Values:
     for bound, compare in ((step["low"], np.less), (step["high"], np.greater)):
         if bound is not None:
-            refuse(compare(values.x, bound), "beyond float32, which ends at 3.4e38")
+            refuse(compare(values.x, bound), "beyond the float32 limit of 3.4e38")
     return values
 
 
@@ -122,8 +122,8 @@ def _hash_bucket(values: Values, step: Step, _: Any) -> Values:
 def _calendar(values: Values, step: Step, _: Any) -> Values:
     """Return a part of times, as numbers or as integers."""
     missing = np.isnat(values.x)
-    found = Values(calendar_part(values.x.astype(np.int64), step["part"]), missing)
-    return found if step["whole"] else Values(np.where(missing, np.nan, found.x))
+    parts = Values(calendar_part(values.x.astype(np.int64), step["part"]), missing)
+    return parts if step["whole"] else Values(np.where(missing, np.nan, parts.x))
 
 
 def calendar_part(clock: Any, part: str) -> Any:
@@ -200,23 +200,23 @@ class Vocabulary:
         """Return the ids, `[values]`, int64; `None` has one too."""
         new = dict.fromkeys(values)
         new.pop(None, None)
-        found = self._look_up(list(new), values) | {None: NULL_ID}
-        return np.array([found[value] for value in values], np.int64)
+        id_of = self._look_up(list(new), values) | {None: NULL_ID}
+        return np.array([id_of[value] for value in values], np.int64)
 
     def _look_up(self, values: list[Any], column: Sequence[Any]) -> dict[Any, int]:
         keys = _keys_of(values, column)
         wanted = keys.astype(self._keys.dtype)
         firsts = np.searchsorted(self._keys, wanted, sorter=self._order).tolist()
         unknown = (FIRST_OOV_ID + bucket_of(keys, self._num_oov)).tolist()
-        found = dict(zip(values, unknown, strict=True))
+        id_of = dict(zip(values, unknown, strict=True))
         for value, key, first in zip(values, keys.tolist(), firsts, strict=True):
             for place in self._order[first:]:
                 if self._keys[place] != key:
                     break
                 if not self._is_text or self._text_at(place) == value.encode():
-                    found[value] = FIRST_OOV_ID + self._num_oov + int(place)
+                    id_of[value] = FIRST_OOV_ID + self._num_oov + int(place)
                     break
-        return found
+        return id_of
 
     def _text_at(self, place: int) -> bytes:
         text: bytes = self._text[self._offsets[place] : self._offsets[place + 1]].tobytes()
@@ -227,7 +227,7 @@ def _keys_of(values: Sequence[Any], column: Sequence[Any]) -> Array:
     try:
         return keys_of(values)
     except UnicodeEncodeError as error:
-        raise UnusableValue(column.index(error.object), "no text: it has no UTF-8") from None
+        raise UnusableValue(column.index(error.object), "not a text: it has no UTF-8") from None
 
 
 def keys_of(values: Sequence[Any]) -> Array:

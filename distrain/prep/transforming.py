@@ -95,7 +95,10 @@ def transform_part(
         for column in workflow.columns
         if holds_lists(features.schema.field(column).type)
     }
-    bounds = {column: (found["min"] or 0, found["max"] or 0) for column, found in lengths.items()}
+    bounds = {
+        column: (bounds_found["min"] or 0, bounds_found["max"] or 0)
+        for column, bounds_found in lengths.items()
+    }
     is_counted = labeled and _is_binary(document)
     ones = int(pc.sum(features[LABEL]).as_py() or 0) if is_counted else None
     beside = [name for name in columns if name not in workflow.columns]
@@ -161,7 +164,7 @@ class RawTables:
 
     @property
     def needs_other_rows(self) -> str | None:
-        """Outputs that depend on other rows: histories, and windows, which sort rows."""
+        """An output that depends on other rows, histories or windows; `None` without one."""
         if self.workflow.history is not None:
             return "histories of"
         windows = self._labeled and self._document and self._document.windows
@@ -171,14 +174,14 @@ class RawTables:
         """Raise a `DataError` if a training row depends on other rows."""
         if self.workflow.labelled:
             raise DataError(
-                "the workflow makes target means, of which training rows have their own",
+                "the workflow has target means, which differ for training rows",
                 where={"workflow": self._folder, "columns": ", ".join(self.workflow.labelled)},
                 hint="Prepare the rows with `distrain prep RAW --config features.yaml --out DIR`, "
                 "and train on DIR/train without data.workflow.",
             )
         if self.needs_other_rows is not None:
             raise DataError(
-                f"the workflow makes {self.needs_other_rows} rows, for which it needs all of them",
+                f"the workflow makes {self.needs_other_rows} rows, which need all rows",
                 where={"workflow": self._folder},
                 hint="Prepare the rows with `distrain prep RAW --workflow W --out DIR`, and train "
                 "on DIR/train without data.workflow.",
@@ -203,7 +206,7 @@ class RawTables:
             file = table_file_of(path, self._features)
             if file.is_text:
                 raise DataError(
-                    "raw rows of training are read from parquet, and this is text",
+                    "raw training rows are read from parquet, but this is text",
                     where={"file": path},
                     hint="Prepare it with `distrain prep`, or write it as parquet.",
                 )
@@ -371,10 +374,10 @@ def _checked_label(values: pa.ChunkedArray) -> pa.Array:
     bad = (labels != 0) & (labels != 1)
     if bad.any():
         row = int(np.argmax(bad))
-        found = floats[row].as_py()
-        said = "missing" if found is None else f"{found:g}, not 0 or 1"
+        label = floats[row].as_py()
+        problem = "missing" if label is None else f"{label:g}, not 0 or 1"
         raise DataError(
-            f"the label is {said}",
+            f"the label is {problem}",
             where={"column": LABEL, "row": row},
             hint="Labels say whether there was a click.",
         )

@@ -56,14 +56,14 @@ def mistake_of_name(name: str) -> str | None:
     """Return why a name cannot be that of a vocabulary; `None` if it can.
 
     >>> mistake_of_name("item/sku")
-    "a file is named after it, which cannot hold '/'"
+    "a file has this name, which cannot contain '/'"
     """
     for character in "/\0":
         if character in name:
-            return f"a file is named after it, which cannot hold {character!r}"
+            return f"a file has this name, which cannot contain {character!r}"
     size = len(name.encode())
     if size > _LONGEST_NAME_BYTES:
-        return f"a file is named after it, so {_LONGEST_NAME_BYTES} bytes are the most, not {size}"
+        return f"a file has this name, so the limit is {_LONGEST_NAME_BYTES} bytes, not {size}"
     return None
 
 
@@ -346,8 +346,8 @@ def copy_file(source: str, target: str) -> None:
     """Copy a file of a saved workflow, a MiB at a time."""
     with (
         open_input(source, retry_s=RETRY_S) as handle,
-        whole_file(target, make_folder=False, sync=False) as here,
-        here.open("wb") as copy,
+        whole_file(target, make_folder=False, sync=False) as partial_file,
+        partial_file.open("wb") as copy,
     ):
         shutil.copyfileobj(handle, copy, 1 << 20)
 

@@ -124,9 +124,9 @@ def result_of(future: Future, doing: str, tasks: str, smaller: str) -> Any:
         return future.result()
     except KilledWorker as error:
         raise ClusterError(
-            f"workers died again and again while they {doing}",
+            f"workers died repeatedly while they {doing}",
             where={"last worker": getattr(error.last_worker, "address", "unknown")},
-            hint=f"Most often for want of memory: give them more, or a smaller {smaller}.",
+            hint=f"Most often they lack memory: give them more, or a smaller {smaller}.",
         ) from None
     except FutureCancelledError:
         raise ClusterError(
@@ -145,12 +145,12 @@ def _guarded(function: Callable[..., Any], calls: Sequence[tuple[Any, ...]]) -> 
 
 
 def _results(future: Future, name: str) -> list[Any]:
-    found: list[Any] | DistrainError = result_of(
+    results: list[Any] | DistrainError = result_of(
         future, f"ran {name!r} tasks", f"{name!r} tasks", "--block-mib"
     )
-    if isinstance(found, DistrainError):
-        raise found
-    return found
+    if isinstance(results, DistrainError):
+        raise results
+    return results
 
 
 def check_shared(places: Sequence[str], client: Client) -> None:
@@ -163,18 +163,18 @@ def check_shared(places: Sequence[str], client: Client) -> None:
         with translated_errors(place):
             probe.touch()
         try:
-            found = client.run(_sees, str(probe))
+            answers = client.run(_sees, str(probe))
         finally:
             with suppress(OSError):
                 probe.unlink()
-        blind = sorted({host for host, sees in found.values() if not sees})
+        blind = sorted({host for host, sees in answers.values() if not sees})
         if blind:
             raise OutputError(
-                "workers do not see this folder, in which all of them leave files for each other",
+                "workers do not see this folder, in which they share files",
                 where={"path": place, "workers on": some(blind, _MOST_NAMED)},
                 hint="Name a folder on a filesystem that all workers share, or an object store: "
-                "--staging s3://BUCKET/PATH of `distrain prep` for what is of no use afterwards, "
-                "--out for the rest. `predict` prepares raw rows beside --out, and `evaluate` in "
+                "--staging s3://BUCKET/PATH of `distrain prep` for temporary files, "
+                "--out for the rest. `predict` prepares raw rows next to --out, and `evaluate` in "
                 "TMPDIR.",
             )
 

@@ -87,19 +87,19 @@ class Workflow:
         if twice:
             raise InputError(
                 f"several vocabularies would be named {', '.join(twice)}",
-                hint="A domain's columns stand in one group; name it as no column outside of it.",
+                hint="A domain needs one group of columns, and no other column may have its name.",
             )
         for name in vocabularies:
             if mistake := mistake_of_name(name):
                 raise InputError(mistake, where={"column or domain": name})
         if LABEL in names:
-            raise InputError(f"{LABEL!r} is not for operators: it is kept as it is")
+            raise InputError(f"{LABEL!r} cannot have operators: it is kept unchanged")
         if self.history is not None and (mistake := self.history.mistake_among(names)):
             raise InputError(mistake)
         listed = {*self.history.of} & {*self.labelled} if self.history is not None else ()
         if listed:
             raise InputError(
-                f"a history cannot list {', '.join(sorted(listed))}: it is made of labels",
+                f"a history cannot list {', '.join(sorted(listed))}: it is computed from labels",
                 hint="List the categories themselves.",
             )
 
@@ -164,8 +164,8 @@ class Workflow:
     @property
     def text_categories(self) -> frozenset[str]:
         """The categorical columns whose categories are texts."""
-        found = self._vocabularies().items()
-        return frozenset(column for column, one in found if is_text(one.values.type))
+        vocabularies = self._vocabularies().items()
+        return frozenset(column for column, one in vocabularies if is_text(one.values.type))
 
     @property
     def vocabulary_names(self) -> tuple[str, ...]:
@@ -173,11 +173,11 @@ class Workflow:
         return tuple(dict.fromkeys(domains.get(column, column) for column in self.categorical))
 
     def _vocabularies(self) -> dict[str, Vocabulary]:
-        found: dict[str, Vocabulary] = {}
+        vocabularies: dict[str, Vocabulary] = {}
         for group in self.groups:
             if group.operators and isinstance(group.operators[-1], Categorify):
-                found.update(group.operators[-1].vocabularies)
-        return found
+                vocabularies.update(group.operators[-1].vocabularies)
+        return vocabularies
 
     def check_category_types(self, types: Mapping[str, str]) -> None:
         """Raise a `DataError` unless columns match the types of their domains and vocabularies.
@@ -194,7 +194,7 @@ class Workflow:
                     f"the column holds {types[column]}, but {other!r} of the same domain holds "
                     f"{types[other]}",
                     where={"column": column, "domain": domain},
-                    hint="Values of one vocabulary are of one kind.",
+                    hint="Values of one vocabulary must be of one kind.",
                 )
         made = {column for group in self.groups if group.makes_buckets for column in group.columns}
         for column, vocabulary in self._vocabularies().items():
@@ -278,7 +278,7 @@ class Workflow:
             raise DataError(
                 f"{len(missing)} of {len(self.columns)} columns are missing",
                 where={"columns": ", ".join(missing[:20])},
-                hint="Name the table's columns as those that the workflow was fitted on.",
+                hint="Rename the table's columns to those that the workflow was fitted on.",
             )
         arrays, fields = [], []
         if LABEL in table.column_names:
@@ -392,9 +392,9 @@ def _read_document(file: str) -> dict[str, Any]:
             hint="Give the `workflow` folder that `distrain prep` wrote.",
         ) from None
     if not isinstance(document, dict) or document.get("version") != VERSION:
-        found = document.get("version") if isinstance(document, dict) else None
+        version = document.get("version") if isinstance(document, dict) else None
         raise DataError(
-            f"the saved workflow has version {found}, not {VERSION}", where={"file": file}
+            f"the saved workflow has version {version}, not {VERSION}", where={"file": file}
         )
     return document
 

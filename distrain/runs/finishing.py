@@ -41,7 +41,7 @@ def begin_attempt(assignment: Assignment) -> AttemptFile:
     """
     paths, first = assignment.paths, assignment.first_attempt
     run = find_run_file(paths)
-    if run is None:  # nobody has prepared the folder
+    if run is None:  # the folder is not prepared
         begin_run(paths, parse_spec(assignment.spec), assignment.job_id)
     else:
         check_job(run, assignment.job_id, paths)

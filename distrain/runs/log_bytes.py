@@ -28,8 +28,6 @@ class LogFiles(Protocol):
     def read(self, name: str, first: int, num_bytes: int) -> bytes:
         """Read bytes of a file, fewer at its end; raise `FileNotFoundError` if it is gone."""
 
-    def modified_s(self, name: str) -> float: ...
-
     def close(self) -> None: ...
 
 
@@ -84,17 +82,6 @@ def log_extent(folder: Folder, log_name: str) -> tuple[int, bool]:
     """Return the current end of a log, and whether the log is closed."""
     _, end, is_closed = _look(folder, log_name)
     return end, is_closed
-
-
-def log_modified_s(folder: Folder, log_name: str) -> float | None:
-    """Return when a log was last written, in unix time; `None` if it does not exist."""
-    pieces = log_pieces(folder, log_name)
-    with suppress(FileNotFoundError, IndexError):
-        last = pieces[-1].name
-        if not isinstance(folder, int):
-            return folder.modified_s(last)
-        return os.stat(last, dir_fd=folder, follow_symlinks=False).st_mtime
-    return None
 
 
 def read_log_slice(folder: Folder, log_name: str, offset: int, limit: int) -> LogSlice:

@@ -1,7 +1,7 @@
 """Reads a whole run directory: succeeded, failed, interrupted or still running."""
 
 import fcntl
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -91,23 +91,6 @@ def read_run_data(root: Path) -> RunData:
     at_work = _is_locked(paths.run) or _is_locked(newest) or is_served
     state = str(summary.get("state", BROKEN_OFF))
     return RunData(root, run, spec, records, summary, RUNNING if at_work else state)
-
-
-def differences(one: Any, other: Any, prefix: str = "") -> Iterator[str]:
-    """Yield the paths at which two JSON documents differ, such as `train.optimizer.lr`.
-
-    >>> list(differences({"a": 1, "b": {"c": 2}}, {"a": 1, "b": {"c": 3, "d": 4}}))
-    ['b.c', 'b.d']
-    """
-    if not (isinstance(one, Mapping) and isinstance(other, Mapping)):
-        if one != other:
-            yield prefix.rstrip(".")
-        return
-    for name in dict.fromkeys([*one, *other]):
-        if name not in one or name not in other:
-            yield f"{prefix}{name}"
-        else:
-            yield from differences(one[name], other[name], f"{prefix}{name}.")
 
 
 def _is_locked(path: Path) -> bool:

@@ -3,7 +3,7 @@
 from urllib.parse import unquote
 
 NULL_FOLDER = "__HIVE_DEFAULT_PARTITION__"
-"""The folder name that stands for a missing value."""
+"""The folder name of a missing value."""
 
 
 def folder_values(path: str) -> tuple[tuple[str, str], ...]:
@@ -15,10 +15,10 @@ def folder_values(path: str) -> tuple[tuple[str, str], ...]:
     >>> folder_values("s3://runs/try=3/clicks/day=7/name=a%20b/part-0.parquet")
     (('day', '7'), ('name', 'a b'))
     """
-    found = []
+    pairs = []
     for folder in reversed(path.split("/")[:-1]):
         key, equals, value = folder.partition("=")
         if not key or not equals:
             break
-        found.append((unquote(key), unquote(value)))
-    return tuple(reversed(found))
+        pairs.append((unquote(key), unquote(value)))
+    return tuple(reversed(pairs))

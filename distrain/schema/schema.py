@@ -122,9 +122,9 @@ class Schema:
         """The only column tagged TARGET; a `SchemaError` if there is none, or more than one."""
         targets = self.select_by_tag(Tags.TARGET)
         if len(targets) != 1:
-            found = f": {', '.join(targets.names)}" if targets else ""
+            listing = f": {', '.join(targets.names)}" if targets else ""
             raise SchemaError(
-                f"the schema has {len(targets)} target columns, not one{found}",
+                f"the schema has {len(targets)} target columns, not one{listing}",
                 hint="Tag the label's column, and only it, with `target`.",
             )
         return targets.columns[0]

@@ -152,8 +152,8 @@ def _tokens(text: str) -> list[_Token]:
     while at < len(text):
         match = _TOKEN.match(text, at)
         if match is None:
-            what = "an unfinished string" if text[at] in "\"'" else f"unexpected {text[at]!r}"
-            raise SchemaError(what, where={"line": line})
+            problem = "an unfinished string" if text[at] in "\"'" else f"unexpected {text[at]!r}"
+            raise SchemaError(problem, where={"line": line})
         if match.lastgroup and match.lastgroup != "skip":
             tokens.append(_Token(match.lastgroup, match.group(), line))
         line += match.group().count("\n")
@@ -186,6 +186,6 @@ def _quoted(value: bytes) -> str:
     )
 
 
-def _unexpected(token: _Token, wanted: str) -> SchemaError:
-    found = repr(token.text) if token.kind != "end" else "the end of the file"
-    return SchemaError(f"expected {wanted}, found {found}", where={"line": token.line})
+def _unexpected(token: _Token, expected: str) -> SchemaError:
+    actual = repr(token.text) if token.kind != "end" else "the end of the file"
+    return SchemaError(f"expected {expected}, found {actual}", where={"line": token.line})

@@ -214,7 +214,6 @@ def test_options_of_the_other_kind_of_place_are_refused(spec_file: Path) -> None
         ["jobs", "--owner", "alice", *at],
         ["jobs", "--state", "frozen", *at],
         ["attach", "dlrm", "--run-dir", "runs/a"],
-        ["priority", "dlrm", "3", *at],
         ["submit", spec_file, "--tag", "team"],
         ["resume", "dlrm", "--set", "train.epochs"],
         ["logs", spec_file.parent, "-f"],

@@ -5,8 +5,10 @@ import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 import torch
+from click.testing import CliRunner
 
 import distrain
+from distrain.cli.training.train import command
 from distrain.errors import DistrainError
 from distrain.jobs.spec import load_spec
 from distrain.prep import FeatureConfig
@@ -43,8 +45,9 @@ class Exported:
         return self._table.__arrow_c_stream__(requested_schema)
 
 
-def weights(run):
-    return run.load_model().model.state_dict()
+def same_bits(run, other):
+    first, second = (one.load_model().model.state_dict() for one in (run, other))
+    return first.keys() == second.keys() and all(torch.equal(first[k], second[k]) for k in first)
 
 
 def test_every_form_of_a_table_gives_the_same_bits_and_is_prepared_once(table, tmp_path):
@@ -68,11 +71,9 @@ def test_every_form_of_a_table_gives_the_same_bits_and_is_prepared_once(table, t
         )
         prepared[name] = {*(tmp_path / "runs" / ".prepared").glob("data-*")}
     assert prepared["frame"] == prepared["again"], "rows were prepared a second time"
-    first = weights(runs["frame"])
     scores = runs["frame"].predict(table)["probability"]
     for name, run in runs.items():
-        found = weights(run)
-        assert all(torch.equal(first[key], found[key]) for key in first), name
+        assert same_bits(run, runs["frame"]), name
         assert run.predict(table)["probability"].equals(scores)
 
 
@@ -92,9 +93,29 @@ def test_a_run_keeps_what_it_is_repeated_from(table, tmp_path):
         table, features=run.run_dir / "features.yaml", model={"kind": "mlp", "hidden": [8]},
         overrides=FEW, run_dir=tmp_path / "third",
     )  # fmt: skip
-    first = weights(run)
-    for other in (weights(again), weights(by_features)):
-        assert all(torch.equal(first[key], other[key]) for key in first)
+    assert same_bits(run, again)
+    assert same_bits(run, by_features)
+
+
+def test_the_command_trains_what_fit_trains(table, tmp_path):
+    table.to_csv(tmp_path / "rows.csv", index=False)
+    root = tmp_path / "runs" / "command"
+    words = [str(tmp_path / "rows.csv"), "--target", "stars", "--task", "regression", "--valid"]
+    words += ["{by: hash, column: shop, share: 0.3}", "--set", "train.max_steps=3"]
+    done = CliRunner().invoke(command, [*words, "--run-dir", str(root)], catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    split = {"by": "hash", "column": "shop", "share": 0.3}
+    run = distrain.fit(
+        table, target="stars", task="regression", valid=split, overrides=FEW, run_dir=tmp_path / "r"
+    )
+    assert same_bits(run, distrain.Run(root))
+    for wrong in (
+        [*words[:1]],
+        ["job.yaml", "--model", "mlp"],
+        ["a", "b"],
+        [*words, "--resume", "r"],
+    ):
+        assert CliRunner().invoke(command, wrong).exit_code != 0
 
 
 def test_rows_of_its_own_validate_a_model(table, tmp_path):

@@ -156,13 +156,13 @@ def test_a_link_is_no_log(tmp_path: Path) -> None:
 
 def test_the_last_words_are_few_whatever_is_printed(tmp_path: Path) -> None:
     log = RankLogWriter(tmp_path / "rank-0.log", BackgroundWriter("log"))
-    assert log.last_words == ""
+    assert log.last_lines == ""
     lines = [f"line {number} \N{CHECK MARK}\n" for number in range(20_000)]
     log.write("".join(lines).encode())
-    assert log.last_words == "".join(lines[-TAIL_LINES:])
+    assert log.last_lines == "".join(lines[-TAIL_LINES:])
     log.write(b"x" * 10_000_000)
-    assert set(log.last_words) == {"x"}
-    assert len(log.last_words) < 100_000
+    assert set(log.last_lines) == {"x"}
+    assert len(log.last_lines) < 100_000
     log.close()
 
 

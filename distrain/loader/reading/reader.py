@@ -64,8 +64,8 @@ class Reader(Protocol):
     ) -> Expected:
         """Note the row groups that will be requested, in this order.
 
-        `None` stands for a row group from elsewhere. The iterator may be advanced in any thread,
-        one at a time, and must not block. `is_held` returns True if a row group comes from
+        `None` is a row group that another source provides. The iterator may be advanced in any
+        thread, one at a time, and must not block. `is_held` returns True if a row group comes from
         elsewhere; it may take long, and is called in any thread, by several at a time. A
         prefetching reader holds its data until the row group is requested or passed.
         """

@@ -70,9 +70,9 @@ def add_up(
         for one, pieces in zip(work, buckets, strict=True)
         for _ in pieces
     ]
-    found = iter(runner.run("add-up", of_piece, pieces, sizes_bytes=sizes))
+    results = iter(runner.run("add-up", of_piece, pieces, sizes_bytes=sizes))
     wholes = [
-        (*one.whole, tuple(next(found) for _ in pieces))
+        (*one.whole, tuple(next(results) for _ in pieces))
         for one, pieces in zip(work, buckets, strict=True)
     ]
     sizes = [one.size_bytes for one in work]

@@ -48,9 +48,9 @@ class RunsInOrder:
 
     def value_type(self, text_before: int = 0, values_before: int = 0) -> pa.DataType:
         """Return a type for a vocabulary with these values appended; for strings, wide enough."""
-        found = self._runs[0].rows.schema.field("value").type
-        if not is_text(found):
-            return found
+        value_dtype = self._runs[0].rows.schema.field("value").type
+        if not is_text(value_dtype):
+            return value_dtype
         before = text_before + 8 * (values_before + 1)
         # The size of the runs is an upper bound of the text.
         if before + self._size_bytes <= _STRING_BYTES:

@@ -36,7 +36,7 @@ class BadValues(Exception):
         moved.items = self.items
         return moved
 
-    def said(self, number: int) -> str:
+    def described(self, number: int) -> str:
         found = self.values[int(self.items[number])]
         try:
             value = found.as_py()
@@ -83,18 +83,18 @@ def parsed(
     Raise `BadValues` for texts that `parse` rejects.
     """
     encoded = values.dictionary_encode()
-    found: list[Any] = []
+    results: list[Any] = []
     refused: list[int] = []
     for place, text in enumerate(encoded.dictionary.to_pylist()):
         try:
-            found.append(parse(text))
+            results.append(parse(text))
         except ValueError:
-            found.append(None)
+            results.append(None)
             refused.append(place)
     if refused:
         bad = pc.is_in(encoded.indices, value_set=pa.array(refused, encoded.indices.type))
         raise BadValues(places_of(bad), values, problem, hint)
-    return pa.array(found, dtype).take(encoded.indices)
+    return pa.array(results, dtype).take(encoded.indices)
 
 
 def _refused(values: pa.Array, convert: Callable[[pa.Array], pa.Array], first: int) -> list[int]:

@@ -60,7 +60,7 @@ class ListSliceSpec(Section):
     @model_validator(mode="after")
     def _keeps_something(self) -> ListSliceSpec:
         if self.start == 0 and self.end is None:
-            raise ValueError("a slice from 0 to the end leaves nothing out")
+            raise ValueError("a slice from 0 to the end drops nothing")
         if self.end == 0:
             raise ValueError("a slice to 0 keeps nothing")
         return self
@@ -110,7 +110,9 @@ class _ColumnSpec(Section):
     def _other_tags(cls, tags: tuple[str, ...]) -> tuple[str, ...]:
         for tag in tags:
             if tag in _SAID_ELSEWHERE or not _TAG.fullmatch(tag):
-                raise ValueError(f"{tag!r} is no tag of a feature; user_id, item_id, user ... are")
+                raise ValueError(
+                    f"{tag!r} is not a tag of a feature; use user_id, item_id, user ..."
+                )
         return tags
 
     @model_validator(mode="after")
@@ -119,7 +121,7 @@ class _ColumnSpec(Section):
         given = [name for name, value in others.items() if value is not None]
         given += ["list_slice"] if self.list_slice else []
         if self.cross and given:
-            raise ValueError(f"cross goes without {', '.join(given)}: it takes values as they are")
+            raise ValueError(f"cross excludes {', '.join(given)}: it uses values unchanged")
         if "cross" in self.model_fields_set and len({*self.cross}) < 2:
             raise ValueError("cross needs two columns or more")
         return self
@@ -178,9 +180,9 @@ class CategoricalSpec(_ColumnSpec):
     @model_validator(mode="after")
     def _no_numbers(self) -> CategoricalSpec:
         if self.buckets is None and self.as_ == "number":
-            raise ValueError("as: number makes no categories; say text or integer, or set buckets")
+            raise ValueError("as: number makes no categories; use text or integer, or set buckets")
         if self.buckets is not None and (self.as_ == "text" or self.cross or self.hash_buckets):
-            raise ValueError("buckets are of numbers: not with as: text, cross or hash_buckets")
+            raise ValueError("buckets need numbers: not with as: text, cross or hash_buckets")
         return self
 
     @model_validator(mode="after")
@@ -188,7 +190,7 @@ class CategoricalSpec(_ColumnSpec):
         if isinstance(self.buckets, tuple):
             pairs = zip(self.buckets, self.buckets[1:], strict=False)
             if not self.buckets or any(low >= high for low, high in pairs):
-                raise ValueError("buckets needs one number or more, each above the one before")
+                raise ValueError("buckets needs one number or more, in ascending order")
         return self
 
     @property
@@ -233,11 +235,11 @@ class _NumbersSpec(_ColumnSpec):
         keys = self._keys()
         if keys["count"] or keys["target_mean"]:
             if self.as_ == "number":
-                raise ValueError("as: number makes no categories; say text or integer")
+                raise ValueError("as: number makes no categories; use text or integer")
         elif self.cross or self.hash_buckets:
             raise ValueError("cross and hash_buckets make categories: set count or target_mean")
         elif self.as_ == "text":
-            raise ValueError("as: text makes no numbers; leave it out, or say number")
+            raise ValueError("as: text makes no numbers; leave it out, or use number")
         return self
 
     @model_validator(mode="after")

@@ -65,10 +65,7 @@ class FeatureConfig:
     def built_in(
         cls, workflow: Workflow, layout: TextLayout, unlabeled: bool, keep: tuple[str, ...]
     ) -> FeatureConfig:
-        """Return the default document: the workflow's columns and a label.
-
-        Text in Criteo's form.
-        """
+        """Return the document for Criteo's form: the workflow's columns and a label."""
         columns = dict.fromkeys(workflow.columns, _NUMBER)
         columns |= dict.fromkeys(workflow.taking_categories, _CATEGORY)
         # Not validated: a workflow may use names that a document may not.
@@ -134,10 +131,12 @@ class FeatureConfig:
         except RecursionError:
             raise SpecError("the features document is nested too deeply", where=where) from None
         except ValidationError as error:
-            told = "\n".join(explain_all(error.errors(), FeatureDocument)).split("\n")
+            reported = "\n".join(explain_all(error.errors(), FeatureDocument)).split("\n")
         # pydantic runs checks across keys only if each key is valid.
-        told += [mistake for mistake in mistakes_between_keys(content) if mistake not in told]
-        raise SpecError("\n".join(told), where=where)
+        reported += [
+            mistake for mistake in mistakes_between_keys(content) if mistake not in reported
+        ]
+        raise SpecError("\n".join(reported), where=where)
 
     @property
     def text(self) -> str:

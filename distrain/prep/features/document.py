@@ -141,14 +141,14 @@ class FormatSpec(Section):
         if self.kind == CRITEO:
             more = sorted(self.model_fields_set - {"kind", "delimiter", "header"})
             if more:
-                raise ValueError(f"{', '.join(more)}: not with kind criteo, which says it")
+                raise ValueError(f"{', '.join(more)}: not with kind criteo, which determines it")
             return self
         if not self.header and not self.names:
             raise ValueError("without a header, names is needed")
         if self.header and self.names:
             raise ValueError("names is for files without a header; set header to false")
         if self.delimiter is not None and self.delimiter in (self.quote, self.decimal_point):
-            raise ValueError(f"delimiter {self.delimiter!r} is the quote or decimal point as well")
+            raise ValueError(f"delimiter {self.delimiter!r} is also the quote or decimal point")
         repeated = sorted({name for name in self.names if self.names.count(name) > 1})
         if repeated:
             raise ValueError(f"names has {', '.join(repeated)} twice")
@@ -284,15 +284,15 @@ class FeatureDocument(Section):
     @property
     def beside(self) -> tuple[ColumnSchema, ...]:
         """The output columns besides the features and the first target's label."""
-        found = [target.schema_of(name) for name, target in self.more_targets.items()]
+        columns = [target.schema_of(name) for name, target in self.more_targets.items()]
         known = [target.known_schema_of(name) for name, target in self.more_targets.items()]
-        found += [column for column in known if column is not None]
+        columns += [column for column in known if column is not None]
         if self.weight is not None:
-            found.append(ColumnSchema(self.weight, "float32", (Tags.WEIGHT,)))
+            columns.append(ColumnSchema(self.weight, "float32", (Tags.WEIGHT,)))
         if self.windows is not None:
             size = {"window_size": self.windows.size}
-            found.append(ColumnSchema(self.windows.by, tags=(Tags.TIME,), properties=size))
-        return tuple(found)
+            columns.append(ColumnSchema(self.windows.by, tags=(Tags.TIME,), properties=size))
+        return tuple(columns)
 
     @model_validator(mode="after")
     def _consistent(self) -> FeatureDocument:
@@ -304,15 +304,14 @@ class FeatureDocument(Section):
         domains = {n: getattr(column, "domain", None) for n, column in self.columns.items()}
         mistakes = [*_bad_names(sources, domains), *_leaks(sources, targets)]
         mistakes += [
-            f"{name!r} is written beside the features; give what else has the name another one"
-            for name in twice
+            f"{name!r} is the name of another output column; rename one of them" for name in twice
         ]
         mistakes += _unequal_domains(self.columns)
         mistakes += _without_mean(self.columns, self.target)
         if self.target.missing == "unknown":
             mistakes.append(
-                "target.missing: unknown is for more_targets; a row without a label of the first "
-                "target is left out by drop"
+                "target.missing: unknown is only for more_targets; use drop for rows without "
+                "a label of the first target"
             )
         mistakes += _crossed_joins(self.joins)
         mistakes += _unlisted(self.history, [*self.columns, *beside])
@@ -345,25 +344,25 @@ def _sources(name: str, column: object) -> tuple[str, ...]:
 
 
 def _bad_names(sources: Mapping[str, tuple[str, ...]], domains: Mapping[str, object]) -> list[str]:
-    found = []
+    mistakes = []
     for name, of_name in sources.items():
         if name == LABEL:
-            found.append(
+            mistakes.append(
                 f"columns.{name}: the target is written as {LABEL!r}; give the feature another "
                 f"name and `from: {of_name[0]}`"
             )
         elif mistake := mistake_of_name(name):
             hint = f"give another name and `from: {shown(name)[1:-1]}`"
-            found.append(f"columns.{shown(name)}: {mistake}; {hint}")
+            mistakes.append(f"columns.{shown(name)}: {mistake}; {hint}")
         domain = domains.get(name)
         if isinstance(domain, str) and (mistake := mistake_of_name(domain)):
-            found.append(f"columns.{name}.domain {shown(domain)}: {mistake}")
-    return found
+            mistakes.append(f"columns.{name}.domain {shown(domain)}: {mistake}")
+    return mistakes
 
 
 def _leaks(sources: Mapping[str, tuple[str, ...]], targets: Collection[object]) -> list[str]:
     return [
-        f"columns.{name}: {source!r} is the target, and a model would see the answer; leave it "
+        f"columns.{name}: {source!r} is the target, so a model would see the answer; leave it "
         "out, or set target.is_feature to true"
         for name, of_name in sources.items()
         for source in of_name
@@ -372,23 +371,23 @@ def _leaks(sources: Mapping[str, tuple[str, ...]], targets: Collection[object]) 
 
 
 def _crossed_joins(joins: tuple[JoinSpec, ...]) -> list[str]:
-    found = []
+    mistakes = []
     brought: dict[str, int] = {}
     for place, join in enumerate(joins):
         for name in join.columns:
             if name in brought:
-                found.append(
+                mistakes.append(
                     f"joins.{place}.columns: joins.{brought[name]} brings {name!r} too; rename "
                     f"one: columns: {{NEW: {join.columns[name]}}}"
                 )
             brought.setdefault(name, place)
     for place, join in enumerate(joins):
-        found += [
-            f"joins.{place}.key: {name!r} comes from joins.{brought[name]}, which is not before it"
+        mistakes += [
+            f"joins.{place}.key: {name!r} comes from the later joins.{brought[name]}"
             for name in join.key
             if brought.get(name, -1) >= place
         ]
-    return found
+    return mistakes
 
 
 def _unlisted(history: HistorySpec | None, names: Collection[str]) -> list[str]:
@@ -405,28 +404,28 @@ def _without_mean(columns: Mapping[str, ColumnSpec], target: TargetSpec) -> list
     if target.kind != "multiclass":
         return []
     return [
-        f"columns.{name}: target_mean is of a target of two values or of numbers, not of classes"
+        f"columns.{name}: target_mean needs a binary or regression target, not classes"
         for name, column in columns.items()
         if any(isinstance(operator, TargetEncode) for operator in column.operators)
     ]
 
 
 def _unequal_domains(columns: Mapping[str, ColumnSpec]) -> list[str]:
-    found = []
+    mistakes = []
     first: dict[str, tuple[str, CategoricalSpec]] = {}
     for name, column in columns.items():
         if not isinstance(column, CategoricalSpec) or column.domain is None:
             continue
         other, known = first.setdefault(column.domain, (name, column))
         if known.operators != column.operators:
-            found.append(
+            mistakes.append(
                 f"columns.{name}: freq_threshold, max_size, num_buckets, buckets "
-                f"and hash_buckets of the domain {column.domain!r} are others in "
+                f"and hash_buckets of the domain {column.domain!r} differ from "
                 f"columns.{other}; a domain has one vocabulary"
             )
         apart = columns.get(column.domain)
         if isinstance(apart, CategoricalSpec) and apart.domain != column.domain:
-            found.append(
-                f"columns.{name}: the domain {column.domain!r} is the name of a column outside it"
+            mistakes.append(
+                f"columns.{name}: the domain {column.domain!r} has the name of a column outside it"
             )
-    return found
+    return mistakes

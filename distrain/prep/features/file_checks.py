@@ -89,12 +89,12 @@ def same_in_all(files: Sequence[tuple[str, dict[str, str]]], hint: str) -> dict[
     """Return the type of each column, which must be the same in all files."""
     first: dict[str, tuple[str, str]] = {}
     for path, columns in files:
-        for column, found in columns.items():
-            known_path, known = first.setdefault(column, (path, found))
-            if known != found:
+        for column, content in columns.items():
+            known_path, known = first.setdefault(column, (path, content))
+            if known != content:
                 raise DataError(
-                    f"the column holds {found} here and {known} in an earlier file",
+                    f"the column holds {content} here and {known} in an earlier file",
                     where={"column": column, "file": path, "earlier file": known_path},
                     hint=hint,
                 )
-    return {column: found for column, (_, found) in first.items()}
+    return {column: content for column, (_, content) in first.items()}

@@ -45,7 +45,7 @@ def partitions_of(paths: Sequence[str], types: Mapping[str, str]) -> list[Values
         bad = sorted(value for value in held[name] if not _are_whole({value}, _INT64))
         if bad:
             raise DataError(
-                f"the folder {name}={bad[0]} holds no whole number",
+                f"the folder {name}={bad[0]} is not an integer",
                 where={"file": paths[[values.get(name) for values in texts].index(bad[0])]},
                 hint=f"Leave partitions.{name} out of the features document, or set it to text.",
             )

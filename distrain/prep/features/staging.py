@@ -132,7 +132,7 @@ def staged_rows(table: pa.Table, task: StagingTask, may_drop: bool = False) -> p
     made = _usable_of(table, task)
     if made.unlabelled and not may_drop:
         raise DataError(
-            f"{made.unlabelled:,} rows have no label, and are left out where rows are prepared",
+            f"{made.unlabelled:,} rows have no label; preparation drops such rows",
             where={"column": task.features.document.target.column},
             hint="Prepare the rows with `distrain prep`, or fill their labels.",
         )
@@ -140,10 +140,10 @@ def staged_rows(table: pa.Table, task: StagingTask, may_drop: bool = False) -> p
 
 
 def _usable_of(table: pa.Table, task: StagingTask) -> _Usable:
-    def refuse(found: _BadColumn, rows: Places) -> NoReturn:
-        where = {"column": found.column, "row": int(rows[found.bad.places[0]])}
-        message = f"{found.column} is {found.bad.said(0)}"
-        raise DataError(message, where=where, hint=found.bad.hint) from None
+    def refuse(bad_column: _BadColumn, rows: Places) -> NoReturn:
+        where = {"column": bad_column.column, "row": int(rows[bad_column.bad.places[0]])}
+        message = f"{bad_column.column} is {bad_column.bad.described(0)}"
+        raise DataError(message, where=where, hint=bad_column.bad.hint) from None
 
     layout = task.features.document.format
     table = without_null_texts(table, task.null_texts)
@@ -267,8 +267,8 @@ def _parsed(
     if bad and stop_at_first:
         raise stop(bad[0])
 
-    def leave_out(found: _BadColumn, lines: Places) -> None:
-        more = _bad_lines(block, lines, found)
+    def leave_out(bad_column: _BadColumn, lines: Places) -> None:
+        more = _bad_lines(block, lines, bad_column)
         if stop_at_first:
             raise stop(next(more)) from None
         bad.extend(more)
@@ -304,18 +304,18 @@ def _usable(
     return _Usable(table, places, None, 0)
 
 
-def _bad_lines(block: bytes, lines: Places, found: _BadColumn) -> Iterator[BadLine]:
-    told: set[int] = set()
-    kind = NO_LABEL if isinstance(found.bad, Unlabelled) else f"bad {found.column}"
-    for number, row in enumerate(found.bad.places):
+def _bad_lines(block: bytes, lines: Places, bad_column: _BadColumn) -> Iterator[BadLine]:
+    reported: set[int] = set()
+    kind = NO_LABEL if isinstance(bad_column.bad, Unlabelled) else f"bad {bad_column.column}"
+    for number, row in enumerate(bad_column.bad.places):
         line = int(lines[row])
-        if line in told:
+        if line in reported:
             continue  # several items of one list
-        told.add(line)
-        problem = f"{found.column} is {found.bad.said(number)}"
+        reported.add(line)
+        problem = f"{bad_column.column} is {bad_column.bad.described(number)}"
         # Only the first few are shown, since finding a line's text takes a while.
-        text = shown(line_of(block, line)) if len(told) < 10 else ""
-        yield BadLine(line + 1, kind, problem, text, found.bad.hint)
+        text = shown(line_of(block, line)) if len(reported) < 10 else ""
+        yield BadLine(line + 1, kind, problem, text, bad_column.bad.hint)
 
 
 def _staged(table: pa.Table, task: StagingTask, layout: FormatSpec) -> tuple[pa.Table, Mask | None]:
@@ -329,9 +329,9 @@ def _staged(table: pa.Table, task: StagingTask, layout: FormatSpec) -> tuple[pa.
             raise _BadColumn(column, bad) from None
 
     for side in same_side_tables(document.joins, task.side_digests):
-        found = side.joined([of(name, lambda v, text: v) for name in side.spec.key])
-        for name in found.column_names:
-            table = table.append_column(name, found[name])
+        joined = side.joined([of(name, lambda v, text: v) for name in side.spec.key])
+        for name in joined.column_names:
+            table = table.append_column(name, joined[name])
     made = {
         name: of(
             column,

@@ -57,7 +57,7 @@ def detect_format(path: str) -> str | None:
         return PARQUET
     if path.endswith((".parquet", ".pq")):
         raise DataError(
-            "not a parquet file, though named like one",
+            "not a parquet file, despite its name",
             where={"file": path},
             hint="Its first bytes are not PAR1; write it again.",
         )
@@ -134,7 +134,7 @@ class TableFile:
         if not dict(_mistakes(self, replace(features, keep=()))):
             check_named(option, features.keep, self.columns, self.path)
         hint = (
-            "Mend the features document, or leave the file out. A workflow takes files with the "
+            "Correct the features document, or leave the file out. A workflow takes files with the "
             "columns that it was fitted with."
         )
         if self.kind == "csv" and len(self.types) == 1 and len(features.inputs) > 1:
@@ -147,8 +147,8 @@ class TableFile:
                 "Rows without a target: `distrain predict RUN FILE` scores them, and "
                 "`distrain prep FILE --workflow W --unlabeled` prepares them."
             )
-        where = {"file": self.path, **{f"column {c}": said for c, said in mistakes.items()}}
-        if sum(said.startswith("missing") for said in mistakes.values()) * 2 > len(mistakes):
+        where = {"file": self.path, **{f"column {c}": problem for c, problem in mistakes.items()}}
+        if sum(problem.startswith("missing") for problem in mistakes.values()) * 2 > len(mistakes):
             where["columns here"] = some(list(self.columns), _SHOWN_COLUMNS)
         raise DataError(
             f"{len(mistakes)} of {len(features.inputs)} columns cannot be used",
@@ -158,28 +158,28 @@ class TableFile:
 
     def category_types(self, features: FeatureConfig) -> dict[str, str]:
         """Return `int64` or `string` by categorical column, without columns of unknown type."""
-        found = {}
+        types_by_column = {}
         for name, column in features.document.columns.items():
             source, *others = column.sources(name)
             dtype, is_typed = _of_item(self.columns[source]), self.has_types_in(source)
             if column.takes != "categories":
                 continue
             if others:
-                found[name] = "string"
+                types_by_column[name] = "string"
             elif not (is_typed and pa.types.is_null(dtype)):
-                found[name] = staged_type(dtype, column, is_typed)
-        return found
+                types_by_column[name] = staged_type(dtype, column, is_typed)
+        return types_by_column
 
     def shapes(self, features: FeatureConfig) -> dict[str, str]:
         """Return `lists` or `single values` by column, without columns of unknown shape."""
-        found = {}
+        shape_of = {}
         for name, column in features.document.columns.items():
             dtype = self.columns[column.sources(name)[0]]
             if holds_lists(dtype) or column.separator is not None:
-                found[name] = "lists"
+                shape_of[name] = "lists"
             elif features.as_is or not pa.types.is_null(dtype):
-                found[name] = "single values"
-        return found
+                shape_of[name] = "single values"
+        return shape_of
 
 
 def check_named(option: str, names: Iterable[str], held: Iterable[str], file: str) -> None:
@@ -257,7 +257,7 @@ def _refuse_repeats(path: str, names: Sequence[str]) -> None:
 
 
 def _json_types(path: str, lines: list[str]) -> dict[str, pa.DataType]:
-    found: dict[str, list[Any]] = {}
+    values_of: dict[str, list[Any]] = {}
     for number, line in enumerate(lines, start=1):
         if not line.strip():
             continue
@@ -269,13 +269,13 @@ def _json_types(path: str, lines: list[str]) -> dict[str, pa.DataType]:
             if number > 1:
                 continue  # a bad line, which is reported when the lines are read
             raise DataError(
-                "the first line is no JSON object",
+                "the first line is not a JSON object",
                 where={"file": path, "line": 1, "content": line[:72]},
                 hint="JSON lines hold one object each: one row, by column.",
             )
         for name, value in row.items():
-            found.setdefault(name, []).append(value)
-    return {name: json_type(_most_alike(values)) for name, values in found.items()}
+            values_of.setdefault(name, []).append(value)
+    return {name: json_type(_most_alike(values)) for name, values in values_of.items()}
 
 
 def _most_alike(values: list[Any]) -> list[Any]:
@@ -341,10 +341,10 @@ def _mistakes(file: TableFile, features: FeatureConfig) -> Iterable[tuple[str, s
         checks += [(name, _of_key) for name in join.key]
         for name in join.columns:
             if name in file.types or name in file.folders:
-                yield name, f"here already, and {join.file} brings one; rename it in joins.columns"
+                yield name, f"already present, and also in {join.file}; rename it in joins.columns"
     for name in features.keep:
         if file.kind == "jsonl" and pa.types.is_nested(file.types.get(name, pa.null())):
-            yield name, "lists in JSON lines, which are not kept"
+            yield name, "lists in JSON lines, which cannot be kept"
     for name in document.partitions:
         if name not in file.folders:
             yield name, f"in partitions, but no folder of the file is named {name}=..."
@@ -357,16 +357,16 @@ def _mistakes(file: TableFile, features: FeatureConfig) -> Iterable[tuple[str, s
 
 def _of_key(dtype: pa.DataType) -> str | None:
     if pa.types.is_nested(dtype):
-        return f"{dtype}, not single values, which keys are"
+        return f"{dtype}, not single values, which keys must be"
     return mistake_of_values(dtype)
 
 
 def _of_column(dtype: pa.DataType, column: ColumnSpec) -> str | None:
     if column.cross and holds_lists(dtype):
-        return f"{dtype}, not single values, which cross takes"
+        return f"{dtype}, not single values, which cross needs"
     may_be_lists = holds_lists(dtype) or column.separator is not None
     if column.list_slice is not None and not may_be_lists:
-        return f"{dtype}, not lists, which list_slice cuts"
+        return f"{dtype}, not lists, which list_slice needs"
     return mistake_of_type(_plain(_of_item(dtype)), column)
 
 

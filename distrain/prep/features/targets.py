@@ -91,9 +91,9 @@ class TargetSpec(Section):
     def _one_comparison(self) -> TargetSpec:
         given = [key for key in _COMPARISONS if getattr(self, key) is not None]
         if len(given) > 1:
-            raise ValueError(f"{' and '.join(given)} are two comparisons; give one")
+            raise ValueError(f"{' and '.join(given)} are more than one comparison; give one")
         if given and self.kind != "binary":
-            raise ValueError(f"{given[0]} makes 0 and 1 of values, and kind is {self.kind}")
+            raise ValueError(f"{given[0]} makes binary labels, but kind is {self.kind}")
         if (self.kind == "multiclass") != (self.classes is not None):
             raise ValueError(
                 "classes and kind: multiclass need each other; classes are their number, or all "

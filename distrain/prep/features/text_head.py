@@ -62,9 +62,9 @@ def _refuse_no_header(path: str, lines: list[str], text: FormatSpec) -> None:
 
 def _no_header(path: str, problem: str, lines: list[str], num_lines: int) -> DataError:
     return DataError(
-        f"the first line {problem}, and should name the columns",
+        f"the first line {problem}; it should name the columns",
         where={"file": path, "line": 1, "content": lines[0][:_SHOWN_CHARS]},
-        hint=f"Leave it out: tail -n +{num_lines + 1} FILE > NEW. Of a file without names set "
+        hint=f"Remove it: tail -n +{num_lines + 1} FILE > NEW. For a file without names set "
         "format.header to false, and format.names.",
     )
 
@@ -78,7 +78,7 @@ def _fields(path: str, line: str, delimiter: str, text: FormatSpec) -> list[str]
         where = {"file": path, "line": 1, "content": line[:_SHOWN_CHARS].replace("\r", "?")}
         problem, hint = f"the first line cannot be read: {error}", "Does it name the columns?"
         if "\r" in line:
-            problem = "a carriage return stands inside the first line"
+            problem = "the first line contains a carriage return"
             hint = "Lines end with \\n or \\r\\n; write the file again."
         raise DataError(problem, where=where, hint=hint) from None
 
@@ -95,7 +95,7 @@ def first_lines(path: str, codec: str | None, encoding: str) -> list[str]:
             raise DataError(
                 f"the {codec} file cannot be decompressed: {error}",
                 where={"file": path},
-                hint="It was cut short or damaged; get it again.",
+                hint="It was truncated or damaged; copy it again.",
             ) from None
     _refuse_other_encodings(path, head)
     lines = head.decode(encoding, "replace").removeprefix("\ufeff").split("\n")
@@ -104,9 +104,9 @@ def first_lines(path: str, codec: str | None, encoding: str) -> list[str]:
     lines = [line.removesuffix("\r") for line in lines[:_PROBED_LINES]]
     if b"\r" in head and b"\n" not in head:
         raise DataError(
-            "its lines end with carriage returns alone",
+            "its lines end with carriage returns only",
             where={"file": path},
-            hint=r"Old programs write such lines: tr '\r' '\n' < FILE > NEW mends them.",
+            hint=r"Old programs write such lines; convert them: tr '\r' '\n' < FILE > NEW",
         )
     if not any(line.strip() for line in lines):
         raise DataError("the file holds no lines", where={"file": path})
@@ -114,7 +114,7 @@ def first_lines(path: str, codec: str | None, encoding: str) -> list[str]:
         raise DataError(
             "neither parquet nor text",
             where={"file": path},
-            hint="Text is UTF-8, or what format.encoding says.",
+            hint="Text must be UTF-8, or in the encoding of format.encoding.",
         )
     return lines
 
@@ -153,10 +153,10 @@ def _refuse_lines_inside_values(
         for row in reader:
             if reader.line_num > before + 1 and any("\n" in value for value in row):
                 raise DataError(
-                    f"a quoted value goes on over {reader.line_num - before} lines",
+                    f"a quoted value spans {reader.line_num - before} lines",
                     where={"file": path, "line": before + 1, "content": lines[before][:72]},
-                    hint="A file is cut at line ends, so a value may hold none: write it again, "
-                    "as parquet or without them. If quotes are text, set format.quote to null.",
+                    hint="Files are cut at line ends, so values cannot contain one: write it "
+                    "without them, or as parquet. If quotes are text, set format.quote to null.",
                 )
             before = reader.line_num
 

@@ -163,8 +163,8 @@ def _torn(block: bytes, lines: Places, text: FormatSpec, cause: str) -> TornLine
     content = block.split(b"\n")
     odd = (n for n, line in enumerate(content) if line.count(quote) % 2 or b"\r" in line[:-1])
     place = next(odd, 0)
-    hint = "A value may hold no line end; if quotes are text here, set format.quote to null."
-    problem = f"lines that are no rows: {cause}"
+    hint = "A value cannot contain a line end; if quotes are plain text, set format.quote to null."
+    problem = f"lines and rows do not match: {cause}"
     line = int(lines[min(place, len(lines) - 1)]) + 1
     return TornLines(BadLine(line, "torn", problem, shown(content[place]), hint))
 
@@ -207,20 +207,20 @@ def _parse_json_lines(block: bytes, file: TableFile, columns: Sequence[str]) -> 
             continue
         rows.append(row)
         lines.append(place)
-    found = {column: _as_column([row.get(column) for row in rows]) for column in columns}
-    return TextRows(pa.table(found), np.array(lines, np.int64), tuple(bad))
+    arrays = {column: _as_column([row.get(column) for row in rows]) for column in columns}
+    return TextRows(pa.table(arrays), np.array(lines, np.int64), tuple(bad))
 
 
 def _misfit(row: Any, file: TableFile, columns: Sequence[str]) -> str | None:
     if not isinstance(row, dict):
-        return "no JSON object, which a row is"
+        return "not a JSON object"
     for column in columns:
         value, dtype = row.get(column), file.types[column]
         if value is None:
             continue
         items = value if isinstance(value, list) else [value]
         if any(isinstance(item, dict | list) for item in items):
-            return f"{column} is {json.dumps(value)[:60]}, neither a value nor a list of values"
+            return f"{column} is {json.dumps(value)[:60]}, not a value or a list of values"
         if holds_lists(dtype) != isinstance(value, list) and not pa.types.is_null(dtype):
             wanted = "a list" if holds_lists(dtype) else "a single value"
             return f"{column} is {json.dumps(value)[:60]}, not {wanted}"

@@ -23,7 +23,7 @@ _PARTS = {
     "year": pc.year,
 }
 _UTC = datetime.UTC
-_FAR = "not a time of the years 1 to 9999"
+_FAR = "not a time in the years 1 to 9999"
 
 
 def is_time(dtype: pa.DataType) -> bool:
@@ -37,8 +37,8 @@ def times_of(values: pa.Array, epoch: str | None, pattern: str | None) -> pa.Arr
     as ISO 8601 if `None`.
     """
     if epoch is not None:
-        counted = integers_of(values, "epoch counts units.")
-        return _near(counted.view(pa.timestamp(epoch)), counted, "Does epoch say what is counted?")
+        counted = integers_of(values, "With epoch, values must be whole numbers.")
+        return _near(counted.view(pa.timestamp(epoch)), counted, "Is epoch the right unit?")
     if is_text(values.type):
         return _parsed(values, pattern)
     if pa.types.is_null(values.type):
@@ -46,8 +46,8 @@ def times_of(values: pa.Array, epoch: str | None, pattern: str | None) -> pa.Arr
     return _near(values, values)
 
 
-def _near(times: pa.Array, told: pa.Array, hint: str | None = None) -> pa.Array:
-    """Return the times in microseconds; `told` are the original values, for errors."""
+def _near(times: pa.Array, originals: pa.Array, hint: str | None = None) -> pa.Array:
+    """Return the times in microseconds; `originals` are shown in errors."""
     zone = times.type.tz if pa.types.is_timestamp(times.type) else None
     nanoseconds = times.type == pa.timestamp("ns", zone)  # truncated; none is out of range
 
@@ -55,35 +55,33 @@ def _near(times: pa.Array, told: pa.Array, hint: str | None = None) -> pa.Array:
         return pc.cast(some, pa.timestamp("us", zone), safe=not nanoseconds)
 
     try:
-        found = converted(times, in_microseconds, _FAR)
-        counted = found.view(pa.int64())
+        near = converted(times, in_microseconds, _FAR)
+        counted = near.view(pa.int64())
         far = places_of(
             pc.or_(pc.less(counted, FIRST_TIME), pc.greater_equal(counted, END_OF_TIMES))
         )
     except BadValues as bad:
         far = bad.places
     if len(far):
-        raise BadValues(far, told, _FAR, hint)
-    return found
+        raise BadValues(far, originals, _FAR, hint)
+    return near
 
 
 def _parsed(values: pa.Array, pattern: str | None) -> pa.Array:
     if pattern is not None:
-        found = pc.strptime(values, format=pattern, unit="us", error_is_null=True)
-        bad = pc.and_(found.is_null(), values.is_valid())
+        times = pc.strptime(values, format=pattern, unit="us", error_is_null=True)
+        bad = pc.and_(times.is_null(), values.is_valid())
         if "%Y" in pattern:  # Arrow reads 24 as the year 24
-            bad = pc.or_(bad, pc.less(pc.year(found), 1000).fill_null(False))
+            bad = pc.or_(bad, pc.less(pc.year(times), 1000).fill_null(False))
         if len(places := places_of(bad)):
-            hint = "In format.timestamp %Y is a year of four digits, %y of two."
-            problem = f"not a time as format.timestamp says, {pattern!r}"
+            hint = "In format.timestamp, %Y is a year of four digits, %y of two."
+            problem = f"not a time in the form of format.timestamp, {pattern!r}"
             raise BadValues(places, values, problem, hint)
-        return found
+        return times
     for zone in (None, "UTC"):  # Arrow's cast needs an offset in all texts, or in none
         with suppress(pa.ArrowInvalid):
             return values.cast(pa.timestamp("us", zone))
-    return parsed(
-        values, time_of, pa.timestamp("us", "UTC"), "not a time as in ISO 8601", _hint(values)
-    )
+    return parsed(values, time_of, pa.timestamp("us", "UTC"), "not an ISO 8601 time", _hint(values))
 
 
 def _hint(values: pa.Array) -> str:
@@ -92,7 +90,7 @@ def _hint(values: pa.Array) -> str:
             "They count since 1970: of a column say epoch: s (or ms, us, ns), of a split by time "
             "from: 1451606400, a number."
         )
-    return "Say in format.timestamp how times are written."
+    return "Set format.timestamp to the form of the times."
 
 
 def calendar(times: pa.Array, part: str) -> pa.Array:

@@ -69,7 +69,7 @@ def flat(values: pa.Array | pa.ChunkedArray) -> pa.Array:
         dtype = values.type
     if holds_text(dtype) and not is_text(dtype):
         to = pa.string() if _has_short_offsets(dtype) else pa.large_string()
-        hint = "Say format.encoding: latin-1, if that is what a text file is written in."
+        hint = "Set format.encoding, for example to latin-1, if the text file is not UTF-8."
         return converted(values, lambda some: some.cast(to), "not UTF-8", hint)
     if pa.types.is_decimal32(dtype) or pa.types.is_decimal64(dtype):
         return values.cast(pa.decimal128(dtype.precision, dtype.scale))
@@ -105,9 +105,9 @@ def mistake_of_values(dtype: pa.DataType) -> str | None:
 
 
 _NO_NUMBER = (
-    "Mend the value; if the column holds categories, say kind: categorical in the features "
-    "document; if the text means a missing value, add it to format.null_values. Of text, "
-    "--bad-lines skip leaves such lines out."
+    "Correct the value; if the column holds categories, use kind: categorical in the features "
+    "document; if the text means a missing value, add it to format.null_values. For text files, "
+    "--bad-lines skip drops such lines."
 )
 
 
@@ -165,11 +165,9 @@ def mistake_of_type(dtype: pa.DataType, column: ColumnSpec) -> str | None:
         return f"{dtype}, not whole numbers that count since 1970"
     if as_ in CALENDAR:
         countable = column.epoch is not None or types.is_null(dtype)
-        return (
-            None if countable or not number else f"{dtype}, not times; epoch says what they count"
-        )
+        return None if countable or not number else f"{dtype}, not times; set epoch to their unit"
     if is_time(dtype) and as_ != "text":
-        return f"{dtype}; say in `as` what is made of it ({', '.join(CALENDAR)})"
+        return f"{dtype}; choose a part with `as` ({', '.join(CALENDAR)})"
     return None
 
 
@@ -194,7 +192,7 @@ def checked_numbers(values: pa.Array, column: ColumnSpec) -> pa.Array:
         raise BadValues(
             places_of(missing),
             gaps,
-            "and nothing stands for it",
+            "and has no replacement",
             "Set its fill in the features document.",
         )
     clips = [step for step in column.operators if isinstance(step, Clip)]
@@ -208,7 +206,7 @@ def checked_numbers(values: pa.Array, column: ColumnSpec) -> pa.Array:
     if endless.any():
         raise BadValues(places_of(endless), values, "not a finite number", "Set its clip.")
     if far.any():
-        raise BadValues(places_of(far), values, "beyond float32, which ends at 3.4e38", _BOUND_IT)
+        raise BadValues(places_of(far), values, "beyond the float32 limit of 3.4e38", _BOUND_IT)
     is_clipped = any(clip.min is not None and clip.min > -1 for clip in clips)
     if LogOp.kind in steps and not is_clipped and negative.any():
         problem = "of which log(1 + x) does not exist"

@@ -69,10 +69,10 @@ def _check_keys(history: History, spills: Sequence[Spill]) -> None:
     kinds = {spill.key_type for spill in spills if spill.num_events}
     if len(kinds) > 1:
         raise DataError(
-            "the keys of histories are whole numbers in some files, and texts in others",
+            "the keys of histories are integers in some files, and texts in others",
             where={"column": history.by},
-            hint="Write the files anew with one of the two. Of whole numbers with gaps, pandas "
-            "makes floats, whose keys are texts.",
+            hint="Write the files again with one of the two types. Note that pandas turns integers "
+            "with missing values into floats, whose keys are texts.",
         )
 
 
@@ -80,15 +80,15 @@ def check_log(history: History | None, log: Sequence[str] | None, *, is_fitted: 
     """Raise an `InputError` if a log is missing, or not needed."""
     if history is None and log is not None:
         raise InputError(
-            "a log is for histories, and the workflow has none",
+            "a log is only for histories, but the workflow has none",
             hint="Leave --log out, or add a history to the features document.",
         )
     if history is not None and is_fitted and log is None:
         raise InputError(
-            "the rows' histories need the events before these rows",
+            "histories need the events that came before these rows",
             where={"by": history.by, "order": history.order},
-            hint="Name the files of before with --log FILE, which may be repeated; --log none says "
-            "that nothing happened before.",
+            hint="Name files of earlier rows with --log FILE, which may be repeated; --log none "
+            "means that there are no earlier events.",
         )
 
 
@@ -131,12 +131,12 @@ def make_histories(
     )
     maker = _Maker(history, runner, memory, folder)
     num_training = len(before) + len(train)
-    found = []
+    histories = []
     for name, of, silent in (
         ("train", spills[:num_training], len(before)),
         ("valid", spills, num_training),
     ):
-        if asking := len(of) - silent:
+        if num_readers := len(of) - silent:
             log = maker.log(of, silent, name)
-            found += [PartHistory(log, n, names[1], most_bytes) for n in range(asking)]
-    return iter(found)
+            histories += [PartHistory(log, n, names[1], most_bytes) for n in range(num_readers)]
+    return iter(histories)

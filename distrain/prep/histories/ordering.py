@@ -55,7 +55,7 @@ def spill_events(
         for name, listed in values.items():
             if holds_lists(listed.type):
                 raise DataError(
-                    "history.of names a column of lists",
+                    "history.of names a list column",
                     where={"column": name},
                     hint="A history lists single values; leave the column out of it.",
                 )
@@ -99,16 +99,16 @@ def order_ranges(
     runs = [SortedRun(file.rows, _ORDER, (file,)) for file in files]
     schema = runs[0].rows.schema
     columns = [field for field in schema if field.name == SECONDS or field.name.startswith(_VALUE)]
-    found = OrderedRanges(f"{stem}-events.arrow", f"{stem}-spans.arrow")
+    ranges = OrderedRanges(f"{stem}-events.arrow", f"{stem}-spans.arrow")
     with (
-        write_staged(found.events, pa.schema(columns)) as events_to,
-        write_staged(found.spans, _SPANS) as spans_to,
+        write_staged(ranges.events, pa.schema(columns)) as events_to,
+        write_staged(ranges.spans, _SPANS) as spans_to,
     ):
         for low, high in pairwise(bounds):
             events, spans = _ordered(runs, silent, low, high, keep)
             events_to.write_table(events.select([field.name for field in columns]))
             spans_to.write_table(spans)
-    return found
+    return ranges
 
 
 def _ordered(
@@ -131,10 +131,10 @@ def _ordered(
     found = Spans.of_sorted(ranks[order], seconds[order], keep, base, key_begin)
     first, length = np.empty(len(order), np.int64), np.empty(len(order), np.int64)
     first[order], length[order] = found.first, found.length
-    asking = slice(int(counts[:silent].sum()), None)
+    readers = slice(int(counts[:silent].sum()), None)
     parts = np.repeat(np.arange(len(runs) - silent), counts[silent:])
-    rows = np.asarray(one_array(table[ROW]))[asking]
-    spans = pa.table([parts, rows, first[asking], length[asking]], schema=_SPANS)
+    rows = np.asarray(one_array(table[ROW]))[readers]
+    spans = pa.table([parts, rows, first[readers], length[readers]], schema=_SPANS)
     return table.take(pa.array(order)), spans
 
 

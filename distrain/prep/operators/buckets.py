@@ -57,7 +57,7 @@ class Bucketize(OnNumbers):
         if bool(self.edges) == self.log_square:
             raise InputError("Bucketize needs either edges or log_square")
         if any(low >= high for low, high in zip(self.edges, self.edges[1:], strict=False)):
-            raise InputError(f"Bucketize's edges {list(self.edges)} do not rise")
+            raise InputError(f"Bucketize's edges {list(self.edges)} are not ascending")
 
     def served(self, _column: str) -> dict[str, Any]:
         return self.to_json()
@@ -85,7 +85,7 @@ class QuantileBuckets(OnNumbers, LearntByColumn):
 
     def __post_init__(self) -> None:
         if self.number < 2:
-            raise InputError(f"QuantileBuckets makes 2 buckets or more, not {self.number}")
+            raise InputError(f"QuantileBuckets needs at least 2 buckets, not {self.number}")
 
     def fit(self, values: pa.Array) -> Counts:
         numbers: Floats = as_doubles(values).to_numpy(zero_copy_only=False)  # nulls become NaN

@@ -51,9 +51,9 @@ class Categorify(LearntByColumn):
     def fit(self, values: pa.Array) -> Counts:
         if not pa.types.is_integer(values.type):
             values = as_categories(values)
-        found = counted(values)
+        counts = counted(values)
         # Narrow integers are counted in their type, and only the distinct ones are widened.
-        return replace(found, values=as_categories(found.values))
+        return replace(counts, values=as_categories(counts.values))
 
     def merge(self, *states: Counts) -> Counts:
         if len(states) == 1:
@@ -62,7 +62,7 @@ class Categorify(LearntByColumn):
         if len(types) > 1:
             raise DataError(
                 f"columns of the domain {self.domain!r} hold {' and '.join(types)}",
-                hint="Values of one vocabulary are of one kind.",
+                hint="Values of one vocabulary must be of one kind.",
             )
         return added_up(joined(states))
 
@@ -94,10 +94,10 @@ class Categorify(LearntByColumn):
         vocabulary = self.vocabularies[column]
         if values.null_count == len(values):
             values = pa.nulls(len(values), vocabulary.values.type)
-        found, known = category_type(values.type), category_type(vocabulary.values.type)
-        if len(vocabulary.values) and found != known:
+        type_here, known = category_type(values.type), category_type(vocabulary.values.type)
+        if len(vocabulary.values) and type_here != known:
             raise DataError(
-                f"the column holds {found}, but its saved categories are {known}",
+                f"the column holds {type_here}, but its saved categories are {known}",
                 where={"column": column},
                 hint="Use the workflow that was fitted on files of this kind.",
             )
@@ -127,7 +127,7 @@ class Categorify(LearntByColumn):
         settings = dict(document)
         if settings.pop("spelling", None) != _SPELLING:
             raise DataError(
-                "the workflow was saved by an earlier version, which spelled some categories "
+                "the workflow was saved by an earlier version, which wrote some categories "
                 "differently",
                 hint="Prepare the data again with `distrain prep --config`, and train on it. "
                 "Models of the earlier version still score rows that it prepared.",

@@ -43,8 +43,8 @@ def check_number(num_values: int) -> None:
     """Raise a `DataError` if a table would have too many values."""
     if num_values > MOST_VALUES:
         raise DataError(
-            f"{num_values:,} different values, and {MOST_VALUES:,} are the most",
-            hint="Workers hold them all: set hash_buckets.",
+            f"{num_values:,} different values; the limit is {MOST_VALUES:,}",
+            hint="Every worker holds all of them: set hash_buckets.",
         )
 
 
@@ -212,8 +212,8 @@ class TargetEncode(Encoding):
 
     def _smoothed(self, counts: Any, sums: Any, rows: Any, total: Any) -> Floats:
         prior = np.where(rows > 0, total / np.maximum(rows, 1), 0.0)
-        found: Floats = (sums + self.smoothing * prior) / (counts + self.smoothing)
-        return found
+        smoothed: Floats = (sums + self.smoothing * prior) / (counts + self.smoothing)
+        return smoothed
 
     def to_json(self) -> dict[str, Any]:
         return {

@@ -40,8 +40,8 @@ class History:
         by: The column of keys, such as users.
         order: The column of times, or of numbers of seconds.
         keep: Maximum number of events in a history.
-        of: The listed columns, with their values after all operators. `order` stands for the
-            seconds between event and row.
+        of: The listed columns, with their values after all operators. The column `order` holds
+            the seconds between event and row.
     """
 
     by: str
@@ -76,7 +76,9 @@ class History:
         """Return why a workflow of these columns cannot have the history; `None` if it can."""
         missing = [name for name in self.columns if name not in columns]
         if missing:
-            return f"history.of names {', '.join(missing)}, which is no feature, nor the order"
+            return (
+                f"history.of names {', '.join(missing)}, which is neither a feature nor the order"
+            )
         taken = [name for name in self.names.values() if name in columns]
         return f"a feature has the history's name {taken[0]!r}; rename it" if taken else None
 
@@ -103,7 +105,7 @@ class History:
 
     def schema_of(self, columns: Mapping[str, ColumnSchema]) -> list[ColumnSchema]:
         """Return the schema of the lists; `columns` has the listed columns."""
-        found = []
+        schemas = []
         for listed, name in self.names.items():
             if listed == self.order:
                 kind: tuple[str, ...] = (Tags.CONTINUOUS, Tags.SEQUENCE, TIME_DIFFERENCE)
@@ -115,7 +117,7 @@ class History:
             properties = {"event": EVENT}
             if column.has_tag(Tags.CATEGORICAL):
                 properties["domain"] = columns[listed].domain
-            found.append(
+            schemas.append(
                 replace(
                     column,
                     is_list=True,
@@ -124,7 +126,7 @@ class History:
                     properties=properties,
                 )
             )
-        return found
+        return schemas
 
     def to_json(self) -> dict[str, Any]:
         return {**asdict(self), "of": list(self.of)}
@@ -145,7 +147,7 @@ def keys_of(column: str, values: pa.Array | pa.ChunkedArray) -> pa.Array:
         return texts_of(values).cast(pa.binary())
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
         raise DataError(
-            f"{dtype} holds no keys",
+            f"{dtype} cannot be a key",
             where={"column": column},
             hint="Keys of a history are whole numbers, texts or other single values.",
         ) from None
@@ -176,8 +178,8 @@ def ranks_of(keys: pa.Array) -> Int64Array:
     order = pc.sort_indices(encoded.dictionary).to_numpy()
     ranks = np.empty(len(order), np.int64)
     ranks[order] = np.arange(len(order))
-    found: Int64Array = ranks[encoded.indices.to_numpy()]
-    return found
+    rank_of_row: Int64Array = ranks[encoded.indices.to_numpy()]
+    return rank_of_row
 
 
 @dataclass(frozen=True, eq=False)
@@ -219,7 +221,7 @@ class Spans:
         self.first[rows], self.length[rows] = spans.first, spans.length
 
     def items(self) -> Int64Array:
-        """Return the indices of all their events, one span after another."""
+        """Return the indices of all events of the spans, one span after another."""
         offsets = offsets_of(self.length)
         items: Int64Array = np.repeat(self.first - offsets[:-1], self.length)
         items += np.arange(offsets[-1])

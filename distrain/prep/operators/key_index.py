@@ -47,8 +47,8 @@ class KeyIndex:
             distinct = distinct.cast(pa.large_string())
         wanted = keys_of(distinct)
         for first, rows in self._by_ranges(wanted):
-            found = self.keys[first : first + _RANGE_KEYS].searchsorted(wanted[rows])
-            at = found + first
+            positions = self.keys[first : first + _RANGE_KEYS].searchsorted(wanted[rows])
+            at = positions + first
             if is_text(distinct.type):
                 known[rows], places[rows] = self._same_texts(distinct.take(rows), wanted[rows], at)
             else:
@@ -73,8 +73,8 @@ class KeyIndex:
         still = np.arange(len(wanted))
         while len(still):  # more than once only if strings have equal hashes
             at_key = np.minimum(at[still], len(self.keys) - 1)
-            found = (at[still] < len(self.keys)) & (self.keys[at_key] == wanted[still])
-            still, candidates = still[found], self.places[at_key[found]]
+            is_candidate = (at[still] < len(self.keys)) & (self.keys[at_key] == wanted[still])
+            still, candidates = still[is_candidate], self.places[at_key[is_candidate]]
             same = self._are_equal(candidates, distinct.take(pa.array(still)))
             known[still[same]], places[still[same]] = True, candidates[same]
             still = still[~same]

@@ -107,7 +107,7 @@ def alone_mistake(name: str, *others: str) -> Callable[[Mapping[str, Any]], str 
 
     def mistake_in(keys: Mapping[str, Any]) -> str | None:
         beside = [one for one in others if not (keys[one] is None or keys[one] is False)]
-        return f"{name} goes without {', '.join(beside)}" if keys[name] and beside else None
+        return f"{name} excludes {', '.join(beside)}" if keys[name] and beside else None
 
     return mistake_in
 

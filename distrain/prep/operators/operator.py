@@ -165,8 +165,8 @@ class LearntByColumn:
 
 def takes_of(operators: Sequence[Operator]) -> Takes:
     """Return what a column holds that goes through these operators."""
-    found: Takes = next((one.takes for one in operators if hasattr(one, "takes")), "numbers")
-    return found
+    takes: Takes = next((one.takes for one in operators if hasattr(one, "takes")), "numbers")
+    return takes
 
 
 def as_doubles(values: pa.Array) -> pa.Array:

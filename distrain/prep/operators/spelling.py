@@ -59,12 +59,12 @@ def category_texts(values: pa.Array) -> pa.Array:
     """
     if not is_text(values.type):
         return texts_of(values)
-    found = pc.match_substring_regex(values, _NUMERAL).fill_null(False)
-    if not pc.any(found).as_py():
+    is_numeral = pc.match_substring_regex(values, _NUMERAL).fill_null(False)
+    if not pc.any(is_numeral).as_py():
         return values
-    encoded = values.filter(found).dictionary_encode()
+    encoded = values.filter(is_numeral).dictionary_encode()
     spelled = _canonical(encoded.dictionary)
-    return pc.replace_with_mask(values, found, spelled.take(encoded.indices))
+    return pc.replace_with_mask(values, is_numeral, spelled.take(encoded.indices))
 
 
 def _canonical(numerals: pa.Array) -> pa.Array:
@@ -104,8 +104,8 @@ def crossed(columns: Sequence[pa.Array]) -> pa.Array:
     nothing = columns[0].is_null()
     for column in columns[1:]:
         nothing = pc.and_(nothing, column.is_null())
-    found = joined_texts(columns, _MISSING)
-    return pc.if_else(nothing, pa.scalar(None, found.type), found)
+    joined = joined_texts(columns, _MISSING)
+    return pc.if_else(nothing, pa.scalar(None, joined.type), joined)
 
 
 _MISSING = "\\0"  # which no text is, for its backslashes are doubled
@@ -127,8 +127,8 @@ def _spelled(values: pa.Array) -> pa.Array:
 
 
 def _without_exponents(texts: pa.Array) -> pa.Array:
-    found = pc.match_substring_regex(texts, "[eE]").fill_null(False)
-    if not pc.any(found).as_py():
+    has_exponent = pc.match_substring_regex(texts, "[eE]").fill_null(False)
+    if not pc.any(has_exponent).as_py():
         return texts
-    digits = [canonical(text) for text in texts.filter(found).to_pylist()]
-    return pc.replace_with_mask(texts, found, pa.array(digits, pa.string()))
+    digits = [canonical(text) for text in texts.filter(has_exponent).to_pylist()]
+    return pc.replace_with_mask(texts, has_exponent, pa.array(digits, pa.string()))

@@ -63,14 +63,14 @@ class Cells:
 
     @classmethod
     def of(cls, values: pa.Array, folds: Ints, labels: Floats) -> Cells:
-        found = _wide(as_categories(values)).dictionary_encode(null_encoding="encode")
+        encoded = _wide(as_categories(values)).dictionary_encode(null_encoding="encode")
         num_folds = int(folds.max(initial=0)) + 1
-        cells = found.indices.to_numpy() * np.int64(num_folds) + folds
+        cells = encoded.indices.to_numpy() * np.int64(num_folds) + folds
         counts = np.bincount(cells, minlength=1)
         sums = np.bincount(cells, labels, minlength=1)
         seen = np.flatnonzero(counts)
         columns = {
-            "value": found.dictionary.take(pa.array(seen // num_folds)),
+            "value": encoded.dictionary.take(pa.array(seen // num_folds)),
             "fold": seen % num_folds,
             "count": counts[seen],
             "sum": sums[seen].astype(np.float64),
@@ -103,17 +103,17 @@ class ValueTable:
     def of_cells(cls, cells: Cells, num_folds: int) -> ValueTable:
         """Return the sums over all rows of each cell, added in the order of the rows."""
         columns = {name: one_array(cells.rows[name]) for name in ("value", "fold", "count", "sum")}
-        found = columns["value"].dictionary_encode(null_encoding="encode")
-        at = found.indices.to_numpy() * np.int64(num_folds) + columns["fold"].to_numpy()
-        size = len(found.dictionary) * num_folds
+        encoded = columns["value"].dictionary_encode(null_encoding="encode")
+        at = encoded.indices.to_numpy() * np.int64(num_folds) + columns["fold"].to_numpy()
+        size = len(encoded.dictionary) * num_folds
         counts, sums = (
             np.bincount(at, columns[name].to_numpy(), minlength=size).reshape(-1, num_folds)
             for name in ("count", "sum")
         )
-        by = pa.table({"bucket": buckets_of(found.dictionary), "value": found.dictionary})
+        by = pa.table({"bucket": buckets_of(encoded.dictionary), "value": encoded.dictionary})
         order = pc.sort_indices(by, sort_keys=[(name, "ascending") for name in by.column_names])
         places = order.to_numpy()
-        values = found.dictionary.take(order)
+        values = encoded.dictionary.take(order)
         return cls(values, counts[places].astype(np.int64), sums[places].astype(np.float64))
 
     @cached_property
@@ -136,14 +136,16 @@ class ValueTable:
                 f"the column holds {values.type}, but its saved values are {self.values.type}",
                 hint="Use the workflow that was fitted on files of this kind.",
             )
-        found = _wide(values).dictionary_encode()
+        encoded = _wide(values).dictionary_encode()
         with _MAKING:
             index, (known, gap) = self._index, self._known
-        is_known, at = index.places_of(found.dictionary)
+        is_known, at = index.places_of(encoded.dictionary)
         of_distinct = np.full(len(at) + 1, gap)
         of_distinct[:-1] = -1
         of_distinct[:-1][is_known] = known[at[is_known]]
-        of_rows: Ints = of_distinct[found.indices.fill_null(len(at)).to_numpy(zero_copy_only=False)]
+        of_rows: Ints = of_distinct[
+            encoded.indices.fill_null(len(at)).to_numpy(zero_copy_only=False)
+        ]
         return of_rows
 
     def once(self, key: Any, make: Callable[[Ints, Floats], Floats]) -> Floats:

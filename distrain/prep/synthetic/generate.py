@@ -182,9 +182,9 @@ def _refuse_foreign_folder(out: Path, overwrite: bool) -> None:
         if out.is_dir() and not any(out.iterdir()):
             return
         raise OutputError(
-            "will not overwrite what is no generated data set",
+            "will not overwrite a folder that is not a generated data set",
             where={"path": str(out)},
-            hint=f"It holds no {PLANTED}: choose another name, or remove it yourself.",
+            hint=f"It does not contain {PLANTED}: choose another name, or remove it yourself.",
         )
 
 

@@ -39,10 +39,10 @@ def cuts_of(path: str, codec: str, size_bytes: int, block_bytes: int) -> list[in
     cuts = [0]
     with open_input(path, retry_s=RETRY_S) as handle:
         while size_bytes - cuts[-1] > block_bytes:
-            found = _next_member(handle, codec, cuts[-1] + block_bytes, size_bytes)
-            if found is None:
+            next_cut = _next_member(handle, codec, cuts[-1] + block_bytes, size_bytes)
+            if next_cut is None:
                 break
-            cuts.append(found)
+            cuts.append(next_cut)
     return cuts
 
 
@@ -152,15 +152,15 @@ class Inflated:
         except OSError as error:
             if error.errno is not None:  # an error of the storage
                 raise
-            what = "cannot be decompressed"
+            problem = "cannot be decompressed"
             if "incorrect data check" in str(error) or "checksum" in str(error):
-                what = "is damaged: its checksum is not that of its bytes"
+                problem = "is damaged: its checksum does not match"
             start, stop = self._range
             where: dict[str, object] = {"file": self._path, "before byte": f"{self._bytes.at:,}"}
             if start or stop is not None:
                 where["since byte"] = f"{start:,}"
             raise DataError(
-                f"the {self._codec} file {what}: {error}",
+                f"the {self._codec} file {problem}: {error}",
                 where=where,
-                hint="It was cut short or damaged; get it again.",
+                hint="It was truncated or damaged; copy it again.",
             ) from None

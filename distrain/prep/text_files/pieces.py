@@ -85,8 +85,8 @@ def made_ahead(
     waiting: deque[Future[object]] = deque()
 
     def made_of(item: Future[object]) -> object:
-        found = item.result()
-        return _END if found is _END else make(cast(Item, found))
+        value = item.result()
+        return _END if value is _END else make(cast(Item, value))
 
     with (
         ThreadPoolExecutor(1, thread_name_prefix="distrain-items") as source,
@@ -257,7 +257,7 @@ def _no_line_end(text: TextRange, size_bytes: int) -> DataError:
     return DataError(
         f"no line end within {size_bytes:,} bytes",
         where={"file": text.path},
-        hint="Is it text, and do its lines end with \\n? No line is longer.",
+        hint="Is it text with lines that end with \\n? This is the longest line allowed.",
     )
 
 
@@ -293,9 +293,9 @@ def plan_all(
         if codec and file.size_bytes > block_bytes
     ]
     tasks = [(*files[number], block_bytes) for number in large]
-    found = dict(zip(large, runner.run("cut", plan_compressed, tasks), strict=True))
+    ranges_of = dict(zip(large, runner.run("cut", plan_compressed, tasks), strict=True))
     return [
-        found[number] if number in found else plan_ranges(file, codec, block_bytes)
+        ranges_of[number] if number in ranges_of else plan_ranges(file, codec, block_bytes)
         for number, (file, codec) in enumerate(files)
     ]
 

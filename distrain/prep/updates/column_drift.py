@@ -48,8 +48,8 @@ class Seen:
             unknown.update(part.unknown)
             not_missing.update(part.not_missing)
             numbers.update(part.numbers)
-            for column, found in part.sums.items():
-                sums[column] += found
+            for column, total in part.sums.items():
+                sums[column] += total
             for column, (least, greatest) in part.ranges.items():
                 low, high = ranges.get(column, (least, greatest))
                 ranges[column] = min(low, least), max(high, greatest)
@@ -57,13 +57,13 @@ class Seen:
 
     def coarse(self) -> dict[str, tuple[float, float]]:
         """Return ranges in which float32 has few numbers, such as a day of seconds since 1970."""
-        found = {}
+        coarse_ranges = {}
         for column, (least, greatest) in self.ranges.items():
             largest = max(-least, greatest)
             step = float(np.spacing(np.float32(largest)))
             if largest >= _FIRST_COARSE and greatest - least < _FEW_STEPS * step:
-                found[column] = least, greatest
-        return found
+                coarse_ranges[column] = least, greatest
+        return coarse_ranges
 
     def unknown_share(self) -> dict[str, float]:
         return {
@@ -130,11 +130,13 @@ class Shares:
     @classmethod
     def of_fit(cls, workflow: Workflow) -> Self | None:
         """Return the shares of the rows that a workflow was fitted on; `None` if not recorded."""
-        found = workflow.record.get(FITTED_ON)
-        if not isinstance(found, Mapping):
+        fitted_on = workflow.record.get(FITTED_ON)
+        if not isinstance(fitted_on, Mapping):
             return None
         return cls(
-            found.get("rows", 0), found.get("missing_share", {}), found.get("unknown_share", {})
+            fitted_on.get("rows", 0),
+            fitted_on.get("missing_share", {}),
+            fitted_on.get("unknown_share", {}),
         )
 
 
@@ -172,7 +174,7 @@ class Drifted:
 def drifted_columns(
     split: str,
     workflow: Workflow,
-    found: Shares,
+    actual: Shares,
     shifts: Mapping[str, float],
     bounds: DriftBounds,
 ) -> list[Drifted]:
@@ -186,8 +188,8 @@ def drifted_columns(
             drifted.append(Drifted(split, column, "mean", *figures, bounds.mean))
     fitted = Shares.of_fit(workflow)
     if fitted is not None:
-        drifted += _grown(split, "missing_share", fitted.missing, found.missing, bounds.share)
-        drifted += _grown(split, "unknown_share", fitted.unknown, found.unknown, bounds.share)
+        drifted += _grown(split, "missing_share", fitted.missing, actual.missing, bounds.share)
+        drifted += _grown(split, "unknown_share", fitted.unknown, actual.unknown, bounds.share)
     return drifted
 
 
@@ -200,15 +202,15 @@ def _moments(workflow: Workflow) -> Iterator[tuple[str, Moments]]:
 
 def _grown(
     split: str,
-    what: Literal["missing_share", "unknown_share"],
+    figure: Literal["missing_share", "unknown_share"],
     fitted: Mapping[str, float],
-    found: Mapping[str, float],
+    actual: Mapping[str, float],
     bound: float,
 ) -> Iterator[Drifted]:
-    for column, share in found.items():
+    for column, share in actual.items():
         by = share - fitted.get(column, share)
         if by > bound:
-            yield Drifted(split, column, what, fitted[column], share, round(by, 6), bound)
+            yield Drifted(split, column, figure, fitted[column], share, round(by, 6), bound)
 
 
 def learnt_before(workflow: Workflow, inputs: Sequence[str]) -> tuple[str, ...]:

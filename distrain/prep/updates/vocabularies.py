@@ -105,28 +105,28 @@ def update_vocabularies(
 
 def _spread(old: str, name: str, stem: str, range_bytes: int) -> _Old:
     most = _rows_at_once(range_bytes)
-    found = _Old()
+    spread = _Old()
     for number, (values, counts) in enumerate(read_batches(old, name, most)):
-        places = np.arange(found.num_values, found.num_values + len(values))
+        places = np.arange(spread.num_values, spread.num_values + len(values))
         known = Counts(values, pa.array(places))
         write_buckets(known.rows, path := f"{stem}-known-{number:04d}.arrow")
         text_bytes = total(pc.binary_length(values)) if is_text(values.type) else 0
-        found = replace(
-            found,
-            num_values=found.num_values + len(values),
-            text_bytes=found.text_bytes + text_bytes,
-            observed=found.observed + total(counts),
-            known=(*found.known, path),
-            size_bytes=found.size_bytes + known.nbytes,
+        spread = replace(
+            spread,
+            num_values=spread.num_values + len(values),
+            text_bytes=spread.text_bytes + text_bytes,
+            observed=spread.observed + total(counts),
+            known=(*spread.known, path),
+            size_bytes=spread.size_bytes + known.nbytes,
         )
     files = with_retries(open_folder(old).files, {"folder": old}, RETRY_S)
     if kept_file(name) in files:
         for number, (values, counts) in enumerate(_kept_batches(old, name, most)):
             kept = Counts(values, counts)
             write_buckets(kept.rows, path := f"{stem}-kept-{number:04d}.arrow")
-            size_bytes = found.size_bytes + kept.nbytes
-            found = replace(found, kept=(*found.kept, path), size_bytes=size_bytes)
-    return found
+            size_bytes = spread.size_bytes + kept.nbytes
+            spread = replace(spread, kept=(*spread.kept, path), size_bytes=size_bytes)
+    return spread
 
 
 def _kept_batches(old: str, name: str, most: int) -> Iterator[tuple[pa.Array, pa.Array]]:
@@ -136,7 +136,7 @@ def _kept_batches(old: str, name: str, most: int) -> Iterator[tuple[pa.Array, pa
         raise DataError(
             "the kept counts cannot be read",
             where=error.where,
-            hint="Without the file the counts of rare values begin anew: remove it.",
+            hint="Remove the file; the counts of rare values then start from 0.",
         ) from None
 
 
@@ -224,5 +224,5 @@ def _old_values(
 
 
 def _numbers(table: pa.Table, column: str) -> np.ndarray[Any, np.dtype[np.int64]]:
-    found: np.ndarray[Any, np.dtype[np.int64]] = table[column].chunk(0).to_numpy()
-    return found
+    numbers: np.ndarray[Any, np.dtype[np.int64]] = table[column].chunk(0).to_numpy()
+    return numbers

@@ -6,10 +6,11 @@ from pathlib import Path
 from typing import Any
 
 from distrain.formatting import UNKNOWN
+from distrain.jobs.spec.load import differences
 from distrain.runs.report.figures import comparison_figure, image_of
 from distrain.runs.report.markup import page, paragraph, section, svg_image, table
 from distrain.runs.report.run_page import outcome_rows
-from distrain.runs.run_data import RunData, differences
+from distrain.runs.run_data import RunData
 from distrain.storage.outputs import whole_file
 
 
@@ -67,14 +68,8 @@ def _names(runs: Sequence[RunData]) -> tuple[str, ...]:
 
 
 def _differing(documents: Sequence[dict[str, Any]]) -> tuple[tuple[str, ...], ...]:
-    """Return the paths at which any document differs from the first, with all values."""
-    places = dict.fromkeys(
-        place for other in documents[1:] for place in differences(documents[0], other)
+    """The fields that differ, with the text of each document's value."""
+    return tuple(
+        (name, *(UNKNOWN if value is None else str(value) for value in values))
+        for name, values in differences(documents).items()
     )
-    return tuple((place, *(_text_at(d, place) for d in documents)) for place in places)
-
-
-def _text_at(document: Any, place: str) -> str:
-    for name in place.split("."):
-        document = document.get(name) if isinstance(document, dict) else None
-    return UNKNOWN if document is None else str(document)

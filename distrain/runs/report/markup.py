@@ -28,7 +28,7 @@ th { font-weight: 600; } pre { background: var(--well); padding: 0.8em; overflow
 """
 _LONG = 24
 """The longest word, in letters, that is never broken over lines."""
-# The page fetches nothing, whatever markup a name or message contains.
+# The page fetches nothing, even if a name or message contains markup.
 _POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
 
 

@@ -97,9 +97,6 @@ class StoredLogFiles:
     def read(self, name: str, first: int, num_bytes: int) -> bytes:
         return self._objects.read_range(self._prefix + name, first, num_bytes)
 
-    def modified_s(self, name: str) -> float:
-        return self._objects.find(self._prefix + name).modified_s
-
     def close(self) -> None: ...
 
 

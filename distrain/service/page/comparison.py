@@ -5,9 +5,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from distrain.client.documents import Job as JobAnswer
 from distrain.formatting import UNKNOWN, count, duration, main_metrics, number
-from distrain.jobs.spec.load import flat
+from distrain.jobs.documents import Job as JobAnswer
+from distrain.jobs.spec.load import differences
 
 _SMALLER_IS_BETTER = ("loss", "RMSE")
 
@@ -26,16 +26,16 @@ class Row:
     best: frozenset[int] = frozenset()
 
 
-def differences(specs: Sequence[Mapping[str, Any]]) -> list[Row]:
+def setting_rows(specs: Sequence[Mapping[str, Any]]) -> list[Row]:
     """Return the settings that differ, by their dotted names.
 
-    >>> differences([{"train": {"epochs": 1, "seed": 0}}, {"train": {"epochs": 2, "seed": 0}}])
+    >>> setting_rows([{"train": {"epochs": 1, "seed": 0}}, {"train": {"epochs": 2, "seed": 0}}])
     [Row(field='train.epochs', values=('1', '2'), best=frozenset())]
     """
-    values = [{name: _text(value) for name, value in flat(spec).items()} for spec in specs]
-    names = dict.fromkeys(name for one in values for name in one)
-    rows = [Row(n, tuple(one.get(n, UNKNOWN) for one in values)) for n in names]
-    return [row for row in rows if len(set(row.values)) > 1]
+    return [
+        Row(field, tuple(UNKNOWN if value is None else _text(value) for value in values))
+        for field, values in differences(specs).items()
+    ]
 
 
 def _text(value: Any) -> str:
@@ -48,7 +48,8 @@ def metric_rows(jobs: Sequence[JobAnswer], lasted_s: Sequence[float | None]) -> 
         _row("Validation AUC", [job.valid_auc for job in jobs], number, max),
         _row("Validation loss", [job.valid_loss for job in jobs], number, min),
         *_target_rows(jobs),
-        _row("Saved step", [job.model_step for job in jobs], count),
+        _row("Best step", [job.model_step for job in jobs], count),
+        _row("Refit steps", [job.refit_steps for job in jobs], count),
         _row("Steps", [job.step for job in jobs], count),
         _row("Rows/s", [job.rows_per_s for job in jobs], count, max),
         _row("Ranks", [job.num_ranks for job in jobs], count),

@@ -7,20 +7,21 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query
 from fastapi.responses import HTMLResponse, RedirectResponse
 
-from distrain.client.documents import Job as JobAnswer
-from distrain.jobs.status import FINAL_STATES
+from distrain.jobs.documents import Job as JobAnswer
+from distrain.jobs.states import FINAL_STATES
 from distrain.service.access.rules import Action, visible
 from distrain.service.api.dependencies import ApiCall, Call
 from distrain.service.api.documents import contacts, job_document
 from distrain.service.api.problems import Problem
 from distrain.service.decide.api_values import STATES
-from distrain.service.page.comparison import differences, metric_rows
+from distrain.service.page.comparison import metric_rows, setting_rows
 from distrain.service.page.rendering import PageRoute, labels, lasted_s, page, url_with
 from distrain.service.store.listing import JobFilter
 from distrain.service.values import Job
 
 router = APIRouter(include_in_schema=False, route_class=PageRoute)
 
+ShortText = Annotated[str, Query(max_length=128)]
 _PAGE_JOBS = 100
 _MOST_COMPARED = 8
 
@@ -42,11 +43,11 @@ def home() -> RedirectResponse:
 @router.get("/jobs")
 def jobs(
     call: Call,
-    text: str = "",
-    state: str = "",
-    project: str = "",
-    owner: str = "",
-    tag: str = "",
+    text: ShortText = "",
+    state: ShortText = "",
+    project: ShortText = "",
+    owner: ShortText = "",
+    tag: Annotated[str, Query(max_length=400)] = "",
     before: Annotated[int | None, Query(ge=1, lt=2**63)] = None,
 ) -> HTMLResponse:
     call.require(Action.SEE_JOB)
@@ -126,6 +127,6 @@ def compare(
         labels=names,
         named=[{"id": job.id, "name": name} for job, name in zip(documents, names, strict=True)],
         metrics=metric_rows(documents, [lasted_s(job) for job in documents]),
-        differences=differences([specs.get(job.id, {}) for job in found]),
+        differences=setting_rows([specs.get(job.id, {}) for job in found]),
         problems=problems,
     )

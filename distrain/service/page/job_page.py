@@ -3,6 +3,7 @@
 Curves, times and logs are drawn by the page's scripts from the API.
 """
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import islice
@@ -14,16 +15,18 @@ from fastapi import APIRouter, Form
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from pydantic import ValidationError
 
-from distrain.jobs.run_paths import new_job_id
+from distrain.errors import DistrainError
+from distrain.jobs.run_paths import JOB_ID, new_job_id
 from distrain.jobs.spec.job import JobSpec
-from distrain.jobs.spec.load import parse_yaml
+from distrain.jobs.spec.load import dump_yaml, parse_yaml
+from distrain.jobs.spec.short import short_yaml
 from distrain.runs.run_folder import NotInRun
 from distrain.runs.stored.folder import open_run_folder
 from distrain.service.access.policy import Mistake
 from distrain.service.access.rules import Action, may
 from distrain.service.api.dependencies import ApiCall, Call, Counted
 from distrain.service.api.documents import JobRequest
-from distrain.service.api.problems import Problem
+from distrain.service.api.problems import Problem, problem_of
 from distrain.service.api.routes.submitting import put_job
 from distrain.service.api.submission import Wanted, bad_spec, request_sha256
 from distrain.service.page.job_list_page import job_documents
@@ -73,18 +76,21 @@ def job(call: Call, job_id: str) -> HTMLResponse:
         },
         attempts=call.store.attempts(found.id),
         files=files_of(found.run_dir),
-        short_yaml=_yaml(without_defaults(spec)),
-        spec_yaml=_yaml(spec),
+        short_text=short_text(spec),
+        whole_text=dump_yaml(dict(spec)),
     )
 
 
 @router.get("/jobs/{job_id}/edit")
 def edit(call: Call, job_id: str) -> HTMLResponse:
     """Show a job's settings as text to change and submit."""
+    call.require(Action.SEE_JOB)
     call.require(Action.SUBMIT)
     found = call.job(job_id)
-    text = _yaml(without_defaults(call.store.spec(found.id)))
-    return _form(call, found, text, new_job_id(found.name))
+    spec = call.store.spec(found.id)
+    # Tags and priority may have been given, or changed, beside the spec.
+    spec |= {"tags": {**found.tags}, "queue": {**spec.get("queue", {}), "priority": found.priority}}
+    return _form(call, found, short_text(spec), new_job_id(found.name))
 
 
 @router.post("/jobs/{job_id}/edit", dependencies=[Counted])
@@ -92,30 +98,57 @@ def submit_again(
     call: Call,
     job_id: str,
     spec: Annotated[str, Form()],
-    new_id: Annotated[str, Form()],
+    new_id: Annotated[str, Form(pattern=f"^{JOB_ID}$")],  # a folder has this name
 ) -> Response:
     """Submit a new job with the changed settings; the form comes back with what is wrong."""
+    call.require(Action.SEE_JOB)
     call.require(Action.SUBMIT)
     parent = call.job(job_id)
     try:
-        body = _request(spec, parent)
+        body = _request(spec, parent, call.service.settings.limits.spec_bytes)
         sha256 = request_sha256(call, body)
         place = (body.project, body.cluster, body.spec)
         put_job(call, Wanted(new_id, *place, None, {}, "/spec", parent.id, sha256))
-    except Problem as problem:
+    except (Problem, DistrainError) as error:
+        problem = problem_of(error)
+        if problem.code == "id_taken":  # by a submission with other settings
+            new_id = new_job_id(parent.name)
         return _form(call, parent, spec, new_id, problem)
     return RedirectResponse(f"/jobs/{new_id}", 303)
 
 
-def _request(text: str, parent: Job) -> JobRequest:
+def _request(text: str, parent: Job, most_bytes: int) -> JobRequest:
+    if len(text.encode()) > most_bytes:
+        raise bad_spec([Mistake("/spec", f"it has more than {most_bytes} bytes")])
     try:
         document = parse_yaml(text)
+        if _is_larger(document, most_bytes):
+            raise ValueError(f"its aliases expand to more than {most_bytes} bytes")
+        # Dates become texts, as users write them; keys become texts, as in JSON.
+        document = json.loads(json.dumps(document, default=str))
         return JobRequest(spec=document, project=parent.project, cluster=parent.cluster)
     except ValidationError as error:
         mistakes = [Mistake("/spec", mistake["msg"]) for mistake in error.errors()]
         raise bad_spec(mistakes) from None
-    except ValueError as error:
+    except (ValueError, TypeError, RecursionError, yaml.YAMLError) as error:
         raise bad_spec([Mistake("/spec", str(error))]) from None
+
+
+def _is_larger(document: Any, most_bytes: int) -> bool:
+    """Return whether the values, written out, exceed a size; stops once they do.
+
+    >>> _is_larger({"x": ["a" * 50] * 3}, 100), _is_larger({"x": ["a" * 50]}, 100)
+    (True, False)
+    """
+    left, size_bytes = [document], 0
+    while left and size_bytes <= most_bytes:
+        value = left.pop()
+        if isinstance(value, Mapping):
+            left += [*value.keys(), *value.values()]
+        elif isinstance(value, list | tuple | set):
+            left += value
+        size_bytes += len(value) if isinstance(value, str | bytes) else 1
+    return size_bytes > most_bytes
 
 
 def _form(
@@ -133,23 +166,9 @@ def _form(
     )
 
 
-def without_defaults(spec: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the settings that differ from the defaults; all of a spec of another version."""
+def short_text(spec: Mapping[str, Any]) -> str:
+    """Return a spec as YAML without most defaults; all of a spec of another version."""
     try:
-        short = JobSpec.model_validate(spec).model_dump(mode="json", exclude_defaults=True)
+        return short_yaml(JobSpec.model_validate(spec))
     except ValidationError:
-        return spec
-    return _with_kinds(short, spec)
-
-
-def _with_kinds(short: Mapping[str, Any], spec: Mapping[str, Any]) -> dict[str, Any]:
-    """Add each section's `kind`, on which its other defaults depend."""
-    kind = {"kind": spec["kind"]} if "kind" in spec else {}
-    return kind | {
-        name: _with_kinds(value, spec[name]) if isinstance(value, Mapping) else value
-        for name, value in short.items()
-    }
-
-
-def _yaml(document: Mapping[str, Any]) -> str:
-    return yaml.safe_dump(dict(document), sort_keys=False, allow_unicode=True)
+        return dump_yaml(dict(spec))

@@ -1,4 +1,4 @@
-"""What waits for each cluster and why, and the hours that were used."""
+"""Shows the waiting jobs of each cluster with reasons, and the used hours."""
 
 from datetime import date
 from typing import Annotated, Any

@@ -14,11 +14,11 @@ from fastapi.routing import APIRoute
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
 from markupsafe import Markup, escape
 
-from distrain.client.documents import Job as JobAnswer
+from distrain.errors import DistrainError
 from distrain.formatting import byte_size, count, duration, number, percent, score, scores
+from distrain.jobs.documents import Job as JobAnswer, utc
 from distrain.service.access.sessions import COOKIE, csrf_token
-from distrain.service.api.problems import CODES, Problem
-from distrain.service.decide.api_values import utc
+from distrain.service.api.problems import CODES, Problem, problem_of
 from distrain.service.values import Principal
 from distrain.version import __version__
 
@@ -108,7 +108,7 @@ def main_score(job: JobAnswer, split: str = "") -> str:
 
 
 def suffix(job_id: str, name: str) -> str:
-    """What tells a job from others of its name: the random end of an id that begins with the name.
+    """Return the random end of an id that begins with the name; otherwise the name.
 
     >>> suffix("clicks-20260301-123000-0a1b2c3d", "clicks"), suffix("nightly", "clicks")
     ('0a1b2c3d', 'nightly')
@@ -183,7 +183,8 @@ def page(
         version=__version__,
         **values,
     )
-    return HTMLResponse(text, status, headers=_HEADERS)
+    # A message may quote half a surrogate pair, which UTF-8 lacks.
+    return HTMLResponse(text.encode(errors="backslashreplace"), status, headers=_HEADERS)
 
 
 def url_with(request: Request, changes: Mapping[str, object]) -> str:
@@ -204,7 +205,9 @@ class PageRoute(APIRoute):
             except Problem as problem:
                 return _shown(request, problem)
             except RequestValidationError:
-                return _shown(request, Problem("bad_request", "the address has a mistake"))
+                return _shown(request, Problem("bad_request", "the address or form has a mistake"))
+            except DistrainError as error:  # of the database, say
+                return _shown(request, problem_of(error))
 
         return handler
 

@@ -1,4 +1,4 @@
-"""How far a job goes: its steps and their rows, over all windows and epochs, and a refit."""
+"""The extent of a job: its steps and their rows, over all windows and epochs, and a refit."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ class JobSpan:
     """
 
     num_steps: int
-    epoch: EpochSteps  # the steps of each epoch; a window's last one may have fewer rows
-    windows: tuple[str, ...] = ()  # the names of the windows; none where the table is not cut
+    epoch: EpochSteps  # the steps of each epoch; the last step of a window may have fewer rows
+    windows: tuple[str, ...] = ()  # the names of the windows; empty if the table is not split
 
     @classmethod
     def of(cls, spec: JobSpec, loader: Loader) -> JobSpan:
@@ -82,14 +82,14 @@ class JobSpan:
 
     def rank_rows(self, step: int, num_ranks: int) -> tuple[int, ...]:
         """How many rows each rank serves in a step, the same answer on every rank."""
-        return self.epoch.rank_rows(step % self.steps_per_epoch, num_ranks)
+        return self.epoch.rank_rows(self.place_of(step)[1], num_ranks)
 
     def epoch_after(self, steps: int) -> int:
         return max(0, steps - 1) // self.steps_per_epoch
 
     def window_at(self, step: int) -> int | None:
-        """The window that begins with a step; `None` if none does."""
-        of_epoch = step % self.steps_per_epoch
+        """Return the window that begins with a step; `None` if none does."""
+        of_epoch = self.place_of(step)[1]
         window = self.epoch.window_of(of_epoch)
         begins = self.windows and step < self.num_steps and of_epoch == self.epoch.span(window)[0]
         return window if begins else None
@@ -107,6 +107,10 @@ class RefitSpan(JobSpan):
     (13, (0, 0), 16, 2)
     >>> [span.course(step) for step in (7, 12)]
     [(0, 10), (4, 10)]
+    >>> uneven = EpochSteps((EpochPlan(13, lanes=1, global_batch_size=4),))
+    >>> span = RefitSpan.after(JobSpan(10, one), taken=7, found=5, epoch=uneven)
+    >>> [span.rank_rows(step, 1) for step in range(7, 11)]  # the loader's order of batches
+    [(4,), (4,), (4,), (1,)]
     """
 
     _: KW_ONLY

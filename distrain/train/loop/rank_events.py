@@ -50,7 +50,7 @@ class StepCounts:
         self._counts[bisect_left(STEP_BOUNDS_S, step_s)] += 1
 
     def take(self) -> list[int]:
-        """The counts since the last call: up to each of `STEP_BOUNDS_S`, and longer."""
+        """Return the counts since the last call: up to each of `STEP_BOUNDS_S`, and longer."""
         taken, self._counts = self._counts, [0] * len(self._counts)
         return taken
 
@@ -102,11 +102,11 @@ class RankEvents:
         )
 
     def lr_of(self, step: int) -> float:
-        """The learning rate of a step, from 0."""
+        """Return the learning rate of a step, from 0."""
         return self._lr_at(step, self.train.optimizer.lr, self.train.schedule)
 
     def table_lr_of(self, step: int) -> float:
-        """The learning rate of the embeddings."""
+        """Return the learning rate of the embeddings."""
         train = self.train
         return self._lr_at(step, train.of_tables.lr, train.table_schedule or train.schedule)
 
@@ -155,7 +155,7 @@ class RankEvents:
     def finished(
         self, taken: int, setup_s: float, stats: LoaderStats, clock: PhaseClock
     ) -> RankFinished:
-        """The end, after `taken` steps; waits for the device."""
+        """Return the end, after `taken` steps; waits for the device."""
         clock.lap()
         clock.device_lap(wait=True)
         return RankFinished(
@@ -177,7 +177,7 @@ STATM_FILE = Path("/proc/self/statm")
 
 
 def peak_memory(device: torch.device) -> dict[str, int]:
-    """The process's largest resident size, and the largest sum of tensors on its GPU.
+    """Return the process's largest resident size, and the largest sum of tensors on its GPU.
 
     The first counts everything that the process ever held; the second is 0 on the CPU, and leaves
     out what CUDA and torch hold beside tensors.

@@ -112,6 +112,9 @@ class AskedAhead(AbstractContextManager["AskedAhead"]):
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def finish(self) -> None:
+        """Do nothing: after the same step, every rank has asked for the same batches."""
+
     def close(self) -> None:
         self._batches.close()
 
@@ -154,7 +157,7 @@ class RoutesAhead(AbstractContextManager["RoutesAhead"]):
         self._stop = weakref.finalize(self, _stop, self._channel, batches, thread, join_s)
 
     def take(self, clock: PhaseClock) -> Routed:
-        """The next batch and its route, for use on the calling thread's current stream."""
+        """Return the next batch and its route, for use on the calling thread's current stream."""
         with clock.phase("data_wait"), waiting(self._thread_ident):
             if self._error is not None:
                 raise self._error

@@ -229,7 +229,7 @@ class Trainer(RankJob):
         return bool(due) and step > 0 and self.valid_rows is not None
 
     def _next_window(self) -> int | None:
-        """The window that is to be scored now, before it is trained for the first time."""
+        """Return the window that is to be scored now, before it is trained for the first time."""
         window, scores = self.span.window_at(self.taken), self.spec.evaluate.next_window
         is_old = self.taken >= self.span.steps_per_epoch or self.progressive.step == self.taken
         if is_old or not scores:

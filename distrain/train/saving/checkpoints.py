@@ -64,7 +64,7 @@ class Progressive:
         return {"windows": self.windows, "step": self.step, "metrics": metrics}
 
     def after(self, step: int, merged: TargetMetrics) -> "Progressive":
-        """The account with a window more, of all ranks' rows."""
+        """Return the account with a window more, of all ranks' rows."""
         return Progressive(self.windows + 1, step, self.metrics.merge(merged))
 
     def figures(self) -> dict[str, float | None]:
@@ -95,7 +95,7 @@ def checkpoint_dir(spec: JobSpec, paths: RunPaths, job_id: str) -> CheckpointDir
 
 
 def likely_start(directory: CheckpointDir) -> int:
-    """The step of the checkpoint that will be loaded unless it turns out to be damaged."""
+    """Return the step of the checkpoint that will be loaded unless it turns out to be damaged."""
     newest = directory.likely_newest()
     return 0 if newest is None else newest[1]
 
@@ -198,7 +198,7 @@ class RankCheckpoints:
             torch.cuda.set_rng_state(own["cuda_rng"], self._device)
 
     def due(self, steps_done: int) -> bool:
-        """Whether one is due: by steps, or by the clock where no supervisor watches that."""
+        """Return whether one is due: by steps, or by the clock where no supervisor watches that."""
         options = self.spec.checkpoint
         if options.every_steps and steps_done % options.every_steps == 0:
             return True

@@ -1,8 +1,8 @@
 """A refit: the job trains again from the start, on training and validation rows together.
 
-Its steps follow those of the first training in number, so records, curves and checkpoints stay in
-order. Its checkpoints stand beside those of the first training, and say so in their values: a job
-that was interrupted goes on in the training that its newest checkpoint is of.
+Its steps continue the numbering of the first training, so records, curves and checkpoints stay in
+order. Its checkpoints are stored beside those of the first training and are marked as a refit's: an
+interrupted job resumes the training that its newest checkpoint belongs to.
 """
 
 import json

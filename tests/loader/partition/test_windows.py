@@ -231,8 +231,10 @@ def test_row_groups_of_which_a_filter_takes_no_such_value_are_read(
     # No statistics say which rows of a row group this takes.
     found = windows(tmp_path, row_filter="at > 0 and at < 9 and item in (0, 7)")
     assert found == [("1.0", [("a", 0)]), ("2.0", [("a", 2)])]
-    with wording.raises(DataError):
-        windows(tmp_path, row_filter="not (at == 2 and item in (0, 7)) or item in (0, 7)")
+    wording.refused(
+        DataError,
+        lambda: windows(tmp_path, row_filter="not (at == 2 and item in (0, 7)) or item in (0, 7)"),
+    )
 
 
 @pytest.mark.parametrize("kind", [pa.date32(), pa.timestamp("us")])

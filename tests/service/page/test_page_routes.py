@@ -2,6 +2,7 @@
 
 import html
 import re
+from types import SimpleNamespace
 
 import httpx2
 import pytest
@@ -10,6 +11,9 @@ from service_store import submitted
 
 from distrain.service.access.sessions import COOKIE
 from distrain.service.api.guards import RequestRates
+from distrain.service.api.problems import Problem
+from distrain.service.api.submission import Wanted, checked
+from distrain.service.values import Scope
 
 
 @pytest.fixture(scope="module")
@@ -183,7 +187,7 @@ def test_a_job_is_edited_and_submitted_again(site, browser):
     forged = client.post(f"/jobs/{job}/edit", data={**hidden, "csrf": "x", "spec": text})
     assert forged.status_code == 403
     assert site.world.store.job(new_id) is None
-    changed = {**hidden, "spec": text + "train: {epochs: 9}\n"}
+    changed = {**hidden, "spec": text.replace("epochs: 1 ", "epochs: 9 ")}
     for _ in range(2):  # pressed twice
         made = client.post(f"/jobs/{job}/edit", data=changed)
         assert made.url.path == f"/jobs/{new_id}"
@@ -191,6 +195,82 @@ def test_a_job_is_edited_and_submitted_again(site, browser):
     assert (new.parent, new.owner) == (job, "alice")
     assert site.world.store.spec(new_id)["train"]["epochs"] == 9
     assert browser("bob").get(f"/jobs/{job}/edit").status_code == 404
+
+
+@pytest.fixture
+def form(site, browser):
+    """Posts the form of a job of alice's with changed fields, and returns the answer."""
+    job = site.world.submit("alice", tags={"team": "7e10"}, priority=3)["id"]
+    client = browser("alice")
+    shown = client.get(f"/jobs/{job}/edit").text
+    fields = dict(re.findall(r'name="(csrf|new_id)" value="([^"]+)"', shown))
+    text = html.unescape(re.search(r"<textarea[^>]*>(.*?)</textarea>", shown, re.S)[1])
+    return lambda **changes: client.post(
+        f"/jobs/{job}/edit", data={**fields, "spec": text, **changes}
+    )
+
+
+@pytest.mark.parametrize(
+    "new_id",
+    [".", "..", "../ads/other", "../../etc", "/etc", "a/b", "x\0y", "é", "a\nb", "a" * 300],
+)
+def test_the_id_of_a_form_is_no_path(site, form, new_id):
+    assert form(new_id=new_id).status_code == 400
+    assert site.world.store.job(new_id) is None
+
+
+def test_no_way_to_make_a_job_takes_a_path_for_an_id(site):
+    call = SimpleNamespace(service=SimpleNamespace(settings=site.world.settings))
+    for job_id in (".", "..", "a/b", "a\0b"):
+        with pytest.raises(Problem) as caught:
+            checked(call, Wanted(job_id, "ads", "gpu", {}, None, {}, "/spec"))
+        assert caught.value.code == "bad_request"
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        "x: &s " + "a" * 20_000 + "\ny: [" + "*s, " * 4000 + "]",
+        "tags: {1: x}",
+        "2024-01-01: x",
+        "tags: {x: !!binary /w==}",
+        "x: 0x" + "f" * 5000,
+        '"\\ud800": 1\n"\\ud800": 2',
+        'name: "\\ud800"',
+        "x: .nan",
+        "x: !!set {a, b}",
+        "[" * 3000,
+        "x: " + "a" * 100_000,
+    ],
+)
+def test_a_form_with_a_bad_spec_comes_back_with_what_was_typed(form, spec):
+    answer = form(spec=spec)
+    assert answer.status_code == 422
+    assert answer.headers["content-type"].startswith("text/html")
+    shown = re.search(r"<textarea[^>]*>(.*?)</textarea>", answer.text, re.S)[1]
+    assert html.unescape(shown) == spec
+
+
+def test_an_unchanged_form_keeps_the_tags_and_the_priority(site, form):
+    job = site.world.store.job(form().url.path.rpartition("/")[2])
+    assert (job.tags, job.priority) == ({"team": "7e10"}, 3)
+
+
+def test_a_form_whose_id_is_taken_comes_back_with_another(form):
+    first = form().url.path.rpartition("/")[2]
+    other = form(spec="data: {train: /data/clicks/x}\nmodel: {kind: mlp}")
+    assert other.status_code == 409
+    assert f'name="new_id" value="{first}"' not in other.text
+
+
+def test_a_token_that_may_only_submit_sees_no_spec(site):
+    job = site.world.submit("alice")["id"]
+    headers = {"Authorization": f"Bearer {site.world.token('alice', Scope.SUBMIT)}"}
+    assert httpx2.get(f"{site.url}/jobs/{job}/edit", headers=headers).status_code == 403
+
+
+def test_filters_are_bounded(browser):
+    assert browser("alice").get("/jobs", params={"text": "x" * 50_001}).status_code == 400
 
 
 def test_logging_out_needs_the_forms_own_token(site, browser):

@@ -3,7 +3,7 @@
 They train the same job several times: with routes made in turn and ahead, and with played graphs.
 """
 
-from contextlib import nullcontext
+from contextlib import ExitStack
 from pathlib import Path
 from unittest.mock import patch
 
@@ -43,8 +43,10 @@ class PlayedStep(GraphedStep):
 def train(rank, num_ranks, prepared, run_dir, placement, ahead):
     """Train one job; the rank's own dense weights and shares of tables, and its events."""
     plays = ahead == "played"
-    patches = {"GraphedStep": PlayedStep, "_records": lambda *_: True} if plays else {}
-    with patch.multiple(setup, **patches) if plays else nullcontext():
+    with ExitStack() as patched:
+        if plays:
+            patched.enter_context(patch.object(setup, "GraphedStep", PlayedStep))
+            patched.enter_context(patch.object(setup, "_records", lambda *_: True))
         return train_as_set_up(rank, num_ranks, prepared, run_dir, placement, 1 if plays else ahead)
 
 

@@ -50,6 +50,12 @@ class Asked:
         if self.task is not None and not self.targets:
             raise InputError("task is the kind of the target, and no target is named")
 
+    @property
+    def column_of_parts(self) -> str | None:
+        """The column that says which rows are for validation, if one was named."""
+        split = self.valid if isinstance(self.valid, Mapping) else {}
+        return split.get("column") if split.get("by") == "column" else None
+
     def split_of(
         self, columns: Sequence[Facts], target: Target
     ) -> tuple[dict[str, Any] | None, str]:

@@ -23,6 +23,7 @@ from distrain.prep.features.inference.asked import Asked
 from distrain.prep.features.inference.facts import Facts, decimal_point_of, facts_of
 from distrain.prep.features.inference.learnable import Labels, is_learnable, sampled_labels
 from distrain.prep.features.inference.suggest import (
+    SAYS_PART,
     Feature,
     Suggestion,
     Target,
@@ -216,7 +217,9 @@ def infer_features(
         more = more_targets_of(columns, target)
     taken = {target.column, *(one.column for one in more), *(weight[:1] if weight else ())}
     suggestions = [
-        suggestion_of(facts, sample.file.has_types_in(facts.name))
+        Suggestion(facts, left_out=SAYS_PART)
+        if facts.name == asked.column_of_parts
+        else suggestion_of(facts, sample.file.has_types_in(facts.name))
         for facts in columns
         if facts.name not in taken
     ]
@@ -322,7 +325,7 @@ def _document(
         *(_comment(f"{bad_told}.") if bad_told else ()),
         "version: 1",
         "",
-        *_comment(f"The guess: {target.reason}{'' if target.reason.endswith('?') else '.'}"),
+        *_comment(f"Target: {target.reason}{'' if target.reason.endswith('?') else '.'}"),
         f"target: {_flow(target.value)}",
         *beside,
         "",

@@ -40,6 +40,7 @@ _SOMEBODY = re.compile(
 )
 _YES = ("yes", "y", "true", "t", "1", "on", "positive", "pos", "clicked", "bought", "survived")
 _NO = ("no", "n", "false", "f", "0", "off", "negative", "neg")
+SAYS_PART = "it says which rows are for validation"
 _PERIOD = re.compile(r"year|month|week|day|date|time", re.I)
 _WEIGHT = re.compile(r"^(sample|row|example|importance|instance)_?weights?$|^importance$", re.I)
 _DAY_US = 86_400_000_000
@@ -85,7 +86,7 @@ def suggestion_of(facts: Facts, is_typed: bool) -> Suggestion:
     if reason:
         return Suggestion(facts, left_out=reason)
     if part_for_validation(facts) is not None:
-        return Suggestion(facts, left_out="it says which rows are for validation")
+        return Suggestion(facts, left_out=SAYS_PART)
     match facts.kind:
         case "time":
             return Suggestion(facts, _of_time(facts))

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Query, Request, Response
 from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from distrain.client.documents import Artifact, Artifacts
+from distrain.jobs.documents import Artifact, Artifacts, utc
 from distrain.runs.run_folder import NotInRun, RunFileReader
 from distrain.service.api.answers import answers
 from distrain.service.api.dependencies import VisibleJob
@@ -23,7 +23,6 @@ from distrain.service.api.streams.artifacts import (
     wanted_range,
 )
 from distrain.service.api.streams.stream_state import SAFE, ApiStreams, streams_of
-from distrain.service.decide.api_values import utc
 
 router = APIRouter(tags=["logs, events, files"])
 

@@ -6,11 +6,12 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Query, Response
 from fastapi.responses import JSONResponse
 
-from distrain.client.documents import (
+from distrain.jobs.documents import (
     Job as JobAnswer,
     Mistake as MistakeDocument,
     Placement,
     Validation,
+    utc,
 )
 from distrain.jobs.run_paths import JOB_ID
 from distrain.service.access.policy import Mistake, tag_mistakes
@@ -38,7 +39,6 @@ from distrain.service.api.submission import (
     quota_for,
     request_sha256,
 )
-from distrain.service.decide.api_values import utc
 from distrain.service.store.auditing import AuditEntry
 from distrain.service.store.errors import NotNow
 from distrain.service.store.store import Store
