@@ -21,6 +21,7 @@ from distrain.errors import DataError, InputError, ModelError
 from distrain.jobs.spec import DcnV2Spec, MlpSpec
 from distrain.jobs.spec.load import dump_yaml
 from distrain.jobs.spec.tasks import TaskSpec
+from distrain.launch.reporting import LoggedProgress
 from distrain.launch.seeds import train_seeds
 from distrain.models import build_model, load_model
 from distrain.models.click import Ensemble, mean_scores
@@ -88,8 +89,9 @@ def test_seeds_of_a_spec_are_trained_once_and_measured_before_their_refits(
     before = [(run / "summary.json").stat().st_mtime_ns for run in runs]
     assert invoke(*asked, "--overwrite").exit_code == 0
     assert [(run / "summary.json").stat().st_mtime_ns for run in runs] == before
+    other = spec.model_copy(update={"name": "other"})
     with pytest.raises(InputError) as refused:
-        train_seeds(spec.model_copy(update={"name": "other"}), tmp_path / "mean-runs", 2, print)
+        train_seeds(other, tmp_path / "mean-runs", 2, lambda _: LoggedProgress())
     wording(refused.value)
 
 

@@ -8,7 +8,7 @@ import click
 from distrain.cli.interrupts import if_interrupted
 from distrain.cli.models.models import check_data, find_model, validation_of
 from distrain.cli.options import PATH, POSITIVE, json_option
-from distrain.cli.output import print_answer, print_remark, print_result
+from distrain.cli.output import print_answer, print_remark, print_result, progress_console
 from distrain.errors import InputError
 
 if TYPE_CHECKING:
@@ -120,13 +120,21 @@ def command(
 
 
 def _trained(specs: tuple[Path, ...], seeds: int, out: Path) -> tuple[Path, ...]:
+    from distrain.cli.job_progress import JobProgress
     from distrain.jobs.spec.load import load_spec
     from distrain.launch.seeds import train_seeds
 
-    if len(specs) != 1:
-        raise click.UsageError("--seeds takes one SPEC.yaml.")
+    if len(specs) != 1 or seeds < 2:
+        raise click.UsageError("--seeds N takes one job spec, and N of at least 2.")
     folder = out.with_name(f"{out.name}-runs")
-    return (*train_seeds(load_spec(specs[0]), folder, seeds, print_remark),)
+    left = f"the same command continues the runs in {folder}"
+
+    def progress_of(line: str) -> JobProgress:
+        print_remark(line)
+        if_interrupted(left)
+        return JobProgress(progress_console(), left)
+
+    return (*train_seeds(load_spec(specs[0]), folder, seeds, progress_of),)
 
 
 def _figures(report: "BinaryReport") -> dict[str, Any]:

@@ -107,6 +107,11 @@ class RefitSpan(JobSpan):
     (13, (0, 0), 16, 2)
     >>> [span.course(step) for step in (7, 12)]
     [(0, 10), (4, 10)]
+    >>> [
+    ...     RefitSpan.after(JobSpan(10, one), taken=9, found=found, epoch=one).num_steps - 9
+    ...     for found in (2, 3, 7, 8)  # of 5 steps of a pass
+    ... ]
+    [2, 5, 5, 9]
     >>> uneven = EpochSteps((EpochPlan(13, lanes=1, global_batch_size=4),))
     >>> span = RefitSpan.after(JobSpan(10, one), taken=7, found=5, epoch=uneven)
     >>> [span.rank_rows(step, 1) for step in range(7, 11)]  # the loader's order of batches
@@ -119,8 +124,15 @@ class RefitSpan(JobSpan):
 
     @classmethod
     def after(cls, first: JobSpan, *, taken: int, found: int, epoch: EpochSteps) -> RefitSpan:
-        """As many passes as the first training had made after `found` steps."""
-        steps = -(-found * epoch.num_steps // first.steps_per_epoch)
+        """As many passes as the first training had made after `found` steps, in whole passes.
+
+        The nearest number of passes counts: inside a pass validations differ by less than what the
+        rest of its rows teaches. Fewer than half a pass, or a first training that ended before the
+        pass did, are not rounded up.
+        """
+        passes = (2 * found + first.steps_per_epoch) // (2 * first.steps_per_epoch)
+        of_first = min(passes * first.steps_per_epoch, taken) or found
+        steps = -(-of_first * epoch.num_steps // first.steps_per_epoch)
         return cls(taken + steps, epoch, first=first, taken=taken)
 
     @property
