@@ -78,6 +78,7 @@ class RunRequest:
     # called with each record; what they raise ends the job
     callbacks: "tuple[Callable[[Record], object], ...]" = ()
     overwrite: bool = False  # whether a run in the directory may be replaced
+    draws: bool = True  # whether the curves are drawn at the end
     features: str = ""  # the features document that a table's rows were prepared by
     gang: Gang | None = None  # the ranks that a launcher started, of which this process is rank 0
 
@@ -152,7 +153,9 @@ def train(
         if view.state.is_final and not view.checkpoints.count and not is_left_off:
             _release_place(run)
         feeds.ends(view.state.value)
-        summary = finish(folder.paths, view, run.first_attempt, history, progress.say)
+        summary = finish(
+            folder.paths, view, run.first_attempt, history, progress.say, draws=run.draws
+        )
         if view.reason and _keeps_success(folder.paths):
             folder.put_spec_back()
     on_summary(summary)
@@ -264,15 +267,18 @@ def finish(
     first_attempt: int,
     history: History,
     say: "Callable[[str], None]",
+    *,
+    draws: bool = True,
 ) -> "Summary":
-    """The summary of a job that has ended, with its curves drawn into the run folder.
+    """The summary of a job that has ended; with `draws` its curves are drawn into the run folder.
 
     What no worker could write, and what no scheduler has any more, is written here. An
     `OutputError` of a job that did not succeed is a warning: what ended it matters more.
     """
     try:
         summary = written_summary(paths, view) or finish_run(paths, view, first_attempt)
-        _draw(paths, view.name)
+        if draws:
+            _draw(paths, view.name)
     except OutputError as error:
         if view.reason is None:
             raise
