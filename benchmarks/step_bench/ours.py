@@ -86,7 +86,8 @@ class Whole:
             self.routed.close()
         batches = batches_of(self.setup, self.rows, self.rank, batch_rows)
         around = Around(batches)
-        self.routed = routed_batches(self.spec, around, self.train, self.device)
+        every = (batch_rows,) * self.setup.ranks
+        self.routed = routed_batches(self.spec, around, self.train, self.device, lambda _: every)
         self.global_rows = batch_rows * self.setup.ranks
         return len(batches)
 

@@ -135,7 +135,10 @@ _PEER_SIGNS = (
     "nccl communicator was aborted",
     "remote process exited",
     "failed to recv",
+    "watchdog caught collective operation timeout",
 )
+# NCCL's results for a mistake, or a broken GPU, of the rank itself; lower case.
+_OWN_FAULT_SIGNS = ("ncclinvalidusage", "ncclinvalidargument", "ncclunhandledcudaerror")
 # Of CUDA's runtime and driver, NCCL, and cuBLAS when it makes its workspace; lower case.
 _MEMORY_SIGNS = (
     "can't allocate memory",
@@ -152,6 +155,12 @@ def says_out_of_memory(text: str) -> bool:
     return any(sign in text for sign in _MEMORY_SIGNS)
 
 
+def says_own_fault(text: str) -> bool:
+    """Whether NCCL says that this rank used it wrongly, or that its own GPU failed."""
+    text = text.lower()
+    return any(sign in text for sign in _OWN_FAULT_SIGNS)
+
+
 def says_peer_lost(text: str) -> bool:
     """Whether an error's text says only that another rank is gone, which is never the first cause.
 
@@ -161,7 +170,7 @@ def says_peer_lost(text: str) -> bool:
     False
     """
     # NCCL reports a full GPU with the words of a failed connection.
-    if says_out_of_memory(text):
+    if says_out_of_memory(text) or says_own_fault(text):
         return False
     text = text.lower()
     return any(sign in text for sign in _PEER_SIGNS)

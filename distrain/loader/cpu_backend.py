@@ -1,4 +1,4 @@
-"""The backend on the CPU: a reader decodes, a filler writes rows to blocks of host memory."""
+"""The CPU backend: a reader decodes, a filler writes rows to blocks of host memory."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from distrain.loader.reading.source import Source
 class CpuBackend:
     """Fills batches in host memory with the columns of a source.
 
-    With a `narrow` layout, which `pool` has to know, they are `NarrowBatch`.
+    With a `narrow` layout, which `pool` must share, the batches are `NarrowBatch`.
     """
 
     def __init__(

@@ -35,11 +35,11 @@ from distrain.workers.sources import ClusterRequest, open_cluster
 
 _HERE = ClusterRequest(num_workers=1, in_process=True)
 _GIVEN = "distrain-rows"
-"""What stands for a file in errors about rows in memory."""
+"""The file name of rows in memory, replaced in errors."""
 
 _AT_ONCE = 65536
 _HINTS_OF_ROWS = {
-    "Mend the features document, or leave the file out. A workflow takes files": "The model's "
+    "Correct the features document, or leave the file out. A workflow takes files": "The model's "
     "workflow takes rows",
     ", or leave the file out": "",
     "Check the files.": "Check the rows given.",
@@ -53,14 +53,15 @@ def score_rows(
     keep: Sequence[str] = (),
     raw: RawOptions = RawOptions(),  # noqa: B008
 ) -> pa.Table:
-    """The scores of rows: the table that `predict` writes.
+    """Return the scores of rows: the table that `predict` writes.
 
-    Rows in memory are scored in this process, unless the workflow makes histories of them. The
-    model and its vocabularies are opened once.
+    Rows in memory are scored in this process, unless the workflow builds histories. The model and
+    its vocabularies are loaded once.
 
     Args:
-        rows: What Arrow makes a table of, or files as in `PredictRequest.inputs`.
-        keep, raw: As in `PredictRequest`.
+        rows: A table that Arrow can convert, or files as in `PredictRequest.inputs`.
+        keep: As in `PredictRequest`.
+        raw: As in `PredictRequest`.
     """
     if (files := _named(rows)) is not None:
         return _score_files(model_dir, files, keep, raw)
@@ -82,10 +83,10 @@ def score_rows(
             with _rows_from(first):
                 made = tables.of_rows(table.slice(first, _AT_ONCE), _GIVEN)
             pieces.append(pa.table(scores_of_prepared(saved, on, made)))
-    found: dict[str, Any] = {ROW_NUMBER: np.arange(table.num_rows)}
-    found |= {name: table[name] for name in keep}
+    columns: dict[str, Any] = {ROW_NUMBER: np.arange(table.num_rows)}
+    columns |= {name: table[name] for name in keep}
     scores = pa.concat_tables(pieces)
-    return pa.table(found | {name: scores[name] for name in scores.column_names})
+    return pa.table(columns | {name: scores[name] for name in scores.column_names})
 
 
 def evaluate_rows(
@@ -94,7 +95,7 @@ def evaluate_rows(
     *,
     raw: RawOptions = RawOptions(),  # noqa: B008
 ) -> BinaryReport:
-    """The metrics of labelled rows; arguments as of `score_rows`."""
+    """Return the metrics of labelled rows; arguments as in `score_rows`."""
     with _labelled(model_dir, rows, raw) as scorer:
         return evaluate_saved(scorer)
 
@@ -106,7 +107,7 @@ def importance_of_rows(
     *,
     raw: RawOptions = RawOptions(),  # noqa: B008
 ) -> Importance:
-    """The importance of each column in labelled rows; arguments as of `score_rows`."""
+    """Return the importance of each column in labelled rows; arguments as in `score_rows`."""
     with _labelled(model_dir, rows, raw) as scorer:
         return column_importance(scorer, evaluate_saved(scorer), seed)
 
@@ -152,7 +153,7 @@ def _score_prepared(model_dir: Path | str, table: pa.Table, keep: Sequence[str])
 
 
 def scores_of_prepared(saved: SavedModel, on: torch.device, made: pa.Table) -> dict[str, Any]:
-    """The columns of scores of prepared rows."""
+    """Return the score columns of prepared rows."""
     model, scores = saved.model, []
     for first in range(0, max(1, made.num_rows), _AT_ONCE):
         batch = _batch_of(made.slice(first, _AT_ONCE), saved).to(on)
@@ -190,7 +191,7 @@ def _plain(values: pa.ChunkedArray) -> pa.Array:
 
 
 def _named(rows: Any) -> tuple[str, ...] | None:
-    """The files that are named; `None` for rows in memory."""
+    """Return the file names in `rows`; `None` for rows in memory."""
     names = [rows] if isinstance(rows, str | Path) else rows
     if not isinstance(names, list | tuple) or not names:
         return None
@@ -201,7 +202,7 @@ def _named(rows: Any) -> tuple[str, ...] | None:
 
 @contextmanager
 def _rows_from(first: int) -> Iterator[None]:
-    """Count the row that an error names from the first of all rows."""
+    """Add `first` to the row number of errors, so that it counts from the first of all rows."""
     try:
         yield
     except DistrainError as error:
@@ -221,23 +222,23 @@ def _file_of(table: pa.Table) -> Iterator[str]:
 
 @contextmanager
 def _errors_name_rows(file: str) -> Iterator[None]:
-    """Replace what stands for a file in errors by words about the rows."""
+    """In error messages, replace the temporary file's name with "the rows given"."""
     try:
         yield
     except DistrainError as error:
         for one in (error, *error.parts):
-            _tell_of_rows(one, file)
+            _reword_for_rows(one, file)
         raise
 
 
-def _tell_of_rows(error: DistrainError, file: str) -> None:
+def _reword_for_rows(error: DistrainError, file: str) -> None:
     words = {file: "the rows given", **_HINTS_OF_ROWS}
     for old, new in words.items():
         error.message = error.message.replace(old, new)
         error.hint = error.hint and error.hint.replace(old, new)
     error.args = (error.message,)
     error.where = {
-        place: re.sub("^missing", "missing in the rows given", str(said))
-        for place, said in error.where.items()
-        if str(said) != file
+        place: re.sub("^missing", "missing in the rows given", str(value))
+        for place, value in error.where.items()
+        if str(value) != file
     }

@@ -33,7 +33,7 @@ def table_of(rows: Any) -> pa.Table:
             without a name is left out.
 
     Raises:
-        InputError: They are no table.
+        InputError: The rows are not a table.
     """
     kind = type(rows).__name__
     if isinstance(rows, list) and rows and all(isinstance(row, Mapping) for row in rows):
@@ -68,7 +68,7 @@ def store_rows(rows: Any, place: Path) -> str:
         The folder.
 
     Raises:
-        InputError: They are no table.
+        InputError: The rows are not a table.
         OutputError: The folder cannot be written.
     """
     with translated_errors(place):

@@ -9,7 +9,8 @@ from distrain.jobs.spec import TrainSpec
 from distrain.models.blocks.mlp import MLPBlock
 from distrain.models.embeddings import EmbeddingCollection, TableColumn
 from distrain.train.step.device_metrics import DeviceMetrics
-from distrain.train.step.graphed_step import WARM_UP_STEPS, GraphedStep
+from distrain.train.step.graphed_step import GraphedStep
+from distrain.train.step.recorder import WARM_UP_STEPS
 from distrain.train.step.step import TrainStep
 from distrain.train.timing.phases import PhaseClock
 
@@ -34,6 +35,9 @@ class OneByOne:
 
     def replay(self):
         return self.run()
+
+    def release(self):
+        """Nothing is held."""
 
 
 BODIES = {

@@ -9,7 +9,7 @@ from small_jobs import make_spec, write_prepared
 from distrain.jobs.view import JobView, Record
 from distrain.launch.inline import run_inline
 from distrain.launch.job_handle import JobHandle, raise_for_state
-from distrain.train.step.graphed_step import CudaStepGraph
+from distrain.train.step.recorder import CudaStepGraph
 from distrain.workers.local import count_gpus, local_cluster
 
 pytestmark = [

@@ -18,6 +18,7 @@ class PlayedGraph:
         """Count it."""
         PlayedGraph.made += 1
         self.replays = 0
+        self.is_released = False
 
     def record(self, run: Callable[[], tuple[Tensor, ...]]) -> None:
         """Keep a call."""
@@ -27,3 +28,7 @@ class PlayedGraph:
         """Make the call."""
         self.replays += 1
         return self.run()
+
+    def release(self) -> None:
+        """Note it."""
+        self.is_released = True

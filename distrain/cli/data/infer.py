@@ -58,11 +58,11 @@ def infer(context: click.Context) -> None:
         print_result(inferred.text.rstrip("\n"))
         return
     features = len(inferred.features.document.columns)
-    columns = "column" if len(inferred.left_out) == 1 else "columns"
+    noun = "column" if len(inferred.left_out) == 1 else "columns"
     skip = " --bad-lines skip" if inferred.bad_told else ""
     few_bad = "" if inferred.has_many_bad or not skip else f"{inferred.bad_told}\n"
     print_result(
-        f"{out}: {features} features, {len(inferred.left_out)} {columns} left out, from "
+        f"{out}: {features} features, {len(inferred.left_out)} {noun} left out, from "
         f"{inferred.sample}\n{few_bad}target: {inferred.features.document.target.column} "
         f"({inferred.target_reason})\nRead it, change it, then:\n  "
         f"distrain prep {' '.join(map(shlex.quote, inputs))} --config {shlex.quote(str(out))} "

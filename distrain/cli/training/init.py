@@ -1,4 +1,4 @@
-"""`distrain init`: a job spec to begin with."""
+"""`distrain init`: writes a job spec to start with."""
 
 from pathlib import Path
 
@@ -9,12 +9,12 @@ from distrain.cli.options import PATH, json_option, ranks_option
 
 @click.command()
 @click.argument("model", metavar="[MODEL]", required=False)
-@click.option("--data", required=True, type=PATH, help="The folder that `distrain prep` made.")
+@click.option("--data", required=True, type=PATH, help="The folder written by `distrain prep`.")
 @ranks_option(1)
 @click.option("--out", type=PATH, default=Path("job.yaml"), help="The file to write.")
 @click.option("--full", is_flag=True, help="Write every field, with its default.")
 @click.option("--overwrite", is_flag=True, help="Replace an existing file.")
-@json_option("Print the path of what was written as JSON.")
+@json_option("Print the path of the written file as JSON.")
 def command(
     model: str | None,
     data: Path,
@@ -27,11 +27,10 @@ def command(
     """Write a job spec, ready for `distrain train`: the fields to change, each with a comment.
 
     MODEL is one of docs/models; or criteo-mlp, the model of NVTabular's TensorFlow notebook, or
-    criteo-dlrm, a small DLRM. Without one it is dcn_v2 where the ids of a column are so many that
-    most of them are rare, as in Criteo's logs, else mlp. Targets, weight and windows are those of
-    the schema in the data's folder. A model's training is fitted to the table: rows of a step,
-    epochs, learning rate, and early stopping where there are validation rows. The two presets have
-    their own.
+    criteo-dlrm, a small DLRM. The default is dcn_v2 if a column has very many ids, most of them
+    rare, as in Criteo's logs; otherwise mlp. Targets, weight and windows come from the schema in
+    the data's folder. Batch size, epochs, learning rate, and early stopping if there are validation
+    rows, are chosen for the table. The two presets have their own training settings.
 
     \b
     Examples:
@@ -48,7 +47,7 @@ def command(
     from distrain.launch.new_job import new_job
     from distrain.storage.outputs import whole_file
 
-    # Not every number of ranks will do.
+    # Not every number of ranks is valid.
     spec = parse_spec(new_job(data, model, print_warning, ranks))
     if out.exists() and not overwrite:
         raise OutputError(

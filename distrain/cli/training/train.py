@@ -1,4 +1,4 @@
-"""`distrain train`: run a job spec."""
+"""`distrain train`: runs a job spec."""
 
 from contextlib import suppress
 from dataclasses import replace
@@ -62,24 +62,24 @@ if TYPE_CHECKING:
     "resumed_run",
     metavar="RUN",
     type=PATH,
-    help="Go on with the run in this directory, with its spec, from its newest checkpoint.",
+    help="Resume the run in this directory, with its spec, from its newest checkpoint.",
 )
 @click.option(
     "--without-checkpoint",
     is_flag=True,
-    help="With --resume: begin anew at step 0 if the run's checkpoints are gone.",
+    help="With --resume: restart from step 0 if the run's checkpoints are missing.",
 )
 @overrides_option
 @click.option(
     "--run-dir",
     type=PATH,
-    help="Where the run's files go; every worker must see it. Default: runs/JOB.",
+    help="The run directory; every worker must see it. Default: runs/JOB.",
 )
-@connection_options("Use this Dask cluster, not a local one.")
+@connection_options("Use this Dask cluster instead of a local one.")
 @click.option(
     "--dashboard-address",
     default=":0",
-    help="Where a local cluster's dashboard listens; port 0 takes a free one.",
+    help="The address of a local cluster's dashboard; port 0 means any free port.",
 )
 @click.option(
     "--sink",
@@ -92,7 +92,7 @@ if TYPE_CHECKING:
 @click.option(
     "--detach",
     is_flag=True,
-    help="Submit the job to a running cluster, print how to follow it, and end; the job goes on.",
+    help="Submit the job to a running cluster, print how to follow it, and end; the job continues.",
 )
 @json_option("Print the run's summary as JSON at its end; with --dry-run, the resolved spec.")
 @click.pass_context
@@ -112,24 +112,23 @@ def command(
     as_json: bool,
     **of_table: Any,
 ) -> None:
-    """Train a model as SPEC.yaml says, one torch replica per Dask worker; or on a TABLE.
+    """Train a model from SPEC.yaml, or on a TABLE; one torch replica per Dask worker.
 
-    With --target, TABLE is files, folders, globs or URLs of parquet, CSV or JSON lines. What its
-    columns are is inferred, as by `distrain prep --infer`; the rows are prepared and the job is
-    fitted to them, as by `distrain prep` and `distrain init`. The command prints these decisions,
-    and the run directory holds them as features.yaml and job.yaml. Prepared rows are kept in
-    .prepared beside the run directory and used again. Without --scheduler the job trains in this
-    process.
+    With --target, TABLE is files, folders, globs or URLs of parquet, CSV or JSON lines. The command
+    infers the columns as `distrain prep --infer` does, prepares the rows and fits a job to them. It
+    prints these decisions, and the run directory holds them as features.yaml and job.yaml. Prepared
+    rows are kept in .prepared beside the run directory and used again. Without --scheduler the job
+    trains in this process.
 
-    Progress shows on the screen; the run directory gets the spec as resolved, records,
+    Progress is shown on the screen. The run directory gets the resolved spec, records,
     summary.json, curves.png, checkpoints, one log per rank and attempt, and the model.
 
-    A job that loses a rank or a worker is restarted from its last checkpoint. --resume goes on with
-    a run that a lost scheduler or a stopped command has left: also with another number of ranks,
-    but only with the same data, and with a spec from which the same training follows.
+    A job that loses a rank or a worker is restarted from its last checkpoint. --resume continues a
+    run that was left by a lost scheduler or a stopped command. The number of ranks may differ, but
+    the data must be the same, and the spec must give the same training.
 
-    A sink gets the records as they come. One that fails or hangs loses them, with a warning; the
-    training goes on.
+    A sink receives the records as they arrive. If it fails or hangs, it loses records, with a
+    warning; training continues.
 
     \b
     Examples:
@@ -147,7 +146,7 @@ def command(
     """
     from distrain.cli.job_progress import JobProgress, leave
     from distrain.jobs.spec.load import load_spec, parse_spec
-    from distrain.launch.resuming import find_run, go_on, lead_or_follow
+    from distrain.launch.resuming import find_run, lead_or_follow, resume_or_begin
     from distrain.launch.run import RunRequest, train
 
     is_table = bool(of_table["target"] or of_table["features"])
@@ -158,7 +157,7 @@ def command(
     if not is_table and (given := given_options(context, of_table)):
         raise click.UsageError(f"{', '.join(given)}: only for a TABLE with --target COLUMN.")
     if resumed_run is not None and run_dir is not None:
-        raise click.UsageError("--resume names the run directory: leave --run-dir out.")
+        raise click.UsageError("--resume gives the run directory: leave --run-dir out.")
     if without_checkpoint and resumed_run is None:
         raise click.UsageError("--without-checkpoint is for --resume.")
     if_interrupted("the job was not started")
@@ -182,8 +181,8 @@ def command(
     gang = None
     if spec.resources.backend == "env" and not detach:
         gang = lead_or_follow(spec, resumed_run or run_dir)
-        job_id, spec, resumed = go_on(root, gang, job_with)
-    ended = f"the job has ended; what {root} lacks is written by: distrain train --resume {root}"
+        job_id, spec, resumed = resume_or_begin(root, gang, job_with)
+    ended = f"the job has ended; to complete {root}: distrain train --resume {root}"
     progress = JobProgress(progress_console(), _left_behind(spec, root), ended)
     for text in resumed.damaged if resumed else ():
         progress.say(f"warning: {text}")
@@ -225,7 +224,7 @@ def _table_job(
 
 
 def _valid_of(words: tuple[str, ...]) -> Any:
-    """What `distrain.fit` takes as `valid`."""
+    """Return the words as the argument `valid` of `distrain.fit`."""
     from distrain.jobs.spec.load import parse_yaml
 
     if len(words) != 1:
@@ -238,10 +237,10 @@ def _valid_of(words: tuple[str, ...]) -> Any:
 
 
 def _left_behind(spec: "JobSpec", root: Path) -> str:
-    """The text about a job whose command ends without waiting for it."""
+    """Return the message about a job whose command ends without waiting for it."""
     if spec.resources.backend != "dask":  # it trained in this process
-        return f"the job ended with this command; go on with it: distrain train --resume {root}"
-    return "the job was left to itself; `distrain jobs` lists what a scheduler still runs"
+        return f"the job ended with this command; resume it: distrain train --resume {root}"
+    return "the job may still run; `distrain jobs` lists a scheduler's jobs"
 
 
 def _check_detachable(run: "RunRequest") -> None:
@@ -249,11 +248,11 @@ def _check_detachable(run: "RunRequest") -> None:
         raise click.UsageError(f"--detach: a job with `backend: {backend}` runs in this process.")
     if run.scheduler is None:
         raise click.UsageError(
-            "--detach: name a cluster that goes on without this command: --scheduler ADDRESS, "
+            "--detach needs a cluster that outlives this command: --scheduler ADDRESS, "
             f"or {SCHEDULER_VARIABLE}."
         )
     if run.sinks:
-        raise click.UsageError("--detach: sinks are fed by the command that follows a job.")
+        raise click.UsageError("--detach: sinks need a command that follows the job.")
 
 
 def _print_checked(run: "RunRequest") -> None:
@@ -266,7 +265,7 @@ def _print_checked(run: "RunRequest") -> None:
             pass  # it answers
     inputs = checked.inputs
     if run.resumed is not None:
-        print_warning(f"# goes on from step {run.resumed.step or 0}")
+        print_warning(f"# resumes from step {run.resumed.step or 0}")
     values = run.spec.model_dump(mode="json")
     if json_wanted():
         print_json(values)

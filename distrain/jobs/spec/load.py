@@ -3,7 +3,7 @@
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -82,6 +82,20 @@ def flat(document: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
         else:
             values[prefix + name] = value
     return values
+
+
+def differences(documents: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
+    """The fields that differ, by their dotted names, with each document's value.
+
+    A field that is missing counts as null.
+
+    >>> differences([{"name": "a", "train": {"seed": 0}}, {"name": "b", "train": {"seed": 0}}])
+    {'name': ['a', 'b']}
+    """
+    values = [flat(document) for document in documents]
+    names = dict.fromkeys(name for one in values for name in one)
+    rows = {name: [one.get(name) for one in values] for name in names}
+    return {name: row for name, row in rows.items() if any(value != row[0] for value in row)}
 
 
 def _key(key: object) -> str:
@@ -277,4 +291,4 @@ def _parse_json(text: str) -> Any:
 def _refuse_repeats(keys: list[str], place: str = "") -> None:
     twice = sorted(key for key, count in Counter(keys).items() if count > 1)
     if twice:
-        raise _Refused(f"a mapping{place} names {', '.join(twice)} twice")
+        raise _Refused(f"a mapping{place} names {', '.join(map(_key, twice))} twice")

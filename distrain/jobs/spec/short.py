@@ -10,7 +10,7 @@ from distrain.jobs.spec.load import dump_yaml
 _COMMENTS = {
     "data.train": "prepared parquet: files, folders, globs or URLs",
     "data.valid": "scored during training; [] for none",
-    "model.kind": "docs/models/zoo.md lists the models and their options",
+    "model.kind": "docs/models/index.md lists the models and their options",
     "model.embedding_dim": "numbers that are learnt for each category",
     "model.hidden": "widths of the layers; wider ones learn more and take longer",
     "model.dropout": "more of it keeps small tables from being learnt by heart",
@@ -35,7 +35,7 @@ def short_yaml(spec: JobSpec) -> str:
     >>> document = {"data": {"train": "day_0"}, "model": {"kind": "mlp", "dropout": 0.5}}
     >>> print(short_yaml(parse_spec(document)).split("model:")[1].split("train:")[0].rstrip())
     <BLANKLINE>
-      kind: mlp  # docs/models/zoo.md lists the models and their options
+      kind: mlp  # docs/models/index.md lists the models and their options
       embedding_dim: 16  # numbers that are learnt for each category
       hidden: [128, 128, 128]  # widths of the layers; wider ones learn more and take longer
       dropout: 0.5  # more of it keeps small tables from being learnt by heart

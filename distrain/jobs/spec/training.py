@@ -218,6 +218,12 @@ class TrainSpec(Section):
         description="Stops after a validation when `patience` of them in a row were no better than "
         "the best; null: takes all steps.",
     )
+    refit: bool = Field(
+        False,
+        description="Whether a second training follows, from the start, on training and validation "
+        "rows together, for as many passes as the best validation had seen. Its model is saved; "
+        "the figures shown are those of the first training.",
+    )
     init_from: str | None = Field(
         None,
         description="A run directory, a saved model or a checkpoint whose weights a new run begins "
@@ -291,15 +297,16 @@ class TrainSpec(Section):
     cuda_graph: bool | Literal["auto"] = Field(
         "auto",
         description="Whether a GPU's step is recorded once and launched as one; not with "
-        "host-cached tables or lists. `auto`: a rank alone on an NVIDIA GPU records where it can, "
-        "but for a model that is a function of your own.",
+        "host-cached tables or lists. `auto`: ranks on NVIDIA GPUs record where they can, but not "
+        "a model that is a function of your own.",
     )
     route_ahead: Whole = Field(
         1,
         ge=0,
         le=16,
         description="Batches whose routes through the tables (which rows, on which ranks) are made "
-        "ahead, in a thread; 0 makes them in the training thread. Results do not depend on it.",
+        "ahead, in a thread; 0 makes them in the training thread. Results do not depend on it. "
+        "Recorded steps ignore it.",
     )
     balance_lengths: bool = Field(
         False,

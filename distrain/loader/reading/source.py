@@ -1,4 +1,4 @@
-"""How a loader reads a row group: cache, reader, retries and the check that files stay the same."""
+"""Reads row groups for a loader: cache, reader, retries and the check for changed files."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ _Version = tuple[int, int, int, int]
 class Source:
     """The row groups of a table, for all epochs of a loader and from any thread.
 
-    The reader is made when it is first used. Each user calls `lease` first and `close` at last; the
-    files are closed when no one uses them.
+    The reader is created at its first use. Each user calls `lease` first and `close` last; the
+    files are closed when the last user has closed.
     """
 
     def __init__(
@@ -50,8 +50,7 @@ class Source:
     def read(self, group: RowGroup) -> Iterator[DecodedColumns]:
         """Yield a row group's columns, some at a time; see `Reader.read`.
 
-        Where the storage does not answer, the columns that are missing are read again for
-        `retry_s`.
+        If the storage does not answer, the missing columns are read again for `retry_s`.
         """
         first = 0
         parts = self._parts(group, first)
@@ -60,7 +59,7 @@ class Source:
             nonlocal parts
             try:
                 return next(parts, None)
-            except BaseException:  # which ends a generator: the next try needs a new one
+            except BaseException:  # it ends the generator: the next try needs a new one
                 parts = self._parts(group, first)
                 raise
 
@@ -69,10 +68,10 @@ class Source:
             first += part.num_columns
 
     def _parts(self, group: RowGroup, first: int) -> Iterator[DecodedColumns]:
-        """A row group's columns from number `first` on.
+        """Yield a row group's columns from number `first` on.
 
-        A local file must be the same before and after, whether its rows come from it or from the
-        cache: else rows of two versions of it would meet. URLs have versions of their own.
+        A local file must be unchanged before and after, whether its rows come from the file or from
+        the cache: otherwise rows of two versions could be mixed. URLs have versions of their own.
         """
         assert self._reader is not None
         self._check_version(group)

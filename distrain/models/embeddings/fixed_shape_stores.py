@@ -1,8 +1,7 @@
-"""One store in shapes known before the batch is: held whole by each rank, or spread over ranks.
+"""One store in shapes known before the batch: complete on each rank, or spread over ranks.
 
-Each form finds out which places of a batch read the same row (`route`), brings the rows that are
-read (`values`), and adds up what the ranks have for one row (`exchange`). Nothing here waits for
-the device.
+Each form determines which places of a batch read the same row (`route`), fetches the rows
+(`values`), and adds the ranks' sums for each row (`exchange`). Nothing here waits for the device.
 """
 
 from collections import Counter
@@ -10,11 +9,13 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from distrain.models.embeddings import kernels
 from distrain.models.embeddings.collection import TouchedRows
 from distrain.models.embeddings.kernels import Segments, segments_of, sources_of
-from distrain.models.embeddings.padded import PaddedRows
+from distrain.models.embeddings.padded import PaddedRows, RowCapacities
+from distrain.models.embeddings.row_owners import place_of
 from distrain.models.embeddings.store import Store
 
 _MOST_INT32 = 2**31 - 1
@@ -22,28 +23,28 @@ _MOST_INT32 = 2**31 - 1
 
 @dataclass(frozen=True)
 class FixedStoreRoute:
-    # `[columns, rows]`, int32 or int64: which row each id means, of the weight, or of what
-    # the owners send
+    # `[columns, rows]`, int32 or int64: the row of each id, in the weight, or among the owners'
+    # rows
     keys: Tensor
-    own: Segments  # which of these are the same, with capacity for all that there may be
-    # `[columns * rows]`: for each of `own.order` where its gradient lies in `[rows *
+    own: Segments  # groups of equal keys, with capacity for the maximum number
+    # `[columns * rows]`: for each of `own.order` the place of its gradient in `[rows *
     # columns of the group, dim]`
     sources: Tensor
     union: Segments | None = None  # which sums of several ranks are of one row
-    padded: PaddedRows | None = None  # what the owners were asked for, of spread tables
+    padded: PaddedRows | None = None  # the request to the owners, for spread tables
 
 
 class FixedStore:
-    """What both forms share, for a store without columns of lists and without a cache.
+    """The common part of both forms, for a store without list columns and without a cache.
 
-    `max_rows` is the most rows of a batch on any rank, `group_columns` those of its group.
+    `max_rows` is the maximum rows of a batch on any rank, `group_columns` those of its group.
     """
 
     def __init__(self, store: Store, max_rows: int, group_columns: int, device: torch.device):
         self._store = store
         self._max_rows = max_rows
         self._group_columns = group_columns
-        # Made once: a tensor made of Python's numbers in a step would be a copy that waits.
+        # Created once: a tensor from Python numbers in a step would be a copy that waits.
         self.places = torch.tensor(store.places, device=device)
         self._starts = store.starts.to(device)
         self._moves = torch.tensor(store.canonical_starts, device=device) - self._starts
@@ -52,7 +53,7 @@ class FixedStore:
         )
 
     def global_keys(self, keys: Tensor) -> Tensor | None:
-        """Those rows of the weight among the group's in canonical order; `None`: they are these."""
+        """Return rows of the weight as canonical rows of the group; `None` if they are equal."""
         if self._is_canonical:
             return None
         everywhere = self._store.keys_at(keys)
@@ -68,7 +69,7 @@ class WholeStore(FixedStore):
 
     def __init__(self, store: Store, max_rows: int, group_columns: int, device: torch.device):
         super().__init__(store, max_rows, group_columns, device)
-        self.capacity = self._capacity(1)  # the most rows that a batch can touch
+        self.capacity = self._capacity(1)  # maximum number of rows that a batch can touch
         # Keys in int32, where they fit, are faster to sort.
         dtype = torch.int32 if store.num_rows <= _MOST_INT32 else torch.int64
         self._column_starts = store.starts[list(store.table_of)].to(dtype).unsqueeze(1).to(device)
@@ -109,10 +110,84 @@ class WholeStore(FixedStore):
 
 
 class SpreadStore(FixedStore):
+    """A store whose rows are spread over ranks.
+
+    `ask` comes first. Each owner gets a block of the rows that a rank asks it for, filled up with
+    -1, and behind it the number of rows of any owner that the rank lacks capacity for, or 0.
+    """
+
+    def __init__(self, store: Store, max_rows: int, group_columns: int, device: torch.device):
+        super().__init__(store, max_rows, group_columns, device)
+        self.capacities = RowCapacities(store, max_rows)
+        ranks = store.sharers.num_ranks
+        # Keys by owner and row: ranks hold equally many rows, to one.
+        self._stride = -(-store.num_rows // ranks) + 1
+        fits = ranks * self._stride <= _MOST_INT32
+        self._sorted_dtype = torch.int32 if fits else torch.int64
+        self._column_starts = store.starts[list(store.table_of)].unsqueeze(1).to(device)
+        self._flat = torch.tensor(store.flat, device=device)
+        self._owner_keys = (torch.arange(ranks + 1) * self._stride).to(self._sorted_dtype)
+        self._owner_keys = self._owner_keys.to(device)
+        self._placed: tuple[int, ...] = ()
+        self._place_owners()
+
+    def _place_owners(self) -> None:
+        """Put on the device where each owner's block begins; waits, where capacities are new."""
+        if self._placed != self.capacities.now:
+            self._placed = self.capacities.now
+            device = self._flat.device
+            room = torch.tensor(self._placed)
+            starts = room.cumsum(0) - room
+            blocks = starts + torch.arange(len(room))
+            self._room, self._starts_of_slots = room.to(device), starts.to(device)
+            self._blocks, self._headers = blocks.to(device), (blocks + room).to(device)
+
+    def make_capacity(self, wanted: int) -> None:
+        """Have capacity for so many rows of each owner, from now on."""
+        self.capacities.make(wanted)
+        self._place_owners()
+
+    def ask(self, ids: Tensor) -> tuple[Tensor, ...]:
+        """Ask owners for a batch's rows; a collective operation.
+
+        Returns:
+            The most rows that any rank wants of an owner and lacks capacity for, or 0, a scalar,
+            int32; then the tensors of `PaddedRows`, which are of no use unless that is 0.
+        """
+        sharers, capacities = self._store.sharers, self._placed
+        ranks, size = sharers.num_ranks, sum(capacities)
+        keys = ids.T.index_select(0, self._flat) + self._column_starts
+        owners, rows = place_of(keys.reshape(-1), ranks)
+        by_owner = (owners * self._stride + rows).to(self._sorted_dtype)
+        in_order, order = torch.sort(by_owner, stable=True)
+        first = torch.ones(1, dtype=torch.bool, device=ids.device)
+        is_first = torch.cat([first, in_order[1:] != in_order[:-1]])[: len(order)]
+        seen = functional.pad(is_first.cumsum(0), (1, 0))  # distinct rows before each place
+        before = seen[torch.searchsorted(in_order, self._owner_keys)]
+        counts = before.diff()
+        owner = owners.index_select(0, order)
+        number = seen[1:] - 1 - before.index_select(0, owner)  # among the owner's
+        fits = number < self._room.index_select(0, owner)
+        sent = torch.full((size + ranks + 1,), -1, dtype=torch.int32, device=ids.device)
+        # Places of one row write the same; those without capacity write behind all blocks.
+        there = torch.where(fits, self._blocks.index_select(0, owner) + number, size + ranks)
+        sent.scatter_(0, there, rows.index_select(0, order).int())
+        lacking = torch.where(counts > self._room, counts, 0).amax().int()
+        sent.index_copy_(0, self._headers, lacking.expand(ranks))
+        own = capacities[sharers.rank]
+        arrived = sharers.exchange_rows(
+            sent[:-1], [room + 1 for room in capacities], [own + 1] * ranks
+        ).view(ranks, own + 1)
+        asked = arrived[:, :-1].reshape(-1).long()
+        requested = torch.where(asked < 0, self._store.num_local_rows, asked)
+        slot = (self._starts_of_slots.index_select(0, owner) + number).int()
+        slots = torch.empty_like(slot).scatter_(0, order, slot).view(keys.shape)
+        return arrived[:, -1].amax(), slots, slot, order, requested
+
     def route(self, ids: Tensor, padded: PaddedRows | None) -> FixedStoreRoute:
         assert padded is not None
         slots, size = padded.slots, sum(padded.capacities)
-        in_order, order = torch.sort(slots.reshape(-1), stable=True)
+        in_order, order = padded.in_order, padded.order
         # Every slot has a segment, so sums come out where they are sent from; most are short, and
         # those of the padding are empty.
         every = torch.arange(size + 1, dtype=slots.dtype, device=slots.device)
@@ -126,14 +201,14 @@ class SpreadStore(FixedStore):
         return FixedStoreRoute(slots, own, sources, union, padded)
 
     def values(self, weight: Tensor, route: FixedStoreRoute) -> Tensor:
-        """The rows that `route.keys` counts, from their owners; a collective operation."""
+        """Return the rows that `route.keys` indexes, from their owners; a collective operation."""
         assert route.padded is not None
         sent = kernels.gather(weight, route.padded.requested.clamp(max=len(weight) - 1))
         receive, send = self._splits(route.padded)
         return self._store.sharers.exchange_rows(sent, send, receive)
 
     def exchange(self, sums: Tensor, route: FixedStoreRoute) -> TouchedRows:
-        """Bring the sums `[slots, dim]` to the owners, who add them; a collective operation."""
+        """Send the sums `[slots, dim]` to the owners, who add them; a collective operation."""
         assert route.padded is not None
         assert route.union is not None
         send, receive = self._splits(route.padded)

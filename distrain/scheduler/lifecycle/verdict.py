@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from distrain.jobs.events import RankExited, RankFailed
-from distrain.jobs.reasons import Reason
+from distrain.jobs.reasons import Reason, says_peer_lost
 from distrain.jobs.states import JobState
+from distrain.pauses import doubled_s
 from distrain.scheduler.lifecycle.job import AttemptFailure, Job, RankStatus
 
 
@@ -39,6 +40,10 @@ def death_without_report(event: RankExited, status: RankStatus) -> AttemptFailur
     place = place_of(status)
     if event.exit_code < 0:
         name = _signal_name(-event.exit_code)
+        if name == "SIGABRT" and says_peer_lost(event.log_tail):
+            message = f"rank {event.rank} ({place}) was ended by NCCL's watchdog: a collective "
+            message += "operation timed out, for which some other rank did not arrive"
+            return AttemptFailure(Reason.PEER_LOST, message, event.rank, log_tail=event.log_tail)
         message = f"rank {event.rank} ({place}) was killed by {name}"
         if name == "SIGKILL":
             message += "; somebody's `kill -9`, or the kernel was out of memory (see dmesg)"
@@ -118,7 +123,7 @@ def judge(job: Job, cause: AttemptFailure, now_s: float, *, queue_again: bool) -
     if budget == "preemptions":
         return AttemptVerdict(again, budget, message=cause.message)
     doublings, why = max(_in_a_row(job), _losses(job, cause, now_s))
-    backoff_s = float(min(job.request.backoff_s * 2.0 ** min(doublings, 30), LONGEST_BACKOFF_S))
+    backoff_s = doubled_s(job.request.backoff_s, doublings, LONGEST_BACKOFF_S)
     return AttemptVerdict(again, budget, backoff_s, cause.message, why if doublings else "")
 
 

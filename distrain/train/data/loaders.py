@@ -1,4 +1,4 @@
-"""A job's loaders, as its spec says."""
+"""Creates a job's loaders by its spec."""
 
 import torch
 
@@ -21,10 +21,10 @@ def job_loader(
     *,
     shuffle: str,
 ) -> Loader:
-    """A rank's loader of a job's training or validation rows; it starts nothing.
+    """Return a rank's loader of a job's training or validation rows, without starting it.
 
     Args:
-        shuffle: `data.shuffle` to train; `none` to validate, which leaves out no row.
+        shuffle: `data.shuffle` to train; `none` to validate, which keeps all rows.
     """
     data, train, is_full = spec.data, spec.train, shuffle == "full"
     section = {name: getattr(data, name) for name in LoadingSpec.model_fields}

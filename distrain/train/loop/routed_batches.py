@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import threading
 import weakref
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from itertools import count
@@ -43,10 +44,10 @@ LONGEST_JOIN_S = 1.0
 
 @dataclass(frozen=True)
 class RoutesInTurn(AbstractContextManager["RoutesInTurn"]):
-    """Routes that are made when their batches are asked for, or by the step itself."""
+    """Routes that are made when their batches are asked for."""
 
     batches: Batches
-    make_route: MakeRoute | None
+    make_route: MakeRoute
     device: torch.device
 
     def take(self, clock: PhaseClock) -> Routed:
@@ -54,16 +55,68 @@ class RoutesInTurn(AbstractContextManager["RoutesInTurn"]):
             batch = next(self.batches)
         with clock.phase("copy"):
             batch = batch.to(self.device)
-        if self.make_route is None:
-            return Routed(batch, None, 0.0)
         with clock.phase("exchange"):
             return route_batch(self.make_route, batch)
 
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def finish(self) -> None:
+        """Make what the other ranks make, too: nothing here is made ahead."""
+
     def close(self) -> None:
         self.batches.close()
+
+
+class AskedAhead(AbstractContextManager["AskedAhead"]):
+    """Batches of a step of fixed shapes, whose rows owners are asked for a batch ahead.
+
+    The device then has the answers before the step of the batch before, so the host, which reads
+    from them whether the capacity sufficed, never waits until the device has nothing to do.
+
+    Args:
+        rank_rows: How many rows each rank's batch has, step by step.
+    """
+
+    def __init__(
+        self,
+        batches: Batches,
+        step: GraphedStep,
+        device: torch.device,
+        rank_rows: Iterator[tuple[int, ...]],
+    ):
+        self._batches = batches
+        self._step = step
+        self._device = device
+        self._rank_rows = rank_rows
+        self._next: Routed | None = None
+
+    def take(self, clock: PhaseClock) -> Routed:
+        """The next batch, for use on the calling thread's current stream; collective."""
+        routed = self._next or self._asked(clock)
+        try:
+            self._next = self._asked(clock) if self._step.asks else None
+        except StopIteration:
+            self._next = None
+        return routed
+
+    def _asked(self, clock: PhaseClock) -> Routed:
+        with clock.phase("data_wait"), waiting(READER):
+            batch = next(self._batches)
+        if batch.categorical.device != self._device:
+            with clock.phase("copy"):
+                batch = batch.to(self._device)
+        with clock.phase("exchange") if self._step.asks else nullcontext():
+            return Routed(batch, self._step.ask(batch, next(self._rank_rows)), 0.0)
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def finish(self) -> None:
+        """Do nothing: after the same step, every rank has asked for the same batches."""
+
+    def close(self) -> None:
+        self._batches.close()
 
 
 class RoutesAhead(AbstractContextManager["RoutesAhead"]):
@@ -75,7 +128,6 @@ class RoutesAhead(AbstractContextManager["RoutesAhead"]):
     Args:
         batches: Taken by the thread alone.
         streams: The device's; `None` for those of `device`, none for the CPU.
-        make_route: `None`: the routes of the model's tables.
     """
 
     def __init__(
@@ -85,13 +137,13 @@ class RoutesAhead(AbstractContextManager["RoutesAhead"]):
         device: torch.device,
         ahead: int,
         streams: CudaStreams | None = None,
-        make_route: MakeRoute | None = None,
     ):
         if streams is None and device.type == "cuda":
             streams = StreamForRoutes(device)
         self._error: BaseException | None = None
+        self._ahead = ahead
         self._channel = Channel(ahead)
-        maker = RouteMaker(batches, make_route or routes_of(model), device, streams)
+        maker = RouteMaker(batches, routes_of(model), device, streams)
         self._hand_over = maker.hand_over
         # The thread does not know this object, which can so be collected. It is a daemon since
         # nothing ends a wait for a peer that is gone, short of the end of the process.
@@ -105,7 +157,7 @@ class RoutesAhead(AbstractContextManager["RoutesAhead"]):
         self._stop = weakref.finalize(self, _stop, self._channel, batches, thread, join_s)
 
     def take(self, clock: PhaseClock) -> Routed:
-        """The next batch and its route, for use on the calling thread's current stream."""
+        """Return the next batch and its route, for use on the calling thread's current stream."""
         with clock.phase("data_wait"), waiting(self._thread_ident):
             if self._error is not None:
                 raise self._error
@@ -123,6 +175,17 @@ class RoutesAhead(AbstractContextManager["RoutesAhead"]):
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def finish(self) -> None:
+        """Wait until the thread has made all that it makes ahead; nothing more can be taken.
+
+        After as many steps on all ranks, their threads have then made the same routes, and none
+        waits for another in a collective operation.
+        """
+        with waiting(self._thread_ident):
+            for _ in range(self._ahead):
+                if not self._stop.alive or not isinstance(self._channel.take_last(), Ready):
+                    return
 
     def close(self) -> None:
         """End the batches and the thread; may be called again.
@@ -150,19 +213,24 @@ def routed_batches(
     batches: Batches,
     step: TrainStep | GraphedStep,
     device: torch.device,
+    rank_rows: Callable[[int], tuple[int, ...]],
     first_step: int = 0,
-) -> RoutesInTurn | RoutesAhead:
+) -> RoutesInTurn | RoutesAhead | AskedAhead:
     """A job's batches with their routes; a collective operation where ranks share the tables.
 
-    Where routes are made ahead, `route_peers` of the tables get a process group of their own:
-    collective operations of two threads in one group would be taken for each other. On GPUs, too,
-    it is one of gloo, for which ids are copied: the kernels of two NCCL communicators that two
-    threads issue have no common order on the ranks, and may wait for each other for ever.
+    Where routes are made ahead in a thread, `route_peers` of the tables get a process group of
+    their own: collective operations of two threads in one group would be taken for each other. On
+    GPUs, too, it is one of gloo, for which ids are copied: the kernels of two NCCL communicators
+    that two threads issue have no common order on the ranks, and may wait for each other for ever.
+    A step of fixed shapes needs neither: it asks owners in the training thread, in the order of the
+    steps.
+
+    Args:
+        rank_rows: How many rows each rank's batch has in a step.
     """
+    if isinstance(step, GraphedStep):
+        return AskedAhead(batches, step, device, map(rank_rows, count(first_step)))
     model = step.model
-    make_route = step.ask if isinstance(step, GraphedStep) else routes_of(model)
-    if isinstance(step, GraphedStep) and not step.asks:
-        return RoutesInTurn(batches, None, device)
     peers = model.embeddings.peers
     ahead = spec.train.route_ahead
     if ahead and peers.num_ranks > 1:
@@ -175,8 +243,8 @@ def routed_batches(
     if model.inputs.draws is not None:
         batches = KeyedBatches(batches, spec.train.seed, first_step)
     if not ahead:
-        return RoutesInTurn(batches, make_route, device)
-    return RoutesAhead(batches, model, device, ahead, make_route=make_route)
+        return RoutesInTurn(batches, routes_of(model), device)
+    return RoutesAhead(batches, model, device, ahead)
 
 
 def _make_all(maker: RouteMaker, channel: Channel) -> None:

@@ -36,6 +36,7 @@ from distrain.models.heads.targets import output_names
 from distrain.models.heads.tasks import Task
 from distrain.schema.schema import Schema
 from distrain.train.planning.memory import kept_bytes
+from distrain.train.step.graphed_step import may_record
 
 MEMORY_SHARE = 0.75
 """The share of a device's or host's memory for tables; all else takes of the rest."""
@@ -59,7 +60,9 @@ def plan_tables(
     tables = table_sizes(blueprint.inputs.columns)
     blueprint.check()
     inits_of(blueprint.inputs.columns, spec.embeddings)
-    auto_records = spec.train.cuda_graph == "auto" and num_ranks == 1 and device_type == "cuda"
+    has_lists = any(column.combiner is not None for column in blueprint.inputs.columns)
+    auto_records = spec.train.cuda_graph == "auto" and not has_lists
+    auto_records = auto_records and may_record(spec.train, torch.device(device_type))
     return plan_placements(
         tables,
         RankShare(
@@ -80,7 +83,7 @@ def plan_tables(
 
 
 def inits_of(columns: Sequence[TableColumn], embeddings: EmbeddingsSpec) -> dict[str, float]:
-    """The bounds of initial values that the job names, by column; one for a shared table."""
+    """Return the bounds of initial values that the job names, by column; one for a shared table."""
     names = [column.name for column in columns]
     unknown = sorted(embeddings.inits.keys() - set(names))
     if unknown:
@@ -107,7 +110,7 @@ def tables_budget_bytes(
     ranks_on_host: int,
     memory_per_rank_gib: float | None = None,
 ) -> int:
-    """The bytes that a rank's tables may take, from the spec or from this machine.
+    """Return the bytes that a rank's tables may take, from the spec or from this machine.
 
     Ranks on unlike machines get unlike answers: before they plan, they must take the least of all
     (`least_over_ranks`). On the CPU `memory_per_rank_gib` is a limit, too.

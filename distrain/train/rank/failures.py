@@ -8,7 +8,12 @@ import torch
 import distrain
 from distrain.errors import DataError, DistrainError, InputError, OutputError, Unavailable
 from distrain.jobs.events import RankFailed
-from distrain.jobs.reasons import Reason, says_out_of_memory, says_peer_lost
+from distrain.jobs.reasons import (
+    Reason,
+    says_out_of_memory,
+    says_own_fault,
+    says_peer_lost,
+)
 from distrain.train.step.open_report import NonFiniteLoss
 
 _MEMORY_HINT = (
@@ -23,7 +28,7 @@ _TEXT_CHARS = 16_384  # of a message, and of a traceback: some errors print whol
 
 
 def explain_failure(error: BaseException, rank: int) -> RankFailed:
-    """The report of a rank's error.
+    """Return the report of a rank's error.
 
     >>> explain_failure(DataError("no such file"), rank=1).reason.value
     'DataError'
@@ -76,7 +81,7 @@ def _reason(error: BaseException) -> Reason:
         # Before lost peers: NCCL, too, reports a full GPU.
         case RuntimeError() if says_out_of_memory(str(error)):
             return Reason.OUT_OF_MEMORY
-        case torch.distributed.DistError():
+        case torch.distributed.DistError() if not says_own_fault(str(error)):
             return Reason.PEER_LOST
         case RuntimeError() | OSError() if says_peer_lost(str(error)):
             return Reason.PEER_LOST

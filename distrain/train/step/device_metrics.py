@@ -14,6 +14,7 @@ from distrain.metrics.regression import ERROR_BINS, ERROR_SHIFT, RegressionMetri
 from distrain.metrics.state import Parts, State
 from distrain.metrics.targets import STATES, TargetMetrics
 from distrain.models.heads.targets import Target, label_of, weight_of
+from distrain.train.step.host_copy import HostCopy
 
 _WORDS = {
     "binary": (2 * NUM_BINS, 2, 2),
@@ -113,7 +114,7 @@ class DeviceMetrics:
         bins = x.clamp(-LOGIT_LIMIT, LOGIT_LIMIT).float().add_(LOGIT_LIMIT).mul_(BINS_PER_LOGIT)
         index = bins.long().clamp_(max=NUM_BINS - 1).add_(y.long(), alpha=NUM_BINS)
         if self._weighted:
-            self._weights.scatter_add_(0, index, mass.double())
+            _add_at(self._weights, index, mass.double())
             self._counts.add_(torch.stack([usable.sum(), (usable & (y > 0)).sum()]))
         else:
             self._bins.scatter_add_(0, index, usable.long())
@@ -125,7 +126,7 @@ class DeviceMetrics:
         mass, e = mass.double(), x - y
         size = e.abs()
         index = size.float().view(torch.int32).bitwise_right_shift(ERROR_SHIFT)
-        self._weights.scatter_add_(0, index.long().clamp_(max=ERROR_BINS - 1), mass)
+        _add_at(self._weights, index.long().clamp_(max=ERROR_BINS - 1), mass)
         parts = (torch.ones_like(y), e, size, e * e, y, y * y)
         self._add(usable, [(mass * part).sum() for part in parts])
 
@@ -184,28 +185,61 @@ class DeviceMetrics:
         """Rows since the last reading; waits for the device."""
         return int(self._counts[0] if self._weighted else self._bins.sum())
 
+    def take(self) -> "TakenState":
+        """The rows since the last call, and an empty state; nothing waits for the device."""
+        taken = TakenState(
+            HostCopy(self._state), self._kind, self._classes, self._is_count, self._weighted
+        )
+        self._state.zero_()
+        return taken
+
     def read_and_reset(self) -> State:
         """The rows since the last call, and an empty state; waits for the device once."""
-        found = DeviceMetrics(torch.device("cpu"), self._kind, self._classes)
-        found._weighted = self._weighted
-        found._state.copy_(self._state)
-        self._state.zero_()
+        return self.take().read()
+
+
+class TakenState(NamedTuple):
+    """The state of one target at some point of the device's stream, on its way to the host."""
+
+    copy: HostCopy
+    kind: str
+    classes: int
+    is_count: bool
+    weighted: bool
+
+    def read(self) -> State:
+        """The state; waits for the device until it has copied it."""
+        found = DeviceMetrics(torch.device("cpu"), self.kind, self.classes)
+        found._weighted = self.weighted
+        found._state.copy_(self.copy.read())
         unusable = int(found._unusable)
         if unusable:
-            wrong = _WRONG[self._kind]
-            if self._weighted and self._kind == "binary":
+            wrong = _WRONG[self.kind]
+            if self.weighted and self.kind == "binary":
                 wrong += ", or a weight below 0 or not finite"
             message = f"{unusable} of {unusable + found.rows} rows have {wrong}"
-            if self._is_count:  # the loader knows columns' kinds, and no losses
+            if self.is_count:  # the loader knows columns' kinds, and no losses
                 raise DataError(
                     f"{message}, or a target below 0",
                     hint="The loss `poisson` is of counts, 0 or more: name another loss, or leave "
                     "these rows out by data.filter.",
                 )
             raise ValueError(message)
-        bins = found._weights if self._weighted else found._bins
-        counts = found._counts.numpy() if self._weighted else None
-        return STATES[self._kind].of_parts(Parts(bins.numpy(), found._sums.numpy(), counts))
+        bins = found._weights if self.weighted else found._bins
+        counts = found._counts.numpy() if self.weighted else None
+        return STATES[self.kind].of_parts(Parts(bins.numpy(), found._sums.numpy(), counts))
+
+
+def _add_at(sums: Tensor, index: Tensor, values: Tensor) -> None:
+    """`sums[index] += values` in a fixed order: float64 sums depend on it.
+
+    On a GPU, `scatter_add_` adds by atomics, in any order, and `index_put_` sorts. On a CPU
+    `scatter_add_` adds one row after another.
+    """
+    if sums.device.type == "cuda":
+        sums.index_put_((index,), values, accumulate=True)
+    else:
+        sums.scatter_add_(0, index, values)
 
 
 class TargetRows(NamedTuple):
@@ -260,8 +294,21 @@ class DeviceTargets:
         """Rows since the last reading; waits for the device."""
         return self._states[0].rows
 
+    def take(self) -> "TakenTargets":
+        """The rows since the last call, and empty states; nothing waits for the device."""
+        return TakenTargets(
+            {one.name: state.take() for one, state in zip(self._targets, self._states, strict=True)}
+        )
+
     def read_and_reset(self) -> TargetMetrics:
         """The rows since the last call, and empty states; waits for the device."""
-        names = (target.name for target in self._targets)
-        states = [state.read_and_reset() for state in self._states]
-        return TargetMetrics(dict(zip(names, states, strict=True)))
+        return self.take().read()
+
+
+class TakenTargets(NamedTuple):
+    """The states of all targets, on their way to the host."""
+
+    states: Mapping[str, TakenState]
+
+    def read(self) -> TargetMetrics:
+        return TargetMetrics({name: state.read() for name, state in self.states.items()})

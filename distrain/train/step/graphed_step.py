@@ -1,22 +1,20 @@
 """The training step as a CUDA graph: one launch instead of some hundred.
 
-Every shape of such a step follows from the number of rows of its batch
-(`embeddings/fixed_shape.py`), and all that changes from step to step is in tensors, so the kernels
-of one step, recorded, are those of all. Batches of a size that recurs are recorded after a few
-warm-up steps; other sizes, such as an epoch's last batch, run the same kernels one by one.
+Every shape of such a step follows from the ranks' numbers of rows and the capacities of spread
+tables (`embeddings/fixed_shape.py`), and all that changes from step to step is in tensors, so the
+kernels of one step, recorded, are those of all. `Recorder` records them for numbers of rows that
+recur; other steps, such as an epoch's last one, run the same kernels one by one.
 
-What ranks ask each other for of spread tables comes from outside (`ask`), where the host may wait;
-the rows and their sums travel inside, as much of both in each step. Where a batch wants more than
-there was space for, the steps from there on are others: they warm up and are recorded anew.
+Owners of spread tables are asked for a batch's rows by a graph of its own (`ask`), which the caller
+queues before the step of the batch before. The answer says whether any rank wanted more rows than
+there is capacity for. The host reads that before it queues the batch's own step, when the device
+has long had it. If so, all ranks make capacity and ask again: no step is ever computed from an
+answer that leaves rows out.
 """
 
-import gc
-import logging
-from collections import Counter
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext, suppress
-from dataclasses import dataclass, replace
-from typing import Protocol
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -33,87 +31,12 @@ from distrain.models.embeddings.route import Route
 from distrain.models.heads.tasks import Task
 from distrain.train.step.clipping import scales
 from distrain.train.step.dense import DenseTraining
+from distrain.train.step.host_copy import HostCopy
 from distrain.train.step.loss_share import loss_against_all, sums_over_ranks, weighted_share
+from distrain.train.step.recorder import Recorder, StepGraph
+from distrain.train.step.routing import Asked
 from distrain.train.step.step import sparse_optimizer
-from distrain.train.timing.phases import PhaseClock
-
-WARM_UP_STEPS = 3
-"""Steps of a size before it is recorded: libraries set themselves up in the first ones."""
-
-_MOST_GRAPHS = 4
-
-_log = logging.getLogger("distrain")
-
-
-class StepGraph(Protocol):
-    """A recording of what a function does to tensors."""
-
-    def record(self, run: Callable[[], tuple[Tensor, ...]]) -> None: ...
-
-    def replay(self) -> tuple[Tensor, ...]:
-        """Repeat the recording on its tensors' present values; gives the call's result."""
-
-
-class CudaStepGraph:
-    """A CUDA graph. Graphs that never run at the same time share one pool of memory."""
-
-    def __init__(self, pool: tuple[int, int] | None = None):
-        self._graph = torch.cuda.CUDAGraph()
-        self._pool = pool
-        self._result: tuple[Tensor, ...] = ()
-
-    def record(self, run: Callable[[], tuple[Tensor, ...]]) -> None:
-        """Record a call; a wait or a read-back in it is an error of CUDA."""
-        stream = torch.cuda.current_stream()
-        # Objects of an older graph that are freed amid a recording end it; torch collects none.
-        gc.collect()
-        collects = gc.isenabled()
-        gc.disable()
-        try:
-            # Other threads, such as the loader's, may go on allocating meanwhile.
-            with torch.cuda.graph(
-                self._graph,
-                pool=self._pool,  # type: ignore[arg-type]
-                capture_error_mode="thread_local",
-            ):
-                self._result = run()
-        except RuntimeError:
-            self._forget()
-            raise
-        finally:  # torch leaves its own stream current where a recording fails
-            torch.cuda.set_stream(stream)
-            if collects:
-                gc.enable()
-
-    def _forget(self) -> None:
-        """Let torch's allocator and generator know that a failed recording is over.
-
-        torch tells neither. The allocator would free nothing more that another stream has used, and
-        the generator would refuse to draw.
-        """
-        device = torch.cuda.current_device()
-        if self._pool is not None:
-            with suppress(RuntimeError):
-                torch._C._cuda_endAllocateToPool(device, self._pool)
-        generator = torch.cuda.default_generators[device]
-        generator.graphsafe_set_state(generator.clone_state())
-
-    def replay(self) -> tuple[Tensor, ...]:
-        """Launch it; the result's tensors are overwritten by the next replay."""
-        self._graph.replay()
-        return self._result
-
-
-@dataclass
-class _Recorded:
-    graph: StepGraph
-    batch: Batch
-    padded: PaddedRoutes
-
-    def fill(self, batch: Batch, padded: PaddedRoutes) -> None:
-        targets = (*_read_of(self.batch), *self.padded.tensors)
-        for target, source in zip(targets, (*_read_of(batch), *padded.tensors), strict=True):
-            target.copy_(source)
+from distrain.train.timing.phases import PEERS, PhaseClock, waiting
 
 
 class GraphedStep:
@@ -156,13 +79,9 @@ class GraphedStep:
         self._global_rows = torch.ones((), dtype=torch.float32, device=self._device)
         self._weight_sums: Tensor | None = None
         self._one = torch.ones((), dtype=torch.float32, device=self._device)
-        self._seen: Counter[int] = Counter()
-        self._recorded: dict[int, _Recorded] = {}
-        self._rooms: tuple[tuple[int, ...], ...] = ()
-        self._pool: tuple[int, int] | None = None
-        self._may_give_up = train.cuda_graph == "auto"
-        self._gave_up = False
-        self._make_graph = make_graph or self._cuda_graph
+        self._numbers: dict[int, float] = {}
+        self._recorder = Recorder(model.embeddings.peers, train.cuda_graph == "auto", make_graph)
+        self._capacities: tuple[tuple[int, ...], ...] = ()
 
     def __call__(
         self,
@@ -170,30 +89,31 @@ class GraphedStep:
         global_rows: int,
         lr: float,
         clock: PhaseClock,
-        route: Route | PaddedRoutes | None = None,
+        route: Route | Asked | None = None,
         table_lr: float | None = None,
     ) -> tuple[tuple[Tensor, ...], Tensor]:
         """Train on one batch; see `TrainStep`.
 
         The next step overwrites the result. All of the step's time counts as `forward_backward`,
-        but for the dense update where that is not in the graph. `route` is the result of `ask`;
-        `None` asks here.
+        but for the answers of the owners (`exchange`), and for the dense update where that is not
+        in the graph. `route` is the result of `ask`; `None` asks here, for a rank alone.
         """
         assert not isinstance(route, Route)
         self.model.check_columns(batch)
+        with clock.phase("exchange") if self.asks else nullcontext():
+            asked = self.ask(batch, (batch.num_rows,)) if route is None else route
+            asked = self._answered(batch, asked)
         with clock.phase("forward_backward"):
-            self._lr.fill_(lr)
-            self._table_lr.fill_(lr if table_lr is None else table_lr)
-            self._global_rows.fill_(global_rows)
+            self._set(self._lr, lr)
+            self._set(self._table_lr, lr if table_lr is None else table_lr)
+            self._set(self._global_rows, global_rows)
             self._add_weights_up(batch)
-            padded = self.ask(batch) if route is None else route
-            recorded = self._recorded_for(batch, padded)
-            if recorded is None:
-                result = self._run(batch, padded)
-            else:
-                recorded.fill(batch, padded)
-                result = recorded.graph.replay()
-        loss_sum, scale, *scores = result
+            loss_sum, scale, *scores = self._recorder.call(
+                "step",
+                asked.rank_rows,
+                (*_inputs_of(batch), *asked.routes.tensors),
+                lambda inputs: self._run(*_refilled(batch, asked.routes, inputs)),
+            )
         if not self.dense.optimizer.capturable:
             with clock.phase("optimizer"):
                 self.dense.step(lr, scale if self._clip_grad_norm is not None else None)
@@ -208,9 +128,50 @@ class GraphedStep:
         """Whether tables are spread over ranks, so that `ask` makes the ranks talk."""
         return self._tables.asks
 
-    def ask(self, batch: Batch) -> PaddedRoutes:
-        """Ask other ranks for the rows of a batch, maybe ahead; see `FixedTables.ask`."""
-        return self._tables.ask(self.model.table_ids(batch)[0])
+    def ask(self, batch: Batch, rank_rows: tuple[int, ...]) -> Asked:
+        """Ask the owners of spread tables for the rows of a batch; collective, nothing waits.
+
+        Args:
+            rank_rows: How many rows each rank's batch has.
+        """
+        if batch.num_rows != rank_rows[self.model.embeddings.peers.rank]:
+            raise ValueError(f"a batch of {batch.num_rows} rows among {rank_rows}")
+        if not self.asks:
+            return Asked(rank_rows, PaddedRoutes(()), None)
+        if self._capacities != self._tables.capacities:  # they grow, and never shrink
+            self._capacities = self._tables.capacities
+            self._recorder.forget()
+        ids = self.model.table_ids(batch)[0].T.contiguous()
+        wanted, *answers = self._recorder.call(
+            "ask", rank_rows, (ids,), lambda inputs: self._tables.ask(inputs[0].T)
+        )
+        # The next call overwrites the answers, before the step of this batch.
+        kept = [answer.clone() for answer in answers]
+        return Asked(rank_rows, self._tables.routes_of(kept), HostCopy(wanted))
+
+    def _answered(self, batch: Batch, asked: Asked) -> Asked:
+        """Ask again while a rank wanted more rows than there was capacity for; collective.
+
+        All ranks know the most that any of them wanted, so they do the same.
+        """
+        while asked.wanted is not None:
+            with waiting(PEERS):
+                wanted = asked.wanted.read().tolist()
+            self._tables.make_capacity(wanted)
+            if asked.routes.capacities == self._tables.capacities:
+                break
+            asked = self.ask(batch, asked.rank_rows)
+        return asked
+
+    def release(self) -> None:
+        """Release all graphs: NCCL's communicators cannot end while a graph holds operations."""
+        self._recorder.forget()
+
+    def _set(self, scalar: Tensor, value: float) -> None:
+        """Fill a scalar, unless it has the value: each fill is a launch."""
+        if self._numbers.get(id(scalar)) != value:
+            self._numbers[id(scalar)] = value
+            scalar.fill_(value)
 
     def averaged(self) -> AbstractContextManager[None]:
         """As of `TrainStep`: there are no averages here."""
@@ -228,7 +189,7 @@ class GraphedStep:
         self._tables.write_steps()
 
     def _run(self, batch: Batch, padded: PaddedRoutes) -> tuple[Tensor, ...]:
-        """The sum of losses, the factor that clips gradients, and each target's scores."""
+        """Return the sum of losses, the factor that clips gradients, and each target's scores."""
         self.dense.zero_grad()
         ids, _ = self.model.table_ids(batch)
         route = self._tables.route(ids, padded)
@@ -276,64 +237,34 @@ class GraphedStep:
             loss_sum, _ = loss_against_all(task, output, batch, offered, Peers())
         return loss_sum, loss_sum / self._global_rows
 
-    def _recorded_for(self, batch: Batch, padded: PaddedRoutes) -> _Recorded | None:
-        """The graph for batches of this size, if there is one or it is time to make one."""
-        if padded.capacities != self._rooms:  # they grow, and never shrink
-            self._rooms = padded.capacities
-            self._recorded.clear()
-            self._seen.clear()
-        size = batch.num_rows
-        if size in self._recorded or size == 0 or self._gave_up:
-            return self._recorded.get(size)
-        self._seen[size] += 1
-        if self._seen[size] <= WARM_UP_STEPS or len(self._recorded) == _MOST_GRAPHS:
-            return None
-        recorded = _Recorded(self._make_graph(), _copy_of(batch), padded.clone())
-        try:
-            recorded.graph.record(lambda: self._run(recorded.batch, recorded.padded))
-        except RuntimeError as error:
-            if not self._may_give_up:
-                raise
-            _log.warning(
-                "the step cannot be recorded as a CUDA graph, and its kernels are launched one by "
-                "one: %s. Set train.cuda_graph to false.",
-                str(error).strip().split("\n")[0],
-            )
-            self._gave_up = True
-            return None
-        self._recorded[size] = recorded
-        return recorded
 
-    def _cuda_graph(self) -> StepGraph:
-        # A pool ends with its last graph: torch refuses to record into it while any of its memory
-        # is still in use, such as the last result's.
-        if not self._recorded:
-            self._pool = torch.cuda.graph_pool_handle()
-        return CudaStepGraph(self._pool)
-
-
-def _read_of(batch: Batch) -> tuple[Tensor, ...]:
-    """The tensors of a batch that a step reads; all labels or the only one."""
+def _inputs_of(batch: Batch) -> tuple[Tensor, ...]:
+    """The tensors of a batch that a step reads, contiguous, columns first."""
     labels = batch.label if batch.labels is None else batch.labels
     assert labels is not None
     weights = (tensor for tensor in (batch.weight, batch.task_weights) if tensor is not None)
-    return batch.categorical, batch.continuous, labels, *weights
+    read = (batch.categorical, batch.continuous, labels, *weights)
+    return tuple(tensor.t().contiguous() for tensor in read)
 
 
-def _copy_of(batch: Batch) -> Batch:
-    def copied(tensor: Tensor | None) -> Tensor | None:
-        return None if tensor is None else tensor.clone()
-
-    labels = copied(batch.labels)
-    return replace(
+def _refilled(
+    batch: Batch, routes: PaddedRoutes, inputs: Sequence[Tensor]
+) -> tuple[Batch, PaddedRoutes]:
+    """A batch and its routes with other tensors, in the order of `_inputs_of`, then the routes'."""
+    categorical, continuous, labels, *others = inputs
+    weights = others[: len(others) - len(routes.tensors)]
+    both = iter(weights)
+    task_labels = None if batch.labels is None else labels.t()
+    refilled = replace(
         batch,
-        categorical=batch.categorical.clone(),
-        continuous=batch.continuous.clone(),
-        label=copied(batch.label) if labels is None else labels[:, 0],
-        labels=labels,
-        weight=copied(batch.weight),
-        task_weights=copied(batch.task_weights),
+        categorical=categorical.t(),
+        continuous=continuous.t(),
+        label=labels if task_labels is None else task_labels[:, 0],
+        labels=task_labels,
+        weight=None if batch.weight is None else next(both),
+        task_weights=None if batch.task_weights is None else next(both).t(),
     )
+    return refilled, PaddedRoutes.of(routes.capacities, others[len(weights) :])
 
 
 def check_graph(
@@ -353,9 +284,11 @@ def check_graph(
         )
 
 
-def may_record(train: TrainSpec, device: torch.device, tables: EmbeddingCollection) -> bool:
-    """Whether `auto` records: for a rank alone, where nothing stands against it."""
-    return tables.peers.num_ranks == 1 and not _problems(train, device, tables)
+def may_record(
+    train: TrainSpec, device: torch.device, tables: EmbeddingCollection | None = None
+) -> bool:
+    """Whether `auto` records: on any number of ranks, where nothing stands against it."""
+    return not _problems(train, device, tables)
 
 
 def _problems(

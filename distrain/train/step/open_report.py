@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -13,8 +13,9 @@ from distrain.loader.delivery.stats import LoaderStats, difference
 from distrain.metrics.exchange_stats import ExchangeStats
 from distrain.models.embeddings.route import Route
 from distrain.models.heads.targets import Target
-from distrain.train.step.device_metrics import DeviceTargets
+from distrain.train.step.device_metrics import DeviceTargets, TakenTargets
 from distrain.train.step.graphed_step import GraphedStep
+from distrain.train.step.host_copy import HostCopy
 from distrain.train.step.routing import Routed
 
 
@@ -28,6 +29,29 @@ class NonFiniteLoss(Exception):
             "  hint: Lower train.optimizer.lr, add train.schedule.warmup_steps, and look for "
             "extreme values in the continuous columns, the targets and the weights."
         )
+
+
+class ClosedReport(NamedTuple):
+    """The metrics and losses of a report's steps, on their way from the device to the host."""
+
+    rank: int
+    metrics: TakenTargets
+    losses: HostCopy  # copied after the metrics
+    first_step: int
+    num_steps: int
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether `read` returns without waiting for the device."""
+        return self.losses.is_ready
+
+    def read(self) -> dict[str, Any]:
+        """The metrics, as JSON; `NonFiniteLoss` if some loss is not finite."""
+        # One look per report, not per step: reading a loss makes the host wait for the device.
+        for offset, loss in enumerate(self.losses.read()[: self.num_steps].tolist()):
+            if not math.isfinite(loss):
+                raise NonFiniteLoss(self.first_step + offset + 1, self.rank, loss)
+        return self.metrics.read().to_json()
 
 
 class OpenReport:
@@ -77,23 +101,22 @@ class OpenReport:
 
     def close(
         self, steps_done: int, stats: LoaderStats
-    ) -> tuple[dict[str, Any], dict[str, float], dict[str, float]]:
-        """The metrics, loader statistics and exchange statistics so far; begins anew."""
-        self._check_losses(steps_done)
-        metrics = self._metrics.read_and_reset().to_json()
+    ) -> tuple[ClosedReport, dict[str, float], dict[str, float]]:
+        """The metrics, loader statistics and exchange statistics so far; begins the next report.
+
+        Nothing waits for the device.
+        """
+        width = len(self._losses)
+        first = (steps_done - 1) // width * width
+        metrics = self._metrics.take()
+        closed = ClosedReport(
+            self._rank, metrics, HostCopy(self._losses), first, steps_done - first
+        )
         loader, self._loader_reported = difference(stats, self._loader_reported).to_json(), stats
         exchanged, self._exchanged = self._exchanged, ExchangeStats()
         self.exchanged_in_all += exchanged
         self.steps = 0
-        return metrics, loader, exchanged.to_json()
-
-    def _check_losses(self, steps_done: int) -> None:
-        # One look per report, not per step: reading a loss makes the host wait for the device.
-        width = len(self._losses)
-        first = (steps_done - 1) // width * width
-        for offset, loss in enumerate(self._losses[: steps_done - first].tolist()):
-            if not math.isfinite(loss):
-                raise NonFiniteLoss(first + offset + 1, self._rank, loss)
+        return closed, loader, exchanged.to_json()
 
     def tensors(self) -> dict[str, Tensor]:
         """Copies for a checkpoint."""

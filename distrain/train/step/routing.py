@@ -17,9 +17,10 @@ from distrain.loader.delivery.transfer import map_tensors
 from distrain.models.click import ClickModel
 from distrain.models.embeddings.padded import PaddedRoutes
 from distrain.models.embeddings.route import Route
+from distrain.train.step.host_copy import HostCopy
 from distrain.train.timing.phases import READER, waiting
 
-MakeRoute = Callable[[Batch], Route | PaddedRoutes]
+MakeRoute = Callable[[Batch], Route]
 """Makes a batch's route; a collective operation where ranks share the tables."""
 
 
@@ -31,12 +32,22 @@ class Batches(Protocol):
     def close(self) -> None: ...
 
 
+class Asked(NamedTuple):
+    """What owners of spread tables were asked for a batch, by a step of fixed shapes."""
+
+    rank_rows: tuple[int, ...]  # how many rows each rank's batch has
+    routes: PaddedRoutes
+    # for each spread store 0, or the most rows of an owner that a rank lacks capacity for;
+    # `None` where no table is spread
+    wanted: HostCopy | None
+
+
 class Routed(NamedTuple):
     """A batch that is ready for its step."""
 
     batch: Batch
     # its route through the tables; `None` if the step makes its own
-    route: Route | PaddedRoutes | None
+    route: Route | Asked | None
     route_s: float  # seconds to make it, with waits for the other ranks
 
 
@@ -72,7 +83,7 @@ class RouteMaker:
         return nullcontext() if self.streams is None else self.streams.beside()
 
     def make_next(self) -> Made:
-        """The next batch and its route, inside `beside`.
+        """Return the next batch and its route, inside `beside`.
 
         The loader hands over for the stream that is current when it does.
         """

@@ -14,7 +14,6 @@ from distrain.loader.batch import Batch
 from distrain.models.click import ClickModel
 from distrain.models.embeddings.averaging import Averaging
 from distrain.models.embeddings.collection import EmbeddingCollection, TouchedRows
-from distrain.models.embeddings.padded import PaddedRoutes
 from distrain.models.embeddings.route import Route
 from distrain.models.embeddings.sparse_optimizer import SparseOptimizer
 from distrain.models.heads.tasks import Task
@@ -22,6 +21,7 @@ from distrain.models.independence import rows_are_independent
 from distrain.train.step.clipping import scales
 from distrain.train.step.dense import DenseTraining
 from distrain.train.step.loss_share import ShareOfLoss, share_of
+from distrain.train.step.routing import Asked
 from distrain.train.timing.phases import PhaseClock
 
 
@@ -78,7 +78,7 @@ class TrainStep:
         global_rows: int,
         lr: float,
         clock: PhaseClock,
-        route: Route | PaddedRoutes | None = None,
+        route: Route | Asked | None = None,
         table_lr: float | None = None,
     ) -> tuple[tuple[Tensor, ...], Tensor]:
         """Train on one batch; a collective operation: every rank calls it in every step.
@@ -93,7 +93,7 @@ class TrainStep:
             The scores of each target before the update, as `Task.scores` has them, and the sum of
             the rows' losses, a scalar, all detached and on the device.
         """
-        assert not isinstance(route, PaddedRoutes)
+        assert not isinstance(route, Asked)
         self.model.check_columns(batch)
         rows_lr = lr if table_lr is None else table_lr
         tables = self.model.embeddings
@@ -128,6 +128,9 @@ class TrainStep:
         with clock.phase("optimizer"):
             self.dense.step(lr, scale, self.sparse_optimizer.num_steps)
         return scores, loss_sum
+
+    def release(self) -> None:
+        """As `GraphedStep.release`: there is nothing that outlives a step."""
 
     def take_averages(self) -> None:
         """Replace all weights by their averages, if these are kept: the training is over."""
@@ -239,7 +242,7 @@ class Slicing:
     rows: int = 0
 
     def count_of(self, num_rows: int) -> int:
-        """The number of slices of a batch.
+        """Return the number of slices of a batch.
 
         >>> cut = Slicing(None, rows=100)
         >>> [cut.count_of(rows) for rows in (0, 349, 350, 396, 404, 1149)]

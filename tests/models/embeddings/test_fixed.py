@@ -5,7 +5,6 @@ from dataclasses import dataclass
 import pytest
 import torch
 from hypothesis import given, strategies as st
-from refusals import refuses
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
@@ -13,7 +12,6 @@ from distrain.errors import InputError
 from distrain.models.embeddings import EmbeddingCollection, Peers, SparseOptimizer, TableColumn
 from distrain.models.embeddings.fixed_shape import FixedTables
 from distrain.models.embeddings.kernels.fixed_shape import segments_of
-from distrain.models.embeddings.padded import PaddedRoutes, PaddedRows
 from distrain.train.step.clipping import add_tables, clip_scale, rows_sq_norm
 
 COLUMNS = [
@@ -167,22 +165,15 @@ def test_nothing_asks_the_device_where_tables_are_spread():
     tables.to("meta")
     fixed = FixedTables(tables, SparseOptimizer(tables, "adam"), MAX_ROWS)
     ids = torch.empty(MAX_ROWS, 4, dtype=torch.int32, device="meta")
-    rows = []
-    for number, store in enumerate(tables.stores):
-        if store.spread:
-            capacities = fixed._routers[number].capacities.now
-            asked = capacities[store.sharers.rank] * len(capacities)
-            slots = ids.new_empty(len(store.flat), MAX_ROWS)
-            rows.append(PaddedRows(slots, ids.new_empty(asked, dtype=torch.int64), capacities))
-    padded = PaddedRoutes(tuple(rows))
     with NothingLeavesTheDevice():
-        route = fixed.route(ids, padded)
+        wanted, *answers = fixed.ask(ids)
+        route = fixed.route(ids, fixed.routes_of(answers))
         embedded = fixed.lookup(route)
         sum((leaf**2).sum() for leaf in embedded).backward()
         touched = fixed.exchange(route, fixed.collect(route, [leaf.grad for leaf in embedded]))
         norm = add_tables(ids.new_zeros((), dtype=torch.float32), tables.stores, touched)
         fixed.apply(touched, norm.double(), clip_scale(norm, 0.5))
-    assert len(rows) == 2
+    assert wanted.shape == (2,)
     assert [tuple(leaf.shape) for leaf in embedded] == [(33, 3, 4), (33, 1, 18)]
 
 
@@ -208,8 +199,8 @@ def test_segments(keys, spare):
 
 def test_what_it_cannot_do_is_refused(wording):
     lists = EmbeddingCollection([TableColumn("a", 3, 2), TableColumn("l", 3, 2, "sum")])
-    refuses(wording, InputError, lambda: FixedTables(lists, SparseOptimizer(lists, "sgd"), 8))
+    wording.refused(InputError, lambda: FixedTables(lists, SparseOptimizer(lists, "sgd"), 8))
     tables, optimizer = new_tables(torch.float32, "sgd")
     fixed = FixedTables(tables, optimizer, 8)
     too_many = torch.zeros(9, 4, dtype=torch.int32)
-    refuses(wording, ValueError, lambda: fixed.route(too_many))
+    wording.refused(ValueError, lambda: fixed.route(too_many))

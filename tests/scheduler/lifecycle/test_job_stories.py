@@ -179,6 +179,17 @@ def test_a_silent_death_is_described(exit_code, wording):
     wording(culprit.message)
 
 
+def test_a_rank_that_the_watchdog_of_nccl_ended_names_those_that_said_nothing(wording):
+    story = Story(2)
+    story.running(num_ranks=2)
+    tail = "[Rank 0] Watchdog caught collective operation timeout: WorkNCCL(OpType=ALLREDUCE)"
+    story.exit("a", 0, -6, log_tail=tail)
+    story.wait(SETTLE_S)
+    culprit = story.culprit()
+    assert (culprit.reason, culprit.rank, culprit.log_tail) == (Reason.PEER_LOST, 0, tail)
+    wording(culprit.message)
+
+
 def test_a_lost_worker_ends_its_gang_and_no_exit_of_its_rank_is_awaited():
     story = Story(3)
     story.running()

@@ -119,7 +119,5 @@ def test_a_file_that_changed_since_is_refused_by_name(tmp_path, wording):
     loader: Loader = job_loader(
         spec, inputs.schema, inputs.train, World(), torch.device("cpu"), shuffle="none"
     )
-    with pytest.raises(DataError) as caught:
-        list(loader)
-    wording(caught.value)
-    assert caught.value.where["file"] == str(changed)
+    caught = wording.refused(DataError, lambda: list(loader))
+    assert caught.where["file"] == str(changed)

@@ -1,4 +1,4 @@
-"""Whole trainings with routes made in turn and ahead, on one and two gloo ranks."""
+"""Whole trainings with routes in turn, ahead and in played graphs, on one and two gloo ranks."""
 
 from pathlib import Path
 from typing import Any
@@ -50,7 +50,9 @@ def test_routes_in_turn_are_a_phase_and_routes_ahead_are_not(gang: Any) -> None:
             (finished,) = of_kind(events, "rank_finished")
             seconds = finished["seconds"]
             assert sum(seconds.values()) == pytest.approx(finished["elapsed_s"], abs=1e-6)
-            if not route_ahead:
+            if route_ahead == "played":
+                assert seconds["copy"] == 0.0
+            elif not route_ahead:
                 assert finished["exchange"]["route_s"] <= seconds["exchange"]
                 assert seconds["copy"] > 0
             else:

@@ -1,17 +1,15 @@
 """The real gloo ranks of `test_graphed_step.py`."""
 
-from dataclasses import replace
-
 import torch
 from click_models import model_over
 from played_graph import PlayedGraph
-from torch import distributed as dist
 
 from distrain.jobs.spec import TrainSpec
 from distrain.loader.batch import Batch
 from distrain.models.blocks.mlp import MLPBlock
 from distrain.models.embeddings import EmbeddingCollection, Peers, TableColumn
 from distrain.models.embeddings.row_owners import key_at
+from distrain.train.loop.routed_batches import AskedAhead
 from distrain.train.step.graphed_step import GraphedStep
 from distrain.train.step.step import TrainStep
 from distrain.train.timing.phases import PhaseClock
@@ -19,7 +17,7 @@ from distrain.train.timing.phases import PhaseClock
 COLUMNS = [TableColumn("a", 4000, 4), TableColumn("b", 3, 4), TableColumn("c", 70, 2)]
 NAMES, NUMBERS = ("a", "b", "c"), ("x", "y")
 MOST_ROWS = 64
-# Ranks replay at different steps: sizes come in another order on each. One batch is empty.
+# Each rank sees its own size come again at other steps than the others. One batch is empty.
 SIZES = [(64, 64, 20, 64)] * 4 + [(0, 20, 64, 0)] + [(20, 64, 64, 9)] * 5
 SKEWED = 5
 """The step of which rank 0 has all of the first column's rows, more than anybody had space for."""
@@ -62,18 +60,46 @@ def make_model(placements, peers):
     return model_over(tables, MLPBlock([8]), NUMBERS)
 
 
-def train(step, rank, num_ranks, make_route=None):
-    """What the steps returned, and every parameter after them."""
+class Source:
+    """The batches of a rank, as the loader has them."""
+
+    def __init__(self, rank, num_ranks):
+        self._batches = batches(rank, num_ranks)
+
+    def __next__(self):
+        return next(self._batches)
+
+    def close(self):
+        """Nothing to end."""
+
+
+class FailsToRecord(PlayedGraph):
+    """A graph of which a rank cannot make a recording."""
+
+    def record(self, run):
+        raise RuntimeError("operation not permitted when stream is capturing")
+
+
+def train(step, rank, num_ranks):
+    """What the steps returned and every parameter after them; and replays so far by step."""
     step.dense.splits = False  # as on a GPU
-    told = []
-    for number, batch in enumerate(batches(rank, num_ranks)):
+    told, replays, batches = [], [], Source(rank, num_ranks)
+    sizes = [every[:num_ranks] for every in SIZES]
+    is_graphed = isinstance(step, GraphedStep)
+    if is_graphed:
+        ahead = AskedAhead(batches, step, torch.device("cpu"), iter(sizes))
+    for number, rows in enumerate(sizes):
         rate = 0.1 / (1 + number)  # another one in each step
-        route = make_route(batch) if make_route and number % 2 else None
-        rows = sum(SIZES[number][:num_ranks])
-        (logits,), loss = step(batch, max(1, rows), rate, PhaseClock(), route)
+        if is_graphed:
+            batch, route, _ = ahead.take(PhaseClock())
+        else:
+            batch, route = next(batches), None
+        (logits,), loss = step(batch, max(1, sum(rows)), rate, PhaseClock(), route)
         told += [logits.clone(), loss.clone()]
+        if is_graphed:
+            replays.append(step._recorder.replays)
     told += [*step.model.embeddings.weights, *step.model.dense.parameters()]
-    return [values.detach() for values in told]
+    return [values.detach() for values in told], replays
 
 
 def results(rank, num_ranks):
@@ -83,21 +109,16 @@ def results(rank, num_ranks):
     for name in GANGS[num_ranks]:
         placements, section = CASES[name]
         spec = TrainSpec.model_validate(section)
-        eager = train(TrainStep(make_model(placements, peers), spec, num_ranks), rank, num_ranks)
-        graphs = []
-
-        def make_graph(graphs=graphs):
-            graphs.append(PlayedGraph())
-            return graphs[-1]
-
-        model = make_model(placements, peers)
-        # Routes made ahead have a process group of their own.
-        model.embeddings.route_peers = replace(peers, group=dist.new_group())
-        step = GraphedStep(model, spec, num_ranks, MOST_ROWS, make_graph)
-        graphed = train(step, rank, num_ranks, step.ask)
-        told[name] = {
-            "eager": eager,
-            "graphed": graphed,
-            "replays": [graph.replays for graph in graphs],
-        }
+        told[name] = {}
+        for how, make_graph in (
+            ("eager", None),
+            ("graphed", PlayedGraph),
+            ("one fails", FailsToRecord if rank == 1 else PlayedGraph),
+        ):
+            model = make_model(placements, peers)
+            if make_graph is None:
+                step = TrainStep(model, spec, num_ranks)
+            else:
+                step = GraphedStep(model, spec, num_ranks, MOST_ROWS, make_graph)
+            told[name][how] = train(step, rank, num_ranks)
     return told

@@ -1,4 +1,4 @@
-"""A features document from some rows of the inputs, with the reasons as comments."""
+"""Infers a features document from some rows of the inputs, with the reasons as comments."""
 
 from __future__ import annotations
 
@@ -52,19 +52,19 @@ SAMPLE_ROWS = 100_000
 
 @dataclass(frozen=True, eq=False)
 class Sample:
-    table: pa.Table  # each column of the inputs; of CSV as texts
+    table: pa.Table  # each column of the inputs; for CSV as texts
     told: str  # which rows they are, in words
     file: TableFile
     text: FormatSpec  # how text is read
-    # the lines among them that are no rows
+    # the lines among them that are not rows
     bad_lines: BadLineTally = field(default_factory=BadLineTally)
 
 
 def sampled(files: Sequence[InputFile], most_rows: int = SAMPLE_ROWS) -> Sample:
-    """The first rows of some files, spread evenly over all.
+    """Return the first rows of some files, spread evenly over all.
 
     Raises:
-        DataError: A file cannot be read, or is no table of the others' columns.
+        DataError: A file cannot be read, or has other columns than the others.
     """
     step = -(-len(files) // _MOST_FILES)
     chosen = files[::step]
@@ -121,7 +121,7 @@ def _pieces(file: TableFile) -> list[bytes]:
 def rows_of(
     file: TableFile, text: FormatSpec, columns: list[str], most: int
 ) -> tuple[pa.Table, BadLineTally]:
-    """A file's first rows, at most so many, and the lines before the last that are no rows."""
+    """Return a file's first rows, at most `most`, and the bad lines before the last of them."""
     if not file.is_text:
         with readable_parquet(file.path) as parquet:
             groups: list[int] = []
@@ -149,35 +149,35 @@ def rows_of(
 def _flat(values: pa.ChunkedArray) -> pa.Array:
     try:
         return flat(values)
-    except BadValues:  # bytes that are no text
+    except BadValues:  # bytes that are not text
         return concrete(values)
 
 
 _PLAIN_KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-# What YAML 1.1 takes for something other than a text.
+# Words that YAML 1.1 reads as something other than a text.
 _WORDS = {"y", "n", "yes", "no", "on", "off", "true", "false", "null"}
 _NO_NAME = r"[/\0]"
 _WIDTH = 100
 _SHORT_NAME_BYTES = 60
 _WHOLE_BYTES = 16 << 30
 """Files of more bytes are not read for all values of a target."""
-_MANY_BAD = 0.01  # what prep refuses unless --max-bad is greater
+_MANY_BAD = 0.01  # prep stops above this share unless --max-bad is greater
 
 
 @dataclass(frozen=True)
 class Inferred:
-    """A document that `FeatureConfig.parse` takes."""
+    """A document for `FeatureConfig.parse`."""
 
     text: str  # YAML with comments
-    features: FeatureConfig  # what it says
+    features: FeatureConfig  # the parsed document
     sample: str  # which rows it was inferred from
-    left_out: dict[str, str]  # why, by column that is no feature
+    left_out: dict[str, str]  # the reasons, by column that is not a feature
     target_reason: str  # why the target was guessed
     # why further targets, a weight and windows are suggested, by key of the document
     reasons: dict[str, str]
-    bad_lines: BadLineTally  # the lines among these that are no rows
-    bad_told: str = ""  # what is said of them; empty if there are none
-    has_many_bad: bool = False  # whether they are more than `prep` leaves out unless told to
+    bad_lines: BadLineTally  # the lines among these that are not rows
+    bad_told: str = ""  # their description; empty if there are none
+    has_many_bad: bool = False  # whether they exceed the default limit of `prep`
     split_reason: str = ""  # why the validation rows are these
 
 
@@ -186,7 +186,7 @@ def infer_features(
     asked: Asked = Asked(),  # noqa: B008
     most_rows: int = SAMPLE_ROWS,
 ) -> Inferred:
-    """Look at some rows and write down what each column seems to be.
+    """Infer the kind of each column from some rows, and write a document.
 
     Args:
         asked: What is not to be guessed. Targets of parquet are read whole, for their classes.
@@ -276,7 +276,7 @@ def _facts_of(name: str, values: pa.Array, sample: Sample) -> Facts:
 
 
 def _more_named(more: Sequence[Target]) -> dict[str, Target]:
-    """Further targets by the names that their labels are written under."""
+    """Return further targets by the names of their labels in the output."""
     return {_name_of(one.column, {}, set())[0]: one for one in more}
 
 
@@ -285,7 +285,7 @@ def _beside(
     weight: tuple[str, str] | None,
     windows: tuple[dict[str, Any], str] | None,
 ) -> tuple[list[str], dict[str, str]]:
-    """The lines of further targets, a weight and windows, and the reasons for these."""
+    """Return the lines of further targets, a weight and windows, and their reasons."""
     lines, reasons = [], {}
     if more:
         reasons["more_targets"] = "; ".join(f"{one.column}: {one.reason}" for one in more)
@@ -358,7 +358,7 @@ def _document(
 
 
 def _comments_of(features: Sequence[Feature]) -> list[str]:
-    """Comments that become features without their first sign."""
+    """Return comments that become features when their first sign is removed."""
     if not features:
         return []
     lines = [f"{_key(re.sub(_NO_NAME, '_', f.name))}: {_flow(f.settings)}" for f in features]
@@ -420,7 +420,7 @@ def _said(facts: Facts) -> str:
 
 
 def _flow(value: object) -> str:
-    """A value in one line: JSON, with plain keys and words where YAML reads them as texts."""
+    """Return a value in one line: JSON, without quotes where YAML reads the same text."""
     if isinstance(value, dict):
         inside = ", ".join(f"{_key(k)}: {_flow(v)}" for k, v in value.items())
         return "{" + inside + "}"

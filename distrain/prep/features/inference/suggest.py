@@ -1,4 +1,4 @@
-"""What a column's facts suggest: a feature, a target, or that it is left out, each with why."""
+"""Suggestions from a column's facts: a feature, a target, or no use, each with its reason."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _FEWEST_ROWS = 50
 _UNIQUE_SHARE = 0.95
 _RETURNING_SHARE = 0.05
 _FEW_TIMES = 10
-_FEW_NUMBERS = 10  # more are in an order that says something
-_MOST_CLASSES = 10  # of whole numbers; more are taken for amounts
-_SOME_VALUES = 100  # fewer have rows enough, each
+_FEW_NUMBERS = 10  # more numbers are probably ordered
+_MOST_CLASSES = 10  # of whole numbers; above this they count as amounts
+_SOME_VALUES = 100  # fewer values have enough rows each
 _MANY_VALUES = 1000
 _FREE_TEXT_WORDS = 3.5
 _SKEW = 5.0
@@ -49,8 +49,8 @@ _RATING = re.compile(r"rating|stars|score", re.I)
 
 @dataclass(frozen=True)
 class Feature:
-    name: str  # the name that it is written under
-    settings: dict[str, Any]  # what the document says of it
+    name: str  # its name in the output
+    settings: dict[str, Any]  # its entry in the document
     reason: str
 
 
@@ -62,7 +62,7 @@ class Target:
 
 
 class Gaps(NamedTuple):
-    """What becomes of rows without a target, in the document and in words."""
+    """The treatment of rows without a target, in the document and in words."""
 
     missing: str
     told: str
@@ -74,14 +74,14 @@ UNKNOWN = Gaps("unknown", "count for the other targets alone")
 
 @dataclass(frozen=True)
 class Suggestion:
-    facts: Facts  # what the sample says of it
+    facts: Facts  # from the sample
     features: tuple[Feature, ...] = field(default=())  # the features made of it
-    doubtful: tuple[Feature, ...] = field(default=())  # features that probably tell nothing
+    doubtful: tuple[Feature, ...] = field(default=())  # features that probably predict nothing
     left_out: str = ""  # why there are none
 
 
 def suggestion_of(facts: Facts, is_typed: bool) -> Suggestion:
-    """What a column becomes; `is_typed` says that it is parquet's, whose texts are no numbers."""
+    """Return a column's suggestion; with `is_typed`, from parquet, texts are not numbers."""
     reason = _why_left_out(facts)
     if reason:
         return Suggestion(facts, left_out=reason)
@@ -128,7 +128,7 @@ def _why_left_out(facts: Facts) -> str:
         return f"free text: {facts.num_words:.0f} words on average"
     is_name = facts.kind == "text" or bool(_ID.search(facts.plain_name))
     if _SOMEBODY.search(facts.plain_name) and facts.is_sorted_by:
-        return ""  # the file is sorted by it, so nothing comes again in it
+        return ""  # the file is sorted by it, so no value returns later
     if is_name and facts.distinct > FEW_VALUES and facts.returning < _RETURNING_SHARE:
         return (
             "its values do not come again: of those in the sample's second half the first has "
@@ -204,11 +204,11 @@ def _continuous(facts: Facts, is_typed: bool) -> Feature:
 def with_further(
     suggestion: Suggestion, is_learnable: Callable[[], bool], has_means: bool
 ) -> Suggestion:
-    """The suggestion with what models of clicks are better with, beside a column itself.
+    """Return the suggestion with additional features of a column that help click models.
 
     Args:
-        is_learnable: Says whether the column's values tell something of the target.
-        has_means: Whether the target has means: not one of classes.
+        is_learnable: Returns whether the column's values predict the target.
+        has_means: Whether the target has means, that is, is not multiclass.
     """
     facts = suggestion.facts
     made = [feature.settings for feature in suggestion.features]
@@ -266,12 +266,12 @@ def _of_time(facts: Facts) -> tuple[Feature, ...]:
 
 
 def target_of(columns: Sequence[Facts]) -> Target:
-    """A guess at what is to be predicted, of two values if there is such a column."""
+    """Return a guess of the target, binary if there is such a column."""
     columns = [facts for facts in columns if part_for_validation(facts) is None] or columns
     pairs = [facts for facts in columns if _is_pair(facts)]
     answers = _named_answers(columns)
     named = [facts for facts in pairs if facts.name in answers]
-    if named:  # words stand behind numbers and truth values
+    if named:  # texts come after numbers and booleans
         first = min(named, key=lambda facts: facts.kind == "text")
         return pair_target(first, "two values, and the name of an answer")
     for facts in columns:
@@ -300,7 +300,7 @@ def target_of(columns: Sequence[Facts]) -> Target:
 
 
 def _named_answers(columns: Sequence[Facts]) -> set[str]:
-    """The columns with the name of an answer; `y` beside `x` is a place."""
+    """Return the columns named like an answer; `y` beside `x` is a coordinate."""
     names = {facts.name for facts in columns}
     places = {"y", "Y"} if names & {"x", "X"} else set()
     return {facts.name for facts in columns if _TARGET.search(facts.plain_name)} - places
@@ -315,7 +315,7 @@ def _is_pair(facts: Facts) -> bool:
 
 
 def _answers(facts: Facts) -> list[str]:
-    """Those of two texts that say yes, or whose other says no."""
+    """Return those of two texts that mean yes, or whose other means no."""
     yes = [text for text in facts.pair if text.lower() in _YES]
     return yes + [other for text, other in permutations(facts.pair) if text.lower() in _NO]
 
@@ -364,9 +364,9 @@ def target_of_many(
 
 
 def more_targets_of(columns: Sequence[Facts], first: Target) -> list[Target]:
-    """Further answers by their names, where the first target is one by its name.
+    """Return further targets by their names, if the first target was chosen by its name.
 
-    Rows without one of them stay, for they have the first.
+    Rows without one of them are kept, since they have the first.
     """
     answers = _named_answers(columns)
     if first.column not in answers:
@@ -383,7 +383,7 @@ def more_targets_of(columns: Sequence[Facts], first: Target) -> list[Target]:
 
 
 def weight_of(columns: Sequence[Facts]) -> tuple[str, str] | None:
-    """The column of the rows' weights, by its name and values, and why it is one."""
+    """Return the column of the rows' weights, by its name and values, and the reason."""
     for facts in columns:
         if _WEIGHT.search(facts.plain_name) and facts.kind == "number" and facts.distinct > 1:
             low = float(facts.numbers.min())
@@ -393,7 +393,7 @@ def weight_of(columns: Sequence[Facts]) -> tuple[str, str] | None:
 
 
 def windows_of(columns: Sequence[Facts]) -> tuple[dict[str, Any], str] | None:
-    """Windows of the first column of times that each row has, and why."""
+    """Return windows of the first column of times without missing values, and the reason."""
     for facts in columns:
         if facts.kind != "time" or facts.missing:
             continue

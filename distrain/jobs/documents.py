@@ -1,17 +1,18 @@
-"""The answers of the HTTP API: one definition, which the service fills in and the client reads.
+"""The answers of the HTTP API about jobs: one definition for services, schedulers and clients.
 
-Services of other versions may send more or less. `Answer.read` therefore counts what does not fit
-its field as missing, and a state may be a word that this version does not know. Times are RFC 3339
-in UTC.
+A service and a scheduler fill them in; the client reads them. Others may be of other versions, and
+send more or less. `Answer.read` therefore counts what does not fit its field as missing, and a
+state may be a word that this version does not know. Times are RFC 3339 in UTC.
 """
 
+import time
 from collections.abc import Mapping
-from datetime import datetime
-from typing import TYPE_CHECKING, Annotated, Any, Self
+from datetime import UTC, datetime
+from typing import Annotated, Any, Self
 
-from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError, create_model
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError
 
-from distrain.jobs.status import FIGURES, FINAL_STATES
+from distrain.jobs.states import FINAL_STATES
 
 LIVE_STATES = frozenset(
     {"queued", "handing_over", "pending", "starting", "running", "stopping", "restarting"}
@@ -55,7 +56,69 @@ State = Annotated[
 ]
 
 
-class _JobHead(Answer):
+Metrics = dict[str, dict[str, float]]
+
+
+class JobFigures(Answer):
+    """A job's progress in numbers, each `None` while it is not known."""
+
+    restarts: int | None = Field(
+        None, description="Attempts that ended early and were followed by others."
+    )
+    step: int | None = Field(None, description="Steps that have been taken.")
+    num_steps: int | None = Field(None, description="Steps that it will take.")
+    rows_per_s: float | None = Field(None, description="Rows trained per second.")
+    loss: float | None = Field(
+        None, description="Of the last report of training; `valid_loss` counts."
+    )
+    auc: float | None = Field(None, description="Of the same rows as `loss`.")
+    valid_loss: float | None = Field(
+        None,
+        description="Of the validation of the saved model; while it trains, of the last "
+        "validation.",
+    )
+    valid_auc: float | None = Field(None, description="Of the same validation as `valid_loss`.")
+    model_step: int | None = Field(
+        None,
+        description="Training steps of the saved model; after a refit, those of the best "
+        "validation before it.",
+    )
+    refit_steps: int | None = Field(
+        None,
+        description="Steps of the second training, with the validation rows; null without "
+        "`train.refit`.",
+    )
+    eta_s: float | None = Field(None, description="Seconds until its end, at its recent speed.")
+    checkpoints: int | None = Field(None, description="Checkpoints that were written.")
+    gpus: int | None = Field(
+        None, description="Ranks of the last attempt that compute on a GPU of their own."
+    )
+    targets: Metrics | None = Field(
+        None,
+        description="Metrics by name of each target but the first binary one, by its name; of the "
+        "last report of training.",
+    )
+    valid_targets: Metrics | None = Field(
+        None, description="The same, of the validation of `valid_loss`."
+    )
+
+    @property
+    def figures(self) -> dict[str, Any]:
+        """The known figures by name."""
+        known = ((name, getattr(self, name)) for name in FIGURES)
+        return {name: value for name, value in known if value is not None}
+
+
+FIGURES = JobFigures.model_fields
+"""The fields of `JobFigures` by name."""
+
+
+class Job(JobFigures):
+    """A job, as a service or a scheduler reports it.
+
+    What only a service knows, such as its project, is empty in a scheduler's answer.
+    """
+
     id: str = ""
     name: str = ""
     project: str = ""
@@ -73,7 +136,7 @@ class _JobHead(Answer):
     tags: dict[str, str] = {}
     attempt: int = Field(0, description="The current attempt; 0 before the first.")
     first_attempt: int = Field(1, description="Of its current submission.")
-    num_ranks: int = 0
+    num_ranks: int = Field(0, description="Ranks that it has; while it has none, those it needs.")
     created_at: Time = ""
     started_at: Time | None = None
     finished_at: Time | None = None
@@ -82,23 +145,14 @@ class _JobHead(Answer):
     parent: str | None = Field(None, description="The job that it is a clone of.")
     resumes: int = 0
     rev: int = Field(0, description="Grows with each change; the ETag.")
-
-
-_of_figures: dict[str, Any] = {
-    name: (one.type, Field(None, description=one.metadata["about"]))
-    for name, one in FIGURES.items()
-}
-_Figures: Any = create_model("_Figures", __base__=Answer, **_of_figures)
-
-
-class Job(_Figures, _JobHead):
-    """A job."""
+    service: str | None = Field(
+        None, description="In a scheduler's answer: the service that submitted it, if one did."
+    )
+    recorded: bool = Field(
+        False, description="Of a job that has ended: nothing more is written into its run folder."
+    )
 
     _replayed: bool = PrivateAttr(default=False)
-
-    if TYPE_CHECKING:  # its figures are fields that are made from `FIGURES`
-
-        def __getattr__(self, name: str) -> Any: ...
 
     @property
     def job_id(self) -> str:
@@ -110,10 +164,10 @@ class Job(_Figures, _JobHead):
         return self._replayed
 
     @property
-    def figures(self) -> dict[str, Any]:
-        """The known ones of its figures, by name."""
-        known = ((name, getattr(self, name)) for name in FIGURES)
-        return {name: value for name, value in known if value is not None}
+    def age_s(self) -> float | None:
+        """Seconds since it was submitted, by this machine's clock."""
+        created = parse_time(self.created_at)
+        return max(0.0, time.time() - created.timestamp()) if created else None
 
     @property
     def is_final(self) -> bool:
@@ -127,6 +181,24 @@ class Job(_Figures, _JobHead):
         if self.state in FINAL_STATES:
             return True
         return self.state not in LIVE_STATES and self.finished_at is not None
+
+
+Priority = Annotated[int, Field(ge=-(2**31) + 1, le=2**31 - 1, strict=True)]
+
+
+class CancelOptions(BaseModel):
+    """How a job is cancelled."""
+
+    grace_s: Annotated[float, Field(ge=0, le=86_400, allow_inf_nan=False)] | None = Field(
+        None, description="What its ranks get to save a checkpoint; `null`: what its spec says."
+    )
+    force: bool = Field(False, description="The same as a grace of 0 s.")
+    why: Annotated[str, Field(max_length=1000)] = Field("", description="For those who look later.")
+
+    @property
+    def allowed_s(self) -> float | None:
+        """The time to save a checkpoint; `None`: what the spec says."""
+        return 0.0 if self.force else self.grace_s
 
 
 class JobPage(Answer):
@@ -196,6 +268,19 @@ class Validation(Answer):
     def is_good(self) -> bool:
         """Whether `submit` would take it."""
         return self.valid and not self.errors
+
+
+class Preflight(Answer):
+    """A worker's check of a spec's data, as far as it is."""
+
+    state: str = Field(
+        "lost", description="`waiting`, `running`, `passed`, `failed` (see `errors`) or `lost`."
+    )
+    notes: list[str] = Field([], description="What was not checked, and what may surprise.")
+    errors: list[dict[str, Any]] = Field(
+        [], description="Mistakes, each with `message`, `where` and `hint`."
+    )
+    error: str | None = Field(None, description="Why it could not be checked.")
 
 
 class Cluster(Answer):
@@ -273,6 +358,17 @@ class NewToken(Token):
     """A new token, with its text."""
 
     text: str = Field("", repr=False, description="What its user sends; it is shown this once.")
+
+
+def utc(at_s: float | None, timespec: str = "microseconds") -> str | None:
+    """Unix seconds as RFC 3339 in UTC; `timespec` as of `datetime.isoformat`.
+
+    >>> utc(0.25), utc(0.9, "seconds")
+    ('1970-01-01T00:00:00.250000Z', '1970-01-01T00:00:00Z')
+    """
+    if at_s is None:
+        return None
+    return datetime.fromtimestamp(at_s, UTC).isoformat(timespec=timespec)[:-6] + "Z"
 
 
 def parse_time(text: str | None) -> datetime | None:
