@@ -328,7 +328,7 @@ def waiting_lock(output: Path, on_wait: Callable[[], object]) -> Iterator[None]:
     """Hold the lock of an output that several processes or threads may make; wait for it.
 
     The lock is a file beside `output`, removed at the end. A process that dies releases its lock.
-    On a filesystem without locks nobody waits.
+    On a filesystem without locks it does not wait.
 
     Args:
         on_wait: Called before waiting.
