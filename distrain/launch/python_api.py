@@ -236,6 +236,7 @@ def fit(
     callbacks: "Sequence[Callable[[Record], object]]" = (),
     metrics: "Mapping[str, type[Metric]] | None" = None,
     sinks: "Sequence[str | Sink]" = (),
+    curves: bool = True,
 ) -> Run:
     """Train a model on a table, or as a job spec says, and wait for it.
 
@@ -281,6 +282,7 @@ def fit(
             `distrain.metrics.Metric`, which workers import as they do `model_fn`.
         sinks: Further destinations of the records: `"tensorboard"`, `"mlflow:URI"`, or user-defined
             sinks (`distrain.runs.sinks.base.Sink`).
+        curves: Whether to draw `curves.png` at the end, which takes a second or two.
 
     Raises:
         SpecError: The spec cannot be used.
@@ -332,8 +334,7 @@ def fit(
     request = RunRequest(
         job, root, job_id, scheduler, ":0", resumed, tuple(sinks), tuple(callbacks), overwrite
     )
-    if table is not None:
-        request = replace(request, features=table.features)
+    request = replace(request, draws=curves, features=table.features if table else "")
     try:
         with handed_over(*own.values(), names=names):
             train(request, reporter)

@@ -79,6 +79,7 @@ class RunRequest:
     # called with each record; an exception ends the job
     callbacks: "tuple[Callable[[Record], object], ...]" = ()
     overwrite: bool = False  # whether a run in the directory may be replaced
+    draws: bool = True  # whether to draw `curves.png` at the end
     features: str = ""  # the features document that a table's rows were prepared with
     gang: Gang | None = None  # the launcher's ranks, if this process is rank 0
 
@@ -161,7 +162,9 @@ def train(
         if view.state.is_final and not view.checkpoints.count and not is_left_off:
             _release_place(run)
         feeds.ends(view.state.value)
-        summary = finish(folder.paths, view, run.first_attempt, history, progress.say)
+        summary = finish(
+            folder.paths, view, run.first_attempt, history, progress.say, draws=run.draws
+        )
         if view.reason and _keeps_success(folder.paths):
             folder.put_spec_back()
     on_summary(summary)
@@ -273,15 +276,18 @@ def finish(
     first_attempt: int,
     history: History,
     say: "Callable[[str], None]",
+    *,
+    draws: bool = True,
 ) -> "Summary":
-    """Return the summary of a job that has ended, and draw its curves into the run folder.
+    """Return the summary of a job that has ended; `draws` its curves into the run folder.
 
     Writes the summary here if no worker could write it. An `OutputError` is only a warning if the
     job failed anyway: the cause of that failure matters more.
     """
     try:
         summary = written_summary(paths, view) or finish_run(paths, view, first_attempt)
-        _draw(paths, view.name, view.model_step)
+        if draws:
+            _draw(paths, view.name, view.model_step)
     except OutputError as error:
         if view.reason is None:
             raise

@@ -19,6 +19,7 @@ from distrain.prep.request import PrepRequest
 from distrain.prep.rows_in_memory import is_dask, store_rows
 from distrain.storage.identity import file_identity
 from distrain.storage.inputs import InputFile, list_inputs
+from distrain.storage.outputs import waiting_lock
 from distrain.version import build
 from distrain.workers.sources import ClusterRequest, open_cluster
 
@@ -107,15 +108,33 @@ def job_of_table(
     valid = [] if request.valid_rows is None else _files(request.valid_rows, place)
     config, text, decisions = _features(request, files)
     data = place / f"data-{_key([*files, *valid], config, text)}"
-    prepared = None
-    if not (data / PREP_JSON).exists():
-        inputs, valid_inputs = (tuple(file.path for file in one) for one in (files, valid))
-        wanted = PrepRequest(inputs, data, valid=valid_inputs, features=config)
-        cluster = ClusterRequest(_scheduler(request), _PREPARING_THREADS, in_process=True)
-        with open_cluster(cluster) as client:
-            prepared = prepare(wanted, client, on_progress)
+    inputs, valid_inputs = (tuple(file.path for file in one) for one in (files, valid))
+    wanted = PrepRequest(inputs, data, valid=valid_inputs, features=config)
+    prepared = _prepared_once(wanted, _scheduler(request), say, on_progress)
     document = _job(data, request, say)
     return TableJob(document, text, prepared, (*decisions, *_facts_of(document, data)))
+
+
+def _prepared_once(
+    wanted: PrepRequest,
+    scheduler: Any,
+    say: Callable[[str], object],
+    on_progress: "ProgressCallback | None",
+) -> "PrepResult | None":
+    """Prepare rows; `None` if they have been, perhaps just now by another process."""
+    done = Path(wanted.out) / PREP_JSON
+
+    def on_wait() -> None:
+        say("waiting for another process, which prepares the same rows")
+
+    if done.exists():
+        return None
+    with waiting_lock(done.parent, on_wait):
+        if done.exists():
+            return None
+        cluster = ClusterRequest(scheduler, _PREPARING_THREADS, in_process=True)
+        with open_cluster(cluster) as client:
+            return prepare(wanted, client, on_progress)
 
 
 def _files(rows: Any, place: Path) -> list[InputFile]:
