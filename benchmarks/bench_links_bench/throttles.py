@@ -54,7 +54,7 @@ class Throttle:
         """Limit the processes to `cores` cores, and to `share` of the normal CPU weight.
 
         Both limits are needed: the weight has no effect while cores are idle, and the quota has
-        none if so many processes compete that each gets less than it anyway.
+        none if each process gets less than it anyway.
         """
         quota_us = round(cores * PERIOD_US)
         if self._is_v2:
