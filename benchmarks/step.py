@@ -43,10 +43,11 @@ how to make one). `--mbit` needs root, `ip` and `tc`. Every process has one thre
 settings of distrain's ranks. On a CPU "of roofline" is the minimum time of a step, divided by the
 measured time. The minimum is the longer of two: the time of the counted bytes and that of the
 counted products, at the copy and product rates measured in the same rounds (see
-`step_bench/roofline.py` for the rules). "ops" are the torch operations that one step dispatches, views included. Launched kernels, and host syncs of the training thread,
-exist only on a GPU. "CPU ms" is the CPU time of a step, which shows how much other processes
-disturbed it. Figures are medians over the rounds; a ratio is the median of the rounds' ratios. A
-contender that fails is left out and listed under "failed"; the exit code is then 1.
+`step_bench/roofline.py` for the rules). "ops" are the torch operations that one step dispatches,
+views included. Launched kernels, and host syncs of the training thread, exist only on a GPU. "CPU
+ms" is the CPU time of a step, which shows how much other processes disturbed it. Figures are
+medians over the rounds; a ratio is the median of the rounds' ratios. A contender that fails is left
+out and listed under "failed"; the exit code is then 1.
 """
 
 import argparse
