@@ -52,11 +52,6 @@ ALLOWED = (("tools/prose.py", ""), ("benchmarks/loader_bench/cases.py", "distrai
 TO_DO = (
     "ARCHITECTURE.md",
     "SECURITY.md",
-    "distrain/cli/jobs/api_jobs.py",
-    "distrain/cli/jobs/at_scheduler.py",
-    "distrain/cli/jobs/at_service.py",
-    "distrain/cli/jobs/list.py",
-    "distrain/cli/jobs/show.py",
     "distrain/client/*",
     "distrain/jobs/*",
     "distrain/loader/filling/batch_memory.py",
