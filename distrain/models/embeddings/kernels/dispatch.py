@@ -72,8 +72,8 @@ def expand(rows: Tensor, inverse: Tensor, places: Tensor, out: Tensor) -> None:
 def collect(grads: Tensor, inverse: Tensor, places: Tensor, sums: Tensor) -> None:
     """Add gradients of equal rows: `sums[inverse[c, i]] += grads[i, places[c]]`, i ascending.
 
-    `grads` is `[n, places, dim]`, `sums` `[u, dim]`, contiguous, `places` `[columns]`, int64, on the
-    CPU. `inverse`, `[columns, n]`, int32, is from `unique`: no index is in two columns.
+    `grads` is `[n, places, dim]`, `sums` `[u, dim]`, contiguous, `places` `[columns]`, int64, on
+    the CPU. `inverse`, `[columns, n]`, int32, is from `unique`: no index is in two columns.
     """
     if kernels_fixed.runs_triton(sums):
         on_device = kernels_torch.placed_on(sums.device, places)
