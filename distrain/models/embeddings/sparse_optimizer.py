@@ -37,8 +37,8 @@ _SMALLEST_FACTOR = 1e-6
 class SparseOptimizer:
     """Updates the touched rows of an `EmbeddingCollection`, in the same way on every rank.
 
-    The state is created on the tables' device, so move the tables first. A step first subtracts `lr
-    * weight_decay` of every row.
+    The state is created on the tables' device, so move the tables first. A step first
+    multiplies every row by `1 - lr * weight_decay`.
 
     Args:
         kind: One of `jobs.optimizers`, such as "adagrad".
