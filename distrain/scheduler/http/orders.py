@@ -69,6 +69,8 @@ class Orders:
         self._note_service(order.service)
         first_attempt = order.first_attempt or 1
         ended = self._last_end(job_id)
+        if ended is not None:  # the end of another's job is none of this service's
+            self._check_owner(job_id, order)
         if ended is None or last_attempt(ended) < first_attempt:
             self.coordinator.tombstones.add(_never_begun(job_id, order, first_attempt))
         if not is_live:

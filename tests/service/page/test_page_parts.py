@@ -1,5 +1,7 @@
 """What differs between specs, which value is best, and a spec without its defaults."""
 
+from pathlib import Path
+
 import pytest
 from hypothesis import given, strategies as st
 from service_jobs import a_job
@@ -7,8 +9,9 @@ from service_jobs import a_job
 from distrain.jobs.documents import Job
 from distrain.jobs.spec import parse_spec
 from distrain.jobs.spec.load import dump_yaml, parse_yaml
+from distrain.runs.run_folder import RunFolder
 from distrain.service.page.comparison import metric_rows, setting_rows
-from distrain.service.page.job_page import short_text
+from distrain.service.page.job_page import files_of, short_text
 from distrain.service.page.start_times import starts_in_s
 from distrain.service.values import Quota
 
@@ -51,6 +54,30 @@ def test_a_spec_without_its_defaults_is_the_same_job(kind, optimizer):
     short = short_text(spec)
     assert parse_spec(parse_yaml(short)).model_dump(mode="json") == spec
     assert short.count("\n") < dump_yaml(spec).count("\n") / 3
+
+
+def test_the_files_of_a_job_are_found_without_a_look_at_its_many_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown = ["run.json", "spec.yaml", "model/model.json", "logs/attempt-1/rank-0.log"]
+    others = [".hidden", "logs/attempt-1/rank-0.stacks", "model/parts/a", "zoo/a"]
+    others += [f"checkpoints/step-{n}/shard-{m}" for n in range(3) for m in range(40)]
+    for name in (*shown, *others):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(name)
+    looked_at = []
+    files = RunFolder.files
+
+    def noted(folder, below="", after=""):
+        for file in files(folder, below, after):
+            looked_at.append(file.name)
+            yield file
+
+    monkeypatch.setattr(RunFolder, "files", noted)
+    found = files_of(str(tmp_path))
+    assert [file.path for file in found] == shown
+    assert [file.size_bytes for file in found] == [len(name) for name in shown]
+    assert len(looked_at) <= len(shown) + 5
 
 
 def test_jobs_start_in_order_once_running_jobs_have_freed_enough_workers():

@@ -11,9 +11,10 @@ from page_world import page_world
 from service_store import submitted
 
 from distrain.service.access.sessions import COOKIE
+from distrain.service.api.documents import JobRequest
 from distrain.service.api.guards import RequestRates
 from distrain.service.api.problems import Problem
-from distrain.service.api.submission import Wanted, checked
+from distrain.service.api.submission import checked
 from distrain.service.store.rows import Attempt
 from distrain.service.values import Scope
 
@@ -245,7 +246,7 @@ def test_no_way_to_make_a_job_takes_a_path_for_an_id(site):
     call = SimpleNamespace(service=SimpleNamespace(settings=site.world.settings))
     for job_id in (".", "..", "a/b", "a\0b"):
         with pytest.raises(Problem) as caught:
-            checked(call, Wanted(job_id, "ads", "gpu", {}, None, {}, "/spec"))
+            checked(call, job_id, JobRequest(spec={}, project="ads", cluster="gpu"))
         assert caught.value.code == "bad_request"
 
 
