@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 if TYPE_CHECKING:
     from torch import Tensor, device
@@ -20,10 +23,19 @@ class Ragged:
     Attributes:
         values: `[sum of the rows' lengths]`, int32 ids or float32 numbers.
         offsets: `[rows + 1]`, int32, from 0 to the number of values.
+        host_offsets: The same in the host's memory, beside lists of a GPU; the loader sets it.
     """
 
     values: Tensor
     offsets: Tensor
+    host_offsets: NDArray[Any] | None = None
+
+    def offsets_on_host(self) -> NDArray[Any]:
+        """`offsets` as an array; waits for the device where the loader left no copy."""
+        if self.host_offsets is not None:
+            return self.host_offsets
+        offsets: NDArray[Any] = self.offsets.cpu().numpy()
+        return offsets
 
     @property
     def lengths(self) -> Tensor:
@@ -60,7 +72,7 @@ class Ragged:
         return counts.scatter_add(0, ends, ends.new_ones(ends.shape)).cumsum(0)[:-1]
 
     def newest(self, length: int) -> Ragged:
-        """The last `length` values of each row; waits for the device.
+        """The last `length` values of each row.
 
         A graph of torch's exporters and compiler gets all values: sizes in it follow from those of
         its inputs. `EventBlock` makes zeros of what is too old there.
@@ -71,12 +83,20 @@ class Ragged:
         """
         import torch
 
-        if torch.compiler.is_compiling() or bool((self.lengths <= length).all()):
+        if torch.compiler.is_compiling():
             return self
-        places = torch.arange(self.values.shape[0], device=self.values.device)
-        kept = self.offsets[1:].long()[self.row_of_values] - places <= length
-        ends = self.lengths.clamp(max=length).cumsum(0, dtype=self.offsets.dtype)
-        return Ragged(self.values[kept], torch.cat([ends.new_zeros(1), ends]))
+        lengths = np.diff(offsets := self.offsets_on_host())
+        if (lengths <= length).all():
+            return self
+        kept = np.zeros_like(offsets)
+        np.cumsum(np.minimum(lengths, length), out=kept[1:])
+        # The host knows how many there are, so nothing asks the device.
+        few, count = self.lengths.clamp(max=length), int(kept[-1])
+        ends = few.cumsum(0, dtype=self.offsets.dtype)
+        shift = (self.offsets[1:] - ends).repeat_interleave(few, output_size=count)
+        places = shift + torch.arange(count, device=shift.device)
+        starts = torch.cat([ends.new_zeros(1), ends])
+        return Ragged(self.values.index_select(0, places), starts, kept)
 
     def dense(self) -> Tensor:
         """The rows as a matrix, where all have as many values; a view, `[rows, length]`.
@@ -97,17 +117,20 @@ class Ragged:
         return self.values.view(num_rows, length)
 
     def part(self, rows: slice) -> Ragged:
-        """Some of the rows, neighbours; waits for the device unless they are all."""
+        """Some of the rows, neighbours."""
         start, stop, _ = rows.indices(len(self.offsets) - 1)
         if (start, stop) == (0, len(self.offsets) - 1):
             return self
-        offsets = self.offsets[start : stop + 1]
-        first, last = int(offsets[0]), int(offsets[-1])
-        return Ragged(self.values[first:last], offsets - first)
+        on_host = self.offsets_on_host()[start : stop + 1]
+        first, last = int(on_host[0]), int(on_host[-1])
+        offsets = self.offsets[start : stop + 1] - first
+        return Ragged(self.values[first:last], offsets, on_host - first)
 
     def to(self, target: device) -> Ragged:
         return Ragged(
-            self.values.to(target, non_blocking=True), self.offsets.to(target, non_blocking=True)
+            self.values.to(target, non_blocking=True),
+            self.offsets.to(target, non_blocking=True),
+            self.offsets.numpy() if self.offsets.is_cpu else self.host_offsets,
         )
 
 

@@ -53,6 +53,7 @@ class FetchOptions:
 class LoaderOptions(LoadingSpec):
     """What a rank's stream depends on: the job spec's options of loading, and the rank's share."""
 
+    decode_threads: PositiveInt = 1
     global_batch_size: PositiveInt
     seed: Annotated[Whole, Field(ge=0)] = 0
     lanes: PositiveInt = 24

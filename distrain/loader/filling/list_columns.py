@@ -135,4 +135,4 @@ def join_lists(column: WantedColumn, lengths: NDArray[np.int32], runs: Sequence[
         else:
             _place(run.items, run.places, offsets, values)
     dtype = torch.int32 if column.kind == "id" else torch.float32
-    return Ragged(torch.from_numpy(values).view(dtype), torch.from_numpy(offsets))
+    return Ragged(torch.from_numpy(values).view(dtype), torch.from_numpy(offsets), offsets)
