@@ -1,6 +1,6 @@
-"""What pyproject.toml cannot say: the version, links to the repository, and a wheel's tag.
+"""Sets what pyproject.toml cannot: the version, links to the repository, and the wheel's tag.
 
-DISTRAIN_REPOSITORY is the repository's address, without which there are no links.
+DISTRAIN_REPOSITORY is the repository's address; without it there are no links.
 """
 
 import email
@@ -15,17 +15,17 @@ from setuptools.command.bdist_wheel import bdist_wheel
 
 
 class BdistWheel(bdist_wheel):
-    """Builds a wheel whose tag says whether anything in it is compiled.
+    """Builds a wheel whose tag shows whether it contains compiled code.
 
-    The extensions are optional: without a compiler the build goes on. setuptools would call such a
-    wheel by the platform all the same, and whoever keeps wheels could not tell it from a built one.
+    The extensions are optional: without a compiler the build continues. setuptools would still tag
+    such a wheel with the platform, so that it could not be distinguished from a compiled one.
     """
 
     def run(self) -> None:
-        """Build, look at what came of it, and make the wheel."""
-        # An earlier build of this checkout may have left modules here that are deleted since.
+        """Build the package, check for compiled extensions, and make the wheel."""
+        # An earlier build of this checkout may have left modules here that no longer exist.
         shutil.rmtree(self.get_finalized_command("build").build_lib, ignore_errors=True)
-        if os.environ.get("DISTRAIN_RELEASE") == "1":  # a release has all kernels, or none is made
+        if os.environ.get("DISTRAIN_RELEASE") == "1":  # a release must have all kernels
             for extension in self.distribution.ext_modules or ():
                 extension.optional = False
         self.run_command("build")
@@ -44,7 +44,7 @@ _LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\]]*\])*)\]\((?![a-z]+:|#)([^)\s]+)\)
 
 
 def with_absolute_links(text: str, repository: str, tag: str) -> str:
-    """A page of the repository whose links lead to it, as an index of packages needs them."""
+    """Make a page's links absolute, as package indexes need them."""
 
     def absolute(link: re.Match[str]) -> str:
         kind = "raw" if link[1] else "blob"
@@ -54,7 +54,7 @@ def with_absolute_links(text: str, repository: str, tag: str) -> str:
 
 
 def _about(version: str) -> dict[str, object]:
-    """The description and addresses, of an unpacked source distribution those that it states."""
+    """Return the description and URLs; for an unpacked source distribution, those in PKG-INFO."""
     root = Path(__file__).parent
     stated = root / "PKG-INFO"
     if stated.is_file():
@@ -82,9 +82,12 @@ def _described(text: object, urls: dict[str, str]) -> dict[str, object]:
 
 
 def _version() -> str:
-    """A release's version, as indexes of packages want it; else one that names the code, too.
+    """Return a release's version, as package indexes require.
 
-    pip leaves an installed wheel of the same version alone: other code is another version.
+    Else one that includes the code's digest.
+
+    pip does not replace an installed wheel of the same version, so other code needs another
+    version.
     """
     root = Path(__file__).parent
     facts, about = runpy.run_path(str(root / "distrain" / "version.py")), root / "PKG-INFO"

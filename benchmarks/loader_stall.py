@@ -36,7 +36,7 @@ from distrain.jobs.run_paths import new_job_id
 from distrain.jobs.spec import parse_spec
 from distrain.jobs.view import JobView, Record
 from distrain.launch.job_handle import JobHandle, raise_for_state
-from distrain.scheduler.plugin import ensure_coordinator
+from distrain.scheduler.http.attach import ensure_coordinator
 from distrain.workers.local import local_cluster
 from distrain.workers.supervisor import EVENT_OP
 

@@ -127,7 +127,7 @@ def path() -> Iterator[list[str]]:
 
 
 def scored(folder: Path, target: str) -> float:
-    import pandas as pd  # type: ignore[import-untyped]
+    import pandas as pd
 
     import distrain
 

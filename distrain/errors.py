@@ -10,34 +10,35 @@
     │   │   └── NonFiniteOutput    1    a model's output is not finite
     │   └── Unstorable             1    a value that the service's database cannot hold
     ├── OutputError                1    an output could not be written whole
-    │   └── RunInUse               1    another command or service is at it (`distrain.runs`)
-    ├── Unavailable                1    a storage does not answer now; a later try may succeed
+    │   └── RunInUse               1    another command or service uses it (`distrain.runs`)
+    ├── Unavailable                1    a storage does not answer now; a retry may succeed
     │   ├── StorageFull            1    the database's disk has no space (`distrain.service.store`)
-    │   └── ReadOnly               1    the database can be read and not written (the same)
-    ├── StoreError                 1    what the database refuses (`distrain.service.store`)
+    │   └── ReadOnly               1    the database can be read but not written (also there)
+    ├── StoreError                 1    the database rejects a change (`distrain.service.store`)
     │   ├── NotThere               1    a job, project, user or token
     │   ├── IdTaken                1    a new job's id that another job has
     │   ├── QuotaExceeded          1    a project has too many waiting jobs
     │   ├── RevisionDiffers        1    a job changed since it was read
     │   ├── NotNow                 1    a job's state, or a project's origin, forbids it
-    │   ├── SchemaDiffers          1    its tables are of another version
-    │   └── DatabaseInUse          1    another service has it
+    │   ├── SchemaDiffers          1    its tables have another version
+    │   └── DatabaseInUse          1    another service uses it
     ├── Refused                    1    a scheduler's answer to a service (`service.clusters`)
     ├── ClusterError               69   no cluster, or too few workers
     │   ├── KubeRefused            69   a Kubernetes API refused a call (`service.clusters`)
     │   └── Unreachable            69   a service's scheduler gave no answer (`service.clusters`)
-    ├── JobError                   100  a job started and did not end well
+    ├── JobError                   100  a job started and then failed
     │   └── JobCancelled           103  a job was stopped on request
-    └── ServiceError               1    a service did not do what it was asked (`distrain.client`)
-        ├── ServiceUnavailable     69   no answer came for as long as the client tries
-        ├── NotAuthorised          77   no token, or one that does not allow this
-        ├── NotFinished            101  this needs a job that has ended
-        ├── NotFound               102  no such job, file, project, ... for this user
+    └── ServiceError               1    a service could not do what was requested
+    (`distrain.client`)
+        ├── ServiceUnavailable     69   no answer within the client's timeout
+        ├── NotAuthorised          77   a missing token, or one that does not allow this
+        ├── NotFinished            101  the operation needs a job that has ended
+        ├── NotFound               102  no job, file, project, ... of that name for this user
         ├── WaitTimedOut           104  a job has not ended in the time given
-        └── RequestRefused         1    a bad spec, a full quota, a state that does not allow it
+        └── RequestRefused         1    a bad spec, a full quota, a state that forbids it
 
-An error says what failed, where, the likely cause and what to do next. The command line prints
-exactly `str(error)`, and a traceback only for errors that are not in this tree.
+An error says what failed, where, the likely cause and the next step. The command line prints
+exactly `str(error)`, and a traceback only for errors outside this tree.
 """
 
 import _thread
@@ -51,26 +52,26 @@ from types import FrameType
 from typing import Any
 
 _IMPORT_S = 0.05
-"""From a SIGTERM that meets an import to the next try."""
+"""Wait before a SIGTERM that arrived during an import is sent again."""
 
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGUSR1)
-"""Signals that ask a process to end in order; the second is Slurm's usual notice (`USR1@90`)."""
+"""Signals that request an orderly end; the second is Slurm's usual notice (`USR1@90`)."""
 
 
 class Terminated(KeyboardInterrupt):
-    """A stop signal was received: this process ends in order, as after Ctrl-C."""
+    """A stop signal was received: this process ends in an orderly way, as after Ctrl-C."""
 
 
 def _raise_terminated(number: int, frame: FrameType | None) -> None:
-    """Raise `Terminated`; while an import runs that distrain's code has begun, after its end.
+    """Raise `Terminated`; during an import that distrain's code started, only after its end.
 
-    Modules in C turn what is raised while they are imported into errors of their own, or leave
-    libraries behind that keep the process from ending.
+    C extension modules turn exceptions raised during their import into errors of their own, or
+    leave libraries behind that keep the process from ending.
     """
     while frame is not None and not _is_of_distrain(frame):
         if frame.f_code.co_filename == "<frozen importlib._bootstrap>":
-            # Not by `threading`, whose locks the import may hold.
+            # Not with `threading`, whose locks the import may hold.
             _thread.start_new_thread(_send_again, (number,))
             return
         frame = frame.f_back
@@ -91,13 +92,13 @@ def _is_of_distrain(frame: FrameType) -> bool:
 def on_sigterm(handler: Callable[[int, Any], object] = _raise_terminated) -> Iterator[None]:
     """Handle stop signals in the block, by default as `Terminated`, if in the main thread.
 
-    A program that embeds this package may have a handler of its own for SIGUSR1, which is kept.
+    If the embedding program has its own handler for SIGUSR1, that handler is kept.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
     before = {signal.SIGTERM: signal.signal(signal.SIGTERM, handler)}
-    # In an outer block both have one handler.
+    # Inside another `on_sigterm` block both signals have the same handler.
     if signal.getsignal(signal.SIGUSR1) in (signal.SIG_DFL, before[signal.SIGTERM]):
         before[signal.SIGUSR1] = signal.signal(signal.SIGUSR1, handler)
     try:
@@ -111,15 +112,15 @@ def on_sigterm(handler: Callable[[int, Any], object] = _raise_terminated) -> Ite
 def lost_interrupts() -> Iterator[Callable[[], None]]:
     """Yield a function that raises an interrupt which the block lost.
 
-    Python ignores whatever is raised in a finaliser, so a Ctrl-C or SIGTERM that meets one would be
-    lost. Signals with other handlers are left alone, as are threads but the main one.
+    Python ignores exceptions raised in a finaliser, so a Ctrl-C or SIGTERM that arrives during one
+    would be lost. Signals with other handlers, and threads other than the main one, are unaffected.
     """
     received: list[tuple[Callable[[int, Any], object], int]] = []
 
     def note(number: int, frame: object) -> None:
         received.append((replaced[number], number))
         replaced[number](number, frame)
-        received.pop()  # it did not raise: the signal comes again, after an import
+        received.pop()  # it did not raise: the signal is sent again after the import
 
     def raise_lost() -> None:
         if received and threading.current_thread() is threading.main_thread():
@@ -143,7 +144,7 @@ def lost_interrupts() -> Iterator[Callable[[], None]]:
 
 
 class DistrainError(Exception):
-    """What failed, where it failed and what to do next.
+    """An expected error: what failed, where, and what to do next.
 
     Args:
         message: What failed, in one sentence, with the offending value.
@@ -151,7 +152,7 @@ class DistrainError(Exception):
         hint: The likely cause, or the next command.
 
     Attributes:
-        parts: The single errors, where `Mistakes` joined several into this one.
+        parts: The single errors if `Mistakes` joined several into this one.
     """
 
     exit_code = 1
@@ -188,7 +189,7 @@ class DistrainError(Exception):
         return {"message": self.message, "where": where, "hint": self.hint}
 
     def __reduce__(self) -> tuple[object, ...]:
-        # Errors cross process borders (Dask tasks); the default would drop the keyword arguments.
+        # Dask tasks pickle errors; the default would drop the keyword arguments.
         return (_rebuild, (type(self), self.message, self.where, self.hint))
 
 
@@ -199,7 +200,10 @@ def _rebuild(
 
 
 def problem_in(error: Exception) -> str:
-    """An error in one line; of a `ValidationError` of pydantic, the first problem and its place."""
+    """Return an error in one line.
+
+    For pydantic's `ValidationError`, the first problem and its place.
+    """
     problems = getattr(error, "errors", None)
     if problems is None:
         return str(error)
@@ -225,7 +229,7 @@ class DataError(InputError):
 
 
 class ModelError(InputError):
-    """A model that cannot be built of its blocks and columns, run, or exported."""
+    """A model that cannot be built from its blocks and columns, run, or exported."""
 
 
 class NonFiniteOutput(ModelError):
@@ -233,11 +237,11 @@ class NonFiniteOutput(ModelError):
 
 
 class OutputError(DistrainError):
-    """An output that could not be written whole; nothing was left under its name."""
+    """An output that could not be written completely; no partial output remains."""
 
 
 class Unavailable(DistrainError):
-    """A storage that does not answer now; a later try may succeed."""
+    """A storage that does not answer now; a retry may succeed."""
 
 
 class ClusterError(DistrainError):
@@ -247,7 +251,7 @@ class ClusterError(DistrainError):
 
 
 class JobError(DistrainError):
-    """A job that started and did not end well."""
+    """A job that started and then failed."""
 
     exit_code = 100
 
@@ -281,14 +285,14 @@ class Mistakes:
 
     @contextmanager
     def collected(self) -> Iterator[None]:
-        """Keep an expected error raised inside, and go on after the block."""
+        """Collect an expected error raised inside the block."""
         try:
             yield
         except (InputError, OutputError, ClusterError) as error:
             self.found.extend(error.parts or [error])
 
     def add_json(self, document: Mapping[str, Any], **where: object) -> None:
-        """Keep another process's mistake, from its `to_json`, and its place."""
+        """Add an error of another process from its `to_json`, with places in `where`."""
         places = document.get("where")
         where |= places if isinstance(places, Mapping) else {}
         hint = document.get("hint")
@@ -298,9 +302,9 @@ class Mistakes:
         self.found.append(error)
 
     def raise_found(self) -> None:
-        """Raise the only error as it is; several as one with all in its message.
+        """Raise the collected errors: a single one unchanged, several joined into one message.
 
-        Several become an error of their common type, or an `InputError`.
+        The joined error has the common type, or is an `InputError` if the types differ.
         """
         if len(self.found) == 1:
             raise self.found[0]

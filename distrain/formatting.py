@@ -1,6 +1,6 @@
-"""Quantities as text for people; `-` for those that are not known. Pure.
+"""Formats quantities as text for people, unknown ones as `-`. Pure.
 
-Sizes of memory and files have IEC units (1 KiB is 1,024 bytes), times are in seconds.
+Memory and file sizes use IEC units (1 KiB is 1,024 bytes), times are in seconds.
 """
 
 from collections.abc import Mapping, Sequence
@@ -9,14 +9,14 @@ UNKNOWN = "-"
 
 Targets = Mapping[str, Mapping[str, float | None]]
 MAIN_METRICS = {"auc": "AUC", "rmse": "RMSE", "accuracy": "accuracy"}
-"""Metrics that stand for a target where there is space for one, and their names for people."""
+"""The metric shown for a target where there is space for only one, and its display name."""
 _MOST_OF_A_TARGET = 40
 
 NO_AUC = "not defined: all of these rows have one label, or weigh 0"
 
 
 def some(names: Sequence[str], most: int) -> str:
-    """The first few of some names.
+    """Return the first `most` names as text, and the number of the others.
 
     >>> some(["a", "b", "c"], 2), some(["a", "b"], 2)
     ('a, b and 1 more', 'a, b')
@@ -26,7 +26,7 @@ def some(names: Sequence[str], most: int) -> str:
 
 
 def first_of(lines: Sequence[str], most: int, more: str = "and {} more") -> list[str]:
-    """The first few of some lines, and one that counts the others.
+    """Return the first `most` lines, and one line with the number of the others.
 
     >>> first_of(["a", "b", "c"], 2), first_of(["a", "b"], 2)
     (['a', 'b', 'and 1 more'], ['a', 'b'])
@@ -35,7 +35,7 @@ def first_of(lines: Sequence[str], most: int, more: str = "and {} more") -> list
 
 
 def count(value: float | None) -> str:
-    """A whole number.
+    """Format a whole number.
 
     >>> count(1234567), count(None)
     ('1,234,567', '-')
@@ -43,14 +43,27 @@ def count(value: float | None) -> str:
     return UNKNOWN if value is None else f"{value:,.0f}"
 
 
-def kept_step(model_step: int | None, steps: int | None, *, stopped_early: bool = False) -> str:
-    """The step of the saved model.
+def kept_step(
+    model_step: int | None,
+    steps: int | None,
+    *,
+    stopped_early: bool = False,
+    refit_steps: int | None = None,
+) -> str:
+    """Describe the step of the saved model.
 
     >>> kept_step(30, 60, stopped_early=True), kept_step(30, 60), kept_step(60, 60)
     ('stopped early at step 60, kept step 30', 'kept step 30 of 60, the best validation', 'step 60')
+    >>> kept_step(30, 94, refit_steps=34)
+    'refitted in 34 steps with the validation rows; scored at step 30, before the refit'
     """
     if model_step is None:
         return UNKNOWN
+    if refit_steps is not None:
+        return (
+            f"refitted in {refit_steps} steps with the validation rows; scored at step "
+            f"{model_step}, before the refit"
+        )
     if stopped_early:
         return f"stopped early at step {steps}, kept step {model_step}"
     if steps is not None and model_step < steps:
@@ -59,12 +72,12 @@ def kept_step(model_step: int | None, steps: int | None, *, stopped_early: bool 
 
 
 def number(value: float | None, decimals: int = 5) -> str:
-    """A metric."""
+    """Format a metric."""
     return UNKNOWN if value is None else f"{value:.{decimals}f}"
 
 
 def entropy(value: float | None) -> str:
-    """A normalised entropy, with a remark where a constant prediction is as good.
+    """Format a normalised entropy, with a remark if a constant prediction is as good.
 
     >>> entropy(0.9), entropy(1.25), entropy(None)
     ('0.90000', '1.25000 (a constant has 1: this model is worse)', '-')
@@ -74,24 +87,24 @@ def entropy(value: float | None) -> str:
 
 
 def is_no_use(entropy: float | None) -> bool:
-    """Whether a model of this normalised entropy predicts no better than the share of ones."""
+    """Return True if a model of this normalised entropy is no better than a constant prediction."""
     return entropy is not None and entropy >= 1
 
 
 def useless_targets(targets: Targets | None) -> list[str]:
-    """The targets whose predictions are no better than their mean, whose R2 is 0.
+    """Return the targets whose predictions are no better than their mean (R2 of at most 0).
 
     >>> useless_targets({"price": {"r2": -0.5}, "stars": {"r2": 0.25}, "label": {"auc": 0.5}})
     ['price']
     """
-    found = ((name, figures.get("r2")) for name, figures in (targets or {}).items())
-    return [name for name, share in found if share is not None and share <= 0]
+    shares = ((name, figures.get("r2")) for name, figures in (targets or {}).items())
+    return [name for name, share in shares if share is not None and share <= 0]
 
 
 def scores(
     loss: float | None, auc: float | None, decimals: int = 5, targets: Targets | None = None
 ) -> str:
-    """A loss and an AUC of the same rows, and the main metric of each further target.
+    """Format a loss and an AUC of the same rows, and the main metric of each further target.
 
     >>> scores(0.5, 0.75, 2), scores(0.5, None, 2), scores(None, None)
     ('loss 0.50, AUC 0.75', 'loss 0.50', '-')
@@ -99,25 +112,25 @@ def scores(
     'price RMSE 2.5'
     """
     named = (("loss", loss), ("AUC", auc))
-    known = [f"{name} {number(value, decimals)}" for name, value in named if value is not None]
+    main = [f"{name} {number(value, decimals)}" for name, value in named if value is not None]
     more = [f"{target} {name} {value}" for target, name, value in main_metrics(targets, decimals)]
-    return ", ".join([*known, *more]) or UNKNOWN
+    return ", ".join([*main, *more]) or UNKNOWN
 
 
 def main_metrics(targets: Targets | None, decimals: int = 4) -> list[tuple[str, str, str]]:
-    """Of each target its name, and the name and value of the metric that stands for it."""
-    found = []
+    """Return each target's name, and the name and value of its main metric."""
+    rows = []
     for target, metrics in (targets or {}).items():
         metric = next((name for name in MAIN_METRICS if metrics.get(name) is not None), None)
         if metric is not None:
-            # Errors are of any size: so many digits, wherever the point is.
+            # Errors can have any magnitude, so use significant digits.
             value = f"{metrics[metric]:.{decimals + 1}g}"
-            found.append((target_name(target), MAIN_METRICS[metric], value))
-    return found
+            rows.append((target_name(target), MAIN_METRICS[metric], value))
+    return rows
 
 
 def of_targets(targets: Targets | None, most: int = 16) -> list[tuple[str, str]]:
-    """Rows of tables: each target's name and its metrics.
+    """Return table rows: each target's name and its metrics.
 
     >>> of_targets({"price": {"rmse": 2.5, "r2": None, "auc_bound": 0.1}})
     [('price', 'rmse 2.5, r2 -')]
@@ -131,9 +144,9 @@ def of_targets(targets: Targets | None, most: int = 16) -> list[tuple[str, str]]
 
 
 def of_own(own: Mapping[str, float | None] | None) -> list[tuple[str, str]]:
-    """Rows of tables: recall of retrieval, and the metrics of one's own.
+    """Return table rows with the user's own metrics and the recall of retrieval models.
 
-    The recall is among the items of the scored rows, which are fewer than all items.
+    Recall is measured among the items of the scored rows, not among all items.
 
     >>> of_own({"recall_at_10": 0.25})
     [("recall at 10 among these rows' items", '0.25000')]
@@ -149,9 +162,9 @@ def score_rows(
     targets: Targets | None,
     own: Mapping[str, float | None] | None,
 ) -> list[tuple[str, str]]:
-    """Rows of tables: the metrics of one's own, of the main target and of the others.
+    """Return table rows: the user's own metrics, those of the main target, then of the others.
 
-    Retrieval has a loss and a recall: its labels are not what it tells apart.
+    Retrieval has only a loss and a recall: it does not classify by label.
 
     >>> score_rows("-", 0.5, None, None, {"recall_at_10": 0.25})
     [("recall at 10 among these rows' items", '0.25000'), ('loss', '0.50000')]
@@ -169,12 +182,12 @@ def score_rows(
 
 
 def target_name(target: str) -> str:
-    """A target's name, which a user chose, as one short line."""
+    """Return a target's name, chosen by a user, as one short printable line."""
     return "".join(c if c.isprintable() else "?" for c in target[:_MOST_OF_A_TARGET])
 
 
 def score(auc: float | None, targets: Targets | None = None) -> str:
-    """An AUC; without one, the first target's metric.
+    """Format an AUC; without one, the first target's metric.
 
     >>> score(0.75), score(None, {"price": {"rmse": 2.5}}), score(None)
     ('0.7500', 'RMSE 2.5', '-')
@@ -189,7 +202,7 @@ def aucs(
     valid_targets: Targets | None = None,
     targets: Targets | None = None,
 ) -> str:
-    """Two AUCs in one column; without any, the first target's metric of both.
+    """Format two AUCs for one column; without any, the first target's metric of both.
 
     >>> aucs(0.61, 0.9), aucs(None, 0.9), aucs(None, None)
     ('0.6100/0.9000', '-/0.9000', '-')
@@ -206,12 +219,12 @@ def aucs(
 
 
 def percent(value: float | None, decimals: int = 1) -> str:
-    """A share, given in percent."""
+    """Format a percentage."""
     return UNKNOWN if value is None else f"{value:.{decimals}f} %"
 
 
 def bounded(value: float | None, bound: float | None, decimals: int = 5) -> str:
-    """A metric with the error bound of its bins, which is no confidence interval.
+    """Format a metric with the error bound of its bins (not a confidence interval).
 
     >>> bounded(0.79, 1.2e-5), bounded(0.79, None, 2)
     ('0.79000 (bins: within 1.2e-05)', '0.79')
@@ -221,7 +234,7 @@ def bounded(value: float | None, bound: float | None, decimals: int = 5) -> str:
 
 
 def duration(seconds: float | None, decimals: int = 1) -> str:
-    """A time span in its two largest units; `decimals` are of spans below a minute.
+    """Format a time span in its two largest units; `decimals` applies below a minute.
 
     >>> [duration(seconds, 0) for seconds in (4.2, 59.7, 75, 3700, 90_000)]
     ['4s', '1m00s', '1m15s', '1h01m', '1d01h']
@@ -241,7 +254,7 @@ def duration(seconds: float | None, decimals: int = 1) -> str:
 
 
 def milliseconds(seconds: float | None) -> str:
-    """A time of a step.
+    """Format the duration of a step.
 
     >>> milliseconds(0.0123)
     '12.3 ms'
@@ -250,7 +263,7 @@ def milliseconds(seconds: float | None) -> str:
 
 
 def byte_size(size_bytes: float | None) -> str:
-    """A size in bytes, in the largest unit that it reaches.
+    """Format a size in bytes in the largest unit that fits.
 
     >>> byte_size(3 * 2**30), byte_size(700_000), byte_size(1000)
     ('3.00 GiB', '683.59 KiB', '1,000 bytes')

@@ -1,20 +1,18 @@
-"""What a Dask scheduler loads: `dask scheduler --preload distrain.preload`.
+"""The preload module of a Dask scheduler: `dask scheduler --preload distrain.preload`.
 
-Its import prepares the pages, documents and orders of jobs, since Dask builds its routes and its
-dashboard right after it. Without it the first `distrain train --scheduler ADDRESS` installs the
-coordinator and adds the pages (`distrain.scheduler.http`); orders over HTTP need the preload.
+Importing it registers the dashboard pages and HTTP routes before Dask builds its own. Without the
+preload, the first `distrain train --scheduler ADDRESS` installs the coordinator and adds the pages
+(`distrain.scheduler.http`); submitting jobs over HTTP needs the preload.
 """
 
 from distributed import Scheduler
 
-from distrain.scheduler.http.attach import add_http_routes, install
-from distrain.scheduler.plugin import PLUGIN_NAME, CoordinatorPlugin
+from distrain.scheduler.http.attach import JobsPlugin, install, show_jobs
+from distrain.scheduler.plugin import PLUGIN_NAME
 
 install()
 
 
 async def dask_setup(scheduler: Scheduler) -> None:
-    await scheduler.register_scheduler_plugin(
-        CoordinatorPlugin(), name=PLUGIN_NAME, idempotent=True
-    )
-    add_http_routes(scheduler)
+    await scheduler.register_scheduler_plugin(JobsPlugin(), name=PLUGIN_NAME, idempotent=True)
+    show_jobs(scheduler)

@@ -1,19 +1,19 @@
 """The version of this package, in a module of its own that any package can import."""
 
-# Imports that take longer than all the rest stand in the functions that need them.
+# The slowest imports are inside the functions that need them.
 import sys
 from functools import cache
 from pathlib import Path
 
 __version__ = "0.3.0.dev0"
 RELEASE = "0.2.0"
-"""The last release. Both are equal in the commit of a release, and in no other."""
+"""The last release. It equals `__version__` only in the commit of a release."""
 
 
 def how_to_install(extra: str) -> str:
-    """The command that installs an extra of this package: in a checkout, or beside a wheel's."""
+    """Return the command that installs an extra of this package, for a checkout or a wheel."""
     name = "constraints-gpu.txt" if extra == "gpu" else "constraints.txt"
-    shared = Path(sys.prefix) / "share" / "distrain" / name  # where a wheel puts it
+    shared = Path(sys.prefix) / "share" / "distrain" / name  # where a wheel installs it
     if shared.is_file():
         return f"`pip install -c {shared} 'distrain[{extra}]=={__version__}'`"
     place = f"deploy/images/{name}" if extra == "gpu" else name
@@ -22,7 +22,7 @@ def how_to_install(extra: str) -> str:
 
 @cache
 def package_version(package: str) -> str:
-    """The version of an installed package; "" for one that is not installed."""
+    """Return the version of an installed package, or "" if it is not installed."""
     from importlib.metadata import PackageNotFoundError, version
 
     try:
@@ -33,10 +33,10 @@ def package_version(package: str) -> str:
 
 @cache
 def build() -> str:
-    """The version with a digest of the package's code, such as `0.3.0.dev0+b4f0c2e91a7d3`.
+    """Return the version with a digest of the package's code, such as `0.3.0.dev0+b4f0c2e91a7d3`.
 
-    Equal code gives equal text, in a checkout, an editable install, an archive or a wheel. Without
-    sources, as in a zip or with .pyc files alone, other code is not told apart.
+    Equal code gives equal text in a checkout, an editable install, an archive or a wheel. Without
+    source files (a zip, or .pyc files alone) code changes are not detected.
     """
     import hashlib
 
@@ -44,7 +44,7 @@ def build() -> str:
     digest = hashlib.blake2b(digest_size=6)
     files = (path for kind in ("py", "c", "h") for path in package.rglob(f"*.{kind}"))
     for name, path in sorted((path.relative_to(package).as_posix(), path) for path in files):
-        if "/." not in f"/{name}":  # else it is an editor's lock, which leads nowhere, or copy
+        if "/." not in f"/{name}":  # else an editor's lock file (a dangling link) or backup
             code = path.read_bytes()
             digest.update(f"{name} {len(code)}\n".encode() + code)
     return f"{__version__}+b{digest.hexdigest()}"

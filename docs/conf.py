@@ -25,6 +25,7 @@ nitpicky = True
 html_theme = "furo"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
+html_search_scorer = str(HERE / "_static" / "scorer.js")  # Sphinx opens it from the current folder
 html_title = f"distrain {release}"
 html_show_sourcelink = False
 html_copy_source = False

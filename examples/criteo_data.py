@@ -1,4 +1,4 @@
-"""What the Criteo examples share: options, generated data, and how their results are told."""
+"""Shared by the Criteo examples: options, generated data, and printing of results."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from dataclasses import dataclass
 from pathlib import Path
 
 CLICK_RATE = 0.25
-"""Of generated rows; as many clicks teach a model more than Criteo's 3 % do."""
+"""The click rate of generated rows; models learn faster than with Criteo's 3 %."""
 
 
 @dataclass(frozen=True)
 class Criteo:
-    """Prepared data and where results go.
+    """Prepared data and the output folder.
 
     Attributes:
         train: Training parquet.
         valid: Validation parquet.
-        work: A folder for what the example makes.
-        best_auc: The AUC that nobody can beat on the validation rows; `None` for real ones.
+        work: The folder for the example's output.
+        best_auc: The best possible AUC on the validation rows; `None` for real rows.
     """
 
     train: Path
@@ -32,20 +32,24 @@ class Criteo:
 
 
 def options(description: str) -> argparse.ArgumentParser:
-    """The options that all examples have."""
+    """Return a parser with the options of all examples."""
     parser = argparse.ArgumentParser(description=description)
-    parser.add_argument("--quick", action="store_true", help="few rows: to see that it works")
+    parser.add_argument("--quick", action="store_true", help="use few rows")
     parser.add_argument(
-        "--data", type=Path, help="train/ and valid/ that `distrain prep` wrote; else rows are made"
+        "--data",
+        type=Path,
+        help="a folder with train/ and valid/ from `distrain prep`; default: generated rows",
     )
-    parser.add_argument("--work", type=Path, default=Path("runs/examples"), help="for all output")
-    parser.add_argument("--batch-size", type=int, help="rows of a step")
+    parser.add_argument(
+        "--work", type=Path, default=Path("runs/examples"), help="the folder for all output"
+    )
+    parser.add_argument("--batch-size", type=int, help="rows per step")
     parser.add_argument("--epochs", type=int, help="passes over the training rows")
     return parser
 
 
 def criteo(args: argparse.Namespace, rows: int, valid_rows: int) -> Criteo:
-    """One's own prepared data, or generated rows, made once and kept in the work folder."""
+    """Return the data of `--data`, or rows generated once into the work folder."""
     args.work.mkdir(parents=True, exist_ok=True)
     if args.data is not None:
         return Criteo(args.data / "train", args.data / "valid", args.work, None)
@@ -61,10 +65,10 @@ def criteo(args: argparse.Namespace, rows: int, valid_rows: int) -> Criteo:
 
 
 def distrain(*words: object, read: bool = False) -> str:
-    """Show and run a command of distrain's; with `read`, return what it prints.
+    """Print and run a distrain command; with `read`, return its output.
 
     Raises:
-        SystemExit: It failed; it has told why.
+        SystemExit: The command failed; it has printed the reason.
     """
     text = [str(word) for word in words]
     print(f"$ distrain {shlex.join(text)}", flush=True)
@@ -77,7 +81,7 @@ def distrain(*words: object, read: bool = False) -> str:
 
 
 def tell(result: dict[str, float | int | str], best_auc: float | None) -> None:
-    """Print the figures, and as the last line the same as JSON."""
+    """Print the results, and the same as JSON on the last line."""
     if best_auc is not None:
         result["best_auc"] = best_auc
         result["share_of_the_way"] = (float(result["auc"]) - 0.5) / (best_auc - 0.5)

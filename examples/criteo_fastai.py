@@ -2,9 +2,9 @@
 
     python examples/criteo_fastai.py --quick
 
-As NVTabular's FastAI notebook: embeddings of at most 16 numbers, batch-normed continuous columns,
-layers of 512 and 256, two outputs and cross entropy; the area under the ROC curve and the average
-precision.
+As in NVTabular's FastAI notebook: embeddings of at most 16 numbers, batch-normed continuous
+columns, layers of 512 and 256, two outputs and cross entropy. Reports the area under the ROC curve
+and the average precision.
 """
 
 import time
@@ -20,7 +20,7 @@ from distrain.interop.fastai import data_loaders
 
 
 def main() -> None:
-    """Train on generated rows or on `--data`, save, load, and validate what was loaded."""
+    """Train on generated rows or on `--data`, save, load, and validate the loaded model."""
     args = criteo_data.options(__doc__.splitlines()[0]).parse_args()
     data = criteo_data.criteo(args, *((100_000, 25_000) if args.quick else (2_000_000, 200_000)))
     batch_size = args.batch_size or (2_000 if args.quick else 65_536)

@@ -3,8 +3,8 @@
     python examples/criteo_keras.py --quick
 
 The model of NVTabular's TensorFlow notebook: an embedding for each categorical column, all columns
-side by side, three layers of 128, SGD; and validation after each epoch, which the notebook needed a
-callback for.
+concatenated, three layers of 128, SGD. It is validated after each epoch, for which the notebook
+needed a callback.
 """
 
 import os
@@ -21,7 +21,7 @@ from distrain.interop.keras import KerasDataset
 
 
 def build(schema) -> keras.Model:
-    """Inputs by column name, from the schema."""
+    """Build the model from the schema, with inputs by column name."""
     ids = {c.name: keras.Input((1,), name=c.name, dtype="int32") for c in schema.categorical}
     numbers = {c.name: keras.Input((1,), name=c.name) for c in schema.continuous}
     embedded = [
@@ -36,7 +36,7 @@ def build(schema) -> keras.Model:
 
 
 def main() -> None:
-    """Train on generated rows or on `--data`, save, load, and evaluate what was loaded."""
+    """Train on generated rows or on `--data`, save, load, and evaluate the loaded model."""
     args = criteo_data.options(__doc__.splitlines()[0]).parse_args()
     data = criteo_data.criteo(args, *((100_000, 25_000) if args.quick else (2_000_000, 200_000)))
     batch_size = args.batch_size or (2_000 if args.quick else 65_536)
@@ -46,7 +46,7 @@ def main() -> None:
     train = KerasDataset(Loader(Dataset(data.train), batch_size=batch_size))
     valid = KerasDataset(Loader(Dataset(data.valid), batch_size=65_536, shuffle="none"))
     model = build(train.loader.dataset.schema)
-    # The mean loss of a large batch has small gradients: SGD wants a large rate.
+    # The mean loss of a large batch has small gradients: SGD needs a large learning rate.
     auc = keras.metrics.AUC(name="auc")
     model.compile(keras.optimizers.SGD(2.0), "binary_crossentropy", metrics=[auc])
     start_s = time.perf_counter()

@@ -3,7 +3,7 @@
     python examples/criteo_mlp.py --quick
 
 An embedding of 16 numbers for each of the 26 categorical columns, three layers of 128, SGD, and
-batches of 65,536 rows. All of it is the command `distrain train` and a job spec.
+batches of 65,536 rows. It only needs `distrain train` and a job spec.
 """
 
 import json
@@ -14,7 +14,7 @@ import yaml
 
 
 def main() -> None:
-    """Train on generated rows or on `--data`, then score the validation rows anew."""
+    """Train on generated rows or on `--data`, then score the validation rows again."""
     args = criteo_data.options(__doc__.splitlines()[0]).parse_args()
     data = criteo_data.criteo(args, *((100_000, 25_000) if args.quick else (2_000_000, 200_000)))
     run_dir = data.work / f"criteo-mlp-{time.strftime('%Y%m%d-%H%M%S')}"
@@ -24,7 +24,7 @@ def main() -> None:
     criteo_data.distrain("train", job, "--run-dir", run_dir)
     summary = json.loads((run_dir / "summary.json").read_text())
 
-    # The saved model, loaded by another process.
+    # The saved model is loaded by another process.
     scored = json.loads(
         criteo_data.distrain("evaluate", run_dir / "model", data.valid, "--json", read=True)
     )
@@ -40,7 +40,7 @@ def main() -> None:
 
 
 def spec(args, data):
-    """The job: what the notebook's cells say, in one document."""
+    """Return the job spec, which replaces the notebook's cells."""
     return {
         "name": "criteo-mlp",
         "data": {"train": str(data.train), "valid": str(data.valid)},
@@ -48,7 +48,7 @@ def spec(args, data):
         "train": {
             "global_batch_size": args.batch_size or (2_000 if args.quick else 65_536),
             "epochs": args.epochs or 2,
-            # The mean loss of a large batch has small gradients: SGD wants a large rate.
+            # The mean loss of a large batch has small gradients: SGD needs a large learning rate.
             "optimizer": {"kind": "sgd", "lr": 2.0},
         },
         "resources": {"num_ranks": 2},

@@ -1,4 +1,4 @@
-"""Rows for a Merlin schema: users who like items, and labels drawn from how much they do."""
+"""Generates rows for a Merlin schema: users, items, and labels drawn from users' tastes."""
 
 from dataclasses import replace
 
@@ -20,19 +20,19 @@ MOVIES = Schema(
         ColumnSchema("rating_binary", "int32", (Tags.TARGET, Tags.BINARY_CLASSIFICATION)),
     )
 )
-"""As MovieLens 25M in Merlin, with fewer users and movies."""
+"""MovieLens 25M as in Merlin, with fewer users and movies."""
 
 TASTES = 4
-"""Numbers that tell what a user likes, and what an item is."""
+"""The length of the vectors that describe users' tastes and items."""
 
 
 def prepared(schema, target, most_ids=None):
-    """The schema with one target, and with tables of a size that an example can train.
+    """Return the schema with one target, and with tables small enough for an example.
 
     Args:
-        schema: Merlin's.
-        target: Which target to keep.
-        most_ids: What cardinalities are cut to; `None` keeps them.
+        schema: Merlin's schema.
+        target: The target to keep.
+        most_ids: The largest cardinality; `None` keeps all.
     """
     others = [c.name for c in schema.select_by_tag(Tags.TARGET) if c.name != target]
     kept = [_cut(column, most_ids) for column in schema.remove(others)]
@@ -49,7 +49,7 @@ def write_rows(schema, folder, rows, seed=0):
     """Write `folder/train`, `folder/valid` (a fifth as many rows) and the schema.
 
     Returns:
-        The AUC of the true probabilities on the validation rows: nothing can be much better.
+        The AUC of the true probabilities on the validation rows, hardly to be exceeded.
     """
     folder.mkdir(parents=True)
     schema.save(folder / "schema.pbtxt")
@@ -68,7 +68,7 @@ def write_rows(schema, folder, rows, seed=0):
 
 
 def draw(schema, tastes, rows, rng):
-    """Rows, the true logits, and the labels drawn from them."""
+    """Return rows, the true logits, and the labels drawn from them."""
     users, items = np.zeros((rows, TASTES)), np.zeros((rows, TASTES))
     columns = {}
     for column in schema.remove_by_tag(Tags.TARGET).select_by_tag(Tags.CATEGORICAL):
@@ -83,13 +83,13 @@ def draw(schema, tastes, rows, rng):
                 pa.array(starts, pa.int32()), pa.array(ids.astype(np.int32))
             )
         else:
-            # Few ids are frequent, most are rare, as in every log of clicks.
+            # A few ids are frequent and most are rare, as in every click log.
             ids = (column.cardinality * rng.random(rows) ** 2).astype(np.int32)
             values, columns[column.name] = taste[ids], pa.array(ids)
         side = items if column.has_tag(Tags.ITEM) else users
         side += values
     users, items = users / max(users.std(), 1e-9), items / max(items.std(), 1e-9)
-    # Some users like more than others, and some items are liked more.
+    # Some users like more items than others, and some items are liked more.
     logits = (users * items).sum(1) / TASTES**0.5 + users[:, 0] + items[:, 0]
     for column in schema.continuous:
         columns[column.name] = rng.normal(0, 1, rows).astype(np.float32)
@@ -100,7 +100,7 @@ def draw(schema, tastes, rows, rng):
 
 
 def auc(scores, labels):
-    """The area under the ROC curve, of scores that differ."""
+    """Return the area under the ROC curve for distinct scores."""
     ranks = np.argsort(np.argsort(scores)) + 1
     positives = labels.sum()
     below = ranks[labels].sum() - positives * (positives + 1) / 2

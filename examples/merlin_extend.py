@@ -1,8 +1,8 @@
-"""The "Customize and Extend Merlin Models" lab: DLRM from blocks, a hashed cross, crosses instead.
+"""The "Customize and Extend Merlin Models" lab: DLRM from blocks, a hashed cross, and DCN crosses.
 
     python examples/merlin_extend.py --quick
 
-The rows are generated. docs/examples-merlin.md goes through it cell by cell.
+The rows are generated. docs/examples.md explains it cell by cell.
 """
 
 import argparse
@@ -50,7 +50,7 @@ SHOP = Schema(
 
 
 def dlrm_input():
-    """Embeddings, and the continuous columns brought to their width: a dictionary of the two."""
+    """Return embeddings, and continuous columns projected to their width, as a dictionary."""
     bottom = ContinuousFeatures().connect(MLPBlock([128, 64]))
     return ParallelBlock(
         {"embeddings": Filter(part="", kind="categorical"), "bottom_block": bottom},
@@ -59,12 +59,12 @@ def dlrm_input():
 
 
 def task():
-    """One logit, less confident than it would be."""
+    """Return a task with one logit, scaled down by a temperature."""
     return BinaryClassificationTask("target", pre=LogitsTemperatureScaler(temperature=2))
 
 
 def dlrm_with_cross(schema):
-    """DLRM from scratch, and beside it a linear model of which cat_0 meets which cat_1."""
+    """Build DLRM from blocks, and beside it a linear model of the cross of cat_0 and cat_1."""
     cross = HashedCross(["cat_0", "cat_1"], num_bins=1000, dim=1)
     inputs = InputBlock(schema, Embeddings(64), Embeddings(part="wide", names=[], crosses=[cross]))
     interaction = dlrm_input().connect_with_shortcut(
@@ -77,7 +77,7 @@ def dlrm_with_cross(schema):
 
 
 def crosses_instead(schema):
-    """The same inputs with DCN's crosses in the place of the dot products."""
+    """Build the same inputs with DCN's crosses instead of the dot products."""
     interaction = ParallelBlock(
         {"cross_inter_body": CrossBlock(2), "bottom_block": Filter("bottom_block")},
         aggregation="concat",
@@ -87,7 +87,7 @@ def crosses_instead(schema):
 
 
 def main():
-    """Look at a batch, then train both; the last line is JSON."""
+    """Show a batch, then train both models; the last line is JSON."""
     args = arguments()
     schema = merlin_data.prepared(SHOP, "target", 200 if args.quick else 20_000)
     work = Path(tempfile.mkdtemp(prefix="merlin-extend-", dir=args.work))
@@ -101,7 +101,7 @@ def main():
 
 
 def look(work):
-    """What comes out of the first blocks for five rows."""
+    """Print the outputs of the first blocks for five rows."""
     valid = Dataset(work / "data" / "valid", need_label=False)
     with Loader(valid, batch_size=5, shuffle="none", lanes=1) as loader:
         batch = loader.sample_batch()
@@ -118,7 +118,7 @@ def look(work):
 
 
 def train(args, work, make):
-    """Two epochs with Adam, the AUC after each."""
+    """Train two epochs with Adam; return the AUC after each."""
     data = {split: str(work / "data" / split) for split in ("train", "valid")}
     batch_size = 512 if args.quick else 4096
     job = {
@@ -140,7 +140,7 @@ def train(args, work, make):
 
 
 def arguments():
-    """The command line."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="few rows and small tables")
     parser.add_argument("--work", type=Path, default=Path("runs/examples"), help="for all output")

@@ -3,7 +3,7 @@
     python examples/merlin_intro.py --quick
     python examples/merlin_intro.py --schema schema.pbtxt
 
-The rows are generated. docs/examples-merlin.md says what each part was in the notebook.
+The rows are generated. docs/examples.md maps each part to the notebook.
 """
 
 import argparse
@@ -26,20 +26,20 @@ TARGET = "rating_binary"
 
 
 def mlp(schema):
-    """The first model: three blocks, one after another."""
+    """Build the first model: three blocks in sequence."""
     return Blueprint(
         InputBlock(schema, Embeddings(64)), MLPBlock([64, 32]), BinaryClassificationTask(TARGET)
     )
 
 
 def mlp_by_hand(schema):
-    """The same with `connect`: two blocks of one layer."""
+    """Build the same with `connect`: two blocks of one layer."""
     body = MLPBlock([64]).connect(MLPBlock([32]))
     return Blueprint(InputBlock(schema, Embeddings(64)), body, BinaryClassificationTask(TARGET))
 
 
 def two_mlps(schema):
-    """The third: two MLPs side by side over the same input."""
+    """Build the third model: two parallel MLPs over the same input."""
     body = ParallelBlock(MLPBlock([256, 64]), MLPBlock([128, 64]), aggregation="concat")
     return Blueprint(InputBlock(schema, Embeddings(64)), body, BinaryClassificationTask(TARGET))
 
@@ -72,12 +72,12 @@ def main():
     aucs |= {name: train(args, work, name, model=model) for name, model in NAMED.items()}
     print(f"{'best possible':<12} AUC {best_auc:.4f}")
     shape, place = retrieve(args, work)
-    print(f"towers for retrieval: users' vectors {shape}, mean place of liked items {place:.4f}")
+    print(f"towers for retrieval: user vectors {shape}, mean rank of liked items {place:.4f}")
     print(json.dumps(aucs | {"best_auc": best_auc, "mean_place": place}))
 
 
 def arguments():
-    """The command line."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="few rows and small tables")
     parser.add_argument("--schema", type=Path, help="a Merlin schema with `rating_binary`")
@@ -88,7 +88,7 @@ def arguments():
 
 
 def job(args, work, **sections):
-    """What all trainings here have in common."""
+    """Return a job spec; `sections` are added to the common ones."""
     return {
         "name": "merlin-intro",
         "data": {"train": str(work / "data" / "train"), "valid": str(work / "data" / "valid")},
@@ -103,7 +103,7 @@ def job(args, work, **sections):
 
 
 def train(args, work, name, make=None, model=None):
-    """Train one model and tell the AUC of the validation rows."""
+    """Train one model and return the AUC of the validation rows."""
     sections = {} if model is None else {"model": model}
     run = distrain.fit(job(args, work, **sections), model_fn=make, run_dir=work / name)
     assert run.load_model().schema.target.name == TARGET
@@ -112,11 +112,11 @@ def train(args, work, name, make=None, model=None):
 
 
 def retrieve(args, work):
-    """Two towers, each liked item against the others of its batch.
+    """Train two towers, with each liked item against the others of its batch.
 
     Returns:
-        The shape of a batch of users' vectors, and the mean place of a liked item among all items
-        of its batch, from 0 for the best to 1; chance gives 0.5.
+        The shape of a batch of user vectors, and the mean rank of a liked item among all items of
+        its batch, scaled from 0 (best) to 1; chance gives 0.5.
     """
     run = distrain.fit(job(args, work, model=RETRIEVAL), run_dir=work / "retrieval")
     model = run.load_model().model

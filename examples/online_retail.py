@@ -1,8 +1,8 @@
-"""What will a customer buy next? Two towers on UCI's Online Retail log, against popularity.
+"""Predicts customers' next purchases in UCI's Online Retail log: two towers against popularity.
 
     python examples/online_retail.py online_retail.csv.gz
 
-docs/examples-online-retail.md has the protocol and the figures.
+docs/examples.md has the protocol and the results.
 """
 
 import argparse
@@ -49,26 +49,31 @@ def main():
         for way, scores in ways.items():
             metrics = RankingMetrics(K)
             metrics.update(top_items(scores, K, hidden), wanted)
-            told = metrics.compute()
-            recalls[f"{way}, {protocol}"] = told.recall
+            result = metrics.compute()
+            recalls[f"{way}, {protocol}"] = result.recall
             print(
-                f"{way:<26} {told.recall:9.4f} {told.capped_recall:7.4f} {told.hit_rate:9.4f} "
-                f"{told.ndcg:8.4f} {told.users:10}"
+                f"{way:<26} {result.recall:9.4f} {result.capped_recall:7.4f} "
+                f"{result.hit_rate:9.4f} "
+                f"{result.ndcg:8.4f} {result.users:10}"
             )
     print(json.dumps(recalls))
 
 
 def arguments():
-    """The command line."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("log", type=Path, help="the log, a .csv.gz with its eight columns")
+    parser.add_argument("log", type=Path, help="the log, a .csv.gz with eight columns")
     parser.add_argument("--split", default="2011-04-16", help="the first day to predict")
-    parser.add_argument("--end", help="the day after the last one to predict; else all that follow")
-    parser.add_argument("--days", type=int, help="days before the split to train on, else 60")
-    parser.add_argument("--epochs", type=int, help="passes over the training rows, else 4")
-    parser.add_argument("--quick", action="store_true", help="20 days and one pass, else as given")
-    parser.add_argument("--ranks", type=int, default=1, help="ranks that train")
-    parser.add_argument("--work", type=Path, default=Path("runs/examples"), help="for all output")
+    parser.add_argument(
+        "--end", help="the day after the last one to predict; default: all later days"
+    )
+    parser.add_argument("--days", type=int, help="days before the split to train on; default: 60")
+    parser.add_argument("--epochs", type=int, help="passes over the training rows; default: 4")
+    parser.add_argument("--quick", action="store_true", help="20 days and one pass, unless given")
+    parser.add_argument("--ranks", type=int, default=1, help="number of ranks")
+    parser.add_argument(
+        "--work", type=Path, default=Path("runs/examples"), help="the folder for all output"
+    )
     args = parser.parse_args()
     days, epochs = (20, 1) if args.quick else (60, 4)
     args.days, args.epochs = args.days or days, args.epochs or epochs
@@ -77,7 +82,7 @@ def arguments():
 
 
 def days_before(day, count):
-    """A day so many days earlier, as text."""
+    """Return the day `count` days earlier, as text."""
     return (date.fromisoformat(day) - timedelta(days=count)).isoformat()
 
 
@@ -110,7 +115,7 @@ def train(args, work):
 
 @torch.no_grad()
 def model_scores(work):
-    """The score of every item for every customer, `[customers, items]`."""
+    """Return the score of every item for every customer, `[customers, items]`."""
     model = load_model(work / "run" / "model").model.eval()
 
     def vectors(side):
@@ -123,14 +128,14 @@ def model_scores(work):
 
 
 def popularity(shop, since):
-    """How many customers bought an item since a day, the same for all."""
+    """Return the number of customers who bought each item since a day, for every customer."""
     pairs = {(b.customer, item) for b in shop.known if b.day >= since for item in b.items}
     counts = Counter(item for _, item in pairs)
     return np.array([[counts[item] for item in shop.catalogue]] * len(shop.customers))
 
 
 def favourites(shop):
-    """How often the customer bought an item, then popularity."""
+    """Return how often each customer bought an item; ties are broken by popularity."""
     most = len(shop.known)
     counts = Counter((basket.customer, item) for basket in shop.known for item in basket.items)
     own = [[counts[customer, item] for item in shop.catalogue] for customer in shop.customers]
@@ -138,7 +143,7 @@ def favourites(shop):
 
 
 def without(lists, others):
-    """The lists without what the others hold."""
+    """Return the lists without the values of the other lists."""
     span = 1 + max(lists.values.max(), others.values.max())
     kept = ~np.isin(lists.users * span + lists.values, others.users * span + others.values)
     counts = np.bincount(lists.users[kept], minlength=len(lists.offsets) - 1)

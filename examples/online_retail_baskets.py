@@ -1,8 +1,8 @@
-"""UCI's Online Retail log as a table of baskets: what each is worth, and what its buyer buys next.
+"""Turns UCI's Online Retail log into a table of baskets, their worth, and the next purchases.
 
     python examples/online_retail_baskets.py online_retail.csv.gz --out baskets.parquet
 
-docs/examples-online-retail.md says what is made of it.
+docs/examples.md uses the table.
 """
 
 import argparse
@@ -15,14 +15,14 @@ import pyarrow.parquet as pq
 from online_retail_data import read_log
 
 DAYS = 28
-"""How long after a basket its buyer may come again."""
+"""Days after a basket in which the next purchase counts."""
 
 
 def table_of(baskets):
-    """A row for each basket, in the order of days, with what was known before it.
+    """Return one row per basket, ordered by day, with what was known before it.
 
-    Money is the logarithm of pounds, since few baskets are worth far more than the others. The last
-    `DAYS` days have no rows: nobody knows yet what follows them.
+    Money is the logarithm of pounds, since a few baskets are worth far more than the others. The
+    last `DAYS` days have no rows: their next purchases are unknown.
     """
     days = [date.fromisoformat(basket.day) for basket in baskets]
     worth = [sum(basket.pounds) for basket in baskets]

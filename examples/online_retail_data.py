@@ -1,4 +1,4 @@
-"""UCI's Online Retail log as rows: an item bought, and what its buyer had bought before."""
+"""Turns UCI's Online Retail log into rows: an item, and its buyer's earlier purchases."""
 
 import csv
 import gzip
@@ -15,9 +15,9 @@ from distrain.prep import Categorify, ColumnGroup, Workflow, output_schema
 from distrain.schema import Schema, Tags
 
 MOST_ITEMS = 200
-"""How many of a customer's earlier items the model sees, the latest."""
+"""The number of a customer's latest earlier items that the model uses."""
 
-# Items now and items before have one vocabulary, and so one table in the model.
+# Current and earlier items share one vocabulary, and so one embedding table.
 WORKFLOW = Workflow(
     (
         ColumnGroup(("customer", "country"), (Categorify(),)),
@@ -43,11 +43,11 @@ class Basket:
     """An invoice.
 
     Attributes:
-        customer: Who bought.
-        country: Where from.
-        day: When, such as "2011-04-15".
-        items: Stock codes, each once.
-        pounds: What each line cost.
+            customer: The buyer's id.
+            country: The buyer's country.
+            day: The date, such as "2011-04-15".
+            items: Distinct stock codes.
+            pounds: The price of each line.
     """
 
     customer: str
@@ -58,10 +58,10 @@ class Basket:
 
 
 def read_log(path):
-    """All baskets of known customers in time order, and the words of the items' descriptions.
+    """Return all baskets of known customers in time order, and the words of item descriptions.
 
-    An item is what has five digits in front: postage, fees and manual entries are left out, and so
-    are cancellations and returns.
+    An item's code begins with five digits; postage, fees, manual entries, cancellations and
+    returns are skipped.
     """
     baskets, words = {}, {}
     with gzip.open(path, "rt", encoding="utf-8", newline="") as file:
@@ -79,20 +79,20 @@ def read_log(path):
 
 
 class Shop:
-    """What is known before a day, and what was bought from that day on.
+    """Purchases before a day, and those from that day on.
 
     Args:
         log: The file.
         split: The day, such as "2011-04-16".
-        end: The day after the last one; later days are left out. `None`: they end with the log.
+        end: The day after the last one; later days are ignored. `None` uses the whole log.
 
     Attributes:
-        known: The baskets before.
-        catalogue: All items in them: those that can be recommended. Scores stand in this order.
-        customers: Who bought before and after: those to predict for, in the order of scores.
-        relevant: What they bought after, by place in the catalogue; an item that nobody had bought
-            before has a place beyond it, where no model finds it.
-        bought: What they had bought before.
+        known: The baskets before `split`.
+        catalogue: All items in them, which can be recommended, in the order of scores.
+        customers: Customers who bought before and after, for whom to predict, in score order.
+        relevant: Their purchases after `split`, by index in the catalogue; an item never bought
+            before has an index beyond it, which no model predicts.
+        bought: Their purchases before `split`.
     """
 
     def __init__(self, log, split, end=None):
@@ -114,16 +114,16 @@ class Shop:
         self.bought = self.lists_of(seen["history"] for seen in self._seen)
 
     def lists_of(self, sets):
-        """Sets of stock codes as lists of places."""
+        """Convert sets of stock codes to lists of indices."""
         lists = [[self.places[item] for item in items] for items in sets]
         values = np.array([place for places in lists for place in places], np.int64)
         return ItemLists(values, np.cumsum([0, *map(len, lists)]))
 
     def write(self, folder, since=""):
-        """Write training rows, a row for each customer, one for each item, and the schema.
+        """Write training rows, one row per customer, one per item, and the schema.
 
         Args:
-            folder: Where to.
+            folder: The output folder.
             since: The first day of training rows; older baskets are in histories only.
         """
         anybody, anything = _cut(self._seen[0]), {"item": self.catalogue[0], "words": []}
@@ -146,9 +146,9 @@ class Shop:
 
 
 def _rows(baskets, words):
-    """A day and a row for each item of each basket; each customer's state after the last one.
+    """Return (day, row) for each item of each basket, and each customer's state after the last one.
 
-    A row knows what was bought before its basket: each item once, at the place of its last time.
+    A row has its customer's earlier purchases: each item once, at its latest position.
     """
     rows, seen = [], {}
     for basket in baskets:

@@ -1,8 +1,8 @@
-"""UCI's Online Retail log as a table of items and days: which items are sold on a day.
+"""Turns UCI's Online Retail log into a table of items and days, and whether each was sold.
 
     python examples/online_retail_items.py online_retail.csv.gz --out items.parquet
 
-docs/examples-online-retail.md says what is made of it.
+docs/examples.md uses the table.
 """
 
 import argparse
@@ -16,7 +16,7 @@ from online_retail_data import read_log
 
 
 def table_of(baskets):
-    """A row for each item on each day of business, from its first sale on; days in their order."""
+    """Return one row per item and business day after its first sale, ordered by day."""
     known, columns = set(), {"item": [], "day": [], "sold": []}
     for day, of_day in groupby(baskets, key=lambda basket: basket.day):
         sold = {item for basket in of_day for item in basket.items}

@@ -1,4 +1,4 @@
-"""A batch job on Dask: raw rows of parquet scored by a folder of `distrain export --with-workflow`.
+"""Scores raw parquet rows on Dask with an export (`distrain export --with-workflow`).
 
     python examples/score_dask.py served "rows/*.parquet" scores
 
@@ -10,12 +10,12 @@ from functools import lru_cache
 
 import dask.dataframe as dd
 import numpy as np
-import pandas as pd  # type: ignore[import-untyped]
+import pandas as pd
 
 
 @lru_cache
 def scorer(folder):
-    """The folder's scorer, which a process opens once."""
+    """Return the folder's scorer, opened once per process."""
     sys.path.insert(0, folder)
     from score import Scorer  # type: ignore[import-not-found]
 
@@ -23,12 +23,12 @@ def scorer(folder):
 
 
 def scores_of(rows, folder):
-    """The probabilities of a data frame's rows, with its index."""
+    """Return the probabilities of a data frame's rows, with its index."""
     return pd.Series(scorer(folder).score(rows)["probability"], rows.index, name="probability")
 
 
 def main(folder, files, out):
-    """Score all rows; a file of scores for each partition."""
+    """Score all rows; write one file of scores per partition."""
     rows = dd.read_parquet(files)
     empty = pd.Series(np.zeros(0, np.float32), name="probability")
     rows.map_partitions(scores_of, folder, meta=empty).to_frame().to_parquet(out)

@@ -1,8 +1,8 @@
-"""An HTTP scorer of raw rows on a folder of `distrain export --with-workflow`; needs no distrain.
+"""Serves scores of raw rows over HTTP from an export with workflow; does not need distrain.
 
     SERVED=served uvicorn --app-dir examples serve_fastapi:app
 
-    POST /score    a JSON list of rows; gives {"probability": [...], ...}
+    POST /score    a JSON list of rows; returns {"probability": [...], ...}
     GET /health    the version of the export
     GET /metrics   counters in Prometheus's text format
 
@@ -34,7 +34,7 @@ class Batcher:
         self.waiting = asyncio.Queue()
 
     async def score(self, rows):
-        """The scores of rows, by column; a `BadValue` is of these rows alone."""
+        """Return the scores of rows by column; a `BadValue` concerns only these rows."""
         answer = asyncio.get_running_loop().create_future()
         await self.waiting.put((rows, answer))
         return await answer
@@ -48,13 +48,13 @@ class Batcher:
             began = time.perf_counter()
             try:
                 await self.answer(batch)
-            except BadValue:  # of one request, which the others do not suffer for
+            except BadValue:  # from one request, which must not fail the others
                 for one in batch:
                     try:
                         await self.answer([one])
                     except Exception as error:
                         set_once(one[1].set_exception, one[1], error)
-            except Exception as error:  # whoever waits gets it; later batches go on
+            except Exception as error:  # the waiting requests get it; later batches continue
                 for _, answer in batch:
                     set_once(answer.set_exception, answer, error)
             self.counted["batches"] += 1
@@ -63,9 +63,9 @@ class Batcher:
     async def answer(self, batch):
         """Score the rows of some requests together."""
         rows = [row for some, _ in batch for row in some]
-        found = await asyncio.to_thread(self.scorer.score, rows)
+        scores_by_name = await asyncio.to_thread(self.scorer.score, rows)
         bounds = np.cumsum([len(some) for some, _ in batch])[:-1]
-        pieces = {name: np.split(values, bounds) for name, values in found.items()}
+        pieces = {name: np.split(values, bounds) for name, values in scores_by_name.items()}
         for place, (some, answer) in enumerate(batch):
             scores = {name: of_rows[place].tolist() for name, of_rows in pieces.items()}
             set_once(answer.set_result, answer, scores)
@@ -73,14 +73,14 @@ class Batcher:
 
 
 def set_once(set_it, answer, value):
-    """Answer, unless whoever asked is gone."""
+    """Answer unless the client has disconnected."""
     if not answer.done():
         set_it(value)
 
 
 @asynccontextmanager
 async def lifespan(app):
-    """Open the model once; score until the server ends."""
+    """Open the model once; score until the server stops."""
     app.state.batcher = Batcher(Scorer(os.environ.get("SERVED", "served")))
     task = asyncio.create_task(app.state.batcher.run())
     yield
@@ -92,7 +92,7 @@ app = FastAPI(lifespan=lifespan)
 
 @app.post("/score")
 async def score(request: Request):
-    """Scores of a JSON list of rows."""
+    """Return the scores of a JSON list of rows."""
     batcher = request.app.state.batcher
     batcher.counted["requests"] += 1
     try:
@@ -107,13 +107,13 @@ async def score(request: Request):
 
 @app.get("/health")
 async def health(request: Request):
-    """The version of the export that answers."""
+    """Return the version of the served export."""
     return {"version": request.app.state.batcher.scorer.manifest["version"]}
 
 
 @app.get("/metrics", response_class=PlainTextResponse)
 async def metrics(request: Request):
-    """Counters since the start."""
+    """Return counters since the start."""
     names = ("requests", "refused", "batches", "rows", "seconds")
     counted = request.app.state.batcher.counted
     return "".join(f"scorer_{name}_total {counted[name]}\n" for name in names)

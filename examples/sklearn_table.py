@@ -1,8 +1,8 @@
-"""A table that scikit-learn ships, as parquet, in an order of no meaning.
+"""Writes a table of scikit-learn as parquet, in random order.
 
     python examples/sklearn_table.py digits --out digits.parquet
 
-docs/models/tasks.md says what is made of it.
+docs/models/tasks.md uses the table.
 """
 
 import argparse
@@ -16,7 +16,7 @@ TABLES = ("breast_cancer", "diabetes", "digits", "iris", "wine")
 
 
 def table_of(name):
-    """Features by their names, and `target`; iris and wine are sorted by it, so rows are drawn."""
+    """Return the features and `target` in random order: iris and wine are sorted by target."""
     data = getattr(datasets, f"load_{name}")(as_frame=True).frame
     return pa.Table.from_pandas(data.sample(frac=1, random_state=0), preserve_index=False)
 
@@ -24,7 +24,7 @@ def table_of(name):
 def main():
     """Write the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("name", choices=TABLES, help="which one")
+    parser.add_argument("name", choices=TABLES, help="the table's name")
     parser.add_argument("--out", type=Path, required=True, help="the file")
     args = parser.parse_args()
     pq.write_table(table_of(args.name), args.out)

@@ -1,11 +1,11 @@
-"""A repository for Triton Inference Server of a folder of `distrain export --with-workflow`.
+"""Makes a Triton Inference Server repository from an export with workflow.
 
     python examples/triton_repository.py served repository
     tritonserver --model-repository=repository
 
-A request's tensor `row`, `[rows, 1]`, has a JSON object for each raw row; `probability`,
-`[rows, 1]`, answers. Triton joins the rows of requests that wait at the same time. Its Python needs
-NumPy and the model's runtime.
+A request's tensor `row`, `[rows, 1]`, has a JSON object for each raw row; the response is
+`probability`, `[rows, 1]`. Triton batches the rows of requests that wait at the same time. Its
+Python needs NumPy and the model's runtime.
 """
 
 import json
@@ -25,10 +25,10 @@ version_policy { latest { num_versions: 1 } }
 
 
 class TritonPythonModel:
-    """What Triton's Python backend calls; this file is the repository's `model.py`."""
+    """The model for Triton's Python backend; this file is the repository's `model.py`."""
 
     def initialize(self, args):
-        """Open the folder beside this file."""
+        """Open the export folder beside this file."""
         folder = Path(args["model_repository"]) / args["model_version"] / "served"
         sys.path.insert(0, str(folder))
         from score import BadValue, Scorer  # type: ignore[import-not-found]
@@ -36,11 +36,11 @@ class TritonPythonModel:
         self.scorer, self.bad_value = Scorer(folder), BadValue
 
     def execute(self, requests):
-        """A response for each request; a value that cannot be used is an error of its request."""
+        """Return a response for each request; an unusable value is an error of its request."""
         return [self.answer(request) for request in requests]
 
     def answer(self, request):
-        """The scores of a request's rows."""
+        """Return the scores of a request's rows."""
         import triton_python_backend_utils as triton  # type: ignore[import-not-found]
 
         given = triton.get_input_tensor_by_name(request, "row").as_numpy()

@@ -28,6 +28,10 @@ if (
 ):
     os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
 
+# In Python before 3.11.9, asking for all threads' frames can stop a process for ever
+# (CPython issue 106883), and Dask's profiler of workers asks a hundred times a second.
+os.environ.setdefault("DASK_DISTRIBUTED__WORKER__PROFILE__ENABLED", "False")
+
 # How long an example takes says how busy the machine is.
 settings.register_profile(
     "any machine",

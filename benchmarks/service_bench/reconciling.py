@@ -25,7 +25,7 @@ _TOLD_EVERY_S = 6.0
 _SCHEDULER = """
 import sys, time
 from benchmarks.service_bench.simulated_scheduler import FakeScheduler
-with FakeScheduler(num_workers=int(sys.argv[1]), with_records=True) as scheduler:
+with FakeScheduler(num_workers=int(sys.argv[1])) as scheduler:
     print(scheduler.url, flush=True)
     while True:
         time.sleep(1.0)
@@ -181,8 +181,8 @@ def to_coordinator(folder: Path, count: int) -> dict[str, float]:
 
 
 def _jobs_of(client: httpx2.Client, url: str) -> set[str]:
-    answer = client.get(f"{url}/distrain/v1/jobs", params={"since": 0, "epoch": ""})
-    return {job["job_id"] for job in answer.json()["jobs"]}
+    answer = client.get(f"{url}/distrain/v1/changes", params={"since": 0, "epoch": ""})
+    return {job["id"] for job in answer.json()["jobs"]}
 
 
 def _until(condition: Callable[..., bool], within_s: float) -> None:

@@ -29,8 +29,7 @@ class FakeJob:
     attempt: int = 0
     started_s: float | None = None
     revision: int = 0
-    untold: list[int] = field(default_factory=list)  # steps whose records have no revision yet
-    told: list[tuple[int, int]] = field(default_factory=list)  # revisions, and steps of records
+    untold: list[int] = field(default_factory=list)  # steps whose reports have no revision yet
     why_pending: str = "no workers"
     message: str | None = None
 
@@ -42,43 +41,26 @@ class FakeJob:
     def is_final(self) -> bool:
         return self.state in _FINAL
 
-    def _record(self, step: int) -> dict[str, Any]:
-        seconds = {"load": 0.01, "forward": 0.3, "backward": 0.5, "exchange": 0.1, "update": 0.09}
+    def document(self, step: int) -> dict[str, Any]:
+        cancelled = "Cancelled" if self.state == "cancelled" else None
         return {
-            "entry": "record", "split": "train", "epoch": 0, "step": step, "rows": 4096,
-            "rows_total": 4096 * step, "elapsed_s": float(step), "rows_per_s": 4096.0,
-            "loss": 0.46 + 0.1 / (1 + step), "normalised_entropy": 0.8, "auc": 0.78,
-            "auc_bound": 1e-4, "stall_pct": [0.4] * self.num_ranks, "seconds": seconds,
-            "lr": 1e-3, "attempt": self.attempt,
-        }  # fmt: skip
-
-    def document(self, step: int, since: int = 2**62) -> dict[str, Any]:
-        state = self.state
-        cancelled = "Cancelled" if state == "cancelled" else None
-        view = {
-            "version": 1,
-            "job_id": self.job_id,
+            "id": self.job_id,
             "name": "fake",
-            "state": state,
+            "state": self.state,
             "attempt": self.attempt,
             "num_ranks": self.num_ranks,
-            "num_steps": 100,
             "reason": cancelled,
             "message": self.message or ("as asked" if cancelled else None),
-            "why_pending": self.why_pending if state == "pending" else "",
-            "progress": [self._record(at) for revision, at in self.told if revision > since],
-            "restarts": [],
-        }
-        return {
-            "job_id": self.job_id,
+            "why_pending": self.why_pending if self.state == "pending" else "",
             "run_dir": self.order["run_dir"],
             "service": self.order["service"],
             "first_attempt": self.order["first_attempt"],
             "priority": self.order.get("priority") or 0,
+            "recorded": self.is_final,
+            "num_steps": 100,
             "step": step,
             "auc": 0.78,
             "valid_auc": 0.61,
-            "view": view,
         }
 
 
@@ -91,7 +73,6 @@ class FakeScheduler:
         job_s: How long a job runs, by `clock`; `None`: until it is ended.
         lose_answers: Orders are carried out, and their connections closed without an answer.
         gate: While it is not set, requests are read and not answered.
-        with_records: Jobs that run tell of a record with each report, of their last hundred.
     """
 
     num_workers: int = 8
@@ -105,7 +86,6 @@ class FakeScheduler:
     gate: threading.Event = field(default_factory=threading.Event)
     revision: int = 0
     port: int = 0
-    with_records: bool = False
     collected_s: float = 0.0
 
     def __post_init__(self) -> None:
@@ -175,7 +155,7 @@ class FakeScheduler:
                 collect_s = 1e-3 * int(query.get("collect_ms", ["0"])[0])
                 epoch = query.get("epoch", [""])[0]
                 return 200, self._changes(int(query["since"][0]), epoch, collect_s)
-            kind = parts[2] if len(parts) > 2 else "put"
+            kind = parts[2] if len(parts) > 2 else {"PATCH": "priority"}.get(method, "put")
             self.orders[kind] += 1
             return self._order(kind, parts[1], body)
 
@@ -184,13 +164,13 @@ class FakeScheduler:
         if kind == "put":
             return self._put(job, job_id, body)
         if job is None:
-            return 404, {"code": "unknown", "error": "no such job"}
+            return 404, {"code": "not_found", "detail": "no such job"}
         if job.is_final:
             return self._ended(job)
         if kind == "cancel":
             job.state = "cancelled"
         elif job.state != "pending":
-            return 409, {"code": "not_pending", "error": f"it is {job.state}"}
+            return 409, {"code": "not_pending", "detail": f"it is {job.state}"}
         else:
             job.order["priority"] = body["priority"]
         self._stamp(job)
@@ -200,20 +180,20 @@ class FakeScheduler:
         self, job: FakeJob | None, job_id: str, body: dict[str, Any]
     ) -> tuple[int, dict[str, Any]]:
         if body["epoch"] != self.epoch:
-            return 409, {"code": "epoch_changed", "error": "another boot", "epoch": self.epoch}
+            return 409, {"code": "epoch_changed", "detail": "another boot", "epoch": self.epoch}
         if job is not None and not job.is_final:
-            return 200, {"job": job.document(0)}
+            return 200, job.document(0)
         if job is not None and body["first_attempt"] <= job.attempt:
             return self._ended(job)
         job = FakeJob(job_id, body, len(self.jobs))
         self.jobs[job_id] = job
         self._stamp(job)
         self._move()
-        return 201, {"job": job.document(0)}
+        return 201, job.document(0)
 
     def _ended(self, job: FakeJob) -> tuple[int, dict[str, Any]]:
-        ended = {"job_id": job.job_id, "state": job.state, "attempt": job.attempt}
-        return 410, {"code": "ended", "error": "it has ended", "job": ended}
+        ended = {"id": job.job_id, "state": job.state, "attempt": job.attempt}
+        return 410, {"code": "ended", "detail": "it has ended", "job": ended}
 
     def _changes(self, since: int, epoch: str, collect_s: float) -> dict[str, Any]:
         since = since if epoch == self.epoch else 0
@@ -233,7 +213,7 @@ class FakeScheduler:
             "revision": told[-1].revision if more else self.revision,
             "more": more,
             "workers": {"total": total, "usable": total, "free": total - used, "gpus": 0},
-            "jobs": [job.document(self._step(job), since) for job in told],
+            "jobs": [job.document(self._step(job)) for job in told],
         }
 
     def _step(self, job: FakeJob) -> int:
@@ -272,8 +252,6 @@ class FakeScheduler:
     def _stamp(self, job: FakeJob) -> None:
         self.revision += 1
         job.revision = self.revision
-        if self.with_records:
-            job.told = [*job.told, *((job.revision, step) for step in job.untold)][-100:]
         job.untold.clear()
 
 
@@ -325,7 +303,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(text)
 
-    do_GET = do_PUT = do_POST = _answer
+    do_GET = do_PUT = do_POST = do_PATCH = _answer
 
     def log_message(self, format: str, *args: Any) -> None:
         """Say nothing."""

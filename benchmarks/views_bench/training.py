@@ -136,7 +136,7 @@ def in_turns(
 
 def so_far(url: str, job_id: str) -> tuple[int, float]:
     """Rows trained and the wall time that took, as of the last report."""
-    with urlopen(f"{url}/distrain/jobs/{job_id}") as answer:
+    with urlopen(f"{url}/distrain/v1/jobs/{job_id}") as answer:
         document: dict[str, Any] = json.load(answer)
     return document["rows_total"], document["elapsed_s"]
 

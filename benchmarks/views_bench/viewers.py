@@ -101,9 +101,9 @@ class Viewers:
 
     async def _json(self) -> None:
         cursor = ""
-        paths = ("/distrain/jobs", f"/distrain/jobs/{self.job_id}")
+        paths = ("/distrain/v1/jobs", f"/distrain/v1/jobs/{self.job_id}")
         while True:
-            for path in (*paths, f"{paths[1]}/metrics?since={cursor}"):
+            for path in (*paths, f"{paths[1]}/curves?since={cursor}"):
                 answer = await self.http.fetch(self.url + path)
             found = re.search(r'"cursor":"([^"]+)"', answer.body.decode())
             assert found is not None

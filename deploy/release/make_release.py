@@ -1,8 +1,8 @@
-"""Makes the files of a release out of the last commit: `make release`.
+"""Makes the files of a release from the last commit: `make release`.
 
     python deploy/release/make_release.py dist/release
 
-Equal commits give equal files: everything is made from `git archive` in one folder, and carries the
+Equal commits give equal files: everything is made from `git archive` in one folder, with the
 commit's time, or SOURCE_DATE_EPOCH.
 """
 
@@ -34,10 +34,10 @@ EXTRAS = ("", "service", "s3")
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("out", type=Path, help="the folder of the files; it is made anew")
+    parser.add_argument("out", type=Path, help="the output folder; it is replaced")
     out: Path = parser.parse_args().out
     if out.is_dir() and any(out.iterdir()) and not (out / "SHA256SUMS").is_file():
-        sys.exit(f"{out} holds other files than a release's: name a folder that is empty or absent")
+        sys.exit(f"{out} contains other files than a release's: choose an empty or new folder")
     if not os.environ.get("DISTRAIN_REPOSITORY"):
         sys.exit(
             "the repository's address is unknown: DISTRAIN_REPOSITORY=https://... make release"
@@ -71,7 +71,7 @@ def main() -> None:
 
 
 def checked_version(source: Path) -> str:
-    """The version of a source tree; exits where it is none of a release."""
+    """Return the version of a source tree; exit unless it is a release."""
     facts = runpy.run_path(str(source / "distrain" / "version.py"))
     version = str(facts["__version__"])
     if version != facts["RELEASE"]:
@@ -85,7 +85,7 @@ def checked_version(source: Path) -> str:
         sys.exit(f"helm/distrain/Chart.yaml names {named}, distrain/version.py {version}")
     changelog = (source / "CHANGELOG.md").read_text()
     if "## [Unreleased]" in changelog and changes_of("Unreleased", changelog).strip():
-        sys.exit(f"CHANGELOG.md has entries in [Unreleased]: put them into the section {version}")
+        sys.exit(f"CHANGELOG.md has entries in [Unreleased]: move them to the section {version}")
     changes_of(version, changelog)
     return version
 
@@ -96,17 +96,17 @@ def check_tag(version: str, tags: list[str]) -> None:
 
 
 def changes_of(version: str, changelog: str) -> str:
-    """The changelog's section of a version."""
+    """Return the changelog's section of a version."""
     found = re.search(
         rf"^## \[{re.escape(version)}\][^\n]*\n(.*?)(?=^## |\Z)", changelog, re.M | re.S
     )
     if found is None:
-        sys.exit(f"CHANGELOG.md has no section [{version}]: give [Unreleased] this name and a date")
+        sys.exit(f"CHANGELOG.md has no section [{version}]: rename [Unreleased] to it, with a date")
     return found[1].strip() + "\n"
 
 
 def distributions(source: Path, work: Path, out: Path, epoch: int) -> tuple[Path, Path]:
-    """The source distribution, and the manylinux wheel that is built from it."""
+    """Build the source distribution, and from it the manylinux wheel."""
     environment = {
         **os.environ,
         "DISTRAIN_RELEASE": "1",
@@ -134,7 +134,7 @@ def distributions(source: Path, work: Path, out: Path, epoch: int) -> tuple[Path
 
 
 def packed(chart: Path) -> list[Path]:
-    """The chart's files that its .helmignore leaves in."""
+    """Return the chart's files that .helmignore does not exclude."""
     return [
         path
         for path in chart.rglob("*")
@@ -143,7 +143,7 @@ def packed(chart: Path) -> list[Path]:
 
 
 def image_context(source: Path) -> list[Path]:
-    """The files that .containerignore leaves in."""
+    """Return the files that .containerignore does not exclude."""
     lines = (source / ".containerignore").read_text().splitlines()
     kept = [source / line[1:] for line in lines if line.startswith("!")]
     files = [path for root in kept for path in (root.rglob("*") if root.is_dir() else [root])]
@@ -151,7 +151,7 @@ def image_context(source: Path) -> list[Path]:
 
 
 def write_tar(path: Path, root: Path, prefix: str, files: Iterable[Path], epoch: int) -> None:
-    """Write files in the order of their names, with one time and no owner."""
+    """Write files in name order, with the same time and no owner."""
     with (
         path.open("wb") as raw,
         gzip.GzipFile(filename="", mode="wb", fileobj=raw, mtime=epoch) as packer,
@@ -166,9 +166,9 @@ def write_tar(path: Path, root: Path, prefix: str, files: Iterable[Path], epoch:
 
 
 def write_sbom(path: Path, wheel: Path, source: Path, epoch: int) -> None:
-    """Write a CycloneDX document of what a fresh install of the wheel has, and of vendored files.
+    """Write a CycloneDX document of a fresh install of the wheel, and of vendored files.
 
-    pip resolves the install without making it, so that no package of this environment answers.
+    pip only resolves the install, so that packages of this environment have no influence.
     """
     pins = (source / "constraints.txt", source / "deploy" / "images" / "constraints-build.txt")
     report = run(
@@ -184,7 +184,7 @@ Component = dict[str, Any]
 
 
 def vendored(source: Path) -> Component:
-    """uPlot, whose script lies among the page's files."""
+    """Describe uPlot, whose script is included in the page's files."""
     static = source / "distrain" / "service" / "page" / "static"
     [version] = re.findall(r"uPlot[^\n]*\bv(\d[\d.]*)", (static / "uPlot.iife.min.js").read_text())
     return {
@@ -199,7 +199,7 @@ def vendored(source: Path) -> Component:
 
 
 def sbom(install: list[dict[str, Any]], more: list[Component], epoch: int) -> dict[str, Any]:
-    """A CycloneDX document of pip's report of an install, and of more components."""
+    """Return a CycloneDX document from pip's report of an install and further components."""
     about = {str(canonicalize_name(one["metadata"]["name"])): one for one in install}
     found = {name: _component(name, one) for name, one in about.items()}
     own = found.pop("distrain")
@@ -260,7 +260,7 @@ def digest(path: Path) -> str:
 
 
 def run(*words: str, env: dict[str, str] | None = None, stdin: str | None = None) -> str:
-    """What a command prints; exits with its output where it fails."""
+    """Run a command and return its output; exit with it on failure."""
     done = subprocess.run(
         words, cwd=ROOT, env=env, input=stdin, capture_output=True, text=True, check=False
     )

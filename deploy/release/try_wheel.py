@@ -1,4 +1,4 @@
-"""Tries a wheel as its users will: in an environment of its own, without a checkout or compiler.
+"""Tests a wheel as users install it: in a new environment, without a checkout or compiler.
 
     python deploy/release/try_wheel.py dist/release/*.whl ENVIRONMENT
 
@@ -27,7 +27,7 @@ KERNELS = ("loader kernel", "page decoder", "order kernel", "text splitter", "ta
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("wheel", type=Path)
-    parser.add_argument("environment", type=Path, help="its folder; it is made if it is absent")
+    parser.add_argument("environment", type=Path, help="its folder; created if missing")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         trial = Trial(given.environment.absolute(), Path(folder))
@@ -42,7 +42,7 @@ def main() -> None:
 
 
 class Trial:
-    """An environment, and a folder where its commands run and find their home."""
+    """An environment, and a folder that is its commands' working and home folder."""
 
     def __init__(self, environment: Path, folder: Path):
         self.environment, self.folder = environment, folder
@@ -51,7 +51,7 @@ class Trial:
         self.variables = kept | {"PATH": str(environment / "bin"), "HOME": str(folder)}
 
     def install(self, wheel: Path) -> None:
-        """Install it with its service, in the versions of the file in it."""
+        """Install it with the service extra, in the versions of its constraints file."""
         with ZipFile(wheel) as archive:
             (name,) = (
                 n for n in archive.namelist() if n.endswith("share/distrain/constraints.txt")
@@ -62,27 +62,27 @@ class Trial:
         self.pip("check")
 
     def see_kernels(self) -> None:
-        """Have `distrain doctor` find nothing wrong, and all kernels built."""
+        """Check that `distrain doctor` finds no mistakes, and that all kernels are built."""
         found = {
             one["name"]: one["detail"] for one in json.loads(self.distrain("doctor", "--json"))
         }
         absent = [name for name in KERNELS if found.get(name) != "built"]
         if absent:
-            sys.exit(f"not built, says distrain doctor: {', '.join(absent)}")
+            sys.exit(f"not built according to distrain doctor: {', '.join(absent)}")
 
     def serve_a_job(self) -> None:
-        """Submit a job to a service, wait for its end, and fetch the page and what it loads."""
+        """Submit a job to a service, wait for its end, and fetch the page with its resources."""
         self.distrain("init", "criteo-dlrm", "--data", "demo/data", "--ranks", "1")
         with self.serving() as told:
             self.variables |= {"DISTRAIN_SERVER": told["url"], "DISTRAIN_TOKEN": told["token"]}
-            self.distrain("submit", "job.yaml", "--wait")  # not 0 unless the job succeeds
+            self.distrain("submit", "job.yaml", "--wait")  # fails unless the job succeeds
             page = fetched(told["url"])
             for script in re.findall(r'<script[^>]* src="([^"]+)"', page):
                 fetched(urllib.parse.urljoin(told["url"], script))
 
     @contextmanager
     def serving(self) -> Iterator[dict[str, Any]]:
-        """What `distrain serve` prints at its start; it is stopped with its cluster."""
+        """Start `distrain serve` and yield its output; stop it with its cluster at the end."""
         words = ("serve", "--json", "--stop-clusters", "--port", "0", "--data-dir", "served")
         with (
             (self.folder / "serve.log").open("w+") as log,
@@ -105,7 +105,7 @@ class Trial:
                 process.terminate()
 
     def uninstall(self) -> None:
-        """Take the wheel out, and see that none of its files stays."""
+        """Uninstall the wheel, and check that none of its files remains."""
         self.pip("uninstall", "--yes", "distrain")
         left = [str(path) for path in self.environment.rglob("*distrain*")]
         if left:
@@ -121,7 +121,7 @@ class Trial:
 
 
 def fetched(url: str) -> str:
-    """The text at a URL, or an `HTTPError`."""
+    """Return the text at a URL; raise `HTTPError` on failure."""
     print("GET", url, flush=True)
     with urllib.request.urlopen(url, timeout=60) as answer:
         text: str = answer.read().decode()
@@ -129,7 +129,7 @@ def fetched(url: str) -> str:
 
 
 def run(*words: str, cwd: Path | None = None, env: dict[str, str] | None = None) -> str:
-    """What a command prints; exits with its output where it fails."""
+    """Run a command and return its output; exit with it on failure."""
     print("$", *words, flush=True)
     done = subprocess.run(words, cwd=cwd, env=env, capture_output=True, text=True, check=False)
     if done.returncode:

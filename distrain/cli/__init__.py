@@ -1,1 +1,1 @@
-"""The command line: commands, which take options and print text or JSON."""
+"""The command line: commands with options, which print text or JSON."""

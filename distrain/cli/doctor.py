@@ -1,4 +1,4 @@
-"""`distrain doctor`: checks of this machine and of a cluster."""
+"""`distrain doctor`: checks this machine and a cluster."""
 
 import json
 from dataclasses import asdict
@@ -20,40 +20,42 @@ from distrain.errors import InputError
 
 
 @click.command()
-@connection_options("Check this Dask cluster, too.")
+@connection_options("Also check this Dask cluster.")
 @click.option(
     "--scheduler-file",
     type=EXISTING_FILE,
-    help="The same, by the file that `dask scheduler --scheduler-file` wrote.",
+    help="The same, from the file that `dask scheduler --scheduler-file` wrote.",
 )
 @click.option(
     "--cluster",
     "all_workers",
     is_flag=True,
-    help="Examine every worker of that cluster and the scheduler, and not this machine alone: "
+    help="Check every worker and the scheduler of that cluster instead of this machine: "
     "versions, connections between hosts, the folder of runs, clocks, GPUs, memory.",
 )
-@click.option("--run-dir", type=PATH, default=Path("runs"), help="Where runs are to be written.")
+@click.option("--run-dir", type=PATH, default=Path("runs"), help="Where runs will be written.")
 @click.option(
     "--run-root",
     metavar="FOLDER",
-    help="With --cluster: the folder of runs, which all workers are to share.",
+    help="With --cluster: the folder of runs, which all workers should share.",
 )
 @click.option(
-    "--data", metavar="PATH", help="With --cluster: data that all workers are to see: path, URL."
+    "--data",
+    metavar="PATH",
+    help="With --cluster: path or URL of data that all workers should see.",
 )
 @click.option(
     "--device",
     type=click.Choice(["auto", "cpu", "cuda"]),
     default="auto",
-    help="With --cluster: what jobs train on; cpu leaves GPUs out, cuda misses them.",
+    help="With --cluster: the device of jobs; cpu ignores GPUs, cuda requires them.",
 )
 @click.option(
     "--timeout",
     "timeout_s",
     type=click.FloatRange(min=1.0),
     default=20.0,
-    help="With --cluster: seconds to wait for the answers of each of its steps.",
+    help="With --cluster: timeout for the answers of each step, in seconds.",
 )
 @json_option("Print one JSON list; with --cluster one JSON document.")
 def command(
@@ -67,9 +69,9 @@ def command(
     timeout_s: float,
     as_json: bool,
 ) -> None:
-    """Check versions, devices, cluster and write access, and say how to mend what is wrong.
+    """Check versions, devices, cluster and write access, and say how to correct what is wrong.
 
-    The exit code is 1 if a check fails, or if the cluster has a mistake; warnings leave it 0.
+    The exit code is 1 if a check fails or the cluster has a mistake; warnings do not change it.
 
     \b
     Examples:
@@ -150,7 +152,7 @@ def _address_in(scheduler_file: Path) -> str:
         return str(json.loads(scheduler_file.read_text())["address"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise InputError(
-            f"the scheduler file names no address: {error}",
+            f"the scheduler file has no address: {error}",
             where={"file": str(scheduler_file)},
             hint="`dask scheduler --scheduler-file FILE` writes one.",
         ) from error

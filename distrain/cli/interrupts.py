@@ -1,4 +1,4 @@
-"""How a command ends on Ctrl-C, or on SIGTERM."""
+"""Ends a command on Ctrl-C or SIGTERM, with a message."""
 
 import signal
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ _LEFT = "distrain.left"
 
 
 class Ended(click.ClickException):
-    """Ctrl-C ended a command, which leaves `left` behind."""
+    """Ctrl-C ended a command; `left` describes what remains."""
 
     exit_code = INTERRUPTED
     how = "interrupted"
@@ -35,9 +35,9 @@ class EndedBySignal(Ended):
 
 
 def if_interrupted(left: str) -> None:
-    """Set what the running command leaves behind if it is interrupted from here on.
+    """Set the message about what remains if the running command is interrupted from here on.
 
-    Threads of the command have no click context: there this does nothing.
+    Does nothing in threads of the command, which have no click context.
     """
     context = click.get_current_context(silent=True)
     if context is not None:
@@ -46,7 +46,7 @@ def if_interrupted(left: str) -> None:
 
 @contextmanager
 def ends_in_order(context: click.Context) -> Iterator[None]:
-    """Raise `Ended` where Ctrl-C or SIGTERM ends the block."""
+    """Raise `Ended` if Ctrl-C or SIGTERM ends the block."""
     try:
         yield
     except KeyboardInterrupt as error:

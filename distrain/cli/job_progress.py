@@ -1,4 +1,4 @@
-"""Progress of a job: a bar on a terminal, plain lines elsewhere."""
+"""Shows the progress of a job: a bar on a terminal, plain lines elsewhere."""
 
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class JobProgress(LoggedProgress):
-    """Shows views of one job as they come, in bars if the console is a terminal.
+    """Shows views of one job as they arrive, in bars if the console is a terminal.
 
     An interrupted command prints `left` after the first view, and `ended` after the last one.
     """
@@ -45,7 +45,7 @@ class JobProgress(LoggedProgress):
                 TextColumn("{task.description}"),
                 BarColumn(24),
                 console=self.console,
-                transient=True,  # the last line says how the job ended
+                transient=True,  # the last line shows how the job ended
             )
             self._bar.start()
             self._task = self._bar.add_task("ranks are starting", total=None)
@@ -57,8 +57,8 @@ class JobProgress(LoggedProgress):
 
     def say(self, text: str) -> None:
         """Print a line above the progress."""
-        # As it is: not wrapped, and a path's brackets are no markup. Whoever reads may have had
-        # enough (`| head`): rich then falls silent and wants to exit, but the job goes on.
+        # Not wrapped, and without markup in a path's brackets. If the reader closes the pipe
+        # (`| head`), rich falls silent and raises SystemExit, but the job must continue.
         console = self.console
         if console.quiet and text.startswith("warning: "):
             console = warning_console()
@@ -84,7 +84,7 @@ class JobProgress(LoggedProgress):
 
 
 def leave(run: "RunRequest", *, waits: bool = False, checks: bool = False) -> None:
-    """Submit a run to a scheduler, and print where it is, and how to follow it unless `waits`."""
+    """Submit a run to a scheduler; print its place and, unless `waits`, how to follow it."""
     follow = how_to_follow(run.job_id, run.scheduler)
     submit(
         run,

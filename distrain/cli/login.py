@@ -1,4 +1,4 @@
-"""`distrain login`: store the address of a service, and a token for it."""
+"""`distrain login`: stores the address of a service, and a token for it."""
 
 import sys
 from pathlib import Path
@@ -12,7 +12,7 @@ from distrain.cli.output import print_answer, print_remark, print_result
 from distrain.errors import InputError
 
 if TYPE_CHECKING:
-    from distrain.client.documents import Me
+    from distrain.jobs.documents import Me
 
 _LONGEST = 4096
 
@@ -24,22 +24,22 @@ _LONGEST = 4096
     type=EXISTING_FILE,
     help="PEM file of the authority that signed the service's certificate.",
 )
-@click.option("--no-default", is_flag=True, help="Keep the default service that there is.")
+@click.option("--no-default", is_flag=True, help="Keep the current default service.")
 @click.option(
     "--plain-http",
     is_flag=True,
-    help="Allow that the token goes over http:// to another machine, where others may read it.",
+    help="Allow sending the token over http:// to another machine; others may read it on the way.",
 )
-@json_option("Print who the token belongs to as JSON.")
+@json_option("Print the token's user as JSON.")
 def command(
     address: str, ca_file: Path | None, no_default: bool, plain_http: bool, as_json: bool
 ) -> None:
     """Ask for a token for the service at ADDRESS, check it, and store both for later commands.
 
     ADDRESS is https://HOST, http://127.0.0.1:PORT or unix:/PATH. The token is read from the
-    terminal without an echo, or from standard input; it is no argument, since others see those.
-    It is stored in ~/.config/distrain/servers.json, which only you may read, and sent to this
-    address alone. The service becomes the default of all commands that take --server.
+    terminal without an echo, or from standard input. It is not an argument, since other users can
+    see those. It is stored in ~/.config/distrain/servers.json, which only you can read, and sent
+    only to this address. The service becomes the default of all commands that take --server.
 
     \b
     Examples:
@@ -56,7 +56,7 @@ def command(
     parsed = parse_address(address)
     if not parsed.is_private and not plain_http:
         raise InputError(
-            "a token is not sent over plain http: everybody on the way could read it",
+            "a token is not sent over plain http: others could read it on the way",
             where={"server": parsed.text},
             hint="Use https://, or --plain-http in a network that you trust.",
         )
@@ -86,15 +86,15 @@ def command(
         )
     print_result(f"logged in to {parsed.text} as {me.user}")
     print_remark(f"the token is in {path}, with the scopes {', '.join(me.scopes) or 'none'}")
-    print_remark(f"it allows what you may: you are {_roles(me)}")
+    print_remark(f"it has your permissions: you are {_roles(me)}")
 
 
 def _roles(me: "Me") -> str:
-    """The user's roles by project: a token allows nothing beyond them."""
+    """Describe the user's roles by project, which limit the token."""
     if me.is_admin:
         return "an admin of the service"
     roles = (f"{role} in {project}" for project, role in sorted(me.roles.items()))
-    return ", ".join(roles) or "in no project: an operator of one, or an admin, lets you in"
+    return ", ".join(roles) or "in no project: an operator or an admin can add you"
 
 
 def _read_token(address: str) -> str:

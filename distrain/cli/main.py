@@ -19,56 +19,56 @@ from distrain.cli.output import print_result, print_warning
 from distrain.errors import DistrainError, on_sigterm
 from distrain.version import build
 
-# By name the module below `distrain.cli`, with the function if that is not `command`; and the line
-# of the list of commands.
+# By name: the module below `distrain.cli`, with the function if it is not called `command`, and
+# the line in the list of commands.
 COMMANDS = {
     "demo": ("training.demo", "Generate data, prepare it and train on it, in a few minutes."),
     "synth": ("data.synth", "Generate Criteo-shaped rows with a known best AUC."),
     "prep": ("data.prep", "Turn raw files into training parquet."),
-    "pack": ("data.pack", "Fill a cache folder with training parquet, decoded."),
-    "init": ("training.init", "Write a job spec to begin with."),
-    "plan": ("training.plan", "Show what a job's ranks will read and hold; start nothing."),
-    "train": ("training.train", "Train a model as a job spec says."),
+    "pack": ("data.pack", "Fill a cache folder with decoded training rows."),
+    "init": ("training.init", "Write a job spec to start with."),
+    "plan": ("training.plan", "Show what a job's ranks will read and need; start nothing."),
+    "train": ("training.train", "Train a model from a job spec."),
     "tune": ("training.tune", "Search for better values of a job spec."),
     "login": ("login", "Store the address of a job service, and a token for it."),
-    "submit": ("jobs.submit", "Give a job to a service or a scheduler, and leave it there."),
+    "submit": ("jobs.submit", "Submit a job to a service or a scheduler, and return."),
     "jobs": ("jobs.list", "List the jobs of a service or a scheduler."),
     "status": ("jobs.show:status", "Show the state of one job."),
     "wait": ("jobs.show:wait", "Wait for a job's end."),
-    "attach": ("jobs.show:attach", "Follow a job that runs without its command."),
+    "attach": ("jobs.show:attach", "Follow a running job."),
     "cancel": ("jobs.change:cancel", "Stop a job."),
-    "resume": ("jobs.change:resume", "Let a job that has ended go on."),
+    "resume": ("jobs.change:resume", "Resume a job that has ended."),
     "clone": ("jobs.change:clone", "Submit a job's spec again, as a new job."),
-    "priority": ("jobs.change:priority", "Change the place of a job in the queue."),
-    "open": ("jobs.show:open_page", "Show a job's page in the browser."),
+    "priority": ("jobs.change:priority", "Change a job's priority in the queue."),
+    "open": ("jobs.show:open_page", "Open a job's page in the browser."),
     "top": ("top.command", "Show the jobs of a scheduler and their ranks as they run."),
     "report": ("runs.report", "Write one HTML page about a run."),
-    "compare": ("runs.report:compare", "Compare the figures and specs of runs."),
+    "compare": ("runs.report:compare", "Compare the metrics and specs of runs."),
     "logs": ("runs.logs", "Print the logs of a job's ranks, or their first error."),
     "audit": ("runs.audit", "Prove that a run trained every row once."),
     "evaluate": (
         "models.evaluate",
         "Score labelled rows with a saved model and print its metrics.",
     ),
-    "ensemble": ("models.ensemble", "Write the mean of several runs' models as a run."),
+    "ensemble": ("models.ensemble", "Average several runs' models into one run."),
     "predict": ("models.predict", "Write a saved model's scores of rows, raw or prepared."),
-    "export": ("models.export", "Write a saved model for torch alone, or for ONNX runtimes."),
-    "schema": ("data.schema", "Show, select from or convert a schema."),
-    "serve": ("service.serve", "Run the job service: jobs of many users, over HTTP."),
-    "bench": ("training.bench", "Measure a cluster, and say what limits training on it."),
+    "export": ("models.export", "Write a saved model for plain torch or ONNX runtimes."),
+    "schema": ("data.schema", "Show, filter or convert a schema."),
+    "serve": ("service.serve", "Run the job service for many users, over HTTP."),
+    "bench": ("training.bench", "Measure a cluster, and find the bottleneck of training."),
     "doctor": ("doctor", "Check versions, devices, cluster and write access."),
     "completion": ("main:completion", "Print the script that completes commands in your shell."),
 }
 
 
 class LazyGroup(click.Group):
-    """Imports a command's file only when the command is used: the rest stays unloaded."""
+    """Imports a command's module only when the command is used."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """The command of that name, with the options that all commands take."""
+        """Return the command of that name, with the global options added."""
         if cmd_name not in COMMANDS:
             return None
         module, _, function = COMMANDS[cmd_name][0].partition(":")
@@ -83,7 +83,7 @@ class LazyGroup(click.Group):
             return super().invoke(ctx)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Replace a leading `~` in each word, as the shell does where it may, and parse."""
+        """Expand a leading `~` in each argument, as the shell does, and parse."""
         return super().parse_args(ctx, [_with_home(word) for word in args])
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -93,7 +93,7 @@ class LazyGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the command, or name the nearest one."""
+        """Find the command, or suggest the nearest one."""
         from difflib import get_close_matches
 
         name = args[0]
@@ -105,7 +105,7 @@ class LazyGroup(click.Group):
 
 
 def _with_home(word: str) -> str:
-    """A word with the home for a leading `~`, also of an option's value.
+    """Expand a leading `~` of a word or an option's value to the home folder.
 
     >>> _with_home("--set"), _with_home("name=~")
     ('--set', 'name=~')
@@ -121,8 +121,8 @@ def _with_home(word: str) -> str:
         raise click.UsageError(f"{error}. Write ./~NAME for a file of that name.") from None
 
 
-def _tell_version(context: click.Context, _: click.Parameter, is_asked: bool) -> None:
-    if is_asked:
+def _print_version(context: click.Context, _: click.Parameter, requested: bool) -> None:
+    if requested:
         print_result(f"distrain, version {build()}")
         context.exit()
 
@@ -137,27 +137,27 @@ def _tell_version(context: click.Context, _: click.Parameter, is_asked: bool) ->
     is_flag=True,
     is_eager=True,
     expose_value=False,
-    callback=_tell_version,
+    callback=_print_version,
     help="Show the version, with a digest of the code, and exit.",
 )
 def cli() -> None:
     """Train click-through-rate models on tables, on a Dask cluster.
 
-    Any table of rows with a target will do (docs/any-table.md), as do Criteo's files.
+    Works with any table of rows with a target (docs/any-table.md), and with Criteo's files.
 
     \b
-    Begin with:
-      distrain demo                    the whole way on generated data
+    Start with:
+      distrain demo                    all steps on generated data
       distrain COMMAND --help          a command, with examples
 
     \b
-    Where a Dask cluster runs, DISTRAIN_SCHEDULER may name it in place of --scheduler, and
-    DISTRAIN_SERVER a job service in place of --server.
-    --quiet and --log-level may stand before the command's name or after it.
+    With a running Dask cluster, set DISTRAIN_SCHEDULER instead of --scheduler; with a job service,
+    DISTRAIN_SERVER instead of --server.
+    --quiet and --log-level are allowed before and after the command's name.
 
     Exit codes: 0 ok, 1 bad input or output, 2 usage, 69 no cluster or no service, 77 not allowed,
     100 the job failed, 101 the job has not ended, 102 no such job (or file, project, ...),
-    103 the job was stopped, 104 waited in vain, 130 Ctrl-C, 143 SIGTERM.
+    103 the job was stopped, 104 timeout, 130 Ctrl-C, 143 SIGTERM.
     """
 
 
@@ -178,22 +178,22 @@ def completion(shell: str) -> None:
 
 
 _SURROUNDINGS = {
-    "A dask config file at": "Mend or remove that file; DASK_CONFIG names another folder.",
+    "A dask config file at": "Correct or remove that file; DASK_CONFIG sets another folder.",
     "Could not determine home dir": "This user has no entry in /etc/passwd: set HOME to a folder.",
 }
-"""How to mend what libraries say of the user's environment, by how that begins."""
+"""Hints for library errors about the user's environment, by the beginning of the message."""
 
 
 def main(args: list[str] | None = None) -> Any:
     """Run the command line, and exit with an error's exit code."""
     if isinstance(sys.stdout, TextIOWrapper) and sys.stdout.errors == "strict":
-        # A terminal that lacks a letter must not end a command, which may have a job to follow.
+        # An encoding that lacks a letter must not end a command that follows a job.
         sys.stdout.reconfigure(errors="replace")
     if args is None:
-        # Processes that this one starts import nothing from the current folder, Dask's included.
+        # Child processes, Dask's included, must not import from the current folder.
         os.environ["PYTHONSAFEPATH"] = "1"
     try:
-        with on_sigterm():  # outputs are whole or absent then, too
+        with on_sigterm():  # so that outputs stay complete or absent
             ended = cli.main(args=args, prog_name="distrain", standalone_mode=False)
     except DistrainError as error:
         print_warning(f"error: {error}")
@@ -214,18 +214,20 @@ def main(args: list[str] | None = None) -> Any:
             "  hint: Install distrain again with its dependencies: pip install -c constraints.txt ."
         )
         _exit(args is None, 1)
-    except (ValueError, RuntimeError) as error:  # of whatever looks first
-        said = " ".join(str(error).split())
-        hint = next((hint for begin, hint in _SURROUNDINGS.items() if said.startswith(begin)), None)
+    except (ValueError, RuntimeError) as error:  # raised by the first library that checks
+        message = " ".join(str(error).split())
+        hint = next(
+            (hint for begin, hint in _SURROUNDINGS.items() if message.startswith(begin)), None
+        )
         if hint is None:
             raise
-        print_warning(f"error: {said}\n  hint: {hint}")
+        print_warning(f"error: {message}\n  hint: {hint}")
         _exit(args is None, 1)
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise
-        # Files have an error of their own (`OutputError`): this was standard output, into a file.
-        sys.stdout = None  # or Python tries once more, with a traceback
+        # Files raise `OutputError`, so this was standard output redirected to a file.
+        sys.stdout = None  # or Python flushes again, with a traceback
         print_warning(f"error: could not write the output: {error.strerror}")
         print_warning("  hint: The disk is full: free some space.")
         _exit(args is None, 1)
@@ -233,7 +235,7 @@ def main(args: list[str] | None = None) -> Any:
 
 
 def _exit(is_process: bool, code: int) -> NoReturn:
-    """Exit; where this process is the command, a SIGTERM while Python ends keeps the exit code."""
+    """Exit. In the command's own process, SIGTERM during shutdown keeps the exit code."""
 
     def end(_signal: int, _frame: object) -> None:
         for stream in (sys.stdout, sys.stderr):

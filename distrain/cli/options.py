@@ -1,4 +1,4 @@
-"""Options and parameter types that several commands share."""
+"""Options and parameter types shared by several commands."""
 
 import re
 from collections.abc import Callable, Iterable
@@ -33,7 +33,7 @@ class CountType(click.ParamType):  # type: ignore[type-arg]
         match = re.fullmatch(r"(\d[\d_]*)(?:\.(\d+))?([kmg]?)", value.strip().lower())
         if match:
             whole, fraction, suffix = match[1].replace("_", ""), match[2] or "", match[3]
-            # In whole numbers: 1.1M is 1,100,000 and not a float beside it.
+            # In integers, so that 1.1M is exactly 1,100,000.
             number, rest = divmod(
                 int(whole + fraction) * _FACTORS[suffix], int("1" + "0" * len(fraction))
             )
@@ -43,7 +43,7 @@ class CountType(click.ParamType):  # type: ignore[type-arg]
 
 
 class PlaceType(click.Path):
-    """A path, or a URL, which stays the text that it is."""
+    """A path, or a URL, which stays a string."""
 
     name = "place"
 
@@ -54,7 +54,7 @@ class PlaceType(click.Path):
 
 
 class ShareType(click.ParamType):  # type: ignore[type-arg]
-    """A share of a whole.
+    """A share between 0 and 1, or a percentage.
 
     >>> SHARE.convert("1%", None, None), SHARE.convert("0.5", None, None)
     (0.01, 0.5)
@@ -95,32 +95,58 @@ overrides_option = click.option(
 
 
 def json_option(help_text: str) -> Callable[[Function], Function]:
-    """`--json`: standard output holds JSON alone; text for people goes to standard error."""
+    """Add `--json`: standard output has only JSON; text for people goes to standard error."""
     return click.option(
         "--json", "as_json", is_flag=True, callback=keep_json_option, help=help_text
     )
 
 
+def table_options(function: Function) -> Function:
+    """`--target`, `--task`, `--weight` and `--time`: what of a table is not to be inferred."""
+    options = (
+        click.option(
+            "--target",
+            multiple=True,
+            metavar="COLUMN",
+            help="The column to predict; may be repeated.",
+        ),
+        click.option(
+            "--task",
+            type=click.Choice(["binary", "regression", "multiclass"]),
+            help="What the targets are; default: by their values.",
+        ),
+        click.option("--weight", metavar="COLUMN", help="The column of the rows' weights."),
+        click.option(
+            "--time",
+            metavar="COLUMN",
+            help="A column of times: the latest rows are for validation.",
+        ),
+    )
+    for option in reversed(options):
+        function = option(function)
+    return function
+
+
 def bad_lines_options(function: Function) -> Function:
-    """`--bad-lines` and `--max-bad`: the treatment of lines of text that are no rows."""
+    """Add `--bad-lines` and `--max-bad`: how to treat lines that are not valid rows."""
     lines = click.option(
         "--bad-lines",
         type=click.Choice(["stop", "skip"]),
         default="stop",
-        help="Stop at a bad line, or leave such lines out and count them.",
+        help="Stop at a bad line, or skip and count bad lines.",
     )
     share = click.option(
         "--max-bad",
         type=SHARE,
         default="1%",
         show_default=True,
-        help="With --bad-lines skip: the greatest share of lines that may be left out.",
+        help="With --bad-lines skip: the largest share of lines that may be skipped.",
     )
     return lines(share(function))
 
 
 def given_options(context: click.Context, names: Iterable[str]) -> list[str]:
-    """The options of some names that are not at their default, as the user writes them."""
+    """Return the options among `names` that are not at their default, as the user writes them."""
     return [
         f"--{name.replace('_', '-')}"
         for name in names
@@ -129,19 +155,19 @@ def given_options(context: click.Context, names: Iterable[str]) -> list[str]:
 
 
 def keep_option(help_text: str) -> Callable[[Function], Function]:
-    """`--keep`: a column of the input that goes through to the output."""
+    """Add `--keep`: a column of the input to copy to the output."""
     return click.option("--keep", multiple=True, metavar="COLUMN", help=help_text)
 
 
 def ranks_option(default: int) -> Callable[[Function], Function]:
-    """`--ranks`: the number of ranks of a job that a command makes."""
+    """Add `--ranks`: the number of ranks of a new job."""
     return click.option(
-        "--ranks", type=POSITIVE, default=default, help="Replicas that train together."
+        "--ranks", type=POSITIVE, default=default, help="The number of ranks (model replicas)."
     )
 
 
 def scheduler_option(help_text: str, *more_variables: str) -> Callable[[Function], Function]:
-    """`--scheduler`: the address of a running Dask cluster, or the environment's."""
+    """Add `--scheduler`: the address of a running Dask cluster, by default the environment's."""
     variables = [SCHEDULER_VARIABLE, *more_variables]
     return click.option(
         "--scheduler",
@@ -153,22 +179,22 @@ def scheduler_option(help_text: str, *more_variables: str) -> Callable[[Function
 
 
 def connection_options(help_text: str, *more_variables: str) -> Callable[[Function], Function]:
-    """`scheduler_option`, with the options of TLS: for commands that connect."""
+    """Add `--scheduler` and the TLS options, for commands that connect."""
     return lambda function: scheduler_option(help_text, *more_variables)(tls_options(function))
 
 
 def workers_options(function: Function) -> Function:
-    """`--workers` of a local cluster, or a cluster that runs already."""
-    return click.option("--workers", type=POSITIVE, default=2, help="Workers of a local cluster.")(
-        connection_options("Use this Dask cluster, not a local one.")(function)
-    )
+    """Add `--workers` for a local cluster, and the options for an existing one."""
+    return click.option(
+        "--workers", type=POSITIVE, default=2, help="The number of workers of a local cluster."
+    )(connection_options("Use this Dask cluster instead of a local one.")(function))
 
 
 def tls_options(function: Function) -> Function:
-    """`--tls-ca-file`, `--tls-cert` and `--tls-key`, named as those of `dask scheduler`.
+    """Add `--tls-ca-file`, `--tls-cert` and `--tls-key`, named as those of `dask scheduler`.
 
-    They go into Dask's configuration of this process, where every connection finds them, so
-    commands take no arguments for them.
+    They set this process's Dask configuration, which every connection reads, so commands receive
+    no arguments for them.
     """
     for name, key, help_text in reversed(_TLS_OPTIONS):
         function = click.option(
@@ -184,7 +210,7 @@ def tls_options(function: Function) -> Function:
 
 _TLS_OPTIONS = (
     ("--tls-ca-file", "ca-file", "For a scheduler at tls://: PEM file of the cluster's authority."),
-    ("--tls-cert", "client.cert", "PEM file of the certificate to show to that scheduler."),
+    ("--tls-cert", "client.cert", "PEM file of the client certificate for that scheduler."),
     ("--tls-key", "client.key", "PEM file of that certificate's key."),
 )
 
@@ -200,14 +226,14 @@ def _dask_setter(key: str) -> Callable[[click.Context, click.Parameter, Path | N
 
 
 def global_options(*, hidden: bool) -> list[click.Option]:
-    """What every command takes, before its name and after it; help may leave them out."""
+    """Return the options that every command accepts, before and after its name."""
     quiet = click.Option(
         ["--quiet", "-q"],
         is_flag=True,
         expose_value=False,
         callback=keep_quiet_option,
         hidden=hidden,
-        help="Print results, warnings and errors only.",
+        help="Print only results, warnings and errors.",
     )
     level = click.Option(
         ["--log-level"],
@@ -215,7 +241,7 @@ def global_options(*, hidden: bool) -> list[click.Option]:
         expose_value=False,
         callback=_set_level,
         hidden=hidden,
-        help="Print what this command logs, from this level on, to standard error.",
+        help="Print this command's log, from this level up, to standard error.",
     )
     return [quiet, level]
 

@@ -1,4 +1,4 @@
-"""What a command prints of a job that it submitted or followed: how to follow it, its summary."""
+"""Prints how to follow a job, and the summary of a job that has ended."""
 
 import os
 from collections.abc import Mapping
@@ -10,6 +10,7 @@ from distrain.cli.output import json_wanted, print_answer, print_remark, result_
 from distrain.errors import JobError
 from distrain.formatting import NO_AUC, UNKNOWN, count, kept_step, number, percent, score_rows
 from distrain.jobs.run_paths import RunPaths
+from distrain.jobs.view import steps_of_refit
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from distrain.jobs.run_paths import RunPaths
     from distrain.runs.summary import Summary
 
 
@@ -27,9 +27,9 @@ def how_to_follow(job_id: str, scheduler: str, environment: Mapping[str, str] = 
 
 
 def print_outcome(run_dir: "Path", wait: "Callable[[Callable[[Summary], None]], Summary]") -> None:
-    """Wait for a run's end, and print its summary; with `--json` also of one that ended badly.
+    """Wait for a run's end and print its summary; with `--json` also that of a failed run.
 
-    `wait` returns at the run's end, or raises; before, it calls its argument with the summary.
+    `wait` returns at the run's end, or raises; before that, it calls its argument with the summary.
     """
     summaries: list[Summary] = []
     try:
@@ -52,7 +52,8 @@ def print_summary(console: "Console", summary: "Summary", paths: "RunPaths") -> 
     table = Table(title=f"run {summary.job_id}", show_header=False, title_justify="left")
     table.add_column(style="bold")
     table.add_column()
-    what = {"valid": "validation rows", "train": "training rows, before their update"}
+    valid = "validation rows" + (", before the refit" if summary.refit else "")
+    row_kinds = {"valid": valid, "train": "training rows, before their update"}
     rows = [
         ("ranks", str(summary.num_ranks)),
         *_restarts(summary),
@@ -62,7 +63,7 @@ def print_summary(console: "Console", summary: "Summary", paths: "RunPaths") -> 
         ("read by", summary.reader or "-"),
         ("waiting for data", "\n".join(_waiting(summary)) or "-"),
         *_early(summary),
-        ("scored on", f"{count(summary.scored_rows)} {what.get(summary.scored_on or '', '')}"),
+        ("scored on", f"{count(summary.scored_rows)} {row_kinds.get(summary.scored_on or '', '')}"),
         *_scores(summary),
         *_checkpoints(summary),
         ("model", f"{paths.model}{_of_step(summary)}" if summary.model else "-"),
@@ -72,7 +73,7 @@ def print_summary(console: "Console", summary: "Summary", paths: "RunPaths") -> 
         ("logs", str(paths.logs)),
     ]
     for name, value in rows:
-        table.add_row(Text(name), Text(value))  # brackets of targets and paths are no markup
+        table.add_row(Text(name), Text(value))  # brackets in targets and paths are not markup
     console.print(table, highlight=False)
 
 
@@ -90,7 +91,7 @@ def _checkpoints(summary: "Summary") -> list[tuple[str, str]]:
         return []
     text = f"{saved['count']} written, {failed} failed" if failed else str(saved["count"])
     if saved["count"]:
-        text += f", for which training stood still {saved['stood_still_s']:.2f} s in all"
+        text += f", which paused training for {saved['stood_still_s']:.2f} s in total"
         text += f"; the last: {saved['path']}"
     return [("checkpoints", text)]
 
@@ -107,12 +108,15 @@ def _early(summary: "Summary") -> list[tuple[str, str]]:
 def _of_step(summary: "Summary") -> str:
     if summary.model_step in (None, summary.steps):
         return ""
-    is_early = summary.stopped_early is not None
-    return f" ({kept_step(summary.model_step, summary.steps, stopped_early=is_early)})"
+    is_early, refit_steps = summary.stopped_early is not None, steps_of_refit(summary.refit)
+    kept = kept_step(
+        summary.model_step, summary.steps, stopped_early=is_early, refit_steps=refit_steps
+    )
+    return f" ({kept})"
 
 
 def _waiting(summary: "Summary") -> list[str]:
-    """A line for each rank: its wait for data, and its loader's work."""
+    """Return a line per rank: its wait for data, and its loader's work."""
     lines = []
     for rank, pct in enumerate(summary.stall_pct):
         line = f"rank {rank}: {percent(pct)}"
@@ -135,5 +139,5 @@ def _auc(summary: "Summary") -> str:
     value, bound = summary.auc, summary.auc_bound
     if value is None:
         return NO_AUC if summary.scored_rows else UNKNOWN
-    how = f"binned; exact for these rows is within {bound:.1e}" if bound else "exact for these rows"
+    how = f"binned; the exact value is within {bound:.1e}" if bound else "exact"
     return f"{number(value)} ({how})"

@@ -1,7 +1,7 @@
-"""What commands print, in one place: cleaned of control characters, and on the right stream.
+"""Prints all output of commands: without control characters, and to the right stream.
 
-With `--json`, standard output holds JSON alone, and text for people goes to standard error.
-With `--quiet`, progress and remarks are left out; results, warnings and errors stay.
+With `--json`, standard output has only JSON, and text for people goes to standard error.
+With `--quiet`, progress and remarks are omitted; results, warnings and errors stay.
 """
 
 import json
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 _JSON, _QUIET = "distrain.json", "distrain.quiet"
 _PIPE_COLUMNS = 10_000
-"""The width where there is no terminal: a reader can cut lines, and cannot restore them."""
+"""The width without a terminal: a reader can truncate long lines, but not restore them."""
 _UNUSUAL = re.compile(r"[^\x20-\x7e\t\n]")
 
 VERSION = 1
@@ -30,9 +30,9 @@ STATE_STYLES = {"running": "green", "succeeded": "blue", "failed": "red", "resta
 
 
 def clean(text: object) -> str:
-    r"""Replace control characters, and those that reorder or hide text, by question marks.
+    r"""Replace control characters, and those that reorder or hide text, with question marks.
 
-    Lines and tabs stay; a carriage return is the end of a line.
+    Line ends and tabs are kept; a carriage return becomes a line end.
 
     >>> clean("title\x1b]0;x\x07, \u202eright to left\r\nnext line")
     'title?]0;x?, ?right to left\nnext line'
@@ -44,9 +44,9 @@ def clean(text: object) -> str:
 
 
 def clean_line(text: object) -> str:
-    r"""The first line of a text, cleaned.
+    r"""Return the first line of a text, cleaned.
 
-    >>> clean_line("killed\x1b[2J\nits last words")
+    >>> clean_line("killed\x1b[2J\nits last lines")
     'killed?[2J'
     """
     lines = str(text).splitlines()
@@ -72,25 +72,25 @@ def keep_json_option(context: click.Context, _: click.Parameter, value: bool) ->
 
 
 def keep_quiet_option(context: click.Context, _: click.Parameter, value: bool) -> bool:
-    """Callback of `--quiet`, which may stand before the command and after it."""
+    """Handle `--quiet`, which is allowed before and after the command."""
     context.meta[_QUIET] = value or context.meta.get(_QUIET, False)
     return value
 
 
 def print_remark(text: object) -> None:
-    """Print progress or a remark; nothing with `--quiet`."""
+    """Print progress or a remark; omitted with `--quiet`."""
     if not quiet_wanted():
         _echo(text, bold=False, err=json_wanted())
 
 
 def print_result(text: object, *, bold: bool = False) -> None:
-    """Print a line of the result for people; nothing with `--json`."""
+    """Print a line of the result for people; omitted with `--json`."""
     if not json_wanted():
         _echo(text, bold=bold, err=False)
 
 
 def print_facts(facts: Mapping[str, str], width: int) -> None:
-    """Print named results, a line each, with the values in one column."""
+    """Print named results, one per line, with aligned values."""
     for name, value in facts.items():
         print_result(f"{name:{width}}{value}")
 
@@ -101,7 +101,7 @@ def print_warning(text: object) -> None:
 
 
 def print_json(values: Mapping[str, Any] | list[Any]) -> None:
-    """Print one JSON document on a line of its own."""
+    """Print one JSON document as one line."""
     click.echo(json.dumps(values))
 
 
@@ -119,12 +119,12 @@ def progress_console() -> "Console":
 
 
 def warning_console() -> "Console":
-    """A console for warnings, which neither `--json` nor `--quiet` leaves out."""
+    """Return a console for warnings, which `--json` and `--quiet` do not silence."""
     return _console(err=True, quiet=False)
 
 
 def log_to_stderr(level: str) -> None:
-    """Print what distrain logs in this process, from a level on, to standard error."""
+    """Print distrain's log of this process, from a level up, to standard error."""
     logger = logging.getLogger("distrain")
     for handler in [h for h in logger.handlers if isinstance(h, _LogHandler)]:
         logger.removeHandler(handler)
@@ -154,7 +154,7 @@ def _console(*, err: bool, quiet: bool) -> "Console":
     from rich.segment import Segment
 
     class CleanConsole(Console):
-        """A console that cleans text, and leaves the codes alone that it makes itself."""
+        """A console that cleans text, but keeps its own control codes."""
 
         def render(
             self, renderable: "RenderableType", options: "ConsoleOptions | None" = None

@@ -1,4 +1,4 @@
-"""Progress of a command's own work: bars on a terminal, plain lines elsewhere."""
+"""Shows the progress of a command's own work: bars on a terminal, plain lines elsewhere."""
 
 import time
 from collections.abc import Callable
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from distrain.prep.progress import PrepProgress
 
 WORK_LINE_EVERY_S = 10.0
-"""Seconds between two lines of one phase of work where there is no terminal."""
+"""Seconds between two lines of a phase without a terminal."""
 
 
 _PREP_PHASES = {"read": "reading", "fit": "fitting", "history": "listing", "write": "writing"}
@@ -21,8 +21,8 @@ _PREP_PHASES = {"read": "reading", "fit": "fitting", "history": "listing", "writ
 class WorkProgress:
     """Shows the phases of some work, one after another or at the same time.
 
-    Without a terminal, with `from_start`, each phase gets a line at its start and its end, and not
-    only while it takes long.
+    Without a terminal and with `from_start`, each phase also prints a line at its start and end.
+    Otherwise only long phases print lines.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class WorkProgress:
     ) -> None:
         """Show a phase: `done` of `total` units, and `rows` rows.
 
-        `size` has the bytes that are done, and those of all, where they are known.
+        `size` has the finished and the total bytes, if known.
         """
         now_s = self._now_s()
         if not self._began_s:  # the first phase began with the work
@@ -94,7 +94,7 @@ class WorkProgress:
 def _work_line(
     done: int, total: int, rows: int, elapsed_s: float, unit: str, size: tuple[int, int] = (0, 0)
 ) -> str:
-    """Some work as text, with its rates and the time left at these.
+    """Describe the progress of work, with its rates and the remaining time.
 
     >>> _work_line(3, 12, 1_200_000, 10.0, "tasks")
     '3/12 tasks, 1,200,000 rows, 120,000 rows/s, ETA 30s'
@@ -114,7 +114,7 @@ def _work_line(
     if rows and elapsed_s > 0:
         parts.append(f"{count(rows / elapsed_s)} rows/s")
     if 0 < done < total:
-        # Tasks may be of very different sizes.
+        # Tasks may have very different sizes, so prefer bytes.
         share = done_bytes / all_bytes if done_bytes else done / total
         parts.append(f"ETA {duration(elapsed_s * (1 - share) / share, 0)}")
     elif done == total and elapsed_s > 0:

@@ -1,16 +1,6 @@
-"""The HTTP API of a service from Python; needs neither torch nor Dask."""
+"""The HTTP API of services and schedulers from Python; needs neither torch nor Dask."""
 
 from distrain.client.client import Client as Client
-from distrain.client.documents import (
-    Artifact as Artifact,
-    Cluster as Cluster,
-    Event as Event,
-    Job as Job,
-    Me as Me,
-    Records as Records,
-    Token as Token,
-    Validation as Validation,
-)
 from distrain.client.errors import (
     NotAuthorised as NotAuthorised,
     NotFinished as NotFinished,
@@ -21,3 +11,13 @@ from distrain.client.errors import (
     WaitTimedOut as WaitTimedOut,
 )
 from distrain.client.retries import Retries as Retries
+from distrain.jobs.documents import (
+    Artifact as Artifact,
+    Cluster as Cluster,
+    Event as Event,
+    Job as Job,
+    Me as Me,
+    Records as Records,
+    Token as Token,
+    Validation as Validation,
+)

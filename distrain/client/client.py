@@ -10,13 +10,14 @@ import httpx2
 
 from distrain.client import streams
 from distrain.client.connection import Call, Connection
-from distrain.client.documents import Artifact, Cluster, Event, Me, NewToken, Records, Token
+from distrain.client.credentials import Address
 from distrain.client.errors import ServiceError
 from distrain.client.files import whole_file
 from distrain.client.job_calls import JobCalls, job_path
 from distrain.client.logs import artifact_path, list_artifacts, logs
 from distrain.client.retries import Retries, json_of
-from distrain.client.target import find_target
+from distrain.client.target import ServiceTarget, find_target
+from distrain.jobs.documents import Artifact, Cluster, Event, Me, NewToken, Records, Token
 
 _MOST_BREAKS = 20
 
@@ -160,6 +161,32 @@ class Client(JobCalls, FileCalls):
     ):
         target = find_target(address, token, ca_file, plain_http=plain_http)
         self._connection = Connection(target, retries or Retries(), on_retry)
+
+    @classmethod
+    def of_scheduler(
+        cls,
+        address: str,
+        transport: httpx2.BaseTransport,
+        *,
+        url: str = "http://scheduler",
+        token: str | None = None,
+    ) -> Self:
+        """A client of one scheduler, which answers a part of the calls; nothing is tried again.
+
+        Args:
+            address: For people.
+            transport: What carries the requests.
+            url: What they are sent to: that of its HTTP server.
+        """
+        client = cls.__new__(cls)
+        target = ServiceTarget(Address(address, f"{url}/distrain"), token, None)
+        client._connection = Connection(target, Retries(most_tries=1), None, transport)
+        return client
+
+    @property
+    def connection(self) -> Connection:
+        """What sends the calls."""
+        return self._connection
 
     @property
     def address(self) -> str:

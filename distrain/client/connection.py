@@ -11,7 +11,6 @@ from typing import Any
 import httpx2
 from tenacity import RetryCallState, Retrying, stop_after_attempt, stop_before_delay, stop_never
 
-from distrain.client.documents import Mistake, Problem
 from distrain.client.errors import (
     NotAuthorised,
     NotFinished,
@@ -29,6 +28,7 @@ from distrain.client.retries import (
     why_again,
 )
 from distrain.client.target import ServiceTarget
+from distrain.jobs.documents import Mistake, Problem
 
 SLOW_S = 2.0  # the time without the head of an answer after which `on_retry` is called
 _CONNECT_S = 10.0
@@ -54,15 +54,19 @@ class Connection:
     """Sends calls to one service; `on_retry` hears why, before each pause and of late answers."""
 
     def __init__(
-        self, target: ServiceTarget, retries: Retries, on_retry: Callable[[str], object] | None
+        self,
+        target: ServiceTarget,
+        retries: Retries,
+        on_retry: Callable[[str], object] | None,
+        transport: httpx2.BaseTransport | None = None,
     ) -> None:
         self.address = target.address.text
         self.retries = retries
         self._target = target
         self._on_retry = on_retry
         socket = target.address.socket
-        way = httpx2.HTTPTransport(uds=str(socket)) if socket else None
-        self._http = httpx2.Client(**target.options(), transport=way)
+        own = httpx2.HTTPTransport(uds=str(socket)) if socket else None
+        self._http = httpx2.Client(**target.options(), transport=transport or own)
 
     def close(self) -> None:
         self._http.close()

@@ -4,8 +4,8 @@ from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Any
 
-from distrain.client.documents import Mistake
 from distrain.errors import DistrainError
+from distrain.jobs.documents import Mistake
 
 
 class ServiceError(DistrainError):

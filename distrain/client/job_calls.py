@@ -8,12 +8,13 @@ from typing import Any
 from urllib.parse import quote
 
 from distrain.client.connection import Call, Connection
-from distrain.client.documents import Job, JobPage, Spec, Validation
 from distrain.client.errors import NotFound, RequestRefused, ServiceError, WaitTimedOut
 from distrain.client.retries import json_of
 from distrain.errors import InputError
+from distrain.jobs.documents import Job, JobPage, Spec, Validation
 from distrain.jobs.run_paths import JOB_ID, new_job_id
 from distrain.jobs.status import find_id
+from distrain.pauses import doubled_s
 
 _WAIT_S = 30.0
 _LEAST_S = 1.0
@@ -346,7 +347,7 @@ def _checked(connection: Connection, url: str) -> Validation:
             ]
             return Validation.read({**found, "errors": errors})
         tries += 1
-        connection.pause(min(_LEAST_S, 0.05 * 2.0 ** min(tries, 10)))
+        connection.pause(doubled_s(0.05, tries, _LEAST_S))
 
 
 def _page(connection: Connection, params: Filters) -> JobPage:

@@ -15,10 +15,11 @@ from pathlib import Path
 from urllib.parse import quote
 
 from distrain.client.connection import Call, Connection
-from distrain.client.documents import Artifact, Artifacts, Job, parse_time
 from distrain.client.errors import NotFound, ServiceError
 from distrain.client.job_calls import job_path, read_job
+from distrain.jobs.documents import Artifact, Artifacts, Job, parse_time
 from distrain.jobs.run_paths import RunPaths, first_byte_of_part, log_end
+from distrain.pauses import doubled_s
 
 _POLL_S = (0.6, 1.0)
 _RANGE_BYTES = 2**22
@@ -81,22 +82,22 @@ def logs(
 
 def _followed(log: "_Log") -> Generator[bytes, None, Job]:
     """Yield a log's bytes as they come, until it is complete; returns the job as last seen."""
-    pause_s, progress_s = _POLL_S[0], time.monotonic()
+    idle, progress_s = 0, time.monotonic()
     while True:
         found = read_job(log.connection, log.job_id)  # first: what it has printed is there then
         data = log.look_for_bytes()
         while data:
-            pause_s, progress_s = _POLL_S[0], time.monotonic()
+            idle, progress_s = 0, time.monotonic()
             yield data
-            log.connection.pause(pause_s)
+            log.connection.pause(_POLL_S[0])
             data = log.next_bytes()
         quiet_s = time.monotonic() - progress_s
         if log.is_whole or (log.end is None and _is_quiet(found, log.attempt, quiet_s)):
             return found
         if (found.is_final or found.attempt > log.attempt) and quiet_s > _TAIL_OF_LOGS_S:
             raise log.incomplete()
-        log.connection.pause(pause_s)
-        pause_s = min(_POLL_S[1], pause_s * 2)
+        log.connection.pause(doubled_s(_POLL_S[0], idle, _POLL_S[1]))
+        idle += 1
 
 
 def _is_quiet(found: Job, attempt: int, quiet_s: float) -> bool:

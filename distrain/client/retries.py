@@ -9,6 +9,8 @@ from email.utils import parsedate_to_datetime
 
 import httpx2
 
+from distrain.pauses import doubled_s
+
 _LATER = frozenset({429, 502, 503, 504})
 UNSENT = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout)
 """Errors after which the service cannot have the request."""
@@ -39,7 +41,7 @@ class Retries:
         >>> Retries(draw=lambda: 1.0).pause_s(3)
         1.0
         """
-        own_s = min(self.longest_s, self.first_s * 2.0 ** min(tries - 1, 30))
+        own_s = doubled_s(self.first_s, tries - 1, self.longest_s)
         later_s = asked_s and asked_s + 0.5 * self.draw()  # not all return at the same moment
         return max(own_s * (0.5 + self.draw() / 2), later_s)
 

@@ -9,9 +9,9 @@ from typing import Any
 import httpx2
 
 from distrain.client.connection import Call, Connection
-from distrain.client.documents import Event
 from distrain.client.errors import ServiceError, ServiceUnavailable
 from distrain.errors import InputError
+from distrain.jobs.documents import Event
 
 _SILENT_S = 45.0  # three pings
 _ENDS = frozenset({"end", "job.end"})

@@ -12,9 +12,9 @@ from distrain.client.credentials import (
     find_login,
     parse_address,
 )
-from distrain.client.documents import Mistake
 from distrain.client.errors import ServiceError
 from distrain.errors import InputError
+from distrain.jobs.documents import Mistake
 from distrain.version import __version__
 
 

@@ -1,1 +1,1 @@
-"""Is this machine or cluster healthy, and how fast is it: `doctor` and `bench`."""
+"""Checks and measures machines and clusters: `doctor` and `bench`."""

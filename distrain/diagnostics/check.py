@@ -6,9 +6,9 @@ from enum import StrEnum
 
 class CheckVerdict(StrEnum):
     OK = "ok"
-    NOTE = "note"  # works, but somebody may care
-    FAIL = "fail"  # does not work, or not as asked
-    AWAY = "away"  # the other side does not answer now
+    NOTE = "note"  # works, but may be of interest
+    FAIL = "fail"  # does not work, or not as requested
+    AWAY = "away"  # the other side does not answer at the moment
 
 
 @dataclass(frozen=True)
@@ -16,4 +16,4 @@ class Check:
     name: str
     verdict: CheckVerdict
     detail: str
-    mend: str = ""  # what to do about it
+    mend: str = ""  # how to correct it

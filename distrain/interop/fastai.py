@@ -23,7 +23,7 @@ from distrain.loader.loader import Loader
 def data_loaders(
     train: Loader, *valid: Loader, target_dtype: torch.dtype = torch.long, path: str | Path = "."
 ) -> DataLoaders:
-    """Loaders as fastai's `DataLoaders`; each pass over the first one is the loader's next epoch.
+    """Return loaders as fastai's `DataLoaders`; each pass over the first one is its next epoch.
 
         dls = data_loaders(
             Loader(Dataset("criteo/train"), batch_size=65536),
@@ -40,10 +40,10 @@ def data_loaders(
 
     Raises:
         SpecError: A dataset has list columns or a weight, which fastai's models and losses do not
-            take, or no target.
+            support, or no target.
     """
     for loader in (train, *valid):
-        _refuse_what_fastai_has_no_place_for(loader.dataset)
+        _refuse_unsupported_columns(loader.dataset)
     item = TabularItem(target_dtype)
     loaders = [LoaderDL(loader.map(item), bs=None) for loader in (train, *valid)]
     return DataLoaders(*loaders, path=path, device=train.device or torch.device("cpu"))
@@ -65,7 +65,10 @@ class LoaderDL(DataLoader):  # type: ignore[misc]
             self.__dict__.pop("it", None)
 
     def one_batch(self) -> Any:
-        """The first batch of the first epoch, on fastai's device, without a step forward."""
+        """Return the first batch of the first epoch, on fastai's device.
+
+        The position is unchanged.
+        """
         batch = self.do_batch(self.dataset.sample_batch())
         return self.after_batch(batch if self.device is None else to_device(batch, self.device))
 
@@ -86,17 +89,17 @@ class TabularItem:
         return ids, numbers, target.to(self.target_dtype)
 
 
-def _refuse_what_fastai_has_no_place_for(dataset: Dataset) -> None:
+def _refuse_unsupported_columns(dataset: Dataset) -> None:
     columns = dataset.columns
     named = [f"list column {c.name}" for c in columns if c.is_list]
     named += [f"weight {c.name}" for c in columns if c.is_weight]
     if named:
         raise SpecError(
-            f"fastai's tabular models and losses have no place for: {', '.join(named)}",
+            f"fastai's tabular models and losses do not support: {', '.join(named)}",
             hint="Leave them out: Dataset(paths, schema.remove([...])).",
         )
     if not any(c.kind == "label" for c in columns):
         raise SpecError(
-            "fastai's Learner wants a target, and this dataset reads none",
-            hint="Make the Dataset with need_label=True.",
+            "fastai's Learner needs a target, but this dataset reads none",
+            hint="Create the Dataset with need_label=True.",
         )

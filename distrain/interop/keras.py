@@ -1,4 +1,4 @@
-"""The loader as data of Keras 3's `fit`, `evaluate` and `predict`, with torch as Keras' backend."""
+"""The loader as data of Keras 3's `fit`, `evaluate` and `predict`, with Keras on torch."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from distrain.loader.options import whole_number
 
 
 class KerasDataset(keras.utils.PyDataset):  # type: ignore[misc]
-    """A loader's epochs, one for each of Keras' own.
+    """A loader's epochs, one for each epoch of Keras.
 
         os.environ["KERAS_BACKEND"] = "torch"  # before Keras is imported
         train = KerasDataset(Loader(Dataset("criteo/train"), batch_size=65536))
@@ -24,21 +24,17 @@ class KerasDataset(keras.utils.PyDataset):  # type: ignore[misc]
 
     Every epoch of `fit` is the loader's next one, in another order, with the loader's number of
     steps and its smaller last batch. The loader's threads read ahead and end with the epoch.
-    `fit(shuffle=True)`, Keras' default, changes nothing: batches come in the loader's order, whose
-    rows are shuffled. To build a model, Keras takes a batch before the first epoch, which uses up
-    an epoch's number.
-
-    With `steps_per_epoch` below `len(dataset)`, each epoch of `fit` begins a new one of the loader
-    and leaves it early. An epoch that a callback or an exception cut off ends when the next one
-    begins, with `close()`, or when the dataset is dropped.
+    `fit(shuffle=True)`, Keras' default, has no effect: batches come in the loader's order, whose
+    rows are shuffled. To build a model, Keras reads a batch before the first epoch, which consumes
+    an epoch number.
 
     Args:
         loader: The loader, which is not changed; epochs begin with number 0. The attribute
             `loader` is the stream that is read, with its `stats`.
         inputs: `"columns"`: a dict of `[rows]` by column name, for inputs of shape `()` or `(1,)`;
             `"matrices"`: `{"categorical": [rows, columns], "continuous": [rows, columns]}`.
-        list_lengths: One length for all list columns or one for each, `[rows, length]`; the
-            schema's greatest length where it has one.
+        list_lengths: One length for all list columns or one for each, `[rows, length]`; by default
+            the schema's maximum length.
 
     Raises:
         SpecError: Keras runs on another backend, or the inputs cannot be made; see `NamedInputs`.
@@ -54,7 +50,7 @@ class KerasDataset(keras.utils.PyDataset):  # type: ignore[misc]
         super().__init__()  # one worker: the loader has threads of its own
         if keras.backend.backend() != "torch":
             raise SpecError(
-                f"Keras runs on {keras.backend.backend()}, and batches are torch's",
+                f"Keras runs on {keras.backend.backend()}, but batches are torch tensors",
                 hint='Set KERAS_BACKEND=torch in the environment before "import keras".',
             )
         self.loader = loader.map(NamedInputs.of(loader.dataset, inputs, list_lengths))
@@ -66,7 +62,7 @@ class KerasDataset(keras.utils.PyDataset):  # type: ignore[misc]
         return len(self.loader)
 
     def __getitem__(self, index: int) -> tuple[Any, ...]:
-        """The next batch, whichever index is asked for; after the last one, the next epoch's first.
+        """Return the next batch, for any index; after the last one, the next epoch's first.
 
         Returns:
             `(inputs, target)`; without target or with weight `(inputs,)` or
@@ -82,14 +78,14 @@ class KerasDataset(keras.utils.PyDataset):  # type: ignore[misc]
         return item
 
     def on_epoch_begin(self) -> None:
-        """End an epoch that was cut off."""
+        """End an epoch that was interrupted."""
         self._leave_epoch()
 
     def on_epoch_end(self) -> None:
         self._leave_epoch()
 
     def set_epoch(self, epoch: int) -> None:
-        """Begin with this epoch of the loader, 0 or more."""
+        """Start with this epoch of the loader, 0 or more."""
         self._leave_epoch()
         self._next_epoch = whole_number("epoch", epoch, 0)
 

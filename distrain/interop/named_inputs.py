@@ -1,4 +1,4 @@
-"""A batch as inputs by name, a target and weights, for libraries other than distrain."""
+"""A batch as inputs by name, a target and weights, for other libraries."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ FORMS = ("columns", "matrices")
 
 @dataclass(frozen=True)
 class NamedInputs:
-    """Turns a batch into `(inputs, target, weight)`, or fewer where the batch lacks some.
+    """Turns a batch into `(inputs, target, weight)`, or fewer if the batch lacks some.
 
     >>> import torch
     >>> batch = Batch(
@@ -32,10 +32,10 @@ class NamedInputs:
     {'categorical': (2, 2), 'continuous': (2, 1)}
 
     Attributes:
-        form: `"columns"` gives each column as `[rows]` under its name; `"matrices"` gives
+        form: `"columns"` gives each column as `[rows]` under its name. `"matrices"` gives
             `categorical` `[rows, columns]`, int32, and `continuous` `[rows, columns]`, float32,
-            those of the two that have columns. Ids are int32, numbers float32.
-        list_lengths: The length to which each list column is cut or filled with 0: `[rows, length]`
+            if they have columns. Ids are int32, numbers float32.
+        list_lengths: The length to which each list column is cut or padded with 0: `[rows, length]`
             under its name in either form.
     """
 
@@ -46,10 +46,11 @@ class NamedInputs:
     def of(
         cls, dataset: Dataset, form: str, list_lengths: int | Mapping[str, int] | None
     ) -> NamedInputs:
-        """The inputs of a dataset; a list column without a length gets the schema's greatest one.
+        """Return the inputs of a dataset; list columns default to the schema's maximum length.
 
-        Raises a `SpecError` where a list column has no length or one below 1, or a length names no
-        list column.
+        Raises:
+            SpecError: A list column has no length or one below 1, or a length is not of a list
+                column.
         """
         if form not in FORMS:
             raise SpecError(f"unknown inputs {form!r}", hint=f"Allowed: {', '.join(FORMS)}.")
@@ -69,14 +70,14 @@ class NamedInputs:
         if unbounded:
             raise SpecError(
                 f"list columns need a length of 1 or more: {', '.join(unbounded)}",
-                hint="Pass list_lengths: rows are cut off or filled up with 0 to it.",
+                hint="Pass list_lengths: lists are cut or padded with 0 to it.",
             )
         return cls(form, {name: int(length or 0) for name, length in lengths.items()})
 
     def __call__(self, batch: Batch) -> tuple[Any, ...]:
-        """`(inputs,)`, `(inputs, target)` or `(inputs, target, weight)`.
+        """Return `(inputs,)`, `(inputs, target)` or `(inputs, target, weight)`.
 
-        The target is `[rows]`, float32, or `[rows, targets]` where there are several; the weight is
+        The target is `[rows]`, float32, or `[rows, targets]` for several targets; the weight is
         `[rows]`, float32. Without lists, nothing is copied.
         """
         names = (*batch.categorical_names, *batch.continuous_names)

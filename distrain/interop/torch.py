@@ -1,4 +1,4 @@
-"""The loader inside torch's `DataLoader` with several workers, and so in what is built on it."""
+"""The loader inside torch's `DataLoader` with several workers, and libraries built on it."""
 
 from __future__ import annotations
 
@@ -37,28 +37,25 @@ class WorkerBatches(IterableDataset[Any]):
         for batch in DataLoader(batches, batch_size=None, num_workers=2):
             train(batch.categorical, batch.continuous, batch.label)
 
-    A `Loader` without a `DataLoader` is faster: it decodes in threads, and nothing is copied from
-    one process to another. This class is for code that asks for a `DataLoader`.
-
-    Each worker has a loader with its share of the rows, as if it were a rank of its own: with `n`
-    workers on each of `num_ranks` ranks, worker `w` of rank `r` is rank `r * n + w` of
-    `num_ranks * n`. So each row of an epoch comes once, the batches of the workers take turns, and
-    which rows share a batch depends on the number of workers. Workers that fork and workers that
-    are spawned give the same batches.
-
-    Each pass over the `DataLoader` is the next epoch, also where its workers are started anew.
+    A `Loader` without a `DataLoader` is faster: it decodes in threads, and copies nothing between
+    processes. This class is for code that requires a `DataLoader`. Each worker has a loader with
+    its share of the rows, like a rank of its own: with `n` workers on each of `num_ranks` ranks,
+    worker `w` of rank `r` is rank `r * n + w` of `num_ranks * n`. So each row of an epoch comes
+    once, and the batches of the workers alternate. Which rows share a batch depends on the number
+    of workers. Forked and spawned workers give the same batches. Each pass over the `DataLoader` is
+    the next epoch, also if its workers are restarted.
 
     Args:
         dataset: What to load.
         batch_size: Rows of a batch, on average: shares of a step differ by some rows. The last
-            batches of an epoch have fewer; those without rows are left out. With `drop_last=True`
-            no step is cut short, and each rank has as many batches.
+            batches of an epoch have fewer; empty ones are dropped. With `drop_last=True` no step
+            is shortened, and every rank has the same number of batches.
         form: Applied to each batch in the worker: `as_dict`, `as_tuple`, `as_tensordict`, or any
             function that can be pickled. `None` gives `Batch` objects.
         rank: This rank, from 0.
-        num_ranks: Number of ranks, each of which has a `DataLoader` of its own.
-        **options: Those of `Loader`, but `global_batch_size` and `device`: workers have no GPU. The
-            workers of all ranks must divide `lanes`.
+        num_ranks: Number of ranks, each with its own `DataLoader`.
+        **options: Those of `Loader`, except `global_batch_size` and `device`: workers have no GPU.
+            The number of workers of all ranks must divide `lanes`.
     """
 
     def __init__(
@@ -74,7 +71,7 @@ class WorkerBatches(IterableDataset[Any]):
         refused = sorted({"device", "global_batch_size", "transforms"} & options.keys())
         if refused:
             raise SpecError(
-                f"WorkerBatches takes no {', '.join(refused)}",
+                f"WorkerBatches does not accept {', '.join(refused)}",
                 hint="Move batches to a device in the training loop; `form` changes them.",
             )
         self._dataset = dataset
@@ -82,7 +79,7 @@ class WorkerBatches(IterableDataset[Any]):
         self._rank, self._num_ranks = rank, num_ranks
         self._options = {"batch_size": batch_size, **options}
         self._passes = _Passes()
-        self._loader(0, 1)  # mistakes are told here, not in a worker
+        self._loader(0, 1)  # raises errors here, not in a worker
 
     def _loader(self, worker: int, num_workers: int) -> Loader:
         return Loader(
@@ -119,13 +116,14 @@ class WorkerBatches(IterableDataset[Any]):
 class _Passes:
     """The epoch of each pass: agreed by its workers, in shared memory.
 
-    A pass has its workers' common seed, which `DataLoader` draws anew each time it starts workers,
-    and the number of earlier passes of these. Its first worker takes the next epoch. A worker whose
-    pass ends before it begins takes none, so counts of each worker would disagree.
+    A pass is identified by its workers' common seed, which `DataLoader` redraws each time it starts
+    workers, and the number of earlier passes of these. Its first worker takes the next epoch. A
+    worker whose pass ends before it begins takes none, so separate counts in the workers would
+    disagree.
     """
 
     def __init__(self, next_epoch: int = 0) -> None:
-        # A lock of this context goes to workers of all: forked, spawned, or of a fork server.
+        # A lock of this context can be passed to all workers: forked, spawned, or of a fork server.
         self._lock = get_context("spawn").Lock()
         self._begun = 0
         self._next_epoch = _shared(1)
@@ -136,7 +134,7 @@ class _Passes:
         self._joined = _shared(_PASSES_KNOWN, _MOST_WORKERS)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Itself for a worker that is being started; else the state of a copy."""
+        """Return all attributes for a worker that is being started, else only the next epoch."""
         if get_spawning_popen() is not None:
             return self.__dict__
         return {"next_epoch": int(self._next_epoch)}
@@ -152,13 +150,13 @@ class _Passes:
             self._next_epoch.fill_(epoch)
 
     def begin(self, worker: int, num_workers: int, seed: int | None) -> int:
-        """The epoch of a worker's next pass; `seed` is `None` in a process that is no worker."""
+        """Return the epoch of a worker's next pass; `seed` is `None` outside of workers."""
         with self._lock:
             if seed is None:
                 return self._take_next()
             key = torch.tensor([seed, os.getppid(), num_workers, self._begun])
             self._begun += 1
-            # One that the worker has begun already is another, of workers with the same seed.
+            # A pass that this worker has begun already is a different one, with the same seed.
             same = (self._keys == key).all(1) & (self._joined[:, worker] == 0)
             if same.any():
                 place = int(same.nonzero()[-1])
@@ -184,7 +182,7 @@ def _shared(*sizes: int) -> torch.Tensor:
 
 
 def as_dict(batch: Batch) -> dict[str, Any]:
-    """Each column as `[rows]` under its name, targets and weight included.
+    """Return each column as `[rows]` under its name, targets and weight included.
 
     Lists are `torch.nested` tensors of the layout `torch.jagged`.
     """
@@ -202,18 +200,19 @@ def as_dict(batch: Batch) -> dict[str, Any]:
 
 
 def as_tuple(batch: Batch) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
-    """Ids `[rows, columns]`, int32; numbers `[rows, columns]`, float32; targets `[rows]`, float32.
+    """Return ids `[rows, columns]`, int32; numbers `[rows, columns]`, float32; and targets.
 
-    Where there are several targets, they are `[rows, targets]`; without any, `None`.
+    Targets are `[rows]`, float32; `[rows, targets]` for several targets; without any, `None`.
     """
     target = batch.labels if len(batch.label_names) > 1 else batch.label
     return batch.categorical, batch.continuous, target
 
 
 def as_tensordict(batch: Batch) -> TensorDict:
-    """`as_dict` as a `TensorDict` of batch size `[rows]`; needs the package tensordict.
+    """Return `as_dict` as a `TensorDict` of batch size `[rows]`; needs the package tensordict.
 
-    The `DataLoader` needs `collate_fn=unchanged` with it: torch's own takes it for a plain dict.
+    The `DataLoader` needs `collate_fn=unchanged` with it: torch's default treats it as a plain
+    dict.
     """
     from tensordict import TensorDict
 
@@ -221,9 +220,9 @@ def as_tensordict(batch: Batch) -> TensorDict:
 
 
 def as_keyed_jagged(batch: Batch) -> tuple[KeyedJaggedTensor, torch.Tensor, torch.Tensor | None]:
-    """`as_tuple` with the ids as TorchRec's `KeyedJaggedTensor`; needs the package torchrec.
+    """Return `as_tuple` with ids as TorchRec's `KeyedJaggedTensor`; needs the package torchrec.
 
-    Its keys are the columns of ids in the batch's order, then the lists of ids. A flat column has
+    Its keys are the id columns in the batch's order, then the lists of ids. A flat column has
     one id in each row. Values and lengths are int32. Without lists, ids are not copied.
     """
     from torchrec.sparse.jagged_tensor import KeyedJaggedTensor
@@ -240,13 +239,13 @@ def as_keyed_jagged(batch: Batch) -> tuple[KeyedJaggedTensor, torch.Tensor, torc
 
 
 def batch_of(columns: Mapping[str, Any], schema: Schema) -> Batch:
-    """A batch of columns that something else than a `Loader` read: `as_dict` backwards.
+    """Return a batch of columns from another source than a `Loader`: the inverse of `as_dict`.
 
     Args:
-        columns: Tensors or arrays, `[rows]`, by name, and of lists a nested tensor or each row's
-            values; others than the schema's are left out. There may be no targets and no weight.
+        columns: Tensors or arrays, `[rows]`, by name; for lists a nested tensor or each row's
+            values. Columns outside the schema are dropped. Targets and weights may be missing.
             Values are not checked.
-        schema: What the columns mean.
+        schema: The schema of the columns.
 
     Raises:
         SpecError: A feature or some of the targets are missing.
@@ -304,7 +303,7 @@ def batch_of(columns: Mapping[str, Any], schema: Schema) -> Batch:
 
 
 def _ragged(rows: Any, dtype: torch.dtype) -> Ragged:
-    """A column of lists: a nested tensor, or the values of each row."""
+    """Return a column of lists: a nested tensor, or the values of each row."""
     if getattr(rows, "is_nested", False):
         return Ragged(rows.values().to(dtype), rows.offsets().to(torch.int32))
     parts = [torch.as_tensor(row, dtype=dtype).reshape(-1) for row in rows]
@@ -313,5 +312,5 @@ def _ragged(rows: Any, dtype: torch.dtype) -> Ragged:
 
 
 def unchanged(batch: Any) -> Any:
-    """The batch itself, as a `collate_fn` that can be pickled."""
+    """Return the batch itself, as a `collate_fn` that can be pickled."""
     return batch

@@ -202,6 +202,17 @@ class StoppedEarly(_OfRank):
 
 
 @dataclass(frozen=True)
+class RefitStarted(_OfRank):
+    """The job trains again from the start, with the validation rows; rank 0 reports it."""
+
+    kind: ClassVar[str] = "refit_started"
+    step: int  # steps of the first training; those of the refit follow
+    found_step: int  # those of its best validation; without one, all of them
+    num_steps: int  # steps of the job, with those of the refit
+    total_rows: int  # rows of the job over all ranks, with those of the refit
+
+
+@dataclass(frozen=True)
 class WeightsTaken(_OfRank):
     """A new run begins with the weights of another; rank 0 reports it."""
 
@@ -278,6 +289,7 @@ Event = (
     | CheckpointSaved
     | CheckpointTrouble
     | StoppedEarly
+    | RefitStarted
     | WeightsTaken
     | RecordsTrouble
     | ModelSaved

@@ -12,6 +12,9 @@ _ATTEMPT, _RANK = "attempt-", "rank-"
 _PART = ".from-"
 _RECORDS = ".jsonl"
 
+PREPARED = ".prepared"
+"""The folder of prepared tables, beside run directories; hidden, since it is no run."""
+
 
 class _Below:
     def __init__(self, name: str):
@@ -47,6 +50,8 @@ class RunPaths:
         return f"{self.store}/{path.relative_to(self.root).as_posix()}"
 
     spec = _Below("spec.yaml")  # the job spec as resolved
+    features = _Below("features.yaml")  # what a table's columns are, of a run of a table
+    job = _Below("job.yaml")  # the job spec in short, of a run of a table
     run = _Below("run.json")  # the job's id, when it was submitted, distrain's version, the machine
     records = _Below("records")  # what the coordinator merged, attempt by attempt
     metrics = _Below("metrics.jsonl")  # the records of a run that version 0.2.0 began

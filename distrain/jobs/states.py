@@ -50,6 +50,9 @@ TRANSITIONS: dict[JobState, frozenset[JobState]] = {
 }
 
 
+FINAL_STATES = frozenset(str(state) for state in JobState if state.is_final)
+
+
 class InvalidTransition(Exception):
     """A move that `TRANSITIONS` forbids: a bug in the lifecycle; its message has the history."""
 

@@ -1,18 +1,14 @@
-"""A job as everybody says it: one value with one JSON form, from the scheduler to the screen."""
+"""A job's figures and texts: read from others' JSON, bounded, and found by the id."""
 
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
-from difflib import get_close_matches
-from functools import cached_property
 from itertools import islice
 from typing import Any
 
 from distrain.errors import InputError
 from distrain.formatting import duration, some
-from distrain.jobs.states import JobState
-from distrain.jobs.view import JSON_VERSION
+from distrain.jobs.documents import FIGURES, Job
 
 LARGEST = 2**63 - 1  # the largest whole number of a database
 
@@ -72,8 +68,6 @@ def finite(value: Any) -> Any:
     return value
 
 
-FINAL_STATES = frozenset(str(state) for state in JobState if state.is_final)
-
 _MOST = {"state": 32, "reason": 64, "message": MOST_CHARACTERS, "why_pending": 2000}
 """Characters of the texts that are cut: what the database's columns hold, or less."""
 
@@ -84,46 +78,7 @@ _MOST_TARGETS = 16
 _MOST_OF_A_TARGET = 64
 
 
-def _figure(about: str) -> Any:
-    return field(default=None, metadata={"about": about})
-
-
-@dataclass(frozen=True, kw_only=True)
-class JobFigures:
-    """A job's progress in numbers, each `None` while it is not known."""
-
-    restarts: int | None = _figure("Attempts that ended early and were followed by others.")
-    step: int | None = _figure("Steps that have been taken.")
-    num_steps: int | None = _figure("Steps that it will take.")
-    rows_per_s: float | None = _figure("Rows trained per second.")
-    loss: float | None = _figure("Of the last report of training; `valid_loss` counts.")
-    auc: float | None = _figure("Of the same rows as `loss`.")
-    valid_loss: float | None = _figure(
-        "Of the validation of the saved model; while it trains, of the last validation."
-    )
-    valid_auc: float | None = _figure("Of the same validation as `valid_loss`.")
-    model_step: int | None = _figure("Steps of training that the saved model has had.")
-    eta_s: float | None = _figure("Seconds until its end, at its speed of late.")
-    checkpoints: int | None = _figure("Checkpoints that were written.")
-    gpus: int | None = _figure("Ranks of the last attempt that compute on a GPU of their own.")
-    targets: Mapping[str, Mapping[str, float]] | None = _figure(
-        "Metrics by name of each target but the first binary one, by its name; of the last report "
-        "of training."
-    )
-    valid_targets: Mapping[str, Mapping[str, float]] | None = _figure(
-        "The same, of the validation of `valid_loss`."
-    )
-
-    @cached_property
-    def figures(self) -> dict[str, Any]:
-        known = ((name, getattr(self, name)) for name in FIGURES)
-        return {name: value for name, value in known if value is not None}
-
-
-FIGURES = {one.name: one for one in fields(JobFigures)}
-"""Fields of `JobFigures` by name; `metadata["about"]` describes one."""
-
-_WHOLE = {name for name, one in FIGURES.items() if one.type == int | None}
+_WHOLE = {name for name, one in FIGURES.items() if one.annotation == int | None}
 _OF_TARGETS = ("targets", "valid_targets")
 
 
@@ -199,73 +154,25 @@ def time_left(job: Mapping[str, Any], decimals: int = 1) -> str:
     return duration(job.get("eta_s"), decimals)
 
 
-@dataclass(frozen=True)
-class JobStatus(JobFigures):
-    job_id: str
-    name: str = ""
-    state: str = ""  # one of `JobState`, or a state of a later version
-    attempt: int = 0  # the current or last attempt, from 1; 0 before the first
-    num_ranks: int = 0  # ranks that it has; while it has none, those it wants
-    reason: str | None = None  # one word for why it ended badly
-    message: str | None = None  # the same for people
-    why_pending: str = ""  # why it does not run yet, or not again
-    run_dir: str = ""  # its run directory, as the submitter named it
-    tags: Mapping[str, str] = field(default_factory=dict)
-    priority: int = 0  # its place in the queue goes by this, then by age
-    service: str | None = None  # the service that submitted it; `None`: somebody did by Dask
-    # the first attempt of this submission: above 1 for a run that is resumed
-    first_attempt: int = 1
-    submitted_s: float | None = None  # when it was submitted, in unix seconds
-    age_s: float | None = None  # seconds since it was submitted
-    elapsed_s: float | None = None  # wall time of its training
-    recorded: bool = False  # of a job that has ended: nothing more will be written of it
+def job_of_scheduler(document: Mapping[str, Any]) -> Job:
+    """Read a job of a scheduler of any version, which is not trusted.
 
-    @property
-    def is_final(self) -> bool:
-        """Whether the job has ended; a state of a later version is no end."""
-        return self.state in FINAL_STATES
-
-    def to_json(self) -> dict[str, Any]:
-        """As JSON values."""
-        values = {name: getattr(self, name) for name in _NAMES}
-        for name in _OF_TARGETS:  # absent, as before there were more targets than one
-            if values[name] is None:
-                del values[name]
-        return {"version": JSON_VERSION, **finite(values)}
-
-    @classmethod
-    def from_json(cls, document: Mapping[str, Any]) -> "JobStatus":
-        """The inverse of `to_json`, of any version and of a scheduler that is not trusted.
-
-        Unknown keys are left out; texts are cut and cleaned; figures that are none are not known.
-        What is no job raises an `AttributeError`, `KeyError`, `TypeError` or `ValueError`.
-        """
-        head = _cleaned(document)
-        values = {name: head[name] for name in _OWN if name in head or name in _NEEDED}
-        return cls(**values, **figures_in(head))
-
-
-_OWN = tuple(one.name for one in fields(JobStatus) if one.name not in FIGURES)
-_NEEDED = ("job_id", "state")
-_NAMES = (*_OWN, *FIGURES)
-_COUNTS = {"attempt", "num_ranks", "first_attempt", "priority", "num_steps"}
-
-
-def _cleaned(document: Mapping[str, Any]) -> dict[str, Any]:
-    """A job's JSON values without those that are not known, with texts of bounded lengths."""
+    Unknown keys are left out; texts are cut and cleaned; invalid figures count as unknown. What is
+    no job raises an `AttributeError`, `KeyError`, `TypeError` or `ValueError`.
+    """
     values = {name: value for name, value in document.items() if value is not None}
+    for name in _NEEDED:
+        values[name]  # a `KeyError` says which is missing
     for name in _MOST.keys() & values.keys():
         values[name] = storable(_text(values, name), _MOST[name])
-    for name in ("job_id", "name", "run_dir", "service"):
+    for name in ("id", "name", "run_dir", "service"):
         if name in values and len(_text(values, name)) > _MOST_OF_A_NAME:
             raise TypeError(f"{name} is no name")
-    for name in _COUNTS & values.keys():
-        if type(values[name]) is not int:
-            raise TypeError(f"{name} is no whole number")
-    for name in ("submitted_s", "age_s", "elapsed_s"):
-        if name in values and not is_number(values[name]):
-            del values[name]
-    return values
+    head = {name: value for name, value in values.items() if name not in FIGURES}
+    return Job.model_validate({**head, **figures_in(values)}, strict=True)
+
+
+_NEEDED = ("id", "state")
 
 
 def _text(values: Mapping[str, Any], name: str) -> str:
@@ -297,20 +204,3 @@ def find_id(ids: Sequence[str], word: str) -> str | None:
             hint="Type more of the id.",
         )
     return begun[0] if begun else None
-
-
-def find_job(jobs: Sequence[JobStatus], word: str) -> JobStatus:
-    """The job that a word means, see `find_id`; an `InputError` if it is none, or several."""
-    ids = [job.job_id for job in jobs]
-    job_id = find_id(ids, word)
-    if job_id is not None:
-        return jobs[ids.index(job_id)]
-    near = get_close_matches(word, ids, n=_MOST_NAMED, cutoff=0.5)
-    named = some(near or ids, _MOST_NAMED)
-    raise InputError(
-        f"the scheduler knows no job '{word}'",
-        where={"similar" if near else "jobs": named} if ids else {},
-        hint="`distrain jobs` lists them. Of ended jobs a scheduler forgets the oldest, and of all "
-        "jobs when it is started anew; their run directories stay, and `distrain train --resume "
-        "RUN_DIR` goes on with one that has not succeeded.",
-    )

@@ -206,6 +206,11 @@ def record_of_model(valid: Sequence[Record], model_step: int | None) -> Record |
     return next((records[-1] for records in (of_model, valid) if records), None)
 
 
+def steps_of_refit(refit: Mapping[str, Any] | None) -> int | None:
+    """The steps of a refit, by `RefitStarted` as JSON values."""
+    return None if refit is None else refit["num_steps"] - refit["step"]
+
+
 @dataclass(frozen=True)
 class JobView:
     job_id: str
@@ -234,9 +239,12 @@ class JobView:
     rows_before: int = 0  # rows that the last attempt's checkpoint brought along
     elapsed_before_s: float = 0.0  # wall time that they took
     model_path: str | None = None  # where rank 0 saved the model
-    model_step: int | None = None  # steps of training that this model has had
+    # steps of training that this model has had; after a refit, those of the best validation before
+    model_step: int | None = None
     # why it ended before all its steps; see `StoppedEarly`
     stopped_early: Mapping[str, Any] | None = None
+    # the second training with the validation rows, once it began; see `RefitStarted`
+    refit: Mapping[str, Any] | None = None
     warm_start: Mapping[str, Any] | None = None  # with whose weights it began; see `WeightsTaken`
     # per rank of the last attempt, its `host`, its `device` and that device's `hardware`, by name;
     # empty until all have reported

@@ -1,10 +1,10 @@
-"""Checks of a job before anything starts, by one function for every command.
+"""Checks a job before anything starts; every command uses the same checks.
 
-`distrain train`, its `--dry-run` and `distrain plan` call it, so their answers agree. It reads
-names of files and footers, tries whether places can be written, and computes what a rank must
-hold. It leaves nothing behind. Mistakes that do not depend on each other are reported together.
+`distrain train`, its `--dry-run` and `distrain plan` all call this, so their answers agree. It
+lists files, reads footers, tests whether places can be written, and computes the memory of a rank.
+It leaves nothing behind. Independent mistakes are reported together.
 
-What depends on the machines of another cluster is not checked, and the notes say so.
+Properties of machines in another cluster are not checked, and the notes say so.
 """
 
 import shutil
@@ -43,24 +43,24 @@ if TYPE_CHECKING:
 @dataclass
 class JobChecks:
     spec: JobSpec
-    job_id: str = "job"  # it may be part of a path
-    run_dir: Path | None = None  # `None` if the job will have none
-    scheduler: object = None  # the cluster, if its ranks are not to run on this machine
-    resumed: "Resumption | None" = None  # the run that the job goes on with
+    job_id: str = "job"  # paths may contain it
+    run_dir: Path | None = None  # `None` for no run directory
+    scheduler: object = None  # the cluster; `None` for this machine
+    resumed: "Resumption | None" = None  # the run that the job resumes
     sinks: "Sequence[str | Sink]" = ()
-    overwrite: bool = False  # whether a run in the directory may be replaced
-    notes: list[str] = field(default_factory=list)  # what was not checked, and what may surprise
-    # where its ranks train on this machine, once chosen; `None` for those of another cluster
+    overwrite: bool = False  # whether an existing run may be replaced
+    notes: list[str] = field(default_factory=list)  # skipped checks, and warnings
+    # the ranks' device on this machine, once chosen; `None` on another cluster
     device: "torch.device | None" = None
-    inputs: "Inputs" = field(init=False)  # its data, once read
+    inputs: "Inputs" = field(init=False)  # the job's data, once read
 
     @property
     def elsewhere(self) -> bool:
-        """Whether its workers may be on other machines."""
+        """Whether the job's workers may be on other machines."""
         return self.scheduler is not None and self.spec.resources.backend == "dask"
 
     def run(self) -> "JobChecks":
-        """Check the job against its data, its places and the machines; one error has all."""
+        """Check data, places, machines and model; raise one error with all mistakes."""
         mistakes = Mistakes()
 
         def passes(*checks: Callable[[JobChecks], None]) -> bool:
@@ -76,7 +76,7 @@ class JobChecks:
         )
         folders = [partial(_check_folder, name=name) for name in ("cache_dir", "shuffle_dir")]
         passes(_check_run_dir, _check_checkpoint_dir, *folders, _check_sinks)
-        if not files_exist:  # all that follows looks into the data, and takes seconds to load
+        if not files_exist:  # later checks read the data, and their imports take seconds
             mistakes.raise_found()
         model_can_be_built = passes(_choose_device, _check_function)
         passes(_check_owner)
@@ -93,12 +93,12 @@ class JobChecks:
         return self
 
 
-# Each check raises what it finds, and does nothing where it does not apply.
+# Each check raises its mistake, and does nothing if it does not apply.
 
 
 def _check_files(patterns: Sequence[str]) -> None:
-    """Look for the files by their names alone, which needs no library that loads for long."""
-    # A storage that does not answer now is waited for where the footers are read.
+    """Check that the files exist, without importing slow libraries."""
+    # If the storage does not answer now, the later check that reads footers waits for it.
     with suppress(Unavailable):
         list_inputs(patterns, suffixes=PARQUET_SUFFIXES)
 
@@ -172,7 +172,7 @@ def _check_function(job: JobChecks) -> None:
             raise SpecError(
                 f"{name!r} is a field of every record, and cannot be a metric's name",
                 where={"evaluate.metrics": metrics[name]},
-                hint="Name the metric otherwise.",
+                hint="Choose another name for the metric.",
             )
     if not job.elsewhere:
         for field, name in job.spec.functions.items():
@@ -180,18 +180,18 @@ def _check_function(job: JobChecks) -> None:
 
 
 def _check_owner(job: JobChecks) -> None:
-    """Check that the place of checkpoints is no other run's; note it if that cannot be seen."""
+    """Check that no other run owns `checkpoint.dir`; add a note if that is unknown."""
     from distrain.train.checkpoint.ownership import check_owner
     from distrain.train.saving.checkpoints import checkpoint_dir
 
     if job.run_dir is None or job.spec.checkpoint.dir is None:
-        return  # inside the run directory, which is as new as the run
+        return  # inside the run directory, which belongs to this run
     paths = RunPaths(job.run_dir)
     place = checkpoint_dir(job.spec, paths, job.job_id)
     try:
         check_owner(place)
     except Unavailable as error:
-        job.notes.append(f"not checked, whose checkpoint.dir is: {error.message}")
+        job.notes.append(f"the owner of checkpoint.dir is not checked: {error.message}")
 
 
 def _check_fields(job: JobChecks) -> None:
@@ -214,11 +214,11 @@ def _check_loading(job: JobChecks) -> None:
     from distrain.train.data.span import JobSpan
 
     spec, inputs, device = job.spec, job.inputs, torch.device("cpu")
-    if spec.data.needs_gpu:  # a loader for a GPU allocates there, which only this one needs
+    if spec.data.needs_gpu:  # a loader on a GPU allocates memory there
         if job.device is None:
-            return  # the GPU that it decodes on is a worker's
+            return  # it decodes on a worker's GPU
         device = job.device
-    else:  # the cache has a check of its own, and need not pass for the others
+    else:  # the cache has its own check, which must not hide others
         spec = spec.model_copy(update={"data": spec.data.model_copy(update={"cache_dir": None})})
     world, shuffle = World(0, spec.resources.num_ranks), spec.data.shuffle
     loader = job_loader(spec, inputs.schema, inputs.train, world, device, shuffle=shuffle)
@@ -234,9 +234,9 @@ def _check_loading(job: JobChecks) -> None:
 
 
 def _check_free_space(folder: str, needed_bytes: int) -> None:
-    """Check that the ranks' shares of an epoch fit on the disk; a missing folder's is its parent's.
+    """Check that the ranks' shuffle files of one epoch fit on the folder's disk.
 
-    What a file in there holds is reserved by each rank once more, when its epoch begins.
+    Each rank later reserves space for its files once more, when its epoch begins.
     """
     place = Path(folder).absolute()
     nearest = next(path for path in (place, *place.parents) if path.exists())
@@ -246,7 +246,7 @@ def _check_free_space(folder: str, needed_bytes: int) -> None:
             f"the full shuffle needs up to {byte_size(needed_bytes)} on this disk, which has "
             f"{byte_size(free_bytes)} left",
             where={"data.shuffle_dir": folder},
-            hint="Make room, or name a folder on a larger disk.",
+            hint="Free some space, or choose a folder on a larger disk.",
         )
 
 
@@ -268,7 +268,7 @@ def _check_model(job: JobChecks) -> None:
         raise SpecError(
             f"the model's function failed: {type(error).__name__}: {error}",
             where={"model.function": model.function, "at": at},
-            hint="It is called with the schema and model.options; mend it, or these.",
+            hint="It is called with the schema and model.options; correct one of them.",
         ) from error
 
 
@@ -315,8 +315,8 @@ def _replaced(job: JobChecks) -> list[str]:
     reason = untrained(RunPaths(job.run_dir))
     if reason is None:
         return []
-    what = f"{job.run_dir} holds a job that ended before its first step ({reason})"
-    return [f"{what}, and is replaced"]
+    message = f"{job.run_dir} holds a job that ended before its first step ({reason})"
+    return [f"{message}, and is replaced"]
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Jobs that run without the command that submitted them: submit one, follow one."""
+"""Submits jobs that run without the submitting command, and follows them."""
 
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -6,14 +6,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from distrain.jobs.documents import Job
 from distrain.jobs.reasons import LEFT_OFF
 from distrain.jobs.run_paths import RunPaths
-from distrain.jobs.status import JobStatus
 from distrain.jobs.view import JobView
-from distrain.launch.job_handle import JobHandle, check_on_worker, raise_for_state
+from distrain.launch.job_handle import JobHandle, install_coordinator, raise_for_state
 from distrain.launch.reporting import Progress
 from distrain.launch.resuming import how_to_resume
 from distrain.launch.run import RunRequest, after_submission, finish
+from distrain.launch.worker_check import check_on_worker
 from distrain.runs.history import History
 from distrain.runs.run_file import check_job, read_run_file
 from distrain.runs.summary import Summary, summarise
@@ -30,11 +31,11 @@ def submit(
     *,
     checks_on_worker: bool = False,
 ) -> None:
-    """Check a job, begin its run folder, queue it, and leave it to its cluster.
+    """Check a job, begin its run folder, submit it, and return without waiting for its end.
 
-    The run has a scheduler's address, and no sinks: who follows a job feeds those. `on_queued` is
-    called as soon as the cluster has the job; with `checks_on_worker` a worker looks at data and
-    places first. After an error nothing was submitted.
+    The request has a scheduler's address and no sinks: the process that follows the job feeds
+    sinks. `on_queued` is called as soon as the cluster has the job. With `checks_on_worker` a
+    worker checks data and places first. After an error nothing was submitted.
     """
     assert run.scheduler is not None
     checked = run.check()
@@ -45,15 +46,16 @@ def submit(
         progress.say(f"note: {note}")
     with ExitStack() as open_ones:
         client = open_ones.enter_context(open_cluster(ClusterRequest(run.scheduler)))
+        job = JobHandle(client, run.job_id)
         if checks_on_worker:
             progress.say("a worker looks at the data")
-            for note in check_on_worker(client, run.spec):
-                progress.say(f"note of a worker: {note}")
+            install_coordinator(client)
+            for note in check_on_worker(job.api, run.spec.model_dump(mode="json")):
+                progress.say(f"note from a worker: {note}")
         folder = open_ones.enter_context(run.open_folder())
         unless_submitted = open_ones.enter_context(ExitStack())
         unless_submitted.callback(folder.forget)
         hand_on(checked.inputs, run.spec, folder.paths.tables)
-        job = JobHandle(client, run.job_id)
         unless_submitted.pop_all()  # from here on the scheduler may have the job
         is_new = job.submit(run.spec, run.run_dir, run.first_attempt)
         on_queued()
@@ -62,15 +64,15 @@ def submit(
 
 def attach(
     client: "Client",
-    job: "JobStatus",
+    job: Job,
     run_dir: Path,
     progress: Progress,
     on_summary: "Callable[[Summary], None]" = lambda _: None,
 ) -> "Summary":
     """Follow a job to its end as `train` does; its workers write the run folder.
 
-    An exception, such as Ctrl-C's, leaves the job alone. `on_summary` gets the summary before a
-    `JobError` is raised. A folder that holds the run of another job is an `OutputError`.
+    An exception such as Ctrl-C does not affect the job. `on_summary` gets the summary before a
+    `JobError` is raised. Raises `OutputError` if the folder holds the run of another job.
     """
     paths, history = RunPaths(run_dir), History()
     is_here = paths.run.is_file()

@@ -1,8 +1,8 @@
-"""Ranks that torchrun, srun or a JobSet started: they meet by torch's `env://`.
+"""Runs ranks started by torchrun, srun or a JobSet, which meet through torch's `env://`.
 
 The process of rank 0 checks the job, writes the run directory, trains, and gives orders. The others
-get their assignment from it, hand it their events, and take its orders. All of that goes through
-the store at `MASTER_ADDR`, which rank 0 opens unless torchelastic's agent has.
+receive their assignment and orders from it and send it their events. All communication uses the
+store at `MASTER_ADDR`, which rank 0 opens unless torchelastic's agent has.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ if TYPE_CHECKING:
 
 _NEEDED = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 _POLL_S = 0.05
-_CONNECT_S = 600.0  # until rank 0 answers, and until it has checked the job
-_LAST_WORDS_S = 10.0  # how long rank 0 hears the others after its own end, unless all went well
+_CONNECT_S = 600.0  # until rank 0 answers, and again until it has checked the job
+_EXITS_S = 10.0  # how long rank 0 waits for the others' exits after a failure
 _FAILED = 100
 _TERMINATED = 128 + signal.SIGTERM
 
@@ -55,7 +55,7 @@ log = logging.getLogger("distrain.launched")
 
 @dataclass(frozen=True)
 class Launch:
-    """What a launcher told this process: its rank, and where the ranks meet."""
+    """The rank of this process and the meeting point of all ranks, as set by the launcher."""
 
     world: World
     meeting: Rendezvous
@@ -64,7 +64,7 @@ class Launch:
 
     @classmethod
     def of_environment(cls, environ: Mapping[str, str] = os.environ) -> Launch:
-        """What `RANK`, `WORLD_SIZE`, `MASTER_ADDR` and `MASTER_PORT` say, or an `InputError`.
+        """Read `RANK`, `WORLD_SIZE`, `MASTER_ADDR` and `MASTER_PORT`; an `InputError` if invalid.
 
         >>> where = {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "a", "MASTER_PORT": "29500"}
         >>> Launch.of_environment(where).world
@@ -74,7 +74,7 @@ class Launch:
         hint = "Start the command by torchrun, or set them; see docs/launchers.md."
         if missing:
             raise InputError(
-                "resources.backend is env, and the environment lacks what a launcher sets",
+                "resources.backend is env, but variables that a launcher sets are missing",
                 where={"missing": ", ".join(missing)},
                 hint=hint,
             )
@@ -84,7 +84,9 @@ class Launch:
             local_rank = int(environ.get("LOCAL_RANK", "0"))
         except ValueError as error:
             where = {name: environ[name] for name in _NEEDED}
-            raise InputError(f"not what a launcher sets: {error}", where=where, hint=hint) from None
+            raise InputError(
+                f"the launcher's variables are invalid: {error}", where=where, hint=hint
+            ) from None
         run = environ.get("TORCHELASTIC_RUN_ID", "distrain")
         prefix = f"{run}/{environ.get('TORCHELASTIC_RESTART_COUNT', '0')}"
         has_store = environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
@@ -92,7 +94,7 @@ class Launch:
         return cls(world, meeting, has_store, local_rank)
 
     def take_own_gpu(self, environ: dict[str, str] | os._Environ[str] = os.environ) -> None:
-        """Show this process, of all GPUs of the host, its own alone; a rank takes the first."""
+        """Restrict this process to its own GPU of the host; a rank uses the first visible one."""
         import torch
 
         count = torch.cuda.device_count()
@@ -107,7 +109,7 @@ class Launch:
         host, port, timeout = self.meeting.host, self.meeting.port, timedelta(seconds=_CONNECT_S)
         is_master = self.world.rank == 0 and not self.has_store
         try:
-            # Left to itself, torch shares the port with another process of rank 0.
+            # Without a socket of its own, torch would share the port with another rank 0.
             listener = _listen(port).detach() if is_master else None
             store = TCPStore(
                 host,
@@ -117,11 +119,11 @@ class Launch:
                 timeout=timeout,
                 master_listen_fd=listener,
             )
-        except (OSError, RuntimeError) as error:  # torch's errors of networks are of the second
-            hint = "What rank 0 printed says why; every process needs the same MASTER_ADDR."
+        except (OSError, RuntimeError) as error:  # torch raises RuntimeError for network errors
+            hint = "See the output of rank 0; every process needs the same MASTER_ADDR."
             if is_master:
                 hint = "Another program has MASTER_PORT, or two processes have RANK=0: choose a "
-                hint += "free port, and give each process a rank of its own."
+                hint += "free port, and give each process its own rank."
             raise self.error(f"the ranks cannot meet: {first_line(error)}", hint) from None
         shared = PrefixStore(f"{self.meeting.prefix}/launch", store)
         try:
@@ -134,19 +136,17 @@ class Launch:
         return shared
 
     def _check_world(self, store: Store) -> None:
-        """Raise `ClusterError` if another process has this rank, or counts other ranks."""
+        """Raise `ClusterError` if another process has this rank or another WORLD_SIZE."""
         rank, num_ranks = self.world.rank, self.world.num_ranks
         if rank == 0:
             store.set("num_ranks", str(num_ranks))
         elif (counted := int(store.get("num_ranks"))) != num_ranks:
             raise self.error(
-                f"WORLD_SIZE is {num_ranks} here, and {counted} to rank 0",
+                f"WORLD_SIZE is {num_ranks} here, and {counted} at rank 0",
                 "Start all ranks with the same WORLD_SIZE.",
             )
         if store.add(f"joined/{rank}", 1) > 1:
-            raise self.error(
-                f"two processes have RANK={rank}", "Give each process a rank of its own."
-            )
+            raise self.error(f"two processes have RANK={rank}", "Give each process its own rank.")
 
     def error(self, message: str, hint: str) -> ClusterError:
         at = f"{self.meeting.host}:{self.meeting.port}"
@@ -161,7 +161,7 @@ def _listen(port: int) -> socket.socket:
 
 @dataclass
 class _Orders:
-    """Orders of rank 0, which each rank takes in turn."""
+    """The orders of rank 0, read by each rank in order."""
 
     store: Store
     control: Control
@@ -178,7 +178,7 @@ class _Orders:
 
 
 class Gang:
-    """All ranks of a launch, as the process of rank 0 sees them."""
+    """All ranks of a launch, for the process of rank 0."""
 
     def __init__(self, launch: Launch) -> None:
         self.launch = launch
@@ -195,12 +195,12 @@ class Gang:
 
     @property
     def culprit(self) -> RankFailed | None:
-        """The first failure that is not about a lost peer, or else the first."""
+        """The first failure that is not about a lost peer, else the first one."""
         causes = [one for one in self.failures if one.reason != Reason.PEER_LOST]
         return next(iter([*causes, *self.failures]), None)
 
     def raise_error(self) -> None:
-        """Raise what went wrong where the others' events are taken."""
+        """Raise the error of the thread that reads the other ranks' events."""
         if self._error is not None:
             raise self._error
 
@@ -208,7 +208,7 @@ class Gang:
     def training(
         self, spec: JobSpec, assignment: Assignment, take: Callable[[Event], None]
     ) -> Iterator[tuple[Callable[[Event], None], Control]]:
-        """Give the others their assignments; yields rank 0's way to report, and its control."""
+        """Send the others their assignments; yield rank 0's report function and control."""
         from distrain.train.control.control import Control
 
         self._every_s = spec.checkpoint.every_s or math.inf
@@ -234,16 +234,16 @@ class Gang:
 
         thread = threading.Thread(target=watch, name="launched", daemon=True)
         thread.start()
-        within_s = _LAST_WORDS_S
+        within_s = _EXITS_S
         try:
             with on_sigterm(lambda *_: self._signalled.set()):
                 yield report, control
             if not (self.failures or self.was_stopped):
                 within_s = spec.deadlines.collective_s
         finally:
-            self._hear_last_words(within_s)
+            self._wait_for_exits(within_s)
             self._ended.set()
-            thread.join(_LAST_WORDS_S)
+            thread.join(_EXITS_S)
         if self.was_stopped and not self.failures:
             raise Terminated
 
@@ -283,7 +283,7 @@ class Gang:
             self._store.set(f"order/{self._num_orders}", json.dumps(order))
             self._num_orders += 1
 
-    def _hear_last_words(self, within_s: float) -> None:
+    def _wait_for_exits(self, within_s: float) -> None:
         num_ranks = self.launch.world.num_ranks
         with self._changed:
             self._changed.wait_for(
@@ -293,7 +293,7 @@ class Gang:
 
 @dataclass
 class _Reporter:
-    """A rank's way to rank 0; without that, the process ends."""
+    """Sends a rank's events to rank 0; ends the process if rank 0 is gone."""
 
     store: Store
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -305,7 +305,7 @@ class _Reporter:
 
 
 def follow(launch: Launch) -> int:
-    """Train the rank of this process, any but 0, as rank 0 assigns it; returns the exit code."""
+    """Train this process's rank (not 0) as assigned by rank 0; return the exit code."""
     from distrain.train.checkpoint.rank_store import RankStore
     from distrain.train.control.control import Control
     from distrain.train.rank.process import run_rank
@@ -313,10 +313,10 @@ def follow(launch: Launch) -> int:
     store = launch.join()
     try:
         text = RankStore(store).read("assignment", _CONNECT_S)
-    except (OSError, RuntimeError) as error:  # torch's errors of stores are of the second
+    except (OSError, RuntimeError) as error:  # torch raises RuntimeError for store errors
         raise launch.error(
-            f"rank 0 gave this process no work: {first_line(error)}",
-            "What rank 0 printed says why; every process needs the same MASTER_ADDR.",
+            f"rank 0 sent no assignment: {first_line(error)}",
+            "See the output of rank 0; every process needs the same MASTER_ADDR.",
         ) from None
     assignment = replace(Assignment.loads(text), world=launch.world)
     spec = parse_spec(assignment.spec)
@@ -325,12 +325,12 @@ def follow(launch: Launch) -> int:
     report = _Reporter(store)
     rank, stopped = launch.world.rank, threading.Event()
 
-    def tell(event: Event) -> None:
+    def forward(event: Event) -> None:
         if isinstance(event, RankStopped):
             stopped.set()
         report(event)
 
-    control = Control.supervised(assignment, tell, _leave, timeout_s=spec.deadlines.collective_s)
+    control = Control.supervised(assignment, forward, _leave, timeout_s=spec.deadlines.collective_s)
     orders, signalled = _Orders(store, control), threading.Event()
 
     def watch() -> None:
@@ -345,7 +345,7 @@ def follow(launch: Launch) -> int:
     thread = threading.Thread(target=watch, name="launched", daemon=True)
     thread.start()
     with on_sigterm(lambda *_: signalled.set()):
-        failure = run_rank(assignment, tell, control)
+        failure = run_rank(assignment, forward, control)
         ended.set()
         thread.join()
         code = _FAILED if failure else _TERMINATED if stopped.is_set() else 0

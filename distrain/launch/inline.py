@@ -1,4 +1,4 @@
-"""A rank in the calling process: no cluster, no subprocess, the same records, written here."""
+"""Trains a rank in the calling process, without cluster or subprocess, and writes its records."""
 
 from collections.abc import Callable
 from contextlib import closing
@@ -25,9 +25,9 @@ def run_inline(
     attempt: int = 1,
     gang: Gang | None = None,
 ) -> JobView:
-    """Train one rank in this process; nobody restarts it, and its failure is in the last view.
+    """Train one rank in this process without restarts; the last view has its failure.
 
-    With a `gang` it is rank 0 of that, and the records are those of all ranks.
+    With a `gang` this process is its rank 0, and the records are those of all ranks.
     """
     from distrain.train.control.control import Control
     from distrain.train.control.rank_setup import process_as_it_was
@@ -40,7 +40,7 @@ def run_inline(
 
     def view(state: JobState, failure: RankFailed | None = None) -> JobView:
         nonlocal num_shown
-        fresh, num_shown = tuple(collector.entries.since(num_shown)), len(collector.entries)
+        new_entries, num_shown = tuple(collector.entries.since(num_shown)), len(collector.entries)
         parts = [failure.message, failure.traceback or ""] if failure else []
         return JobView(
             job_id=job_id,
@@ -50,11 +50,11 @@ def run_inline(
             num_ranks=world.num_ranks,
             reason=failure.reason if failure else None,
             message="\n".join(part for part in parts if part) or None,
-            progress=fresh,
+            progress=new_entries,
             **collector.shown(),
         )
 
-    one_at_a_time = RLock()  # a checkpoint is reported by the thread that writes it
+    one_at_a_time = RLock()  # checkpoints are reported by the thread that writes them
 
     def show(now: JobView) -> None:
         lines = [*status.new(now), *map(entry_to_json, now.progress)]

@@ -1,48 +1,40 @@
-"""A job seen from a Dask client: submit it, look at it, wait for it, cancel it."""
+"""Submits, watches and cancels a job from a Dask client."""
 
-import asyncio
-import json
 import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
-from uuid import uuid4
+from typing import TYPE_CHECKING
 
-from distrain.errors import ClusterError, JobCancelled, JobError, Mistakes
+from distrain.client.client import Client as ApiClient
+from distrain.client.connection import Call
+from distrain.client.errors import NotFound
+from distrain.client.job_calls import job_path
+from distrain.errors import ClusterError, JobCancelled, JobError
 from distrain.jobs.reasons import Reason
 from distrain.jobs.spec.job import JobSpec
 from distrain.jobs.spec.paths import with_absolute_paths
 from distrain.jobs.states import JobState
-from distrain.jobs.status import JobStatus
 from distrain.jobs.view import JobView
-from distrain.workers.replacing import why_lost
+from distrain.launch.scheduler_api import scheduler_api
 
 if TYPE_CHECKING:
     from distributed import Client
 
-Read = TypeVar("Read")
-
 POLL_S = 0.2
 
-ANSWER_S = 10.0
-"""How long the scheduler's answer is waited for; one that works answers in milliseconds."""
+_SAME_VERSION = "Run the same version of distrain on both sides."
 
-_SAME_VERSION = "Run the same version of distrain here and there."
-
-_NO_PROGRESS = 2**62
-"""More entries than a job ever has."""
+_NO_PROGRESS = 10**18 - 1
+"""An entry number beyond those of any job."""
 
 LOST_AFTER_S = 20.0
-"""How long a scheduler that does not answer is asked again before its jobs are given up."""
+"""How long to retry a scheduler that does not answer before its jobs count as lost."""
 
 RECORDED_WITHIN_S = 60.0
-"""How long the summary of a job that has ended is waited for."""
-
-CHECK_S = 120.0
-WORKER_WITHIN_S = 60.0
-"""How long the check may wait for a worker, and its answer may travel."""
+"""How long to wait for the summary of a job that has ended."""
 
 
 @dataclass(frozen=True)
@@ -52,78 +44,83 @@ class JobHandle:
     client: "Client"
     job_id: str
 
+    @cached_property
+    def api(self) -> ApiClient:
+        return scheduler_api(self.client)
+
     def submit(self, spec: JobSpec, run_dir: Path, first_attempt: int = 1) -> bool:
-        """Queue the job, unless it is there and has not ended; say whether that was done.
+        """Queue the job unless it is queued or running; return whether it was queued now.
 
-        The client's cluster gets a coordinator if it has none. The spec's paths are those of this
-        process; every worker sees `run_dir`; a job that goes on has a `first_attempt` above 1. A
-        `ClusterError`: the scheduler does not answer, or cannot load this version's coordinator.
+        Installs a coordinator in the client's cluster if it has none. Relative paths in the spec
+        are those of this process; every worker must see `run_dir`. A resumed job has a
+        `first_attempt` above 1. Raises `ClusterError` if the scheduler does not answer or cannot
+        load this version's coordinator.
         """
-        # Late: `raise_for_state` also serves a rank inline, where Dask may not be installed.
-        from distrain.scheduler.plugin import ensure_coordinator
-
-        try:
-            ensure_coordinator(self.client)
-        except ImportError as error:
-            raise ClusterError(
-                f"the scheduler cannot load the coordinator: {error}",
-                where={"scheduler": self.client.scheduler.address},
-                hint=_SAME_VERSION,
-            ) from None
-        queued: bool = _call(
-            self.client,
-            "distrain_submit",
-            job_id=self.job_id,
-            spec=with_absolute_paths(spec).model_dump(mode="json"),
-            run_dir=str(run_dir.absolute()),
-            first_attempt=first_attempt,
-        )
-        return queued
+        install_coordinator(self.client)
+        body = {
+            "spec": with_absolute_paths(spec).model_dump(mode="json"),
+            "run_dir": str(run_dir.absolute()),
+            "first_attempt": first_attempt,
+        }
+        call = Call("PUT", job_path(self.job_id), body=body)
+        answer = self.api.connection.ask(call)
+        if answer.status_code == 410:  # it has had this attempt
+            return False
+        self.api.connection.check(answer, call)
+        return answer.status_code == 201
 
     def view(self, since: int = 0) -> JobView:
         """The job now, with its progress from entry `since` on; a `JobError` if it is unknown."""
-        document = _call(self.client, "distrain_view", job_id=self.job_id, since=since)
-        if document is None:
+        call = Call("GET", job_path(self.job_id, "view"), params={"since": str(since)})
+        try:
+            return JobView.from_json(self.api.connection.document(call))
+        except NotFound:
             raise JobError(
                 "the coordinator does not know this job",
                 where={"job": self.job_id},
                 hint="The scheduler may have been restarted; submit it again.",
-            )
-        return _read(self.client, JobView.from_json, document)
+            ) from None
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise ClusterError(
+                f"cannot read what the scheduler says of a job: {error}",
+                where={"scheduler": self.client.scheduler.address},
+                hint=_SAME_VERSION,
+            ) from None
 
     def status(self) -> JobView:
-        """The job now, without its progress; errors as `view`."""
+        """Return the job without its progress; errors as `view`."""
         return self.view(since=_NO_PROGRESS)
 
     def cancel(self, why: str = "") -> None:
-        """Ask for the job's end; `why` says who wants that, or the cause."""
-        _call(self.client, "distrain_cancel", job_id=self.job_id, why=why)
+        """Ask for the job's end; `why` names the user or the cause."""
+        self.api.cancel(self.job_id, why=why)
 
     def watch(
         self, on_view: Callable[[JobView], None], since: int = 0, lost_after_s: float = LOST_AFTER_S
     ) -> JobView:
         """Follow the job to its end, and return its last view.
 
-        `on_view` gets each view with the new progress, several times a second; the caller has
-        `since` entries of it already. If the scheduler is silent for `lost_after_s`, or comes back
-        without the job, the last view has failed with reason `CoordinatorLost`; with `Preempted` if
-        the job waited after a notice to leave. Of a job that has ended, the summary is waited for.
+        `on_view` gets each view with the new progress, several times a second; the caller already
+        has the first `since` entries. If the scheduler is silent for `lost_after_s`, or restarts
+        without the job, the last view has failed with reason `CoordinatorLost`, or `Preempted` if
+        the job was waiting after a preemption notice. After the job's end this waits for its
+        summary.
         """
         last: JobView | None = None
-        heard_s = time.monotonic()
+        answered_s = time.monotonic()
         while True:
             try:
                 view = self.view(since)
             except (ClusterError, JobError) as error:
                 if last is None:
                     raise
-                silent_s = time.monotonic() - heard_s
+                silent_s = time.monotonic() - answered_s
                 if isinstance(error, JobError) or silent_s >= lost_after_s:
                     on_view(lost := _lost(last, error))
                     return lost
                 time.sleep(POLL_S)
                 continue
-            last, heard_s = view, time.monotonic()
+            last, answered_s = view, time.monotonic()
             since = view.next_record
             on_view(view)
             if view.state.is_final:
@@ -131,7 +128,7 @@ class JobHandle:
             time.sleep(POLL_S)
 
     def _recorded(self, last: JobView) -> JobView:
-        """The last view once its summary is written, or cannot be, or takes too long."""
+        """Return the last view once its summary is written, failed, or takes too long."""
         until_s = time.monotonic() + RECORDED_WITHIN_S
         while not (last.recorded or last.record_error) and time.monotonic() < until_s:
             time.sleep(POLL_S)
@@ -140,47 +137,25 @@ class JobHandle:
         return last
 
 
-def list_jobs(client: "Client") -> list[JobStatus]:
-    """All jobs that a scheduler knows, the newest first; a `ClusterError` if it does not answer."""
-    documents = _call(client, "distrain_jobs")
-    # A scheduler without a coordinator answers with nothing.
-    return [_read(client, JobStatus.from_json, document) for document in documents or ()]
+def install_coordinator(client: "Client") -> None:
+    """Give a client's scheduler a coordinator if it has none; a `ClusterError` if it cannot."""
+    # Late: `raise_for_state` also serves a rank inline, where Dask may not be installed.
+    from distrain.scheduler.http.attach import ensure_coordinator
 
-
-def _read(client: "Client", parse: Callable[[Any], Read], document: Any) -> Read:
     try:
-        return parse(document)
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        ensure_coordinator(client)
+    except ImportError as error:
         raise ClusterError(
-            f"cannot read what the scheduler says of a job: {error}",
+            f"the scheduler cannot load the coordinator: {error}",
             where={"scheduler": client.scheduler.address},
             hint=_SAME_VERSION,
         ) from None
 
 
-def _call(client: "Client", operation: str, **arguments: Any) -> Any:
-    async def call() -> Any:
-        # It tried in vain to connect again. Its pool of connections is closed before its scheduler
-        # is None, and would raise a RuntimeError.
-        if client.scheduler is None or client.status in ("closing", "closed"):
-            raise OSError(why_lost(client) or "the connection is closed")
-        answer = getattr(client.scheduler, operation)(**arguments)
-        return await asyncio.wait_for(answer, ANSWER_S)
-
-    try:
-        return client.sync(call)
-    except (OSError, TimeoutError) as error:
-        raise ClusterError(
-            f"the scheduler did not answer: {error}",
-            where={"scheduler": getattr(client.scheduler, "address", "?")},
-            hint="Is it still running? Try `distrain doctor --scheduler ADDRESS`.",
-        ) from error
-
-
 def _lost(last: JobView, error: ClusterError | JobError) -> JobView:
     reason, message = Reason.COORDINATOR_LOST, f"the job's coordinator is lost: {error.message}"
     ended = last.restarts[-1] if last.restarts and last.state.waits else None
-    if ended is not None and ended.reason == Reason.PREEMPTED:  # a cluster that had to leave
+    if ended is not None and ended.reason == Reason.PREEMPTED:  # the cluster was preempted
         reason, message = Reason.PREEMPTED, f"{ended.message}; then its cluster ended"
     return replace(
         last,
@@ -193,7 +168,7 @@ def _lost(last: JobView, error: ClusterError | JobError) -> JobView:
 
 
 def raise_for_state(view: JobView, logs: Path | None = None, hint: str | None = None) -> None:
-    """Raise a `JobError` if the job ended badly, with `logs`, the ranks' folder, and the hint."""
+    """Raise a `JobError` if the job failed, with the ranks' folder `logs` and the hint."""
     if not view.state.is_final or view.reason is None:
         return
     kind = JobCancelled if view.state.value == "cancelled" else JobError
@@ -203,41 +178,4 @@ def raise_for_state(view: JobView, logs: Path | None = None, hint: str | None = 
         | ({"checkpoints": view.checkpoints.outcome} if view.checkpoints.outcome else {})
         | ({"logs": logs} if logs else {}),
         hint=hint,
-    )
-
-
-def check_on_worker(client: "Client", spec: JobSpec) -> tuple[str, ...]:
-    """Have a worker look at a job's data, places and model; returns its notes.
-
-    An `InputError` has all mistakes that it finds; a `ClusterError`: no worker could look.
-    """
-    from distributed import TimeoutError as DaskTimeout
-
-    from distrain.workers.spec_check import check_spec
-
-    text = json.dumps(spec.model_dump(mode="json"))
-    key = f"distrain-check-{uuid4().hex}"
-    future = client.submit(check_spec, text, CHECK_S, key=key, pure=False, retries=0)
-    try:
-        verdict: dict[str, Any] = future.result(timeout=CHECK_S + WORKER_WITHIN_S)
-    except (DaskTimeout, TimeoutError) as error:
-        raise _could_not("no worker had room for it") from error
-    except Exception as error:  # a worker that dies, or has another version
-        raise _could_not(repr(error)) from error
-    finally:
-        future.release()  # which ends it, if it still runs
-    if "could_not_check" in verdict:
-        raise _could_not(str(verdict["could_not_check"]))
-    mistakes = Mistakes()
-    for one in verdict.get("errors") or ():
-        mistakes.add_json(one, on="a worker")
-    mistakes.raise_found()
-    return tuple(map(str, verdict.get("notes") or ()))
-
-
-def _could_not(why: str) -> ClusterError:
-    return ClusterError(
-        f"the job could not be checked on a worker: {why}",
-        hint="Nothing was submitted. See `distrain jobs` for who has the workers, or submit "
-        "without --check.",
     )

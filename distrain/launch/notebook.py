@@ -1,4 +1,4 @@
-"""A run's progress in a notebook: a bar, the last lines, and a chart of the loss as it falls."""
+"""Shows a run's progress in a notebook: a bar, the last lines, and a chart of the loss."""
 
 import sys
 import time
@@ -17,7 +17,7 @@ _COLOURS = {"train": colours.TRAIN, "valid": colours.VALID}
 
 
 def progress_here() -> LoggedProgress:
-    """The progress for this process: in a notebook, lines on a terminal, or in the log."""
+    """Return the progress for this process: for a notebook, a terminal or the log."""
     ipython = sys.modules.get("IPython")
     shell = ipython.get_ipython() if ipython is not None else None
     if getattr(shell, "kernel", None) is not None:
@@ -70,7 +70,7 @@ class NotebookProgress(LoggedProgress):
 
 
 def loss_chart(records: Sequence[Record]) -> str:
-    """The log loss by step, of training and validation, as SVG; "" with fewer than two points."""
+    """Return a chart of training and validation log loss as SVG; "" for fewer than two points."""
     lines = {
         split: [(r.step, r.loss) for r in records if r.split == split and r.loss is not None]
         for split in _COLOURS

@@ -1,15 +1,16 @@
-"""Training from Python: `fit`, the `Run` that it returns."""
+"""Trains from Python: `fit`, and the `Run` that it returns."""
 
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from numbers import Integral, Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from distrain.errors import DistrainError, InputError, SpecError
 from distrain.formatting import count, main_metrics, number
-from distrain.jobs.run_paths import RunPaths, new_job_id
+from distrain.jobs.run_paths import PREPARED, RunPaths, new_job_id
 from distrain.jobs.spec.job import JOB_NAME, JobSpec
 from distrain.jobs.spec.load import parse_spec, read_document
 from distrain.jobs.spec.models.kinds import CustomSpec
@@ -22,40 +23,45 @@ from distrain.runs.run_file import read_run_and_spec, read_summary
 from distrain.runs.summary import Summary
 
 if TYPE_CHECKING:
-    import pandas  # type: ignore[import-untyped]
+    import numpy as np
+    import pandas
     from distributed import Client
     from distributed.deploy import Cluster
 
     from distrain.jobs.view import Record
+    from distrain.launch.tables import TableJob
     from distrain.metrics.custom import Metric
     from distrain.metrics.report import BinaryReport
     from distrain.models.blueprint import Blueprint
+    from distrain.models.export import Form
     from distrain.models.saved import SavedModel
+    from distrain.predict.importance import Importance
+    from distrain.prep.features.inference.asked import Task
     from distrain.runs.sinks.base import Sink
 
 _ONLY_HERE = """\
-warning: model_fn is defined in this process alone: its run can be evaluated from here, or with
+warning: model_fn is defined only in this process: its run can be evaluated from here, or with
 distrain.Run(run_dir, model_fn=...). The commands evaluate, predict and export cannot make its
-model: for these, move model_fn to a module of a package that DISTRAIN_MODEL_PACKAGES names"""
+model; for these, move model_fn to a module of a package that DISTRAIN_MODEL_PACKAGES names"""
 
 MakeModel = Callable[..., "Blueprint"]
 Spec = JobSpec | Mapping[str, Any] | str | Path
 
 
 class Run:
-    """A run that has ended, by its directory.
+    """A finished run, opened from its directory.
 
     Args:
         run_dir: The run directory.
-        model_fn: The function that made the model, where this process cannot import it by the name
-            that the run's spec has; it must make the same model. `None` for a named model.
+        model_fn: The function that made the model, if this process cannot import it by the name in
+            the run's spec; it must make the same model. `None` for a named model.
 
     Attributes:
-        summary: What `summary.json` held when the run was opened. `records` and `history` are read
-            anew: where the run is resumed, take the `Run` that `fit` returns.
+        summary: The content of `summary.json` when the run was opened. `records` and `history` are
+            read again at each access. After resuming, use the `Run` that `fit` returns.
 
     Raises:
-        InputError: The directory holds no run that has ended, or `model_fn` is not for its model.
+        InputError: The directory holds no finished run, or `model_fn` does not match its model.
     """
 
     def __init__(self, run_dir: str | Path, model_fn: MakeModel | None = None):
@@ -77,19 +83,19 @@ class Run:
 
     @property
     def records(self) -> "list[Record]":
-        """The run's records: one for each report of training and each validation."""
+        """The run's records, one for each training report and each validation."""
         return read_records(RunPaths(self.run_dir))
 
     @property
     def history(self) -> "pandas.DataFrame":
-        """The records as a table: a row for each, with those of its figures that are one number."""
+        """The records as a table, one row each, with their scalar metrics."""
         import pandas
 
         rows = [record.figures() for record in self.records]
         return pandas.DataFrame(rows).dropna(axis="columns", how="all")
 
     def load_model(self) -> "SavedModel":
-        """The trained model, on the CPU; see `distrain.models.load_model`."""
+        """Load the trained model on the CPU; see `distrain.models.load_model`."""
         from distrain.models.custom import handed_over
         from distrain.models.saved import load_model
 
@@ -99,20 +105,22 @@ class Run:
     def predict(
         self, rows: Any, *, keep: Sequence[str] = (), raw: bool | None = None
     ) -> "pandas.DataFrame":
-        """The scores of rows, in their order; those of a table need no target.
+        """Return the scores of rows, in their order; a table needs no target column.
 
-        Those of a DataFrame have its index, so that `rows.join(run.predict(rows))` puts each score
-        beside its row. Rows in memory are scored in this process; model and vocabularies stay open.
+        The scores of a DataFrame keep its index, so that `rows.join(run.predict(rows))` puts each
+        score beside its row. Rows are scored in this process; the model and vocabularies stay
+        loaded.
 
         Args:
-            rows: A DataFrame of pandas or polars, an Arrow table, a mapping of arrays, a list of
-                dictionaries, or files: as the run's data were before they were prepared, or
-                prepared by the run's own workflow. Texts spell numbers and times as in a text file.
-            keep: Columns to have beside the scores.
-            raw: Whether rows are not prepared; `None` looks at their columns.
+            rows: A pandas or polars DataFrame, an Arrow table, a mapping of arrays, a list of
+                dictionaries, or files. They are raw, like the run's data before preparation, or
+                prepared by the run's own workflow. Strings spell numbers and times as in a text
+                file.
+            keep: Columns to return beside the scores.
+            raw: Whether rows are raw; `None` decides by their columns.
 
         Returns:
-            For each row logit and probability, of several targets `probability_TARGET` of each.
+            Logit and probability of each row; with several targets, a `probability_TARGET` of each.
         """
         import pandas
 
@@ -124,15 +132,71 @@ class Run:
         with handed_over(names=self._names):
             scores = score_rows(model, rows, keep=keep, raw=RawOptions(raw)).to_pandas()
         if isinstance(rows, pandas.DataFrame):
-            # Prepared rows have no numbers but a column of that name, and are all there.
+            # Prepared rows have no row numbers (only perhaps a column of that name): none is
+            # missing.
             numbers = None if "row_number" in keep else scores.get("row_number")
             scores.index = rows.index if numbers is None else rows.index.take(numbers)
         return scores
 
-    def evaluate(self, rows: Any, *, raw: bool | None = None) -> "BinaryReport":
-        """The metrics of rows with labels, scored in this process; arguments as of `predict`.
+    def predict_proba(self, rows: Any, *, raw: bool | None = None) -> "np.ndarray[Any, Any]":
+        """The probabilities of the classes of the one target; arguments as of `predict`.
 
-        Metrics of your own are of validations alone.
+        Returns:
+            `[rows, classes]`, float32; of a target of two values that of 0, then that of 1.
+
+        Raises:
+            InputError: The model has several targets, or one that is a number.
+        """
+        import numpy as np
+
+        scores = self.predict(rows, raw=raw)
+        if "probability" not in scores:
+            raise InputError(
+                "the model has no one target of classes",
+                where={"scores": ", ".join(scores.columns)},
+                hint="Take the columns of `predict`.",
+            )
+        found = np.array(scores["probability"].tolist(), np.float32)
+        return found if found.ndim == 2 else np.column_stack([1 - found, found])
+
+    def importance(self, rows: Any, *, seed: int = 0) -> "Importance":
+        """Measure how much the first target's metric worsens with each column shuffled.
+
+        Args:
+            rows: Labelled rows, as for `evaluate`.
+            seed: Of the shuffling.
+        """
+        from distrain.models.custom import handed_over
+        from distrain.predict.in_memory import importance_of_rows
+
+        with handed_over(names=self._names):
+            return importance_of_rows(RunPaths(self.run_dir).model, rows, seed)
+
+    def report(self, out: str | Path | None = None) -> Path:
+        """Write the run's report, one HTML page, and return its path; `None`: in the run."""
+        from distrain.runs.report.run_page import write_report
+
+        page = RunPaths(self.run_dir).report if out is None else Path(out)
+        write_report(self.run_dir, page)
+        return page
+
+    def export(self, out: str | Path, *, to: "Form" = "torch", with_workflow: bool = False) -> Path:
+        """Write the model to a folder in a form that needs no distrain, and return the folder.
+
+        Args:
+            to: `"torch"` or `"onnx"`.
+            with_workflow: Whether the folder scores raw rows.
+        """
+        from distrain.predict.serving.folder import export_folder
+
+        folder, saved = RunPaths(self.run_dir).model, self.load_model()
+        export_folder(Path(out), folder, saved, to, with_workflow=with_workflow)
+        return Path(out)
+
+    def evaluate(self, rows: Any, *, raw: bool | None = None) -> "BinaryReport":
+        """Return the metrics of rows with labels, scored in this process; arguments as `predict`.
+
+        User-defined metrics are computed in validations only.
         """
         from distrain.models.custom import handed_over
         from distrain.predict.in_memory import evaluate_rows
@@ -143,7 +207,7 @@ class Run:
 
 
 def load(run_dir: str | Path, model_fn: MakeModel | None = None) -> Run:
-    """Open a run that has ended, to score rows: `distrain.load("runs/first").predict(rows)`.
+    """Open a finished run to score rows: `distrain.load("runs/first").predict(rows)`.
 
     Arguments and errors are those of `Run`.
     """
@@ -151,8 +215,16 @@ def load(run_dir: str | Path, model_fn: MakeModel | None = None) -> Run:
 
 
 def fit(
-    spec: Spec | None = None,
+    data: Any = None,
+    /,
     *,
+    target: str | Sequence[str] | None = None,
+    task: "Task | None" = None,
+    valid: Any = None,
+    time: str | None = None,
+    weight: str | None = None,
+    model: Mapping[str, Any] | str | None = None,
+    features: Mapping[str, Any] | str | Path | None = None,
     overrides: Mapping[str, Any] | None = None,
     model_fn: MakeModel | None = None,
     options: Mapping[str, Any] | None = None,
@@ -165,36 +237,54 @@ def fit(
     metrics: "Mapping[str, type[Metric]] | None" = None,
     sinks: "Sequence[str | Sink]" = (),
 ) -> Run:
-    """Train a job and wait for it.
+    """Train a model on a table, or as a job spec says, and wait for it.
+
+    `fit(table, target="clicked")` infers what the columns are, prepares the rows, fits a job to
+    them and trains it. It reports these decisions, and the run directory holds them as
+    `features.yaml` and `job.yaml`. Prepared rows are kept in `.prepared` beside the run directory
+    and used again for the same rows and features. `fit(spec)` trains on rows that are prepared.
 
     Args:
-        spec: The job: a spec, a document as in its YAML file, or the path of that file. `None` with
-            `resume`. Where it has no name, the job is called as `run_dir`'s last part.
-        overrides: Fields of the spec to be set, by their paths: `{"train.optimizer.lr": 0.01}`.
-        model_fn: Makes the model, as `model_fn(schema, **options)`, in place of a section `model`,
-            which the document or file then must not have. With the inline backend it may be any
-            function. Elsewhere the workers import it by its module's name, which their operator
+        data: With `target` or `features`, a table: a DataFrame of pandas, polars or Dask, an Arrow
+            table, any object with Arrow's C stream, a mapping of arrays, or files, folders and
+            globs. Otherwise a job: a spec, a document as in its YAML file, or the path of that
+            file; a job without a name is named after `run_dir`. `None` with `resume`.
+        target: The column to predict, or several.
+        task: `"binary"`, `"regression"` or `"multiclass"`; `None` decides by the target's values.
+        valid: The table's validation rows: a share such as 0.1; a number of last rows; a section
+            `split` of a features document, such as `{"by": "hash", "column": "user", "share":
+            0.1}`; another table; `False` for none. `None` uses about a tenth, the latest rows if
+            there are times.
+        time: A time column that orders the table: the latest rows are used for validation.
+        weight: The column of row weights.
+        model: A model by name, or a section `model`; `None` chooses one for the table.
+        features: A features document, or its file, instead of inferred features.
+        overrides: Fields of the spec to set, by path: `{"train.optimizer.lr": 0.01}`.
+        model_fn: Makes the model, as `model_fn(schema, **options)`, instead of a section `model`,
+            which the document or file must then not have. The inline backend accepts any
+            function. Otherwise the workers import it by its module's name, which their operator
             must have allowed (`DISTRAIN_MODEL_PACKAGES`). With `resume` it must make the same model
-            as before; `None` then takes that of the `Run`.
-        options: Keyword arguments for `model_fn`, JSON values; a resumed run has its own.
-        run_dir: Where the run's files go; every worker must see it. `None` for `runs/JOB`.
-        overwrite: Whether a run in `run_dir` may be replaced; it is removed when the new job has
+            as before; `None` then uses that of the `Run`.
+        options: Keyword arguments for `model_fn`, JSON values; a resumed run keeps its own.
+        run_dir: The run directory; every worker must see it. `None` for `runs/JOB`.
+        overwrite: Whether a run in `run_dir` may be replaced; it is removed once the new job has
             passed its checks.
-        resume: A run, or its directory, to go on with from its newest checkpoint, with its spec.
-        scheduler: A Dask cluster: a client, a cluster, or its scheduler's address; `None` for a new
-            one on this machine. It stays when the job ends.
-        progress: Reports how the run goes; `None` for a bar and a chart in a notebook, lines on a
-            terminal, and the log `distrain` elsewhere.
-        callbacks: Called in this process with each record of training and validation as it comes.
-            An exception ends the job and comes out of `fit`.
-        metrics: Metrics of your own for validations, by the names that records have for them:
-            subclasses of `distrain.metrics.Metric`, which workers import as they do `model_fn`.
-        sinks: Where the run's records go as well: `"tensorboard"`, `"mlflow:URI"`, or sinks of your
-            own (`distrain.runs.sinks.base.Sink`).
+        resume: A run, or its directory, to resume from its newest checkpoint, with its spec.
+        scheduler: A Dask cluster: a client, a cluster, or its scheduler's address. It keeps
+            running when the job ends. `None`: a job gets a new cluster on this machine; a table is
+            prepared and trained on in this process.
+        progress: Reports the progress; `None` for a bar and a chart in a notebook, lines on a
+            terminal, and otherwise the log `distrain`.
+        callbacks: Called in this process with each new record of training and validation.
+            An exception ends the job and is raised by `fit`.
+        metrics: User-defined validation metrics, by their names in records: subclasses of
+            `distrain.metrics.Metric`, which workers import as they do `model_fn`.
+        sinks: Further destinations of the records: `"tensorboard"`, `"mlflow:URI"`, or user-defined
+            sinks (`distrain.runs.sinks.base.Sink`).
 
     Raises:
         SpecError: The spec cannot be used.
-        DistrainError: The inputs cannot be used, or the job ended badly.
+        DistrainError: The inputs cannot be used, or the job failed.
     """
     from distrain.models.custom import handed_over, is_importable, name_of
 
@@ -203,8 +293,11 @@ def fit(
     if own:
         fields["evaluate.metrics"] = {name: name_of(metric) for name, metric in own.items()}
     words = tuple(f"{path}={json.dumps(value, default=_plain)}" for path, value in fields.items())
+    reporter = progress or progress_here()
+    asked = (target, task, valid, time, weight, model)
+    table = None
     if resume is not None:
-        if spec is not None or run_dir is not None or overwrite or options:
+        if data is not None or run_dir is not None or overwrite or options:
             raise DistrainError(
                 "fit(resume=) uses the run's own spec and directory",
                 hint="Leave out spec, options, run_dir and overwrite; change fields with "
@@ -216,11 +309,21 @@ def fit(
         root = Path(resume).expanduser()
         job_id, job, resumed = find_run(root, words)
     else:
-        job, resumed = _job(spec, words, model_fn, options or {}, run_dir), None
+        if target is not None or features is not None:
+            place = Path("runs") if run_dir is None else Path(run_dir).expanduser().parent
+            table = _table_job(data, asked, features, place / PREPARED, scheduler, reporter)
+            data = table.document
+            if model_fn is not None:
+                del data["model"]
+        elif asked != (None,) * len(asked):
+            raise DistrainError(
+                "task, valid, time, weight and model are of a table, and no target is named",
+                hint="Name the column to predict: fit(table, target=COLUMN).",
+            )
+        job, resumed = _job(data, words, model_fn, options or {}, run_dir), None
         job_id = new_job_id(job.name)
         root = Path(run_dir).expanduser() if run_dir is not None else Path("runs") / job_id
     names = {} if model_fn is None else {_function_of(job): model_fn}
-    reporter = progress or progress_here()
     if resumed is not None:
         for text in resumed.damaged:
             reporter.say(f"warning: {text}")
@@ -229,12 +332,38 @@ def fit(
     request = RunRequest(
         job, root, job_id, scheduler, ":0", resumed, tuple(sinks), tuple(callbacks), overwrite
     )
+    if table is not None:
+        request = replace(request, features=table.features)
     try:
         with handed_over(*own.values(), names=names):
             train(request, reporter)
     except CallbackFailed as failed:
         raise failed.error from None
     return Run(root, model_fn)
+
+
+def _table_job(
+    rows: Any,
+    asked: tuple[Any, ...],
+    features: Mapping[str, Any] | str | Path | None,
+    place: Path,
+    scheduler: Any,
+    progress: Progress,
+) -> "TableJob":
+    from distrain.launch.tables import TableRequest, asked_of, job_of_table
+
+    *columns, model = asked
+    if features is not None and columns != [None] * len(columns):
+        raise DistrainError(
+            "a features document says which columns are target, weight and validation",
+            hint="Leave out target, task, valid, time and weight, or features.",
+        )
+    decided, valid_rows = asked_of(*columns)
+    request = TableRequest(rows, place, decided, valid_rows, features, model, scheduler)
+    table = job_of_table(request, progress.say)
+    for decision in table.decisions:
+        progress.say(decision)
+    return table
 
 
 def _job(
@@ -246,12 +375,16 @@ def _job(
 ) -> JobSpec:
     from distrain.models.custom import name_of
 
-    if spec is None:
-        raise DistrainError("fit needs a spec, or a run to resume")
+    if not isinstance(spec, JobSpec | Mapping | str | Path):
+        what = "nothing" if spec is None else f"a {type(spec).__name__}"
+        raise DistrainError(
+            f"fit takes a job spec, a table with its target, or a run to resume, and got {what}",
+            hint="Name the column of a table that is to be predicted: fit(table, target=COLUMN).",
+        )
     if options and model_fn is None:
         raise DistrainError(
             "options are for model_fn, which is not given",
-            hint="What a model of the spec takes stands in its section `model`.",
+            hint="Options of a built-in model belong in the spec's section `model`.",
         )
     document: object = spec
     if isinstance(spec, str | Path):
@@ -264,7 +397,7 @@ def _job(
         if model_fn is not None:
             if document.get("model") is not None:
                 raise SpecError(
-                    "the spec has a section `model`, and model_fn is given, too",
+                    "the spec has a section `model`, and model_fn is also given",
                     where={"model": document["model"], "model_fn": name_of(model_fn)},
                     hint="Leave one of them out: model_fn, or the section of the document.",
                 )
@@ -284,8 +417,8 @@ def _plain(value: object) -> str | int | float:
         case Real():
             return float(value)
     raise SpecError(
-        f"overrides hold a {type(value).__name__}, which no job spec holds",
-        hint="Give texts, paths, numbers, truth values, None, lists and mappings.",
+        f"overrides hold a {type(value).__name__}, which a job spec cannot hold",
+        hint="Use strings, paths, numbers, booleans, None, lists and mappings.",
     )
 
 
@@ -293,7 +426,7 @@ def _function_of(spec: JobSpec) -> str:
     if isinstance(spec.model, CustomSpec):
         return spec.model.function
     raise SpecError(
-        f"model_fn is given, and the run's model is no function's but of kind {spec.model.kind!r}",
+        f"model_fn is given, but the run's model is the built-in kind {spec.model.kind!r}",
         hint="Leave model_fn out.",
     )
 
@@ -302,9 +435,9 @@ def _read_summary(run_dir: Path) -> "Summary":
     values = read_summary(RunPaths(run_dir))
     if values is None:
         raise InputError(
-            "no run that has ended",
+            "not a finished run",
             where={"path": str(run_dir)},
-            hint="Name the directory of a run; it holds summary.json when the run has ended.",
+            hint="Give the directory of a run; it contains summary.json once the run has ended.",
         )
     return Summary(
         **{name: values[name] for name in Summary.__dataclass_fields__ if name in values}

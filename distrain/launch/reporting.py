@@ -1,4 +1,4 @@
-"""How a run reports to people, on a screen or in a log."""
+"""Reports a run's progress as text, on a screen or in a log."""
 
 import logging
 import re
@@ -12,13 +12,13 @@ from distrain.formatting import count, duration, main_metrics, number, of_own, p
 from distrain.jobs.view import AttemptStarted, JobView, Notice, Record
 
 LINE_EVERY_S = 5.0
-"""Seconds between two lines about a job's steps where nothing else shows them."""
+"""Seconds between two lines about a job's steps."""
 
 log = logging.getLogger("distrain")
 
 
 class Progress(Protocol):
-    """Reports how a run goes; entered while its job is watched."""
+    """Reports a run's progress; a context that is entered while its job is watched."""
 
     def __enter__(self) -> object: ...
 
@@ -81,11 +81,11 @@ class LoggedProgress(AbstractContextManager["LoggedProgress"]):
         train = [record for record in view.records if record.split == "train"]
         if train:
             self.show_step(view, train[-1])
-        if view.state.is_final:  # after what led there
+        if view.state.is_final:  # after the entries that explain it
             self._show_state(view)
 
     def show_step(self, view: JobView, record: Record) -> None:
-        """Show the last record of training, in a line now and then."""
+        """Show the last training record, at most one line every `LINE_EVERY_S`."""
         now_s = time.monotonic()
         if record.step == view.num_steps or now_s - self._last_line_s >= LINE_EVERY_S:
             self._last_line_s = now_s
@@ -93,7 +93,7 @@ class LoggedProgress(AbstractContextManager["LoggedProgress"]):
 
     def _show_state(self, view: JobView) -> None:
         state = f"{view.state.value}: {view.why_pending}" if view.why_pending else view.state.value
-        without_numbers = re.sub(r"\d[\d.]*", "#", state)  # seconds left, say
+        without_numbers = re.sub(r"\d[\d.]*", "#", state)  # such as remaining seconds
         if without_numbers != self._shown_state:
             self._shown_state = without_numbers
             self.say(f"job {view.job_id}: {state}")

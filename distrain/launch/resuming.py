@@ -1,7 +1,7 @@
-"""What a run directory holds to go on with, and whether a job can go on from there.
+"""Finds what a run directory holds for resuming, and checks whether a job can resume from it.
 
-A command that a launcher started once for each rank is started again when one has died, and goes on
-so, too.
+A launcher that restarts its command after a rank died also resumes this way.
+
 """
 
 import sys
@@ -27,24 +27,24 @@ if TYPE_CHECKING:
     from distrain.train.data.job_tables import Inputs
 
 _LONGER = ("train.epochs=", "train.max_steps=", "train.early_stopping")
-"""Overrides that let a run go on that has succeeded."""
+"""Overrides with which a successful run can be trained further."""
 
 
 @dataclass(frozen=True)
 class Resumption:
-    """Where a run was left."""
+    """The point from which a run is resumed."""
 
-    first_attempt: int  # the number of its next attempt: events and files of older ones stay apart
-    # its newest whole checkpoint; `None` if it has none and begins anew
+    first_attempt: int  # the number of the next attempt, above all earlier ones
+    # the newest complete checkpoint; `None` to start from step 0
     newest: "CheckpointEntry | None"
-    damaged: tuple[str, ...] = ()  # which of its checkpoints cannot be used and why, in words
+    damaged: tuple[str, ...] = ()  # messages about unusable checkpoints
 
     @property
     def step(self) -> int | None:
         return None if self.newest is None else self.newest.step
 
     def check(self, spec: JobSpec, inputs: "Inputs") -> None:
-        """Refuse to go on with another spec or other data than the checkpoint's."""
+        """Raise an error if spec or data do not match the checkpoint."""
         from distrain.train.saving.checkpoints import check_resumable
 
         if self.newest is not None:
@@ -52,28 +52,28 @@ class Resumption:
 
 
 def how_to_resume(run_dir: Path, scheduler: str | None, step: int | None) -> str:
-    """A hint with the command that goes on with a run, from a checkpoint of `step` if known."""
+    """Return a hint with the command that resumes a run, and the checkpoint's `step` if known."""
     at = f" --scheduler {scheduler}" if scheduler else ""
     since = "its last checkpoint" if step is None else f"the checkpoint of step {step}"
-    return f"Go on from {since}: distrain train --resume {run_dir}{at}"
+    return f"Resume from {since}: distrain train --resume {run_dir}{at}"
 
 
 def find_run(
     root: Path, overrides: Sequence[str], *, without_checkpoint: bool = False
 ) -> tuple[str, JobSpec, Resumption]:
-    """The job whose run a directory holds: its id, the spec to go on with, where it was left.
+    """Return the id, spec and resumption of the job whose run a directory holds.
 
-    The spec gets `overrides`, as `SECTION.FIELD=VALUE`. With `without_checkpoint` the run may begin
-    anew if its checkpoints are not found. An `InputError` says that there is no run, that it has
-    succeeded, or that its checkpoints are not where they should be.
+    `overrides`, as `SECTION.FIELD=VALUE`, are applied to the spec. With `without_checkpoint` the
+    run may start from step 0 if its checkpoints are missing. Raises `InputError` if there is no
+    run, if it has succeeded, or if its checkpoints are missing.
     """
     paths = RunPaths(root)
     run, spec = read_run_and_spec(root, overrides)
     summary = read_summary(paths) or {}
     longer = any(word.startswith(_LONGER) for word in overrides)
-    if summary.get("state") == "succeeded" and not longer:
+    if summary.get("state") == "succeeded" and (spec.train.refit or not longer):
         raise InputError(
-            "the run has succeeded: there is nothing to go on with",
+            "the run has succeeded: there is nothing to resume",
             where={"path": str(root)},
             hint=_how_to_train_longer(spec, summary.get("stopped_early") is not None, root),
         )
@@ -89,16 +89,21 @@ def find_run(
     if not entries and not without_checkpoint and saved.get("count"):
         raise _none_found(root, place, saved)
     attempts = [*paths.attempts(), *(entry.attempt for entry in entries)]
-    last = max(1, record.get("attempts") or 0, *attempts)  # it had one, whatever is left of it
+    last = max(1, record.get("attempts") or 0, *attempts)  # at least one attempt was made
     newest = entries[0] if entries else None
     resumption = Resumption(1 + last, newest, tuple(place.damaged))
     return run.job_id, spec, resumption
 
 
 def _how_to_train_longer(spec: JobSpec, stopped_early: bool, root: Path) -> str:
+    if spec.train.refit:
+        return (
+            "Its refit took as many steps as validations had found. A new run may begin with its "
+            f"weights: --set train.init_from={root}."
+        )
     if stopped_early:
         return (
-            "It stopped early. To go on, pass --set train.early_stopping.patience=N, or "
+            "It stopped early. To continue, pass --set train.early_stopping.patience=N, or "
             "--set train.early_stopping=null."
         )
     course = decaying_course(spec)
@@ -107,8 +112,8 @@ def _how_to_train_longer(spec: JobSpec, stopped_early: bool, root: Path) -> str:
     field, decay = course
     return (
         f"Its learning rate falls until the last step ({field} is "
-        f"{decay}): in a longer job its steps would have had other rates. "
-        f"A new run may begin with its weights: --set train.init_from={root}."
+        f"{decay}): a longer job would have used other rates for the same steps. "
+        f"A new run can start from its weights: --set train.init_from={root}."
     )
 
 
@@ -126,27 +131,27 @@ def _none_found(root: Path, place: "CheckpointDir", saved: Mapping[str, Any]) ->
 
 
 def lead_or_follow(spec: JobSpec, run_dir: Path | None) -> Gang:
-    """The ranks of a job, for rank 0; the process of any other trains its rank here, and ends."""
+    """Return the ranks of a job on rank 0; on any other rank, train it here and exit."""
     launch = Launch.of_environment()
     if launch.world.rank > 0:
         sys.exit(follow(launch))
     if run_dir is None:
         raise InputError(
-            "resources.backend is env, and no run directory is named",
-            hint="Name one with --run-dir: a launcher that starts the ranks again goes on there.",
+            "resources.backend is env, but no run directory is given",
+            hint="Set one with --run-dir: restarted ranks resume there.",
         )
     if spec.resources.device != "cpu":
         launch.take_own_gpu()
     return Gang(launch)
 
 
-def go_on(
+def resume_or_begin(
     root: Path, gang: Gang, job_with: Callable[[str], tuple[str, JobSpec, Resumption | None]]
 ) -> tuple[str, JobSpec, Resumption | None]:
-    """The job of all ranks, which goes on where an earlier start of the same command was left.
+    """Return the job of all ranks, resumed if an earlier start of the same command began it.
 
     Args:
-        job_with: The job that the command names, with fields of its spec set.
+        job_with: Returns the command's job with an override of its spec.
     """
     word = f"resources.num_ranks={gang.launch.world.num_ranks}"
     job_id, spec, resumed = job_with(word)
@@ -154,13 +159,15 @@ def go_on(
     if resumed is not None or not paths.run.exists() or untrained(paths) is not None:
         return job_id, spec, resumed
     job_id, begun, resumed = find_run(root, [word], without_checkpoint=True)
-    given, there = (flat(one.model_dump(mode="json")) for one in (with_absolute_paths(spec), begun))
-    # What a run's spec holds in place of `auto` and null follows from the data.
-    other = [key for key in given if given[key] not in (there.get(key), "auto", None)]
+    given, begun_spec = (
+        flat(one.model_dump(mode="json")) for one in (with_absolute_paths(spec), begun)
+    )
+    # Where the command has `auto` or null, the run's spec has values derived from the data.
+    other = [key for key in given if given[key] not in (begun_spec.get(key), "auto", None)]
     if other:
         raise InputError(
             "the run directory holds the run of another job",
             where={"path": str(root), "differs": ", ".join(other)},
-            hint="Choose another --run-dir, or go on with that one: --resume.",
+            hint="Choose another --run-dir, or resume that run: --resume.",
         )
     return job_id, begun, resumed

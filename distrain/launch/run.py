@@ -1,4 +1,4 @@
-"""One job from its spec to a finished run folder."""
+"""Runs one job from its spec to a finished run folder."""
 
 import socket
 from contextlib import ExitStack, suppress
@@ -20,6 +20,7 @@ from distrain.jobs.run_paths import RunPaths
 from distrain.jobs.spec.job import JobSpec
 from distrain.jobs.spec.load import flat
 from distrain.jobs.spec.paths import with_absolute_paths
+from distrain.jobs.spec.short import short_yaml
 from distrain.jobs.states import JobState
 from distrain.jobs.view import JobView, Record
 from distrain.launch.checks import JobChecks
@@ -54,7 +55,7 @@ _COMMAND = "the command that submitted it"
 
 
 class CallbackFailed(BaseException):
-    """A callback raised `error`; nothing on the way takes this for a failure of the job."""
+    """A callback raised `error`. Not an `Exception`, so that it does not count as a job failure."""
 
     def __init__(self, error: Exception):
         super().__init__(repr(error))
@@ -63,7 +64,7 @@ class CallbackFailed(BaseException):
 
 @dataclass(frozen=True)
 class RunRequest:
-    """A run to be made; its relative paths are those of this process, wherever workers run."""
+    """A requested run; relative paths are resolved in this process, wherever workers run."""
 
     spec: JobSpec
     run_dir: Path
@@ -71,13 +72,14 @@ class RunRequest:
     # the cluster's address, its client, or the cluster itself; `None` for a local cluster or the
     # inline backend
     scheduler: Any = None
-    dashboard_address: str = ":8787"  # where a local cluster's dashboard listens
-    resumed: "Resumption | None" = None  # where an earlier run was left; `None` for a new run
-    sinks: "tuple[str | Sink, ...]" = ()  # sinks, or texts for `open_sink`
-    # called with each record; what they raise ends the job
+    dashboard_address: str = ":8787"  # listening address of a local cluster's dashboard
+    resumed: "Resumption | None" = None  # the resumption point; `None` for a new run
+    sinks: "tuple[str | Sink, ...]" = ()  # sinks, or strings for `open_sink`
+    # called with each record; an exception ends the job
     callbacks: "tuple[Callable[[Record], object], ...]" = ()
     overwrite: bool = False  # whether a run in the directory may be replaced
-    gang: Gang | None = None  # the ranks that a launcher started, of which this process is rank 0
+    features: str = ""  # the features document that a table's rows were prepared with
+    gang: Gang | None = None  # the launcher's ranks, if this process is rank 0
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "spec", with_absolute_paths(self.spec))
@@ -97,8 +99,8 @@ class RunRequest:
     def check(self) -> JobChecks:
         if self.spec.resources.backend == "env" and self.gang is None:
             raise SpecError(
-                "resources.backend env is for the command `distrain train`, started by a launcher",
-                hint="Here take inline, or dask.",
+                "resources.backend env works only with `distrain train`, started by a launcher",
+                hint="Use inline or dask here.",
             )
         place = (self.job_id, self.run_dir, self.scheduler)
         return JobChecks(self.spec, *place, self.resumed, self.sinks, self.overwrite).run()
@@ -108,13 +110,20 @@ class RunRequest:
             return open_run(self.run_dir, self.spec, self.job_id, overwrite=self.overwrite)
         return reopen_run(self.run_dir, self.spec)
 
+    def write_documents(self, paths: RunPaths) -> None:
+        """Write what a table's run is repeated from: its features, and its spec in short."""
+        documents = {paths.features: self.features, paths.job: short_yaml(self.spec)}
+        for path, text in documents.items() if self.features else ():
+            with whole_file(path) as partial:
+                partial.write_text(text)
+
 
 def train(
     run: RunRequest, progress: Progress, on_summary: "Callable[[Summary], None]" = lambda _: None
 ) -> "Summary":
     """Check a job, train it, and follow it to its end.
 
-    `on_summary` gets the summary of a job that ended, before the error of one that ended badly.
+    `on_summary` gets the summary when the job has ended, before the error of a failed job.
     """
     checked = run.check()
     run = replace(run, spec=checked.spec)
@@ -132,9 +141,10 @@ def train(
         for record in view.records:
             run.call_back(record)
 
-    # Sinks are waited for last, when the run's own files are whole.
+    # Sinks are closed last, after the run's own files are complete.
     with feeds, folder, ExitStack() as unless_submitted:
         unless_submitted.callback(folder.forget)
+        run.write_documents(folder.paths)
         hand_on(checked.inputs, run.spec, folder.paths.tables)
         with progress:
             view = _run_to_end(run, progress, on_view, unless_submitted.pop_all)
@@ -147,18 +157,18 @@ def train(
             folder.put_spec_back()
     on_summary(summary)
     if view.reason is None and view.checkpoints.outcome:
-        progress.say(f"warning: checkpoints: {view.checkpoints.outcome}; the notices above say why")
+        progress.say(f"warning: checkpoints: {view.checkpoints.outcome}; see the notices above")
     if view.reason is None and is_no_use(summary.normalised_entropy):
         progress.say(
-            "warning: the model is worse than a constant: its normalised entropy is "
-            f"{summary.normalised_entropy:.5f}, and that of the share of ones is 1"
+            "warning: the model is worse than a constant prediction: its normalised entropy is "
+            f"{summary.normalised_entropy:.5f}; that of the mean label is 1"
         )
     if view.reason is None and (useless := useless_targets(summary.targets)):
         progress.say(
             f"warning: predictions are no better than the mean (R2 0 or less): {', '.join(useless)}"
         )
     logs = folder.paths.logs
-    raise_for_state(view, logs if logs.is_dir() else None, _how_to_go_on(run, view))
+    raise_for_state(view, logs if logs.is_dir() else None, _how_to_resume(run, view))
     return summary
 
 
@@ -167,7 +177,7 @@ def _release_place(run: RunRequest) -> None:
     from distrain.train.saving.checkpoints import checkpoint_dir
 
     place = checkpoint_dir(run.spec, RunPaths(run.run_dir), run.job_id)
-    with suppress(OSError):  # a claim that stays is named in the error of who is refused
+    with suppress(OSError):  # a remaining claim is named in the next user's error
         release_dir(place)
 
 
@@ -183,7 +193,7 @@ def _run_to_end(
     on_view: "Callable[[JobView], None]",
     on_submitting: "Callable[[], object]" = lambda: None,
 ) -> "JobView":
-    """Run a job; `on_submitting` is called before a scheduler, or this process, may have it."""
+    """Run a job; `on_submitting` is called just before it is submitted or started."""
     root = run.run_dir
     if run.spec.resources.backend != "dask":
         on_submitting()
@@ -216,15 +226,15 @@ def _run_to_end(
                 job.cancel(f"a callback raised {failed}")
                 raise
             except KeyboardInterrupt as interrupt:
-                progress.say("stopping the job (Ctrl-C again leaves it to itself)")
-                why = "received SIGTERM" if isinstance(interrupt, Terminated) else "got Ctrl-C"
+                progress.say("stopping the job (press Ctrl-C again to leave without waiting)")
+                why = "received SIGTERM" if isinstance(interrupt, Terminated) else "received Ctrl-C"
                 job.cancel(f"{_COMMAND} {why} on host {socket.gethostname()}")
                 return job.watch(show, since=num_seen)
 
 
 def after_submission(is_new: bool, client: "Client", progress: Progress) -> None:
     if not is_new:
-        progress.say("the scheduler has the job already, as it was submitted")
+        progress.say("the scheduler already has this job")
     show_jobs(client, progress)
 
 
@@ -234,11 +244,11 @@ def show_jobs(client: "Client", progress: Progress) -> None:
 
     try:
         ensure_http_routes(client)
-    except ClusterError as error:  # it trains all the same
+    except ClusterError as error:  # training works without them
         progress.say(f"warning: {error}")
 
 
-def _how_to_go_on(run: RunRequest, view: "JobView") -> str | None:
+def _how_to_resume(run: RunRequest, view: "JobView") -> str | None:
     saved = view.checkpoints.step
     if saved is None and run.resumed is not None:
         saved = run.resumed.step
@@ -255,10 +265,10 @@ def finish(
     history: History,
     say: "Callable[[str], None]",
 ) -> "Summary":
-    """The summary of a job that has ended, with its curves drawn into the run folder.
+    """Return the summary of a job that has ended, and draw its curves into the run folder.
 
-    What no worker could write, and what no scheduler has any more, is written here. An
-    `OutputError` of a job that did not succeed is a warning: what ended it matters more.
+    Writes the summary here if no worker could write it. An `OutputError` is only a warning if the
+    job failed anyway: the cause of that failure matters more.
     """
     try:
         summary = written_summary(paths, view) or finish_run(paths, view, first_attempt)
@@ -278,14 +288,14 @@ def _draw(paths: RunPaths, name: str) -> None:
 
 
 def written_summary(paths: RunPaths, view: "JobView") -> "Summary | None":
-    """The summary that a worker has written of a job's last view."""
+    """Return the summary of a job's last view if a worker has written it."""
     values = (read_summary(paths) if view.recorded else None) or {}
     if (values.get("state"), values.get("attempts")) == (view.state.value, view.attempt):
-        with suppress(TypeError):  # of another version
+        with suppress(TypeError):  # written by another version
             return Summary(**values)
     return None
 
 
 def _keeps_success(paths: RunPaths) -> bool:
-    """Whether the summary is still that of an earlier success."""
+    """Return True if the summary is still that of an earlier success."""
     return (read_summary(paths) or {}).get("state") == JobState.SUCCEEDED.value

@@ -1,4 +1,4 @@
-"""Notes on what trains, though hardly as it was meant."""
+"""Warns about specs that train, but probably not as intended."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from distrain.loader.partition.table import Table
     from distrain.train.data.job_tables import Inputs
 
-_MANY_STEPS = 10_000  # of a validation: minutes
+_MANY_STEPS = 10_000  # of one validation; takes minutes
 _FEW_STEPS = 100  # of a job
-_SOME_STEPS = 300  # after which models know something
-_WINDOW_STEPS = 20  # of a window, in which models learn what is new in it
+_SOME_STEPS = 300  # after which models usually predict better than a constant
+_WINDOW_STEPS = 20  # fewest steps to learn the new patterns of a window
 _SMALL_BATCH = 512
 _MOST_UNKNOWN = 0.5
 _GROWN = 0.1
@@ -37,7 +37,7 @@ def surprises(spec: JobSpec, inputs: "Inputs") -> list[str]:
     steps = -(-inputs.valid.num_rows // batch) if inputs.valid is not None else 0
     if steps > _MANY_STEPS:
         notes.append(
-            f"a validation takes {steps:,} steps of train.global_batch_size ({batch:,}) rows: "
+            f"each validation takes {steps:,} steps of train.global_batch_size ({batch:,}) rows: "
             "larger batches validate faster"
         )
     best = spec.checkpoint.keep_best
@@ -45,21 +45,21 @@ def surprises(spec: JobSpec, inputs: "Inputs") -> list[str]:
         at_end = spec.data.valid and spec.evaluate.at_end
         notes.append(
             f"checkpoint.keep_best is {best}, but evaluate.every_steps is null: "
-            f"{'the last step alone is' if at_end else 'nothing is'} validated, and the last "
+            f"{'only the last step is' if at_end else 'nothing is'} validated, and the last "
             "model is saved"
         )
     numbers = [column.name for column in inputs.schema.continuous if column.holds_lists]
     if numbers and not hasattr(spec.model, "max_length") and spec.model.kind != "custom":
         notes.append(
-            f"{spec.model.kind} leaves out numbers of events, which din, bst, sasrec and hstu "
+            f"{spec.model.kind} ignores numbers of events, which din, bst, sasrec and hstu "
             f"read: {some(numbers, _SHOWN)}"
         )
     return [*notes, *_late_notes(spec, rows), *_idle_options(spec.train)]
 
 
 def _late_notes(spec: JobSpec, rows: int) -> Iterator[str]:
-    """What is to begin after the last step: numbers that were chosen for smaller batches."""
-    if spec.data.windows is not None:  # each window ends with a step of its own
+    """Yield warnings about steps beyond the last one, often chosen for smaller batches."""
+    if spec.data.windows is not None:  # each window ends with a partial step
         return
     train, steps = spec.train, _steps_of(spec, rows)
     if train.max_steps is not None:
@@ -68,13 +68,13 @@ def _late_notes(spec: JobSpec, rows: int) -> Iterator[str]:
     if spec.best_metric is not None and every is not None and every > steps:
         yield (
             f"evaluate.every_steps is {every:,}, and the job takes {steps:,} steps: no validation "
-            f"before the last step can stop it, or keep a model by {spec.best_metric}"
+            f"before the last step can stop it, or select a model by {spec.best_metric}"
         )
     schedule = train.schedule
     if schedule.decay != "none" and schedule.last_peak_step >= steps:
         yield (
             f"train.schedule.decay begins at step {schedule.last_peak_step:,}, and the job takes "
-            f"{steps:,} steps: its learning rate does not fall"
+            f"{steps:,} steps: its learning rate never decreases"
         )
 
 
@@ -86,8 +86,8 @@ def _steps_of(spec: JobSpec, rows: int) -> int:
 def _idle_options(train: TrainSpec) -> Iterator[str]:
     if train.table_optimizer is not None and train.table_optimizer.weight_decay:
         yield (
-            "train.table_optimizer.weight_decay has no effect: rows of tables do not decay; that "
-            "of dense parameters is train.optimizer.weight_decay"
+            "train.table_optimizer.weight_decay has no effect: rows of tables do not decay; set "
+            "train.optimizer.weight_decay for dense parameters"
         )
     if train.clip_groups == "apart" and train.clip_grad_norm is None:
         yield "train.clip_groups apart has no effect while train.clip_grad_norm is null"
@@ -100,24 +100,21 @@ def _steps_notes(spec: JobSpec, rows: int) -> Iterator[str]:
     smaller = min(batch, max(rows // _SOME_STEPS, min(_SMALL_BATCH, rows // 8), 1))
     smaller = 1 << (smaller.bit_length() - 1)
     more = max(epochs, -(-_SOME_STEPS // max(1, -(-rows // smaller))))
-    is_free = train.max_steps is None and train.init_from is None  # few steps may be meant
-    comes_again = spec.data.windows is None  # else the oldest window would follow the newest
+    is_free = train.max_steps is None and train.init_from is None  # few steps may be intended
+    comes_again = spec.data.windows is None  # else the oldest window would follow the newest one
     better = [f"train.global_batch_size to {smaller:,}"] if smaller < batch else []
     better += [f"train.epochs to {more:,}"] if more > epochs and is_free and comes_again else []
-    if (
-        is_free and not optimizer_facts(train.optimizer.kind).dense_state
-    ):  # it has hardly learnt by then
+    if is_free and not optimizer_facts(train.optimizer.kind).dense_state:  # slow in the first steps
         better.append("train.optimizer to {kind: adam, lr: 0.002}")
     remedy = f"set {', '.join(better)}"
     if batch > rows:
         yield (
-            f"train.global_batch_size {batch:,} is more than the {rows:,} training rows: an epoch "
+            f"train.global_batch_size {batch:,} exceeds the {rows:,} training rows: an epoch "
             f"is one step of all rows; {remedy}"
         )
     elif better and steps < _FEW_STEPS and is_free:
         yield (
-            f"the job takes {steps:,} steps, and models hardly learn in fewer than some hundred: "
-            f"{remedy}"
+            f"the job takes {steps:,} steps, but models need some hundred steps to learn: {remedy}"
         )
 
 
@@ -129,21 +126,21 @@ def _window_notes(spec: JobSpec, table: "Table") -> Iterator[str]:
     if spec.data.drop_last and rows[0] < batch:
         yield (
             f"{sum(n < batch for n in rows):,} windows have fewer rows than "
-            f"train.global_batch_size ({batch:,}), and data.drop_last leaves these out"
+            f"train.global_batch_size ({batch:,}), and data.drop_last drops them"
         )
     steps, smaller = -(-middle // batch), batch_for(middle)
     if steps < _WINDOW_STEPS:
         better = f"train.global_batch_size to {smaller:,}, or " if smaller < batch else ""
         yield (
-            f"half of the windows have {steps:,} steps or fewer, in which models hardly learn what "
-            f"is new in them: set {better}train.optimizer.lr or data.windows.size larger"
+            f"half of the windows have {steps:,} steps or fewer, too few to learn their new "
+            f"patterns: set {better}train.optimizer.lr or data.windows.size larger"
         )
 
 
 def _data_notes(data: DataSpec, inputs: "Inputs", learnable: Sequence[int]) -> list[str]:
-    """Notes on a job's rows, from footers and from `prep.json` where there is one.
+    """Return notes on a job's rows, from footers and from `prep.json` if there is one.
 
-    Of rows that all have a label in `learnable` a model can learn.
+    A model can learn from rows that all have the same label if that label is in `learnable`.
     """
     notes: list[str] = []
     tables = (("training", data.train, inputs.train), ("validation", data.valid, inputs.valid))
@@ -152,13 +149,13 @@ def _data_notes(data: DataSpec, inputs: "Inputs", learnable: Sequence[int]) -> l
             notes.append(f"all {table.num_rows:,} {role} rows have the label {table.only_label:g}")
         preparation = _prepared(patterns)
         if preparation is not None:
-            with suppress(AttributeError, KeyError, TypeError):  # of another version
+            with suppress(AttributeError, KeyError, TypeError):  # written by another version
                 notes += _unknown_notes(role, *preparation)
     return notes
 
 
 def _prepared(patterns: Sequence[str]) -> tuple[str, Any] | None:
-    """`train` or `valid`, and the content of the `prep.json` beside it; `None` without one."""
+    """Return `train` or `valid`, and the content of `prep.json` beside it; `None` without one."""
     for pattern in patterns:
         path = Path(pattern)
         for folder in () if is_remote(pattern) else (path, *path.parents[:2]):
@@ -179,4 +176,4 @@ def _unknown_notes(role: str, split: str, document: Mapping[str, Any]) -> Iterat
     ]
     if columns:
         names = some(columns, _SHOWN)
-        yield f"many values of {role} rows have no id, and tell a model nothing: {names}"
+        yield f"many values of {role} rows are out of vocabulary and teach a model nothing: {names}"

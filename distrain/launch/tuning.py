@@ -1,10 +1,10 @@
-"""A search for a better spec: each trial is a run, and Optuna says with which values.
+"""Searches for a better spec: each trial is a run, and Optuna chooses its values.
 
-A folder holds the search: `spec.yaml`, `trials.journal`, which Optuna appends to, a run directory
+The folder of a search has `spec.yaml`, `trials.journal`, which Optuna appends to, a run directory
 for each trial in `trials/`, and at the end `trials.json` and `best.yaml`. A trial that was killed
-goes on from its checkpoint, so none is lost and none is begun twice. Its values are drawn by the
-seed and its number, and it ends early by what the trials before it reached: a search that was
-killed has the same trials as one that was not.
+resumes from its checkpoint, so no trial is lost or started twice. A trial's values depend on the
+seed and its number, and it is pruned by comparison with the trials before it: an interrupted search
+has the same trials as an uninterrupted one.
 """
 
 from __future__ import annotations
@@ -44,28 +44,28 @@ if TYPE_CHECKING:
 
 _BATCH = "train.global_batch_size"
 _OF_STEPS = ("evaluate.every_steps", "train.schedule.decay_start_step")
-"""Numbers of steps, which stay the same part of an epoch where its steps become more or fewer."""
+"""Fields in steps, rescaled with the batch size to stay the same fraction of an epoch."""
 
 _SEARCHED = ("data", "model", "train", "embeddings")
-"""The sections of which a field may be searched."""
+"""The sections whose fields may be searched."""
 
 FIRST_RUNG, REDUCTION = 2, 3
-"""The first validation at which a trial may end early, and one of how many trials goes on."""
+"""The first validation at which a trial may be pruned; one in `REDUCTION` trials continues."""
 
 _OF_VALUES = (Reason.NON_FINITE_LOSS, Reason.OUT_OF_MEMORY, Reason.INVALID_SPEC)
-"""Why a trial fails of which others need not know."""
+"""Failures caused by the trial's own hyperparameters; the search continues."""
 
 Row = dict[str, Any]
 """A trial that has ended: `number`, `state`, `value` and `values`."""
 
 
 @dataclass(frozen=True)
-class Found:
-    """The trials of a search that have ended, the best one first."""
+class SearchResult:
+    """The finished trials of a search, the best one first."""
 
-    metric: str  # what they are compared by, of validation rows
+    metric: str  # the validation metric by which trials are compared
     trials: list[Row]
-    # the value of the spec as it is; `None` where its values do not lie in the space
+    # the value of the given spec; `None` if it is outside the search space
     given: float | None
 
     @property
@@ -75,7 +75,7 @@ class Found:
 
     @property
     def gain(self) -> float | None:
-        """How much better the best one is than the spec: 0 or more."""
+        """The improvement of the best trial over the given spec, at least 0."""
         if self.best is None or self.given is None:
             return None
         return abs(self.best - self.given)
@@ -86,7 +86,7 @@ class Found:
 
 
 class _PrunedError(Exception):
-    """A trial ends early: others were better after as many validations."""
+    """A trial is pruned: others were better after the same number of validations."""
 
 
 @dataclass(frozen=True)
@@ -95,20 +95,20 @@ class Search:
 
     spec: JobSpec
     folder: Path
-    # How many there shall be in all. The first has the spec's own values where they lie in the
+    # The total number of trials. The first has the spec's own values if they are in the search
     # space.
     trials: int
-    # `FIELD=LOW..HIGH`, on a logarithmic scale for numbers above 0, or `FIELD=A,B,C`; none for
+    # `FIELD=LOW..HIGH`, on a logarithmic scale for numbers above 0, or `FIELD=A,B,C`; empty for
     # `usual_space`
     space: tuple[str, ...] = ()
     scheduler: str | None = None
 
-    def run(self, say: Callable[[str], None]) -> Found:
-        """Run the trials that are still to be run; what all of them found."""
+    def run(self, say: Callable[[str], None]) -> SearchResult:
+        """Run the remaining trials, and return the result of all."""
         optuna = _optuna()
         metric = self._metric()
         space = distributions(self.spec, self.space or usual_space(self.spec))
-        if not self.folder.exists():  # what no trial can be trained with leaves no search behind
+        if not self.folder.exists():  # an unusable spec must not leave a search folder
             values = {name: _usable_of(self.spec, name, one) for name, one in space.items()}
             values |= _values_of(self.spec, space)
             self._request(self.folder / "trials" / "0000", values, lambda _: None).check()
@@ -130,7 +130,7 @@ class Search:
             trial = optuna.Trial(study, begun.pop(0)._trial_id) if begun else study.ask()
             values = {}
             for place, (name, one) in enumerate(space.items()):
-                # By field, since those that are written down already are given again, not drawn.
+                # One seed per field: values in the journal are replayed, not drawn.
                 words = (self.spec.train.seed, trial.number, place)
                 seed = int(SeedSequence(words).generate_state(1)[0])
                 study.sampler = optuna.samplers.TPESampler(seed=seed)
@@ -140,8 +140,8 @@ class Search:
             self._run_trial(trial, values, metric, say)
         return self._finish(study, metric)
 
-    def given_of(self, rows: Iterable[Row]) -> float | None:
-        """The value of the spec as it is; `None` where no trial has its values."""
+    def value_of_spec(self, rows: Iterable[Row]) -> float | None:
+        """Return the value of the given spec; `None` if no trial has its values."""
         first = next(row for row in rows if row["number"] == 0)
         is_as_given = with_values(self.spec, first["values"]) == self.spec
         return first["value"] if is_as_given and first["state"] == "complete" else None
@@ -153,46 +153,49 @@ class Search:
             metric = judging_metric(model) or "log_loss"
         elif metric is None or not (spec.data.valid and spec.evaluate.every_steps):
             raise SpecError(
-                "a search needs a metric of validation rows, and validations while a trial trains",
+                "a search needs a validation metric, and validations during training",
                 hint="Set data.valid, checkpoint.keep_best and evaluate.every_steps, as in --set "
                 f"checkpoint.keep_best={judging_metric(model) or 'auc'} "
-                "--set evaluate.every_steps=100; or of windows, "
-                "but for retrieval, evaluate.next_window. `distrain init` writes them.",
+                "--set evaluate.every_steps=100; or, except for retrieval, "
+                "set evaluate.next_window with windows. `distrain init` writes them.",
             )
         tasks = model.get("tasks", {}).items()
         main = next((name for name, task in tasks if task["kind"] == "binary"), "")
-        return metric.removeprefix(f"{main}.")  # its metrics stand without its name
+        return metric.removeprefix(f"{main}.")  # its metrics have no prefix
 
     @property
     def of_windows(self) -> bool:
-        """Whether windows that are not trained yet are what trials are compared by."""
+        """Whether trials are compared by windows scored before they are trained."""
         retrieves = is_retrieval(self.spec.model.model_dump())
         return self.spec.evaluate.next_window and self.spec.best_metric is None and not retrieves
 
     def _validations(self, records: Iterable[Record], metric: str) -> dict[object, float]:
-        """Return the metric by validation: by its step, or by window of all windows until it."""
-        found: dict[object, float | None] = {}
+        """Return the metric by validation step, or cumulated over windows by window."""
+        values: dict[object, float | None] = {}
         for one in records:
             if self.of_windows and one.window:
-                found[one.window] = (one.progressive or {}).get(metric)
+                values[one.window] = (one.progressive or {}).get(metric)
             elif not self.of_windows and one.split == "valid":
-                found[one.step] = one.loss if metric == "log_loss" else one.value(metric)
-        return {place: value for place, value in found.items() if value is not None}
+                values[one.step] = one.loss if metric == "log_loss" else one.value(metric)
+        return {place: value for place, value in values.items() if value is not None}
 
     def _claim(self) -> None:
-        """Write down what is searched; refuse a folder of another search."""
+        """Write the spec and space of the search.
+
+        Raise `InputError` if the folder has another search.
+        """
         place = self.folder / "spec.yaml"
         mine = {"spec": self.spec.model_dump(mode="json"), "space": list(self.space)}
         if not place.exists():
             self.folder.mkdir(parents=True, exist_ok=True)
             _write(place, dump_yaml(mine))
         held = parse_yaml(place.read_text())
-        # Parsed, so that fields which are newer than the search have their defaults in it.
+        # Parsed, so that fields added in later versions get their defaults.
         if held["space"] != mine["space"] or parse_spec(held["spec"]) != self.spec:
             raise InputError(
                 "the folder holds the trials of another spec or space",
                 where={"path": str(self.folder)},
-                hint="Give the spec and --over as before, or another --run-dir.",
+                hint="Use the same spec and --over, or another --run-dir.",
             )
 
     def _run_trial(
@@ -205,7 +208,7 @@ class Search:
         root = self.folder / "trials" / f"{trial.number:04}"
         paths, state = RunPaths(root), "COMPLETE"
         study, best_of = trial.study, _best(metric)
-        seen: dict[object, float] = {}  # a trial that goes on repeats those since its checkpoint
+        seen: dict[object, float] = {}  # a resumed trial repeats validations since its checkpoint
         reported = {**study.trials[trial.number].intermediate_values}
         before = [one.intermediate_values for one in study.trials[: trial.number]]
 
@@ -233,10 +236,10 @@ class Search:
                 raise
             say(f"trial {trial.number + 1} cannot be trained: {error.message}")
             state = "FAIL"
-        found = [*self._validations(read_records(paths), metric).values()]
-        best = best_of(found[-1:] if self.of_windows else found, default=None)
-        if state == "COMPLETE" and not found:
-            say(f"trial {trial.number + 1} fails: none of its validations has a value of {metric}")
+        scores = [*self._validations(read_records(paths), metric).values()]
+        best = best_of(scores[-1:] if self.of_windows else scores, default=None)
+        if state == "COMPLETE" and not scores:
+            say(f"trial {trial.number + 1} failed: no validation has a value of {metric}")
             state = "FAIL"
         best = best if state == "COMPLETE" else None
         study.tell(trial.number, best, state=_optuna().trial.TrialState[state])
@@ -245,13 +248,14 @@ class Search:
         self, root: Path, values: Mapping[str, Any], watch: Callable[[Record], None]
     ) -> RunRequest:
         request = partial(RunRequest, scheduler=self.scheduler, callbacks=(watch,))
-        with suppress(DistrainError):  # it was not begun, or killed before it had written a spec
+        with suppress(DistrainError):  # not begun, or killed before it wrote a spec
             job_id, spec, resumed = find_run(root, (), without_checkpoint=True)
             return request(spec, root, job_id, resumed=resumed)
-        spec = with_values(self.spec, values)
+        # A refit would follow the validations that trials are compared by.
+        spec = with_values(self.spec, {**values, "train.refit": False})
         return request(spec, root, new_job_id(spec.name), overwrite=True)
 
-    def _finish(self, study: optuna.Study, metric: str) -> Found:
+    def _finish(self, study: optuna.Study, metric: str) -> SearchResult:
         ended = [trial for trial in study.trials if trial.state.is_finished()]
         sign = -1 if study.direction.name == "MAXIMIZE" else 1
         ended.sort(key=lambda one: (one.state.name != "COMPLETE", sign * (one.value or 0.0)))
@@ -259,16 +263,16 @@ class Search:
             Row(number=t.number, state=t.state.name.lower(), value=t.value, values=t.params)
             for t in ended
         ]
-        found = Found(metric, rows, self.given_of(rows))
-        _write(self.folder / "trials.json", json.dumps(found.to_json(), indent=1) + "\n")
+        result = SearchResult(metric, rows, self.value_of_spec(rows))
+        _write(self.folder / "trials.json", json.dumps(result.to_json(), indent=1) + "\n")
         if rows[0]["state"] == "complete":
             best = with_values(self.spec, rows[0]["values"])
             _write(self.folder / "best.yaml", dump_yaml(best.model_dump(mode="json")))
-        return found
+        return result
 
 
 def usual_space(spec: JobSpec) -> tuple[str, ...]:
-    """What is searched unless a user says otherwise: rates, rows of a step, widths, dropout.
+    """Return the default search space: learning rate, batch size, widths and dropout.
 
     >>> spec = parse_spec({"data": {"train": "t"}, "model": {"kind": "dlrm"}})
     >>> usual_space(spec)
@@ -284,26 +288,26 @@ def usual_space(spec: JobSpec) -> tuple[str, ...]:
 
 
 def distributions(spec: JobSpec, space: Iterable[str]) -> dict[str, BaseDistribution]:
-    """Optuna's distributions of a space; choices are kept as their text.
+    """Return Optuna's distributions of a space; choices are kept as text.
 
     Raises:
-        SpecError: A text is no range and no choice, a field comes twice, or the spec takes none of
-            its values.
+        SpecError: A text is neither a range nor a list of choices, a field is repeated, or the spec
+            accepts none of its values.
     """
     from optuna import distributions as kinds
 
-    found: dict[str, BaseDistribution] = {}
+    space_by_field: dict[str, BaseDistribution] = {}
     for text in space:
         name, _, values = text.partition("=")
         left, dots, right = values.partition("..")
         ends: list[Any] = [_parsed(end) if dots else None for end in (left, right)]
         low, high = ends
-        if name in found:
-            raise SpecError(f"{name} is to be searched twice", hint="Give one --over a field.")
+        if name in space_by_field:
+            raise SpecError(f"{name} is given twice", hint="Give one --over per field.")
         if dots and all(isinstance(end, int | float) for end in ends) and -inf < low < high < inf:
             whole = not any(isinstance(one, float) for one in (*ends, _fields(spec).get(name)))
             kind = kinds.IntDistribution if whole else kinds.FloatDistribution
-            found[name], some = kind(low, high, log=low > 0), ends
+            space_by_field[name], some = kind(low, high, log=low > 0), ends
         elif values and not dots:
             some = [one.strip() for one in values.split(";" if "[" in values else ",")]
             firsts: dict[str, str] = {}
@@ -312,32 +316,35 @@ def distributions(spec: JobSpec, space: Iterable[str]) -> dict[str, BaseDistribu
             some = [*firsts.values()]
             if len(some) < 2:
                 raise SpecError(
-                    f"{name} has one value, {some[0]}: there is nothing to search",
-                    hint=f"Name others, or set it with --set {name}={some[0]}.",
+                    f"{name} has only one value, {some[0]}: there is nothing to search",
+                    hint=f"Add other values, or set it with --set {name}={some[0]}.",
                 )
-            found[name] = kinds.CategoricalDistribution(some)
+            space_by_field[name] = kinds.CategoricalDistribution(some)
         else:
             raise SpecError(
-                f"{text!r} is no range and no choice of values",
-                hint="Write FIELD=LOW..HIGH or FIELD=A,B,C; lists stand between `;`.",
+                f"{text!r} is neither a range nor a list of choices",
+                hint="Write FIELD=LOW..HIGH or FIELD=A,B,C; separate lists with `;`.",
             )
         if name == "data.valid":
-            raise SpecError("data.valid is what trials are compared by", hint="Leave it as it is.")
+            raise SpecError(
+                "data.valid cannot be searched: trials are compared on it",
+                hint="Remove it from --over.",
+            )
         if name and name.partition(".")[0] not in _SEARCHED:
             raise SpecError(
-                f"{name} changes nothing of what a model learns",
+                f"{name} does not affect what a model learns",
                 hint=f"Search a field of {', '.join(_SEARCHED)}.",
             )
         mistakes = [mistake for one in some if (mistake := _mistake(spec, {name: one}))]
         if len(mistakes) == len(some):
             raise mistakes[0]
-    for name in found:
-        _check_choices(spec, name, found)
-    return found
+    for name in space_by_field:
+        _check_choices(spec, name, space_by_field)
+    return space_by_field
 
 
 def _check_choices(spec: JobSpec, name: str, space: Mapping[str, Any]) -> None:
-    """Raise `SpecError` for a choice that the spec takes with no value of another field either."""
+    """Raise `SpecError` for a choice that is invalid with every value of every other field."""
     others = [{}, *({o: c} for o in space if o != name for c in getattr(space[o], "choices", ()))]
     for choice in getattr(space[name], "choices", ()):
         mistakes = (_mistake(spec, {name: choice, **other}) for other in others)
@@ -356,10 +363,10 @@ def _falls_behind(
     before: Iterable[Mapping[int, float]],
     best_of: Callable[..., float],
 ) -> bool:
-    """Return True if a trial ends early at a validation, by asynchronous successive halving.
+    """Return True if a trial is pruned at a validation, by asynchronous successive halving.
 
-    At validations 2, 6, 18, ... a trial goes on if it is among the best third of those that reached
-    it. `before` has the values of earlier trials by the number of the validation.
+    At validations 2, 6, 18, ... a trial continues if it is among the best third of those that
+    reached it. `before` has the values of earlier trials by the number of the validation.
     """
     rung = FIRST_RUNG
     while rung < number:
@@ -373,14 +380,14 @@ def _falls_behind(
 
 
 def _parsed(text: str) -> Any:
-    """The value of a text; of what is no YAML, which no field takes, the text."""
+    """Return the YAML value of a text; if it is not YAML, the text itself."""
     with suppress(ValueError):
         return parse_yaml(text)
     return text
 
 
 def _taken(spec: JobSpec, name: str, text: str) -> str:
-    """The value that the spec takes from a text; of what it refuses, the text."""
+    """Return the `repr` of the spec's value for a text; if the spec rejects it, the text."""
     with suppress(SpecError):
         return repr(_fields(with_values(spec, {name: text}))[name])
     return text
@@ -395,7 +402,7 @@ def _mistake(spec: JobSpec, values: Mapping[str, Any]) -> SpecError | None:
 
 
 def with_values(spec: JobSpec, values: Mapping[str, Any]) -> JobSpec:
-    """The spec of a trial; what counts steps follows the rows of a step."""
+    """Return the spec of a trial, with step counts adjusted to its batch size."""
     document, fields = spec.model_dump(mode="json"), _fields(spec)
     overrides = [f"{name}={value}" for name, value in values.items()]
     before, now = fields[_BATCH], _parsed(str(values.get(_BATCH, fields[_BATCH])))
@@ -406,8 +413,8 @@ def with_values(spec: JobSpec, values: Mapping[str, Any]) -> JobSpec:
 
 
 def _values_of(spec: JobSpec, space: Mapping[str, BaseDistribution]) -> dict[str, Any]:
-    """The spec's own values, as far as they lie in the space."""
-    fields, found = _fields(spec), dict[str, Any]()
+    """Return the spec's own values that are in the search space."""
+    fields, own = _fields(spec), dict[str, Any]()
     for name, one in space.items():
         value, choices = fields.get(name), getattr(one, "choices", None)
         if choices is None:  # a range
@@ -415,12 +422,12 @@ def _values_of(spec: JobSpec, space: Mapping[str, BaseDistribution]) -> dict[str
         else:
             same = [choice for choice in choices if _parsed(choice) == value]
         if same:
-            found[name] = same[0]
-    return found
+            own[name] = same[0]
+    return own
 
 
 def _usable_of(spec: JobSpec, name: str, distribution: Any) -> Any:
-    """The first choice, or the end of a range, that the spec takes."""
+    """Return the first choice, or end of a range, that the spec accepts."""
     some = getattr(distribution, "choices", None) or (distribution.low, distribution.high)
     return next(one for one in some if _mistake(spec, {name: one}) is None)
 
@@ -439,7 +446,7 @@ def _write(place: Path, text: str) -> None:
 
 
 def _drop_torn_line(file: Path) -> None:
-    """Drop a last line that a kill or a full disk cut off: Optuna would go on in it."""
+    """Remove an incomplete last line, to which Optuna would otherwise append."""
     content = file.read_bytes() if file.exists() else b""
     if content:
         os.truncate(file, content.rfind(b"\n") + 1)

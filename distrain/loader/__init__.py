@@ -1,4 +1,4 @@
-"""Parquet to shuffled batches in bounded memory; which rank takes which rows."""
+"""Parquet to shuffled batches in bounded memory; and which rank takes which rows."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any

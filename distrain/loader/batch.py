@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -15,15 +15,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Ragged:
-    """A list column, whose rows differ in length.
+    """A list column whose rows differ in length.
 
-    Row `i` holds `values[offsets[i]:offsets[i + 1]]`, as `torch.nn.functional.embedding_bag` wants
-    it (with `include_last_offset=True`).
+    Row `i` holds `values[offsets[i]:offsets[i + 1]]`, the form of
+    `torch.nn.functional.embedding_bag` (with `include_last_offset=True`).
 
     Attributes:
         values: `[sum of the rows' lengths]`, int32 ids or float32 numbers.
         offsets: `[rows + 1]`, int32, from 0 to the number of values.
-        host_offsets: The same in the host's memory, beside lists of a GPU; the loader sets it.
+        host_offsets: A copy of `offsets` in the host's memory, for lists on a GPU that came from
+            the host.
     """
 
     values: Tensor
@@ -31,11 +32,16 @@ class Ragged:
     host_offsets: NDArray[Any] | None = None
 
     def offsets_on_host(self) -> NDArray[Any]:
-        """`offsets` as an array; waits for the device where the loader left no copy."""
-        if self.host_offsets is not None:
+        """Return `offsets` as an array; waits for the device if the host has no copy."""
+        if self.host_offsets is not None and not self.offsets.is_cpu:
             return self.host_offsets
         offsets: NDArray[Any] = self.offsets.cpu().numpy()
         return offsets
+
+    def mapped(self, function: Callable[[Tensor], Tensor]) -> Ragged:
+        """Return the lists with `function` applied to both tensors, such as a copy to a device."""
+        on_host = self.offsets.numpy() if self.offsets.is_cpu else self.host_offsets
+        return Ragged(function(self.values), function(self.offsets), on_host)
 
     @property
     def lengths(self) -> Tensor:
@@ -43,7 +49,7 @@ class Ragged:
         return self.offsets[1:] - self.offsets[:-1]
 
     def padded(self, length: int, fill: float = 0) -> Tensor:
-        """The rows cut or filled with `fill` to one length: `[rows, length]`, of the values' type.
+        """Return the rows cut or filled with `fill` to one length: `[rows, length]`, same dtype.
 
         >>> import torch
         >>> clicks = Ragged(torch.tensor([7, 8, 9]), torch.tensor([0, 2, 2, 3]))
@@ -66,16 +72,16 @@ class Ragged:
         >>> Ragged(torch.tensor([7, 8, 9]), torch.tensor([0, 2, 2, 3])).row_of_values.tolist()
         [0, 0, 2]
         """
-        # How many rows end at or before a value is the number of its row. ONNX has these.
+        # The number of rows that end at or before a value is its row. ONNX has these operators.
         ends = self.offsets[1:].long()
         counts = ends.new_zeros(self.values.shape[0] + 1)
         return counts.scatter_add(0, ends, ends.new_ones(ends.shape)).cumsum(0)[:-1]
 
     def newest(self, length: int) -> Ragged:
-        """The last `length` values of each row.
+        """Return the last `length` values of each row.
 
-        A graph of torch's exporters and compiler gets all values: sizes in it follow from those of
-        its inputs. `EventBlock` makes zeros of what is too old there.
+        Exporters and the compiler of torch get all values, since sizes in a graph may depend only
+        on the sizes of its inputs. There, `EventBlock` zeroes values that are too old.
 
         >>> import torch
         >>> Ragged(torch.tensor([7, 8, 9]), torch.tensor([0, 2, 2, 3])).newest(1).values.tolist()
@@ -99,7 +105,7 @@ class Ragged:
         return Ragged(self.values.index_select(0, places), starts, kept)
 
     def dense(self) -> Tensor:
-        """The rows as a matrix, where all have as many values; a view, `[rows, length]`.
+        """Return the rows as a matrix, if all have equally many values; a view, `[rows, length]`.
 
         Waits for the device, to compare the lengths.
 
@@ -117,7 +123,7 @@ class Ragged:
         return self.values.view(num_rows, length)
 
     def part(self, rows: slice) -> Ragged:
-        """Some of the rows, neighbours."""
+        """Return a run of consecutive rows."""
         start, stop, _ = rows.indices(len(self.offsets) - 1)
         if (start, stop) == (0, len(self.offsets) - 1):
             return self
@@ -127,11 +133,7 @@ class Ragged:
         return Ragged(self.values[first:last], offsets, on_host - first)
 
     def to(self, target: device) -> Ragged:
-        return Ragged(
-            self.values.to(target, non_blocking=True),
-            self.offsets.to(target, non_blocking=True),
-            self.offsets.numpy() if self.offsets.is_cpu else self.host_offsets,
-        )
+        return self.mapped(lambda tensor: tensor.to(target, non_blocking=True))
 
 
 @dataclass(frozen=True)
@@ -144,14 +146,14 @@ class Batch:
     Attributes:
         categorical: `[rows, num_categorical]`, int32, each value in `0 .. cardinality-1`.
         continuous: `[rows, num_continuous]`, float32.
-        label: `[rows]`, float32, 0.0 or 1.0 unless the schema tags it a regression or of classes:
-            the first target; `None` when rows are scored without labels.
-        labels: `[rows, num_targets]`, float32: all targets; `None` where there are no labels, or
-            where the maker of the batch has one target only.
+        label: The first target, `[rows]`, float32: 0.0 or 1.0, unless the schema tags it as
+            regression or multiclass. `None` when rows are scored without labels.
+        labels: All targets, `[rows, num_targets]`, float32. `None` without labels, or if the
+            creator of the batch has one target only.
         weight: `[rows]`, float32, 0 or more: each row's weight; `None` if all are equal.
         lists: The list columns, by name.
         task_weights: `[rows, columns]`, float32, 0 or more: weights of single tasks; or `None`.
-        key: What is drawn for the rows in a step of training follows from it; `None`: nothing is.
+        key: Seed of all random numbers drawn for these rows in a training step; `None` for none.
     """
 
     categorical: Tensor
@@ -169,14 +171,14 @@ class Batch:
 
     @property
     def num_rows(self) -> int:
-        """Number of rows, which may be 0 on a rank in the last step of an epoch."""
+        """Number of rows; may be 0 on a rank in the last step of an epoch."""
         return int(self.categorical.shape[0])
 
     def __getitem__(self, name: str) -> Tensor:
-        """One flat column by name, `[rows]`: a feature, a target, or a task's weight.
+        """Return one flat column by name, `[rows]`: a feature, a target, or a task's weight.
 
         Raises:
-            KeyError: There is no such column; list columns are in `lists`.
+            KeyError: There is no flat column of that name; list columns are in `lists`.
         """
         if name in self.categorical_names:
             return self.categorical[:, self.categorical_names.index(name)]
@@ -190,9 +192,9 @@ class Batch:
         raise KeyError(f"no flat column {name!r}; there are {', '.join(names)}")
 
     def part(self, rows: slice) -> Batch:
-        """Some of the rows, neighbours, in the same memory.
+        """Return a run of consecutive rows, in the same memory.
 
-        Waits for the device if there are list columns, unless the rows are all.
+        Waits for the device if there are list columns, unless the run contains all rows.
 
         >>> import torch
         >>> ids = torch.arange(6, dtype=torch.int32).view(3, 2)

@@ -1,4 +1,4 @@
-"""The backend on the CPU: a reader decodes, a filler writes rows to blocks of host memory."""
+"""The CPU backend: a reader decodes, a filler writes rows to blocks of host memory."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ from distrain.loader.filling.schedule import Deal
 from distrain.loader.partition.table import RowGroup
 from distrain.loader.partition.wanted_columns import WantedColumn
 from distrain.loader.reading.reader import Expected
-from distrain.loader.reading.source import Source
+from distrain.loader.reading.source import Lease
 
 
 class CpuBackend:
     """Fills batches in host memory with the columns of a source.
 
-    With a `narrow` layout, which `pool` has to know, they are `NarrowBatch`.
+    With a `narrow` layout, which `pool` must share, the batches are `NarrowBatch`.
     """
 
     def __init__(
         self,
         columns: Sequence[WantedColumn],
-        source: Source,
+        source: Lease,
         pool: BlockPool,
         stats: StatsRecorder,
         list_limits: Mapping[str, int] | None = None,

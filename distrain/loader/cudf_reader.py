@@ -1,7 +1,7 @@
-"""Row groups decoded by cuDF into a GPU's memory, as tensors there.
+"""Row groups decoded by cuDF into GPU memory, as tensors.
 
-cuDF is imported when a reader is made, not with this module. Its lower half, `pylibcudf`, is
-enough, and takes the stream to work on with each call.
+cuDF is imported when a reader is created, not with this module. Its lower layer, `pylibcudf`, is
+sufficient, and accepts a stream with each call.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ from distrain.loader.reading.reader import DecodedColumns, Reader, unreadable
 from distrain.storage.retrying import first_line
 from distrain.storage.urls import is_remote
 
-_FIRST_SHARE = 0.25  # of the pool's largest size: what it takes from the GPU at once
+_FIRST_SHARE = 0.25  # initial size of the pool, as a share of its maximum
 _POOL_ALIGNMENT_BYTES = 256
 
-# Columns of these types can be read; dates count days, as with Arrow. The names are those of
+# Columns of these types can be read. Dates count days, as in Arrow. The names are those of
 # `pylibcudf.TypeId`.
 _TORCH_TYPES = {
     "BOOL8": torch.uint8,
@@ -53,7 +53,7 @@ _TORCH_TYPES = {
 
 _READERS_OF_FOOTERS = 16
 
-# cuDF reads these types as Arrow does. (A date64, for one, counts milliseconds in Arrow.)
+# cuDF reads these types like Arrow. (A date64, for example, counts milliseconds in Arrow.)
 _CUDF_TYPES = frozenset(
     (
         *(pa.bool_(), pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.date32()),
@@ -75,8 +75,8 @@ def _why_not_cudf_file(file: str, columns: Sequence[WantedColumn]) -> str | None
         return f"{file} cannot be read: {first_line(error)}"
     for column in columns:
         kind = kinds.get(column.name)
-        if kind is not None and _item_type(kind) not in _CUDF_TYPES:  # a missing one is reported
-            return f"column {column.name!r} holds {kind}, which is not known to be the same by cuDF"
+        if kind is not None and _item_type(kind) not in _CUDF_TYPES:  # missing ones are reported
+            return f"column {column.name!r} holds {kind}, which cuDF may decode differently"
     return None
 
 
@@ -89,15 +89,15 @@ def _item_type(kind: pa.DataType) -> pa.DataType:
 def why_not_cudf(
     table: Table, columns: Sequence[WantedColumn], device_type: str, has_cache: bool
 ) -> str | None:
-    """Why cuDF cannot serve a table for batches on `"cpu"` or `"cuda"`; `None` if it can."""
+    """Return why cuDF cannot serve a table for batches on `"cpu"` or `"cuda"`; `None` if it can."""
     if device_type != "cuda":
         return "batches stay on the host"
     if any(importlib.util.find_spec(name) is None for name in ("pylibcudf", "rmm")):
         return "cuDF is not installed"
     if has_cache:
-        return "the cache keeps what Arrow decodes"
+        return "the cache stores data decoded by Arrow"
     if any("." in column.name for column in columns):
-        return "cuDF takes a name with a dot for a field of a struct"
+        return "cuDF treats a name with a dot as a field of a struct"
     if table.compact.has_constants:
         return "columns come from the names of folders"
     files = table.compact.files
@@ -109,7 +109,7 @@ def why_not_cudf(
 class CudfReader(Reader):
     """Reads row groups into device memory, from any thread whose current GPU is the stream's.
 
-    Cells are tensors, `[rows]`, of their type in the file, and lists are `DeviceLists`, valid on
+    Cells are tensors, `[rows]`, of the file's dtype, and lists are `DeviceLists`, valid on
     this stream only. `open_groups` row groups stay decoded between the reads of their slices.
     """
 
@@ -120,7 +120,7 @@ class CudfReader(Reader):
         stream: torch.cuda.Stream,
         open_groups: int = 1,
     ):
-        # pylibcudf has no type stubs where it is not installed, and so none for a type check here.
+        # pylibcudf has no type stubs where it is not installed, so it is untyped here.
         self._plc: Any = importlib.import_module("pylibcudf")
         type_ids = self._plc.TypeId
         self._types = {getattr(type_ids, name): kind for name, kind in _TORCH_TYPES.items()}
@@ -134,13 +134,13 @@ class CudfReader(Reader):
         self._lock = threading.Lock()
 
     def read(self, group: RowGroup, columns: Sequence[WantedColumn]) -> Iterator[DecodedColumns]:
-        """The columns of a row group in one part; raises also if GPU memory is short."""
+        """Yield the columns of a row group in one part; also raises if GPU memory is short."""
         if group.slice is None:
             yield self._read_whole(group, columns)
             return
         key, cut = (group.file, group.index, group.selection), group.slice
         first = cut.number * cut.slice_rows
-        with self._lock:  # threads that want slices of one row group decode it once
+        with self._lock:  # threads that read slices of one row group decode it once
             whole = self._large.pop(key, None)
             if whole is None:
                 uncut = replace(group, num_rows=cut.group_rows, slice=None)
@@ -164,10 +164,10 @@ class CudfReader(Reader):
 
     def _read_whole(self, group: RowGroup, columns: Sequence[WantedColumn]) -> DecodedColumns:
         try:
-            found = self._read(group)
+            table = self._read(group)
         except MemoryError as error:
             raise DataError(
-                f"cuDF has not enough GPU memory to decode a row group: {error}",
+                f"cuDF lacks GPU memory to decode a row group: {error}",
                 where=group.where,
                 hint="Raise gpu_memory_fraction, lower decode_threads, write smaller row groups, "
                 "or use reader 'arrow'.",
@@ -175,7 +175,7 @@ class CudfReader(Reader):
         except (OSError, RuntimeError, ValueError, OverflowError, IndexError) as error:
             hint = "The file is damaged, or was removed or changed since the run began."
             raise unreadable(group, error, first_line(error), hint) from error
-        by_name = dict(zip(found.column_names(), found.columns, strict=True))
+        by_name = dict(zip(table.column_names(), table.columns, strict=True))
         rows = None
         if group.taken is not None:
             rows = torch.from_numpy(group.taken).to(self._device)
@@ -211,18 +211,20 @@ class CudfReader(Reader):
             options, self._stream, parquet_metadatas=[self._footers[group.file].parsed]
         )
 
-    def _check(self, column: WantedColumn, found: Any, group: RowGroup) -> None:
+    def _check(self, column: WantedColumn, column_data: Any, group: RowGroup) -> None:
         problem = None
-        if found is None:
+        if column_data is None:
             problem = f"column {column.name!r} is missing"
-        elif found.size() != group.group_rows:
-            problem = f"the row group has {found.size()} rows, not {group.group_rows} as planned"
-        elif column.is_list != (found.type().id() == self._list_type):
+        elif column_data.size() != group.group_rows:
+            problem = (
+                f"the row group has {column_data.size()} rows, not {group.group_rows} as planned"
+            )
+        elif column.is_list != (column_data.type().id() == self._list_type):
             kinds = ("lists", "one value per row")
             holds, wanted = kinds[::-1] if column.is_list else kinds
             problem = f"column {column.name!r} holds {holds}, not {wanted}"
         else:
-            kind = (found.list_view().child() if column.is_list else found).type().id()
+            kind = (column_data.list_view().child() if column.is_list else column_data).type().id()
             if kind not in self._types:
                 problem = f"column {column.name!r} holds {kind!r}, which is not a number"
         if problem:
@@ -230,24 +232,24 @@ class CudfReader(Reader):
             raise DataError(problem, where=group.where, hint=hint)
 
     def _cells(
-        self, column: WantedColumn, found: Any, group: RowGroup, rows: Tensor | None
+        self, column: WantedColumn, column_data: Any, group: RowGroup, rows: Tensor | None
     ) -> Tensor:
-        is_null = _taken(self._nulls(found), rows)
+        is_null = _taken(self._nulls(column_data), rows)
         if column.fill_null is None and _any(is_null):
             raise null_error(column, _first(is_null), group)
-        return _filled(column, _taken(self._values(found), rows), is_null)
+        return _filled(column, _taken(self._values(column_data), rows), is_null)
 
     def _list_rows(
-        self, column: WantedColumn, found: Any, group: RowGroup, rows: Tensor | None
+        self, column: WantedColumn, column_data: Any, group: RowGroup, rows: Tensor | None
     ) -> DeviceLists:
-        """Lists of rows; where nulls are filled, a null list is an empty one."""
-        is_null = _taken(self._nulls(found), rows)
+        """Return the rows' lists. If nulls are filled, a null list is an empty one."""
+        is_null = _taken(self._nulls(column_data), rows)
         if column.fill_null is None and _any(is_null):
             raise null_error(column, _first(is_null), group)
-        offsets, items = found.list_view().offsets(), found.list_view().child()
+        offsets, items = column_data.list_view().offsets(), column_data.list_view().child()
         if offsets.size():
             ends = self._values(offsets)  # equal at a null list: parquet keeps no items of one
-        else:  # as cuDF may have it if there are no rows
+        else:  # cuDF may return no offsets if there are no rows
             ends = torch.zeros(1, dtype=torch.int32, device=self._device)
         places = None
         if rows is not None:
@@ -260,18 +262,18 @@ class CudfReader(Reader):
             raise null_item_error(column, row, group)
         return DeviceLists(ends, _filled(column, _taken(self._values(items), places), is_null))
 
-    def _values(self, found: Any) -> Tensor:
-        """A column's values as a tensor of the same memory, which the tensor keeps alive."""
-        kind = self._types[found.type().id()]
-        if not found.size():  # it may have no memory
+    def _values(self, column_data: Any) -> Tensor:
+        """Return a column's values as a tensor of the same memory, which the tensor keeps alive."""
+        kind = self._types[column_data.type().id()]
+        if not column_data.size():  # it may have no memory
             return torch.empty(0, dtype=kind, device=self._device)
-        raw: Tensor = torch.as_tensor(found.data())  # by the CUDA array interface, as bytes
-        return raw[: found.size() * kind.itemsize].view(kind)
+        raw: Tensor = torch.as_tensor(column_data.data())  # by the CUDA array interface, as bytes
+        return raw[: column_data.size() * kind.itemsize].view(kind)
 
-    def _nulls(self, found: Any) -> Tensor | None:
-        if not found.null_count():
+    def _nulls(self, column_data: Any) -> Tensor | None:
+        if not column_data.null_count():
             return None
-        return null_rows(torch.as_tensor(found.null_mask()), found.size())
+        return null_rows(torch.as_tensor(column_data.null_mask()), column_data.size())
 
 
 class CudfFooter:
@@ -288,7 +290,7 @@ class CudfFooter:
 
 
 class _StreamHandle:
-    """A stream of any version of torch, in the form that cuDF takes."""
+    """A torch stream, for any version of torch, in cuDF's form."""
 
     def __init__(self, stream: torch.cuda.Stream):
         self._stream = stream
@@ -298,7 +300,7 @@ class _StreamHandle:
 
 
 def set_up_pool(device: torch.device, fraction: float) -> None:
-    """Give cuDF at most a fraction of the current GPU's memory, unless it has a pool.
+    """Limit cuDF to a fraction of the current GPU's memory, unless it has a pool already.
 
     The pool lasts until the process ends, since its last buffer may be dropped at any time.
     """
@@ -314,7 +316,7 @@ def set_up_pool(device: torch.device, fraction: float) -> None:
 
 
 def null_rows(mask: Tensor, num_rows: int) -> Tensor:
-    """Which of `num_rows` rows are null, by an Arrow validity mask, bit by bit, the lowest first.
+    """Return which of `num_rows` rows are null by an Arrow validity mask (lowest bit first).
 
     >>> null_rows(torch.tensor([0b101], dtype=torch.uint8), 3).tolist()
     [False, True, False]
@@ -325,7 +327,7 @@ def null_rows(mask: Tensor, num_rows: int) -> Tensor:
 
 
 def _taken(values: TensorT, places: Tensor | None) -> TensorT:
-    """The values at some places; all of them if `places` is `None`."""
+    """Return the values at some places; all of them if `places` is `None`."""
     if values is None or places is None:
         return values
     return signed_bits(values)[places].view(values.dtype)

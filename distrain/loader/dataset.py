@@ -1,4 +1,4 @@
-"""A table to load: which files, which columns, and what holds for them."""
+"""A table to load: its files, its columns, and the options for its rows."""
 
 from __future__ import annotations
 
@@ -24,35 +24,36 @@ CELL_BYTES = 4
 
 
 class Dataset:
-    """The row groups of a table, checked as far as footers show, and the columns to read.
+    """The row groups of a table, checked as far as footers allow, and the columns to read.
 
-    It is small, knows no open files, and can be pickled.
+    It is small, holds no open files, and can be pickled.
 
     Args:
         paths: Parquet files: paths, folders, globs or URLs, one or many.
-        schema: Says what the columns are; or a file or folder to load it from; `None` looks beside
-            the files and in the folder above, where `distrain prep` writes it.
-        part_size: Row groups of a file are kept together up to this size in memory (bytes, or text
-            like `"128MiB"`) when parts are shuffled; `None` makes each row group a part.
-        hive: Whether folders named `key=value` give columns.
+        schema: A schema, or a file or folder to load it from. `None` looks next to the files and in
+            the parent folder, where `distrain prep` writes it.
+        part_size: When parts are shuffled, row groups of a file form a part up to this size in
+            memory (bytes, or text like `"128MiB"`); `None` makes each row group a part.
+        hive: Whether folders named `key=value` define columns.
         need_label: Whether to read targets and the weight.
-        fill_null_id: What a null in a categorical column becomes; `None` refuses nulls.
-        fill_null_value: What a null in a continuous column becomes; `None` refuses nulls.
-        row_filter: Which rows are loaded, such as `"country == 'de' and age > 18"`; `None` for all.
+        fill_null_id: Replacement of nulls in categorical columns; `None` rejects nulls.
+        fill_null_value: Replacement of nulls in continuous columns; `None` rejects nulls.
+        row_filter: Condition on rows to load, such as `"country == 'de' and age > 18"`; `None` for
+        all.
         windows: Cuts the rows into windows, which are loaded strictly one after another.
-        workflow: The folder of a fitted workflow, which prepares raw rows as they are read; the
-            schema lies beside it. `None` for prepared rows.
+        workflow: The folder of a fitted workflow, with the schema, which prepares raw rows as
+            they are read; `None` for prepared rows.
 
-    Arguments that the signature does not name are fields of `RowsSpec`, which a job spec has in its
-    section `data`.
+    Other keyword arguments are fields of `RowsSpec`, which are also fields of the section `data` of
+    a job spec.
 
     Attributes:
         table: The row groups, and the table's fingerprint.
         columns: The columns that batches hold, in order.
-        part_rows: The most rows of a part; `None` if each row group is a part.
-        parts: The row groups of each part, by their numbers in the table.
-        slices: What is read at a time: row groups, or slices of large ones.
-        windows: The dataset of each window, in their order; only itself where there are none.
+        part_rows: The maximum rows of a part; `None` if each row group is a part.
+        parts: The row groups of each part, by their indices in the table.
+        slices: The units of reading: row groups, or slices of large ones.
+        windows: The dataset of each window, in order; only the dataset itself without windows.
 
     Raises:
         DataError: Footers show that the files cannot be used; see `read_footers`.
@@ -78,11 +79,11 @@ class Dataset:
         if not patterns:
             raise DataError("no files are named", hint="Name files, folders, globs or URLs.")
         beside = patterns if rows.workflow is None else [f"{rows.workflow}/{WORKFLOW_FILE}"]
-        found = schema if isinstance(schema, Schema) else _load_schema(beside, schema)
+        loaded_schema = schema if isinstance(schema, Schema) else _load_schema(beside, schema)
         raw_columns = columns_of_raw(rows.workflow)
         table = read_footers(
             patterns,
-            found,
+            loaded_schema,
             need_label=need_label,
             hive=rows.hive,
             fill_null_id=rows.fill_null_id,
@@ -91,7 +92,7 @@ class Dataset:
             windows=rows.windows,
             raw_columns=raw_columns,
         )
-        self._set(table, found, rows, need_label=need_label)
+        self._set(table, loaded_schema, rows, need_label=need_label)
 
     @classmethod
     def of(
@@ -102,7 +103,7 @@ class Dataset:
         *,
         need_label: bool = True,
     ) -> Dataset:
-        """A dataset over footers that were read before, with the same schema and options."""
+        """Return a dataset over footers that were read before, with the same schema and options."""
         dataset = cls.__new__(cls)
         dataset._set(table, schema, rows or RowsSpec(), need_label=need_label)
         return dataset
@@ -150,7 +151,7 @@ class Dataset:
 
 
 def columns_of_raw(workflow: str | None) -> Callable[[str], list[str]] | None:
-    """What `read_footers` asks for the columns of a raw file; `None` where rows are prepared."""
+    """Return the function that gives the columns of a raw file; `None` for prepared rows."""
     if workflow is None:
         return None
     from distrain.prep.transforming import raw_tables  # which few loaders need
@@ -172,12 +173,12 @@ def _load_schema(patterns: Sequence[str], given: str | Path | None) -> Schema:
     first = list_inputs(patterns, suffixes=PARQUET_SUFFIXES)[0].path
     if is_remote(first):
         raise SchemaError(
-            "there is no schema, and none is looked for beside files that are not local",
+            "there is no schema; next to remote files none is searched for",
             where={"file": first},
             hint="Pass schema=..., a local file or a Schema.",
         )
-    found = find_schema_next_to(first)
-    if found is None:
+    schema_file = find_schema_next_to(first)
+    if schema_file is None:
         raise SchemaError(
             "found no schema beside the files",
             where={"file": first},
@@ -186,4 +187,4 @@ def _load_schema(patterns: Sequence[str], given: str | Path | None) -> Schema:
                 "Pass schema=..., or put the schema.pbtxt that `distrain prep` writes beside them.",
             ),
         )
-    return Schema.load(found)
+    return Schema.load(schema_file)

@@ -1,4 +1,4 @@
-"""The backend on a GPU: cuDF decodes there, torch deals there; no row passes through the host."""
+"""The GPU backend: cuDF decodes and torch deals there; no row passes through the host."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ from distrain.loader.filling.torch_filler import DeviceLists, TorchFiller, Torch
 from distrain.loader.partition.table import RowGroup
 from distrain.loader.partition.wanted_columns import WantedColumn
 from distrain.loader.reading.reader import DecodedColumns, Expected
-from distrain.loader.reading.source import Source
+from distrain.loader.reading.source import Lease
 
 
 class GpuBackend:
-    """Fills batches on a GPU with the columns that cuDF decodes there, on the loader's side stream.
+    """Fills batches on a GPU with columns decoded by cuDF, on the loader's side stream.
 
-    So a batch is written after its memory was allocated and before the event that the consumer's
-    stream waits for, whichever threads write it. Each epoch has a backend.
+    So a batch is written after its memory was allocated, and before the event that the consumer's
+    stream waits for, whichever threads write it. Each epoch has its own backend.
     """
 
     def __init__(
         self,
         columns: Sequence[WantedColumn],
-        source: Source,
+        source: Lease,
         device: torch.device,
         streams: CudaStreams,
         stats: StatsRecorder,
@@ -66,17 +66,17 @@ class GpuBackend:
     def load(self, group: RowGroup, deal: Deal, batches: Sequence[OpenBatch[Tensor]]) -> None:
         start_s = time.perf_counter()
         with self._streams.beside():
-            (found,) = self._source.read(group)
+            (decoded,) = self._source.read(group)
             decoded_s = time.perf_counter()
-            bad = self._filler.fill(found.cells, deal, [batch.block for batch in batches])
-            bad_lists = self._list_filler.deal(found.lists, deal, batches)
-            # Here and in `deal` a thread, a decoding one, waits for the GPU: once or, with lists,
-            # twice a row group.
+            bad = self._filler.fill(decoded.cells, deal, [batch.block for batch in batches])
+            bad_lists = self._list_filler.deal(decoded.lists, deal, batches)
+            # Here and in `deal` a decoding thread waits for the GPU: once, or twice with lists, per
+            # row group.
             flags = torch.cat([bad, bad_lists]).tolist()
-            self._check(found, flags, group, deal)
+            self._check(decoded, flags, group, deal)
         self._stats.add(
             row_groups=1,
-            bytes_read=found.bytes_read,
+            bytes_read=decoded.bytes_read,
             decode_s=decoded_s - start_s,
             fill_s=time.perf_counter() - decoded_s,
         )
@@ -85,19 +85,19 @@ class GpuBackend:
         return self._layout.batch(batch.block, self._list_filler.join(batch))
 
     def _check(
-        self, found: DecodedColumns, flags: Sequence[bool], group: RowGroup, deal: Deal
+        self, decoded: DecodedColumns, flags: Sequence[bool], group: RowGroup, deal: Deal
     ) -> None:
-        """Raise what the host's checks say of flagged columns."""
+        """Raise the errors of the host's checks for flagged columns."""
         count = len(self._flat)
-        for column, cells, is_bad in zip(self._flat, found.cells, flags[:count], strict=True):
+        for column, cells, is_bad in zip(self._flat, decoded.cells, flags[:count], strict=True):
             if is_bad:
                 check_values(column, cells.cpu().numpy(), group, deal.rows)
-        for column, lists, is_bad in zip(self._lists, found.lists, flags[count:], strict=True):
+        for column, lists, is_bad in zip(self._lists, decoded.lists, flags[count:], strict=True):
             if is_bad:
                 check_lists(column, self._on_host(column, lists), group)
 
     def _on_host(self, column: WantedColumn, rows: DeviceLists) -> pa.Array:
-        """A row group's lists as Arrow has them, cut as those of batches are."""
+        """Return a row group's lists as an Arrow array, cut like those of batches."""
         offsets, items = (part.cpu().numpy() for part in rows)
         lists = pa.ListArray.from_arrays(pa.array(offsets), pa.array(items))
         return cut_lists(lists, self._limits.get(column.name))

@@ -1,17 +1,17 @@
-"""Kernels that were built from other sources than the Python code beside them are refused."""
+"""Rejects C kernels that were built from another version of the sources."""
 
 from __future__ import annotations
 
 
-def check_kernel_version(kernel: str, found: int | None, wanted: int) -> None:
-    """Refuse C code of another version; `kernel` is its path without an ending.
+def check_kernel_version(kernel: str, actual: int | None, expected: int) -> None:
+    """Raise an error for C code of another version; `kernel` is its path without extension.
 
     Raises:
-        ImportError: A later error would name the files that are read, or values would be wrong.
+        ImportError: The versions differ. Without this check, later errors or values would mislead.
     """
-    if found != wanted:
+    if actual != expected:
         raise ImportError(
-            f"{kernel} is of version {found}, and its Python code of version {wanted}: it was "
+            f"{kernel} is of version {actual}, and its Python code of version {expected}: it was "
             "built before the code was changed. Build it again: `python setup.py build_ext "
             "--inplace` in a checkout, else install distrain again."
         )

@@ -47,25 +47,25 @@ _RUN_TIME_STATE = (
 )
 
 _OUTSIDE_OF_JOBS = {"decode_threads": 2, "retry_s": 120.0}
-"""Defaults of a loader that is made by hand; others are those of the job spec."""
+"""Defaults of a loader created in Python; all others are those of the job spec."""
 
 
 class Loader(IterableDataset[Any]):
     """One rank's share of a dataset, as batches on a device.
 
     The rows of a global step depend on the dataset, the seed, the epoch, the step, the global batch
-    size, the lanes and `parts_per_chunk`, never on the ranks or threads. Within a batch, rows stand
-    lane by lane; the ranks' batches in rank order make up the global batch. Where the dataset has
-    windows, an epoch's batches are those of the windows one after another, each as of a dataset of
-    its own.
+    size, the lanes and `parts_per_chunk`, never on the ranks or threads. Within a batch, rows are
+    ordered by lane. The ranks' batches in rank order form the global batch. If the dataset has
+    windows, an epoch consists of the batches of the windows, in order; each window behaves like a
+    dataset of its own.
 
     Each `iter(loader)` is the next epoch. Background threads read ahead; leaving a loop early, by
     an exception or by dropping the iterator ends them.
 
     It needs no `torch.utils.data.DataLoader`, but can be put into one, with `batch_size=None` and
-    at most one worker. A worker process that is started anew for each epoch begins where this
-    loader stands, which the worker's work does not change: set `persistent_workers`, or call
-    `set_epoch` before each epoch.
+    at most one worker. A worker process that is restarted for each epoch begins at this loader's
+    position, which the worker does not advance: set `persistent_workers`, or call `set_epoch`
+    before each epoch.
 
         loader = Loader(Dataset("data/train"), batch_size=65536, device="cuda")
         for batch in loader:
@@ -73,43 +73,43 @@ class Loader(IterableDataset[Any]):
 
     Args:
         dataset: What to load.
-        batch_size: Rows of a step on this rank; times `num_ranks` over all ranks.
+        batch_size: Rows of a step on this rank; `num_ranks` times that over all ranks.
         global_batch_size: Rows of a step over all ranks; give this or `batch_size`.
-        shuffle: `"chunk"` permutes parts, and rows within chunks; `"full"` permutes all rows, for
-            which a rank decodes every row group and keeps its whole share of an epoch; `"none"`
+        shuffle: `"chunk"` permutes parts, and rows within chunks. `"full"` permutes all rows; a
+            rank then decodes every row group and stores its whole share of an epoch. `"none"`
             keeps the order of the files within each lane (with one lane, the order of the files).
             `True` means `"chunk"`, `False` `"none"`.
         seed: Seed of the order of rows, 0 or more.
-        lanes: How many spans an epoch is cut into; the number of ranks must divide it.
+        lanes: Number of spans of an epoch; a multiple of the number of ranks.
         rank: This rank, from 0.
         num_ranks: Number of ranks.
-        device: Where batches go; `None` leaves them on the host. Copies to a GPU run beside the
-            consumer's work, on a stream of their own.
-        drop_last: Whether a last step with fewer rows is left out.
+        device: The device of batches; `None` leaves them on the host. Copies to a GPU overlap with
+            the consumer's work, on their own stream.
+        drop_last: Whether to drop a last step with fewer rows.
         parts_per_chunk: Parts whose rows are shuffled together.
         prefetch_batches: Number of finished batches that may wait for the consumer.
         decode_threads: Number of row groups, or slices of large ones, that are decoded at a time.
         reader: `"auto"`, `"arrow"` or `"cudf"`; see `reader_choice`.
-        cache: A folder on a local disk that keeps decoded row groups, as `distrain pack` fills it.
-        cache_size: The most that the folder may hold, in bytes or like `"50GB"`.
-        transforms: Functions applied to each batch, in order, in the loader's thread and before it
-            goes to the device.
-        pin_memory: Whether batches that stay on the host lie in page-locked memory; ignored where
-            there is no GPU.
-        gpu_memory_fraction: How much of a GPU's memory the reader `cudf` may use to decode; batches
-            come on top of it.
-        max_list_length: The most items that are kept of each list, the first ones, by column.
-        retry_s: How long a row group is read again, with growing pauses, where its storage does not
-            answer (timeouts, resets, overload), before the epoch ends; 0 tries once.
-        shuffle_dir: A folder on a local disk where `shuffle="full"` keeps a rank's share of an
-            epoch, in a file that vanishes with the epoch; `None` keeps it in memory.
-        fetch: How ranges of remote files are asked for: how many at a time, and how much ahead.
+        cache: A folder on a local disk for decoded row groups, also filled by `distrain pack`.
+        cache_size: The maximum size of the folder, in bytes or like `"50GB"`.
+        transforms: Functions applied to each batch, in order, in the loader's thread, before the
+            batch is copied to the device.
+        pin_memory: Whether batches that stay on the host use page-locked memory; ignored without a
+            GPU.
+        gpu_memory_fraction: Share of a GPU's memory that the reader `cudf` may use to decode;
+            batches are not included.
+        max_list_length: Maximum list length by column; the first items are kept.
+        retry_s: How long to retry a row group, with growing pauses, while its storage does not
+            answer (timeouts, resets, overload), before the epoch fails; 0 tries once.
+        shuffle_dir: A folder on a local disk where `shuffle="full"` stores a rank's share of an
+            epoch, in a temporary file; `None` keeps it in memory.
+        fetch: How ranges of remote files are requested: how many at a time, and how far ahead.
 
-    Arguments that the signature does not name are fields of `LoaderOptions`, most of which a job
-    spec has in its section `data`.
+    Other keyword arguments are fields of `LoaderOptions`, most of which are also fields of the
+    section `data` of a job spec.
 
     Raises:
-        SpecError: A number is out of its range, `max_list_length` names no column of lists, the
+        SpecError: A number is out of range, `max_list_length` names a column without lists, the
             device cannot be used, the ranks do not divide the lanes, the reader cannot serve the
             dataset, or there is no full batch and `drop_last` is set.
     """
@@ -150,7 +150,7 @@ class Loader(IterableDataset[Any]):
         device: torch.device | str | None = None,
         transforms: Sequence[Transform] = (),
     ) -> Loader:
-        """A loader with options that were checked before."""
+        """Return a loader with options that were checked before."""
         loader = cls.__new__(cls)
         loader._set(dataset, options, device, transforms)
         return loader
@@ -168,7 +168,7 @@ class Loader(IterableDataset[Any]):
             self.options = options.model_copy(update={"pin_memory": False})
         lanes, step_rows, drop_last = options.lanes, options.global_batch_size, options.drop_last
         plans = [EpochPlan(len(one), lanes, step_rows, drop_last) for one in dataset.windows]
-        plans[0].lanes_of_rank(options.rank, options.num_ranks)  # if they share evenly
+        plans[0].lanes_of_rank(options.rank, options.num_ranks)  # raises if they do not divide
         self.steps = EpochSteps(tuple(plans))
         if not self.steps.num_steps:
             raise SpecError(
@@ -190,7 +190,7 @@ class Loader(IterableDataset[Any]):
         self._list_limits = list_limits(dataset.columns, options.max_list_length)
         self._transforms = tuple(transforms)
         self._begin = (0, 0)  # epoch and step of the next `iter`
-        self._position = (0, 0)  # epoch and step after the last batch given
+        self._position = (0, 0)  # epoch and step after the last delivered batch
         self._set_up_run_time_state()
 
     def _check_shuffle_dir(self) -> None:
@@ -198,8 +198,8 @@ class Loader(IterableDataset[Any]):
         if self.options.shuffle == "full" and not use_buckets(self.options, columns, reader):
             raise SpecError(
                 "a full shuffle of list columns, or by a reader on the GPU, "
-                "does without shuffle_dir",
-                hint="Leave shuffle_dir out: a rank then holds its share of an epoch in memory.",
+                "does not use shuffle_dir",
+                hint="Leave shuffle_dir out: a rank then keeps its share of an epoch in memory.",
             )
 
     def _set_up_run_time_state(self) -> None:
@@ -244,14 +244,14 @@ class Loader(IterableDataset[Any]):
 
     @property
     def num_steps(self) -> int:
-        """Steps of an epoch, the same on every rank; `len(loader)` as well."""
+        """Steps of an epoch, the same on every rank; equals `len(loader)`."""
         return self.steps.num_steps
 
     def __len__(self) -> int:
         return self.num_steps
 
     def rows_in_step(self, step: int) -> int:
-        """Rows of a step, over all ranks: divide a summed loss by it."""
+        """Return the rows of a step, over all ranks: divide a summed loss by it."""
         return self.steps.rows_in_step(step)
 
     @property
@@ -261,7 +261,7 @@ class Loader(IterableDataset[Any]):
 
     @property
     def memory(self) -> LoaderMemory:
-        """The most that this loader holds on the host at a time."""
+        """The maximum memory of this loader on the host."""
         on_gpu = self.device is not None and self.device.type == "cuda"
         return memory_of(
             self.dataset,
@@ -286,9 +286,9 @@ class Loader(IterableDataset[Any]):
         return self.in_turn(range(first + start_step, first + self.num_steps))
 
     def in_turn(self, steps: range) -> EpochIterator:
-        """The batches of steps counted over all epochs; epochs overlap as `EpochIterator` says.
+        """Return the batches of steps counted over all epochs; see `EpochIterator` for overlaps.
 
-        Nothing is read for others.
+        Rows of other steps are not read.
         """
         production = Production(
             works=self._works(steps),
@@ -302,7 +302,7 @@ class Loader(IterableDataset[Any]):
         return iterator
 
     def _works(self, steps: range) -> Iterator[EpochWork]:
-        """Windows one after another; what an epoch is made of is found when it begins."""
+        """Yield the work of each window in order; an epoch is planned when it begins."""
         step = steps.start
         while step < steps.stop:
             epoch, of_epoch = divmod(step, self.num_steps)
@@ -359,7 +359,7 @@ class Loader(IterableDataset[Any]):
                 yield batch
 
     def epochs(self, count: int) -> Iterator[Any]:
-        """The batches of the next `count` epochs, each in an order of its own."""
+        """Yield the batches of the next `count` epochs, each in its own order."""
         for _ in range(count):
             yield from self
 
@@ -373,11 +373,11 @@ class Loader(IterableDataset[Any]):
         self._begin = self._position = (epoch, 0)
 
     def state_dict(self) -> dict[str, Any]:
-        """The position after the last batch handed out, as values that fit any number of ranks."""
+        """Return the position after the last delivered batch, valid for any number of ranks."""
         return state_of(self.dataset, self.options, self._position, self.num_steps)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Make the next `iter(loader)` go on from the position of another loader.
+        """Make the next `iter(loader)` continue from the position of another loader.
 
         Raises:
             SpecError: The state is of other data, or of a loader with another order of rows.
@@ -386,19 +386,19 @@ class Loader(IterableDataset[Any]):
         self._position = self._begin
 
     def map(self, transform: Transform) -> Loader:
-        """A loader of the same stream whose batches go through one more function."""
+        """Return a loader of the same stream with one more transform of its batches."""
         mapped = self.__class__.__new__(self.__class__)
         transforms = (*self._transforms, transform)
         mapped.__setstate__(self.__getstate__() | {"_transforms": transforms})
         return mapped
 
     def sample_batch(self) -> Any:
-        """The first batch of the first epoch, without a step forward."""
+        """Return the first batch of the first epoch; the position does not change."""
         with self.epoch(0) as batches:
             return next(batches)
 
     def close(self) -> None:
-        """End all epochs that are running, and free memory; may be called again."""
+        """End all running epochs, and free memory; may be called again."""
         for iterator in list(self._running):
             iterator.close()
         self._pool.clear()
@@ -415,7 +415,7 @@ def _refuse_many_workers() -> None:
     worker = get_worker_info()
     if worker is not None and worker.num_workers > 1:
         raise SpecError(
-            f"a DataLoader with {worker.num_workers} workers would give each batch so many times",
+            f"a DataLoader with {worker.num_workers} workers would repeat every batch",
             hint="Use num_workers=0 or 1: the loader has threads of its own (decode_threads). For "
-            "more, put distrain.interop.torch.WorkerBatches into the DataLoader.",
+            "more, use distrain.interop.torch.WorkerBatches in the DataLoader.",
         )

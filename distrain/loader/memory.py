@@ -1,26 +1,28 @@
-"""The most that a loader holds in host memory, computed without reading rows.
+"""An upper bound of a loader's host memory, computed without reading rows.
 
 Rows wait in open batches: the batch of a step gets its memory when the first row for it is
 decoded. With S lanes, W ranks, B rows in a global batch, chunks of at most G rows and T decoding
 threads, a rank serves c = S/W lanes. It works at step s.
 
 - A lane that is in a chunk at step s is at its end at most G rows later.
-- L = 2 T row groups are loaded ahead, at most A = max(1, L/c) of each lane, as all lanes may come
-  to the ends of chunks at once. With those that are being dealt they have (1 + A) G rows of a lane,
-  which gives B/S a step: these are for the `2 + ((1 + A) G S - 1) // B` steps from s on. Of the
-  next epoch, or window, all are loaded that have rows for these steps alone.
+- L = 2 T row groups are loaded ahead, at most A = max(1, L/c) of each lane, since all lanes may
+  reach the ends of chunks together. With those being dealt they have (1 + A) G rows of a lane,
+  which has B/S rows a step: they are for the `2 + ((1 + A) G S - 1) // B` steps from s on. In the
+  next epoch, or window, all loads begin that have rows for these steps alone.
 - No load begins that has a row for a later step, unless step s itself needs it. Its rows are for
-  fewer steps: lanes that share a chunk come to it together (see `partition.pieces`).
-- P finished batches wait in the queue, and the consumer holds one while it takes another.
+  fewer steps: lanes that share a chunk need it together (see `partition.pieces`).
+- P finished batches wait in the queue. The consumer holds one and takes another.
 
-That many batches, of B/W rows each: (1 + A) c G rows, or about (c + L) G where lanes come to the
-ends of chunks one after another, whatever the table's size. Of an epoch with fewer steps, or of a
-window and the one before it, no more are open. Epochs in turn share the open steps.
-With `shuffle="full"` a chunk is a bucket, and the rows of all buckets lie in memory or in a file;
-where lists or the reader cudf do without buckets, the chunk is the table, and the bound a rank's
-share of an epoch. Of row groups that are read in slices, a slice counts as a row group does here,
-and decoders that stay open come on top. Batches that were dropped stay in the pool for the next
-ones, so this is what is kept until `close`.
+The open batches, of B/W rows each, have (1 + A) c G rows, or about (c + L) G if lanes reach the
+ends of chunks one after another. This does not depend on the table's size. An epoch with fewer
+steps, or a window and the one before it, limits them further. Consecutive epochs share the
+open steps.
+
+With `shuffle="full"` a chunk is a bucket, and the rows of all buckets are in memory or in a file.
+Lists and the reader cudf do not support buckets: the chunk is then the table, and the bound a
+rank's share of an epoch. If row groups are read in slices, a slice takes the place of a row group
+here, and open decoders are added. Dropped batches stay in the pool for reuse, so this memory is
+kept until `close`.
 """
 
 from __future__ import annotations
@@ -46,43 +48,43 @@ from distrain.loader.options import LoaderOptions
 from distrain.loader.partition.epoch_plan import EpochPlan
 from distrain.loader.reading.kinds import ANY_TABLE, ReaderKind
 
-_SPARE_ROWS = 64  # what the pool adds to a block, so that batches of a few rows more fit
+_SPARE_ROWS = 64  # extra rows of the pool's blocks, so that slightly larger batches fit
 _CONSUMER_BATCHES = 2
 # A row group's place in the table (16), in parts (4), in chunks (16), its pieces (40), their loads
-# (16), and what sorts these while they are planned; chunks, pieces and loads of the epoch before.
+# (16), and temporaries of their sorting; chunks, pieces and loads of the previous epoch.
 _SCHEDULE_BYTES_PER_GROUP = 232
-# Philox' keys and the row numbers (8 bytes each), then the order (4) and its cut to lanes (4).
+# Philox keys and row numbers (8 bytes each), then the order (4) and its cut to lanes (4).
 _ORDER_BYTES_PER_ROW = 24
-# Of a row group whose rows go to buckets: keys, buckets, and what sorts them.
+# Of a row group whose rows go to buckets: keys, buckets, and temporaries of sorting.
 _SCATTER_BYTES_PER_ROW = 48
-# A column's dictionary, as it was read and decoded, a page, and what is read ahead. Writers end
-# dictionaries and pages at 1 MiB; of 40 columns of Criteo's shape a row group took 33 MB.
+# A column's dictionary, compressed and decoded, a page, and the read-ahead. Writers limit
+# dictionaries and pages to 1 MiB. A row group of Criteo's 40 columns took 33 MB.
 _STREAM_BYTES_PER_COLUMN = 2 << 20
 
 
 @dataclass(frozen=True)
 class LoaderMemory:
-    """The most that one rank's loader holds on the host at a time.
+    """An upper bound of the host memory of one rank's loader.
 
-    It leaves out lists, whose length is unknown before they are read, memory of Arrow and Python
-    themselves, footers that readers keep (8 bytes a row group of long ones), and batches that the
+    Not included: lists, whose length is unknown before they are read; memory of Arrow and Python
+    themselves; footers that readers keep (8 bytes a row group of long ones); and batches that the
     consumer keeps.
 
     Attributes:
         batches: Batches that are open, finished, or with the consumer.
         batch_rows: Rows of each batch.
-        blocks_bytes: Bytes of the batches' flat columns; of pinned memory as torch rounds them up.
-        decode_bytes: Bytes of decoded row groups, or slices of large ones, one a thread, and of the
-            tiles in which four of their columns lie row by row.
+        blocks_bytes: Bytes of the batches' flat columns; if pinned, as rounded up by torch.
+        decode_bytes: Bytes of decoded row groups, or slices of large ones, one a thread, and of
+            their tiles, in which four columns are stored row by row.
         order_bytes: Bytes of permutations of chunks while they are dealt, one a thread.
-        schedule_bytes: Bytes of the table's row groups, of which rows of them are taken, and of the
-            epoch's schedule.
-        streams_bytes: Bytes of the decoders that are open in large row groups, where their pages
-            and dictionaries have the sizes that writers give them.
-        fetched_bytes: Bytes of remote files that were fetched ahead, or are being fetched.
-        buckets_bytes: Bytes of a full shuffle's rows in memory, or of those on their way to a file
-            and from it.
-        disk_bytes: Bytes of that file; no part of the sum.
+        schedule_bytes: Bytes of the table's row groups, of their selected rows, and of the epoch's
+            schedule.
+        streams_bytes: Bytes of the open decoders of large row groups, if their pages and
+            dictionaries have the writers' default sizes.
+        fetched_bytes: Bytes of prefetched ranges of remote files, including requests in flight.
+        buckets_bytes: Bytes of a full shuffle's rows in memory, or of those being written to a file
+            and read from it.
+        disk_bytes: Bytes of that file; not part of the sum.
     """
 
     batches: int
@@ -104,7 +106,7 @@ class LoaderMemory:
 
     @classmethod
     def most_of(cls, bounds: Iterable[LoaderMemory]) -> LoaderMemory:
-        """The most of each, where one holds at a time."""
+        """Return the maximum of each field, if only one of the loaders is active at a time."""
         return cls(*map(max, zip(*map(astuple, bounds), strict=True)))
 
 
@@ -117,13 +119,13 @@ def memory_of(
     decoded_row_bytes: int | None = None,
     compressed_group_bytes: int = 0,
 ) -> LoaderMemory:
-    """The most that a loader with these options holds.
+    """Return the memory bound of a loader with these options.
 
     Args:
         reader: Its reader.
-        pinned: Whether blocks are page-locked; by default what the options say.
-        decoded_row_bytes: Bytes of a row's flat columns as the files have them; by default the
-            most that there can be.
+        pinned: Whether blocks are page-locked; by default as in the options.
+        decoded_row_bytes: Bytes of a row's flat columns in the files' types; by default the
+            maximum possible.
     """
     plans = [_plan_of(one, options) for one in dataset.windows]
     return LoaderMemory.most_of(
@@ -141,7 +143,7 @@ def memory_of(
 
 
 def steps_before(plans: Sequence[EpochPlan], window: int, options: LoaderOptions) -> int:
-    """Steps of the window before one whose batches may be open with those of the one."""
+    """Return the steps of the previous window that may be open together with this window's."""
     # In a full shuffle each step may need all chunks of its window.
     return 0 if not window or options.shuffle == "full" else plans[window - 1].num_steps
 
@@ -192,7 +194,7 @@ def streams_bytes_of(
     decoded_row_bytes: int,
     compressed_group_bytes: int,
 ) -> int:
-    """What a reader's open decoders hold, and slices that wait for a thread."""
+    """Return the bytes of a reader's open decoders, and of slices that wait for a thread."""
     groups = open_groups(dataset, options)
     if not groups or reader.on_gpu:
         return 0
@@ -200,7 +202,7 @@ def streams_bytes_of(
     whole = 2 * decoded_row_bytes * int(dataset.table.compact.rows.max())
     of_group = min(_STREAM_BYTES_PER_COLUMN * len(dataset.columns), whole)
     if dataset.any_remote:
-        of_group += compressed_group_bytes  # of which an image is in memory
+        of_group += compressed_group_bytes  # whose compressed bytes are in memory
     waiting = (threads - 1) * decoded_row_bytes * int(sizes.max())
     return (groups + threads) * (of_group + waiting)
 
@@ -220,10 +222,10 @@ def memory_bound(
     has_buckets: bool = False,
     before: int = 0,
 ) -> LoaderMemory:
-    """The most of a table that need not be there; of large row groups the numbers are of slices.
+    """Return the bound for a table given by numbers; large row groups count by slices.
 
     `row_bytes` is of a row in a batch, `compressed_group_bytes` of the largest row group, or 0,
-    `before` as `steps_before` says.
+    `before` the result of `steps_before`.
     """
     plan = EpochPlan(num_rows, options.lanes, options.global_batch_size, options.drop_last)
     lanes = len(plan.lanes_of_rank(options.rank, options.num_ranks))
@@ -232,7 +234,7 @@ def memory_bound(
         plan, lanes, chunk_rows, options.loads_ahead, before=before, has_buckets=has_buckets
     )
     batches = steps + options.prefetch_batches + _CONSUMER_BATCHES
-    # The most rows of one step on a rank: each of its lanes may have one more than another.
+    # The maximum rows of a step on a rank: each of its lanes may have one more than another.
     batch_rows = plan.rows_below(lanes, min(plan.global_batch_size, plan.num_rows))
     block_bytes = row_bytes * (batch_rows + _SPARE_ROWS)
     if pinned:
@@ -275,7 +277,7 @@ def _bucket_bytes(
 def largest_chunk_rows(
     dataset: Dataset, options: LoaderOptions, reader: ReaderKind = ANY_TABLE
 ) -> int:
-    """Rows of the largest chunk that an epoch can have: the largest parts may meet."""
+    """Return the rows of the largest chunk that an epoch can have: the largest parts may meet."""
     return max(_largest_chunk_rows(one, options, reader) for one in dataset.windows)
 
 
@@ -294,7 +296,7 @@ def _largest_chunk_rows(dataset: Dataset, options: LoaderOptions, reader: Reader
 def open_steps_of(
     dataset: Dataset, options: LoaderOptions, before: int, reader: ReaderKind = ANY_TABLE
 ) -> int:
-    """Steps of a window, and `before` it, whose batches may be open at a time on a rank."""
+    """Return the steps whose batches may be open at a time on a rank, of a window and `before`."""
     return open_steps(
         _plan_of(dataset, options),
         options.lanes // options.num_ranks,
@@ -314,7 +316,7 @@ def open_steps(
     before: int = 0,
     has_buckets: bool = False,
 ) -> int:
-    """Steps whose batches may be open at a time on a rank that serves `lanes` lanes.
+    """Return the steps whose batches may be open at a time on a rank that serves `lanes` lanes.
 
     >>> plan = EpochPlan(num_rows=1_000_000, lanes=24, global_batch_size=65_536)
     >>> open_steps(plan, lanes=24, chunk_rows=4_096, loads_ahead=12)
@@ -322,7 +324,7 @@ def open_steps(
     """
     rows = -(-chunk_rows * (lanes + max(lanes, loads_ahead)) // lanes)  # of a lane
     steps = 2 + (rows * plan.lanes - 1) // plan.global_batch_size
-    if has_buckets:  # where a lane ends, and its neighbour began with the same bucket
+    if has_buckets:  # a lane ends in the bucket in which its neighbour began
         steps += 2 + chunk_rows * plan.lanes // plan.global_batch_size
     return min(before + plan.num_steps, steps)
 
@@ -330,15 +332,15 @@ def open_steps(
 def batches_held(
     dataset: Dataset, options: LoaderOptions, *, consumer_batches: int, num_steps: int
 ) -> int:
-    """The most batches that have memory at a time in the first epoch, for a slow consumer.
+    """Return the maximum of batches with memory at a time in the first epoch, for a slow consumer.
 
-    `memory_of` bounds it for any order of chunks. This follows the epoch's own order. While a step
-    is due, all batches are open that a row of the row groups went to that may be loaded by then;
-    beside them there are the finished ones in the queue, and those that the consumer keeps.
+    `memory_of` bounds it for any order of chunks. This follows the epoch's own order. At each step
+    all batches are open that have rows of the row groups loaded until then; to these are added the
+    finished ones in the queue, and those that the consumer keeps.
 
     Args:
-        consumer_batches: Batches that the consumer keeps, including the one that it works on.
-        num_steps: The most batches that the consumer takes.
+        consumer_batches: Batches that the consumer keeps, including the current one.
+        num_steps: The number of batches that the consumer takes at most.
     """
     finished = options.prefetch_batches + consumer_batches
     windows = list(dataset.windows)
@@ -350,7 +352,7 @@ def batches_held(
     waiting = next(loads, None)
     ahead = LookAhead(options.loads_ahead)
     most = num_open = 0
-    # The queue fills while the consumer is still at its last batch.
+    # The queue fills while the consumer still works on its last batch.
     for step in range(min(num_epoch, num_steps + options.prefetch_batches) + 1):
         while waiting is not None and ahead.may_begin(waiting[0], step):
             for span in waiting[1]:
@@ -365,7 +367,7 @@ def batches_held(
 def _planned_loads(
     windows: Sequence[Dataset], options: LoaderOptions
 ) -> Iterator[tuple[LoadSteps, list[slice]]]:
-    """The loads of windows in turn, and the steps that each has rows for, counted over all."""
+    """Yield the loads of windows in order, and the steps of their rows, counted over all."""
     before, plans = 0, [_plan_of(one, options) for one in windows]
     for number, one in enumerate(windows):
         epoch = int(number > 0 and one is windows[0])

@@ -1,4 +1,4 @@
-"""A loader's options, checked, and sizes as people write them."""
+"""A loader's options, checked; and sizes like "50GB"."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ SectionT = TypeVar("SectionT", bound=Section)
 
 @dataclass(frozen=True)
 class FetchOptions:
-    """How a loader asks for ranges of remote files.
+    """How a loader requests ranges of remote files.
 
     Attributes:
         connections: Requests in flight at a time.
-        range_bytes: The most that one of them asks for.
-        gap_bytes: Bytes between two wanted ones that are read rather than asked for separately.
-        ahead_bytes: The most that is held of row groups that nobody has asked for yet, unless that
-            is a single one.
+        range_bytes: Maximum size of a request.
+        gap_bytes: Gaps up to this size between two wanted ranges are read with them.
+        ahead_bytes: Maximum size of prefetched row groups that are not yet in use; a single larger
+            row group is allowed.
     """
 
     connections: int = 8
@@ -46,12 +46,12 @@ class FetchOptions:
 
     @property
     def most_bytes(self) -> int:
-        """What is held at a time: row groups ahead, and requests in flight, received and joined."""
+        """Maximum memory: prefetched row groups, and requests in flight, received and joined."""
         return self.ahead_bytes + 2 * self.connections * self.range_bytes
 
 
 class LoaderOptions(LoadingSpec):
-    """What a rank's stream depends on: the job spec's options of loading, and the rank's share."""
+    """The options that determine a rank's stream: those of the job spec, and the rank's share."""
 
     decode_threads: PositiveInt = 1
     global_batch_size: PositiveInt
@@ -70,7 +70,7 @@ class LoaderOptions(LoadingSpec):
 
     @property
     def loads_ahead(self) -> int:
-        """Row groups in decoding, and as many that wait for a thread, or are done early."""
+        """Row groups in decoding, and as many that wait for a thread or are finished early."""
         return 2 * self.decode_threads
 
     def order_of_rows(self) -> dict[str, int | str | bool]:
@@ -85,13 +85,13 @@ class LoaderOptions(LoadingSpec):
             raise SpecError(
                 "the cache needs a folder, and this is a file",
                 where={"path": self.cache_dir},
-                hint="Name a folder on a local disk; it is made if it is missing.",
+                hint="Name a folder on a local disk; it is created if it is missing.",
             )
         parse_bytes(self.cache_size)
 
 
 def checked(kind: type[SectionT], keywords: Mapping[str, Any]) -> SectionT:
-    """Keyword arguments as a section of the job spec, whose checks they pass.
+    """Return keyword arguments as a section of the job spec, with its checks.
 
     Raises:
         SpecError: They have mistakes; all are listed.
@@ -99,7 +99,7 @@ def checked(kind: type[SectionT], keywords: Mapping[str, Any]) -> SectionT:
     try:
         return kind.model_validate({name: _as_in_a_spec(v) for name, v in keywords.items()})
     except ValidationError as error:
-        from distrain.jobs.spec.explain import explain_all  # which knows all of the job spec
+        from distrain.jobs.spec.explain import explain_all  # imports the whole job spec
 
         raise SpecError("\n".join(explain_all(error.errors(), kind))) from None
 
@@ -107,13 +107,13 @@ def checked(kind: type[SectionT], keywords: Mapping[str, Any]) -> SectionT:
 def refuse_two_names(
     name: str, value: object, of_section: str, options: Mapping[str, object]
 ) -> None:
-    """Raise a `SpecError` if an argument is given by its name and by that of the job spec, too."""
+    """Raise a `SpecError` if an argument is given by both its name and that of the job spec."""
     if value is not None and of_section in options:
         raise SpecError(f"{name} and {of_section} are the same", hint="Give one of them.")
 
 
 def _as_in_a_spec(value: Any) -> Any:
-    """A plain number for NumPy's, and a text for a path."""
+    """Return plain numbers for NumPy's, and texts for paths."""
     if isinstance(value, Mapping):
         return {name: _as_in_a_spec(inner) for name, inner in value.items()}
     if isinstance(value, PurePath):
@@ -125,7 +125,7 @@ def _as_in_a_spec(value: Any) -> Any:
 def rows_over_all_ranks(
     batch_size: int | None, global_batch_size: int | None, num_ranks: int
 ) -> int:
-    """The global batch size, from whichever of the two is given."""
+    """Return the global batch size from the given one of the two sizes."""
     if (batch_size is None) == (global_batch_size is None):
         raise SpecError(
             "give either batch_size or global_batch_size",
@@ -138,10 +138,10 @@ def rows_over_all_ranks(
 
 
 def whole_number(name: str, value: Any, least: int) -> int:
-    """A number as a plain `int`, whichever integer type it comes in.
+    """Return a number of any integer type as a plain `int`.
 
     Raises:
-        SpecError: It is no integer, or less than `least`.
+        SpecError: It is not an integer, or less than `least`.
     """
     try:
         number = operator.index(value)
@@ -153,10 +153,10 @@ def whole_number(name: str, value: Any, least: int) -> int:
 
 
 def parse_bytes(size: int | str) -> int:
-    """A number of bytes.
+    """Return a number of bytes.
 
     Raises:
-        SpecError: It is no positive size, or its unit is unknown.
+        SpecError: It is not a positive size, or its unit is unknown.
 
     >>> parse_bytes("128 MiB"), parse_bytes("1.5GB"), parse_bytes(4096)
     (134217728, 1500000000, 4096)
@@ -165,6 +165,6 @@ def parse_bytes(size: int | str) -> int:
     unit = _UNITS.get(match[2].lower()) if match else None
     if match is None or unit is None or float(match[1]) * unit < 1:
         raise SpecError(
-            f"{size!r} is no size in bytes", hint="Write it like 134217728, 128MiB or 1.5GB."
+            f"{size!r} is not a size in bytes", hint="Write it like 134217728, 128MiB or 1.5GB."
         )
     return int(float(match[1]) * unit)

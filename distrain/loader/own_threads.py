@@ -1,4 +1,4 @@
-"""Which threads are a loader's own: these must not wait for a loader's threads to end."""
+"""Marks a loader's own threads, which must not wait for a loader's threads to end."""
 
 from __future__ import annotations
 
@@ -12,5 +12,5 @@ def mark_own_thread() -> None:
 
 
 def in_own_thread() -> bool:
-    """Whether the calling thread is one of a loader's, which must not wait for loader threads."""
+    """Return True if the calling thread is a loader's, which must not wait for loader threads."""
     return getattr(_this_thread, "is_own", False)

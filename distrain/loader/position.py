@@ -1,4 +1,4 @@
-"""Where a stream of rows stands, as plain values that another loader of it goes on from."""
+"""The position in a stream of rows, as plain values from which another loader continues."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Position = tuple[int, int]
 def state_of(
     dataset: Dataset, options: LoaderOptions, position: Position, num_steps: int
 ) -> dict[str, Any]:
-    """A position and all that the order of rows depends on, the same on every rank."""
+    """Return a position and everything that determines the order of rows, equal on all ranks."""
     epoch, step = _normal(position, num_steps)
     slices, windows = dataset.slices, dataset.windows
     return {
@@ -25,29 +25,29 @@ def state_of(
         "fingerprint": dataset.table.fingerprint,
         "part_rows": dataset.part_rows,
         **options.order_of_rows(),
-        # Only then, since states of other tables must go on to fit.
+        # Only if there are several, so that states of other tables remain valid.
         **({"slices": len(slices)} if slices.any_large else {}),
         **({"windows": [len(one) for one in windows]} if len(windows) > 1 else {}),
     }
 
 
-def position_in(state: Mapping[str, Any], mine: Mapping[str, Any], num_steps: int) -> Position:
-    """The position of a state of the same stream as `mine`.
+def position_in(state: Mapping[str, Any], own_state: Mapping[str, Any], num_steps: int) -> Position:
+    """Return the position of a state of the same stream as `own_state`.
 
     Raises:
         SpecError: The state is of other data, or of a loader with another order of rows.
     """
-    missing = [name for name in mine if name not in state and name != "windows"]
+    missing = [name for name in own_state if name not in state and name != "windows"]
     if missing:
         raise SpecError(
-            f"this is no state of a loader: it lacks {', '.join(missing)}",
-            hint="Give what `state_dict()` of a Loader returned.",
+            f"this is not a state of a loader: it lacks {', '.join(missing)}",
+            hint="Pass the result of a Loader's `state_dict()`.",
         )
-    # A state without windows goes on in a table without them only.
+    # A state without windows fits only a table without them.
     different = [
-        f"{name} is {mine.get(name)!r} here and {state.get(name)!r} in the state"
-        for name in dict.fromkeys([*mine, "windows"])
-        if name not in ("epoch", "step") and mine.get(name) != state.get(name)
+        f"{name} is {own_state.get(name)!r} here and {state.get(name)!r} in the state"
+        for name in dict.fromkeys([*own_state, "windows"])
+        if name not in ("epoch", "step") and own_state.get(name) != state.get(name)
     ]
     if different:
         raise SpecError(
@@ -63,6 +63,6 @@ def position_in(state: Mapping[str, Any], mine: Mapping[str, Any], num_steps: in
 
 
 def _normal(position: Position, num_steps: int) -> Position:
-    """The end of an epoch is the beginning of the next."""
+    """Return the position with the end of an epoch replaced by the start of the next one."""
     epoch, step = position
     return (epoch + 1, 0) if step == num_steps else position

@@ -1,4 +1,4 @@
-"""Which reader serves a table and why, and the source and backend that use it."""
+"""Chooses the reader of a table, and creates its source and backend."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class ReaderChoice(NamedTuple):
 
 
 def choose_reader(
-    wish: str,
+    requested: str,
     table: Table,
     columns: Sequence[WantedColumn],
     device_type: str,
@@ -46,24 +46,24 @@ def choose_reader(
     has_cache: bool = False,
     workflow: str | None = None,
 ) -> ReaderChoice:
-    """Choose the reader of a table for batches on `"cpu"` or `"cuda"`; a wish may be `"auto"`."""
+    """Choose the reader of a table for batches on `"cpu"` or `"cuda"`; `wish` may be `"auto"`."""
     if workflow is not None:
-        if wish == "cudf" or has_cache:
+        if requested == "cudf" or has_cache:
             raise SpecError(
-                "rows that a workflow prepares are read with Arrow, and not kept in a cache",
-                where={"workflow": workflow, "reader": wish},
+                "rows that a workflow prepares are read with Arrow and cannot be cached",
+                where={"workflow": workflow, "reader": requested},
                 hint="Leave reader and cache out, or prepare the rows with `distrain prep`.",
             )
         return ReaderChoice("raw", "a workflow prepares the rows as they are read")
-    if wish == "auto":
+    if requested == "auto":
         return ReaderChoice("arrow", "it reads every table")
-    reason = why_not_cudf(table, columns, device_type, has_cache) if wish == "cudf" else None
+    reason = why_not_cudf(table, columns, device_type, has_cache) if requested == "cudf" else None
     if reason is not None:
         raise SpecError(
-            f"reader {wish!r} cannot serve this table: {reason}",
-            hint="It decodes on the GPU that batches go to; 'auto' takes another one.",
+            f"reader {requested!r} cannot serve this table: {reason}",
+            hint="It decodes on the batches' GPU; 'auto' chooses another reader.",
         )
-    return ReaderChoice(wish, "asked for")
+    return ReaderChoice(requested, "asked for")
 
 
 def new_source(
@@ -88,7 +88,7 @@ def new_source(
 
 
 def new_host_reader(dataset: Dataset, options: LoaderOptions) -> ArrowReader:
-    """The reader of a dataset's prepared or raw rows."""
+    """Return the reader of a dataset's prepared or raw rows."""
     how: dict[str, Any] = {
         "open_groups": open_groups(dataset, options),
         "threads": options.decode_threads,
@@ -96,7 +96,7 @@ def new_host_reader(dataset: Dataset, options: LoaderOptions) -> ArrowReader:
     }
     if dataset.workflow is None:
         return ArrowReader(dataset.columns, **how)
-    from distrain.loader.reading.raw_rows import RawReader  # which needs `prep`
+    from distrain.loader.reading.raw_rows import RawReader  # imports `prep`
 
     return RawReader(dataset.columns, dataset.workflow, **how)
 
@@ -113,10 +113,10 @@ def new_backend(
     list_limits: Mapping[str, int],
     narrow: NarrowLayout | None = None,
 ) -> Backend:
-    """The backend that loads a dataset's row groups into batches."""
-    source.lease()
+    """Return the backend that loads a dataset's row groups into batches."""
+    lease = source.lease()
     if kind.on_gpu:
         assert device is not None
         assert streams is not None
-        return GpuBackend(dataset.columns, source, device, streams, stats, list_limits)
-    return CpuBackend(dataset.columns, source, pool, stats, list_limits, narrow)
+        return GpuBackend(dataset.columns, lease, device, streams, stats, list_limits)
+    return CpuBackend(dataset.columns, lease, pool, stats, list_limits, narrow)

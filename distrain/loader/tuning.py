@@ -1,4 +1,4 @@
-"""What footers say about reading a table, and what to change so that it is read better."""
+"""Advice from footers: how to change a table or options to read it faster."""
 
 from __future__ import annotations
 
@@ -51,26 +51,26 @@ class _FileSummary(NamedTuple):
 
 
 def footer_summary(dataset: Dataset) -> FooterSummary:
-    """Read the footers of a dataset's files again, for sizes and codecs that a `Table` has not.
+    """Read the footers of a dataset's files again, for sizes and codecs that `Table` lacks.
 
     Raises:
-        DataError: A file is gone.
-        OSError: It cannot be read any more.
+        DataError: A file is missing.
+        OSError: A file cannot be read any more.
     """
     files = dataset.table.compact.files
     flat = {column.name for column in dataset.columns if not column.is_list}
     lists = {column.name for column in dataset.columns if column.is_list}
     with ThreadPoolExecutor(min(_READERS, len(files))) as readers:
-        found = list(readers.map(partial(_file_summary, flat=flat, lists=lists), files))
-    wide = set().union(*(file.wide for file in found))
-    group_bytes = [size for file in found for size in file.group_bytes]
+        summaries = list(readers.map(partial(_file_summary, flat=flat, lists=lists), files))
+    wide = set().union(*(file.wide for file in summaries))
+    group_bytes = [size for file in summaries for size in file.group_bytes]
     return FooterSummary(
         num_files=len(files),
         group_rows=tuple(dataset.table.compact.rows.tolist()),
         compressed_bytes=sum(group_bytes),
         largest_group_bytes=max(group_bytes),
-        decoded_row_bytes=max(file.row_bytes for file in found),
-        codec_bytes=dict(sum((file.codec_bytes for file in found), Counter())),
+        decoded_row_bytes=max(file.row_bytes for file in summaries),
+        codec_bytes=dict(sum((file.codec_bytes for file in summaries), Counter())),
         wide_ids=tuple(c.name for c in dataset.columns if c.kind == "id" and c.name in wide),
     )
 
@@ -93,7 +93,7 @@ def _file_summary(file: str, flat: set[str], lists: set[str]) -> _FileSummary:
             group_bytes.append(sum(chunk.total_compressed_size for chunk in chunks))
         for of_group in codec_bytes(handle, used):
             codecs.update(of_group)
-    absent = len(flat - types.keys())  # folders' names give these, as 8 bytes a row
+    absent = len(flat - types.keys())  # from folders' names, 8 bytes a row each
     row_bytes = 8 * absent + sum(_BYTES_OF_TYPE.get(kind, 8) for kind in types.values())
     wide = {name for name, kind in types.items() if kind == "INT64"}
     return _FileSummary(group_bytes, row_bytes, codecs, wide)
@@ -107,15 +107,15 @@ def tuning_advice(
     memory_budget_bytes: int,
     pinned: bool = False,
 ) -> list[str]:
-    """What to change so that the table is read better within `memory_budget_bytes` a rank."""
-    found = [
+    """Return changes that improve reading the table within `memory_budget_bytes` a rank."""
+    advice_or_none = [
         _about_memory(dataset, options, footers, memory_budget_bytes, pinned),
         _about_few_chunks(dataset, options),
         _about_small_groups(footers, options.lanes),
         _about_codecs(footers),
         _about_wide_ids(footers),
     ]
-    return [advice for advice in found if advice]
+    return [advice for advice in advice_or_none if advice]
 
 
 def _about_memory(
@@ -161,7 +161,7 @@ def _about_memory(
     while rows >= _SMALL_GROUP_ROWS:
         if rows < largest_group and bytes_with(rows * parts, rows) <= budget:
             return (
-                f"{problem}: row groups of {rows:,} rows fit (--row-group-rows {rows} of "
+                f"{problem}; row groups of {rows:,} rows fit (--row-group-rows {rows} of "
                 "`distrain prep`)"
             )
         rows //= 2
@@ -195,7 +195,7 @@ def _about_small_groups(footers: FooterSummary, lanes: int) -> str | None:
     middle = int(median(footers.group_rows))
     better = min(_GOOD_GROUP_ROWS, sum(footers.group_rows) // lanes)
     if middle >= _SMALL_GROUP_ROWS or better < _SMALL_GROUP_ROWS:
-        return None  # large enough; or the table is too small for it to matter
+        return None  # large enough, or the table is too small for it to matter
     return (
         f"row groups of about {middle:,} rows: opening each costs more than its rows; "
         f"write row groups of {better:,} rows (--row-group-rows {better} of `distrain prep`)"

@@ -26,17 +26,17 @@ class BinaryMetrics:
     """Counts and sums of constant size (1 MiB) from which every metric is computed.
 
     Merging states is exact for the counts, so AUC, average precision and their bounds do not depend
-    on how rows were spread over ranks; the two sums agree up to float64 rounding. Once rows with
-    weights come, the bins hold sums of weights as float64: exact where these are float32 of
-    similar size, and up to rounding else.
+    on the distribution of rows over ranks; the two sums agree up to float64 rounding. After the
+    first rows with weights, the bins hold sums of weights as float64. These are exact for float32
+    weights of similar size, and otherwise rounded.
 
     Attributes:
         negatives: Rows with label 0 per bin of the logit, int64 `[NUM_BINS]`; or their weights,
             float64.
-        positives: Rows with label 1 per bin of the logit, as `negatives`.
+        positives: Rows with label 1 per bin of the logit, like `negatives`.
         log_loss_sum: Sum of the rows' logistic losses in nats, times their weights.
         prediction_sum: Sum of the rows' predicted probabilities, times their weights.
-        counted: How many rows there are, and how many are positive; `None` without weights.
+        counted: Numbers of rows and of positive rows; `None` without weights.
 
     >>> metrics = BinaryMetrics()
     >>> metrics.update(np.array([-2.0, -1.0, 1.0, 2.0]), np.array([0, 1, 0, 1]))
@@ -78,7 +78,7 @@ class BinaryMetrics:
 
         Raises:
             ValueError: The shapes differ, a logit is not finite, a label is neither 0 nor 1, or a
-                weight is below 0 or not finite; the state is as it was.
+                weight is below 0 or not finite; the state is unchanged.
         """
         _check(logits, labels)
         if weights is not None:
@@ -149,17 +149,19 @@ class BinaryMetrics:
 
     @classmethod
     def from_json(cls, *documents: Mapping[str, Any]) -> "BinaryMetrics":
-        """The inverse of `to_json`; of several documents, the state with the rows of all.
+        """Return the state of documents from `to_json`, with the rows of all of them.
 
-        The sums are added in the documents' order. Raises `ValueError` for a document of another
-        kind, version or binning, or a damaged one.
+        The sums are added in the documents' order.
+
+        Raises:
+            ValueError: A document is damaged, or has another kind, version or binning.
         """
         metrics = cls()
         for document in documents:
             for key, ours in _FORMAT.items():
-                found = document.get(key)
-                if found != ours:
-                    raise ValueError(f"not a state of binary metrics: {key} is {found!r}")
+                value = document.get(key)
+                if value != ours:
+                    raise ValueError(f"not a state of binary metrics: {key} is {value!r}")
         try:
             if any("counted" in document for document in documents):
                 metrics.begin_weights()
@@ -179,7 +181,7 @@ class BinaryMetrics:
 def losses_and_predictions(
     logits: Doubles, positive: npt.NDArray[np.bool_]
 ) -> tuple[Doubles, Doubles]:
-    """Each row's logistic loss in nats and its probability."""
+    """Return each row's logistic loss in nats and its probability."""
     # log(1 + exp(x)) - y * x without overflow: exp only ever sees -|x|.
     decay = np.exp(-np.abs(logits))
     losses = np.log1p(decay) + np.maximum(np.where(positive, -logits, logits), 0.0)

@@ -1,7 +1,7 @@
-"""The one binning that every binary metric shares, and how counts travel as text.
+"""The binning that all binary metrics share, and the serialisation of counts as text.
 
-A logit falls into one of `NUM_BINS` bins, uniform over `[-LOGIT_LIMIT, LOGIT_LIMIT]`; what lies
-beyond falls into the outermost bins. The bin is a non-decreasing function of the logit, and that
+A logit falls into one of `NUM_BINS` bins, uniform over `[-LOGIT_LIMIT, LOGIT_LIMIT]`; logits
+outside fall into the outermost bins. The bin is a non-decreasing function of the logit, which
 is all that the certified bounds in `distrain.metrics.report` need.
 """
 
@@ -26,17 +26,17 @@ Weights = npt.NDArray[Any]
 
 MAX_GAP = 255
 AT_ONCE = 64
-"""Documents that are unpacked together: their bins stay in a core's cache."""
+"""Documents that are unpacked together, such that their bins fit a core's cache."""
 
 _DTYPES = ("<u1", "<u2", "<u4", "<u8")
 _WEIGHTS = "<f8"
 
 
 def bin_of(logits: Floats) -> Counts:
-    """The bin of each finite logit, int64 in `0 .. NUM_BINS-1`.
+    """Return the bin of each finite logit, int64 in `0 .. NUM_BINS-1`.
 
-    float32 arithmetic in this order, so that torch on any device finds the same bins: the factor is
-    a power of two, hence exact, and a fused multiply-add cannot change the result.
+    It uses float32 arithmetic in a fixed order, so that torch on any device gives the same bins:
+    the factor is a power of two, hence exact, and a fused multiply-add cannot change the result.
 
     >>> bin_of(np.array([-99.0, -16.0, 0.0, 15.9999, 16.0, 99.0])).tolist()
     [0, 0, 32768, 65535, 65535, 65535]
@@ -47,13 +47,12 @@ def bin_of(logits: Floats) -> Counts:
 
 
 def pack_counts(counts: Weights) -> dict[str, str]:
-    """Counts as JSON values: for bins with rows, the distances between them and the counts.
+    """Return counts as JSON values: the distances between non-empty bins, and the counts.
 
-    Most reports fill a small part of the bins: writing and reading that part alone takes a tenth of
-    the time that zlib takes over all of them, and the scheduler reads every rank's reports. A
-    distance is one byte; a longer way has steps of 255 to bins with the count 0. Counts are the
-    narrowest unsigned integers that hold them, sums of weights that are not whole are float64. Both
-    are in base64.
+    Most reports fill a small part of the bins. Serialising only that part takes a tenth of the time
+    of zlib over all bins, and the scheduler reads every rank's reports. A distance is one byte;
+    longer distances have steps of 255 to bins with the count 0. Counts use the narrowest unsigned
+    integers that hold them; fractional sums of weights are float64. Both are encoded as base64.
     """
     held = np.flatnonzero(counts)
     distances = np.diff(held, prepend=-1)
@@ -74,11 +73,11 @@ def _narrowest(counts: Weights) -> str:
 
 
 def add_packed(into: Weights, documents: Sequence[Mapping[str, str]]) -> None:
-    """Add counts of `pack_counts`, many at once: NumPy takes its time per call.
+    """Add counts from `pack_counts`, many at once, since NumPy has a cost per call.
 
     Raises:
-        ValueError: A document does not hold counts of ascending bins of `into`, or has weights that
-            are not whole and `into` has whole numbers; earlier ones may be added.
+        ValueError: A document does not hold counts of ascending bins of `into`, or has fractional
+            weights while `into` holds integers; earlier documents may have been added.
 
     >>> counts = np.zeros(NUM_BINS, np.int64)
     >>> counts[[3, 65_000]] = 1, 500
@@ -112,7 +111,10 @@ def _add(into: Weights, dtype: str, pairs: list[tuple[bytes, bytes]]) -> None:
 
 
 def _bins(raws: list[bytes], num_bins: int) -> Counts:
-    """The bins at the documents' gaps; none is empty."""
+    """Return the bins of documents, of which each stores the gaps between its bins as bytes.
+
+    No document may be empty. Raises `ValueError` for bins that do not ascend, or are out of range.
+    """
     gaps = np.frombuffer(b"".join(raws), np.uint8)
     if not gaps.all():
         raise ValueError("counts cannot be unpacked: their bins do not ascend")

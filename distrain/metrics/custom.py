@@ -1,4 +1,4 @@
-"""Metrics of the user's own: states that update, merge over ranks, and compute."""
+"""User-defined metrics: states that update, merge over ranks, and compute."""
 
 import inspect
 import json
@@ -16,9 +16,9 @@ from distrain.errors import DistrainError, SpecError
 class Metric:
     """A metric of validation rows that a job spec names in `evaluate.metrics`.
 
-    Every rank makes one without arguments, updates it with its rows, and sends its state to the
-    others, who merge all of them in the order of the ranks. A subclass keeps JSON values alone as
-    its attributes, of a size that does not grow with the rows; or defines the last two methods.
+    Every rank creates one without arguments, updates it with its rows, and sends its state to the
+    others. They merge all states in the order of the ranks. The attributes of a subclass must be
+    JSON values, of a size that does not grow with the rows; or it defines the last two methods.
 
     >>> class Accuracy(Metric):
     ...     rows = right = 0
@@ -37,10 +37,10 @@ class Metric:
     """
 
     def update(self, logits: np.ndarray[Any, Any], labels: np.ndarray[Any, Any]) -> None:
-        """Add rows: float32 of `[rows]` each.
+        """Add rows, float32 `[rows]` each.
 
-        Rows of a job with weights come with a third argument, their weights, 0 or more: 2 is to be
-        the row twice, and 0 no row.
+        In a job with weights there is a third argument, the rows' weights, 0 or more: a weight of 2
+        counts a row twice, and 0 ignores it.
         """
         raise NotImplementedError
 
@@ -49,16 +49,16 @@ class Metric:
         raise NotImplementedError
 
     def compute(self) -> float | None:
-        """The value over all rows so far; where they define none, `None` or what is not finite."""
+        """Return the value over all rows so far; `None` or a non-finite number if undefined."""
         raise NotImplementedError
 
     def to_json(self) -> Mapping[str, Any]:
-        """The state as JSON values."""
+        """Return the state as JSON values."""
         return vars(self)
 
     @classmethod
     def from_json(cls, state: Mapping[str, Any]) -> Self:
-        """The metric of a state, as `to_json` gave it."""
+        """Return the metric of a state from `to_json`."""
         made = cls()
         vars(made).update(state)
         return made
@@ -66,17 +66,17 @@ class Metric:
 
 @contextmanager
 def metric_errors(name: str) -> Iterator[None]:
-    """Raise an error of a user's metric with the metric's name and the line that raised it."""
+    """Add the metric's name and the failing line to errors of a user's metric."""
     try:
         yield
     except (DistrainError, MemoryError):
         raise
-    except Exception as error:  # whatever the user's code does
+    except Exception as error:  # of arbitrary user code
         frame = traceback.extract_tb(error.__traceback__)[-1]
         raise SpecError(
             f"metric {name!r} failed: {type(error).__name__}: {error}",
             where={"at": f"{frame.filename}:{frame.lineno}, in {frame.name}"},
-            hint="Mend its class; distrain.metrics.Metric says what each method is given.",
+            hint="Correct its class; distrain.metrics.Metric documents the arguments.",
         ) from error
 
 
@@ -87,8 +87,8 @@ def check_metric(name: str, kind: Any, *, weighted: bool = False) -> type[Metric
         weighted: Whether its rows will have weights.
 
     Raises:
-        SpecError: It is no subclass of `Metric`, a method fails, its state has other than JSON
-            values, it computes no number, or it takes no weights where rows have some.
+        SpecError: It is not a subclass of `Metric`, a method fails, its state has values that are
+            not JSON, it computes no number, or it does not accept weights although rows have some.
     """
     if not (isinstance(kind, type) and issubclass(kind, Metric)):
         what = (
@@ -103,7 +103,7 @@ def check_metric(name: str, kind: Any, *, weighted: bool = False) -> type[Metric
         rows = np.array([[-1, 2, 0.5], [0, 1, 0], [1, 0.5, 2]], np.float32)[: 3 if weighted else 2]
         if weighted and not _takes(one.update, *rows):
             raise SpecError(
-                f"metric {name!r} takes no weights, and this job's rows have some",
+                f"metric {name!r} does not support weights, and this job's rows have weights",
                 hint="Give its update a third argument: "
                 "def update(self, logits, labels, weights=None).",
             )
@@ -113,7 +113,7 @@ def check_metric(name: str, kind: Any, *, weighted: bool = False) -> type[Metric
             if not _is_json(value):
                 raise SpecError(
                     f"metric {name!r}: its attribute {attribute!r} holds a "
-                    f"{type(value).__name__} that is no JSON value",
+                    f"{type(value).__name__} that is not a JSON value",
                     hint="Keep numbers, texts, lists and mappings by text, as int(...), float(...) "
                     "or .tolist() give them; or define to_json and from_json.",
                 )
@@ -143,7 +143,7 @@ def _takes(method: Callable[..., None], *arguments: Any) -> bool:
 
 
 def _shared(kind: type) -> dict[str, str]:
-    """The content of a class's containers, as text."""
+    """Return the lists, dicts, sets and arrays among a class's attributes as text, by name."""
     containers = (list, dict, set, np.ndarray)
     held = {name: value for base in reversed(kind.__mro__) for name, value in vars(base).items()}
     return {

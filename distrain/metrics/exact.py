@@ -1,10 +1,10 @@
-"""Rows counted per distinct score: AUC where the bins of `BinaryMetrics` are too wide.
+"""Rows counted per distinct score: AUC if the bins of `BinaryMetrics` are too wide.
 
 Every float32 score has a key, an unsigned integer in the same order. The state holds, sorted, each
-key that occurred with its negatives and positives. As long as there are at most `max_entries`
-keys, nothing is lost: pairs of rows with the same key are ties, and AUC is exact. When there are
-more, the keys lose their last bits until they are few enough. Then the entries are bins that
-follow the data, and the bounds of `distrain.metrics.report` hold for them.
+occurring key with its negatives and positives. Up to `max_entries` keys, nothing is lost: pairs
+of rows with the same key are ties, and AUC is exact. With more, the keys lose their last bits
+until they are few enough. Then the entries are bins that follow the data, and the bounds of
+`distrain.metrics.report` hold for them.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _SIGN = np.uint32(1 << 31)
 
 
 class Bounded(NamedTuple):
-    """A metric that lies within `bound` of its exact value; 0: it is exact, up to rounding."""
+    """A metric within `bound` of its exact value; 0: it is exact, up to rounding."""
 
     value: float
     bound: float
@@ -36,15 +36,15 @@ class DistinctScores:
     """Negatives and positives of each distinct score, in ascending order; bounded memory.
 
     Args:
-        max_entries: The most distinct scores; more are merged with their neighbours. An entry takes
-            20 bytes, and three times as much while rows are added.
+        max_entries: Maximum number of distinct scores; more are merged with adjacent ones. An entry
+            takes 20 bytes, and three times as much while rows are added.
         weighted: Whether rows have weights, whose sums an entry then holds.
 
     Attributes:
-        shift: The low bits of the keys that were dropped; 0: every distinct score has its entry.
+        shift: Number of dropped low bits of the keys; 0: every distinct score has its entry.
         keys: The scores' keys, ascending, uint32 `[entries]`.
         negatives: Rows with label 0 per entry, int64 `[entries]`; or their weights, float64.
-        positives: Rows with label 1 per entry, as `negatives`.
+        positives: Rows with label 1 per entry, like `negatives`.
 
     >>> scores = DistinctScores()
     >>> scores.update(np.array([-2.0, 50.0, 51.0, 52.0]), np.array([0, 1, 0, 1]))
@@ -90,7 +90,7 @@ class DistinctScores:
         self.add(key_of(scores) >> np.uint32(self.shift), negatives, positives)
 
     def add(self, keys: Keys, negatives: Weights, positives: Weights) -> None:
-        """Count entries that have this state's `shift`; keys may repeat, in any order."""
+        """Count entries whose keys have this state's `shift`; keys may repeat, in any order."""
         self._hold(
             np.concatenate([self.keys, keys]),
             np.concatenate([self.negatives, negatives]),
@@ -100,7 +100,7 @@ class DistinctScores:
             self.coarsen(self.shift + 1)
 
     def add_all(self, other: DistinctScores) -> None:
-        """Count the rows of another state, which may be coarsened meanwhile.
+        """Count the rows of another state, which may be coarsened.
 
         >>> ours, other = DistinctScores(), DistinctScores()
         >>> ours.update(np.array([-2.0, 50.0]), np.array([0, 1]))
@@ -118,7 +118,7 @@ class DistinctScores:
         """Drop low bits of the keys until `shift` are dropped, and merge keys that become equal.
 
         Raises:
-            ValueError: More are dropped already.
+            ValueError: More are already dropped.
         """
         if shift < self.shift:
             raise ValueError(f"{self.shift} bits are dropped already, which is more than {shift}")
@@ -127,14 +127,14 @@ class DistinctScores:
         self._hold(keys, self.negatives, self.positives)
 
     def auc(self) -> Bounded | None:
-        """The area under the ROC curve; `None` unless both classes are there."""
+        """Return the area under the ROC curve; `None` unless both classes occur."""
         if not self.negatives.any() or not self.positives.any():
             return None
         value, bound = area_under_roc(self.negatives, self.positives)
         return Bounded(value, bound if self.shift else 0.0)
 
     def average_precision(self) -> Bounded | None:
-        """The area under the precision-recall curve; `None` unless both classes are there."""
+        """Return the area under the precision-recall curve; `None` unless both classes occur."""
         if not self.negatives.any() or not self.positives.any():
             return None
         if self.shift:
@@ -153,10 +153,10 @@ class DistinctScores:
 
 
 def key_of(scores: Floats) -> Keys:
-    """Keys in the order of the finite scores, uint32 `[rows]`; -0.0 has that of 0.0.
+    """Return keys in the order of the finite scores, uint32 `[rows]`; -0.0 and 0.0 have one key.
 
-    Negative floats have the sign bit and descend as integers, so all their bits are flipped; of the
-    others only the sign bit is.
+    Negative floats have the sign bit and are descending as integers, so all their bits are flipped.
+    In other floats only the sign bit is flipped.
 
     >>> key_of(np.array([-1.0, -0.0, 0.0, 1e-30, 2.0])).argsort().tolist()
     [0, 1, 2, 3, 4]
@@ -166,9 +166,9 @@ def key_of(scores: Floats) -> Keys:
 
 
 def _step_sum(negatives: Weights, positives: Weights) -> float:
-    """Average precision where rows of one entry are ties: all are admitted by one threshold."""
+    """Return the average precision if rows of one entry are ties: one threshold admits them all."""
     p: Doubles = positives[::-1].astype(np.float64)
     admitted = np.cumsum(p)
     among = admitted + np.cumsum(negatives[::-1].astype(np.float64))
-    among[p == 0] = 1.0  # where rows have weights, all those until here may weigh 0
+    among[p == 0] = 1.0  # with weights, all entries so far may weigh 0
     return float((p * admitted / among).sum() / admitted[-1])

@@ -1,4 +1,4 @@
-"""What steps looked up in the tables, and what their ranks sent each other for it."""
+"""Statistics of the steps' table lookups, and of the bytes that ranks exchange for them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ class Traffic:
     lookups: int = 0
     distinct: int = 0
     updated: int = 0  # rows that this rank updates
-    sent_bytes: int = 0  # what this rank gives to others: ids, rows, sums of gradients
+    sent_bytes: int = 0  # bytes from this rank to others: ids, rows, sums of gradients
 
     def __add__(self, other: Traffic) -> Traffic:
         return Traffic(
@@ -32,8 +32,8 @@ class ExchangeStats:
         updated: Rows that this rank updated, counted step by step.
         sent_bytes: Bytes from this rank to others for the tables: ids, rows, and sums of gradients,
             without the gradients of the dense part.
-        route_s: Seconds of making routes, with waits for other ranks. With `train.route_ahead` this
-            runs beside the steps.
+        route_s: Seconds of computing routes, including waits for other ranks. With
+            `train.route_ahead` this overlaps with the steps.
     """
 
     steps: int = 0
@@ -57,7 +57,7 @@ class ExchangeStats:
         return self
 
     def to_json(self) -> dict[str, float]:
-        """All fields by name, and the ratios.
+        """Return all fields by name, and the ratios.
 
         >>> ExchangeStats(steps=2, lookups=8, distinct=4, sent_bytes=60).to_json()["unique_ratio"]
         0.5
@@ -66,7 +66,7 @@ class ExchangeStats:
 
 
 def add_up_exchanges(per_rank: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """The sums over all ranks of the same steps; empty without any.
+    """Return the sums over all ranks of the same steps; empty without any.
 
     >>> one = ExchangeStats(steps=2, lookups=8, distinct=4, sent_bytes=60).to_json()
     >>> both = add_up_exchanges([one, one])
@@ -81,7 +81,7 @@ def add_up_exchanges(per_rank: Sequence[Mapping[str, float]]) -> dict[str, float
 
 
 def follow_up_exchanges(in_turn: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """The sums over one rank's windows; empty without any.
+    """Return the sums over one rank's windows; empty without any.
 
     >>> one = ExchangeStats(steps=2, lookups=8, distinct=4, sent_bytes=60).to_json()
     >>> both = follow_up_exchanges([one, one])

@@ -1,9 +1,9 @@
 """Metrics within groups of rows, such as users or requests, and the mean AUC of the groups.
 
-How well the rows of one user are ordered is not the AUC over all rows, which also compares rows of
-different users. The mean over groups is weighted by their rows, as in Zhu et al., "Optimized Cost
-per Click in Taobao Display Advertising", 2017, where it is called GAUC; or by their rows' weights.
-Groups whose labels are all alike have no AUC and are left out.
+The AUC over all rows also compares rows of different users, so it does not measure the order of
+the rows within a user. The mean over groups is weighted by their rows, as in Zhu et al.,
+"Optimized Cost per Click in Taobao Display Advertising", 2017, where it is called GAUC; or by their
+rows' weights. Groups with a single class have no AUC and are left out.
 """
 
 from dataclasses import dataclass
@@ -22,14 +22,14 @@ class GroupedReport:
     """Metrics within groups.
 
     Attributes:
-        scored_groups: The groups with both classes.
-        scored_rows: The rows of these.
+        scored_groups: Number of groups with both classes.
+        scored_rows: Number of rows of these.
         grouped_auc: Mean of their AUC, weighted by rows or their weights; `None` if there is none.
-        mean_auc: The same with equal weights.
+        mean_auc: Unweighted mean of their AUC.
         numbers: Per group, its number, `[groups]`.
         rows: Per group, its rows, int64 `[groups]`.
         positives: Per group, its rows with label 1, int64 `[groups]`.
-        auc: Per group, its AUC, float64 `[groups]`; NaN where all labels are alike.
+        auc: Per group, its AUC, float64 `[groups]`; NaN for a single class.
         log_loss: Per group, its mean logistic loss in nats, float64 `[groups]`.
         calibration: Per group, its sum of predictions over its sum of labels, float64 `[groups]`;
             NaN without positives.
@@ -54,13 +54,13 @@ def grouped_metrics(
     labels: np.ndarray[Any, Any],
     weights: Floats | None = None,
 ) -> GroupedReport:
-    """The AUC within each group, exactly, their means, and the groups' other metrics.
+    """Return the exact AUC within each group, their means, and the groups' other metrics.
 
     Args:
-        groups: Each row's group, `[rows]`, from 0; numbers without rows are no groups.
+        groups: Each row's group, `[rows]`, from 0; numbers without rows are not groups.
         scores: Logits, `[rows]`, finite.
         labels: 0 or 1, `[rows]`, in any dtype.
-        weights: `[rows]`, 0 or more; rows of weight 0 are left out. `None`: 1 each.
+        weights: `[rows]`, 0 or more; rows of weight 0 are ignored. `None`: 1 each.
 
     >>> found = grouped_metrics(np.array([0, 0, 1, 1, 2]), np.array([0.1, 0.9, 0.8, 0.2, 0.5]),
     ...                         np.array([0, 1, 0, 1, 1]))
@@ -107,7 +107,7 @@ def grouped_metrics(
 
 
 def _firsts(*sorted_keys: np.ndarray[Any, Any]) -> Counts:
-    """The places where a row differs from the one before it in any of the keys."""
+    """Return the indices at which a row differs from the previous one in any of the keys."""
     if not len(sorted_keys[0]):
         return np.zeros(0, np.int64)
     differs = np.logical_or.reduce([keys[1:] != keys[:-1] for keys in sorted_keys])

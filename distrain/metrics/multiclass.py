@@ -1,4 +1,4 @@
-"""The metrics state of a classification into several classes, and what it says."""
+"""The metrics state of a multiclass target, and its report."""
 
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
@@ -13,7 +13,7 @@ _LOGITS_AT_ONCE = 2**20  # of which several float64 copies are in memory
 
 
 def rows_at_once(num_classes: int) -> int:
-    """Rows whose logits are counted at once."""
+    """Return the number of rows whose logits are counted at once."""
     return max(1, _LOGITS_AT_ONCE // num_classes)
 
 
@@ -22,8 +22,8 @@ class MulticlassReport:
     """The metrics of some rows; `None` without any.
 
     Attributes:
-        accuracy: Share of the rows whose own class has the highest logit; of equal logits the
-            lower class counts as higher.
+        accuracy: Share of the rows whose own class has the highest logit; ties favour the lower
+            class.
         top_5: Share of the rows whose own class is among the five highest.
         log_loss: Mean cross entropy in nats.
     """
@@ -37,7 +37,7 @@ class MulticlassReport:
 
 
 class MulticlassMetrics(SummedState):
-    """Sums over rows of how their own class was ranked, and of their losses.
+    """Sums over rows of the rank of their own class, and of their losses.
 
     >>> metrics = MulticlassMetrics()
     >>> metrics.update(np.array([[2.0, 1.0, 0.0], [0.0, 1.0, 2.0]]), np.array([0, 1]))

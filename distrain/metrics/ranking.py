@@ -1,7 +1,7 @@
-"""How good short lists of recommended items are, over all items, without sampling.
+"""Metrics of short recommendation lists, over all items, without sampling.
 
-What a user is shown is compared with *relevant* items: what the user then bought, say. Lists of
-items come as values and offsets: user `i` has `values[offsets[i]:offsets[i + 1]]`.
+A user's recommended items are compared with *relevant* items, for example later purchases. Lists
+of items are values and offsets: user `i` has `values[offsets[i]:offsets[i + 1]]`.
 """
 
 from dataclasses import dataclass
@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 Ids = NDArray[np.integer[Any]]
 
 NO_ITEM = -1
-"""Stands in a ranking after its last item."""
+"""The placeholder after the last item of a ranking."""
 
 
 class ItemLists(NamedTuple):
-    """For each user a set of items.
+    """A set of items for each user.
 
     Attributes:
         values: `[sum of the lists' lengths]`, ids of items, 0 or more.
@@ -35,18 +35,18 @@ class ItemLists(NamedTuple):
 
 @dataclass(frozen=True)
 class RankingReport:
-    """Means over users; `None` where there is none.
+    """Means over users; `None` without any.
 
     Attributes:
         k: Items per list.
-        users: Users with a relevant item; the others are in none of the means.
+        users: Number of users with a relevant item; others are in none of the means.
         recall: The share of a user's relevant items that are among the k.
-        capped_recall: The same as a share of `min(k, relevant items)`.
+        capped_recall: The same hits as a share of `min(k, relevant items)`.
         hit_rate: Whether any relevant item is among the k.
-        ndcg: Hits discounted by the logarithm of their place, as a share of the best order's.
-        mrr: One over the place of the first relevant item among the k, 0 if there is none.
-        coverage: The share of all items that any of these users is shown; `None` if it is not known
-            how many items there are.
+        ndcg: Hits discounted by the logarithm of their rank, relative to the best order.
+        mrr: The reciprocal rank of the first relevant item among the k, 0 if there is none.
+        coverage: The share of all items that are recommended to any of these users; `None` if the
+            number of items is unknown.
     """
 
     k: int
@@ -63,10 +63,11 @@ class RankingMetrics:
     """Sums of constant size over users; merging agrees up to float64 rounding.
 
     Args:
-        k: How many items a user is shown, at least 1.
-        users: How many users were counted.
-        sums: Of recall, capped recall, hit rate, NDCG and reciprocal places, float64 `[5]`.
-        shown: Of each item whether any user was shown it, `[items]`; `None` counts no coverage.
+        k: Number of items recommended to a user, at least 1.
+        users: Number of users counted.
+        sums: Of recall, capped recall, hit rate, NDCG and reciprocal ranks, float64 `[5]`.
+        shown: For each item whether it was recommended to any user, `[items]`; `None` computes no
+            coverage.
 
     >>> metrics = RankingMetrics(2)
     >>> bought = ItemLists(np.array([7, 8, 9, 3]), np.array([0, 3, 4]))
@@ -93,12 +94,12 @@ class RankingMetrics:
         """Count some users.
 
         Args:
-            ranked: `[users, k or more]`, each user's items, the best first, each once; `NO_ITEM`
-                where there are no more.
-            relevant: What the users should have been shown, the same users in the same order.
+            ranked: `[users, k or more]`, each user's items, best first, without repeats; `NO_ITEM`
+                after the last one.
+            relevant: The relevant items, for the same users in the same order.
 
         Raises:
-            ValueError: The shapes do not fit, an item is shown twice, or one is beyond the items of
+            ValueError: The shapes do not match, an item is repeated, or one is beyond the items of
                 `shown`; nothing was counted.
         """
         shown = self._checked(ranked, relevant)
@@ -118,7 +119,7 @@ class RankingMetrics:
         self.users += len(counts)
 
     def merge(self, other: "RankingMetrics") -> "RankingMetrics":
-        """A new state with the users of both; `ValueError` for another k or other items."""
+        """Return a new state with the users of both; `ValueError` for another k or other items."""
         if other.k != self.k:
             raise ValueError(f"metrics at {self.k} and at {other.k} cannot be merged")
         sizes = [None if one.shown is None else len(one.shown) for one in (self, other)]
@@ -130,7 +131,7 @@ class RankingMetrics:
         return RankingMetrics(self.k, self.users + other.users, self.sums + other.sums, shown)
 
     def compute(self) -> RankingReport:
-        """The means over the users so far."""
+        """Return the means over the users so far."""
         if not self.users:
             return RankingReport(self.k, 0, None, None, None, None)
         coverage = None if self.shown is None or not len(self.shown) else float(self.shown.mean())
@@ -155,14 +156,14 @@ class RankingMetrics:
 
 
 class TopItems:
-    """Each user's k best items so far; of items with equal scores the one of the lower id.
+    """Each user's k best items so far; ties favour the lower id.
 
-    Items come in chunks, here or in other states that are merged into this one. Neither how they
-    are cut nor their order changes the result, and memory holds one chunk's scores at a time.
+    Items come in chunks, here or in other states that are merged into this one. The cuts and the
+    order of chunks do not change the result, and memory holds the scores of one chunk at a time.
 
     Args:
-        users: Their number.
-        k: How many items, at least 1.
+        users: Number of users.
+        k: Number of items, at least 1.
 
     >>> top = TopItems(1, 2)
     >>> top.update(np.array([[0.1, 0.9]]), np.array([0, 1]))
@@ -182,9 +183,9 @@ class TopItems:
 
         Args:
             scores: `[users, items of the chunk]`, higher for better items, finite.
-            items: Their ids, each in one chunk only, once.
-            exclude: Items that a user is not shown, the same users in the same order; they may be
-                of other chunks.
+            items: Their ids; an id occurs once over all chunks.
+            exclude: Items to exclude for each user, in the same order of users; they may be of
+                other chunks.
 
         Raises:
             ValueError: A score is not finite; nothing was counted.
@@ -201,7 +202,7 @@ class TopItems:
         self._take(worst_first, np.broadcast_to(items, worst_first.shape))
 
     def merge(self, other: "TopItems") -> None:
-        """Count the items of another state, of the same users; `ValueError` for another k."""
+        """Count the items of another state of the same users; `ValueError` for another k."""
         if other.ranked.shape != self.ranked.shape:
             shapes = " and ".join(str(list(one.ranked.shape)) for one in (self, other))
             raise ValueError(f"rankings [users, k] of {shapes} cannot be merged")
@@ -217,15 +218,15 @@ class TopItems:
 
 
 def top_items(scores: NDArray[Any], k: int, exclude: ItemLists | None = None) -> NDArray[np.int64]:
-    """Each user's k best items, as `TopItems` of one chunk, whose ids are `0 .. items-1`.
+    """Return each user's k best items of one chunk, with ids `0 .. items-1`; see `TopItems`.
 
     Args:
         scores: `[users, items]`, higher for better items, finite.
-        k: How many, at least 1.
-        exclude: Items that a user is not shown, the same users in the same order.
+        k: Number of items, at least 1.
+        exclude: Items to exclude for each user, in the same order of users.
 
     Returns:
-        `[users, k]`, the best first; `NO_ITEM` where there are no more items.
+        `[users, k]`, best first; `NO_ITEM` after the last item.
 
     Raises:
         ValueError: A score is not finite.
@@ -239,7 +240,7 @@ def top_items(scores: NDArray[Any], k: int, exclude: ItemLists | None = None) ->
 
 
 def _members(shown: Ids, lists: ItemLists) -> NDArray[np.bool_]:
-    """Whether each item is in its user's list; `[users, k]`."""
+    """Return a mask of items that are in their user's list, `[users, k]`."""
     span = 1 + max(int(shown.max(initial=0)), int(lists.values.max(initial=0)))
     users = np.arange(len(shown))[:, None]
     codes = np.where(shown == NO_ITEM, -1, users * span + shown)
@@ -247,7 +248,7 @@ def _members(shown: Ids, lists: ItemLists) -> NDArray[np.bool_]:
 
 
 def _distinct_counts(lists: ItemLists) -> NDArray[np.int64]:
-    """The number of distinct items in each user's list; `[users]`."""
+    """Return the number of distinct items in each user's list; `[users]`."""
     span = 1 + int(lists.values.max(initial=0))
     codes = np.unique(lists.users * span + lists.values)
     return np.bincount(codes // span, minlength=len(lists.offsets) - 1)

@@ -1,17 +1,18 @@
-"""The metrics state of a regression, and what it says.
+"""The metrics state of a regression, and its report.
 
-Of a row with weight `w`, target `y` and prediction `s`, the error is `e = s - y`:
+For a row with weight `w`, target `y` and prediction `s`, the error is `e = s - y`:
 
     mean error = sum(w e) / sum(w)
     MAE        = sum(w |e|) / sum(w)
     RMSE       = sqrt(sum(w e^2) / sum(w))
     R2         = 1 - sum(w e^2) / (sum(w y^2) - sum(w y)^2 / sum(w))
 
-The quantile `p` of the absolute error is the least `a` so that rows with `|e| <= a` have the share
-`p` of all weights. Errors are counted in bins that are the first 15 bits of a float32 behind its
-sign: 8 of the exponent and 7 of the fraction. A bin is at most 1/128 of its lower end wide, and the
-quantile is said to be in its middle: at most `QUANTILE_BOUND` of itself away from that of the same
-rows, sorted. Errors below 1e-38 are off by at most 1e-40; those beyond float32 share the last bin.
+The quantile `p` of the absolute error is the least `a` such that rows with `|e| <= a` have the
+share `p` of all weights. Errors are counted in bins given by the first 15 bits of a float32 after
+its sign: 8 of the exponent and 7 of the fraction. The width of a bin is at most 1/128 of its lower
+end. The quantile is reported as the middle of its bin: its relative error is at most
+`QUANTILE_BOUND`. Errors below 1e-38 are off by at most 1e-40; those beyond float32 share the last
+bin.
 """
 
 from dataclasses import asdict, dataclass
@@ -24,21 +25,21 @@ from distrain.metrics.state import SummedState, checked_weights
 
 ERROR_BINS = 255 * 128
 ERROR_SHIFT = 16
-"""Low bits of a float32 that its bin leaves out."""
+"""Low bits of a float32 that its bin ignores."""
 
 QUANTILE_BOUND = 1 / 256
 
 
 @dataclass(frozen=True)
 class RegressionReport:
-    """The metrics of some rows; `None` where the rows do not define one.
+    """The metrics of some rows; `None` where undefined.
 
     Attributes:
-        rmse: Root of the mean squared error, on the target's scale, as all but `r2`.
+        rmse: Root of the mean squared error, on the target's scale, like all but `r2`.
         mae: Mean absolute error.
-        r2: Share of the target's variance that predictions explain; `None` where it has none.
+        r2: Share of the target's variance that predictions explain; `None` without variance.
         mean_error: Mean of prediction minus target: above 0, predictions are too high.
-        abs_error_p50: Median of the absolute error, within 0.4 % of itself; `p90`, `p99` likewise.
+        abs_error_p50: Median of the absolute error, within 0.4 %; `p90`, `p99` likewise.
     """
 
     rmse: float | None
@@ -72,7 +73,7 @@ class RegressionMetrics(SummedState):
     def update(
         self, predictions: Floats, targets: np.ndarray[Any, Any], weights: Floats | None = None
     ) -> None:
-        """Count some rows, each argument `[rows]`; see `State`. Predictions are no logits."""
+        """Count some rows, each argument `[rows]`; see `State`. Predictions are not logits."""
         if predictions.ndim != 1 or predictions.shape != targets.shape:
             raise ValueError(
                 f"predictions {list(predictions.shape)} and targets {list(targets.shape)} must "
@@ -99,7 +100,7 @@ class RegressionMetrics(SummedState):
         return RegressionReport(
             float(np.sqrt(sq_error / weight)),
             abs_error / weight,
-            # What rounding leaves of targets that are all alike is no spread.
+            # Rounding errors of equal targets do not count as variance.
             1 - sq_error / spread if spread > 1e-12 * sq_target else None,
             error / weight,
             *(_quantile(self.bins, share) for share in (0.5, 0.9, 0.99)),
@@ -107,7 +108,7 @@ class RegressionMetrics(SummedState):
 
 
 def error_bin_of(sizes: Doubles) -> Counts:
-    """The bin of each absolute error, int64 in `0 .. ERROR_BINS-1`.
+    """Return the bin of each absolute error, int64 in `0 .. ERROR_BINS-1`.
 
     >>> error_bin_of(np.array([0.0, 1.0, 1.001, 1.01, 1e300])).tolist()
     [0, 16256, 16256, 16257, 32639]

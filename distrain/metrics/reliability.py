@@ -1,26 +1,26 @@
-"""How often what was predicted came true: a reliability curve, from counts per bin."""
+"""Reliability curves: predicted and observed rates, from counts per bin."""
 
 import numpy as np
 
 from distrain.metrics.bins import BINS_PER_LOGIT, LOGIT_LIMIT, Weights
 
 GROUPS = 20
-"""Groups of rows of one reliability curve."""
+"""Maximum number of groups of a reliability curve."""
 
 
 def reliability(
     negatives: Weights, positives: Weights, most: int = GROUPS
 ) -> dict[str, list[float]] | None:
-    """Mean prediction and observed rate of groups of about as many rows each.
+    """Return mean prediction and observed rate of groups with about equally many rows.
 
-    Neighbouring bins of the logit form a group, so groups are ordered by their predictions, and a
-    bin with more than a group's share is one of its own. Each row counts as predicted in the middle
-    of its bin: within 0.05 % of its probability, but for logits beyond +-16.
+    A group is a run of adjacent bins of the logit, so groups are ordered by prediction. A bin with
+    more than a group's share of rows is a group of its own. Each row's prediction is taken as the
+    middle of its bin: within 0.05 % of its probability, except for logits beyond +-16.
 
     Args:
         negatives: Rows with label 0 per bin, or their weights, `[NUM_BINS]`.
         positives: Rows with label 1 per bin, or their weights, `[NUM_BINS]`.
-        most: The most groups.
+        most: Maximum number of groups.
 
     Returns:
         `predicted` and `observed`, from 0 to 1, and `rows`, one entry a group; `None` without rows.
@@ -51,13 +51,13 @@ def reliability(
 
 
 def calibration_error(negatives: Weights, positives: Weights) -> float | None:
-    """The mean distance between predicted and observed rate over the groups of `reliability`.
+    """Return the mean distance between predicted and observed rate over groups of `reliability`.
 
     Weighted by rows: the expected calibration error of Naeini et al. 2015, "Obtaining Well
-    Calibrated Probabilities Using Bayesian Binning", with groups of about as many rows each.
+    Calibrated Probabilities Using Bayesian Binning", with groups of about equally many rows.
     """
-    found = reliability(negatives, positives)
-    if found is None:
+    bins = reliability(negatives, positives)
+    if bins is None:
         return None
-    apart = np.abs(np.subtract(found["predicted"], found["observed"]))
-    return float(np.average(apart, weights=found["rows"]))
+    apart = np.abs(np.subtract(bins["predicted"], bins["observed"]))
+    return float(np.average(apart, weights=bins["rows"]))

@@ -1,30 +1,30 @@
-"""What a binary classifier's metrics say, computed from binned counts.
+"""The metrics of a binary classifier, computed from binned counts.
 
-Bins are ordered by logit. Write `p[b]`, `n[b]` for the positives and negatives of bin `b`, `P` and
-`N` for their totals.
+Bins are ordered by logit. Let `p[b]`, `n[b]` be the positives and negatives of bin `b`, `P` and
+`N` their totals.
 
-**AUC** is the share of (positive, negative) pairs that the logits order rightly, ties counting one
-half. A pair in two different bins is ordered as its bins are, which the counts know exactly. A
-pair inside one bin is worth 0, 1/2 or 1; the estimate says 1/2 and is wrong by at most 1/2. There
+**AUC** is the share of (positive, negative) pairs that the logits order correctly, ties counting
+one half. A pair in two different bins is ordered like its bins, which the counts determine exactly.
+A pair inside one bin counts 0, 1/2 or 1; the estimate uses 1/2 and is wrong by at most 1/2. There
 are `p[b] * n[b]` such pairs in bin `b`, so
 
     auc       = sum_b p[b] * (n[0] + ... + n[b-1] + n[b] / 2) / (P * N)
     |error|  <= sum_b p[b] * n[b] / (2 * P * N) = auc_bound
 
 **Average precision** is the mean, over the positives, of the precision at the threshold that just
-admits the positive (and whatever ties with it). Let `a` positives and `f` negatives lie in bins
-above. The i-th positive of a bin, from the top, is admitted with `i` to `p` positives and 0 to `n`
-negatives of its own bin, so its precision lies between `(a+i) / (a+i+f+n)` and `(a+p) / (a+p+f)`.
+admits the positive (and its ties). Let `a` positives and `f` negatives be in higher bins.
+The i-th positive of a bin, from the top, is admitted with `i` to `p` positives and 0 to `n`
+negatives of its own bin, so its precision is between `(a+i) / (a+i+f+n)` and `(a+p) / (a+p+f)`.
 The lower terms increase with `i`, hence their sum is at least the integral over `i` from 0 to `p`,
-`p - (f+n) * ln((a+f+n+p) / (a+f+n))`. The estimate takes a positive in the middle of the bin,
+`p - (f+n) * ln((a+f+n+p) / (a+f+n))`. The estimate uses a positive in the middle of the bin,
 `(a + (p+1)/2) / (a + (p+1)/2 + f + n/2)`, and the bound is its distance to the farther end.
 
 **Normalised entropy** is the mean log loss over that of a constant prediction of the click rate
 (He et al., "Practical Lessons from Predicting Clicks on Ads at Facebook", 2014): below 1 is better
 than knowing the click rate only. **Calibration** is the sum of predictions over that of labels.
 
-Of rows with weights, `p[b]` and `n[b]` are sums of weights, and a row of weight `w` is `w` rows in
-every formula and bound above.
+For weighted rows, `p[b]` and `n[b]` are sums of weights, and a row of weight `w` counts as `w` rows
+in every formula and bound above.
 """
 
 import math
@@ -39,21 +39,21 @@ from distrain.metrics.reliability import calibration_error
 
 @dataclass(frozen=True)
 class BinaryReport:
-    """The metrics of some rows; `None` where the rows do not define one.
+    """The metrics of some rows; `None` where undefined.
 
     Attributes:
-        rows: How many rows, whatever their weights.
-        positives: How many of them have label 1.
-        auc: Area under the ROC curve; `None` unless both classes are there.
-        auc_bound: `auc` is within this of the exact value.
+        rows: Number of rows, regardless of weights.
+        positives: Number of rows with label 1.
+        auc: Area under the ROC curve; `None` unless both classes occur.
+        auc_bound: Maximum error of `auc`.
         average_precision: Area under the precision-recall curve as a step sum; `None` as `auc`.
-        average_precision_bound: `average_precision` is within this of the exact value.
+        average_precision_bound: Maximum error of `average_precision`.
         log_loss: Mean logistic loss in nats; `None` without rows.
         normalised_entropy: `log_loss` over the entropy of the click rate; `None` as `auc`.
         calibration: Sum of predictions over sum of labels; `None` without positives.
         targets: Metrics by name of the same rows' further targets, by name.
         calibration_error: The expected calibration error: the mean distance between predicted and
-            observed rate in 20 groups of neighbouring predictions, weighted by their rows; `None`
+            observed rate in 20 groups of adjacent predictions, weighted by their rows; `None`
             as `auc`.
     """
 
@@ -70,7 +70,7 @@ class BinaryReport:
     calibration_error: float | None = None
 
     def figures(self) -> dict[str, float | None]:
-        """The metrics of a target beside others, by name."""
+        """Return the metrics that further targets report, by name."""
         names = ("auc", "auc_bound", "log_loss", "normalised_entropy", "calibration")
         return {name: getattr(self, name) for name in names}
 
@@ -82,9 +82,9 @@ def report(
     prediction_sum: float,
     counted: tuple[int, int] | None = None,
 ) -> BinaryReport:
-    """The metrics from counts or weights per bin, `[NUM_BINS]` each, and two sums over all rows.
+    """Return the metrics from counts or weights per bin, `[NUM_BINS]` each, and two sums over rows.
 
-    `counted` is how many rows there are, and how many are positive; `None`: what the bins hold.
+    `counted` has the numbers of rows and of positive rows; `None`: those of the bins.
     """
     positive, negative = positives.sum().item(), negatives.sum().item()
     total = positive + negative
@@ -109,23 +109,23 @@ def report(
 
 
 def area_under_roc(negatives: Weights, positives: Weights) -> tuple[float, float]:
-    """AUC and its certified bound from counts (or weights) per bin; both classes must be there.
+    """Return AUC and its certified bound from counts (or weights) per bin; both classes must occur.
 
     >>> area_under_roc(np.array([2, 1]), np.array([0, 3]))
     (0.8333333333333334, 0.16666666666666666)
     """
     negatives_below = np.cumsum(negatives) - negatives
-    # float64: the products outgrow int64 from some billions of rows on.
+    # float64: the products overflow int64 at some billions of rows.
     pairs = float(positives.sum()) * float(negatives.sum())
-    # Not `np.dot`: BLAS wakes threads for it, which costs a busy machine milliseconds, and adds up
-    # in an order that depends on how many there are.
+    # Not `np.dot`: BLAS wakes threads for it, which costs a busy machine milliseconds, and its
+    # order of summation depends on their number.
     ordered = (positives.astype(np.float64) * (negatives_below + negatives / 2)).sum()
     within = (positives.astype(np.float64) * negatives).sum()
     return float(ordered) / pairs, float(within) / (2 * pairs)
 
 
 def average_precision(negatives: Weights, positives: Weights) -> tuple[float, float]:
-    """Average precision and its bound from counts (or weights) per bin; positives must be there.
+    """Return average precision and its bound from counts (or weights) per bin, with positives.
 
     >>> average_precision(np.array([5, 0]), np.array([0, 3]))
     (1.0, 0.0)
@@ -150,6 +150,6 @@ def _lower_sum(above: Doubles, negatives_until: Doubles, p: Doubles) -> Doubles:
 
 
 def _entropy(rate: float) -> float:
-    if rate in (0, 1):  # one class outweighs the other by more than a float can say
+    if rate in (0, 1):  # one class outweighs the other beyond float precision
         return 0.0
     return -rate * math.log(rate) - (1 - rate) * math.log1p(-rate)

@@ -1,4 +1,4 @@
-"""What every state of a target's metrics can do, and states that are sums."""
+"""The protocol of the states of a target's metrics, and states that are sums."""
 
 from collections.abc import Mapping
 from typing import Any, ClassVar, NamedTuple, Protocol, Self
@@ -10,11 +10,11 @@ from distrain.metrics.bins import Counts, Doubles, Floats, Weights, add_packed, 
 
 class Report(Protocol):
     def figures(self) -> dict[str, float | None]:
-        """The metrics by name; `None` where the rows do not define one."""
+        """Return the metrics by name; `None` where undefined."""
 
 
 class Parts(NamedTuple):
-    """A state's arrays, which add up over ranks."""
+    """A state's arrays, which are added over ranks."""
 
     bins: Weights
     sums: Doubles
@@ -24,14 +24,14 @@ class Parts(NamedTuple):
 class State(Protocol):
     """Rows of one target, counted in constant size.
 
-    Merging is associative: exact for what is counted, up to float64 rounding for sums.
+    Merging is associative: exact for counts, up to float64 rounding for sums.
     """
 
     kind: ClassVar[str]
 
     @property
     def rows(self) -> int:
-        """The number of rows, whatever their weights."""
+        """The number of rows, regardless of weights."""
 
     def update(
         self, scores: Floats, labels: np.ndarray[Any, Any], weights: Floats | None = None
@@ -39,17 +39,17 @@ class State(Protocol):
         """Count some rows.
 
         Args:
-            scores: As the kind of target has them, in any float dtype.
+            scores: The outputs for the kind of target, in any float dtype.
             labels: `[rows]`, in any dtype.
             weights: `[rows]`, 0 or more; `None`: 1 each.
 
         Raises:
-            ValueError: The shapes differ, a score or label is none of the kind, or a weight is
-                below 0 or not finite; the state is as it was.
+            ValueError: The shapes differ, a score or label is invalid for the kind, or a weight is
+                below 0 or not finite; the state is unchanged.
         """
 
     def merge(self, other: Any) -> Self:
-        """A new state with the rows of both."""
+        """Return a new state with the rows of both."""
 
     def compute(self) -> Report: ...
 
@@ -59,18 +59,18 @@ class State(Protocol):
     def of_parts(cls, parts: Parts) -> Self: ...
 
     def to_json(self) -> dict[str, Any]:
-        """The state as JSON values, exact to the last bit."""
+        """Return the state as JSON values, exact to the last bit."""
 
     @classmethod
     def from_json(cls, *documents: Mapping[str, Any]) -> Self:
-        """The state with the rows of all documents, added in their order."""
+        """Return the state with the rows of all documents, added in their order."""
 
 
 class SummedState:
     """A number of rows, sums over them, and the weights of rows by bin.
 
     Attributes:
-        sums: Those of `SUMS`, float64, in this order.
+        sums: The sums named in `SUMS`, float64, in this order.
         bins: The sum of the rows' weights by bin, float64 `[NUM_BINS]`.
     """
 
@@ -103,17 +103,19 @@ class SummedState:
 
     @classmethod
     def from_json(cls, *documents: Mapping[str, Any]) -> Self:
-        """The inverse of `to_json`; of several documents, the state with the rows of all.
+        """Return the state of documents from `to_json`, with the rows of all of them.
 
-        The sums are added in the documents' order. Raises `ValueError` for a document of another
-        kind or version, or a damaged one.
+        The sums are added in the documents' order.
+
+        Raises:
+            ValueError: A document is damaged, or has another kind or version.
         """
         total = cls()
         for document in documents:
             for key, ours in (("kind", cls.kind), ("version", cls._VERSION)):
                 if document.get(key) != ours:
-                    found = document.get(key)
-                    raise ValueError(f"not a state of {cls.kind} metrics: {key} is {found!r}")
+                    value = document.get(key)
+                    raise ValueError(f"not a state of {cls.kind} metrics: {key} is {value!r}")
         try:
             if cls.NUM_BINS:
                 add_packed(total.bins, [document["bins"] for document in documents])
@@ -126,10 +128,10 @@ class SummedState:
 
 
 def checked_weights(weights: Floats | None, rows: int) -> Doubles:
-    """The weights of rows as float64, 1 each for `None`.
+    """Return the weights of rows as float64, 1 each for `None`.
 
     Raises:
-        ValueError: There are not as many, or one is below 0 or not finite.
+        ValueError: Their number differs, or one is below 0 or not finite.
     """
     if weights is None:
         return np.ones(rows)

@@ -1,4 +1,4 @@
-"""The states of all targets of a job, by name: one state more that updates, merges and travels."""
+"""The states of all targets of a job, by name, as one state."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ _FORMAT = {"kind": "targets", "version": 1}
 class TargetMetrics:
     """States of targets by name, all of the same rows.
 
-    The first binary target is the main one, whose metrics are those of the job. A job with that
-    target alone travels as its state, without a name.
+    The first binary target is the main one, whose metrics are those of the job. A job with only
+    that target is serialised as its state, without a name.
 
     >>> metrics = TargetMetrics.of_kinds({"click": "binary", "price": "regression"})
     >>> metrics.main is metrics.states["click"], list(metrics.figures())
@@ -34,7 +34,7 @@ class TargetMetrics:
 
     @classmethod
     def of_kinds(cls, kinds: Mapping[str, str]) -> TargetMetrics:
-        """Empty states of targets' kinds."""
+        """Return empty states of targets' kinds."""
         return cls({name: STATES[kind]() for name, kind in kinds.items()})
 
     @property
@@ -54,24 +54,24 @@ class TargetMetrics:
         return next((state.rows for state in self.states.values()), 0)
 
     def figures(self) -> dict[str, dict[str, float | None]]:
-        """The metrics of each target but the main one, by name."""
+        """Return the metrics of each target except the main one, by name."""
         main = self.main_name
         others = ((name, state) for name, state in self.states.items() if name != main)
         return {name: state.compute().figures() for name, state in others}
 
     def merge(self, other: TargetMetrics) -> TargetMetrics:
-        """The rows of both, which have the same targets; one may have none."""
+        """Return the rows of both, which have the same targets; one may have none."""
         if not self.states or not other.states:
             return other if other.states else self
         mine = self.states
-        if len(mine) == len(other.states) == 1:  # a target alone travels without its name
+        if len(mine) == len(other.states) == 1:  # a single target is serialised without its name
             mine = dict(zip(other.states, mine.values(), strict=True))
         if mine.keys() != other.states.keys():
             raise ValueError("states of other targets cannot be merged")
         return TargetMetrics({name: mine[name].merge(other.states[name]) for name in mine})
 
     def to_json(self) -> dict[str, Any]:
-        """The states as JSON values; a single binary target's as those of its state alone."""
+        """Return the states as JSON values; for a single binary target those of its state."""
         if len(self.states) == 1 and self.main is not None:
             return self.main.to_json()
         targets = {name: state.to_json() for name, state in self.states.items()}
@@ -79,10 +79,13 @@ class TargetMetrics:
 
     @classmethod
     def from_json(cls, *documents: Mapping[str, Any]) -> TargetMetrics:
-        """The inverse of `to_json`; of several documents, the rows of all, in their order.
+        """Return the states of documents from `to_json`, with the rows of all, in their order.
 
-        A document without targets counts no rows. Raises `ValueError` for one of other targets than
-        the first, or of another kind or version, or a damaged one.
+        A document without targets counts no rows.
+
+        Raises:
+            ValueError: A document is damaged, has another kind or version, or other targets than
+                the first.
         """
         of_all = [targets for targets in map(_targets_of, documents) if targets]
         names = list(of_all[0]) if of_all else []

@@ -17,14 +17,14 @@ from distrain.schema.schema import Schema
 
 
 class Given(NamedTuple):
-    """What a named model is made of besides its section."""
+    """The inputs of a named model's builder, besides its section of the spec."""
 
     schema: Schema
     combiners: Mapping[str, Combiner]  # of lists
-    head: Task | None = None  # `None` for one binary target, which each model has itself
+    head: Task | None = None  # `None` for one binary target, the default head of each model
 
     def inputs(self, width: int | None, *more: Embeddings) -> InputBlock:
-        """All columns, with embeddings of a width, and more embeddings."""
+        """Return all columns, with embeddings of a width, and more embeddings."""
         return InputBlock(self.schema, Embeddings(width, combiners=self.combiners), *more)
 
     @property
@@ -33,7 +33,7 @@ class Given(NamedTuple):
 
 
 class TableFactory(Protocol):
-    """Makes the tables, wherever their rows shall live; `EmbeddingCollection` itself is one."""
+    """Creates the tables, and decides where their rows are; `EmbeddingCollection` is one."""
 
     def __call__(
         self, columns: Sequence[TableColumn], *, generator: torch.Generator | None
@@ -49,13 +49,13 @@ class Blueprint:
     task: Task
 
     def build(self, *, seed: int, make_tables: TableFactory = EmbeddingCollection) -> ClickModel:
-        """Make the model on the CPU; the same arguments give bitwise the same parameters.
+        """Create the model on the CPU; the same arguments give bitwise the same parameters.
 
         Torch's global random state is neither read nor changed. `make_tables` decides where the
-        tables' rows live; their values do not depend on it.
+        tables' rows are; their values do not depend on it.
 
         Raises:
-            ModelError: A block cannot take the output of the one before.
+            ModelError: A block does not accept the output of the previous one.
         """
         generator = torch.Generator().manual_seed(seed % 2**63)
         dense_seed = int(torch.randint(2**63 - 1, (), generator=generator))
@@ -67,18 +67,18 @@ class Blueprint:
         return ClickModel(self.inputs, embeddings, network)
 
     def check(self) -> int:
-        """Refuse what cannot be built, without memory for parameters; uses the blueprint up.
+        """Check that the model can be built, without memory for parameters; consumes the blueprint.
 
         Returns the number of values of all dense parameters.
 
         Raises:
-            ModelError: A block cannot take the output of the one before, or a layer has more values
-                than any memory.
+            ModelError: A block does not accept the output of the previous one, or a layer has more
+                values than any memory.
         """
         return sum(parameter.numel() for parameter in self.outline().parameters())
 
     def outline(self) -> Network:
-        """The network on torch's device `meta`, without values; uses the blueprint up."""
+        """Return the network on torch's device `meta`, without values; consumes the blueprint."""
         try:
             with torch.device("meta"):
                 return self._network()

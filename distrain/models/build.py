@@ -1,4 +1,4 @@
-"""From a schema and a model section of a job spec to a model."""
+"""Builds a model from a schema and a model section of a job spec."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -28,21 +28,20 @@ def build_model(
     """Build a model on the CPU; the same arguments give bitwise the same parameters.
 
     The inputs are the schema's categorical and continuous columns in schema order, without the
-    target. A categorical column of lists gives one embedding a row, at its place in the schema
-    among the others: its ids' embeddings, combined. Torch's global random state is neither read nor
-    changed.
+    target. A categorical list column gives one embedding a row, in schema order among the others:
+    the combination of its ids' embeddings. Torch's global random state is neither read nor changed.
 
     Args:
         schema: Each categorical column needs its cardinality.
-        spec: The model section. Its `embedding_dim` outranks the columns' own; where it is `None`,
-            a column without one gets `infer_embedding_dim(cardinality)`.
-        seed: Of all initial parameters.
-        make_tables: Decides where the tables' rows live; their values do not depend on it.
-        combiners: The combiner of each column of lists; the mean for others.
+        spec: The model section. Its `embedding_dim` overrides that of columns. If it is `None`,
+            the default of a column is `infer_embedding_dim(cardinality)`.
+        seed: Seed of all initial parameters.
+        make_tables: Decides where the tables' rows are; their values do not depend on it.
+        combiners: The combiner of each list column; the mean by default.
 
     Raises:
         SchemaError: A cardinality is missing (all such columns are listed), a continuous column
-            holds lists, or a combiner is for a column that does not.
+            holds lists, or a combiner is for a column without lists.
         ModelError: Too few columns for the model.
     """
     return blueprint_of(schema, spec, combiners).build(seed=seed, make_tables=make_tables)

@@ -1,4 +1,4 @@
-"""What every model here is: inputs, tables, and a network."""
+"""The structure of every model: inputs, tables, and a network."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -21,14 +21,14 @@ from distrain.models.shapes import EventLists, Events, EventValues, Features
 class Network(nn.Module):
     """A model without its tables: `(embedded, continuous, lists) -> output`.
 
-    `task` is attached to `body`, and `body` to the shape of the inputs, whose continuous columns it
-    gets if `takes_continuous`. The embeddings are those of `EmbeddingCollection.lookup`, and the
-    lists those of `InputBlock.event_lists`. With `draws` the last sequence is that of drawn items.
+    `task` is attached to `body`, and `body` to the shape of the inputs, including continuous
+    columns if `takes_continuous`. The embeddings come from `EmbeddingCollection.lookup`, and the
+    lists from `InputBlock.event_lists`. With `draws` the last sequence is that of drawn items.
 
     Attributes:
-        logit_shift: The number added to the first target's logits wherever rows are scored, though
-            not in training: the log of the share of negatives that it sees (Dal Pozzolo et al.,
-            "Calibrating Probability with Undersampling", 2015).
+        logit_shift: Added to the first target's logits outside of training: the log of the sampled
+            share of negatives (Dal Pozzolo et al., "Calibrating Probability with Undersampling",
+            2015).
         embedding_dropout: The share of embedding values that training sets to 0.
     """
 
@@ -66,7 +66,7 @@ class Network(nn.Module):
         continuous: Tensor,
         lists: tuple[EventLists, ...] = (),
     ) -> Features:
-        """The value that the body takes."""
+        """Return the input of the body."""
         taken = continuous if self._takes_continuous else continuous[:, :0]
         if self.training and self.embedding_dropout:
             share = self.embedding_dropout
@@ -82,16 +82,16 @@ class Network(nn.Module):
 
     @property
     def only_multiplies(self) -> bool:
-        """As of `Block`; a user's subclass may do more with them than its parent."""
+        """As in `Block`; False for user subclasses, which may use embeddings otherwise."""
         is_ours = type(self.body).__module__.startswith("distrain.models.")
         return is_ours and self.body.only_multiplies and not self.embedding_dropout
 
     def logits(self, output: Tensor) -> Tensor:
-        """The first target's logits, `[rows]`, as of the rows before negatives were left out."""
+        """Return the first target's logits, `[rows]`, corrected for sampled negatives."""
         return self._shifted(self.task.logits(output))
 
     def scores(self, output: Tensor) -> tuple[Tensor, ...]:
-        """Each target's scores, as of the rows before negatives were left out."""
+        """Return each target's scores, corrected for sampled negatives."""
         first, *others = self.task.scores(output)
         return (self._shifted(first), *others)
 
@@ -102,8 +102,8 @@ class Network(nn.Module):
 class ClickModel(nn.Module):
     """Embedding tables, and a network over their values.
 
-    The two are apart because they train apart: `dense` by a torch optimizer, the tables by a
-    `SparseOptimizer`. `inputs` has the tables' columns and the ids of a batch.
+    They are separate because they are trained separately: `dense` by a torch optimizer, the tables
+    by a `SparseOptimizer`. `inputs` has the tables' columns and extracts the ids of a batch.
 
     Attributes:
         continuous_names: The continuous columns, in the order that `dense` expects.
@@ -121,7 +121,7 @@ class ClickModel(nn.Module):
         return self.dense.task
 
     def forward(self, batch: Batch) -> Tensor:
-        """The logits of a batch for the first target, `[rows]`; 0 rows are allowed.
+        """Return the logits of a batch for the first target, `[rows]`; 0 rows are allowed.
 
         Raises:
             SchemaError: The batch has other columns, or the same ones in another order.
@@ -129,18 +129,18 @@ class ClickModel(nn.Module):
         return self.dense.logits(self.output(batch))
 
     def scores(self, batch: Batch) -> tuple[Tensor, ...]:
-        """The scores of a batch for each of the task's targets; errors as of `forward`."""
+        """Return the scores of a batch for each of the task's targets; errors as in `forward`."""
         return self.dense.scores(self.output(batch))
 
     def output(self, batch: Batch) -> Tensor:
-        """The output of the model's task for a batch; errors as of `forward`."""
+        """Return the output of the model's task for a batch; errors as in `forward`."""
         self.check_columns(batch)
         embedded = self.embeddings.lookup(*self.table_ids(batch))
         output: Tensor = self.dense(embedded, batch.continuous, self.inputs.event_lists(batch))
         return output
 
     def table_ids(self, batch: Batch) -> tuple[Tensor, Mapping[str, Ragged]]:
-        """The ids of a batch; see `InputBlock.table_ids`."""
+        """Return the ids of a batch; see `InputBlock.table_ids`."""
         return self.inputs.table_ids(batch)
 
     def check_columns(self, batch: Batch) -> None:
@@ -149,11 +149,11 @@ class ClickModel(nn.Module):
 
 
 class Ensemble(ClickModel):
-    """Models of the same columns and targets, which score as one; it is not trained.
+    """Models of the same columns and targets, which score as one model; it cannot be trained.
 
-    Its scores are those of the mean probabilities (`mean_scores`). By Jensen's inequality their
-    log loss is at most the mean of the members' log losses, and they add up to the mean of what
-    the members expect; neither is true of the mean of logits.
+    Its scores are those of the mean probabilities (`mean_scores`). By Jensen's inequality their log
+    loss is at most the mean of the members' log losses, and their sum is the mean of the members'
+    sums; neither holds for the mean of logits.
 
     Attributes:
         members: The models, at least one.
@@ -171,7 +171,7 @@ class Ensemble(ClickModel):
         if name in ("embeddings", "dense"):
             raise ModelError(
                 "an ensemble has no tables and no network of its own",
-                hint="Name one of its members: they lie in its model folder as `0`, `1`, ...",
+                hint="Use one of its members, which are in its model folder as `0`, `1`, ...",
             )
         return super().__getattr__(name)
 
@@ -189,10 +189,10 @@ class Ensemble(ClickModel):
 def mean_scores(
     targets: Sequence[Target], of_members: Sequence[Sequence[Tensor]]
 ) -> tuple[Tensor, ...]:
-    """Each target's scores by several models as one model's, in the form of `Task.scores`.
+    """Return each target's scores of several models as one model's, in the form of `Task.scores`.
 
-    Of a binary target the logit of the mean probability, of a multiclass one the logarithms of the
-    classes' mean probabilities, of a regression the mean prediction; float32.
+    A binary target gets the logit of the mean probability, a multiclass one the logarithms of the
+    classes' mean probabilities, a regression the mean prediction; float32.
     """
     by_target = zip(*of_members, strict=True)
     stacked = (torch.stack([one.float() for one in scores]) for scores in by_target)
@@ -202,7 +202,7 @@ def mean_scores(
 def _mean_of(target: Target, scores: Tensor) -> Tensor:
     if target.kind == "regression":
         return scores.mean(0)
-    # By logarithms: a probability near 1 keeps its distance to 1.
+    # By logarithms, which stay accurate for probabilities near 1.
     if target.kind == "multiclass":
         return functional.log_softmax(scores, -1).logsumexp(0) - math.log(len(scores))
     ones, zeros = (functional.logsigmoid(some).logsumexp(0) for some in (scores, -scores))

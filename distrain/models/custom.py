@@ -1,8 +1,8 @@
-"""Models of the user's own: a function, named in the job spec, that makes a blueprint.
+"""User-defined models: a function, named in the job spec, that creates a blueprint.
 
-Whoever may submit a job must not choose by that what code the workers load. So a function is only
-imported from packages that the operator of the process has named in its environment, or is used as
-it is where the same process handed it over.
+Permission to submit a job must not include the choice of code that workers load. So a function is
+only imported from packages that the operator of the process has named in its environment, or used
+directly if the same process passed it.
 """
 
 import os
@@ -17,18 +17,18 @@ from distrain.jobs.spec.models.kinds import CustomSpec
 from distrain.models.blueprint import Blueprint, Given
 
 PACKAGES_VARIABLE = "DISTRAIN_MODEL_PACKAGES"
-"""Top-level packages that models may be imported from, with commas between them."""
+"""Top-level packages that models may be imported from, separated by commas."""
 
 _handed_over: dict[str, Callable[..., Any]] = {}
 
 
 def custom(given: Given, spec: CustomSpec) -> Blueprint:
-    """The blueprint that the function makes of the schema and the options.
+    """Return the blueprint that the function creates from the schema and the options.
 
     The function itself decides how lists are combined, in its `Embeddings`.
 
     Raises:
-        SpecError: The function may not be imported, is missing, or takes other options.
+        SpecError: The function may not be imported, is missing, or does not accept the options.
         ModelError: It returned something else.
     """
     make = function_named(spec.function)
@@ -38,7 +38,7 @@ def custom(given: Given, spec: CustomSpec) -> Blueprint:
         if error.__traceback__ is None or error.__traceback__.tb_next is not None:
             raise  # from inside the function
         raise SpecError(
-            f"the model's function does not take these options: {error}",
+            f"the model's function does not accept these options: {error}",
             where={"model.function": spec.function, "model.options": ", ".join(spec.options)},
         ) from None
     if not isinstance(made, Blueprint):
@@ -51,16 +51,19 @@ def custom(given: Given, spec: CustomSpec) -> Blueprint:
 
 
 def function_named(name: str, field: str = "model.function") -> Callable[..., Any]:
-    """The function of a field of a job spec, `module:name`; errors as `check_function`."""
-    there = "open its run in Python with distrain.Run(run_dir, model_fn=...)"
-    return _handed_over.get(name) or _imported(name, field, there)
+    """Return the function of a field of a job spec, `module:name`.
+
+    Errors as in `check_function`.
+    """
+    hint = "open its run in Python with distrain.Run(run_dir, model_fn=...)"
+    return _handed_over.get(name) or _imported(name, field, hint)
 
 
 def check_function(name: str, field: str, *, here: bool) -> None:
     """Raise `SpecError` if the function of a job spec may not, or cannot, be imported.
 
-    `here`: this process itself will build the model, and may have been handed the function; other
-    processes can only import it.
+    `here`: this process itself will build the model, and may hold the function; other processes
+    can only import it.
     """
     inline = "train with resources.backend inline, in its own process"
     hand_over = "hand it to distrain.fit, as model_fn or in metrics"
@@ -69,7 +72,7 @@ def check_function(name: str, field: str, *, here: bool) -> None:
 
 
 def name_of(function: Callable[..., Any]) -> str:
-    """A function's name in a job spec.
+    """Return a function's name in a job spec.
 
     >>> name_of(custom)
     'distrain.models.custom:custom'
@@ -82,7 +85,7 @@ def name_of(function: Callable[..., Any]) -> str:
 
 
 def is_importable(function: Callable[..., Any]) -> bool:
-    """Whether another process can import a function by its `name_of`.
+    """Return True if another process can import a function by its `name_of`.
 
     >>> is_importable(custom), is_importable(lambda schema: None)
     (True, False)
@@ -96,10 +99,10 @@ def is_importable(function: Callable[..., Any]) -> bool:
 def handed_over(
     *functions: Callable[..., Any] | None, names: Mapping[str, Callable[..., Any]] | None = None
 ) -> Iterator[None]:
-    """Inside, this process uses the functions themselves, wherever they are defined.
+    """Context in which this process uses the functions themselves, wherever they are defined.
 
     Args:
-        names: More of them, by their names in a job spec.
+        names: More functions, by their names in a job spec.
 
     Raises:
         SpecError: Two of them have one name.
@@ -119,7 +122,7 @@ def handed_over(
 
 
 def allowed_packages() -> tuple[str, ...]:
-    """The packages that models may be imported from, in this process."""
+    """Return the packages that models may be imported from, in this process."""
     words = os.environ.get(PACKAGES_VARIABLE, "").split(",")
     return tuple(word.strip() for word in words if word.strip())
 
@@ -144,7 +147,7 @@ def _imported(name: str, field: str, otherwise: str) -> Callable[..., Any]:
         )
     try:
         function: Callable[..., Any] = getattr(import_module(module_name), attribute)
-    except Exception as error:  # whatever the module does when it is imported
+    except Exception as error:  # raised by arbitrary code of the module
         kind = (
             "" if isinstance(error, ImportError | AttributeError) else f"{type(error).__name__}: "
         )

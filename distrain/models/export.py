@@ -1,8 +1,8 @@
 """Exports of a model, for scoring without distrain: torch.export and ONNX.
 
-While a model trains, its tables live apart from its network, behind routes and exchanges. To score
-rows, plain lookups do. `ScoringModel` has the model's weights, and nothing but torch's own
-operations on tensors, so torch's compiler and exporters take it. `write_export` writes a folder:
+While a model trains, its tables are separate from its network, behind routes and exchanges. Scoring
+rows needs plain lookups only. `ScoringModel` has the model's weights and uses only torch's own
+operations on tensors, so torch's compiler and exporters accept it. `write_export` writes a folder:
 
     model.pt2                   torch: an exported program, for `torch.export.load`
     model.onnx, model.onnx.data onnx: the graph, and its weights
@@ -47,31 +47,32 @@ _LIST_PARTS = ("values", "lengths")
 
 
 class ScoringModel(nn.Module):
-    """A click model's scores from plain tensors.
+    """Scores of a click model from plain tensors.
 
-    It shares the model's weights, but for tables of bfloat16, which are copied to float32, and only
-    scores: no dropout, and batch norms by their running statistics.
+    It shares the model's weights, except for bfloat16 tables, which are copied to float32. It only
+    scores: without dropout, and with the running statistics of batch norms.
 
     Args:
-        model: With all rows of its tables here, as from `load_model`. Its network is set to
-            evaluation.
-        tables: What tables are kept in; other forms than `fp32` are copies.
+        model: A model with all rows of its tables on this rank, such as from `load_model`. Its
+            network is set to evaluation.
+        tables: The form of the tables; forms other than `fp32` are copies.
 
     Attributes:
         input_names: The arguments of `forward`, in order.
-        output_names: "logits" of one binary target, else the targets' names.
+        output_names: "logits" of one binary target, otherwise the targets' names.
 
     Shape:
         - categorical: `[rows, flat categorical columns]`, int32 or int64, ids that are in range.
         - continuous: `[rows, continuous columns]`, float32.
-        - lists: for each column of lists, those of numbers last, its values, `[values of all
-          rows]`, and its lengths, `[rows]`, int32 or int64; see `Ragged`, whose offsets torch's
-          exporters take for 2 rows or more only. Lists of one event have equal lengths.
+        - lists: for each list column, lists of numbers last, its values, `[values of all
+                  rows]`, and its lengths, `[rows]`, int32 or int64; see `Ragged`. Torch's exporters
+                  accept its offsets for at least 2 rows. Lists of one event have equal lengths.
         - result: of one binary target the logits, `[rows]`, float32; a sigmoid makes them
-          probabilities. Of other targets, or several, a tensor for each, as `Task.scores` has them.
+                  probabilities. Of other or several targets, a tensor for each, as in
+                  `Task.scores`.
 
     Raises:
-        ModelError: The tables are spread over ranks, or over several places.
+        ModelError: The tables are sharded over ranks, or over several placements.
     """
 
     def __init__(self, model: ClickModel, tables: TableForm = "fp32"):
@@ -95,15 +96,15 @@ class ScoringModel(nn.Module):
         return scores[0] if len(scores) == 1 else scores
 
     def scores(self, categorical: Tensor, continuous: Tensor, *lists: Tensor) -> tuple[Tensor, ...]:
-        """Each target's scores, as of `Task.scores`."""
+        """Return each target's scores, see `Task.scores`."""
         output = self.dense(*self._looked_up(categorical, continuous, lists))
-        found: tuple[Tensor, ...] = self.dense.scores(output)
-        return found
+        result: tuple[Tensor, ...] = self.dense.scores(output)
+        return result
 
     def _looked_up(
         self, categorical: Tensor, continuous: Tensor, lists: tuple[Tensor, ...]
     ) -> tuple[Any, ...]:
-        """What the network takes."""
+        """Return the inputs of the network."""
         inputs = self._inputs
         columns = zip(self._lists, lists[::2], lists[1::2], strict=True)
         batch = Batch(
@@ -116,13 +117,13 @@ class ScoringModel(nn.Module):
         )
         ids, listed = inputs.table_ids(batch)
         pooled = tuple(lookup(ids, listed) for lookup in self.lookups)
-        found = {name: values for one in self._found for name, values in one.sequences(listed)}
-        sequences = (found[name] for name in self._sequences)
+        values_of = {name: values for one in self._found for name, values in one.sequences(listed)}
+        sequences = (values_of[name] for name in self._sequences)
         return (*pooled, *sequences), continuous, inputs.event_lists(batch)
 
     @property
     def table_bytes(self) -> dict[str, int]:
-        """The bytes of all tables in their form, and as float32."""
+        """Return the bytes of all tables, in their form and as float32."""
         own = [one.fp32_bytes if one.table is None else one.table.size_bytes for one in self._found]
         return {"bytes": sum(own), "fp32_bytes": sum(one.fp32_bytes for one in self._found)}
 
@@ -136,7 +137,7 @@ class ScoringModel(nn.Module):
         ]
 
     def example(self, rows: int = 3) -> tuple[Tensor, ...]:
-        """Inputs of zeros, int64 and float32; each list has two ids."""
+        """Return inputs of zeros, int64 and float32; each list has two ids."""
         inputs = self._inputs
         lists: list[Tensor] = []
         for name in self._lists:
@@ -175,8 +176,8 @@ class MeanScoringModel(ScoringModel):
         self.eval()
 
     def scores(self, categorical: Tensor, continuous: Tensor, *lists: Tensor) -> tuple[Tensor, ...]:
-        found = [one.scores(categorical, continuous, *lists) for one in self.members]
-        return mean_scores(self.targets, found)
+        result = [one.scores(categorical, continuous, *lists) for one in self.members]
+        return mean_scores(self.targets, result)
 
     @property
     def table_parts(self) -> list[TablePart]:
@@ -191,14 +192,17 @@ class MeanScoringModel(ScoringModel):
 
 
 def scoring_model(model: ClickModel, tables: TableForm = "fp32") -> ScoringModel:
-    """The plain module of a model, or of an ensemble."""
+    """Return the plain module of a model, or of an ensemble."""
     if isinstance(model, Ensemble):
         return MeanScoringModel(model, tables)
     return ScoringModel(model, tables)
 
 
 class QueryModel(ScoringModel):
-    """The users' vectors of two towers, `[rows, dim]`; what stands in items' columns is ignored."""
+    """Vectors of users of a two-tower model, `[rows, dim]`.
+
+    Values of items' columns are ignored.
+    """
 
     def __init__(self, model: ClickModel):
         super().__init__(model)
@@ -211,7 +215,7 @@ class QueryModel(ScoringModel):
 
 
 def export_program(model: ScoringModel) -> ExportedProgram:
-    """The model as torch's exported program, for any number of rows from 1; ids are int64.
+    """Return the model as torch's exported program, for any number of rows from 1; ids are int64.
 
     `torch.export.save` writes it, and torch alone loads it.
     """
@@ -236,11 +240,11 @@ def write_export(
     tables: TableForm = "fp32",
     beside: Callable[[Path], None] | None = None,
 ) -> None:
-    """Write a saved model, from `load_model`, in a form that needs no distrain.
+    """Write a saved model, from `load_model`, in a form that is usable without distrain.
 
     Args:
         path: A folder that does not exist yet, unless `replace` is true.
-        tables: What tables are kept in (`QuantisedTable`).
+        tables: The form of the tables (`QuantisedTable`).
         beside: Writes more files into the folder.
 
     Raises:
@@ -263,7 +267,7 @@ def write_export(
 
 
 def write_query(folder: Path, saved: SavedModel, to: Form) -> None:
-    """Write the `QueryModel` of a model of two towers to a folder; errors as of `write_export`."""
+    """Write the `QueryModel` of a two-tower model to a folder; errors like `write_export`."""
     file = (folder / model_file(to)).with_stem("query")
     _write_program(file, QueryModel(saved.model), to)
 
@@ -280,7 +284,7 @@ def _write_program(file: Path, model: ScoringModel, to: Form) -> None:
 
 
 class _WrittenFile(io.FileIO):
-    """Takes whatever is written and keeps the first error: torch aborts the process at one."""
+    """A file that keeps the first error of a write, because torch aborts the process at one."""
 
     failed: OSError | None = None
 
@@ -306,7 +310,7 @@ def _write_onnx(file: Path, model: ScoringModel) -> None:
             verbose=False,
         )
     assert program is not None
-    # The weights beside it: a file of this format itself ends at 2 GiB.
+    # The weights are in a second file: a file of this format is limited to 2 GiB.
     program.save(file, external_data=True)
 
 
@@ -354,7 +358,7 @@ def _check_onnx(model: ScoringModel) -> None:
     both = sorted({*model.input_names} & {*model.output_names})
     if both:
         raise ModelError(
-            f"an ONNX graph has no output with an input's name: {', '.join(both)}",
+            f"an ONNX graph cannot have an output with an input's name: {', '.join(both)}",
             hint="Export it with --to torch, or train it with another name in model.tasks.",
         )
     missing = [name for name in ("onnx", "onnxscript") if find_spec(name) is None]
@@ -372,7 +376,7 @@ def _translated_errors(to: Form) -> Iterator[None]:
     except OSError:
         raise
     except Exception as error:
-        # torch's exporters raise errors of many kinds for what they cannot follow.
+        # torch's exporters raise errors of several classes for operations they cannot follow.
         first = next(iter(str(error).strip().splitlines()), "")
         raise ModelError(
             f"torch could not export the model: {type(error).__name__}: {first}",

@@ -1,4 +1,4 @@
-"""Whether a network computes each row from that row alone, so that a batch can go in slices."""
+"""Check whether a network computes each row from that row only, so a batch can be sliced."""
 
 from torch import nn
 from torch.nn.modules import module as hooks
@@ -28,7 +28,7 @@ _LAYERS = (
     nn.Softplus,
     nn.Tanh,
 )
-"""Of torch's layers those that never look at other rows, whatever their options."""
+"""Those of torch's layers that never use other rows, with any options."""
 
 _GLOBAL_HOOKS = (
     "_global_backward_pre_hooks",
@@ -36,16 +36,16 @@ _GLOBAL_HOOKS = (
     "_global_forward_pre_hooks",
     "_global_forward_hooks",
 )
-"""torch's hooks on all modules, by the names that they have had since 2.7 at the latest."""
+"""torch's hooks on all modules, by their names since torch 2.7 or earlier."""
 
 
 def rows_are_independent(network: nn.Module) -> bool:
-    """Whether no row's output or loss depends on the other rows of its batch.
+    """Return whether the outputs and losses of all rows are independent of other rows in the batch.
 
-    A class may say so by an attribute `rows_are_independent`, for itself but not for its
-    subclasses. Of the others, this package's own and the usual layers of torch count as
-    independent; a user's class does not, nor a module with a hook (on it, a parameter or all
-    modules) or with a method of its own.
+    A class may declare it by an attribute `rows_are_independent`, for itself but not for its
+    subclasses. Otherwise this package's classes and the usual layers of torch count as independent.
+    A user's class does not, nor does a module with a hook (on it, a parameter or all modules) or
+    with a method of its own.
 
     >>> rows_are_independent(nn.Sequential(nn.Linear(3, 2), nn.ReLU()))
     True
@@ -61,9 +61,9 @@ def _is_independent(module: nn.Module) -> bool:
     kind, own = type(module), vars(module)
     if _is_hooked(module) or any(name in own for name in ("forward", "loss", "logits", "scores")):
         return False
-    said = getattr(module, "rows_are_independent", None)
-    if said is not None:
-        return bool(said) and (
+    declared = getattr(module, "rows_are_independent", None)
+    if declared is not None:
+        return bool(declared) and (
             "rows_are_independent" in own or "rows_are_independent" in vars(kind)
         )
     return kind in _LAYERS or kind.__module__.startswith("distrain.models.")

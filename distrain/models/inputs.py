@@ -1,4 +1,4 @@
-"""From a schema to a model's inputs: which tables, looked up with which ids, in what order."""
+"""The inputs of a model from a schema: tables, their ids, and the order of both."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ _DRAWN = "drawn items"
 
 @dataclass(frozen=True)
 class Embeddings:
-    """The tables of one part of a model: one for each of its categorical columns.
+    """The tables of one part of a model, one for each of its categorical columns.
 
     Attributes:
-        dim: The width of all, or of each column by name; a column without one gets its own from the
-            schema, or else `infer_embedding_dim(cardinality)`.
-        part: The part's name: its tables are called `wide/C1` where it is "wide". Two parts have
-            two tables over the same column.
+        dim: The width of all, or of each column by name. The default for a column is the width in
+            the schema, or else `infer_embedding_dim(cardinality)`.
+        part: The part's name. In the part "wide" the table of C1 is called `wide/C1`. Two parts
+            have two tables over the same column.
         names: The categorical columns; `None` for all.
-        crosses: Hashed crosses of columns; each has a table too, named as the cross.
-        combiners: The combiner of each column of lists; the mean for others. With "sequence" the
-            list is a field of events, beside the others that the schema gives the same `event`.
-        max_length: The most events of a row, its newest ones.
+        crosses: Hashed crosses of columns. Each has a table with the name of the cross.
+        combiners: The combiner of each list column; the default is the mean. With "sequence" the
+            list is a field of events, together with the others of the same `event` in the schema.
+        max_length: The largest number of events of a row. Its newest ones are kept.
     """
 
     dim: int | Mapping[str, int] | None = 16
@@ -52,31 +52,31 @@ class Embeddings:
 
 
 class InputBlock:
-    """What a model takes: tables over categorical columns, and continuous columns.
+    """The inputs of a model: tables over categorical columns, and continuous columns.
 
-    It has no parameters: it says which tables there must be, which ids of a batch they are looked
-    up with, and in what shape all that reaches the first block.
+    It has no parameters. It defines the tables, the ids of a batch that are looked up in them, and
+    the shape in which all inputs reach the first block.
 
     Args:
-        schema: Of the data. Its targets are left out.
-        embeddings: The parts; a single one of width 16 if none is given.
-        continuous: Whether the model takes the continuous columns.
-        draws: Items that are drawn for rows in training, and looked up in their column's table.
+        schema: The schema of the data. Its targets are excluded.
+        embeddings: The parts; the default is a single one of width 16.
+        continuous: Whether the model uses the continuous columns.
+        draws: Items drawn for rows in training, and looked up in their column's table.
 
     Attributes:
         columns: The tables, in the order of the ids.
-        shape: What the first block gets: `Columns`.
+        shape: The input of the first block, `Columns`.
         categorical_names: The flat categorical columns that a batch must have, in order.
-        list_names: The columns of lists of ids that it must have.
-        number_names: The columns of lists of numbers that it must have: fields of events, those
-            that the model leaves out last.
-        combiners: For each of these how its ids' embeddings become one, in the first part that
-            takes it; "mean" if none does.
+        list_names: The list columns of ids that it must have.
+        number_names: The list columns of numbers that it must have. They are fields of events;
+            those that the model does not use are last.
+        combiners: For each of these how the embeddings of its ids become one, in the first part
+            that uses it; "mean" if none does.
         continuous_names: The continuous columns that it must have, in order.
 
     Raises:
         SchemaError: A cardinality is missing (all such columns are listed), a continuous column
-            holds lists, a part names columns that are not there, or there is no input at all.
+            holds lists, a part names unknown columns, or there are no inputs.
     """
 
     def __init__(
@@ -114,24 +114,24 @@ class InputBlock:
         self.shape = Columns(_groups(tables), numbers, made_by="InputBlock", events=events)
         self.takes_continuous = continuous
         self._every_list = tuple(sorted((*self.list_names, *self.number_names)))
-        # The ids as they lie in the batch, unless there is more to look up than they are.
+        # The ids as stored in the batch, unless more columns are looked up.
         self._as_they_are = [t.source for t in self._tables] == list(self.categorical_names)
 
     def connect(self, *blocks: Block) -> Chain:
-        """Blocks over these inputs, one after another, attached."""
+        """Return a chain of blocks over these inputs, attached."""
         chain = Chain(blocks)
         chain.attach(self.shape)
         return chain
 
     def connect_branch(self, *branches: Block, aggregation: str | None = "concat") -> Chain:
-        """Branches that all take these inputs, attached; see `ParallelBlock`."""
+        """Return branches that all receive these inputs, attached; see `ParallelBlock`."""
         return self.connect(Chain().connect_branch(*branches, aggregation=aggregation))
 
     def table_ids(self, batch: Batch) -> tuple[Tensor, Mapping[str, Ragged]]:
-        """The ids of a batch.
+        """Return the ids of a batch.
 
-        For the flat columns in their order, `[rows, flat columns]`, int32; for the list columns by
-        the names of their tables, of events the newest ones.
+        For the flat columns in their order, `[rows, flat columns]`, int32. For the list columns by
+        table name; of events only the newest ones.
         """
         lists = batch.lists
         if self._newest or any(table != source for table, source in self._lists.items()):
@@ -141,11 +141,11 @@ class InputBlock:
             lists = {**lists, _DRAWN: self.draws.of(batch)}
         if self._as_they_are:
             return batch.categorical, lists
-        found = [_ids_of(table.source, batch) for table in self._tables]
-        return (torch.stack(found).t() if found else batch.categorical[:, :0]), lists
+        ids = [_ids_of(table.source, batch) for table in self._tables]
+        return (torch.stack(ids).t() if ids else batch.categorical[:, :0]), lists
 
     def event_lists(self, batch: Batch) -> tuple[EventLists, ...]:
-        """For each of the shape's events what its `EventValues` have beside embeddings."""
+        """Return the offsets and the numbers of the `EventValues` of each of the shape's events."""
         lists = []
         for events in self.shape.events:
             given = [batch.lists[column.name] for column in events.numbers]
@@ -158,11 +158,11 @@ class InputBlock:
         return tuple(lists)
 
     def check_columns(self, batch: Batch) -> None:
-        """Raise if the batch's columns are not the model's.
+        """Check that the batch has the model's columns.
 
         Raises:
             SchemaError: The batch has other columns, or the same ones in another order (list
-                columns may have any order), or a row's lists of events differ in length.
+                columns may be in any order), or the lists of a row's events differ in length.
         """
         for kind, given, needed in (
             ("categorical", batch.categorical_names, self.categorical_names),
@@ -189,10 +189,10 @@ class InputBlock:
 
 
 def infer_embedding_dim(cardinality: int) -> int:
-    """A width for a column's embeddings: `min(16, round(1.6 * cardinality**0.56))`.
+    """Return a width for a column's embeddings: `min(16, round(1.6 * cardinality**0.56))`.
 
-    fastai's rule (`emb_sz_rule` in fastai/tabular/model.py), capped at the 16 of the NVTabular
-    notebooks instead of at 600.
+    This is fastai's rule (`emb_sz_rule` in fastai/tabular/model.py), capped at the 16 of the
+    NVTabular notebooks instead of at 600.
 
     >>> [infer_embedding_dim(c) for c in (1, 4, 63, 10_000_000)]
     [2, 3, 16, 16]
@@ -202,7 +202,7 @@ def infer_embedding_dim(cardinality: int) -> int:
 
 @dataclass(frozen=True)
 class _Table:
-    """A table, what its ids are, and what its embeddings are called in the model."""
+    """A table, the source of its ids, and the name of its embeddings in the model."""
 
     column: TableColumn
     source: str | HashedCross
@@ -214,10 +214,10 @@ def _tables(features: Schema, part: Embeddings) -> list[_Table]:
     wanted = names if part.names is None else tuple(part.names)
     crossed = {name for cross in part.crosses for name in cross.columns}
     flat = {c.name for c in features.categorical if not c.holds_lists}
-    _refuse("there is no categorical column", set(wanted) - set(names), names)
-    _refuse("crosses are of flat categorical columns", crossed - flat, flat)
+    _refuse("unknown categorical columns", set(wanted) - set(names), names)
+    _refuse("crosses need flat categorical columns, not", crossed - flat, flat)
     lists = set(names) - flat
-    _refuse("combiners are for categorical columns of lists", set(part.combiners) - lists, lists)
+    _refuse("combiners need categorical columns of lists, not", set(part.combiners) - lists, lists)
     return [
         *(_table(features[name], part) for name in names if name in wanted),
         *(_cross_table(cross, part) for cross in part.crosses),
@@ -242,7 +242,7 @@ def _cross_table(cross: HashedCross, part: Embeddings) -> _Table:
 
 
 def _groups(tables: Sequence[_Table]) -> tuple[Group, ...]:
-    """As `EmbeddingCollection` lays them out: by width, then as given."""
+    """Return the groups in the order of `EmbeddingCollection`: by width, then as given."""
     pooled = [table for table in tables if not table.column.is_sequence]
     return tuple(
         Group(dim, tuple(t.seen_as for t in pooled if t.column.dim == dim))
@@ -253,14 +253,14 @@ def _groups(tables: Sequence[_Table]) -> tuple[Group, ...]:
 def _events(
     features: Schema, tables: Sequence[_Table], parts: Sequence[Embeddings]
 ) -> Iterator[Events]:
-    """The sequences of each part that the schema calls fields of the same events."""
-    found: dict[tuple[str, str], dict[int, _Table]] = {}
+    """Yield the sequences of each part that are fields of the same events in the schema."""
+    by_event: dict[tuple[str, str], dict[int, _Table]] = {}
     sequences = [table for table in tables if table.column.is_sequence]
     for place, table in enumerate(sequences):
         name = features[str(table.source)].event
-        found.setdefault((table.seen_as.part, name), {})[place] = table
+        by_event.setdefault((table.seen_as.part, name), {})[place] = table
     lengths = {part.part: part.max_length for part in parts}
-    for (part, name), own in found.items():
+    for (part, name), own in by_event.items():
         yield Events(
             Column(name, part=part).table,
             {place: table.seen_as for place, table in own.items()},
@@ -280,11 +280,11 @@ def _ids_of(source: str | HashedCross, batch: Batch) -> Tensor:
     return source.ids([batch[name] for name in source.columns]).to(batch.categorical.dtype)
 
 
-def _refuse(what: str, names: set[str], known: Sequence[str] | set[str]) -> None:
+def _refuse(problem: str, names: set[str], known: Sequence[str] | set[str]) -> None:
     if names:
         raise SchemaError(
-            f"{what}, and these are none: {', '.join(sorted(names))}",
-            hint=f"There are: {', '.join(sorted(known)) or 'none'}.",
+            f"{problem}: {', '.join(sorted(names))}",
+            hint=f"Available: {', '.join(sorted(known)) or 'none'}.",
         )
 
 
@@ -304,7 +304,7 @@ def _check_features(features: Schema) -> None:
 
 
 def _numbers_of_events(features: Schema) -> list[str]:
-    """The lists of numbers; a `SchemaError` where one is no field of an event."""
+    """Return the lists of numbers; `SchemaError` if one is not a field of an event."""
     lists = [column for column in features.continuous if column.holds_lists]
     alone = [column.name for column in lists if column.event == column.name]
     if alone:

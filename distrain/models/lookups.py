@@ -1,4 +1,4 @@
-"""A model's tables in an export: as plain lookups, and where in its files their rows lie."""
+"""A model's tables in an export: plain lookups, and the position of their rows in its files."""
 
 import json
 import struct
@@ -55,8 +55,8 @@ class PlainLookup(nn.Module):
         if self.in_order or not self.places:
             return flat
         pooled = [self._pooled(column, start, lists[column.name]) for column, start in self.lists]
-        found = dict(zip(self.places, [*flat.unbind(1), *pooled], strict=True))
-        return torch.stack([found[place] for place in sorted(found)], dim=1)
+        embedded = dict(zip(self.places, [*flat.unbind(1), *pooled], strict=True))
+        return torch.stack([embedded[place] for place in sorted(embedded)], dim=1)
 
     def sequences(self, lists: Mapping[str, Ragged]) -> Iterator[tuple[str, Tensor]]:
         for column, start in self.of_events:
@@ -70,14 +70,14 @@ class PlainLookup(nn.Module):
         return rows
 
     def _pooled(self, column: TableColumn, start: int, lists: Ragged) -> Tensor:
-        """A column of lists: each row's embeddings combined, `[rows, dim]`.
+        """Return each row's combined embeddings of a list column, `[rows, dim]`.
 
-        The same bits as torch's embedding_bag, of which ONNX makes a loop over the rows.
+        The bits are those of torch's embedding_bag, which ONNX converts to a loop over the rows.
         """
         lengths = lists.lengths
-        found = self._rows(lists.values.long() + start)
-        pooled = found.new_zeros(lengths.shape[0], found.shape[1])
-        pooled = pooled.index_add(0, lists.row_of_values, found)
+        rows = self._rows(lists.values.long() + start)
+        pooled = rows.new_zeros(lengths.shape[0], rows.shape[1])
+        pooled = pooled.index_add(0, lists.row_of_values, rows)
         counts = lengths.clamp(min=1).to(pooled.dtype).unsqueeze(1)
         if column.combiner == "mean":
             return pooled / counts
@@ -91,7 +91,7 @@ def lookups_of(tables: EmbeddingCollection, form: TableForm) -> Iterator[PlainLo
         raise ModelError(
             "only a model with all its tables in one place can be exported",
             where={"placements": ", ".join(sorted({store.placement for store in stores}))},
-            hint="Save it, and export what load_model gives.",
+            hint="Save it, and export the result of load_model.",
         )
     tables.settle()
     for store, weight in zip(stores, tables.weights, strict=True):
@@ -100,29 +100,29 @@ def lookups_of(tables: EmbeddingCollection, form: TableForm) -> Iterator[PlainLo
 
 _WEIGHTS = "data/weights"
 _LOCAL_HEADER_BYTES = 30
-"""Of a zip's member, before its name and its extra field, whose lengths are the last four."""
+"""Size of the header of a zip member, before its name and extra field, whose lengths end it."""
 
 
 class TablePart(NamedTuple):
     """A tensor of an exported model with a row for each row of some tables."""
 
     tensor: str  # its name in the model
-    part: str  # what it holds: "weight", or of rounded tables "codes" or "steps"
+    part: str  # its content: "weight", or of rounded tables "codes" or "steps"
     values: Tensor  # `[rows, width]`
-    # for each of the tables its name, its first row and the number of its rows
+    # for each of the tables its name, its first row and its number of rows
     tables: tuple[tuple[str, int, int], ...]
 
 
 def row_places(file: Path, parts: Iterable[TablePart]) -> list[dict[str, Any]]:
-    """For each table and part: file, offset of the first row, number of rows and bytes of a row.
+    """Return file, offset of the first row, number of rows and bytes of a row, by table and part.
 
-    What the exporter stored in another form has no places.
+    Tables that the exporter stored in another form have no places.
     """
-    lying = _in_onnx(file) if file.suffix == ".onnx" else _in_zip(file)
+    stored = _in_onnx(file) if file.suffix == ".onnx" else _in_zip(file)
     places = []
     for one in parts:
         row_bytes = one.values.shape[1] * one.values.element_size()
-        name, offset, size = lying.get(one.tensor, ("", 0, 0))
+        name, offset, size = stored.get(one.tensor, ("", 0, 0))
         if not row_bytes or size != len(one.values) * row_bytes:
             continue
         for table, first, rows in one.tables:
@@ -136,17 +136,17 @@ def _in_onnx(file: Path) -> dict[str, tuple[str, int, int]]:
     import onnx
 
     graph = onnx.load(str(file), load_external_data=False).graph
-    found = {}
+    places = {}
     for tensor in graph.initializer:
         facts = {fact.key: fact.value for fact in tensor.external_data}
         if facts:
             size = (int(facts["offset"]), int(facts["length"]))
-            found[tensor.name] = (facts["location"], *size)
-    return found
+            places[tensor.name] = (facts["location"], *size)
+    return places
 
 
 def _in_zip(file: Path) -> dict[str, tuple[str, int, int]]:
-    found = {}
+    places = {}
     with zipfile.ZipFile(file) as archive, file.open("rb") as content:
         members = {one.filename.partition("/")[2]: one for one in archive.infolist()}
         config = archive.read(members[f"{_WEIGHTS}/model_weights_config.json"])
@@ -157,5 +157,5 @@ def _in_zip(file: Path) -> dict[str, tuple[str, int, int]]:
             content.seek(member.header_offset)
             header = content.read(_LOCAL_HEADER_BYTES)
             ahead = sum(struct.unpack("<HH", header[-4:])) + _LOCAL_HEADER_BYTES
-            found[name] = (file.name, member.header_offset + ahead, member.file_size)
-    return found
+            places[name] = (file.name, member.header_offset + ahead, member.file_size)
+    return places

@@ -1,4 +1,4 @@
-"""Items that are drawn for rows, to compare their own with: the same on any number of ranks."""
+"""Items drawn for rows as negatives, the same on any number of ranks."""
 
 import math
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from distrain.models.embeddings.kernels.random_bits import words
 Sampler = Literal["uniform", "popularity"]
 
 FIRST_VALUE_ID = 3
-"""Ids below it are what `distrain prep` keeps for padding, gaps and unknown values."""
+"""Smaller ids are those that `distrain prep` reserves for padding, gaps and unknown values."""
 _FACTOR = 0x9E3779B97F4A7C15 - 2**64
 
 
@@ -24,12 +24,12 @@ class ItemDraws:
 
     With n items from id 3 on, "uniform" gives each the probability 1 / n. "popularity" gives the
     i-th, from 1, log((i + 1) / i) / log(n + 1), which is Zipf's law for ids in the order of
-    falling counts, as `distrain prep` has them.
+    descending counts, as `distrain prep` writes them.
 
     Attributes:
-        column: Of the items.
+        column: The column of the items.
         num_items: The cardinality of that column.
-        per_row: How many.
+        per_row: The number of items drawn for a row.
 
     Raises:
         ModelError: There are fewer than two items.
@@ -50,7 +50,7 @@ class ItemDraws:
         if self._count < 2:
             raise ModelError(
                 f"negatives cannot be drawn: the column {self.column!r} has {self.num_items} ids, "
-                f"and those below {FIRST_VALUE_ID} are no items"
+                f"and those below {FIRST_VALUE_ID} are not items"
             )
 
     @property
@@ -58,7 +58,7 @@ class ItemDraws:
         return self.num_items - FIRST_VALUE_ID
 
     def of(self, batch: Batch) -> Ragged:
-        """The drawn ids, `per_row` a row, int32; none for a batch without a key."""
+        """Return the drawn ids, `per_row` a row, int32; empty for a batch without a key."""
         rows, per_row = batch.categorical.shape[0], 0 if batch.key is None else self.per_row
         codes = torch.zeros(rows, dtype=torch.int64, device=batch.categorical.device)
         for column in batch.categorical.unbind(1):
@@ -67,14 +67,17 @@ class ItemDraws:
         if self.kind == "uniform":
             places = drawn * self._count >> 32
         else:
-            # In float64: float32 cannot tell the last of many items apart.
+            # In float64: float32 cannot distinguish the last of a large number of items.
             sizes = ((drawn.double() + 0.5) * (math.log(self._count + 1) / 2**32)).exp()
             places = (sizes.long() - 1).clamp(0, self._count - 1)
         offsets = torch.arange(rows + 1, dtype=torch.int32, device=codes.device) * per_row
         return Ragged((places + FIRST_VALUE_ID).int().flatten(), offsets)
 
     def log_q(self, ids: Tensor) -> Tensor:
-        """The logarithm of an item's probability, float64; of ids below 3 that of the likeliest."""
+        """Return the log probability of items, float64.
+
+        Ids below 3 get that of the most likely item.
+        """
         places = (ids - FIRST_VALUE_ID).clamp(min=0).double()
         if self.kind == "uniform":
             return torch.full_like(places, -math.log(self._count))

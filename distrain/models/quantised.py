@@ -1,4 +1,4 @@
-"""Embedding tables in fewer bits, each row by itself, for scoring."""
+"""Embedding tables in fewer bits for scoring, each row quantised separately."""
 
 from typing import Literal
 
@@ -13,16 +13,16 @@ TableForm = Literal["fp32", "fp16", "int8", "int4"]
 
 _ROWS_AT_ONCE = 65536
 _TINIEST = 2.0**-24
-"""The least number above 0 of float16."""
+"""The smallest positive number of float16."""
 
 
 class QuantisedTable(nn.Module):
-    """A table's rows as float16, or as whole numbers and what they count in.
+    """A table's rows as float16, or as integers with a scale.
 
     `int8`: a row is `codes * scale`, codes -127 to 127, scale float16. `int4`: it is
     `least + codes * scale`, codes 0 to 15, two in a byte, the first in its lower half; scale and
-    least are float16. A number is off by half a scale at most,
-    and by what float16 leaves of scale and least.
+    least are float16. The error of a number is at most half a scale, plus the rounding of scale
+    and least to float16.
 
     Shape:
         - ids: `[...]`, int64.
@@ -71,9 +71,9 @@ class QuantisedTable(nn.Module):
 
 
 def round_tables(model: ClickModel, form: TableForm) -> None:
-    """Give a model the tables that an export in this form has, so that its metrics are those.
+    """Replace a model's tables with those of an export in this form, to measure its metrics.
 
-    It changes the model, whose tables all lie here, as from `load_model`.
+    It changes the model, whose tables must all be on this rank, such as from `load_model`.
     """
     if form == "fp32":
         return

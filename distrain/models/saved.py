@@ -1,16 +1,16 @@
-"""A trained model as a folder, which appears whole or not at all.
+"""A trained model as a folder, which is written atomically.
 
     weights.safetensors   every parameter
     model.json            format version, distrain's version, the job spec's model section,
-                          how lists are combined, schema, what is added to logits
+                          combiners of lists, schema, shift of the logits
     schema.pbtxt          the schema again, for Merlin's tools; not read back
     workflow/             of models trained on what `distrain prep` wrote, to prepare raw rows
 
-An ensemble's folder has `model.json` alone and its members' folders, `0/`, `1/`, ...
+An ensemble's folder has only `model.json` and its members' folders, `0/`, `1/`, ...
 
-Nothing in it is code and nothing is unpickled. A file may be damaged, of another model, or made to
-do harm: what the description asks for is compared with the shapes in the header of the weights,
-which cannot be larger than their file, before memory is taken for it.
+The folder contains no code, and nothing is unpickled. A file may be damaged, of another model, or
+malicious. So the description is compared with the shapes in the header of the weights, which cannot
+be larger than their file, before memory is allocated for it.
 """
 
 import json
@@ -61,14 +61,14 @@ class EnsembleSpec(BaseModel):
 
 @dataclass(frozen=True)
 class SavedModel:
-    """A saved model's folder.
+    """Saved model with its description.
 
     Attributes:
-        model: On the CPU, with the saved parameters.
-        spec: The model section that it was built from.
-        schema: Of the data that it was trained on, target included.
-        about: Further facts, such as the step.
-        members: Of an ensemble, the saved models that it is the mean of.
+        model: The model on the CPU, with the saved parameters.
+        spec: The model section that the model was built from.
+        schema: The schema of its training data, with the target.
+        about: Further data, such as the step.
+        members: The saved models that an ensemble is the mean of.
     """
 
     model: ClickModel
@@ -81,13 +81,13 @@ class SavedModel:
     def ensemble(
         cls, members: Sequence["SavedModel"], about: Mapping[str, Any] | None = None
     ) -> "SavedModel":
-        """The ensemble of models of the same columns and targets."""
+        """Return the ensemble of models of the same columns and targets."""
         model = Ensemble([one.model for one in members])
         spec = EnsembleSpec(members=tuple(one.spec for one in members))
         return cls(model, spec, members[0].schema, about or {}, tuple(members))
 
     def save(self, path: str | Path, *, replace: bool = False) -> None:
-        """Write it anew; errors as of `save_model`."""
+        """Write the saved model to a new folder; errors like `save_model`."""
         if not isinstance(self.spec, EnsembleSpec):
             save_model(path, self.model, self.spec, self.schema, about=self.about, replace=replace)
             return
@@ -111,17 +111,17 @@ def save_model(
     """Write a model's folder, the same for any placement and number of ranks.
 
     Every rank calls it, and rank 0 writes. If tables are row-wise this is a collective operation,
-    which fails on every rank if rank 0 cannot write. If not, the other ranks return at once.
+    which fails on every rank if rank 0 cannot write. Otherwise the other ranks return at once.
 
     Args:
         path: A local folder that does not exist yet, unless it may be replaced.
         model: The model of `build_model(schema, spec, ...)`, trained or not, on any device.
-        about: Further facts, JSON values: the origin of the weights.
+        about: Further data as JSON values, such as the origin of the weights.
         after_slab: Called after each slab of rows.
 
     Raises:
         OutputError: It exists already and `replace` is false, or could not be written.
-        torch.distributed.DistError: Rank 0 could not write it; it says why itself.
+        torch.distributed.DistError: Rank 0 could not write it; rank 0 raises the cause.
     """
     document = _document(FORMAT, spec, schema, about or {})
     document["combiners"] = model.inputs.combiners
@@ -153,7 +153,7 @@ def _document(
 
 
 def model_tensors(model: ClickModel) -> dict[str, Tensor | Slabs]:
-    """A model's live parameters by name, the tables in canonical form."""
+    """Return a model's current parameters by name, the tables in canonical form."""
     dense: dict[str, Tensor] = model.dense.state_dict(prefix="dense.")
     model.embeddings.settle()
     weights = canonical_weights(model.embeddings)
@@ -164,14 +164,14 @@ def load_model(path: str | Path, *, make_tables: TableFactory | None = None) -> 
     """Read a model's folder.
 
     Args:
-        make_tables: Decides where the tables' rows live. Every rank reads its own rows, without
-            communication. `None` for all rows here, in their saved dtype.
+        make_tables: Places the tables' rows. Every rank reads its own rows, without communication.
+            `None` for all rows on this rank, in their saved dtype.
 
     Raises:
-        DataError: The folder or one of its files is missing or damaged, it was written by a newer
-            distrain, or its weights do not fit its schema and model section.
-        SchemaError: The schema in it is unusable.
-        ModelError: Its model section fits no columns like these.
+        DataError: The folder or one of its files is missing or damaged, a newer distrain wrote
+            it, or its weights do not fit its schema and model section.
+        SchemaError: Its schema is unusable.
+        ModelError: Its model section does not fit its columns.
     """
     folder = Path(path)
     if not folder.is_dir():
@@ -195,7 +195,7 @@ def _load_one(folder: Path, make_tables: TableFactory | None) -> SavedModel:
     described = read_description(folder / MODEL_FILE)
     spec, schema = described.spec, described.schema
     weights = open_weights(folder / WEIGHTS_FILE)
-    check_sizes(weights, described)  # before there is memory for what the description says
+    check_sizes(weights, described)  # before memory is allocated by the description
     if make_tables is None:
         make_tables = partial(EmbeddingCollection, dtype=dtype_of_tables(weights))
     model = build_model(
@@ -223,8 +223,8 @@ def read_description(file: Path) -> Description:
     """Read `model.json`.
 
     Raises:
-        DataError: It is missing, damaged, or was written by a newer distrain.
-        SchemaError: The schema in it is unusable.
+        DataError: It is missing, damaged, or a newer distrain wrote it.
+        SchemaError: Its schema is unusable.
     """
     document = _read_document(file)
     if document["format"] == ENSEMBLE_FORMAT:
@@ -241,16 +241,16 @@ def read_description(file: Path) -> Description:
     about = about if isinstance(about, dict) else {}
     shift = document.get("logit_shift", 0.0)
     if not isinstance(shift, int | float) or not math.isfinite(shift):
-        raise DataError("logit_shift is no finite number", where={"file": str(file)})
+        raise DataError("logit_shift is not a finite number", where={"file": str(file)})
     return Description(file, spec, schema, combiners, about, float(shift))
 
 
 def check_sizes(weights: TensorFile, described: Description) -> None:
-    """Refuse weights of another model than the described one; builds nothing.
+    """Check that weights fit the described model, without building it.
 
     Raises:
         DataError: Names, shapes or types differ.
-        SchemaError, ModelError: The model cannot be built of the columns.
+        SchemaError, ModelError: The model cannot be built from the columns.
     """
     with _file_named(described.file):
         blueprint = blueprint_of(described.schema, described.spec, described.combiners)
@@ -348,7 +348,7 @@ def _read_spec(section: object, file: Path) -> ModelSpec:
 
 
 def _read_combiners(section: object, schema: Schema, file: Path) -> Mapping[str, Combiner]:
-    """The combiners of a file; files of versions without lists have none."""
+    """Return the combiners of a file; files of versions without lists have none."""
     features = schema.remove_by_tag(Tags.TARGET)
     lists = {column.name for column in features.categorical if column.holds_lists}
     words = get_args(Combiner)
@@ -367,7 +367,7 @@ def _read_combiners(section: object, schema: Schema, file: Path) -> Mapping[str,
 
 
 def open_weights(file: Path) -> TensorFile:
-    """The file of the weights; `DataError` if it is missing or damaged."""
+    """Return the file of the weights; `DataError` if it is missing or damaged."""
     if not file.is_file():
         raise _missing(file)
     return TensorFile(file)

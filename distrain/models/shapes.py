@@ -1,7 +1,7 @@
-"""What flows between the blocks of a model, and its shapes, which are known before any row is.
+"""Values that blocks of a model exchange, and their shapes, which are known before any row is.
 
-A *shape* is static: how wide, how many, which columns. The *value* of that shape is made of
-tensors alone. So torch's compiler and exporters see tensors, and whoever builds a model sees names.
+A *shape* is static: the width, the number and the columns. The *value* of a shape consists of
+tensors only. So torch's compiler and exporters see tensors, and code that builds models sees names.
 """
 
 from collections.abc import Mapping
@@ -20,8 +20,8 @@ from distrain.errors import ModelError
 class Column:
     """An input column, or one of the tables over it.
 
-    `part` is the table's part of the model, such as "wide"; "" for the main one and for continuous
-    columns.
+    `part` is the table's part of the model, such as "wide". It is "" for the main part and for
+    continuous columns.
     """
 
     name: str
@@ -30,7 +30,7 @@ class Column:
 
     @property
     def table(self) -> str:
-        """The name of its table: the column's own in the main part.
+        """Return the name of its table, which in the main part is the column's own.
 
         >>> Column("C1", part="wide").table
         'wide/C1'
@@ -75,11 +75,11 @@ class Group:
 
 @dataclass(frozen=True)
 class Events:
-    """A row's events, oldest first, whose fields are lists that are aligned; see `EventValues`.
+    """Events of a row, oldest first, whose fields are aligned lists; see `EventValues`.
 
     Attributes:
         lists: The lists of ids, by the places of their sequences in the collection.
-        max_length: The most events of a row, its newest ones.
+        max_length: The largest number of events of a row. Its newest ones are kept.
     """
 
     name: str
@@ -93,7 +93,7 @@ class Events:
 class Columns:
     """Embeddings and continuous columns, by name; the value is `Features`.
 
-    The embeddings are one tensor a group, as `EmbeddingCollection.lookup` gives them.
+    The embeddings are one tensor a group, as `EmbeddingCollection.lookup` returns them.
     """
 
     groups: tuple[Group, ...]
@@ -103,7 +103,7 @@ class Columns:
 
     @property
     def width(self) -> int:
-        """Laid flat: the groups one after another, then the continuous columns; no events."""
+        """Return the flat width: all groups, then the continuous columns, without events."""
         return sum(len(g.columns) * g.dim for g in self.groups) + len(self.continuous)
 
     def __str__(self) -> str:
@@ -114,7 +114,7 @@ class Columns:
 
 @dataclass(frozen=True)
 class Branches:
-    """Values side by side, by name; the value is a dictionary."""
+    """Named values; the value is a dictionary."""
 
     shapes: Mapping[str, "Shape"]
     made_by: str = field(default="", compare=False)
@@ -131,7 +131,7 @@ Shape = Flat | Vectors | Columns | Branches
 
 
 class EventLists(NamedTuple):
-    """What a batch has of `Events` beside embeddings."""
+    """The parts of a batch's `Events` that are not embeddings."""
 
     offsets: Tensor  # `[rows + 1]`: where each row's events begin
     numbers: Tensor  # `[events, lists of numbers]`
@@ -143,14 +143,14 @@ class EventValues(NamedTuple):
 
     embedded: tuple[Tensor, ...]  # for each list of ids `[events, dim]`
     numbers: Tensor  # `[events, lists of numbers]`
-    offsets: Tensor  # `[rows + 1]`: where each row's events begin
+    offsets: Tensor  # `[rows + 1]`: the start of each row's events
     host_offsets: NDArray[Any] | None = None  # as of `Ragged`
 
 
 class Features(NamedTuple):
     """The value of `Columns`: for each group `[rows, its columns, dim]`, and continuous columns.
 
-    `drawn` has the embeddings of items that are drawn for the rows, `[drawn, dim]`, row after row.
+    `drawn` has the embeddings of items drawn for the rows, `[drawn, dim]`, row after row.
     """
 
     embedded: tuple[Tensor, ...]
@@ -160,7 +160,7 @@ class Features(NamedTuple):
 
 
 class GroupedRows(NamedTuple):
-    """Rows of several widths, as if zeros stood after them, in groups of like widths.
+    """Rows of several widths, implicitly padded with zeros, grouped by width.
 
     >>> rows = GroupedRows((torch.ones(1, 3), torch.ones(2, 1)), torch.tensor([1, 0, 2]), 3)
     >>> rows.dense().tolist()
@@ -170,30 +170,30 @@ class GroupedRows(NamedTuple):
     """
 
     groups: tuple[Tensor, ...]  # `[rows of the group, width of the group]`
-    places: Tensor  # of the rows, among those of all groups, `[rows]`
-    width: int  # with the zeros
+    places: Tensor  # `[rows]`: the places of the rows among those of all groups
+    width: int  # including the zeros
 
     @property
     def shape(self) -> tuple[int, int]:
         return len(self.places), self.width
 
     def dense(self) -> Tensor:
-        """`[rows, width]`."""
+        """Return the padded rows, `[rows, width]`."""
         more = [self.width - group.shape[1] for group in self.groups]
         wide = [functional.pad(one, (0, n)) for one, n in zip(self.groups, more, strict=True)]
         return functional.embedding(self.places, torch.cat(wide))
 
     def times(self, weight: Tensor) -> Tensor:
-        """`dense() @ weight.t()`, `[rows, outputs]`, of which nothing is held but the groups."""
-        found = [functional.linear(one, weight[:, : one.shape[1]]) for one in self.groups]
-        return functional.embedding(self.places, torch.cat(found))
+        """Return `dense() @ weight.t()`, `[rows, outputs]`, without the padded rows in memory."""
+        products = [functional.linear(one, weight[:, : one.shape[1]]) for one in self.groups]
+        return functional.embedding(self.places, torch.cat(products))
 
 
 Value = Tensor | Features | GroupedRows | dict[str, "Value"]
 
 
 def flat_parts(value: Value) -> list[Tensor]:
-    """Any value laid flat, in parts `[rows, width]` that stand side by side; nothing is copied.
+    """Flatten any value to parts `[rows, width]` without copies.
 
     >>> parts = flat_parts(Features((torch.zeros(5, 2, 3),), torch.zeros(5, 4)))
     >>> [tuple(part.shape) for part in parts]
@@ -203,7 +203,7 @@ def flat_parts(value: Value) -> list[Tensor]:
 
 
 def all_parts(value: Value) -> list[Tensor | GroupedRows]:
-    """The same, but for grouped rows, which stay as they are."""
+    """Flatten any value to parts like `flat_parts`, but keep grouped rows as they are."""
     if isinstance(value, GroupedRows):
         return [value]
     if isinstance(value, Tensor):
@@ -215,26 +215,26 @@ def all_parts(value: Value) -> list[Tensor | GroupedRows]:
 
 
 def flat(value: Value) -> Tensor:
-    """Any value laid flat, `[rows, width]`."""
+    """Flatten any value to `[rows, width]`."""
     parts = flat_parts(value)
     return parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)
 
 
 def some_width(shape: Shape, who: str) -> int:
-    """The width of a shape laid flat; `ModelError` if it is 0, or has events, which no row is."""
+    """Return the flat width of a shape; `ModelError` if it is 0 or the shape has events."""
     if isinstance(shape, Columns) and shape.events:
         names = ", ".join(repr(events.name) for events in shape.events)
         raise ModelError(
             f"{who} takes one value a row, and {shape.made_by} gives the events {names}",
-            hint="Put a Filter before it, which leaves events out, beside a block that takes them.",
+            hint="Put a Filter without events before it, beside a block for the events.",
         )
     if shape.width == 0:
-        raise ModelError(f"{who} has nothing to take: {shape.made_by} gives {shape}")
+        raise ModelError(f"{who} has no inputs: {shape.made_by} gives {shape}")
     return shape.width
 
 
 def vectors_of(shape: Shape, who: str) -> Vectors:
-    """The shape of `stacked`, a row's vectors; `ModelError` if they are not equally wide."""
+    """Return the shape of `stacked`, a row's vectors; `ModelError` if they are not equally wide."""
     if isinstance(shape, Vectors):
         return shape
     if (
@@ -244,9 +244,9 @@ def vectors_of(shape: Shape, who: str) -> Vectors:
     ):
         return Vectors(len(shape.groups[0].columns), shape.groups[0].dim, shape.made_by)
     if isinstance(shape, Branches):
-        found = [vectors_of_branch(one) for one in shape.shapes.values()]
-        if len({one.dim for one in found}) == 1:
-            return Vectors(sum(one.count for one in found), found[0].dim, shape.made_by)
+        shapes = [vectors_of_branch(one) for one in shape.shapes.values()]
+        if len({one.dim for one in shapes}) == 1:
+            return Vectors(sum(one.count for one in shapes), shapes[0].dim, shape.made_by)
     raise ModelError(
         f"{who} takes vectors of one width, and {shape.made_by} gives {shape}",
         hint="Give all embeddings the same width, and bring continuous columns there by a layer.",
@@ -254,12 +254,12 @@ def vectors_of(shape: Shape, who: str) -> Vectors:
 
 
 def vectors_of_branch(shape: Shape) -> Vectors:
-    """A branch among stacked ones: a flat one is one vector."""
+    """Return the shape of a branch among stacked ones; a flat branch is one vector."""
     return Vectors(1, shape.width) if isinstance(shape, Flat) else vectors_of(shape, "a stack")
 
 
 def stacked(value: Value) -> Tensor:
-    """A row's vectors, `[rows, count, dim]`, of a value whose shape `vectors_of` accepts."""
+    """Return a row's vectors, `[rows, count, dim]`, of a value whose shape `vectors_of` accepts."""
     if isinstance(value, Tensor):
         return value
     if isinstance(value, Features):

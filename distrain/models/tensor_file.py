@@ -1,9 +1,8 @@
 """Files in the safetensors format, written and read in slabs of rows.
 
-The format is the length of a header (8 bytes, little-endian), the header (JSON: for each tensor
-dtype, shape and where its bytes lie), and the tensors' bytes. The safetensors library writes and
-reads whole tensors; here a tensor may be larger than what is left of the memory, and may be spread
-over ranks.
+The format is the length of a header (8 bytes, little-endian), the header (JSON: dtype, shape and
+byte range of each tensor), and the tensors' bytes. The safetensors library writes and reads whole
+tensors. Here a tensor may be larger than the available memory, and may be sharded over ranks.
 """
 
 import contextlib
@@ -27,24 +26,24 @@ from distrain.models.embeddings.peers import Peers
 
 
 class OneWriter(AbstractContextManager["OneWriter"]):
-    """What one rank writes while the others bring what they hold: all succeed, or all fail.
+    """Context of a file that rank 0 writes with data from all ranks: all succeed, or all fail.
 
-    The ranks that do not write would wait for ever for one whose disk is full. So rank 0 says
-    before each collective operation whether it goes on, and at the end whether all is written::
+    Without it the other ranks would wait forever for rank 0 if its disk is full. So rank 0 reports
+    before each collective operation whether it continues, and at the end whether all is written::
 
         with OneWriter(peers, device, collective=True) as writer:
             for ...:
                 writer.go_on()
                 ...             # a collective operation
-                ...             # rank 0 writes, and may fail
+                        ...             # rank 0 writes, and may fail
 
-    If rank 0 fails, its error leaves its `with`, and a `DistError` that quotes it leaves the
-    others': they lost a peer, and rank 0 reports the cause. One exchange of 8 bytes for each
-    `go_on`, on the backend's `device`, is the price. If the others bring nothing, `collective` is
-    false: then nothing is exchanged, and rank 0's fate is its own.
+    If rank 0 fails, its error is raised in its `with`, and a `DistError` that quotes it on the
+    others: they lost a peer, and rank 0 reports the cause. Each `go_on` costs one exchange of 8
+    bytes on the backend's `device`. If the other ranks send nothing, `collective` is false: then
+    nothing is exchanged, and an error of rank 0 does not affect them.
 
     Attributes:
-        writes: Whether this rank is the one that writes.
+        writes: Whether this rank writes.
     """
 
     def __init__(self, peers: Peers, device: torch.device, *, collective: bool):
@@ -54,7 +53,7 @@ class OneWriter(AbstractContextManager["OneWriter"]):
         self._collective = collective and peers.num_ranks > 1
 
     def go_on(self) -> None:
-        """Share whether rank 0 is well; `DistError` on the others if not."""
+        """Share whether rank 0 has failed; `DistError` on the others if it has."""
         if self._collective:
             problem = self._share(b"")
             if problem:
@@ -69,12 +68,12 @@ class OneWriter(AbstractContextManager["OneWriter"]):
         if error is None:
             self.go_on()
         elif self.writes and self._collective:
-            # If the error was that a peer is gone, there is nobody to tell.
+            # If the error was that a peer is gone, no rank can receive a report.
             with contextlib.suppress(RuntimeError):
                 self._share((str(error) or type(error).__name__).encode())
 
     def _share(self, problem: bytes) -> bytes:
-        """Rank 0's problem, on every rank; no bytes if there is none."""
+        """Return rank 0's problem on every rank; empty without a problem."""
         length = torch.tensor([len(problem)], dtype=torch.int64, device=self._device)
         lengths = self._peers.gather_counts(length).flatten().tolist()
         if not lengths[0]:
@@ -86,7 +85,7 @@ class OneWriter(AbstractContextManager["OneWriter"]):
 
 SLAB_BYTES = 8 << 20
 SYNC_BYTES = 1 << 30
-"""Handed to the disk at a time: the sync at the end would otherwise wait for the whole file."""
+"""Bytes between two syncs: the sync at the end would otherwise wait for the whole file."""
 
 _DTYPES = {
     "F64": torch.float64,
@@ -104,7 +103,7 @@ _NAMES = {dtype: name for name, dtype in _DTYPES.items()}
 
 
 def dtype_name(dtype: torch.dtype) -> str:
-    """The format's name of a type.
+    """Return the format's name of a type.
 
     >>> dtype_name(torch.bfloat16)
     'BF16'
@@ -113,7 +112,7 @@ def dtype_name(dtype: torch.dtype) -> str:
 
 
 def dtype_of(name: str) -> torch.dtype:
-    """The type of the format's name.
+    """Return the type of the format's name.
 
     >>> dtype_of("BF16")
     torch.bfloat16
@@ -122,21 +121,21 @@ def dtype_of(name: str) -> torch.dtype:
 
 
 class Slabs(Protocol):
-    """A tensor that is handed over in slabs of rows, such as a `CanonicalTensor`."""
+    """A tensor that is read in slabs of rows, such as a `CanonicalTensor`."""
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """At least one dimension; the first one counts rows."""
+        """Return its shape of at least one dimension; the first one counts rows."""
 
     @property
     def dtype(self) -> torch.dtype: ...
 
     @property
     def shared(self) -> bool:
-        """Whether `read` is a collective operation."""
+        """Return whether `read` is a collective operation."""
 
     def read(self, rows: slice) -> Tensor | None:
-        """Some rows on the CPU; `None` on ranks that do not write."""
+        """Return some rows on the CPU; `None` on ranks that do not write."""
 
     def write(self, rows: slice, values: Tensor) -> None: ...
 
@@ -150,17 +149,17 @@ def write_tensors(
     """Write a file; a collective operation if a tensor is shared.
 
     Args:
-        path: The file on the rank that writes, `None` on the others.
-        tensors: By name; the same names, shapes and dtypes on every rank.
-        writer: Decides which rank writes.
+        path: The file on the rank that writes, `None` on the other ranks.
+        tensors: The tensors by name; the same names, shapes and dtypes on every rank.
+        writer: Selects the rank that writes.
         after_slab: Called on every rank after each slab.
 
     Returns:
-        On the rank that writes each tensor's XXH3 checksum of 64 bits in hexadecimal.
+        Each tensor's 64-bit XXH3 checksum in hexadecimal, on the rank that writes.
 
     Raises:
-        OSError: It could not be written.
-        torch.distributed.DistError: Another rank should have written it and could not.
+        OSError: The file could not be written.
+        torch.distributed.DistError: The writing rank could not write it.
     """
     names = _order(tensors)
     checksums: dict[str, str] = {}
@@ -188,14 +187,14 @@ def write_tensors(
 
 
 class TensorFile:
-    """Reads such a file in slabs, so that it is never in memory beside its target.
+    """Read a file in slabs, so that no whole tensor is in memory besides its target.
 
     Attributes:
-        dtypes: Of each tensor.
-        shapes: Of each tensor.
+        dtypes: The dtype of each tensor.
+        shapes: The shape of each tensor.
 
     Raises:
-        DataError: It is no such file, or not whole.
+        DataError: It is not such a file, or is incomplete.
     """
 
     def __init__(self, path: Path):
@@ -226,7 +225,7 @@ class TensorFile:
         """Copy a tensor into a target of its shape, converted to its dtype; returns its checksum.
 
         Raises:
-            DataError: The file ends too early or cannot be read.
+            DataError: The file is too short or cannot be read.
         """
         dtype, shape = self.dtypes[name], self.shapes[name]
         hashed = xxhash.xxh3_64()
@@ -259,14 +258,14 @@ class TensorFile:
 
 
 def _order(tensors: Mapping[str, Tensor | Slabs]) -> list[str]:
-    """The widest types first, as the library orders them: then each tensor's place is aligned."""
+    """Sort by type, widest first, as the library does, so each tensor is aligned."""
     return sorted(tensors, key=lambda name: (-tensors[name].dtype.itemsize, name))
 
 
 def header_of(tensors: Mapping[str, Tensor | Slabs], align_bytes: int = 8) -> bytes:
-    """The header of a file whose tensors lie one after another, in this order.
+    """Return the header of a file whose tensors follow each other in this order.
 
-    Its length is a multiple of `align_bytes`, which must be one of 8.
+    Its length is a multiple of `align_bytes`, which must be a multiple of 8.
     """
     entries = {}
     done = 0

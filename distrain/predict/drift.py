@@ -1,4 +1,4 @@
-"""How far the columns that a model reads have moved from those of its training rows."""
+"""Drift: how far a model's input columns have moved from those of its training rows."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from distrain.train.data.vocabularies import workflows_next_to
 
 GROUPS = 10
 DRIFTED = 0.25
-"""Beyond this index a population counts as another one."""
+"""Above this index a column counts as drifted."""
 
 _LEAST_SHARE = 1e-4
 _KNOWN_ROWS = 5
@@ -29,10 +29,10 @@ Values = npt.NDArray[Any]
 
 
 def training_rows(model_dir: str | Path, saved: SavedModel, train: str | Path) -> Dataset:
-    """The prepared rows that a model was trained on.
+    """Return the prepared rows that a model was trained on.
 
     Raises:
-        DataError: They cannot be used, or were prepared with another workflow than the model's.
+        DataError: The rows cannot be used, or were prepared with another workflow than the model's.
     """
     dataset = Dataset(train, saved.schema, need_label=False)
     check_same_workflow(model_dir, saved, dataset.table.compact.files)
@@ -40,20 +40,20 @@ def training_rows(model_dir: str | Path, saved: SavedModel, train: str | Path) -
 
 
 def column_drift(train: Dataset, dataset: Dataset) -> dict[str, float]:
-    """The population stability index of each column, the largest first.
+    """Return the population stability index of each column, the largest first.
 
     It is the sum of `(p - q) * ln(p / q)` over groups of values (Siddiqi 2006, "Credit Risk
     Scorecards"). `q` is a group's share of the training values and `p` its share of the others,
-    0.0001 at least. Of lists each value counts. Of large tables evenly spaced row groups, two
-    million rows in all, stand for all rows.
+    both at least 0.0001. In lists each value counts. Large tables are sampled: evenly spaced row
+    groups of two million rows in all.
 
-    Target means are left out: a training row has the mean of other rows, a later row that of all
-    training rows, so that these differ without a drift.
+    Target means are left out. A training row has the mean of other rows and a later row that of all
+    training rows, so they differ without drift.
 
     Raises:
         DataError: A file cannot be read.
     """
-    found = {}
+    indices = {}
     workflows = workflows_next_to(train.table.compact.files)
     labelled = {name for one in workflows for name in raw_tables(one).workflow.labelled}
     for column in train.columns:
@@ -63,12 +63,12 @@ def column_drift(train: Dataset, dataset: Dataset) -> dict[str, float]:
         groups = grouped_ids if column.kind == "id" else grouped_numbers
         has_both = len(old) and len(new)
         counts = groups(old, new) if has_both else (np.array([len(old)]), np.array([len(new)]))
-        found[column.name] = stability_index(*counts)
-    return dict(sorted(found.items(), key=lambda one: -one[1]))
+        indices[column.name] = stability_index(*counts)
+    return dict(sorted(indices.items(), key=lambda one: -one[1]))
 
 
 def stability_index(old: Counts, new: Counts) -> float:
-    """The population stability index of counts by group, of which there may be none.
+    """Return the population stability index of counts by group, where groups may be empty.
 
     >>> round(stability_index(np.array([50]), np.array([0])), 4)
     9.2094
@@ -80,10 +80,9 @@ def stability_index(old: Counts, new: Counts) -> float:
 
 
 def grouped_ids(old: Values, new: Values) -> tuple[Counts, Counts]:
-    """Counts of ids in ten groups of about as many old rows, by frequency.
+    """Return old and new counts of ids in ten groups, by frequency, of about equal old rows.
 
-    An eleventh group has the ids that fewer than five old rows have, or none: how frequent these
-    are is not known.
+    An eleventh group has the ids of fewer than five old rows: their frequency is too uncertain.
     """
     size = 1 + max(old.max(), new.max())
     before, after = (np.bincount(ids, minlength=size) for ids in (old, new))
@@ -95,9 +94,9 @@ def grouped_ids(old: Values, new: Values) -> tuple[Counts, Counts]:
 
 
 def grouped_numbers(old: Values, new: Values) -> tuple[Counts, Counts]:
-    """Counts of numbers in ten groups of about as many old rows, by size.
+    """Return old and new counts of numbers in ten groups, by size, of about equal old rows.
 
-    Equal numbers are in one group. Numbers below or above all old ones are groups of their own.
+    Equal numbers are in one group. Numbers below or above all old ones form groups of their own.
     """
     values, counts = np.unique(old, return_counts=True)
     group = (np.cumsum(counts) - counts) * GROUPS // len(old)

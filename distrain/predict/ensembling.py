@@ -1,4 +1,4 @@
-"""Ensembles of saved models: which may be one, and how it is written."""
+"""Ensembles of saved models: which models can form one, and how it is written."""
 
 import dataclasses
 import json
@@ -23,11 +23,11 @@ from distrain.train.data.vocabularies import WORKFLOW, Vocabularies
 
 
 def ensemble_of(members: Mapping[str, SavedModel]) -> SavedModel:
-    """The ensemble of saved models, by their names in errors.
+    """Return the ensemble of saved models; the keys of `members` name them in errors.
 
     Raises:
-        InputError: One has other targets or columns than the first, or ids of another meaning, or
-            ranks items, or is an ensemble itself.
+        InputError: A member has other targets, columns or meanings of ids than the first, or
+            ranks items, or is an ensemble.
     """
     (name, first), *others = members.items()
     for one, saved in members.items():
@@ -37,21 +37,26 @@ def ensemble_of(members: Mapping[str, SavedModel]) -> SavedModel:
             )
         if isinstance(saved.model.task, ItemRetrievalTask):
             raise InputError(
-                f"{one} ranks items, and its scores are no probabilities",
-                hint="Models of clicks, prices or classes have a mean.",
+                f"{one} ranks items, and its scores are not probabilities",
+                hint="Scores of models of clicks, prices or classes can be averaged.",
             )
     meaning = Vocabularies.from_json(first.about)
     for one, saved in others:
-        _check_alike(f"predicts other targets than {name}", one, _targets(first), _targets(saved))
-        _check_alike(f"takes other columns than {name}", one, _columns(first), _columns(saved))
+        _check_alike(
+            f"predicts different targets from {name}", one, _targets(first), _targets(saved)
+        )
+        _check_alike(f"reads different columns from {name}", one, _columns(first), _columns(saved))
         if unlike := meaning.unlike(Vocabularies.from_json(saved.about)):
             raise InputError(
-                f"the ids of {one} mean something else than those of {name}: their data were "
+                f"the ids of {one} differ in meaning from those of {name}: their data were "
                 "prepared with different workflows",
                 where={"columns": ", ".join(first_of(unlike, 5))},
                 hint="Train all runs on data of one `distrain prep`.",
             )
-    return SavedModel.ensemble(list(members.values()), meaning.to_json())
+    about = meaning.to_json()
+    if seen := {one for saved in members.values() for one in saved.about.get("refitted_on", ())}:
+        about["refitted_on"] = sorted(seen)
+    return SavedModel.ensemble(list(members.values()), about)
 
 
 def write_ensemble(
@@ -63,11 +68,11 @@ def write_ensemble(
     *,
     replace: bool = False,
 ) -> None:
-    """Write an ensemble as the directory of a run that has succeeded: its model and summary.
+    """Write an ensemble as the directory of a successful run: its model and summary.
 
     Args:
-        report: Its metrics of validation rows.
-        models: The folders of its members, of which the first workflow is kept.
+        report: Its metrics on validation rows.
+        models: The folders of its members. The workflow of the first is kept.
         valid: The patterns of the validation rows, which the model's `about` keeps.
     """
     record = Record(
@@ -104,17 +109,19 @@ def write_ensemble(
         paths.summary.write_text(text + "\n")
 
 
-def _check_alike(what: str, name: str, wanted: Mapping[str, Any], found: Mapping[str, Any]) -> None:
+def _check_alike(
+    what: str, name: str, expected: Mapping[str, Any], actual: Mapping[str, Any]
+) -> None:
     apart = [
-        f"{one}: {found.get(one, 'absent')}, not {wanted.get(one, 'absent')}"
-        for one in {**wanted, **found}
-        if wanted.get(one) != found.get(one)
+        f"{one}: {actual.get(one, 'absent')}, not {expected.get(one, 'absent')}"
+        for one in {**expected, **actual}
+        if expected.get(one) != actual.get(one)
     ]
-    if not apart and list(wanted) != list(found):
-        apart = [f"their order: {', '.join(found)}"]
+    if not apart and list(expected) != list(actual):
+        apart = [f"their order: {', '.join(actual)}"]
     if apart:
         raise InputError(
-            f"{name} {what}, and an ensemble has those of all its members",
+            f"{name} {what}, and all members of an ensemble must agree",
             where={"differences": "; ".join(first_of(apart, 5))},
             hint="Leave it out, or train it on the data and targets of the others.",
         )
@@ -132,10 +139,10 @@ def _targets(saved: SavedModel) -> dict[str, str]:
 def _columns(saved: SavedModel) -> dict[str, str]:
     features = saved.schema.remove_by_tag(Tags.TARGET)
     ids, numbers = features.categorical.names, features.continuous.names
-    found = {}
+    descriptions = {}
     for column in features:
         kind = "ids" if column.name in ids else "numbers" if column.name in numbers else "unused"
         lists = f"lists of up to {column.max_list_length or 'any number of'} "
         size = "" if column.cardinality is None else f" below {column.cardinality}"
-        found[column.name] = (lists if column.holds_lists else "") + kind + size
-    return found
+        descriptions[column.name] = (lists if column.holds_lists else "") + kind + size
+    return descriptions

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -9,16 +10,20 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from distrain.errors import DataError, InputError, ModelError
+from distrain.errors import DataError, InputError, ModelError, Unavailable
+from distrain.jobs.spec.paths import absolute
 from distrain.loader.dataset import Dataset
+from distrain.loader.partition.footers import PARQUET_SUFFIXES
 from distrain.metrics.exact import Bounded, DistinctScores
 from distrain.metrics.grouped import GroupedReport, grouped_metrics
 from distrain.metrics.report import BinaryReport
 from distrain.metrics.targets import TargetMetrics
+from distrain.models.saved import SavedModel
 from distrain.predict.logits import RowsOfPiece, Scored, Scorer, on_host
 from distrain.predict.side_columns import check_side_columns, common_type, side_columns
 from distrain.schema.column import Tags
 from distrain.schema.schema import Schema
+from distrain.storage.inputs import InputFile, list_inputs
 from distrain.train.loop.evaluation import count_in, finite_metrics, main_rows, not_bounded
 from distrain.train.step.device_metrics import DeviceTargets
 
@@ -30,6 +35,16 @@ Array = np.ndarray[Any, Any]
 
 OnProgress = Callable[[str, int, int], None]
 """Called with the phase (`scoring`, `ordering`, `grouping`), rows done and rows in all."""
+
+
+def has_seen(saved: SavedModel, dataset: Dataset) -> bool:
+    """Return True if a refit trained the model on the files of some of these rows."""
+    patterns = saved.about.get("refitted_on", ())
+    found: list[InputFile] = []
+    with suppress(DataError, Unavailable):  # they may be gone
+        found = list_inputs(patterns, suffixes=PARQUET_SUFFIXES) if patterns else []
+    seen = {absolute(file.path) for file in found}
+    return any(absolute(file) in seen for file in dataset.table.compact.files)
 
 
 @dataclass(frozen=True)
@@ -68,21 +83,21 @@ class Groups:
 def evaluate_saved(
     scorer: Scorer, max_auc_bound: float = MAX_AUC_BOUND, on_progress: OnProgress | None = None
 ) -> BinaryReport:
-    """Every metric of a saved model on labelled rows: those of its first binary target, if any.
+    """Return every metric of a saved model on labelled rows, of its first binary target if any.
 
-    Where the bins' bound on an AUC or the average precision is wider than `max_auc_bound`, the
-    rows are scored once more, or their kept scores read, and ordered by them.
+    If the bins' bound on an AUC or the average precision is wider than `max_auc_bound`, the rows
+    are scored once more (or their kept scores read) and ordered by score.
 
     Raises:
         ModelError: A logit is not finite.
         DataError: The rows cannot be used.
         ClusterError: Workers died.
     """
-    found = _binned(scorer, _rows_counter(scorer.dataset, "scoring", on_progress))
-    main, name = found.main, found.main_name or ""
-    none = BinaryReport(found.rows, 0, None, None, None, None, None, None, None)
-    report = replace(none if main is None else main.compute(), targets=found.figures())
-    wide = not_bounded(found, max_auc_bound)
+    binned = _binned(scorer, _rows_counter(scorer.dataset, "scoring", on_progress))
+    main, name = binned.main, binned.main_name or ""
+    none = BinaryReport(binned.rows, 0, None, None, None, None, None, None, None)
+    report = replace(none if main is None else main.compute(), targets=binned.figures())
+    wide = not_bounded(binned, max_auc_bound)
     if main is not None and (report.average_precision_bound or 0.0) > max_auc_bound:
         wide[name] = main.counted is not None
     if not wide:
@@ -103,9 +118,9 @@ def evaluate_saved(
     return replace(report, **exact)
 
 
-def _exact(name: str, found: Bounded | None) -> dict[str, float | None]:
-    assert found is not None  # the bins had both classes
-    return {name: found.value, f"{name}_bound": found.bound}
+def _exact(name: str, bounded: Bounded | None) -> dict[str, float | None]:
+    assert bounded is not None  # the bins had both classes
+    return {name: bounded.value, f"{name}_bound": bounded.bound}
 
 
 def _binned(scorer: Scorer, on_rows: Callable[[int], None]) -> TargetMetrics:
@@ -115,7 +130,7 @@ def _binned(scorer: Scorer, on_rows: Callable[[int], None]) -> TargetMetrics:
         total = of_piece if total is None else total.merge(of_piece)
         sums[place] = [state.parts().sums for state in of_piece.states.values()]
     assert total is not None  # a data set has rows
-    # In the rows' order: so the sums do not depend on which piece was done first.
+    # In the order of the rows, so that sums do not depend on which piece was scored first.
     in_order = [sums[place] for place in sorted(sums)]
     added = (sum(of_target) for of_target in zip(*in_order, strict=True))
     return TargetMetrics(
@@ -144,63 +159,62 @@ def _order(weighted: dict[str, bool], _: RowsOfPiece, scored: Scored) -> dict[st
 
 
 def time_column(schema: Schema) -> str:
-    """The last column that a schema tags `time`; an `InputError` if there is none."""
-    found = schema.select_by_tag(Tags.TIME).names
-    if not found:
+    """Return the last column that a schema tags `time`; an `InputError` if there is none."""
+    names = schema.select_by_tag(Tags.TIME).names
+    if not names:
         raise InputError(
             "--by-day: the schema of the model's data tags no column as time",
             hint="Name the column of times with --group.",
         )
-    return found[-1]
+    return names[-1]
 
 
 def check_group(dataset: Dataset, column: str, by_day: bool = False) -> pa.DataType:
-    """The type of a column for groups, from footers alone.
+    """Return the type of a group column, from footers alone.
 
     Raises:
-        DataError: A file lacks the column, or it holds lists or structs, or values that cannot be
+        DataError: A file lacks the column; or it holds lists, structs, or values that cannot be
             compared with those of another file.
     """
     files = _files(dataset)
     for file in files:
         check_side_columns(file, [column], "--group")
-    found = common_type(files, column)
-    if by_day and not (pa.types.is_timestamp(found) or pa.types.is_date(found)):
+    dtype = common_type(files, column)
+    if by_day and not (pa.types.is_timestamp(dtype) or pa.types.is_date(dtype)):
         raise DataError(
-            f"--by-day: the column {column} holds {found}, not timestamps or dates",
+            f"--by-day: the column {column} holds {dtype}, not timestamps or dates",
             where={"file": files[0]},
-            hint="--group names the column of days here: name one of timestamps, or none for the "
-            "schema's own. Print the groups of another column by a command of its own.",
+            hint="Name a column of timestamps with --group, or leave --group out to use "
+            "the schema's own. For groups of another column, run it again without --by-day.",
         )
-    return found
+    return dtype
 
 
 def evaluate_groups(
     scorer: Scorer, column: str, on_progress: OnProgress | None = None, *, by_day: bool = False
 ) -> Groups:
-    """The metrics of a saved model within the groups of a column of the files.
+    """Return the metrics of a saved model within the groups of a column of the files.
 
-    With `by_day` the rows of a day in UTC are a group, and the column holds timestamps or dates.
-    It holds a score, a label and a group number of every row, and its weight if there are such: up
-    to 17 bytes a row, some times as much while they are sorted. Null is a group too. Errors as of
-    `evaluate_saved`.
+    With `by_day`, the column holds timestamps or dates, and each day in UTC is a group. Null is a
+    group too. Memory: score, label, group number and weight (if any) of every row, up to 17 bytes
+    a row, and several times as much while sorting. Raises the errors of `evaluate_saved`.
     """
     schema = pa.schema([(column, check_group(scorer.dataset, column, by_day))])
     on_rows = _rows_counter(scorer.dataset, "grouping", on_progress)
-    found = dict(scorer.states(partial(_with_values, schema, by_day), on_rows))
-    values, rows = zip(*(found.pop(place) for place in sorted(found)), strict=True)
+    states = dict(scorer.states(partial(_with_values, schema, by_day), on_rows))
+    values, rows = zip(*(states.pop(place) for place in sorted(states)), strict=True)
     encoded = pa.chunked_array(values).unify_dictionaries().combine_chunks()
     groups = encoded.indices.fill_null(len(encoded.dictionary)).to_numpy()
-    known = [*encoded.dictionary.to_pylist(), None]
+    group_values = [*encoded.dictionary.to_pylist(), None]
     report = grouped_metrics(groups, *_joined(rows))
-    names = [known[number] for number in report.numbers.tolist()]
+    names = [group_values[number] for number in report.numbers.tolist()]
     return Groups(column, report, names, by_day)
 
 
 def _with_values(
     schema: pa.Schema, by_day: bool, rows: RowsOfPiece, scored: Scored
 ) -> tuple[pa.DictionaryArray, list[Array]]:
-    """Each row's value of the column; its logit, whether it is positive, and its weight if any."""
+    """Return each row's value of the column, and its logit, label and (if weighted) weight."""
     piece = rows.piece
     read = side_columns(
         [piece.file], schema.names, _VALUES_AT_ONCE, schema, row_groups=piece.row_groups
@@ -212,7 +226,7 @@ def _with_values(
         main = main_rows(rows_of_batch)
         if main is None:
             raise ModelError(
-                "the model has no binary target, and so no AUC within groups",
+                "the model has no binary target, so there is no AUC within groups",
                 hint="Leave --group and --by-day out.",
             )
         weights = () if main.weights is None else (main.weights.numpy(),)
@@ -222,7 +236,7 @@ def _with_values(
 
 
 def _days(times: pa.Array) -> pa.Array:
-    """The days of times, in UTC; Arrow alone takes those of the column's time zone."""
+    """Return the days of times, in UTC. Arrow's own cast uses the column's time zone."""
     if pa.types.is_timestamp(times.type):
         times = times.cast(pa.timestamp(times.type.unit))
     return times.cast(pa.date32())

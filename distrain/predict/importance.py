@@ -1,4 +1,4 @@
-"""What each column is worth to a saved model: how much worse it scores with the column shuffled."""
+"""Permutation importance: how much worse a saved model scores with a column shuffled."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from distrain.predict.logits import ScorerInProcess
 
 @dataclass(frozen=True)
 class Importance:
-    """How much worse a metric is with each column shuffled, the most needed one first.
+    """How much worse a metric is with each column shuffled, the most important column first.
 
     Attributes:
-        metric: That of the first target, such as `auc`.
-        loss: By column, or by the event that columns of lists are fields of; above 0 is worse.
+        metric: The metric of the first target, such as `auc`.
+        loss: By column, or by event for columns of lists of one event; above 0 is worse.
     """
 
     metric: str
@@ -39,15 +39,18 @@ def column_importance(
     max_auc_bound: float = MAX_AUC_BOUND,
     on_progress: OnProgress | None = None,
 ) -> Importance:
-    """The permutation importance of each column (Breiman 2001, "Random Forests", section 10).
+    """Return the permutation importance of each column.
 
-    A column's values change places at random among the rows scored at once, in the first target's
-    metric and with all else as it is. All rows are scored once for each column.
+    See Breiman 2001, "Random Forests", section 10.
+
+    A column's values are shuffled among the rows scored together; everything else is unchanged.
+    The metric is that of the first target. All rows are scored once for each column.
 
     Args:
-        report: The metrics of the same rows as they are.
-        seed: Of the places: the same one gives the same numbers.
-        max_auc_bound, on_progress: As of `evaluate_saved`.
+        report: The metrics of the same rows, unshuffled.
+        seed: Seed of the shuffles: equal seeds give equal results.
+        max_auc_bound: As in `evaluate_saved`.
+        on_progress: As in `evaluate_saved`.
     """
     saved = scorer.saved
     target = saved.model.task.targets[0]
@@ -56,10 +59,10 @@ def column_importance(
     loss = {}
     for name, columns in _units(saved).items():
         shuffled = replace(saved, model=_Shuffled(saved.model, columns, seed))
-        found = evaluate_saved(
+        report_shuffled = evaluate_saved(
             replace(scorer, saved=shuffled, folder=None), max_auc_bound, on_progress
         )
-        loss[name] = sign * (own - _value(found, target, metric))
+        loss[name] = sign * (own - _value(report_shuffled, target, metric))
     return Importance(metric, dict(sorted(loss.items(), key=lambda one: -one[1])))
 
 
@@ -70,7 +73,7 @@ def _value(report: BinaryReport, target: Target, metric: str) -> float:
 
 
 def _units(saved: SavedModel) -> dict[str, list[str]]:
-    """The model's columns by what is shuffled together: those of one event are equally long."""
+    """Return the columns to shuffle together: list columns of one event have equal lengths."""
     inputs, units = saved.model.inputs, dict[str, list[str]]()
     for name in (*inputs.categorical_names, *inputs.continuous_names):
         units[name] = [name]
@@ -91,7 +94,7 @@ class _Shuffled(ClickModel):
         return self.model.task
 
     def scores(self, batch: Batch) -> tuple[Tensor, ...]:
-        # The same whenever and wherever the batch is scored, which may be twice.
+        # The same whenever and wherever the batch is scored, which may happen twice.
         draws = torch.Generator().manual_seed(self.seed)
         order = torch.randperm(batch.num_rows, generator=draws)
         return self.model.scores(_reordered(batch, self.columns, order.to(batch.continuous.device)))
@@ -118,7 +121,7 @@ def _moved(values: Tensor, names: Sequence[str], columns: Sequence[str], order: 
 
 
 def _taken(lists: Ragged, order: Tensor) -> Ragged:
-    """Rows in another order."""
+    """Return the rows in another order."""
     lengths = lists.lengths.long()[order]
     ends = lengths.cumsum(0)
     shift = lists.offsets[:-1].long()[order] - (ends - lengths)

@@ -1,21 +1,18 @@
 """Scores and metrics of rows in memory."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from datetime import date, datetime, time
-from decimal import Decimal
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import torch
 
-from distrain.errors import DistrainError, InputError
+from distrain.errors import DistrainError
 from distrain.loader.batch import Batch, Ragged
 from distrain.loader.dataset import Dataset
 from distrain.loader.filling.batch_memory import BatchLayout
@@ -23,6 +20,7 @@ from distrain.loader.filling.list_columns import cut_lists
 from distrain.metrics.report import BinaryReport
 from distrain.models.saved import SavedModel
 from distrain.predict.evaluation import evaluate_saved
+from distrain.predict.importance import Importance, column_importance
 from distrain.predict.logits import ScorerInProcess
 from distrain.predict.prediction import PredictRequest, check_kept, check_request, predict
 from distrain.predict.raw import RawOptions, labelled_rows, table_is_raw, workflow_for
@@ -30,17 +28,18 @@ from distrain.predict.score_columns import score_columns, side_by_side
 from distrain.predict.score_file import model_for_worker, score_file
 from distrain.prep.features.table_file import check_named
 from distrain.prep.parts import FILE, ROW_NUMBER
+from distrain.prep.rows_in_memory import table_of
 from distrain.prep.transforming import raw_tables
 from distrain.train.saving.checkpoint_model import open_model
 from distrain.workers.sources import ClusterRequest, open_cluster
 
 _HERE = ClusterRequest(num_workers=1, in_process=True)
 _GIVEN = "distrain-rows"
-"""What stands for a file in errors about rows in memory."""
+"""The file name of rows in memory, replaced in errors."""
 
 _AT_ONCE = 65536
 _HINTS_OF_ROWS = {
-    "Mend the features document, or leave the file out. A workflow takes files": "The model's "
+    "Correct the features document, or leave the file out. A workflow takes files": "The model's "
     "workflow takes rows",
     ", or leave the file out": "",
     "Check the files.": "Check the rows given.",
@@ -54,21 +53,22 @@ def score_rows(
     keep: Sequence[str] = (),
     raw: RawOptions = RawOptions(),  # noqa: B008
 ) -> pa.Table:
-    """The scores of rows: the table that `predict` writes.
+    """Return the scores of rows: the table that `predict` writes.
 
-    Rows in memory are scored in this process, unless the workflow makes histories of them. The
-    model and its vocabularies are opened once.
+    Rows in memory are scored in this process, unless the workflow builds histories. The model and
+    its vocabularies are loaded once.
 
     Args:
-        rows: What Arrow makes a table of, or files as in `PredictRequest.inputs`.
-        keep, raw: As in `PredictRequest`.
+        rows: A table that Arrow can convert, or files as in `PredictRequest.inputs`.
+        keep: As in `PredictRequest`.
+        raw: As in `PredictRequest`.
     """
     if (files := _named(rows)) is not None:
         return _score_files(model_dir, files, keep, raw)
     saved, on = model_for_worker(str(model_dir), "auto")
     if isinstance(rows, list) and not rows:
         return pa.table({ROW_NUMBER: pa.array([], pa.int64())} | _no_scores(saved, on, keep))
-    table = _table(rows)
+    table = table_of(rows)
     if not table_is_raw(table, saved, raw.is_raw):
         return _score_prepared(model_dir, table, keep)
     tables = raw_tables(workflow_for(model_dir, saved), labeled=False)
@@ -83,10 +83,10 @@ def score_rows(
             with _rows_from(first):
                 made = tables.of_rows(table.slice(first, _AT_ONCE), _GIVEN)
             pieces.append(pa.table(scores_of_prepared(saved, on, made)))
-    found: dict[str, Any] = {ROW_NUMBER: np.arange(table.num_rows)}
-    found |= {name: table[name] for name in keep}
+    columns: dict[str, Any] = {ROW_NUMBER: np.arange(table.num_rows)}
+    columns |= {name: table[name] for name in keep}
     scores = pa.concat_tables(pieces)
-    return pa.table(found | {name: scores[name] for name in scores.column_names})
+    return pa.table(columns | {name: scores[name] for name in scores.column_names})
 
 
 def evaluate_rows(
@@ -95,20 +95,42 @@ def evaluate_rows(
     *,
     raw: RawOptions = RawOptions(),  # noqa: B008
 ) -> BinaryReport:
-    """The metrics of labelled rows; arguments as of `score_rows`."""
-    if (files := _named(rows)) is not None:
-        return _evaluate_files(model_dir, files, raw)
-    table, saved = _table(rows), open_model(model_dir)
-    tables = None
-    if table_is_raw(table, saved, raw.is_raw):
-        tables = raw_tables(workflow_for(model_dir, saved))
-    if tables is None or tables.needs_other_rows:
-        with _file_of(table) as file:
-            return _evaluate_files(model_dir, (file,), raw)
-    with _errors_name_rows(_GIVEN):
-        made = tables.of_rows(table, _GIVEN)
-    with _file_of(made) as file:
-        return evaluate_saved(ScorerInProcess(saved, Dataset(file, saved.schema)))
+    """Return the metrics of labelled rows; arguments as in `score_rows`."""
+    with _labelled(model_dir, rows, raw) as scorer:
+        return evaluate_saved(scorer)
+
+
+def importance_of_rows(
+    model_dir: Path | str,
+    rows: Any,
+    seed: int = 0,
+    *,
+    raw: RawOptions = RawOptions(),  # noqa: B008
+) -> Importance:
+    """Return the importance of each column in labelled rows; arguments as in `score_rows`."""
+    with _labelled(model_dir, rows, raw) as scorer:
+        return column_importance(scorer, evaluate_saved(scorer), seed)
+
+
+@contextmanager
+def _labelled(model_dir: Path | str, rows: Any, raw: RawOptions) -> Iterator[ScorerInProcess]:
+    """Yield a scorer of labelled rows, in memory or in files."""
+    files, saved, tables = _named(rows), open_model(model_dir), None
+    with ExitStack() as stack:
+        if files is None:
+            table = table_of(rows)
+            if table_is_raw(table, saved, raw.is_raw):
+                tables = raw_tables(workflow_for(model_dir, saved))
+            if tables is not None and not tables.needs_other_rows:
+                with _errors_name_rows(_GIVEN):
+                    made = tables.of_rows(table, _GIVEN)
+                file = stack.enter_context(_file_of(made))
+                yield ScorerInProcess(saved, Dataset(file, saved.schema))
+                return
+            files = (stack.enter_context(_file_of(table)),)
+        opened = labelled_rows(model_dir, saved, files, raw, lambda: open_cluster(_HERE))
+        dataset, *_ = stack.enter_context(opened)
+        yield ScorerInProcess(saved, dataset)
 
 
 def _score_files(
@@ -130,17 +152,8 @@ def _score_prepared(model_dir: Path | str, table: pa.Table, keep: Sequence[str])
         return pq.read_table(out)
 
 
-def _evaluate_files(
-    model_dir: Path | str, inputs: tuple[str, ...], raw: RawOptions
-) -> BinaryReport:
-    saved = open_model(model_dir)
-    opened = labelled_rows(model_dir, saved, inputs, raw, lambda: open_cluster(_HERE))
-    with opened as (dataset, *_):
-        return evaluate_saved(ScorerInProcess(saved, dataset))
-
-
 def scores_of_prepared(saved: SavedModel, on: torch.device, made: pa.Table) -> dict[str, Any]:
-    """The columns of scores of prepared rows."""
+    """Return the score columns of prepared rows."""
     model, scores = saved.model, []
     for first in range(0, max(1, made.num_rows), _AT_ONCE):
         batch = _batch_of(made.slice(first, _AT_ONCE), saved).to(on)
@@ -178,7 +191,7 @@ def _plain(values: pa.ChunkedArray) -> pa.Array:
 
 
 def _named(rows: Any) -> tuple[str, ...] | None:
-    """The files that are named; `None` for rows in memory."""
+    """Return the file names in `rows`; `None` for rows in memory."""
     names = [rows] if isinstance(rows, str | Path) else rows
     if not isinstance(names, list | tuple) or not names:
         return None
@@ -189,7 +202,7 @@ def _named(rows: Any) -> tuple[str, ...] | None:
 
 @contextmanager
 def _rows_from(first: int) -> Iterator[None]:
-    """Count the row that an error names from the first of all rows."""
+    """Add `first` to the row number of errors, so that it counts from the first of all rows."""
     try:
         yield
     except DistrainError as error:
@@ -209,96 +222,23 @@ def _file_of(table: pa.Table) -> Iterator[str]:
 
 @contextmanager
 def _errors_name_rows(file: str) -> Iterator[None]:
-    """Replace what stands for a file in errors by words about the rows."""
+    """In error messages, replace the temporary file's name with "the rows given"."""
     try:
         yield
     except DistrainError as error:
         for one in (error, *error.parts):
-            _tell_of_rows(one, file)
+            _reword_for_rows(one, file)
         raise
 
 
-def _table(rows: Any) -> pa.Table:
-    kind = type(rows).__name__
-    if isinstance(rows, list) and rows and all(isinstance(row, Mapping) for row in rows):
-        names = dict.fromkeys(name for row in rows for name in row)
-        rows = {name: [row.get(name) for row in rows] for name in names}
-    if isinstance(rows, Mapping):
-        rows = {name: _column(name, values) for name, values in rows.items()}
-    try:
-        table = pa.table(rows)
-    except _NO_TABLE as error:
-        if not hasattr(rows, "columns"):
-            raise _unreadable(kind, error) from None
-        return _table({name: rows[name] for name in rows.columns})
-    for place, field in enumerate(table.schema):
-        if pa.types.is_string_view(field.type):
-            table = table.set_column(place, field.name, table[place].cast(pa.string()))
-        elif table.num_rows and _is_empty(table[place]):
-            # A column without values has any type: that of NaN says nothing.
-            table = table.set_column(place, field.name, pa.nulls(table.num_rows))
-    return table
-
-
-def _is_empty(values: pa.ChunkedArray) -> bool:
-    is_float = pa.types.is_floating(values.type)
-    return bool(pc.all(values.is_null(nan_is_null=is_float)).as_py())
-
-
-def _column(name: str, values: Any) -> Any:
-    """Return one column; values of several types, or beyond 64 bits, as texts."""
-    # Which imports this module.
-    from distrain.prep.raw_values import UnusableValue, is_missing, texts_of_any
-
-    if not isinstance(values, list | tuple):
-        try:
-            return pa.array(values)
-        except _NO_TABLE as error:
-            if not hasattr(values, "tolist"):
-                raise _unreadable(type(values).__name__, error, column=name) from None
-            values = values.tolist()
-    values = [None if is_missing(value) else value for value in values]
-    kinds = set(map(type, values)) - {type(None)}
-    times = {kind for kind in kinds if issubclass(kind, date)}
-    if date in times and len(times) > 1:  # Arrow would make dates of all
-        values = [datetime.combine(v, time()) if type(v) is date else v for v in values]
-    try:
-        if not times or times == kinds:  # Arrow takes numbers beside times for microseconds
-            return pa.array(values)
-        raise TypeError("times and other values")
-    except _NO_TABLE as error:
-        if all(isinstance(value, _SINGLE) for value in values):
-            try:
-                return pa.array(texts_of_any(values), pa.string())
-            except UnusableValue as bad:
-                raise _unreadable(type(values).__name__, bad, column=name, row=bad.place) from None
-        if all(value is None or isinstance(value, list | tuple) for value in values):
-            lists = [value and _column(name, value).to_pylist() for value in values]
-            return pa.array([one and texts_of_any(one) for one in lists], pa.list_(pa.string()))
-        raise _unreadable(type(values).__name__, error, column=name) from None
-
-
-def _unreadable(kind: str, error: Exception, **where: Any) -> InputError:
-    return InputError(
-        f"the {kind} given cannot be read as a table: {error}",
-        where=where,
-        hint="A DataFrame or an Arrow table is needed, whose columns hold single values or lists "
-        "of one type each, or dictionaries, or the paths of files.",
-    )
-
-
-_NO_TABLE = (OverflowError, TypeError, ValueError, pa.ArrowException)
-_SINGLE = (str, bytes, bool, int, float, np.generic, Decimal, date, type(None))
-
-
-def _tell_of_rows(error: DistrainError, file: str) -> None:
+def _reword_for_rows(error: DistrainError, file: str) -> None:
     words = {file: "the rows given", **_HINTS_OF_ROWS}
     for old, new in words.items():
         error.message = error.message.replace(old, new)
         error.hint = error.hint and error.hint.replace(old, new)
     error.args = (error.message,)
     error.where = {
-        place: re.sub("^missing", "missing in the rows given", str(said))
-        for place, said in error.where.items()
-        if str(said) != file
+        place: re.sub("^missing", "missing in the rows given", str(value))
+        for place, value in error.where.items()
+        if str(value) != file
     }

@@ -1,7 +1,7 @@
-"""Logits and labels of a dataset's pieces: of a model, or kept by work that ended early.
+"""Logits and labels of a dataset's pieces: computed by a model, or kept from an interrupted run.
 
-Pieces are scored one after another in this process, or as tasks of a cluster. What is made of a
-piece is the same either way, and whichever of its logits were kept.
+Pieces are scored one after another in this process, or as tasks of a cluster. The result of a
+piece is the same either way, and does not depend on whether its logits were kept.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ from distrain.train.loop.evaluation import scored_batches
 from distrain.train.step.device_metrics import TargetRows
 
 ROWS_AT_ONCE = {"cpu": 4096, "cuda": 65536}
-"""Rows scored at once, by device: on a CPU what a core's caches hold of a layer's values; 65,536
+"""Rows scored at once, by device. On a CPU, a layer's values then fit a core's caches; 65,536
 took 42 % more processor time there."""
 
 _NUMBERS = ("", *map(str, range(1, 1000)))
-"""What the columns of the first target, the second, ... have behind their names."""
+"""The suffixes of the columns of the first target, the second, ..."""
 
 State = TypeVar("State")
 Scored = Iterator[tuple[TargetRows, ...]]
 """The rows of each batch for each target, with float32 scores."""
 
 Count = Callable[["RowsOfPiece", Scored], State]
-"""Makes a state of a piece's scores; a function that can be pickled."""
+"""Makes a state of a piece's scores. The function can be pickled."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class RowsOfPiece:
 
 @dataclass(frozen=True)
 class ScorerInProcess:
-    """Scores in this process, on its CPU; the pieces come in order."""
+    """Scores in this process, on its CPU. Pieces are scored in order."""
 
     saved: SavedModel
     dataset: Dataset
@@ -65,7 +65,10 @@ class ScorerInProcess:
     def states(
         self, count: Count[State], on_rows: Callable[[int], None]
     ) -> Iterator[tuple[int, State]]:
-        """Each piece's place in the dataset and its state; `on_rows` gets newly scored rows."""
+        """Yield each piece's index in the dataset and its state.
+
+        `on_rows` gets newly scored rows.
+        """
         device = torch.device("cpu")
         for place, rows in enumerate(_rows_of_pieces(self.dataset, self.batch_rows, self.folder)):
             yield place, count(rows, _scored(rows, self.saved, device, on_rows))
@@ -85,11 +88,11 @@ class ScorerOnCluster:
     def states(
         self, count: Count[State], on_rows: Callable[[int], None]
     ) -> Iterator[tuple[int, State]]:
-        """As of `ScorerInProcess`, in any order."""
+        """As `ScorerInProcess.states`, in any order."""
         pieces = _rows_of_pieces(self.dataset, self.batch_rows, self.folder)
         tasks = ((self.model_dir, self.device, rows, count) for rows in pieces)
-        with closing(results(self.client, _count_on_worker, tasks)) as found:
-            for place, state in found:
+        with closing(results(self.client, _count_on_worker, tasks)) as scored:
+            for place, state in scored:
                 on_rows(pieces[place].piece.num_rows)
                 yield place, state
 
@@ -105,12 +108,12 @@ def _count_on_worker(model_dir: str, device: str, rows: RowsOfPiece, count: Coun
 def _rows_of_pieces(
     dataset: Dataset, batch_rows: int | None, folder: Path | None
 ) -> list[RowsOfPiece]:
-    found = []
+    pieces = []
     for place, piece in enumerate(cut_into_pieces(dataset.table.row_groups)):
         rows = Dataset.of(Table(piece.groups, dataset.table.fingerprint), dataset.schema)
         kept = None if folder is None else str(folder / f"{place:06d}.arrow")
-        found.append(RowsOfPiece(piece, rows, batch_rows, kept))
-    return found
+        pieces.append(RowsOfPiece(piece, rows, batch_rows, kept))
+    return pieces
 
 
 def _scored(
@@ -130,7 +133,7 @@ def _scored(
 
 
 def on_host(scored: Scored) -> Scored:
-    """The same, float32, on the host, while a GPU scores the next batch."""
+    """Yield the scores of each batch as float32 on the host, while a GPU scores the next one."""
     targets: list[Target] = []
     names: list[str] = []
 
@@ -145,7 +148,10 @@ def on_host(scored: Scored) -> Scored:
 
 
 def _columns(batch: Sequence[TargetRows]) -> dict[str, Tensor]:
-    """The rows of all targets as float32 columns; names of the first target have no number."""
+    """Return the rows of all targets as float32 columns.
+
+    Names of the first target have no number.
+    """
     columns: dict[str, Tensor] = {}
     for number, (target, scores, labels, weights) in zip(_NUMBERS, batch, strict=False):
         if target.kind == "multiclass":
@@ -159,7 +165,7 @@ def _columns(batch: Sequence[TargetRows]) -> dict[str, Tensor]:
 
 
 def _rows_of(columns: Mapping[str, Tensor], targets: Sequence[Target]) -> tuple[TargetRows, ...]:
-    """The inverse of `_columns`."""
+    """Return the inverse of `_columns`."""
     rows = []
     for number, target in zip(_NUMBERS, targets, strict=False):
         scores = columns.get(f"logit{number}")
@@ -188,7 +194,7 @@ def _values(column: pa.Array) -> Tensor:
 
 
 def _keeping(batches: Scored, path: str) -> Scored:
-    """The same batches, on the host; after the last they are kept."""
+    """Yield the same batches, on the host. After the last, write them to `path`."""
     with ExitStack() as stack:
         partial = stack.enter_context(whole_file(path, make_folder=False))
         file = stack.enter_context(pa.OSFile(str(partial), "wb"))

@@ -1,4 +1,4 @@
-"""Files cut into pieces of some row groups, and the tasks that score these on a Dask cluster."""
+"""Files cut into pieces of row groups, and the tasks that score these on a Dask cluster."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from distrain.loader.partition.table import RowGroup
 from distrain.prep.workers import as_they_end, result_of
 
 PIECE_ROWS = 1 << 20
-"""Rows of a file after which the next piece begins, with the next row group."""
+"""A piece ends with the row group in which it reaches this number of rows."""
 
 
 @dataclass(frozen=True)
 class FilePiece:
-    """Row groups of one file; `is_file`: all of it."""
+    """Row groups of one file. `is_file`: the piece is the whole file."""
 
     file: str
     groups: tuple[RowGroup, ...]
@@ -24,7 +24,7 @@ class FilePiece:
 
     @property
     def row_groups(self) -> tuple[int, ...] | None:
-        """Their numbers in the file; `None` for all."""
+        """The row groups' indices in the file; `None` for all."""
         return None if self.is_file else tuple(group.index for group in self.groups)
 
     @property
@@ -33,7 +33,7 @@ class FilePiece:
 
 
 def cut_into_pieces(groups: Sequence[RowGroup]) -> list[FilePiece]:
-    """Some files' row groups as pieces of about `PIECE_ROWS` rows, in their order.
+    """Return row groups as pieces of about `PIECE_ROWS` rows within files, in their order.
 
     >>> groups = [RowGroup("a", number, 600_000) for number in range(3)]
     >>> [piece.row_groups for piece in cut_into_pieces(groups)]
@@ -62,7 +62,9 @@ def _pieces(file: str, groups: Sequence[RowGroup]) -> list[FilePiece]:
 def results(
     client: Any, function: Callable[..., Any], tasks: Iterable[tuple[Any, ...]]
 ) -> Generator[tuple[int, Any], None, None]:
-    """Each task's place and the result of `function`, as they come; a bounded number is in flight.
+    """Yield each task's index and the result of `function`, in order of completion.
+
+    A bounded number of tasks is in flight.
 
     Raises:
         ClusterError: Workers died, or the cluster gave the tasks up.

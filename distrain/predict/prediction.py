@@ -1,4 +1,4 @@
-"""Scores of many files, a Dask task for some row groups of prepared ones."""
+"""Scores of many files; for prepared rows, a Dask task scores some row groups."""
 
 import os
 import shutil
@@ -50,20 +50,20 @@ _PIECES = ".pieces"
 @dataclass(frozen=True)
 class PredictRequest:
     model_dir: Path | str  # a saved model or a checkpoint, on a filesystem that every worker sees
-    # files, folders, globs or URLs: prepared parquet, or raw rows, which the workflow of the
-    # model's data prepares
+    # files, folders, globs or URLs: prepared parquet, or raw rows, which are prepared with the
+    # workflow of the model's data
     inputs: tuple[str, ...]
-    # the folder to write, or the URL of a prefix in an object store: one file of scores per input
-    # file. Scores of raw rows name their row by `file` and `row_number`.
+    # the folder to write, or the URL of a prefix in an object store: one file of scores for each
+    # input file. Scores of raw rows identify a row by `file` and `row_number`.
     out: Path | str
     keep: tuple[str, ...] = ()  # columns to copy over from the input
     batch_rows: int = 65536  # rows scored at once
     overwrite: bool = False  # whether `out` may be replaced
     device: str = "auto"  # `auto` takes the first GPU that a worker sees, `cpu` none
-    # whether scores stay when the work ends early, and those of such work are used; for a folder,
-    # and prepared rows
+    # whether scores are kept if the work is interrupted, and kept scores are reused; only for a
+    # folder and prepared rows
     resume: bool = False
-    # whether rows are raw, and the treatment of bad ones
+    # whether rows are raw, and the treatment of bad rows
     raw: RawOptions = field(default_factory=RawOptions)
 
 
@@ -82,10 +82,10 @@ def predict(
     on_progress: Callable[[int, int, int], None] | None = None,
     on_prepare: ProgressCallback | None = None,
 ) -> PredictResult:
-    """Score files on the client's cluster; outputs, one for each file, appear together.
+    """Score files on the client's cluster. The outputs, one for each file, appear together.
 
-    A file of more than a million rows is scored by several tasks, of some row groups each. With
-    `resume`, finished scores (`finished_scores`) are left as they are.
+    A file of more than a million rows is scored by several tasks, each of some row groups. With
+    `resume`, finished scores (`finished_scores`) are not written again.
 
     Args:
         client: A `distributed.Client`.
@@ -93,6 +93,7 @@ def predict(
         on_prepare: Called with the progress of the preparation of raw rows.
 
     Raises:
+        DataError: An input cannot be used. Errors in footers are raised before any row is scored.
         DataError: An input cannot be used; mistakes in footers are raised before any row is scored.
         OutputError: The folder exists, or cannot be written.
     """
@@ -112,19 +113,19 @@ def predict(
         pieces = f"{folder}/{_PIECES}" if scored is None else str(scored)
         tasks, joins = _files_to_make(cuts, folder, pieces, scored is not None)
         open_folder(pieces).make()
-        found = {} if is_remote(pieces) else _rows_there(tasks)
-        rows = resumed_rows = sum(found.values())
-        if found and on_progress:
-            on_progress(len(found), len(tasks), rows)
+        finished_rows = {} if is_remote(pieces) else _rows_there(tasks)
+        rows = resumed_rows = sum(finished_rows.values())
+        if finished_rows and on_progress:
+            on_progress(len(finished_rows), len(tasks), rows)
         settings = (rows_to_score.keep, request.batch_rows, request.device)
         model = _absolute(request.model_dir)
         arguments = [
             (model, piece.file, target, *settings, piece.row_groups)
             for target, piece in tasks.items()
-            if target not in found
+            if target not in finished_rows
         ]
-        with closing(results(client, score_file, arguments)) as found_rows:
-            for done, (_, of_task) in enumerate(found_rows, start=len(found) + 1):
+        with closing(results(client, score_file, arguments)) as task_rows:
+            for done, (_, of_task) in enumerate(task_rows, start=len(finished_rows) + 1):
                 rows += of_task
                 if on_progress:
                     on_progress(done, len(tasks), rows)
@@ -143,10 +144,12 @@ def predict(
 
 
 def finished_scores(request: PredictRequest) -> PredictResult | None:
-    """The result in `out`, if this request has written it; looks at footers only.
+    """Return the result in `out`, if this request has written it; reads footers only.
 
-    `None` without such a folder, without `resume`, and with `overwrite`. Raises `OutputError` if
-    the folder holds something else.
+    Returns `None` without such a folder, without `resume`, and with `overwrite`.
+
+    Raises:
+        OutputError: The folder holds something else.
     """
     out = request.out
     if not request.resume or request.overwrite or is_remote(out) or not Path(out).is_dir():
@@ -157,7 +160,7 @@ def finished_scores(request: PredictRequest) -> PredictResult | None:
     name = _name_of_scores(request, cuts)
     if not is_finished(Path(out), name, [cut.name for cut in cuts]):
         raise OutputError(
-            "the output exists already, and is not known to be of this model, data and options",
+            "the output exists already, and is not of this model, data and options",
             where={"path": out},
             hint="Name another folder with --out, or replace it with --overwrite.",
         )
@@ -173,7 +176,7 @@ class _Cut:
 
 @dataclass(frozen=True)
 class _Rows:
-    """Prepared rows: a cut for each input file, and their columns to keep, after new names."""
+    """Prepared rows: a cut for each input file, and the columns to keep with their new names."""
 
     cuts: list[_Cut]
     keep: tuple[tuple[str, str], ...]
@@ -186,7 +189,7 @@ def _rows_of(
     keep: Sequence[tuple[str, str]],
     prepared: PrepResult | None = None,
 ) -> _Rows:
-    """The rows of a table, whose files `source_of` maps to input files."""
+    """Return the rows of a table, whose files `source_of` maps to input files."""
     pieces_of: dict[str, list[FilePiece]] = {}
     for piece in cut_into_pieces(table.row_groups):
         pieces_of.setdefault(source_of(piece.file), []).append(piece)
@@ -205,7 +208,7 @@ class _Inputs:
     def prepared(
         self, client: Any, place: str, on_progress: ProgressCallback | None
     ) -> Iterator[_Rows]:
-        """The prepared rows; raw ones are prepared in `place` first."""
+        """The prepared rows; raw rows are first prepared in `place`."""
         if self.raw is None:
             assert self.rows is not None
             yield self.rows
@@ -231,7 +234,7 @@ def _name_of_scores(request: PredictRequest, cuts: Sequence[_Cut]) -> str:
 def _files_to_make(
     cuts: Sequence[_Cut], folder: str, pieces: str, is_kept: bool
 ) -> tuple[dict[str, FilePiece], dict[str, tuple[str, ...]]]:
-    """The piece of each task by its file, and the pieces' files of each file that is joined."""
+    """Return the piece of each task by its file, and the piece files of each joined file."""
     made: dict[str, FilePiece] = {}
     joins: dict[str, tuple[str, ...]] = {}
     for cut in cuts:
@@ -245,15 +248,15 @@ def _files_to_make(
 
 
 def _rows_there(files: Iterable[str]) -> dict[str, int]:
-    found: dict[str, int] = {}
+    rows_of: dict[str, int] = {}
     for file in files:
         with suppress(OSError, ArrowInvalid):
-            found[file] = int(pq.read_metadata(file).num_rows)
-    return found
+            rows_of[file] = int(pq.read_metadata(file).num_rows)
+    return rows_of
 
 
 def check_request(request: PredictRequest) -> list[InputFile]:
-    """The files to score, after a look at their footers or first lines; needs no cluster.
+    """Return the files to score, after checking their footers or first lines; needs no cluster.
 
     Raises:
         DataError: Model, files or kept columns cannot be used.
@@ -294,7 +297,7 @@ def _inputs(request: PredictRequest) -> _Inputs:
 
 
 def check_kept(keep: Sequence[str], saved: SavedModel, is_raw: bool) -> None:
-    """Raise a `DataError` if a column to keep has a name of the scores."""
+    """Raise a `DataError` if a column to keep has the name of a score column."""
     names = score_names(saved.model.task.targets)
     taken = {*names, *((FILE, ROW_NUMBER) if is_raw else ())} & {*keep}
     if taken:
@@ -316,7 +319,7 @@ def _raw(request: PredictRequest, saved: SavedModel, files: list[InputFile]) -> 
 
 
 def _target_names(files: Sequence[str]) -> list[str]:
-    """One name per file: its own where names are distinct, numbered where they are not."""
+    """Return one name per file: the file's own if all are distinct, else with a number in front."""
     own = [file.rsplit("/", 1)[-1] for file in files]
     own = [name if name.endswith(PARQUET_SUFFIXES) else f"{name}.parquet" for name in own]
     if len(set(own)) == len(own):

@@ -1,4 +1,4 @@
-"""Raw rows on their way to a saved model: the workflow of its training data prepares them."""
+"""Raw rows for a saved model: prepares them with the workflow of the model's training data."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ from distrain.workers.sources import ClusterRequest, open_cluster
 @dataclass(frozen=True)
 class RawOptions:
     is_raw: bool | None = None  # `None` decides by the first file
-    # leave bad lines out and count them, rather than stop at the first
+    # drop and count bad lines, rather than stop at the first
     skip_bad_lines: bool = False
-    max_bad: float = 0.01  # the greatest share of lines that may be left out so
+    max_bad: float = 0.01  # the largest share of lines that may be dropped
 
 
 @dataclass(frozen=True)
@@ -58,11 +58,11 @@ class RawRows:
         history = raw_tables(self.workflow, self.labeled).workflow.history
         if history is not None:
             raise InputError(
-                "the rows' histories need the events before these rows",
+                "histories need the events that came before these rows",
                 where={"by": history.by, "order": history.order},
                 hint=f"Prepare the rows with `distrain prep RAW --workflow {self.workflow} --log "
-                "FILE --out DIR`, where `--log none` says that nothing happened before, and name "
-                "DIR/train in their place. Rows without a target need --unlabeled, too.",
+                "FILE --out DIR` (`--log none` if there are no earlier events), and name "
+                "DIR/train instead. Rows without a target also need --unlabeled.",
             )
         features = with_features(self._request("unused")).features
         if features is not None:
@@ -72,7 +72,7 @@ class RawRows:
     def prepared(
         self, client: Any, place: str | Path, on_progress: ProgressCallback | None = None
     ) -> Iterator[PrepResult]:
-        """Prepare the rows in a scratch folder in `place`, which the client's workers see."""
+        """Prepare the rows in a scratch folder in `place`, which the client's workers can read."""
         with scratch_folder(place) as scratch:
             yield prepare(self._request(f"{scratch}/rows"), client, on_progress)
 
@@ -102,7 +102,7 @@ def labelled_rows(
     on_prepare: ProgressCallback | None = None,
     group: str | None = None,
 ) -> Iterator[tuple[Dataset, str | None, PrepResult | None]]:
-    """Rows to evaluate a model on, prepared in a scratch folder first if they are raw.
+    """Context manager of rows to evaluate a model on; raw rows are prepared in a scratch folder.
 
     Args:
         open_client: Opens the Dask cluster that prepares raw rows; by default threads of this
@@ -110,10 +110,10 @@ def labelled_rows(
         group: A column of the input that the rows keep.
 
     Yields:
-        The rows, the name of `group` in them, and the preparation of raw ones.
+        The rows, the name of `group` in them, and the preparation of raw rows.
 
     Raises:
-        DataError: They cannot be used, or were prepared with another workflow than the model's.
+        DataError: The rows cannot be used, or were prepared with another workflow than the model's.
     """
     files, are_raw = files_to_score(inputs, saved, options.is_raw)
     if not are_raw:
@@ -133,14 +133,17 @@ def labelled_rows(
 def files_to_score(
     inputs: Sequence[str], saved: SavedModel, is_raw: bool | None
 ) -> tuple[list[InputFile], bool]:
-    """The files of patterns, and whether their rows are raw; by default the first file decides.
+    """Return the files of patterns, and whether their rows are raw.
 
-    A file is prepared if it is parquet and lies with a schema, or if it has the model's columns as
-    `distrain prep` writes them: int32 ids and float32 numbers, none nullable. An `InputError` says
-    that the first file could be either.
+    By default the first file decides. A file is prepared if it is parquet with a schema next to it,
+    or if it has the model's columns as `distrain prep` writes them: int32 ids and float32 numbers,
+    none nullable.
+
+    Raises:
+        InputError: The first file could be either.
     """
     if is_raw is None and not Vocabularies.from_json(saved.about).workflow:
-        is_raw = False  # no workflow is known that could prepare them
+        is_raw = False  # no known workflow could prepare them
     if is_raw:
         return list_inputs(inputs), True
     try:
@@ -154,51 +157,53 @@ def files_to_score(
 
 def _looks_raw(path: str, schema: Schema) -> bool:
     if f"/{WORKFLOW}/categories/" in path:
-        return False  # the whole of what `prep` wrote, which is told to whoever reads it
+        return False  # the root folder of a `prep` output; the reader raises the error
     if detect_format(path) != PARQUET:
         return True
     if not is_remote(path) and find_schema_next_to(path) is not None:
         return False
     with open_input(path, retry_s=RETRY_S) as handle:
         try:
-            found = pq.ParquetFile(handle).schema_arrow
+            arrow_schema = pq.ParquetFile(handle).schema_arrow
         except pa.ArrowException:
-            return False  # damaged, which is told where the rows are read
-    return _columns_are_raw(found, schema, path)
+            return False  # damaged; the reader raises the error
+    return _columns_are_raw(arrow_schema, schema, path)
 
 
 @contextmanager
 def taken_for_prepared(options: RawOptions) -> Iterator[None]:
-    """Let an error say that rows may be raw, unless the options said that they are not."""
+    """Extend errors by the hint that rows may be raw, unless the options excluded that."""
     try:
         yield
     except DataError as error:
         if options.is_raw is None:
-            error.hint = (
-                f"{error.hint or ''} If the rows are raw, say --raw (in Python: raw=True).".lstrip()
-            )
+            hint = "If the rows are raw, pass --raw (in Python: raw=True)."
+            error.hint = f"{error.hint or ''} {hint}".lstrip()
         raise
 
 
 def table_is_raw(table: pa.Table, saved: SavedModel, is_raw: bool | None) -> bool:
-    """Whether rows in memory are raw; an `InputError` says that they could be either."""
+    """Return True if rows in memory are raw; raises `InputError` if they could be either."""
     if is_raw is None and Vocabularies.from_json(saved.about).workflow:
         return _columns_are_raw(table.schema, saved.schema, "rows in memory")
     return bool(is_raw)
 
 
-def _columns_are_raw(found: pa.Schema, schema: Schema, path: str) -> bool:
+def _columns_are_raw(arrow_schema: pa.Schema, schema: Schema, path: str) -> bool:
     features = schema.remove_by_tag(Tags.TARGET, Tags.WEIGHT, Tags.TASK_WEIGHT)
     for column in features.columns:
         wanted = pa.int32() if column.name in features.categorical.names else pa.float32()
-        if column.name not in found.names or _of_item(found.field(column.name).type) != wanted:
+        if (
+            column.name not in arrow_schema.names
+            or _of_item(arrow_schema.field(column.name).type) != wanted
+        ):
             return True
-    if not any(found.field(column.name).nullable for column in features.columns):
+    if not any(arrow_schema.field(column.name).nullable for column in features.columns):
         return False
     raise InputError(
         "the rows could be raw or prepared: their columns have the names and types of both",
         where={"file": path},
-        hint="Say which with --raw or --prepared (in Python: raw=True or raw=False).",
+        hint="Pass --raw or --prepared (in Python: raw=True or raw=False).",
     )
 
 
@@ -207,7 +212,7 @@ def _of_item(dtype: pa.DataType) -> pa.DataType:
 
 
 def check_same_workflow(model_dir: str | Path, saved: SavedModel, files: Sequence[str]) -> None:
-    """Refuse prepared rows whose values mean something else than those of the model's data."""
+    """Reject prepared rows whose values differ in meaning from those of the model's data."""
     known = Vocabularies.from_json(saved.about)
     kept = os.path.join(model_dir, WORKFLOW)
     if not is_remote(model_dir) and os.path.isdir(kept):
@@ -216,7 +221,10 @@ def check_same_workflow(model_dir: str | Path, saved: SavedModel, files: Sequenc
 
 
 def workflow_for(model_dir: str | Path, saved: SavedModel) -> str:
-    """The workflow of a model: its own copy, or that of its data; `DataError` without one."""
+    """Return the workflow of a model: its own copy, or that of its data.
+
+    `DataError` without one.
+    """
     kept = os.path.join(model_dir, WORKFLOW)
     if not is_remote(model_dir) and os.path.isdir(kept):
         return kept
@@ -224,9 +232,9 @@ def workflow_for(model_dir: str | Path, saved: SavedModel) -> str:
     if known.workflow and all(file.is_unchanged for file in known.files.values()):
         return known.workflow
     raise DataError(
-        "raw rows need the workflow that the model's data was prepared with, and it is gone"
+        "raw rows need the workflow that prepared the model's data, but it is missing"
         if known.workflow
-        else "raw rows need a workflow, and the model was trained on data without one",
+        else "raw rows need a workflow, but the model was trained on data without one",
         where={"model": model_dir, "workflow": known.workflow or "none"},
-        hint="Put it back, or prepare the rows as the training data was, and score what comes out.",
+        hint="Restore it, or prepare the rows like the training data and score the result.",
     )

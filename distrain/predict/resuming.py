@@ -1,9 +1,9 @@
-"""Scores that outlive the command that was to write them.
+"""Scores that survive an interrupted command.
 
-They lie in a folder beside the output, `.OUT.scored`, in a folder named after what they are made
-of: a file for each piece of the input. Another command goes on from there if it would make the same
-scores. Of a command that was killed tasks may still run; what they write is in their own folder, or
-nowhere once that is removed. Finished scores have a file beside them that says the same name.
+They are in a folder beside the output, `.OUT.scored/NAME`, with one file for each piece of the
+input. NAME is a hash of everything that determines the scores; another command reuses the files if
+it would make the same scores. Tasks of a killed command may still run; they write to their own
+folder, or nowhere once that is removed. Finished scores have a file with NAME beside them.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ def scored_folder(out: Path) -> Path:
 def name_of_scores(
     model: Sequence[str], settings: dict[str, Any], pieces: Sequence[tuple[str, Any]]
 ) -> str:
-    """A name that tells these scores from all others.
+    """Return a name that identifies these scores.
 
-    It is made of the model's files, of JSON values that change scores or their files, and of the
+    It is a hash of the model's files, of JSON values that change scores or their files, and of the
     input file and row groups of each piece.
     """
     used = [*model, *dict.fromkeys(file for file, _ in pieces)]
@@ -48,7 +48,7 @@ def name_of_scores(
 
 
 def open_scored(folder: Path, name: str) -> Path:
-    """Make the folder `name` in `folder`, or take it as it is; all others are removed."""
+    """Create or reuse the folder `name` in `folder`. All others are removed."""
     own = folder / name
     with translated_errors(folder):
         own.mkdir(parents=True, exist_ok=True)
@@ -64,14 +64,17 @@ def open_scored(folder: Path, name: str) -> Path:
 def kept_logits(
     folder: Path, model_dir: Path | str, files: Sequence[str], settings: dict[str, Any]
 ) -> Iterator[Path]:
-    """A folder in `folder` for logits, which stay if the work ends early.
+    """Context manager of a folder in `folder` for logits, kept if the work is interrupted.
 
-    It holds those of such work with the same model, files and settings, and is removed after the
-    work. An `OutputError` says that it cannot be made, or another process keeps logits in `folder`.
+    It holds the logits of an interrupted run with the same model, files and settings, if any. It is
+    removed after the work.
+
+    Raises:
+        OutputError: It cannot be made, or another process keeps logits in `folder`.
     """
     check_writable(folder)
     name = name_of_scores(model_files(str(model_dir)), settings, [(file, None) for file in files])
-    # A process that begins or ends there removes files of others.
+    # A process that starts or ends there removes files of others.
     with locked_folder(folder, _in_use(folder)):
         place = scored_folder(folder / "logits")
         yield open_scored(place, name)
@@ -80,9 +83,9 @@ def kept_logits(
 
 def _in_use(folder: Path) -> OutputError:
     return OutputError(
-        "another process keeps what it scores in this folder",
+        "another process uses this folder for its scores",
         where={"path": str(folder)},
-        hint="Wait for its end, or name another folder.",
+        hint="Wait until it has finished, or name another folder.",
     )
 
 

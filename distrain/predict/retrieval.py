@@ -1,4 +1,4 @@
-"""Items of two towers: their vectors, and how good the best of all of them are for users."""
+"""Items of two-tower models: their vectors, and the quality of the top items for users."""
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -27,7 +27,7 @@ from distrain.train.data.vocabularies import Vocabularies
 from distrain.version import how_to_install
 
 SCORES_AT_ONCE = 1 << 22
-"""Pairs of users and items whose scores are held at a time."""
+"""Pairs of users and items that are scored at a time."""
 
 Ints = NDArray[np.int64]
 FindModel = Callable[[], tuple[SavedModel, torch.device]]
@@ -36,12 +36,12 @@ FindModel = Callable[[], tuple[SavedModel, torch.device]]
 def item_vectors(
     saved: SavedModel, items: Dataset, on: torch.device
 ) -> Iterator[tuple[Ints, NDArray[np.float32]]]:
-    """Ids and vectors of a table of items, a row for each, batch by batch.
+    """Yield ids and vectors of a table of items, a row for each item, batch by batch.
 
-    What stands in the users' columns does not matter.
+    Values of the users' columns are ignored.
 
     Raises:
-        ModelError: The model has no two towers, or no column is tagged `item_id`.
+        ModelError: The model does not have two towers, or no column is tagged `item_id`.
     """
     name = id_column(saved.schema, Tags.ITEM_ID, saved.spec.kind)
     for batch, vectors in _vectors(saved, items, on, "item", None):
@@ -49,7 +49,7 @@ def item_vectors(
 
 
 def table_of_items(saved: SavedModel, place: Path | str) -> Dataset:
-    """The rows of a table of items; `ModelError` if the model has no two towers."""
+    """Return the rows of a table of items; `ModelError` if the model does not have two towers."""
     check_towers(saved.model)
     return Dataset(place, saved.schema, need_label=False)
 
@@ -59,7 +59,7 @@ _FACTORIES: dict[Index, str] = {"flat": "IDMap,Flat", "hnsw": "IDMap,HNSW32"}
 
 
 def check_index() -> None:
-    """`InputError`: Faiss is not installed."""
+    """Raise an `InputError` if Faiss is not installed."""
     if find_spec("faiss") is None:
         raise InputError(
             "an index of items needs Faiss, which is not installed",
@@ -72,12 +72,12 @@ def write_towers(
 ) -> None:
     """Write the tower of users in a form, and the vectors of items, to a folder.
 
-    `items.parquet` has the column of ids, and `vector`, lists of float32 of one length. The ids
-    rise. Errors are those of `evaluate_retrieval`.
+    `items.parquet` has the column of ids, ascending, and `vector`, lists of float32 of one length.
+    Raises the errors of `evaluate_retrieval`.
 
     Args:
         index: Also write `items.faiss`: Faiss's index of the vectors by inner product, exact
-            (`flat`) or approximate (`hnsw`), which finds the items' ids.
+            (`flat`) or approximate (`hnsw`). It returns the items' ids.
     """
     name = id_column(saved.schema, Tags.ITEM_ID, saved.spec.kind)
     ids, vectors = _all_vectors(saved, items, torch.device("cpu"))
@@ -96,20 +96,20 @@ def write_towers(
 def evaluate_retrieval(
     scorer: Scorer, items: Dataset, k: int = 10, seen: Sequence[str] = ()
 ) -> RankingReport:
-    """How good the k best of all items are for the users of rows with label 1.
+    """Return the quality of the top k of all items for the users of rows with label 1.
 
-    Each such row is a user of its own, whose relevant item is the row's; one that is not in the
-    table of items counts as missed. All items are scored, a chunk at a time, and no worker holds
-    more than the items' vectors and one chunk's scores.
+    Each such row is a user of its own, whose relevant item is the row's. A relevant item outside
+    the table of items counts as missed. All items are scored, a chunk at a time: a worker holds
+    the items' vectors and the scores of one chunk.
 
     Args:
         items: A row for each item.
-        seen: Columns of lists of items that the row's user is not shown.
+        seen: Columns of lists of items to exclude from the row's ranking.
 
     Raises:
-        ModelError: As of `item_vectors`.
-        DataError: There is no item, or one has two rows; or the rows cannot be used.
-        InputError: A column of `seen` is no column of lists of items.
+        ModelError: As in `item_vectors`.
+        DataError: The table has no item, or two rows of one item; or the rows cannot be used.
+        InputError: A column of `seen` is not a column of lists of items.
     """
     schema = scorer.dataset.schema
     item = schema[id_column(schema, Tags.ITEM_ID, "ranked")]
@@ -166,18 +166,21 @@ def _ranked(
 def _all_vectors(
     saved: SavedModel, items: Dataset, on: torch.device
 ) -> tuple[Ints, NDArray[np.float32]]:
-    """The items of a table in the order of their ids; `DataError`: none, or one has two rows."""
-    found = list(item_vectors(saved, items, on))
-    if not found:
+    """Return the items of a table ordered by id.
+
+    `DataError` if it is empty or an id is repeated.
+    """
+    batches = list(item_vectors(saved, items, on))
+    if not batches:
         raise DataError("the table of items has no rows")
-    ids, vectors = map(np.concatenate, zip(*found, strict=True))
+    ids, vectors = map(np.concatenate, zip(*batches, strict=True))
     order = np.argsort(ids)
     name = id_column(saved.schema, Tags.ITEM_ID, saved.spec.kind)
-    # Those below share ids, and would be one item.
+    # Lower ids are shared by several items.
     order = order[np.searchsorted(ids[order], _first_item_id(saved, name)) :]
     if not len(order):
         raise DataError(
-            "the table of items has no item that training rows have",
+            "no item of the table of items occurs in the training rows",
             hint="Prepare it with the run's own workflow: distrain prep ITEMS --workflow FOLDER.",
         )
     ids, vectors = ids[order], vectors[order]
@@ -191,7 +194,7 @@ def _all_vectors(
 
 
 def _first_item_id(saved: SavedModel, name: str) -> int:
-    """The first id of an item that training rows have, as far as a vocabulary says so."""
+    """Return the first id of an item of the training rows, if a vocabulary defines it; else 0."""
     vocabulary = Vocabularies.from_json(saved.about).files.get(name)
     if vocabulary is None:
         return 0
@@ -211,13 +214,13 @@ def _vectors(
 
 
 def _places(some: NDArray[np.integer], ids: Ints) -> Ints:
-    """Where items stand in a table; behind its end if they do not."""
+    """Return the positions of items in a table; `len(ids)` for missing items."""
     places = np.searchsorted(ids, some).clip(max=len(ids) - 1)
     return np.where(ids[places] == some, places, len(ids))
 
 
 def _seen(batch: Batch, names: Sequence[str], ids: Ints, wanted: Ints) -> ItemLists | None:
-    """What stands in the lists of the wanted rows."""
+    """Return the items in the lists of the `wanted` rows; `None` without list columns."""
     if not names:
         return None
     columns = [batch.lists[name] for name in names]

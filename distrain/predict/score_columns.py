@@ -1,4 +1,4 @@
-"""The columns of scores that a prediction writes, by the kinds of a model's targets."""
+"""The score columns of a prediction, by the kinds of a model's targets."""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -19,7 +19,7 @@ _NAMES = {
 
 
 def score_names(targets: Sequence[Target]) -> tuple[str, ...]:
-    """The names of the columns; of several targets each ends in the target's name.
+    """Return the names of the columns. With several targets each ends in the target's name.
 
     >>> score_names([Target("click")])
     ('logit', 'probability')
@@ -30,7 +30,7 @@ def score_names(targets: Sequence[Target]) -> tuple[str, ...]:
 
 
 def side_by_side(scores: Sequence[Tensor]) -> Tensor:
-    """A batch's scores of all targets, float32: `[rows]` where that is one number a row."""
+    """Return a batch's scores of all targets, float32: `[rows]` if a row has a single number."""
     if len(scores) == 1:
         return scores[0].float()
     columns = [score.float() if score.dim() == 2 else score.float()[:, None] for score in scores]
@@ -38,20 +38,20 @@ def side_by_side(scores: Sequence[Tensor]) -> Tensor:
 
 
 def score_columns(targets: Sequence[Target], scores: Tensor) -> dict[str, Any]:
-    """The columns of `side_by_side`.
+    """Return the columns of the scores of `side_by_side`.
 
-    Of a binary target logit and probability, of a regression the prediction, all float32. Of a
-    multiclass target the most probable class, int32, and a list of all classes' probabilities.
+    A binary target has logit and probability, a regression its prediction, all float32. A
+    multiclass target has the most probable class, int32, and a list of all classes' probabilities.
     """
     values = scores if scores.dim() == 2 else scores[:, None]
     widths = [target.classes if target.kind == "multiclass" else 1 for target in targets]
     bounds = pairwise(np.append(0, np.cumsum(widths)).tolist())
-    found: dict[str, Any] = {}
+    columns_by_name: dict[str, Any] = {}
     for target, (start, stop) in zip(targets, bounds, strict=True):
         own = values[:, start:stop]
         columns = _classes(own) if target.kind == "multiclass" else _numbers(target, own[:, 0])
-        found |= zip(_names_of(target, targets), columns, strict=True)
-    return found
+        columns_by_name |= zip(_names_of(target, targets), columns, strict=True)
+    return columns_by_name
 
 
 def _names_of(target: Target, targets: Sequence[Target]) -> list[str]:

@@ -1,4 +1,4 @@
-"""What a task of a prediction does: score a file, or join scored pieces of one."""
+"""The task of a prediction: score a file, or join scored pieces of one."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
@@ -27,7 +27,7 @@ from distrain.train.checkpoint.manifest import MANIFEST_FILE
 from distrain.train.saving.checkpoint_model import open_model
 
 _GPU_THREADS = 4
-"""What decodes for a GPU, which scores more rows a second than a thread or two decode."""
+"""Decoding threads for a GPU, which scores more rows a second than one or two threads decode."""
 
 
 def score_file(
@@ -39,10 +39,10 @@ def score_file(
     device: str = "auto",
     row_groups: Sequence[int] | None = None,
 ) -> int:
-    """Write the columns to keep and the scores of each row, in order: see `score_columns`.
+    """Write the columns to keep and the scores of each row, in order (see `score_columns`).
 
-    Probabilities near 1 round to the same number; logits order the rows as `evaluate` does. `keep`
-    has columns of the file, each after its name in the scores. Returns the number of rows.
+    Probabilities near 1 round to the same number; order rows by logit, as `evaluate` does. `keep`
+    has pairs of a name in the scores and a column of the file. Returns the number of rows.
     """
     saved, on = model_for_worker(model_dir, device)
     dataset = Dataset(source, saved.schema, need_label=False)
@@ -72,7 +72,7 @@ def score_file(
 
 
 def scoring_loader(dataset: Dataset, batch_rows: int, on: torch.device, threads: int) -> Loader:
-    """Batches in the order of the rows, on the device; `threads` decode for a CPU."""
+    """Return a loader of batches in row order, on the device; `threads` decode for a CPU."""
     return Loader(
         dataset,
         batch_size=batch_rows,
@@ -93,7 +93,7 @@ def _scores(
 
 
 def model_files(model_dir: str) -> list[str]:
-    """The files that differ where the model does: those of a saved model, or of a checkpoint."""
+    """Return the files whose versions identify a model: of a saved model, or of a checkpoint."""
     if not is_remote(model_dir):
         parts = Path(model_dir).rglob("*")  # of an ensemble those of each member
         if found := sorted(str(one) for one in parts if one.name in (WEIGHTS_FILE, MODEL_FILE)):
@@ -109,8 +109,8 @@ def _version(model_dir: str) -> tuple[str | None, ...] | None:
 
 
 def model_for_worker(model_dir: str, device: str) -> tuple[SavedModel, torch.device]:
-    """The model on the worker's GPU, where it has one and `device` is not `cpu`; cached."""
-    with _ONE_LOADS:  # the cache lets all threads that find nothing load the model
+    """Return the model, cached, on the worker's GPU if it has one and `device` is not `cpu`."""
+    with _ONE_LOADS:  # otherwise all threads that miss the cache load the model
         return _model(model_dir, _version(model_dir), device)
 
 
@@ -128,12 +128,12 @@ def _model(
 
 
 def join_pieces(pieces: Sequence[str], target: str, keep: bool = False) -> int:
-    """Write the rows of some files, in order, into one; returns their number.
+    """Concatenate files into one, in order; return the number of rows.
 
-    The files are removed afterwards, unless `keep` is set or they lie in a store.
+    The files are removed afterwards, unless `keep` is set or they are in an object store.
     """
     local = not is_remote(target)
-    if local and Path(target).exists():  # whole, by a worker that was lost before that was known
+    if local and Path(target).exists():  # complete: written by a worker that was lost since
         return int(pq.read_metadata(target).num_rows)
     rows = 0
     with whole_file(target, make_folder=False) as partial, ExitStack() as opened:

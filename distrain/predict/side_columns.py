@@ -1,4 +1,4 @@
-"""Columns of parquet files that no model reads, in step with the batches of those that it does."""
+"""Reads columns of parquet files that no model reads, in step with the batches of the others."""
 
 from collections.abc import Iterator, Sequence
 
@@ -18,9 +18,9 @@ def side_columns(
     *,
     row_groups: Sequence[int] | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """Columns of all rows of parquet files, in order, in pieces of `batch_rows` (the last: fewer).
+    """Yield columns of all rows of parquet files, in order, in batches of `batch_rows` rows.
 
-    All files' columns get the types of `schema`; by default they have the same types already.
+    The last batch is shorter. Columns are cast to `schema`; by default, all files have equal types.
     """
     if not columns:
         return
@@ -68,10 +68,11 @@ def check_side_columns(file: str, columns: Sequence[str], option: str) -> None:
 
 
 def common_type(files: Sequence[str], column: str) -> pa.DataType:
-    """The type of a column of single values in all files, or one that all of them fit into.
+    """Return a type that a column's values in all files fit into.
 
-    Values that cannot be compared, such as numbers in one file and strings in another, are a
-    `DataError`, and so are lists and structs.
+    Raises:
+        DataError: The column holds lists or structs, or values that cannot be compared, such as
+            numbers in one file and strings in another.
     """
     common = pa.schema([(column, pa.null())])
     for file in files:
@@ -82,7 +83,7 @@ def common_type(files: Sequence[str], column: str) -> pa.DataType:
             dtype = dtype.value_type
         if pa.types.is_nested(dtype):
             raise DataError(
-                f"the column {column} holds {dtype}, whose values make no groups",
+                f"the column {column} holds {dtype}, whose values cannot form groups",
                 where={"file": file},
                 hint="Name a column of single values, such as an id.",
             )
@@ -97,5 +98,5 @@ def common_type(files: Sequence[str], column: str) -> pa.DataType:
                 where={"file": file},
                 hint="Write it with one type.",
             ) from None
-    found = common.field(column).type
-    return pa.int8() if pa.types.is_null(found) else found
+    dtype_of_all = common.field(column).type
+    return pa.int8() if pa.types.is_null(dtype_of_all) else dtype_of_all

@@ -1,4 +1,4 @@
-"""Lines of text that cannot be used: what is wrong with each, and how many there are of a kind."""
+"""Lines of text that cannot be used: the problem of each, and counts by kind."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from dataclasses import dataclass, field, replace
 from distrain.errors import DataError
 
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-"""What some programs write in front of text, once in a file."""
+"""The UTF-8 byte order mark, which some programs write at the start of a file."""
 
 NO_LABEL = "no label"
-"""The kind of bad lines that lack nothing but their label."""
+"""The kind of bad lines that lack only their label."""
 _MAX_EXAMPLES = 5
 _SHOWN_CHARS = 72
 
 
 def num_lines(block: bytes) -> int:
-    """How many lines a block holds; the last may lack its line end."""
+    """Return the number of lines in a block; the last may lack its line end."""
     return block.count(b"\n") + (not block.endswith(b"\n") if block else 0)
 
 
 def shown(content: bytes) -> str:
-    """A line as text that fits on a screen."""
+    """Return a line as text that fits on a screen."""
     text = content.decode("utf-8", "backslashreplace").replace("\t", " ")
     text = "".join(c if c.isprintable() else "?" for c in text)
     return text if len(text) <= _SHOWN_CHARS else text[: _SHOWN_CHARS - 1] + "…"
@@ -31,11 +31,11 @@ def shown(content: bytes) -> str:
 
 @dataclass(frozen=True)
 class BadLine:
-    line: int  # its number, from 1; counted from the block's start until the caller knows better
+    line: int  # its number, from 1; counted from the block's start until corrected
     kind: str  # in few words, for counting
-    problem: str  # the column, its value and what it should be
+    problem: str  # the column, its value and the expected value
     text: str  # the line, cut to fit on a screen
-    hint: str | None = None  # the likely cause, if there is one
+    hint: str | None = None  # the likely cause, if known
     file: str = ""  # the file's name, once known
 
     def at(self, file: str, lines_before: int) -> BadLine:
@@ -45,7 +45,7 @@ class BadLine:
         return DataError(
             self.problem,
             where={"file": self.file, "line": self.line, "content": self.text},
-            hint=self.hint or "Mend the line, or pass --bad-lines skip to leave such lines out.",
+            hint=self.hint or "Correct the line, or pass --bad-lines skip to drop such lines.",
         )
 
 
@@ -68,19 +68,19 @@ class BadLineTally:
         if not self.count:
             return {}
         first = self.examples[0]
-        said = f"{first.file}, line {first.line}: {first.problem}"
-        return {"bad lines": self.causes, "first": said}
+        description = f"{first.file}, line {first.line}: {first.problem}"
+        return {"bad lines": self.causes, "first": description}
 
     def check_share(self, num_rows: int, most: float) -> None:
-        """Raise a `DataError` if a greater share than `most` of good rows and bad lines is bad."""
+        """Raise a `DataError` if the share of bad lines among all lines exceeds `most`."""
         num_lines = num_rows + self.count
         if self.count <= most * num_lines:
             return
-        hint = "Mend the lines or the document; if they may be left out, raise --max-bad."
+        hint = "Correct the lines or the document; if they may be dropped, raise --max-bad."
         if max(self.by_kind, key=lambda kind: self.by_kind[kind]) == NO_LABEL:
             hint = (
-                "In a features document `target: {column: ..., missing: drop}` leaves rows "
-                "without a label out; else raise --max-bad."
+                "In a features document `target: {column: ..., missing: drop}` drops rows "
+                "without a label; otherwise raise --max-bad."
             )
         raise DataError(
             f"{self.count:,} of {num_lines:,} lines ({self.count / num_lines:.1%}) cannot be used, "
@@ -95,7 +95,7 @@ class BadLineTally:
         return cls(dict(Counter(line.kind for line in lines)), tuple(lines[:_MAX_EXAMPLES]))
 
     def merged(self, later: BadLineTally) -> BadLineTally:
-        """Both together; `later` comes after in input order."""
+        """Return both tallies merged; `later` follows in input order."""
         return BadLineTally(
             dict(Counter(self.by_kind) + Counter(later.by_kind)),
             (*self.examples, *later.examples)[:_MAX_EXAMPLES],

@@ -1,4 +1,4 @@
-"""Columns that share their operators."""
+"""Groups of columns with the same operators."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from distrain.prep.vocabulary import Vocabulary, is_text
 from distrain.schema.criteo import LABEL
 
 FOLD = "training.fold"
-"""The column of tables of training rows that cuts these into folds, or has their times."""
+"""The column of training tables that assigns rows to folds, or holds their times."""
 
 
 def _run(operators: Sequence[Operator], column: str, values: pa.Array) -> pa.Array:
@@ -41,7 +41,7 @@ def _run(operators: Sequence[Operator], column: str, values: pa.Array) -> pa.Arr
 
 
 def kind_of(dtype: pa.DataType) -> str:
-    """What values of a type are, whatever their width.
+    """Return the kind of a type's values, independent of their width.
 
     >>> kind_of(pa.list_(pa.int32())), kind_of(pa.large_string()), kind_of(pa.date32())
     ('lists of integers', 'texts', 'date32[day]')
@@ -66,7 +66,7 @@ _ARE_NUMBERS = (INTEGERS, NUMBERS, "bool", "null")
 class ColumnGroup:
     """Columns that go through the same operators.
 
-    A group that ends in Categorify gives int32 ids; any other gives float32.
+    A group that ends in Categorify makes int32 ids; any other makes float32.
     """
 
     columns: tuple[str, ...]
@@ -92,10 +92,10 @@ class ColumnGroup:
         num_operators: int | None = None,
         rows: TrainingRows | None = None,
     ) -> pa.Array:
-        """One column's values after the first `num_operators` operators (all if `None`).
+        """Return one column's values after the first `num_operators` operators (all if `None`).
 
-        Of lists the operators get the items, ListSlice alone the lists. `rows` are those
-        of the values, if they are training rows.
+        For lists, ListSlice gets the lists, and all other operators get the items. `rows` describes
+        the values' rows if they are training rows.
         """
         values = concrete(values)
         operators = self.operators[:num_operators]
@@ -140,9 +140,10 @@ class ColumnGroup:
         return last.domain if isinstance(last, Categorify) else None
 
     def fit(self, operator: int, columns: Sequence[str], table: pa.Table) -> dict[str, Any]:
-        """The states of the operator at place `operator`, by column or domain.
+        """Return the states of the operator at index `operator`, by column or domain.
 
-        Those before it are fitted. `columns` are some of the group's; all if they share a domain.
+        The operators before it must be fitted. `columns` are some of the group's; all of them if
+        they share a domain.
         """
         to_fit = cast(FittedOperator, self.operators[operator])
         states = {}
@@ -165,25 +166,25 @@ class ColumnGroup:
         return {column: learnt.get(column, shared) for column in columns}
 
     def check_type(self, column: str, dtype: pa.DataType, fitted: str | None) -> None:
-        """Raise a `DataError` if values of a type are not as was `fitted`; see `kind_of`."""
-        found = kind_of(dtype)
-        items, fitted_items = (k.removeprefix(LISTS_OF) for k in (found, fitted or found))
-        same_shape = fitted is None or found.startswith(LISTS_OF) == fitted.startswith(LISTS_OF)
-        if found == "null" or (same_shape and items == "null"):
+        """Raise a `DataError` if a type is not of the `fitted` kind; see `kind_of`."""
+        kind = kind_of(dtype)
+        items, fitted_items = (k.removeprefix(LISTS_OF) for k in (kind, fitted or kind))
+        same_shape = fitted is None or kind.startswith(LISTS_OF) == fitted.startswith(LISTS_OF)
+        if kind == "null" or (same_shape and items == "null"):
             return
         takes = takes_of(self.operators)
         if takes == "presence":
-            fits, wanted = True, fitted or found
+            fits, wanted = True, fitted or kind
         elif takes == "numbers":
             fits, wanted = items in _ARE_NUMBERS, fitted or NUMBERS
         else:
-            fits, wanted = items == fitted_items or fitted_items == "null", fitted or found
+            fits, wanted = items == fitted_items or fitted_items == "null", fitted or kind
         if not (same_shape and fits):
             raise DataError(
-                f"the column holds {found}, not {wanted}",
+                f"the column holds {kind}, not {wanted}",
                 where={"column": column},
                 hint="A fitted workflow takes values of the kind that it was fitted on; "
-                "`distrain prep --workflow` makes them of raw files.",
+                "`distrain prep --workflow` makes them from raw files.",
             )
 
     def training_values(
@@ -192,12 +193,13 @@ class ColumnGroup:
         values: pa.Array,
         rows: TrainingRows | None = None,
     ) -> pa.Array:
-        """One column's values after all operators, as int32 or float32 (or lists), without gaps.
+        """Return one column's values after all operators, as int32 or float32 (or lists), non-null.
 
-        A `DataError` says that a value cannot be used, or an operator is not fitted.
+        Raises:
+            DataError: A value cannot be used, or an operator is not fitted.
         """
         for operator in self.operators:
-            # A check of the protocol takes as long as to prepare a row.
+            # A check of the protocol takes as long as preparing a row.
             is_fitted = getattr(operator, "is_fitted", None)
             if is_fitted is not None and not is_fitted(column):
                 raise DataError(
@@ -230,11 +232,11 @@ class ColumnGroup:
         load: Callable[[str], Vocabulary],
         load_table: Callable[[str], ValueTable],
     ) -> ColumnGroup:
-        """The inverse of `to_json`.
+        """Return the group of a document from `to_json`.
 
         Args:
-            load: Gives the vocabulary of a column or a domain.
-            load_table: Gives the table of a column's encoding.
+            load: Returns the vocabulary of a column or a domain.
+            load_table: Returns the table of a column's encoding.
         """
         columns = tuple(document["columns"])
         operators = [_operator(entry, columns, load, load_table) for entry in document["operators"]]
@@ -242,7 +244,7 @@ class ColumnGroup:
 
 
 def training_rows(table: pa.Table) -> TrainingRows | None:
-    """What tells a table's rows to operators that learn labels; `None` of rows without folds."""
+    """Return folds and labels of a table's rows, for encodings; `None` for rows without folds."""
     if FOLD not in table.column_names:
         return None
     labels = None
@@ -263,7 +265,7 @@ def _cast(column: str, values: pa.Array, target: pa.DataType) -> pa.Array:
         raise DataError(
             f"{values.null_count} values are missing after the last operator",
             where={"column": column},
-            hint="Put FillMissing into the column's operators.",
+            hint="Add FillMissing to the column's operators.",
         )
     values = values.cast(target, safe=False)
     if pa.types.is_floating(target):
@@ -272,7 +274,7 @@ def _cast(column: str, values: pa.Array, target: pa.DataType) -> pa.Array:
             raise DataError(
                 "a value is NaN or infinite as float32",
                 where={"column": column, "row": int(np.argmin(finite))},
-                hint="Put FillMissing or Clip into the column's operators.",
+                hint="Add FillMissing or Clip to the column's operators.",
             )
     return values
 

@@ -1,4 +1,4 @@
-"""What one task fits: an operator of some columns of a group."""
+"""The work of one fitting task: an operator of some columns of a group."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from distrain.prep.parts import Part, located, read_part
 from distrain.prep.workflow import FitStage, Workflow
 from distrain.schema.criteo import LABEL
 
-# Counted values take memory, so few columns to a task; the other states are a few numbers.
+# Counted values take memory, so a task has few columns; other states are a few numbers.
 _COUNTED_COLUMNS_PER_UNIT = 4
 _COUNTING = (Categorify, Encoding)
 _SAMPLED_TIMES = 1024
@@ -40,7 +40,7 @@ class FitUnit:
 
     @property
     def counts_values(self) -> bool:
-        """Whether its states are as large as its columns have values, and go to files."""
+        """Whether its states grow with the number of distinct values, and are written to files."""
         return isinstance(self.operator, _COUNTING)
 
     def states(self, parts: Sequence[Part]) -> Iterator[ColumnStates]:
@@ -65,7 +65,7 @@ def units_of(workflow: Workflow, stages: Sequence[FitStage]) -> list[FitUnit]:
 
 
 def vocabulary_units(workflow: Workflow) -> list[FitUnit]:
-    """The units that count for the vocabularies of a fitted workflow, and do not hold these."""
+    """Return the units that count for the vocabularies of a fitted workflow, without these."""
     stages, groups = [], []
     for place, group in enumerate(workflow.groups):
         last = group.operators[-1] if group.operators else None
@@ -80,7 +80,7 @@ def vocabulary_units(workflow: Workflow) -> list[FitUnit]:
 def read_training_rows(
     part: Part, columns: Sequence[str], learner: ColumnGroup | Workflow
 ) -> pa.Table:
-    """Columns of a part, and what tells its rows to operators that learn labels, if some do."""
+    """Return columns of a part, with folds and labels if an operator learns from labels."""
     if not learner.learns_labels:
         return read_part(part, columns)
     beside = (LABEL, TIMES_OF_SPLIT) if learner.by_time else (LABEL,)
@@ -93,12 +93,12 @@ def read_training_rows(
 
 
 def times_in(parts: Sequence[Part]) -> np.ndarray[Any, np.dtype[np.float64]]:
-    """Some of the training rows' times, evenly by their order."""
+    """Return a sample of the training rows' times, evenly spaced in their order."""
     rows = sum(part.num_rows for part in parts)
-    of_part = max(1, -(-rows // _TIMES_HELD))  # so many rows of a part have one that is held
-    found = [
+    of_part = max(1, -(-rows // _TIMES_HELD))  # the sampling step within a part
+    samples = [
         np.sort(read_part(part, [TIMES_OF_SPLIT])[TIMES_OF_SPLIT].to_numpy())[::of_part]
         for part in parts
     ]
-    times = np.sort(np.concatenate(found))
+    times = np.sort(np.concatenate(samples))
     return times[:: max(1, len(times) // _SAMPLED_TIMES)]

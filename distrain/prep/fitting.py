@@ -1,10 +1,10 @@
-"""Fit a workflow's operators on a cluster.
+"""Fits a workflow's operators on a cluster.
 
 Each pass over the data fits one operator of every group. Its columns are cut into units of a few
-columns, so that no task holds the state of all; for each unit the parts are cut into at most 64
-runs of neighbours, one task each. Counts of values, and sums by value, go to files and are added
-up by pieces (`counting`); other states are a few numbers, and are merged here in a tree whose shape
-depends on the parts alone, so the same input gives the same bits on any cluster.
+columns, so that no task holds the state of all. For each unit the parts are cut into at most 64
+runs of consecutive parts, one task each. Counts of values, and sums by value, go to files and are
+summed by pieces (`counting`). Other states are a few numbers, and are merged here in a tree whose
+shape depends on the parts alone, so the same input gives the same bits on any cluster.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _LEAST_PARTS_PER_RUN = 4
 _FAN_IN = 8
 _OLD = "old"
 _KEEP_COUNTS = "keep_counts"
-"""The field of the record that says of how many values without an id counts are kept."""
+"""The field of the record with the number of values without an id whose counts are kept."""
 
 
 def fit_as_asked(
@@ -55,14 +55,14 @@ def fit_as_asked(
     on_progress: ProgressCallback,
     memory: MemoryPlan,
 ) -> tuple[Workflow, dict[str, VocabularyReport]]:
-    """Fit the workflow on these parts, or update the saved one, or take it as it is.
+    """Fit the workflow on these parts, update the saved one, or use the saved one unchanged.
 
-    `folders` are the one that the workflow is written to, and one for what is of no use afterwards.
-    Returns the workflow, whose vocabularies are in its folder, and what became of that of each
+    `folders` are the workflow's output folder, and one for temporary files. Returns the
+    workflow, whose vocabularies are in its folder, and a report on the vocabulary of each
     categorical column.
     """
     folder, staging = folders
-    # The saved workflow may lie where workers do not see it.
+    # Workers may not see the folder of the saved workflow.
     if request.saved_workflow is not None:
         workflow.save(f"{staging}/{_OLD}" if request.update else folder)
         if not request.update:
@@ -78,7 +78,7 @@ def fit_as_asked(
     workflow, reports = (fit.update if request.update else fit.fit)(workflow)
     by_name, domains = {report.name: report for report in reports}, workflow.domains
     learnt = {column: by_name[domains.get(column, column)] for column in workflow.categorical}
-    if keep != kept:  # a workflow that keeps none and never said so stays as it is
+    if keep != kept:  # a workflow that keeps none and never recorded it stays unchanged
         workflow = workflow.with_record(**{_KEEP_COUNTS: keep})
     if request.update:
         new_ids = {column: report.new_ids for column, report in learnt.items()}
@@ -103,15 +103,15 @@ def _with_update(
 
 @dataclass(frozen=True)
 class _Fit:
-    """Vocabularies are written where they are made, and don't pass through the calling process."""
+    """Fits or updates. Tasks write vocabularies, which do not pass through the calling process."""
 
     parts: Sequence[Part]
     runner: TaskRunner
     categories: str  # the folder of the vocabularies, which workers see
-    staging: str  # a folder for counts meanwhile, which workers see
+    staging: str  # a folder for temporary counts, which workers see
     on_progress: ProgressCallback
     memory: MemoryPlan
-    keep_counts: int  # of how many values without an id counts are kept
+    keep_counts: int  # the number of values without an id whose counts are kept
 
     def fit(self, workflow: Workflow) -> tuple[Workflow, list[VocabularyReport]]:
         if workflow.by_time:
@@ -121,7 +121,7 @@ class _Fit:
         counter = self._counter(sum(len(units_of(workflow, stages)) for stages in passes))
         reports: list[VocabularyReport] = []
         for stages in passes:
-            units = units_of(workflow, stages)  # with what the pass before has fitted
+            units = units_of(workflow, stages)  # with the states of the previous pass
             with self._states(units, counter) as (states, staging):
                 where = (self.runner, self.categories, staging, self.memory)
                 categorical = _counted(units, states, Categorify)
@@ -136,9 +136,9 @@ class _Fit:
         return workflow, reports
 
     def update(self, workflow: Workflow) -> tuple[Workflow, list[VocabularyReport]]:
-        """Let the vocabularies learn what the parts hold; nothing else changes.
+        """Update the vocabularies with the values of the parts; nothing else changes.
 
-        Those before, and the counts kept beside them, lie in the staging folder.
+        The old vocabularies, and the counts kept with them, are in the staging folder.
         """
         units = vocabulary_units(workflow)
         old = f"{self.staging}/{_OLD}/{CATEGORIES}"
@@ -148,7 +148,7 @@ class _Fit:
             return workflow, update_vocabularies(counted, *where, self.keep_counts, old)
 
     def _counter(self, num_units: int) -> PhaseCounter:
-        """Counts the tasks that read rows; what follows is quick."""
+        """Return a counter of the tasks that read rows; later tasks are quick."""
         num_tasks = num_units * len(self._runs)
         return PhaseCounter("fit", num_tasks, self.on_progress, times_read=max(1, num_units))
 
@@ -161,11 +161,11 @@ class _Fit:
     def _states(
         self, units: Sequence[FitUnit], counter: PhaseCounter
     ) -> Iterator[tuple[list[list[ColumnStates]], str]]:
-        """Each unit's states, run by run, and the folder of those in files, removed at the end."""
+        """Context manager of each unit's states, by run, and of their temporary folder."""
         counts = f"{self.staging}/counts"
         open_folder(counts).make()
         runs, held_bytes = self._runs, self.memory.held_bytes
-        # Neighbouring tasks read the same parts, which are then still in memory.
+        # Consecutive tasks read the same parts, which are then still in memory.
         tasks = [
             (unit, run, f"{counts}/{r:02d}-{u:04d}", held_bytes)
             for r, run in enumerate(runs)

@@ -1,4 +1,4 @@
-"""List columns in Arrow: items and where each row's begin."""
+"""List columns in Arrow: items and the offset of each row."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ class Lists:
 
     @classmethod
     def of(cls, values: pa.Array) -> Lists:
-        """The lists of an array; a list that is missing becomes an empty one.
+        """Return the lists of an array; a missing list becomes an empty one.
 
         >>> lists = Lists.of(pa.array([[7, None], None, [8]]))
         >>> lists.items.to_pylist(), lists.offsets.tolist()
         ([7, None, 8], [0, 2, 2, 3])
         """
         lengths = pc.fill_null(pc.list_value_length(values), 0).to_numpy(zero_copy_only=False)
-        items = values.flatten()  # without what lies behind missing lists
+        items = values.flatten()  # without items of missing lists
         if pa.types.is_dictionary(items.type):
             items = items.dictionary_decode()
         return cls(items, offsets_of(lengths))

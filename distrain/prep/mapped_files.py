@@ -1,4 +1,4 @@
-"""Files of a run that are mapped into memory; the kernel takes their pages back when needed."""
+"""Files of a run that are mapped into memory; the kernel reclaims their pages when needed."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _MOST_KEPT = 4096
 
 @dataclass(frozen=True, eq=False)
 class MappedFile:
-    """A file that is mapped into memory as long as something holds its bytes; it is not open."""
+    """A file that is mapped into memory while its bytes are referenced; it is not kept open."""
 
     content: Any
     path: str
@@ -40,18 +40,18 @@ class MappedFile:
 
     @classmethod
     def staged(cls, path: str) -> MappedFile:
-        """Map a file of the staging folder, one in a store from a temporary copy.
+        """Map a file of the staging folder; a file in a store from a temporary copy.
 
         Raises:
             DataError: It cannot be read.
         """
         with _readable(path), ExitStack() as opened:
-            here = opened.enter_context(fetched(path)) if is_remote(path) else path
-            return cls(cls.open(here).content, path)
+            local = opened.enter_context(fetched(path)) if is_remote(path) else path
+            return cls(cls.open(local).content, path)
 
     @cached_property
     def batches(self) -> list[pa.RecordBatch]:
-        """What it holds, if it is an Arrow file; a `DataError` if that cannot be read."""
+        """The batches of an Arrow file; a `DataError` if they cannot be read."""
         with _readable(self.path):
             file = pa.ipc.open_file(self.content)
             return [file.get_batch(number) for number in range(file.num_record_batches)]
@@ -63,7 +63,7 @@ class MappedFile:
             return pa.ipc.open_file(self.content).read_all()
 
     def forget(self) -> None:
-        """Count what was looked at no longer as this process's memory; it is there when needed."""
+        """Release the resident pages from this process's memory; they are reloaded when needed."""
         if self.content.size:
             place, size = ctypes.c_void_p(self.content.address), ctypes.c_size_t(self.content.size)
             _LIBC.madvise(place, size, mmap.MADV_DONTNEED)
@@ -71,12 +71,12 @@ class MappedFile:
 
 @functools.lru_cache(maxsize=_MOST_KEPT)
 def kept_mapped(path: str) -> MappedFile:
-    """A staged file that a process looks at again and again; a store gives it once."""
+    """Return a staged file that a process reads repeatedly; fetched from a store once."""
     return MappedFile.staged(path)
 
 
 def forget_files() -> None:
-    """Forget the files of a run; workers live longer than it."""
+    """Drop the cached files of a run; workers outlive it."""
     kept_mapped.cache_clear()
 
 
@@ -84,9 +84,9 @@ def forget_files() -> None:
 def _readable(path: str) -> Iterator[None]:
     try:
         yield
-    except (OSError, ValueError) as error:  # the second are those of Arrow
+    except (OSError, ValueError) as error:  # the second are Arrow's
         raise DataError(
-            f"what a worker counted or sorted cannot be read: {error}",
+            f"a worker's counted or sorted values cannot be read: {error}",
             where={"file": path},
             hint=reading_hint(
                 error,

@@ -1,4 +1,4 @@
-"""How much memory tasks may take, by the thread."""
+"""The memory limits of tasks, by thread."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from distrain.errors import InputError
 
 _MIB = 1 << 20
 _LIBRARIES_BYTES = 320 * _MIB
-"""What a process takes before it does anything, and what its allocators keep."""
+"""Base memory of a process with its libraries and allocators."""
 
 _LEAST_THREAD_BYTES = 64 * _MIB
 _USUAL_THREAD_BYTES = 320 * _MIB
 _SHARE_OF_LIMIT = 0.6
-"""Of a Dask worker's limit; from 0.6 on Dask itself begins to move data to disk."""
+"""Share of a Dask worker's limit; above 0.6, Dask itself moves data to disk."""
 
 _BLOCKS_HELD = 2
 """Memory of a task that writes rows, in blocks of text: values, ids and encoded pages."""
 
-# Estimates: what is held at once, by each byte of it that is counted, added up, or brought in
-# order. Sorting integers takes less, tables of strings may take more.
+# Estimates: peak memory per byte that is counted, summed, or sorted. Sorting integers takes
+# less, tables of strings may take more.
 _TIMES_TO_ADD_UP = 8
 _COLUMNS_HELD = 4
 
@@ -31,7 +31,7 @@ class MemoryPlan:
 
     @property
     def held_bytes(self) -> int:
-        """Counts of a column that are held before they are added up and, if many, written."""
+        """Counts of a column that are held before they are summed and, if large, written."""
         return self.thread_bytes // (_COLUMNS_HELD + _TIMES_TO_ADD_UP)
 
     @property
@@ -40,9 +40,9 @@ class MemoryPlan:
 
 
 def plan_memory(client: Any, process_bytes: int | None, block_bytes: int) -> MemoryPlan:
-    """Share the memory of a worker process out among its threads, those of the client's workers.
+    """Divide the memory of a worker process among its threads, for the client's workers.
 
-    `process_bytes` is what a process may take; `None` takes 320 MiB a thread, but no more than 0.6
+    `process_bytes` is the limit of a process; `None` means 320 MiB a thread, but at most 0.6
     of a worker's limit. Rows of `block_bytes` of text take twice as much while they are written.
 
     Raises:
@@ -60,8 +60,8 @@ def plan_memory(client: Any, process_bytes: int | None, block_bytes: int) -> Mem
     if of_thread < needed:
         least = _LIBRARIES_BYTES + threads * needed
         raise InputError(
-            f"{process_bytes // _MIB:,} MiB are too little for {threads} threads",
+            f"{process_bytes // _MIB:,} MiB are not enough for {threads} threads",
             where={"memory, MiB": process_bytes // _MIB, "at least": -(-least // _MIB)},
-            hint="Allow more with --memory-mib, or take fewer --workers or a smaller --block-mib.",
+            hint="Raise --memory-mib, or use fewer --workers or a smaller --block-mib.",
         )
     return MemoryPlan(of_thread)

@@ -26,23 +26,23 @@ class Part:
 
     path: str  # the parquet file: an input, or a staging file made of text
     row_groups: tuple[int, ...]  # consecutive row groups of it
-    num_rows: int  # how many of their rows belong to the part
+    num_rows: int  # number of their rows that belong to the part
     source: str  # the input file that the rows come from
-    skip_rows: int = 0  # how many of their first rows do not
-    # the place in the input file of the row groups' first row; `None` if from text
+    skip_rows: int = 0  # number of their first rows that do not
+    # the number in the input file of the row groups' first row; `None` if from text
     first_row: int | None = None
-    # how many rows of the input file, bad ones counted, come before those from which the staging
+    # number of rows of the input file, including bad ones, before those from which the staging
     # file counts `ROW_NUMBER`
     rows_before: int = 0
 
 
 ROW_NUMBER = "row_number"
 FILE = "file"
-"""Where a row comes from: its place in the input file, from 0, bad rows counted; and that file."""
+"""The origin of a row: its number in the input file, from 0, including bad rows; and that file."""
 
 
 def kept_names(keep: Sequence[str], features: Iterable[str]) -> dict[str, str]:
-    """The input's columns that rows keep, by the name that they are written under.
+    """Return the input's columns that rows keep, by their names in the output.
 
     >>> kept_names(["order", "user"], ["user", "price"])
     {'order': 'order', 'raw_user': 'user'}
@@ -52,14 +52,14 @@ def kept_names(keep: Sequence[str], features: Iterable[str]) -> dict[str, str]:
     twice = sorted({name for name in names if name in taken or names.count(name) > 1})
     if twice:
         raise InputError(
-            f"several columns would be named {', '.join(twice)}",
-            hint="Name each column to keep once, and rename what has such a name in the files.",
+            f"several output columns would be named {', '.join(twice)}",
+            hint="Name each column to keep once, and rename such columns in the files.",
         )
     return dict(zip(names, keep, strict=True))
 
 
 def split_parts(parts: Sequence[Part], num_first: int) -> tuple[list[Part], list[Part]]:
-    """The parts of the first `num_first` rows and those of the rest; one part may be cut in two.
+    """Return the parts of the first `num_first` rows and of the rest; one part may be cut in two.
 
     >>> a, b = split_parts([Part("x", (0,), 10, "x"), Part("y", (0,), 10, "y")], 12)
     >>> [(p.path, p.skip_rows, p.num_rows) for p in a + b]
@@ -94,7 +94,7 @@ def parts_of_row_groups(path: str, rows: Sequence[int], part_rows: int) -> list[
 
 
 def read_part(part: Part, columns: Sequence[str]) -> pa.Table:
-    if part.path.endswith(STAGED_SUFFIX) and part.path != part.source:  # inputs may be so called
+    if part.path.endswith(STAGED_SUFFIX) and part.path != part.source:  # inputs may end so, too
         table = _read_staged(part.path, columns)
     else:
         with readable_parquet(part.path, {"row groups": _span(part.row_groups)}) as file:
@@ -107,9 +107,9 @@ STAGED_SUFFIX = ".arrow"
 
 @contextmanager
 def write_staged(path: str, schema: pa.Schema) -> Iterator[pa.ipc.RecordBatchFileWriter]:
-    """Write rows to a staging file, which is there at the end.
+    """Write rows to a staging file, which exists after the context.
 
-    Read as often as the fit has passes, and thrown away, so it is neither encoded nor compressed:
+    It is read once per pass of the fit, and then deleted, so it is neither encoded nor compressed:
     an Arrow file that its readers map into memory, or of which they fetch the columns that they
     need. The folder must exist, as for `write_parquet`.
     """
@@ -146,7 +146,7 @@ def _fetch_staged(path: str, columns: Sequence[str]) -> pa.Table:
     return table.select(list(columns))
 
 
-# The times of Spark and Impala, INT96, are nanoseconds by default, which end in the year 2262.
+# INT96 times, of Spark and Impala, are nanoseconds by default, which end in the year 2262.
 _SETTINGS: dict[str, Any] = {
     "page_checksum_verification": True,
     "coerce_int96_timestamp_unit": "us",
@@ -157,7 +157,7 @@ _SETTINGS: dict[str, Any] = {
 def readable_parquet(path: str, where: dict[str, object] | None = None) -> Iterator[Any]:
     place = {"file": path, **(where or {})}
     try:
-        if os.path.exists(path):  # Arrow reads local files itself, without Python's lock.
+        if os.path.exists(path):  # Arrow reads local files itself, without Python's GIL.
             with pq.ParquetFile(path, **_SETTINGS) as file:
                 yield file
         else:
@@ -170,7 +170,7 @@ def readable_parquet(path: str, where: dict[str, object] | None = None) -> Itera
         raise DataError(
             "the parquet file cannot be read",
             where={**place, "cause": first_line(error)},
-            hint=reading_hint(error, "It was cut short or damaged; write it again."),
+            hint=reading_hint(error, "It was truncated or damaged; write it again."),
         ) from None
 
 
@@ -199,9 +199,9 @@ def located(part: Part) -> Iterator[None]:
 
 
 def write_parquet(table: pa.Table, path: str, **settings: Any) -> None:
-    """Write a file that appears whole.
+    """Write a file that appears atomically.
 
-    Its folder is not made: tasks still on their way must not bring that of a run given up back.
+    Its folder is not created: late tasks must not recreate the folder of an abandoned run.
     """
     with whole_file(path, make_folder=False, sync=False) as partial:
         pq.write_table(table, partial, **settings)

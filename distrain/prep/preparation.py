@@ -1,14 +1,14 @@
-"""Raw files to training files, from end to end.
+"""Prepares raw files to training files, from end to end.
 
     OUT/train/part-00000.parquet ..   label, I1..I13 (float32), C1..C26 (int32 ids)
     OUT/valid/part-00000.parquet ..   the same, with the training rows' statistics
-    OUT/schema.pbtxt, schema.json     what the columns mean
+    OUT/schema.pbtxt, schema.json     the meaning of the columns
     OUT/workflow/                     the fitted workflow, to prepare more data the same way
-    OUT/prep.json                     what was read, left out and written
+    OUT/prep.json                     what was read, dropped and written
 
-Three phases: `read` (text to typed staging files; footers of parquet), `fit`, `write`. All of it
-happens in a folder under a temporary name, staging included, which is renamed at the end; on an
-object store under a prefix, whose objects are copied to their names at the end.
+There are three phases: `read` (text to typed staging files; footers of parquet), `fit`, `write`.
+Everything, including staging, is in a folder under a temporary name, which is renamed at the end.
+On an object store it is a prefix, whose objects are copied to their names at the end.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def prepare(
         on_progress: Called with the progress of each phase.
 
     Raises:
-        DataError: An input, a column or a line that cannot be used.
+        DataError: An input, a column or a line cannot be used.
         OutputError: The output exists or cannot be written, or workers do not see it; nothing is
             left under its name.
         ClusterError: Workers died.
@@ -105,13 +105,13 @@ def prepare(
         _staging(request, folder) as staging,
     ):
         check_shared([folder, staging], client)
-        runner, tell = TaskRunner(client), on_progress or (lambda _: None)
-        run = _Run(request, workflow, folder, staging, runner, memory, tell)
+        runner, report = TaskRunner(client), on_progress or (lambda _: None)
+        run = _Run(request, workflow, folder, staging, runner, memory, report)
         try:
             result = run.do(files, valid_files, log_files)
         finally:
-            # It may have mapped files of the staging folder. What was raised before says why there
-            # is no cluster, and a worker that has died meanwhile holds nothing.
+            # It may have mapped files of the staging folder. The previous error explains why there
+            # is no cluster, and a worker that has died holds nothing.
             with suppress(Exception):
                 client.run(forget_run, on_error="ignore")
     return result
@@ -133,7 +133,7 @@ def _workflow(request: PrepRequest) -> Workflow:
     if request.saved_workflow:
         refuse_unfinished(str(request.saved_workflow), RETRY_S)
     saved = None
-    if request.saved_workflow:  # whose vocabularies and tables may be larger than memory
+    if request.saved_workflow:  # its vocabularies and tables may be larger than memory
         categories = f"{request.saved_workflow}/{CATEGORIES}"
         look_at_table = partial(SavedTable.look_at, categories)
         look_at = partial(SavedVocabulary.look_at, categories)
@@ -143,10 +143,10 @@ def _workflow(request: PrepRequest) -> Workflow:
         if target.placeholder and saved is None:
             raise InputError(
                 f"the target {target.column!r} is a placeholder: --infer found no column that can "
-                "be predicted as it is",
+                "be predicted unchanged",
                 where={"key": "target", "column": target.column},
-                hint="Write in the features document what is to be predicted, without placeholder. "
-                "A number is predicted by kind: regression.",
+                hint="Set the target in the features document, and remove placeholder. "
+                "For a number use kind: regression.",
             )
         return workflow_of(request.features, saved)
     return saved or request.workflow or criteo_workflow()
@@ -224,7 +224,7 @@ class _Run:
         features = request.features or FeatureConfig.built_in(
             workflow, request.layout, request.unlabeled, request.keep
         )
-        kept_names(request.keep, self._names)  # before any row is read
+        kept_names(request.keep, self._names)  # raises before any row is read
         settings = (self._runner, self._staging, self._on_progress, workflow)
         read = read_inputs(files, features, request, *settings)
         if not read.parts:
@@ -250,14 +250,14 @@ class _Run:
             raise DataError(
                 f"no training rows are left of {rows:,}",
                 where={"--valid-rows": f"{request.valid_rows:,}"} if request.valid_rows else {},
-                hint="Ask for fewer validation rows, or check --bad-lines skip's count.",
+                hint="Use fewer validation rows, or check the lines that --bad-lines skip dropped.",
             )
         return train, valid
 
     def _fit(
         self, parts: Sequence[Part], files: Sequence[InputFile]
     ) -> dict[str, VocabularyReport]:
-        if self._request.features is not None:  # for later rows, of which none are split off
+        if self._request.features is not None:  # for later rows, which are not split
             features = self._request.features.without_split()
             features.save(f"{self._folder}/workflow/{FEATURES_FILE}")
         self._workflow, reports = fit_as_asked(
@@ -320,7 +320,7 @@ class _Run:
 
     @property
     def _document(self) -> FeatureDocument | None:
-        """Says what is written beside the features; `None` where nothing is."""
+        """The document that defines output columns besides the features; `None` without them."""
         features = self._request.features
         return None if features is None or features.unlabeled else features.document
 
@@ -340,13 +340,13 @@ class _Run:
         if self._request.saved_workflow is None and train.num_ones == 0:
             raise DataError(
                 f"all {train.num_rows:,} training rows have the label 0",
-                hint="A model learns nothing from these: look at the target and at the split.",
+                hint="A model cannot learn from these: check the target and the split.",
             )
 
     def _compare(
         self, train: SplitReport, valid: SplitReport | None, files: Sequence[InputFile]
     ) -> tuple[Drifted, ...]:
-        """Compare with the rows that the workflow was fitted on; a new one keeps what these are."""
+        """Compare with the rows that the workflow was fitted on; a new workflow records its own."""
         is_new = self._request.saved_workflow is None
         if is_new:
             shares = Shares(train.num_rows, train.missing_share, train.unknown_share)
@@ -356,9 +356,9 @@ class _Run:
         drifted = []
         for split, report in (("train", None if is_new else train), ("valid", valid)):
             if report is not None:
-                found = Shares(report.num_rows, report.missing_share, report.unknown_share)
+                shares_now = Shares(report.num_rows, report.missing_share, report.unknown_share)
                 drifted += drifted_columns(
-                    split, self._workflow, found, report.mean_shift, self._request.drift
+                    split, self._workflow, shares_now, report.mean_shift, self._request.drift
                 )
         return tuple(drifted)
 

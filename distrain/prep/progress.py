@@ -1,4 +1,4 @@
-"""How far a run is: tasks, rows, and the bytes of inputs that are read."""
+"""The progress of a run: tasks, rows, and the bytes of inputs that are read."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ class PrepProgress:
     tasks: int  # tasks that are done
     all_tasks: int  # tasks of the phase
     rows: int  # rows so far
-    # bytes of the input files, as they lie there, that are read; 0 in other phases
+    # bytes of the input files, as stored, that are read; 0 in other phases
     size_bytes: int = 0
-    all_bytes: int = 0  # bytes of them all
+    all_bytes: int = 0  # total bytes of the input files
 
 
 ProgressCallback = Callable[[PrepProgress], None]
@@ -31,7 +31,7 @@ class TaskSize(NamedTuple):
 
 
 def bytes_of_tasks(tasks: Sequence[TaskSize]) -> list[int]:
-    """How many of its file's bytes each task reads; 0 where only a footer is read.
+    """Return the bytes of its file that each task reads; 0 if only a footer is read.
 
     >>> cut = [TaskSize("a", 30, TextRange("a", start, start + 10)) for start in (0, 10, 20)]
     >>> bytes_of_tasks([*cut, TaskSize("b", 7, None)])
@@ -41,7 +41,7 @@ def bytes_of_tasks(tasks: Sequence[TaskSize]) -> list[int]:
     of_file: dict[str, int] = {}
     for task, length in zip(tasks, lengths, strict=True):
         of_file[task.file] = of_file.get(task.file, 0) + length
-    # Of what is counted in rows, or in bytes of text that a file holds compressed, its share.
+    # Tasks in rows, or in bytes of text that a file holds compressed, get their share.
     return [
         task.file_bytes * length // max(of_file[task.file], 1)
         for task, length in zip(tasks, lengths, strict=True)

@@ -1,9 +1,9 @@
-"""Raw Criteo lines to a table, and what is wrong with those that cannot be parsed.
+"""Parses raw Criteo lines to a table, and diagnoses lines that cannot be parsed.
 
 A line has 40 fields: label (0 or 1), I1..I13 (integers, may be empty), C1..C26 (8 hex digits, may
 be empty). In the table the label is int8, I int64 and C uint32, the number that the hex digits
-spell; an empty field is a null. `parse_lines` takes good blocks, fast: the plainest in C
-(`_lines.c`), others with Arrow. Only blocks that both refuse are split line by line, in
+spell; an empty field is null. `parse_lines` parses good blocks, fast: the plainest in C
+(`_lines.c`), others with Arrow. Only blocks that both reject are split line by line, in
 Python.
 """
 
@@ -47,7 +47,7 @@ _CSV_TYPES = {
     **dict.fromkeys(CONTINUOUS, pa.int64()),
     **dict.fromkeys(CATEGORICAL, pa.binary(8)),
 }
-# What fits into a core's cache: twice as fast as whole blocks.
+# This fits a core's cache: twice as fast as whole blocks.
 _PARSED_AT_ONCE_BYTES = 1 << 18
 
 
@@ -55,11 +55,11 @@ _PARSED_AT_ONCE_BYTES = 1 << 18
 class TextLayout:
     delimiter: str = "\t"  # what separates the fields, one character
     header: bool = False  # whether each file's first line names the columns
-    # whether lines begin with the label; if not, those that do are read without it
+    # whether lines begin with the label; otherwise lines with one are read without it
     labeled: bool = True
 
     def with_label(self, line: bytes) -> bytes:
-        """A line that begins with a label; one without gets the label 0."""
+        """Return a line that begins with a label; a line without one gets the label 0."""
         lacks_it = not self.labeled and line.count(self._separator) == len(RAW_COLUMNS) - 2
         return b"0" + self._separator + line if lacks_it else line
 
@@ -73,9 +73,9 @@ class TextLayout:
 
 
 def parse_lines(block: bytes, layout: TextLayout) -> pa.Table | None:
-    """The rows of whole lines, or `None` if some line is bad.
+    """Return the rows of whole lines, or `None` if a line is bad.
 
-    The caller finds out which, and what is wrong with it; that takes far longer than this.
+    The caller diagnoses bad lines, which takes far longer.
     """
     if not block:
         return STAGED_SCHEMA.empty_table()
@@ -88,10 +88,10 @@ def parse_lines(block: bytes, layout: TextLayout) -> pa.Table | None:
 
 
 def parse_plain(block: bytes, delimiter: str, num_rows: int) -> list[pa.Array] | None:
-    """Label (int8), I1..I13 (int64), C1..C26 (uint32) of whole lines, `[num_rows]` each.
+    """Return label (int8), I1..I13 (int64), C1..C26 (uint32) of whole lines, `[num_rows]` each.
 
-    `None` without the kernel, or if some line is not plain: 0 or 1, 13 integers of at most 18
-    digits, 26 words of 8 hex digits; empty integers and words are nulls.
+    Returns `None` without the kernel, or if a line is not plain: 0 or 1, 13 integers of at most
+    18 digits, 26 words of 8 hex digits; empty integers and words are nulls.
     """
     if _lines is None or delimiter not in _DELIMITERS:
         return None
@@ -114,9 +114,9 @@ def _array(values: np.ndarray[Any, Any], valid: np.ndarray[Any, Any], missing: i
 
 def _parse_with_arrow(block: bytes, layout: TextLayout) -> pa.Table | None:
     if b"x" in block or b"X" in block:
-        return None  # Arrow would take 0x1F for an integer.
+        return None  # Arrow would parse 0x1F as an integer.
     if block.startswith(BYTE_ORDER_MARK):
-        return None  # Arrow would leave it out, in the middle of a file, too.
+        return None  # Arrow would drop it, even in the middle of a file.
     try:
         table = pa_csv.read_csv(
             pa.BufferReader(block),
@@ -157,7 +157,7 @@ _WEIGHTS = (np.uint32(1) << np.arange(28, -1, -4)).astype(np.uint32)
 
 
 def _hex_to_uint32(column: pa.ChunkedArray) -> pa.Array | None:
-    """The numbers that 8 hex digits spell, `[rows]`, nulls kept; `None` if one is no hex digit."""
+    """Return the numbers of 8 hex digits, `[rows]`, nulls kept; `None` for other characters."""
     array = column.combine_chunks()
     if isinstance(array, pa.ChunkedArray):
         array = array.chunk(0)
@@ -172,9 +172,10 @@ def _hex_to_uint32(column: pa.ChunkedArray) -> pa.Array | None:
 
 
 def with_words_as_numbers(table: pa.Table, columns: Collection[str]) -> pa.Table:
-    """Rows in memory whose words in these columns are the numbers that they spell; "" is missing.
+    """Return rows in memory with the hex words of these columns as numbers; "" is missing.
 
-    A `DataError` names the first word that is not 8 hex digits.
+    Raises:
+        DataError: A word is not 8 hex digits; the first such row is named.
     """
     for place, field in enumerate(table.schema):
         if field.name not in columns or not is_text(field.type):
@@ -187,7 +188,7 @@ def with_words_as_numbers(table: pa.Table, columns: Collection[str]) -> pa.Table
             raise DataError(
                 f"{field.name} is {words[row].as_py()!r}, not 8 hex digits",
                 where={"column": field.name, "row": row},
-                hint="None stands for a missing value.",
+                hint="Use None for a missing value.",
             )
         numbers = _hex_to_uint32(words.cast(pa.binary()).cast(pa.binary(8)))
         table = table.set_column(place, field.name, numbers)
@@ -195,13 +196,13 @@ def with_words_as_numbers(table: pa.Table, columns: Collection[str]) -> pa.Table
 
 
 _NOT_CRITEO = (
-    "Mend the line, or pass --bad-lines skip to leave such lines out. If the file is no log of "
+    "Correct the line, or pass --bad-lines skip to drop such lines. If the file is not a log of "
     "Criteo's, `distrain prep INPUT --infer --out features.yaml` describes its columns."
 )
 _INT64_RANGE = range(-(2**63), 2**63)
 _INT64_DIGITS = 19
 
-# The same values that the fast way takes: Arrow allows blanks around a number.
+# The same values as the fast parsers: Arrow allows blanks around a number.
 _BLANKS = b" \t"
 _LABEL = re.compile(rb"0*1|-?0+")
 _INTEGER = re.compile(rb"-?\d+")
@@ -211,9 +212,9 @@ _HEX = re.compile(rb"[0-9a-fA-F]{8}")
 def split_bad_lines(
     block: bytes, layout: TextLayout, *, stop_at_first: bool
 ) -> tuple[bytes, list[BadLine]]:
-    """The good lines of a block of whole lines, and its bad ones.
+    """Return the good lines of a block of whole lines, and its bad ones.
 
-    With `stop_at_first` only the first bad line is found, and the good lines are of no use.
+    With `stop_at_first` only the first bad line is searched, and the good lines are incomplete.
     """
     plain = _plain_line(layout.delimiter)
     good: list[bytes] = []
@@ -224,11 +225,11 @@ def split_bad_lines(
     for number, line in enumerate(lines, start=1):
         content = line.removesuffix(b"\r")
         whole = layout.with_label(content)
-        found = None if plain.fullmatch(whole) else _diagnose(whole, layout)
-        if found is None:
+        diagnosis = None if plain.fullmatch(whole) else _diagnose(whole, layout)
+        if diagnosis is None:
             good.append(line)
             continue
-        kind, problem, hint = found
+        kind, problem, hint = diagnosis
         bad.append(BadLine(number, kind, problem, shown(content), hint))
         if stop_at_first:
             break
@@ -238,9 +239,9 @@ def split_bad_lines(
 def rows_and_bad_lines(
     block: bytes, layout: TextLayout, path: str, *, stop_at_first: bool
 ) -> tuple[pa.Table, list[BadLine]]:
-    """The good lines' rows and the bad lines, numbered in the block.
+    """Return the good lines' rows and the bad lines, numbered in the block.
 
-    With `stop_at_first` a block with a bad line gives that line alone.
+    With `stop_at_first` a block with a bad line gives only that line.
     """
     table = parse_lines(block, layout)
     if table is not None:
@@ -251,7 +252,7 @@ def rows_and_bad_lines(
     table = parse_lines(good, layout) if bad else None
     if table is None:
         raise DataError(
-            "lines that look right cannot be parsed",
+            "lines that look correct cannot be parsed",
             where={"file": path},
             hint="A field may hold a lone carriage return; remove it.",
         )
@@ -259,7 +260,7 @@ def rows_and_bad_lines(
 
 
 def without_header(block: bytes, layout: TextLayout, path: str) -> bytes:
-    """A file's first block without its first line, which must name the columns in order."""
+    """Return a file's first block without its first line, which must name the columns in order."""
     header, _, rest = block.partition(b"\n")
     names = header.decode("utf-8", "replace").strip("\r").split(layout.delimiter)
     lower, wanted = [n.strip().lower() for n in names], [n.lower() for n in RAW_COLUMNS]
@@ -281,14 +282,14 @@ def without_header(block: bytes, layout: TextLayout, path: str) -> bytes:
         raise DataError(
             "the first line is a row, not a header",
             where={"file": path, "line": 1, "content": shown(header)},
-            hint="Leave --header out, or the first row of each file is lost.",
+            hint="Leave --header out; otherwise the first row of each file is lost.",
         )
     return rest
 
 
 @lru_cache
 def _plain_line(delimiter: str) -> re.Pattern[bytes]:
-    """Matches good lines in their usual form; one match is much faster than 40 checks."""
+    """Return a pattern of good lines in their usual form; it is much faster than 40 checks."""
     label, integer, category = rb"[01]", rb"(?:-?\d{1,18})?", rb"(?:[0-9a-fA-F]{8})?"
     fields = [label] + [integer] * len(CONTINUOUS) + [category] * len(CATEGORICAL)
     return re.compile(re.escape(delimiter.encode()).join(fields))
@@ -299,32 +300,32 @@ def _diagnose(content: bytes, layout: TextLayout) -> tuple[str, str, str | None]
     if len(fields) != len(RAW_COLUMNS):
         return _wrong_field_count(content, len(fields), layout)
     for name, value in zip(RAW_COLUMNS, fields, strict=True):
-        if (found := _diagnose_field(name, value)) is not None:
-            return found
+        if (diagnosis := _diagnose_field(name, value)) is not None:
+            return diagnosis
     return None
 
 
 def _wrong_field_count(
-    content: bytes, found: int, layout: TextLayout
+    content: bytes, num_found: int, layout: TextLayout
 ) -> tuple[str, str, str | None]:
     wanted = layout.num_fields
     if not content:
         return "empty line", f"the line is empty; it should have {wanted} fields", None
     hint: str | None = _NOT_CRITEO
-    if layout.labeled and found == wanted - 1:
+    if layout.labeled and num_found == wanted - 1:
         hint = (
             "Unlabelled test files have 39 fields: with --workflow, --unlabeled prepares them. "
-            "Without it prep needs the label as the first of 40."
+            "Without it prep needs the label as the first of 40 fields."
         )
     for other, name in ((",", "','"), ("\t", "'\\t'")):
         if other != layout.delimiter and content.count(other.encode()) == wanted - 1:
-            hint = f"Its fields seem to be separated otherwise: pass --delimiter {name}."
-    fields = "field" if found == 1 else "fields"
-    return "wrong number of fields", f"{found} {fields}, not {wanted}", hint
+            hint = f"Its fields seem to have another delimiter: pass --delimiter {name}."
+    fields = "field" if num_found == 1 else "fields"
+    return "wrong number of fields", f"{num_found} {fields}, not {wanted}", hint
 
 
 def _diagnose_field(name: str, value: bytes) -> tuple[str, str, str | None] | None:
-    said = f"{name} is {shown(value)!r}"
+    description = f"{name} is {shown(value)!r}"
     bare = value.strip(_BLANKS)
     if name == LABEL:
         if _LABEL.fullmatch(bare):
@@ -332,22 +333,22 @@ def _diagnose_field(name: str, value: bytes) -> tuple[str, str, str | None] | No
         hint = (
             "If the first line names the columns, pass --header." if value[:1].isalpha() else None
         )
-        return "bad label" if bare else NO_LABEL, f"{said}, not 0 or 1", hint
+        return "bad label" if bare else NO_LABEL, f"{description}, not 0 or 1", hint
     if value == b"":
         return None
     if name in CONTINUOUS:
         if not _INTEGER.fullmatch(bare):
-            return "bad integer", f"{said}, not an integer", None
+            return "bad integer", f"{description}, not an integer", None
         if not _fits_int64(bare):
-            return "bad integer", f"{said}, which does not fit into 64 bits", None
+            return "bad integer", f"{description}, which does not fit into 64 bits", None
         return None
     if _HEX.fullmatch(value):
         return None
-    return "bad hex", f"{said}, not 8 hex digits", None
+    return "bad hex", f"{description}, not 8 hex digits", None
 
 
 def _fits_int64(number: bytes) -> bool:
-    # Without leading zeros: Python refuses to convert thousands of digits.
+    # Without leading zeros: Python rejects thousands of digits.
     digits = number.removeprefix(b"-").lstrip(b"0") or b"0"
     sign = -1 if number.startswith(b"-") else 1
     return len(digits) <= _INT64_DIGITS and sign * int(digits) in _INT64_RANGE

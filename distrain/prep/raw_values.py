@@ -1,7 +1,7 @@
-"""Values of any type to texts, whole numbers, numbers or times, with NumPy alone.
+"""Converts values of any type to texts, integers, numbers or times, with NumPy alone.
 
-`distrain export --with-workflow` writes a copy of this file. What is read is what distrain's ETL
-reads of a table, of a text file, and of JSON lines.
+`distrain export --with-workflow` writes a copy of this file. The results are those of distrain's
+ETL for tables, text files, and JSON lines.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 _NONE, _INT64 = type(None), range(-(2**63), 2**63)
 FIRST_TIME, END_OF_TIMES = -62_135_596_800_000_000, 253_402_300_800_000_000
-"""Microseconds since 1970 of the years 1 and 10000, between which calendars count."""
+"""Microseconds since 1970 of the years 1 and 10000, the range of calendars."""
 BETWEEN_TEXTS = "\x1f"
-"""Stands between the texts of several columns that are one category."""
+"""The separator between the texts of several columns that are one category."""
 _CURRENCY = re.compile(r"^(-?)[$€£¥] ?|[ \xa0]?[€£¥]$")
 _GROUPED = {
     ".": re.compile(r"-?[1-9]\d{0,2}(,\d{3})+(\.\d+)?", re.A),
@@ -44,7 +44,7 @@ _TIME = re.compile(
 
 
 class UnusableValue(Exception):
-    """A value that cannot be used, by its place in a column."""
+    """A value that cannot be used, with its index in a column."""
 
     def __init__(self, place: int, problem: str):
         super().__init__(problem)
@@ -84,12 +84,12 @@ def to_numbers(values: Any, takes: frozenset[str], text: Any, spec: Mapping[str,
     if isinstance(values, np.ndarray) and values.dtype.kind == "f" and not spec.get("is_whole"):
         return values.astype(np.float64)
     if set(map(type, values)) <= kinds and not spec.get("is_whole"):
-        with suppress(OverflowError):  # which is told with its place
+        with suppress(OverflowError):  # reported below with its index
             return np.array(values, np.float64)
     if spec.get("is_whole"):
         values, takes = to_integers(values, takes, text, spec), frozenset(["integer"])
-    found = each(partial(_as_number, takes=takes, point=text.get("decimal_point")), values)
-    return np.array(found, np.float64)
+    numbers = each(partial(_as_number, takes=takes, point=text.get("decimal_point")), values)
+    return np.array(numbers, np.float64)
 
 
 def to_times(values: Any, takes: frozenset[str], text: Any, spec: Mapping[str, Any]) -> Array:
@@ -111,14 +111,14 @@ READERS: dict[str, Callable[..., Any]] = {
 
 
 def each(convert: Callable[[Any], Any], values: Iterable[Any]) -> list[Any]:
-    found = []
+    converted = []
     for place, value in enumerate(values):
         try:
             value = _decoded(value) if value.__class__ is bytes else value
-            found.append(None if is_missing(value) else convert(value))
+            converted.append(None if is_missing(value) else convert(value))
         except (ValueError, OverflowError) as error:
             raise UnusableValue(place, str(error)) from None
-    return found
+    return converted
 
 
 def _decoded(value: bytes) -> str:
@@ -160,7 +160,7 @@ def _kind_in(value: Any, takes: frozenset[str]) -> str:
 
 def _as_text(value: Any, takes: frozenset[str], is_canonical: bool) -> str:
     kind = _kind_in(value, takes)
-    if kind == "text":  # of a member of an enumeration its value, as Arrow takes it
+    if kind == "text":  # for an enumeration member its value, as in Arrow
         text = str.__str__(value)
         return canonical(text) if is_canonical else text
     if kind == "bool":
@@ -178,7 +178,7 @@ def _as_text(value: Any, takes: frozenset[str], is_canonical: bool) -> str:
 
 
 def canonical(text: str) -> str:
-    """Return a text that spells a number or truth value as that value is spelled."""
+    """Return a text that spells a number or boolean in the spelling of that value."""
     if not _NUMERAL.fullmatch(text):
         return text
     if text.lower() in ("true", "false"):
@@ -211,15 +211,15 @@ def _as_integer(value: Any, takes: frozenset[str]) -> int:
         if not _WHOLE.fullmatch(trimmed):
             raise ValueError(f"{value!r} is not a whole number")
         is_hex = trimmed[:2] in ("0x", "0X")
-        found = int(trimmed, 16) if is_hex else int(trimmed)
-        found = found - 2**64 if is_hex and found >= 2**63 else found
+        number = int(trimmed, 16) if is_hex else int(trimmed)
+        number = number - 2**64 if is_hex and number >= 2**63 else number
     elif kind == "number" and not np.isfinite(value):
         raise ValueError(f"{value!r} is not a whole number")
     else:
-        found = int(value)
-    if (kind in ("number", "decimal") and found != value) or found not in _INT64:
+        number = int(value)
+    if (kind in ("number", "decimal") and number != value) or number not in _INT64:
         raise ValueError(f"{value!r} is not a whole number of 64 bits")
-    return found
+    return number
 
 
 def _as_number(value: Any, takes: frozenset[str], point: str | None) -> float:
@@ -248,46 +248,48 @@ def _plain_amount(text: str, point: str) -> str:
 
 
 def _as_time(value: Any, takes: frozenset[str], pattern: str | None, epoch: str | None) -> int:
-    """Return microseconds since 1970, of a time with a zone in UTC."""
+    """Return microseconds since 1970; times with a zone are converted to UTC."""
     if epoch is not None:
         counted = _as_integer(value, takes)
-        found = _in_microseconds(counted, epoch)
+        microseconds = _in_microseconds(counted, epoch)
     elif _kind_in(value, takes) == "text":
-        found = time_of(value, pattern)
+        microseconds = time_of(value, pattern)
     elif isinstance(value, np.datetime64):
-        found = int(value.astype("M8[us]").astype(np.int64))
+        microseconds = int(value.astype("M8[us]").astype(np.int64))
     elif isinstance(value, datetime):
         offset = value.utcoffset() or timedelta()
         since: Any = value.replace(tzinfo=None) - datetime(1970, 1, 1) - offset
-        found = since // timedelta(microseconds=1)
+        microseconds = since // timedelta(microseconds=1)
     else:
-        found = (value.toordinal() - date(1970, 1, 1).toordinal()) * 86_400_000_000
-    if not FIRST_TIME <= found < END_OF_TIMES:
-        raise ValueError(f"{value!r} is not a time of the years 1 to 9999")
-    return found
+        microseconds = (value.toordinal() - date(1970, 1, 1).toordinal()) * 86_400_000_000
+    if not FIRST_TIME <= microseconds < END_OF_TIMES:
+        raise ValueError(f"{value!r} is not a time in the years 1 to 9999")
+    return microseconds
 
 
 def time_of(text: str, pattern: str | None = None) -> int:
-    """Return microseconds since 1970, of a time with a zone in UTC."""
+    """Return microseconds since 1970; times with a zone are converted to UTC."""
     if pattern is not None:
         read: Any = datetime.strptime(text.lstrip(), pattern)
-        found = read.replace(tzinfo=None) - datetime(1970, 1, 1) - (read.utcoffset() or timedelta())
-        return int(found // timedelta(microseconds=1))
+        microseconds = (
+            read.replace(tzinfo=None) - datetime(1970, 1, 1) - (read.utcoffset() or timedelta())
+        )
+        return int(microseconds // timedelta(microseconds=1))
     match = _TIME.fullmatch(text)
     if match is None:
-        raise ValueError(f"{text!r} is not a time as in ISO 8601")
+        raise ValueError(f"{text!r} is not an ISO 8601 time")
     *parts, fraction, zone = match.groups()
     year, month, day, hour, minute, second = (int(part or 0) for part in parts)
     since: Any = datetime(year, month, day, hour, minute, second) - datetime(1970, 1, 1)
-    found = since // timedelta(microseconds=1) + int((fraction or "").ljust(6, "0"))
+    microseconds = since // timedelta(microseconds=1) + int((fraction or "").ljust(6, "0"))
     if zone and zone != "Z":
         digits = zone[1:].replace(":", "").ljust(4, "0")
         away = (int(digits[:2]) * 60 + int(digits[2:])) * 60_000_000
-        found -= away if zone[0] == "+" else -away
-    return int(found)
+        microseconds -= away if zone[0] == "+" else -away
+    return int(microseconds)
 
 
 def _in_microseconds(counted: int, epoch: str) -> int:
-    if epoch == "ns":  # cut towards 1970, as Arrow does
+    if epoch == "ns":  # truncated towards 1970, as in Arrow
         return counted // 1000 if counted >= 0 else -(-counted // 1000)
     return counted * _EPOCHS[epoch]

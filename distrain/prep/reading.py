@@ -1,12 +1,12 @@
-"""Inputs to parts: which rows there are, where they lie, and what was left out of them.
+"""Turns inputs into parts: the rows, their location, and what was dropped.
 
-A **document** (`features`) says what a table's columns are and which rows are for validation; it
-knows no files. Who gives none has the built-in one: the workflow's columns as they are, and text
-as Criteo's. A **file** (`table_file`) is looked at once: its format, its columns and their types.
-A **reader** (`text_rows`) makes rows of a block of lines, one for each form of text; it knows
-neither ranges nor bad values. **Staging** makes labels and features of rows, and writes them to
-files that tasks read as often as they need; it knows no forms of text. Rows of parquet whose
-columns are taken as they are need none of it: they are read where they lie.
+A **document** (`features`) defines a table's columns and validation rows, independent of files. The
+default is the built-in one: the workflow's columns unchanged, and text in Criteo's form. A **file**
+(`table_file`) is inspected once: its format, its columns and their types. A **reader**
+(`text_rows`) makes rows of a block of lines, one reader for each form of text, without ranges or
+bad values. **Staging** makes labels and features of rows, and writes them to files that tasks read
+repeatedly; it is independent of the form of text. Rows of parquet whose columns are used unchanged
+are read in place.
 """
 
 from __future__ import annotations
@@ -48,17 +48,17 @@ class ReadInputs:
     parts: tuple[Part, ...]
     bad_lines: BadLineTally
     category_types: dict[str, str]  # `int64` or `string`, by categorical column that has values
-    # the rows for validation, where a column says which; the others are in `parts`
+    # the rows for validation, if a column selects them; the others are in `parts`
     valid_parts: tuple[Part, ...] | None = None
-    unlabelled: int = 0  # how many rows were left out since their target is missing
-    form: str = "table"  # as of `RawSample`, of the first file
+    unlabelled: int = 0  # number of rows dropped because their target is missing
+    form: str = "table"  # as in `RawSample`, of the first file
 
     @property
     def num_rows(self) -> int:
         return sum(part.num_rows for part in self.parts)
 
     def without(self, paths: Collection[str]) -> tuple[ReadInputs, list[Part]]:
-        """What was read of other files, and the rows of these."""
+        """Return the inputs without some files, and the parts of these files."""
         rows = [*self.parts, *(self.valid_parts or ())]
         parts = tuple(part for part in self.parts if part.source not in paths)
         valid = self.valid_parts
@@ -69,15 +69,15 @@ class ReadInputs:
 
     @property
     def num_good(self) -> int:
-        """How many rows were read that are no bad lines: those without a label, too."""
+        """Number of rows that are not bad lines, including those without a label."""
         valid = sum(part.num_rows for part in self.valid_parts or ())
         return self.num_rows + valid + self.unlabelled
 
 
 def with_features(request: PrepRequest) -> PrepRequest:
-    """The request with the features that its saved workflow was fitted with, if it has none.
+    """Return the request, by default with the features of its saved workflow.
 
-    The last rows are split off as the request says, so what the document says of them goes there.
+    A split of the last rows in the document becomes part of the request.
     """
     features = request.features
     if features is None and request.saved_workflow is not None:
@@ -100,7 +100,7 @@ def saved_features(workflow_folder: Path | str) -> FeatureConfig | None:
 
 
 def workflow_of(features: FeatureConfig, saved: Workflow | None) -> Workflow:
-    """What is fitted, or the saved workflow; an `InputError` if that is of other columns."""
+    """Return the workflow to fit, or the saved one; `InputError` if that has other columns."""
     made = features.workflow()
     if saved is None:
         return made
@@ -108,13 +108,13 @@ def workflow_of(features: FeatureConfig, saved: Workflow | None) -> Workflow:
     others += sorted(set(made.categorical) ^ set(saved.categorical) - set(others))
     if others:
         raise InputError(
-            "the saved workflow and the features document are of other columns",
+            "the saved workflow and the features document have different columns",
             where={"columns": ", ".join(others[:10])},
             hint=f"Its folder holds its own {FEATURES_FILE}, which is taken without --config.",
         )
     if made.history != saved.history:
         raise InputError(
-            "the saved workflow and the features document have other histories",
+            "the saved workflow and the features document have different histories",
             where={"saved": saved.history, "document": made.history},
             hint=f"Its folder holds its own {FEATURES_FILE}, which is taken without --config.",
         )
@@ -124,22 +124,22 @@ def workflow_of(features: FeatureConfig, saved: Workflow | None) -> Workflow:
 def refuse_files(
     files: Sequence[InputFile], valid_files: Sequence[InputFile], prepared_mark: str
 ) -> None:
-    """Refuse files that stand on both sides, and rows of folders with a file `prepared_mark`."""
+    """Reject files named on both sides, and rows of folders with a file `prepared_mark`."""
     shared = {file.path for file in files} & {file.path for file in valid_files}
     if shared:
         raise InputError(
-            "files are named both for training and for validation",
+            "files are named for both training and validation",
             where={"files": ", ".join(sorted(shared)[:5])},
-            hint="Metrics on rows seen in training mean nothing; name other files.",
+            hint="Metrics on training rows are meaningless; name other files.",
         )
-    # Prepared rows have Criteo's column names too; a second logarithm would pass unnoticed.
+    # Prepared rows have Criteo's column names too; a second logarithm would go unnoticed.
     for folder in {os.path.dirname(file.path) for file in (*files, *valid_files)}:
         parent, name = os.path.split(folder)
         if name in ("train", "valid") and _is_file(os.path.join(parent, prepared_mark)):
             raise InputError(
                 "the rows are prepared already",
                 where={"folder": path_or_url(folder)},
-                hint="Name the raw files, or go on with `distrain train`.",
+                hint="Name the raw files, or continue with `distrain train`.",
             )
 
 
@@ -159,12 +159,12 @@ def read_inputs(
     on_progress: ProgressCallback,
     workflow: Workflow,
 ) -> ReadInputs:
-    """Look at all files and stage their rows, in input order, in a folder or at a URL."""
+    """Inspect all files and stage their rows, in input order, in a folder or at a URL."""
     sides = side_tables(features.document.joins)
-    found = looked_at(files, features, sides, runner)
-    hint = "Write the files anew with one of the two."
-    shapes = same_in_all([(file.path, file.shapes(features)) for file in found], hint)
-    of_files = [(file.path, file.category_types(features)) for file in found]
+    tables = looked_at(files, features, sides, runner)
+    hint = "Write the files again with one of the two."
+    shapes = same_in_all([(file.path, file.shapes(features)) for file in tables], hint)
+    of_files = [(file.path, file.category_types(features)) for file in tables]
     reading = workflow.reading(features.document.format.null_values)
     if features.as_is:
         hint = "Raw Criteo text counts as int64; prepare such files separately."
@@ -174,10 +174,10 @@ def read_inputs(
         reading["holds"] = types
     lists = frozenset(name for name, shape in shapes.items() if shape == "lists")
     digests = tuple(side.digest for side in sides)
-    staged: list[list[Staged]] = [[] for _ in found]
+    staged: list[list[Staged]] = [[] for _ in tables]
     tasks: list[tuple[int, StagingTask]] = []
     for number, (file, pieces) in enumerate(
-        zip(found, _pieces(found, request, runner), strict=True)
+        zip(tables, _pieces(tables, request, runner), strict=True)
     ):
         if features.as_is and not file.is_text:
             staged[number] = [Staged(tuple(pieces))]
@@ -203,19 +203,19 @@ def read_inputs(
     results = runner.run("read", stage_rows, [(task,) for _, task in tasks], count)
     for (number, _), result in zip(tasks, results, strict=True):
         staged[number].append(result)
-    read = _joined(found, staged, types)
+    read = _joined(tables, staged, types)
     num_ones = sum(result.num_ones for result in results)
     is_binary = features.document.target.kind == "binary"
     is_new = request.saved_workflow is None and not features.as_is and is_binary
     if is_new and num_ones == 0 and (num_rows := read.num_rows + _num_rows(read.valid_parts or ())):
-        raise _no_ones(features, found[0], num_rows)
+        raise _no_ones(features, tables[0], num_rows)
     return _split_by_values(read, features)
 
 
 def _types_for_all(
     of_files: Sequence[dict[str, str]], domains: Mapping[str, str]
 ) -> dict[str, str]:
-    """Return what categories are fitted as: texts if a file or column of the domain has texts."""
+    """Return the fitted types of categories: text if a file or column of the domain has texts."""
     texts = {domains.get(c, c) for of in of_files for c, dtype in of.items() if dtype == "string"}
     columns = dict.fromkeys(column for of in of_files for column in of)
     return {c: "string" if domains.get(c, c) in texts else "int64" for c in columns}
@@ -240,18 +240,20 @@ def _counter(
     tasks: Sequence[tuple[int, StagingTask]],
     on_progress: ProgressCallback,
 ) -> Callable[[int, Staged], None]:
-    """What counts the tasks as they end; files that are read where they lie are counted already."""
-    here = [(file, of_file[0]) for file, of_file in zip(files, in_place, strict=True) if of_file]
+    """Return a counter of finished tasks; files that are read in place are already counted."""
+    in_place_files = [
+        (file, of_file[0]) for file, of_file in zip(files, in_place, strict=True) if of_file
+    ]
     sizes = [TaskSize(files[n].path, files[n].size_bytes, task.rows) for n, task in tasks]
-    sizes += [TaskSize(file.path, file.size_bytes, None) for file, _ in here]
+    sizes += [TaskSize(file.path, file.size_bytes, None) for file, _ in in_place_files]
     counter = PhaseCounter("read", len(sizes), on_progress, bytes_of_tasks(sizes))
-    for place, (_, staged) in enumerate(here, len(tasks)):
+    for place, (_, staged) in enumerate(in_place_files, len(tasks)):
         counter.add(place, _num_rows(staged.parts))
     return lambda place, staged: counter.add(place, _num_rows(staged.all_parts))
 
 
 def form_of(file: TableFile) -> str:
-    """`csv` for fields of text, `json` for JSON lines, `table` for columns with types."""
+    """Return `csv` for fields of text, `json` for JSON lines, `table` for typed columns."""
     return {"csv": "csv", "jsonl": "json"}.get(file.kind, "table")
 
 
@@ -297,8 +299,7 @@ def _no_ones(features: FeatureConfig, file: TableFile, num_rows: int) -> DataErr
     return DataError(
         f"all {num_rows:,} labels are 0{rule}",
         where=where,
-        hint="Name a value as the column has it, or another column, in target of the features "
-        "document.",
+        hint="Name a value of the column, or another column, in target of the features document.",
     )
 
 
@@ -309,24 +310,24 @@ def _split_by_values(read: ReadInputs, features: FeatureConfig) -> ReadInputs:
     if bool(read.parts) == bool(read.valid_parts):
         return read if read.parts else replace(read, valid_parts=None)
     wanted = "validation" if read.parts else "training"
-    found = _num_rows((*read.parts, *(read.valid_parts or ())))
+    num_rows = _num_rows((*read.parts, *(read.valid_parts or ())))
     raise DataError(
-        f"no {wanted} rows: split by {split.by} gives all {found:,} rows to the other side",
+        f"no {wanted} rows: split by {split.by} puts all {num_rows:,} rows on the other side",
         where={"column": getattr(split, "column", "")},
-        hint="Look at the column's values, and change split in the features document.",
+        hint="Check the column's values, and change split in the features document.",
     )
 
 
 @dataclass(frozen=True)
 class RawSample:
     table: pa.Table  # some raw columns
-    form: str  # as of `form_of`
+    form: str  # as from `form_of`
 
 
 def first_rows(
     path: str | None, workflow: Workflow, features: FeatureConfig | None, most: int
 ) -> RawSample:
-    """The first rows of a raw file, with the columns that the workflow's features come from.
+    """Return the first rows of a raw file, with the source columns of the workflow's features.
 
     Args:
         path: `None` for the first file that the workflow was fitted on.
@@ -349,9 +350,9 @@ def _fitted_file(workflow: Workflow) -> InputFile:
         with suppress(DataError):
             return list_inputs(path)[0]
     raise DataError(
-        "the raw rows that the workflow was fitted on are not there any more"
+        "the raw rows that the workflow was fitted on are missing"
         if known
-        else "the workflow does not say on which raw rows it was fitted",
+        else "the workflow does not record the raw rows that it was fitted on",
         where={"files": ", ".join(known[:3])} if known else {},
-        hint="Name others with --sample FILE: as `distrain prep` took them, labelled or not.",
+        hint="Name others with --sample FILE, in the form for `distrain prep`, labelled or not.",
     )

@@ -1,4 +1,4 @@
-"""What to prepare, and what came of it."""
+"""The request of a preparation, and its result."""
 
 from __future__ import annotations
 
@@ -26,54 +26,54 @@ _BYTES_PER_ROW = 256
 
 @dataclass(frozen=True)
 class PrepRequest:
-    """What to prepare."""
+    """The request of a preparation."""
 
     # files, folders, globs or URLs with the training rows: raw Criteo text (plain, gzip or zstd) or
     # parquet
     inputs: tuple[str, ...]
-    # the folder to make, on a file system that this process and all workers share; or the URL of a
-    # prefix in an object store
+    # the folder to create, on a file system that this process and all workers share; or the URL of
+    # a prefix in an object store
     out: Path | str
     valid: tuple[str, ...] = ()  # like `inputs`, for validation: transformed, never fitted
-    # instead, take this share of the rows, the last, for validation
+    # alternatively, use this share of the rows, the last ones, for validation
     valid_fraction: float | None = None
-    valid_rows: int | None = None  # instead, take so many rows, the last, for validation
+    valid_rows: int | None = None  # alternatively, use this number of last rows for validation
     workflow: Workflow | None = None  # what to fit; `criteo_workflow()` if `None`
-    # what a table's columns are, and so what to fit; instead of `workflow`
+    # the description of a table's columns, which determines the workflow; instead of `workflow`
     features: FeatureConfig | None = None
     # a folder, or URL, of a fitted workflow to use instead; nothing is fitted
     saved_workflow: Path | str | None = None
-    # Like `inputs`, for histories: rows whose events come before those of the others, and which are
-    # neither fitted nor written. With a saved workflow that has a history it must be given; `()`
-    # says that nothing happened before.
+    # Like `inputs`, for histories: rows with earlier events, which are neither fitted nor written.
+    # It is required with a saved workflow that has a history; `()` means that there are no
+    # earlier events.
     log: tuple[str, ...] | None = None
-    # Whether the saved workflow's vocabularies learn the training rows: old ids stay, new ones
-    # follow. What else was fitted stays as it is.
+    # Whether to add the training rows' values to the saved workflow's vocabularies: old ids stay,
+    # new ones follow. Everything else stays as fitted.
     update: bool = False
-    # Of how many values without an id a column's counts are kept beside its vocabulary, so that an
-    # update adds to them; 0 keeps none. `None` is 0 for a fit, and for an update what the saved
-    # workflow says.
+    # Number of values without an id whose counts are kept with a column's vocabulary, so that an
+    # update adds to them; 0 keeps none. `None` means 0 for a fit, and the saved workflow's number
+    # for an update.
     keep_counts: int | None = None
-    unlabeled: bool = False  # whether the rows are without a target, which is not looked for then
-    # The input's columns that are written beside the features, as they are; one that has the name
-    # of a feature as `raw_NAME`. With these, or unlabeled, `file` and `row_number` say where each
-    # row comes from.
+    unlabeled: bool = False  # whether the rows have no target, which is then not read
+    # The input's columns to write besides the features, unchanged; a column with the name of a
+    # feature becomes `raw_NAME`. With these, or unlabeled, `file` and `row_number` give the origin
+    # of each row.
     keep: tuple[str, ...] = ()
-    layout: TextLayout = field(default_factory=TextLayout)  # how text is laid out
-    # leave bad lines out and count them, rather than stop at the first
+    layout: TextLayout = field(default_factory=TextLayout)  # the layout of text
+    # drop and count bad lines, rather than stop at the first
     skip_bad_lines: bool = False
-    max_bad: float = 0.01  # the greatest share of lines that may be left out so; more are an error
+    max_bad: float = 0.01  # the largest share of lines that may be dropped; more are an error
     row_group_rows: int = ROW_GROUP_ROWS  # rows per row group of the output
     block_bytes: int = BLOCK_BYTES  # text per task
     embedding_dim: int | None = None  # written to the schema of each categorical column
     overwrite: bool = False  # whether `out` may exist already, and is then replaced
     # with a saved workflow, what counts as drifted
     drift: DriftBounds = field(default_factory=DriftBounds)
-    # where rows and counts lie meanwhile: a folder that all see, or a URL; `None` is beside what is
-    # written to `out`
+    # the folder of temporary rows and counts, which all workers see, or a URL; `None` is next to
+    # the output
     staging: Path | str | None = None
-    # memory that a worker process may take, all threads together; `None` takes 320 MiB a thread,
-    # but no more than 0.6 of the workers' limit
+    # memory limit of a worker process, all threads together; `None` means 320 MiB a thread, but at
+    # most 0.6 of the workers' limit
     memory_bytes: int | None = None
 
     def __post_init__(self) -> None:
@@ -103,7 +103,7 @@ class PrepRequest:
             "name a workflow to fit or a saved one, not both": self.workflow is not None
             and self.saved_workflow is not None,
             "update needs a saved workflow": self.update and self.saved_workflow is None,
-            "unlabeled rows need a saved workflow, and teach it nothing": self.unlabeled
+            "unlabeled rows need a saved workflow, and cannot update it": self.unlabeled
             and (self.saved_workflow is None or self.update),
             "keep_counts is for a fit or an update": self.keep_counts is not None
             and self.saved_workflow is not None
@@ -135,7 +135,7 @@ class PrepRequest:
 
     @property
     def part_rows(self) -> int:
-        """About how many rows of parquet one task handles: what a block of text would hold."""
+        """Approximate rows of parquet per task: as many as in a block of text."""
         return max(1, self.block_bytes // _BYTES_PER_ROW)
 
 
@@ -145,15 +145,14 @@ class SplitReport:
     num_files: int  # files written
     num_ones: int | None  # rows with the label 1; `None` without labels
     missing_share: dict[str, float]  # by column, the share of the input's values that were missing
-    # by categorical column, the share without an id of those not missing; of lists, of their items
+    # by categorical column, the share of non-missing values (or items of lists) without an id
     unknown_share: dict[str, float]
-    # by column that Normalize ends, how far its mean is from the fitted one, in fitted standard
+    # by normalised column, the difference of its mean from the fitted one, in fitted standard
     # deviations
     mean_shift: dict[str, float]
-    # continuous columns in whose range, from the least to the greatest value, float32 has few
-    # numbers
+    # continuous columns with their range, if float32 has few numbers in it
     coarse: dict[str, tuple[float, float]]
-    sources: tuple[str, ...] = ()  # the input file of the rows of each, in the order of their names
+    sources: tuple[str, ...] = ()  # the input file of each file's rows, in the order of names
 
 
 @dataclass(frozen=True)
@@ -161,24 +160,24 @@ class PrepResult:
     out: Path | str
     train: SplitReport
     valid: SplitReport | None  # `out/valid`, or `None` without validation rows
-    bad_lines: BadLineTally  # the lines that were left out
+    bad_lines: BadLineTally  # the dropped lines
     cardinalities: dict[str, int]  # by categorical column
     inputs: tuple[str, ...]  # the training files
-    valid_inputs: tuple[str, ...]  # the validation files, if they were named
+    valid_inputs: tuple[str, ...]  # the validation files, if named
     seconds: dict[str, float]  # by phase: `read`, `fit`, `write`, `total`
-    # what is not as in the rows that the workflow was fitted on: of validation rows, and of all
+    # differences from the rows that the workflow was fitted on: of validation rows, and of all rows
     # with a saved workflow
     drifted: tuple[Drifted, ...] = ()
-    # with `update`, how many ids are new, by categorical column
+    # with `update`, the number of new ids, by categorical column
     new_ids: dict[str, int] | None = None
-    # of how many values without an id the counts are kept, by categorical column
+    # the number of values without an id whose counts are kept, by categorical column
     kept_counts: dict[str, int] = field(default_factory=dict)
-    kept_bytes: int = 0  # the size of the files with these
-    # with `update`, inputs of the same name that the workflow had learnt already, and whose counts
-    # it has twice now
+    kept_bytes: int = 0  # the size of their files
+    # with `update`, inputs with names of files that the workflow had learnt already, whose values
+    # are now counted twice
     learnt_before: tuple[str, ...] = ()
-    unlabelled: int = 0  # how many rows were left out since their target is missing
-    # the input's columns that rows keep, by the name that they are written under
+    unlabelled: int = 0  # number of rows dropped because their target is missing
+    # the input's columns that rows keep, by their names in the output
     kept: dict[str, str] = field(default_factory=dict)
 
     @property
@@ -230,13 +229,13 @@ def output_schema(
     list_lengths: Mapping[str, tuple[int, int]] | None = None,
     tags: Mapping[str, Sequence[str]] | None = None,
 ) -> Schema:
-    """The schema of what `workflow` writes: label, then its columns in order.
+    """Return the schema of the output of `workflow`: label, then its columns in order.
 
     Args:
         cardinalities: Cardinality of each categorical column.
         embedding_dim: Width of their embeddings; `None` leaves it open.
-        list_lengths: Least and greatest length, by column that holds lists.
-        tags: What columns are besides categorical or continuous: `user_id`, `item`, ...
+        list_lengths: Minimum and maximum length, by list column.
+        tags: Further tags of columns: `user_id`, `item`, ...
     """
     columns = [ColumnSchema(LABEL, "float32", (Tags.TARGET, Tags.BINARY_CLASSIFICATION))]
     domains = workflow.domains

@@ -1,4 +1,4 @@
-"""A saved vocabulary that is not read: its files are copied, and looked up elsewhere."""
+"""A saved vocabulary that is not read: its files are copied, and lookups happen elsewhere."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from distrain.storage.retrying import RETRY_S, with_retries
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class SavedVocabulary(Vocabulary):
-    """What footers say of a vocabulary; `values` and `counts` are empty."""
+    """A vocabulary as described by footers; `values` and `counts` are empty."""
 
     folder: str
     name: str
-    num_values: int  # how many values it has
+    num_values: int  # number of values
 
     @classmethod
     def look_at(cls, folder: str, name: str) -> SavedVocabulary:
@@ -52,9 +52,10 @@ class SavedVocabulary(Vocabulary):
         raise RuntimeError(f"the vocabulary {self.name} was not read; load it to look values up")
 
     def save(self, folder: Path | str, column: str) -> None:
-        """Copy its files, and the counts kept beside it, to another folder or URL.
+        """Copy its files, and the counts kept with it, to another folder or URL.
 
-        A `DataError` says that another vocabulary lies there meanwhile.
+        Raises:
+            DataError: Another vocabulary was written there meanwhile.
         """
         files = with_retries(open_folder(self.folder).files, {"folder": self.folder}, RETRY_S)
         kept = kept_file(column)
@@ -63,7 +64,7 @@ class SavedVocabulary(Vocabulary):
                 copy_file(f"{self.folder}/{file}", f"{folder}/{file}")
         if SavedVocabulary.look_at(str(folder), column).cardinality != self.cardinality:
             raise DataError(
-                "the saved workflow was replaced while it was used",
+                "the saved workflow was replaced while it was in use",
                 where={"file": f"{self.folder}/unique.{column}.parquet"},
-                hint="Start again when nobody writes it.",
+                hint="Start again when no other process writes it.",
             )

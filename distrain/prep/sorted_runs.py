@@ -1,7 +1,7 @@
-"""Rows in one order, out of core: sorted runs that are cut at the same places of the order.
+"""Sorting out of core: merges sorted runs that are cut at the same places of the order.
 
-A run is a table that is sorted by some of its columns, mostly one in a file. What lies between two
-cuts, of all runs together, fits into memory.
+A run is a table that is sorted by some of its columns, usually one per file. The rows between two
+cuts, of all runs together, fit into memory.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from distrain.prep.mapped_files import MappedFile
 from distrain.prep.vocabulary import is_text
 
 SortKeys = tuple[tuple[str, str], ...]
-"""Columns, each `ascending` or, if of integers, `descending`; as Arrow's `sort_keys`."""
+"""Sort columns, each `ascending` or, for integers, `descending`; as Arrow's `sort_keys`."""
 
 Cut = tuple[Any, ...]
-"""A place of the order: what a row there has in these columns, negated if `descending`."""
+"""A place of the order: the values of a row in these columns, negated if `descending`."""
 
 
 @dataclass(frozen=True)
 class SortedRun:
     rows: pa.Table  # with columns of one chunk, or none
     keys: SortKeys
-    files: tuple[MappedFile, ...] = ()  # where the rows are
+    files: tuple[MappedFile, ...] = ()  # the files of the rows
 
     def cut_at(self, row: int) -> Cut:
         return tuple(
@@ -36,13 +36,13 @@ class SortedRun:
         )
 
     def place_of(self, cut: Cut, begin: int = 0) -> int:
-        """The first row, from `begin` on, that is not before the cut."""
+        """Return the first row, from `begin` on, that is not before the cut."""
         return bisect_left(range(self.rows.num_rows), cut, begin, key=self.cut_at)
 
     def copied(self, begin: int, end: int) -> pa.Table:
-        """Some rows in memory of their own.
+        """Return a copy of some rows.
 
-        A kernel may map 2 MiB for a byte that is looked at: slices of many files would take many
+        A kernel may map 2 MiB for a single byte that is read: slices of many files would take many
         times their size.
         """
         some = self.rows.slice(begin, end - begin)
@@ -50,7 +50,7 @@ class SortedRun:
         return pa.table(columns, schema=some.schema)
 
     def forget(self) -> None:
-        """Give back what was mapped of a run that is not looked at for now."""
+        """Release the mapped pages of a run that is not in use for now."""
         for file in self.files:
             file.forget()
 
@@ -62,7 +62,7 @@ def _key(value: pa.Scalar, is_descending: bool) -> Any:
 
 
 def in_ranges(runs: Sequence[SortedRun], most: int) -> Iterator[pa.Table]:
-    """The rows of all runs in their order, in tables of about `most` rows."""
+    """Yield the rows of all runs in their order, in tables of about `most` rows."""
     runs = [run for run in runs if run.rows.num_rows]
     if not runs:
         return
@@ -84,7 +84,7 @@ def in_ranges(runs: Sequence[SortedRun], most: int) -> Iterator[pa.Table]:
             run.forget()
         if spans:
             # Only runs of more than 2 GiB of text have wide offsets.
-            found = pa.concat_tables(spans, promote_options="permissive")
+            merged = pa.concat_tables(spans, promote_options="permissive")
             if len(spans) > 1:
-                found = found.take(pc.sort_indices(found, sort_keys=list(runs[0].keys)))
-            yield found.combine_chunks()
+                merged = merged.take(pc.sort_indices(merged, sort_keys=list(runs[0].keys)))
+            yield merged.combine_chunks()

@@ -1,9 +1,9 @@
-"""Operators with NumPy alone: what each does to the values of a column.
+"""Operators with NumPy alone: the effect of each on the values of a column.
 
 `distrain prep` calls them on views of Arrow's buffers, and `distrain export --with-workflow` writes
 a copy of this file. `raw.onnx` is traced from them: they also take tensors of a graph
-(`onnx_steps.Tensor`), except those that look values up. A step's settings are those of the
-operator, as in `program.json`.
+(`onnx_steps.Tensor`), except lookups. A step's settings are those of the operator, as in
+`program.json`.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from distrain.prep.raw_values import Array, UnusableValue, refuse
 
 NULL_ID, FIRST_OOV_ID = 1, 2
 _CLOCK = {"minute": (60_000_000, 60), "hour": (3_600_000_000, 24)}
-"""By the part of a time, its microseconds, and how many there are."""
+"""For each part of a time, its microseconds, and its modulus."""
 _DAY_US = 86_400_000_000
 
 
 class Values(NamedTuple):
-    """Values of a column, and which of them are missing.
+    """Values of a column, and a mask of missing ones.
 
     Attributes:
-        x: Numbers of one type; texts and whole numbers that are looked up are lists with `None`.
-        missing: A mask of whole numbers; `None` where none is missing, or those that are NaN.
+        x: Numbers of one type; texts, and integers for lookups, are lists with `None`.
+        missing: A mask, for integers; `None` if none is missing, or NaN marks missing ones.
     """
 
     x: Any
@@ -59,7 +59,7 @@ def fill_missing(values: Values, step: Step, _: Any) -> Values:
 
 def clip(values: Values, step: Step, _: Any) -> Values:
     x, low, high = values.x, step["min"], step["max"]
-    if isinstance(low, float) or isinstance(high, float):  # bounds that integers do not hold
+    if isinstance(low, float) or isinstance(high, float):  # bounds outside the integer type
         x = x.astype(np.float64)
     x = x if low is None else np.where(x <= low, low, x)  # 0 for -0.0, too
     return values._replace(x=x if high is None else np.where(x > high, high, x))
@@ -89,16 +89,16 @@ def bucketize(values: Values, step: Step, _: Any) -> Values:
         size = np.abs(x)
         log_of = np.log(np.minimum(np.maximum(size, 2.0), np.finfo(np.float64).max))
         above = np.copysign(np.floor(log_of * log_of) + 2, x)
-        found = np.where(size <= 2, np.floor(x), above)
+        buckets = np.where(size <= 2, np.floor(x), above)
     else:
-        found = np.searchsorted(np.array(step["edges"], np.float64), x, side="right")
-    return Values(np.where(gaps, 0, found).astype(np.int64), gaps)
+        buckets = np.searchsorted(np.array(step["edges"], np.float64), x, side="right")
+    return Values(np.where(gaps, 0, buckets).astype(np.int64), gaps)
 
 
 def limits(values: Values, step: Step, _: Any) -> Values:
     for bound, compare in ((step["low"], np.less), (step["high"], np.greater)):
         if bound is not None:
-            refuse(compare(values.x, bound), "beyond float32, which ends at 3.4e38")
+            refuse(compare(values.x, bound), "beyond the float32 limit of 3.4e38")
     return values
 
 
@@ -120,14 +120,14 @@ def _hash_bucket(values: Values, step: Step, _: Any) -> Values:
 
 
 def _calendar(values: Values, step: Step, _: Any) -> Values:
-    """A part of times, as numbers or as whole numbers."""
+    """Return a part of times, as numbers or as integers."""
     missing = np.isnat(values.x)
-    found = Values(calendar_part(values.x.astype(np.int64), step["part"]), missing)
-    return found if step["whole"] else Values(np.where(missing, np.nan, found.x))
+    parts = Values(calendar_part(values.x.astype(np.int64), step["part"]), missing)
+    return parts if step["whole"] else Values(np.where(missing, np.nan, parts.x))
 
 
 def calendar_part(clock: Any, part: str) -> Any:
-    """A part of times, int64, of microseconds since 1970; `seconds` since then are float64.
+    """Return a part of times, int64, from microseconds since 1970; `seconds` are float64.
 
     Source: Hinnant, "chrono-Compatible Low-Level Date Algorithms", `civil_from_days`.
     """
@@ -143,7 +143,7 @@ def calendar_part(clock: Any, part: str) -> Any:
     year = (of_era - of_era // 1460 + of_era // 36_524 - of_era // 146_096) // 365
     of_year = of_era - (year * 365 + year // 4 - year // 100)  # from the first of March
     month = (of_year * 5 + 2) // 153
-    later = month // 10  # of January and February 1
+    later = month // 10  # 1 for January and February
     if part == "day":
         return of_year - (month * 153 + 2) // 5 + 1
     return month + 3 - later * 12 if part == "month" else year + era * 400 + later
@@ -164,7 +164,7 @@ STEPS: dict[str, Callable[[Values, Any, Any], Values]] = {
     "calendar": _calendar,
     "limits": limits,
 }
-"""By the kind of the operator; `calendar` and `limits` are of features documents."""
+"""Steps by the kind of the operator; `calendar` and `limits` come from features documents."""
 
 
 def after_steps(values: Values, steps: Sequence[Step], known: Mapping[str, Any]) -> Values:
@@ -177,17 +177,17 @@ class Vocabulary:
     """The ids of a column's values, in files that any process can map.
 
     Args:
-        folder: The folder of the files `NAME.*.npy`: keys in the order of the ids, which are whole
-            numbers or the CRC-32 of texts, and their rising order; of texts also their UTF-8.
+        folder: The folder of the files `NAME.*.npy`: keys in id order, which are integers or the
+            CRC-32 of texts, and their sort order; for texts also their UTF-8.
         holds: "integer" or "text".
-        num_oov: Over how many ids unknown values are spread.
-        has_numbers: Whether there is a file `NAME.numbers.npy`, of a number for each id.
+        num_oov: Number of out-of-vocabulary ids.
+        has_numbers: Whether there is a file `NAME.numbers.npy` with a number for each id.
     """
 
     def __init__(
         self, folder: Path, name: str, holds: str, num_oov: int, has_numbers: bool = False
     ):
-        def load(what: str) -> Any:  # a view: each access to a `memmap` makes another
+        def load(what: str) -> Any:  # a view: each access to a `memmap` creates another
             return np.asarray(np.load(folder / f"{name}.{what}.npy", mmap_mode="r"))
 
         self._keys, self._order = load("keys"), load("order")
@@ -197,26 +197,26 @@ class Vocabulary:
             self._offsets, self._text = load("offsets"), load("text")
 
     def ids_of(self, values: Sequence[Any]) -> Array:
-        """The ids, `[values]`, int64; `None` has one too."""
+        """Return the ids, `[values]`, int64; `None` has one too."""
         new = dict.fromkeys(values)
         new.pop(None, None)
-        found = self._look_up(list(new), values) | {None: NULL_ID}
-        return np.array([found[value] for value in values], np.int64)
+        id_of = self._look_up(list(new), values) | {None: NULL_ID}
+        return np.array([id_of[value] for value in values], np.int64)
 
     def _look_up(self, values: list[Any], column: Sequence[Any]) -> dict[Any, int]:
         keys = _keys_of(values, column)
         wanted = keys.astype(self._keys.dtype)
         firsts = np.searchsorted(self._keys, wanted, sorter=self._order).tolist()
         unknown = (FIRST_OOV_ID + bucket_of(keys, self._num_oov)).tolist()
-        found = dict(zip(values, unknown, strict=True))
+        id_of = dict(zip(values, unknown, strict=True))
         for value, key, first in zip(values, keys.tolist(), firsts, strict=True):
             for place in self._order[first:]:
                 if self._keys[place] != key:
                     break
                 if not self._is_text or self._text_at(place) == value.encode():
-                    found[value] = FIRST_OOV_ID + self._num_oov + int(place)
+                    id_of[value] = FIRST_OOV_ID + self._num_oov + int(place)
                     break
-        return found
+        return id_of
 
     def _text_at(self, place: int) -> bytes:
         text: bytes = self._text[self._offsets[place] : self._offsets[place + 1]].tobytes()
@@ -227,18 +227,18 @@ def _keys_of(values: Sequence[Any], column: Sequence[Any]) -> Array:
     try:
         return keys_of(values)
     except UnicodeEncodeError as error:
-        raise UnusableValue(column.index(error.object), "no text: it has no UTF-8") from None
+        raise UnusableValue(column.index(error.object), "not a text: it has no UTF-8") from None
 
 
 def keys_of(values: Sequence[Any]) -> Array:
-    """What is hashed of values of one kind, int64: whole numbers, or the CRC-32 of texts."""
+    """Return the hash inputs of values of one kind, int64: integers, or the CRC-32 of texts."""
     if len(values) and isinstance(values[0], str):
         values = [zlib.crc32(one.encode()) for one in values]
     return np.array(values, np.int64)
 
 
 def bucket_of(keys: Any, num_buckets: int) -> Any:
-    """The bucket of each key, `0 .. num_buckets-1`, int64.
+    """Return the bucket of each key, `0 .. num_buckets-1`, int64.
 
     splitmix64's step (Steele, Lea, Flood, "Fast splittable pseudorandom number generators").
     """

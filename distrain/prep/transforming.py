@@ -1,4 +1,4 @@
-"""Rows through a fitted workflow: a part to one training file, or a table in memory."""
+"""Applies a fitted workflow to rows: a part to one training file, or a table in memory."""
 
 from __future__ import annotations
 
@@ -44,19 +44,19 @@ from distrain.storage.outputs import whole_file
 from distrain.storage.urls import is_remote
 
 _INDEXED_BYTES = 64 << 20
-"""What is brought in order at once where a vocabulary is indexed."""
+"""Memory of a sorted range while a vocabulary is indexed."""
 
 
 @dataclass(frozen=True)
 class WrittenPart:
     source: str  # the input file of its rows
-    num_rows: int  # how many rows were written
-    # how many values were missing, by column, labels left out; of lists, whole lists
+    num_rows: int  # number of rows written
+    # number of missing values, by column without labels; for lists, of whole lists
     missing: dict[str, int]
-    # least and greatest length of the lists as written, by column that holds lists
+    # minimum and maximum length of the written lists, by list column
     list_lengths: dict[str, tuple[int, int]]
-    seen: Seen  # what the workflow made of the rows
-    num_ones: int | None  # how many rows have the label 1; `None` without labels
+    seen: Seen  # counts of the transformed rows
+    num_ones: int | None  # number of rows with label 1; `None` without labels
 
 
 def transform_part(
@@ -73,10 +73,10 @@ def transform_part(
 ) -> WrittenPart:
     """Transform a part's rows and write them, in order, to `output`.
 
-    The file is the one that the loader reads fastest: nothing nullable, int32 ids, dictionaries,
-    LZ4, column statistics, a checksum per page. With `kept` rows say where they come from, and have
-    these columns of the part, by the name that they are written under. `training` says that the
-    workflow was fitted on these rows.
+    The file has the format that the loader reads fastest: nothing nullable, int32 ids,
+    dictionaries, LZ4, column statistics, a checksum per page. With `kept`, rows record their
+    origin, and have these columns of the part, by their names in the output. `training` means that
+    the workflow was fitted on these rows.
     """
     workflow = load_workflow(workflow_dir, lookups)
     columns = _columns_of(workflow, document, labeled)
@@ -95,7 +95,10 @@ def transform_part(
         for column in workflow.columns
         if holds_lists(features.schema.field(column).type)
     }
-    bounds = {column: (found["min"] or 0, found["max"] or 0) for column, found in lengths.items()}
+    bounds = {
+        column: (bounds_found["min"] or 0, bounds_found["max"] or 0)
+        for column, bounds_found in lengths.items()
+    }
     is_counted = labeled and _is_binary(document)
     ones = int(pc.sum(features[LABEL]).as_py() or 0) if is_counted else None
     beside = [name for name in columns if name not in workflow.columns]
@@ -115,7 +118,7 @@ def _columns_of(
 
 
 def _transformed(table: pa.Table, workflow: Workflow, document: FeatureDocument | None) -> pa.Table:
-    """What training reads of staged rows: label, features, and what the document has beside."""
+    """Return the output columns of staged rows: label, features, and the document's others."""
     if LABEL in table.column_names:
         label = table[LABEL]
         label = _checked_label(label) if _is_binary(document) else concrete(label)
@@ -133,10 +136,10 @@ def _transformed(table: pa.Table, workflow: Workflow, document: FeatureDocument 
 
 
 class RawTables:
-    """Raw rows through a saved workflow, without a cluster: what `prepare` makes of them.
+    """Applies a saved workflow to raw rows, without a cluster; the result equals that of `prepare`.
 
-    They are row groups of parquet, or tables in memory. Any thread may use it. The vocabularies are
-    indexed with the first rows.
+    Rows are row groups of parquet, or tables in memory. Thread-safe. The vocabularies are indexed
+    with the first rows.
 
     Args:
         folder: The folder or URL of the workflow.
@@ -155,30 +158,30 @@ class RawTables:
         )
         self._features = replace(features, unlabeled=not labeled)
         self._document = None if self._features.as_is else self._features.document
-        self._files: dict[str | None, TableFile] = {}  # by what tells a changed file
+        self._files: dict[str | None, TableFile] = {}  # by file identity
         self._loaded: Workflow | None = None
         self._lock = threading.Lock()
 
     @property
     def needs_other_rows(self) -> str | None:
-        """What is made of a row by the rows around it: histories, and windows, which sort rows."""
+        """An output that depends on other rows, histories or windows; `None` without one."""
         if self.workflow.history is not None:
             return "histories of"
         windows = self._labeled and self._document and self._document.windows
         return "windows of" if windows else None
 
     def check_rows_alone(self) -> None:
-        """Raise a `DataError` if a row of a training is made by the rows around it."""
+        """Raise a `DataError` if a training row depends on other rows."""
         if self.workflow.labelled:
             raise DataError(
-                "the workflow makes target means, of which training rows have their own",
+                "the workflow has target means, which differ for training rows",
                 where={"workflow": self._folder, "columns": ", ".join(self.workflow.labelled)},
                 hint="Prepare the rows with `distrain prep RAW --config features.yaml --out DIR`, "
                 "and train on DIR/train without data.workflow.",
             )
         if self.needs_other_rows is not None:
             raise DataError(
-                f"the workflow makes {self.needs_other_rows} rows, for which it needs all of them",
+                f"the workflow makes {self.needs_other_rows} rows, which need all rows",
                 where={"workflow": self._folder},
                 hint="Prepare the rows with `distrain prep RAW --workflow W --out DIR`, and train "
                 "on DIR/train without data.workflow.",
@@ -190,7 +193,7 @@ class RawTables:
         return _columns_of(self.workflow, self._document, self._labeled)
 
     def columns_in(self, path: str) -> list[str]:
-        """The columns to read of a file; a `DataError` names those that it lacks."""
+        """Return the columns to read of a file; a `DataError` lists missing ones."""
         return [name for name in self._inputs if name in self._file(path).types]
 
     @property
@@ -203,7 +206,7 @@ class RawTables:
             file = table_file_of(path, self._features)
             if file.is_text:
                 raise DataError(
-                    "raw rows of training are read from parquet, and this is text",
+                    "raw training rows are read from parquet, but this is text",
                     where={"file": path},
                     hint="Prepare it with `distrain prep`, or write it as parquet.",
                 )
@@ -213,11 +216,11 @@ class RawTables:
         return self._files[key]
 
     def prepared(self, table: pa.Table, path: str, row_group: int, first_row: int = 0) -> pa.Table:
-        """The rows as `prepare` writes them, in their order.
+        """Return the rows as `prepare` writes them, in their order.
 
         Args:
             table: Rows of a row group, with the columns `columns_in(path)`.
-            first_row: The place of the first of them in the row group.
+            first_row: The number in the row group of the first of them.
 
         Raises:
             DataError: A value cannot be used; it names file, row and column.
@@ -231,10 +234,10 @@ class RawTables:
             return self._transformed(table)
 
     def of_rows(self, table: pa.Table, name: str) -> pa.Table:
-        """Rows in memory as `prepare` writes them; those without a label are left out.
+        """Return rows in memory as `prepare` writes them; rows without a label are dropped.
 
         Args:
-            name: What stands for a file in errors.
+            name: The name of the rows in errors.
 
         Raises:
             DataError: A column is missing, or a value cannot be used; it names row and column.
@@ -279,7 +282,7 @@ class RawTables:
 
 
 def raw_tables(folder: str, labeled: bool = True) -> RawTables:
-    """The `RawTables` of a workflow, whose vocabularies a process indexes once."""
+    """Return the `RawTables` of a workflow, whose vocabularies a process indexes once."""
     folder = folder if is_remote(folder) else os.path.abspath(folder)
     version = None
     with suppress(OSError):
@@ -293,7 +296,7 @@ def _raw_tables(folder: str, labeled: bool, _version: str | None) -> RawTables:
 
 
 def split_report(written: Sequence[WrittenPart]) -> SplitReport:
-    """What was written of one split, in the order of its parts."""
+    """Return the report on a written split, in the order of its parts."""
     rows = sum(part.num_rows for part in written)
     missing: Counter[str] = Counter()
     for part in written:
@@ -321,7 +324,7 @@ def _write(
     windows: TableWindows | None,
     history: OpenHistory | None,
 ) -> None:
-    """Write the rows in their order; with windows one after another, no two in a row group."""
+    """Write the rows in order, window by window; a row group holds rows of a single window."""
     settings = {"compression": "lz4", "use_dictionary": True, "write_page_checksum": True}
     if windows is None and history is None:
         write_parquet(table, output, row_group_size=rows, **settings)
@@ -367,14 +370,14 @@ def _traced(part: Part, kept: Mapping[str, str]) -> dict[str, pa.ChunkedArray | 
 
 def _checked_label(values: pa.ChunkedArray) -> pa.Array:
     floats = concrete(values).cast(pa.float64()) if len(values) else pa.array([], pa.float64())
-    labels = floats.to_numpy(zero_copy_only=False)  # gaps become NaN
+    labels = floats.to_numpy(zero_copy_only=False)  # nulls become NaN
     bad = (labels != 0) & (labels != 1)
     if bad.any():
         row = int(np.argmax(bad))
-        found = floats[row].as_py()
-        said = "missing" if found is None else f"{found:g}, not 0 or 1"
+        label = floats[row].as_py()
+        problem = "missing" if label is None else f"{label:g}, not 0 or 1"
         raise DataError(
-            f"the label is {said}",
+            f"the label is {problem}",
             where={"column": LABEL, "row": row},
             hint="Labels say whether there was a click.",
         )

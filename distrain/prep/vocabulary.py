@@ -3,13 +3,13 @@
     id       0      1       2 .. 2+K-1               2+K ..
     kind     pad    null    out of vocabulary (K)    the kept values, most frequent first
 
-K is the number of hash buckets, at least 1. Out of vocabulary are the values that were too rare,
+K is the number of hash buckets, at least 1. Out of vocabulary are values that were too rare,
 too many or never seen. The bucket of a value is `splitmix64(x) mod K`, where x is an integer's
 64-bit two's complement or the CRC-32 of a string's UTF-8 bytes: stable across machines, processes
 and versions.
 
-On disk it is what Merlin writes since 2023: `unique.COLUMN.parquet` (`COLUMN`, `COLUMN_size`, in
-the order of the ids) and `meta.COLUMN.parquet` (`kind`, `offset`, `num_indices`, `num_observed`).
+The files have Merlin's format since 2023: `unique.COLUMN.parquet` (`COLUMN`, `COLUMN_size`, in
+id order) and `meta.COLUMN.parquet` (`kind`, `offset`, `num_indices`, `num_observed`).
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ from distrain.storage.urls import is_remote
 PAD_ID = 0
 WORKFLOW_FILE = "workflow.json"
 CATEGORIES = "categories"
-"""The folder of vocabularies in that of a workflow, beside its `WORKFLOW_FILE`."""
+"""The folder of vocabularies in a workflow's folder, next to its `WORKFLOW_FILE`."""
 ROW_GROUP_VALUES = 1 << 20
 """Values in a row group of `unique.COLUMN.parquet`."""
 
 _LONGEST_NAME_BYTES = (
-    200  # names of files take 255, endings and what marks unfinished ones included
+    200  # file names are limited to 255, with extensions and the marks of unfinished files
 )
 
 _KINDS = ["pad", "null", "oov", "unique"]
@@ -53,17 +53,17 @@ Int32Array = np.ndarray[Any, np.dtype[np.int32]]
 
 
 def mistake_of_name(name: str) -> str | None:
-    """Why no vocabulary can be named so; `None` if one can.
+    """Return why a name cannot be that of a vocabulary; `None` if it can.
 
     >>> mistake_of_name("item/sku")
-    "a file is named after it, which cannot hold '/'"
+    "a file has this name, which cannot contain '/'"
     """
     for character in "/\0":
         if character in name:
-            return f"a file is named after it, which cannot hold {character!r}"
+            return f"a file has this name, which cannot contain {character!r}"
     size = len(name.encode())
     if size > _LONGEST_NAME_BYTES:
-        return f"a file is named after it, so {_LONGEST_NAME_BYTES} bytes are the most, not {size}"
+        return f"a file has this name, so the limit is {_LONGEST_NAME_BYTES} bytes, not {size}"
     return None
 
 
@@ -72,12 +72,12 @@ class Vocabulary:
     """The ids of one column.
 
     Attributes:
-        values: The kept values in the order of their ids, int64 or string; large_string where they
-            are too long together for string.
+        values: The kept values in id order, int64 or string; large_string if they are too long
+            together for string.
         counts: How often each was seen in training, int64.
         num_oov: K, the number of out-of-vocabulary ids.
-        nulls_observed: How many training values were missing.
-        oov_observed: How many training values were not kept.
+        nulls_observed: Number of missing training values.
+        oov_observed: Number of training values that were not kept.
     """
 
     values: pa.Array
@@ -101,11 +101,11 @@ class Vocabulary:
         return values[order], order
 
     def encode(self, values: pa.Array) -> Int32Array:
-        """The ids, `[rows]`, int32.
+        """Return the ids, `[rows]`, int32.
 
-        `values`, which may have gaps, are int64 or (large) string, or dictionaries of these.
+        `values`, which may have nulls, are int64 or (large) string, or dictionaries of these.
         """
-        # Each distinct value is looked up once; most columns repeat theirs a lot.
+        # Each distinct value is looked up once; most columns repeat theirs often.
         encoded = values.dictionary_encode()
         distinct = self._distinct_ids(encoded.dictionary)
         indices = encoded.indices.fill_null(len(distinct)).to_numpy(zero_copy_only=False)
@@ -143,7 +143,7 @@ class Vocabulary:
 
     @classmethod
     def load(cls, folder: Path | str, column: str) -> Vocabulary:
-        """The inverse of `save`; a `DataError` if a file is missing, or is not what that writes."""
+        """Read the files of `save`; a `DataError` if a file is missing or has another format."""
         meta = read_meta(folder, column)
         file = f"{folder}/unique.{column}.parquet"
         with readable(file):
@@ -167,14 +167,14 @@ class Vocabulary:
 @dataclass(frozen=True)
 class MetaCounts:
     num_oov: int  # the number of out-of-vocabulary ids
-    nulls_observed: int  # how many training values were missing
-    oov_observed: int  # how many training values were not kept
+    nulls_observed: int  # number of missing training values
+    oov_observed: int  # number of training values that were not kept
 
 
 class RowGroupWriter:
     """Writes rows to a parquet file, piece by piece.
 
-    The pieces do not show in the file: its row groups have `num_rows` rows, but for the last one.
+    The pieces do not affect the file: its row groups have `num_rows` rows, except the last one.
     """
 
     def __init__(self, to: pq.ParquetWriter, num_rows: int):
@@ -187,7 +187,7 @@ class RowGroupWriter:
     @classmethod
     @contextmanager
     def open(cls, file: str, schema: pa.Schema, num_rows: int) -> Iterator[Self]:
-        """Begin a file, which is there at the end, whole."""
+        """Open a file that appears complete at the end of the context."""
         with whole_file(file, make_folder=False, sync=False) as partial:
             with pq.ParquetWriter(partial, schema, compression="zstd") as to:
                 writer = cls(to, num_rows)
@@ -225,7 +225,7 @@ class CountsWriter:
     @classmethod
     @contextmanager
     def open(cls, file: str, column: str, value_type: pa.DataType) -> Iterator[Self]:
-        """Begin a file, which is there at the end, whole."""
+        """Open a file that appears complete at the end of the context."""
         schema = pa.schema([(column, value_type), (f"{column}_size", pa.int64())])
         with RowGroupWriter.open(file, schema, ROW_GROUP_VALUES) as to:
             yield cls(schema, to)
@@ -244,7 +244,7 @@ class VocabularyWriter(CountsWriter):
     def in_folder(
         cls, folder: Path | str, column: str, value_type: pa.DataType
     ) -> Iterator[VocabularyWriter]:
-        """Begin `unique.COLUMN.parquet`; errors as of `open`."""
+        """Open `unique.COLUMN.parquet`; errors as in `open`."""
         with cls.open(f"{folder}/unique.{column}.parquet", column, value_type) as writer:
             writer._meta = f"{folder}/meta.{column}.parquet"
             yield writer
@@ -270,7 +270,7 @@ def check_cardinality(cardinality: int) -> None:
 
 
 def read_meta(folder: Path | str, column: str) -> dict[str, dict[str, int]]:
-    """What `meta.COLUMN.parquet` says, by kind of id; a `DataError` if it cannot be read."""
+    """Return `meta.COLUMN.parquet` by kind of id; a `DataError` if it cannot be read."""
     file = f"{folder}/meta.{column}.parquet"
     with readable(file):
         meta = {row["kind"]: row for row in read_table(file).to_pylist()}
@@ -280,7 +280,7 @@ def read_meta(folder: Path | str, column: str) -> dict[str, dict[str, int]]:
 
 
 def read_footer(folder: Path | str, column: str) -> tuple[pa.Schema, int]:
-    """The schema of `unique.COLUMN.parquet` and its number of rows; a `DataError` if unreadable."""
+    """Return the schema and the row count of `unique.COLUMN.parquet`; `DataError` if unreadable."""
     path = f"{folder}/unique.{column}.parquet"
     with (
         readable(path),
@@ -295,7 +295,7 @@ def read_footer(folder: Path | str, column: str) -> tuple[pa.Schema, int]:
 def read_batches(
     folder: Path | str, column: str, most: int, prefix: str = "unique"
 ) -> Iterator[tuple[pa.Array, pa.Array]]:
-    """Values and counts in the order of the ids, `most` at a time; at least one batch."""
+    """Yield values and counts in id order, `most` at a time; at least one batch."""
     path = f"{folder}/{prefix}.{column}.parquet"
     with (
         readable(path),
@@ -313,13 +313,13 @@ def read_batches(
 
 
 def one_array(column: pa.ChunkedArray) -> pa.Array:
-    """A column in one piece, which is copied only if it is in several."""
+    """Return a column in one piece; copies it only if it has several."""
     return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
 
 
 @contextmanager
 def readable(file: str) -> Iterator[None]:
-    """Raise what goes wrong with a file of a saved workflow as a `DataError` that names it."""
+    """Convert errors of a file of a saved workflow to a `DataError` that names it."""
     try:
         yield
     except (OSError, KeyError, pa.ArrowInvalid) as error:
@@ -346,19 +346,19 @@ def copy_file(source: str, target: str) -> None:
     """Copy a file of a saved workflow, a MiB at a time."""
     with (
         open_input(source, retry_s=RETRY_S) as handle,
-        whole_file(target, make_folder=False, sync=False) as here,
-        here.open("wb") as copy,
+        whole_file(target, make_folder=False, sync=False) as partial_file,
+        partial_file.open("wb") as copy,
     ):
         shutil.copyfileobj(handle, copy, 1 << 20)
 
 
 def is_text(dtype: pa.DataType) -> bool:
-    """Whether values are strings, however long they are together."""
+    """Return True if values are strings, of 32-bit or 64-bit offsets."""
     return bool(pa.types.is_string(dtype) or pa.types.is_large_string(dtype))
 
 
 def stable_buckets(values: pa.Array, num_buckets: int) -> Int32Array:
-    """The hash bucket of each value, `0 .. num_buckets-1`, as the module's docstring states.
+    """Return the hash bucket of each value, `0 .. num_buckets-1`, as the module's docstring states.
 
     >>> stable_buckets(pa.array([1, 2, 3]), 10).tolist()
     [5, 0, 3]

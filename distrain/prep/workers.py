@@ -1,7 +1,7 @@
-"""Work on the workers of a Dask cluster: many tasks, and the folders that all of them see.
+"""Work on the workers of a Dask cluster: many tasks, and folders that all workers see.
 
-A bounded number of tasks is in flight. Expected errors travel as values, for a task that raises
-makes its worker print a traceback. Here they are raised in the calling process.
+A bounded number of tasks is in flight. Expected errors are returned as values, since a task that
+raises makes its worker print a traceback. Here they are raised in the calling process.
 """
 
 from __future__ import annotations
@@ -44,12 +44,13 @@ class TaskRunner:
         on_done: Callable[[int, Any], None] | None = None,
         sizes_bytes: Sequence[int] | None = None,
     ) -> list[Any]:
-        """The results of `function(*a)` on workers for each `a` of `arguments`, in their order.
+        """Return the results of `function(*a)` on workers for each `a` of `arguments`, in order.
 
-        `name` is the tasks' name in Dask's dashboard; `on_done` gets a call's place and its result.
-        A call is a task of its own, or, with `sizes_bytes`, neighbours of a few MiB are one: a task
-        costs the scheduler as much as thousands of values.
-        Raises what a call raised, and a `ClusterError` if workers died or the cluster went away.
+        `name` is the tasks' name in Dask's dashboard; `on_done` gets a call's index and its result.
+        Each call is a task; with `sizes_bytes`, consecutive calls of a few MiB share a task, since
+        a task costs the scheduler as much as thousands of values.
+
+        Raises the error of a call, and a `ClusterError` if workers died or the cluster went away.
         """
         results: list[Any] = [None] * len(arguments)
         guarded = functools.partial(_guarded, function)
@@ -71,7 +72,7 @@ class TaskRunner:
 def _neighbours(
     arguments: Sequence[tuple[Any, ...]], sizes_bytes: Sequence[int]
 ) -> Iterator[tuple[int, tuple[Any, ...]]]:
-    """The arguments of each task's calls, and the place of the first."""
+    """Yield the arguments of each task's calls, and the index of the first."""
     first, size = 0, 0
     for place, more in enumerate(sizes_bytes):
         if place > first and size + more > _BYTES_TOGETHER:
@@ -87,10 +88,10 @@ def as_they_end(
     submit: Callable[[int, tuple[Any, ...]], Future],
     tasks: Iterable[tuple[int, tuple[Any, ...]]],
 ) -> Generator[tuple[int, Future], None, None]:
-    """Each task's place and its future, as they end; the others are cancelled on the way out.
+    """Yield each task's index and its future, in order of completion; cancel the others on exit.
 
     A few tasks for each thread of a worker are in flight, so the scheduler holds no more for ten
-    thousand than for ten.
+    thousand tasks than for ten.
     """
     from distributed import as_completed
 
@@ -110,12 +111,12 @@ def as_they_end(
             for task in islice(waiting, 1):
                 completed.add(begin(*task))
     finally:
-        if in_flight:  # a scheduler that is lost cannot be asked to cancel nothing
+        if in_flight:  # avoids a request to a lost scheduler if there is nothing to cancel
             client.cancel(list(in_flight))
 
 
 def result_of(future: Future, doing: str, tasks: str, smaller: str) -> Any:
-    """A future's result; `ClusterError` if workers died or the cluster gave the task up."""
+    """Return a future's result; `ClusterError` if workers died or the cluster gave the task up."""
     from distributed.client import FutureCancelledError
     from distributed.scheduler import KilledWorker
 
@@ -123,9 +124,9 @@ def result_of(future: Future, doing: str, tasks: str, smaller: str) -> Any:
         return future.result()
     except KilledWorker as error:
         raise ClusterError(
-            f"workers died again and again while they {doing}",
+            f"workers died repeatedly while they {doing}",
             where={"last worker": getattr(error.last_worker, "address", "unknown")},
-            hint=f"Most often for want of memory: give them more, or a smaller {smaller}.",
+            hint=f"Most often they lack memory: give them more, or a smaller {smaller}.",
         ) from None
     except FutureCancelledError:
         raise ClusterError(
@@ -138,47 +139,47 @@ def _guarded(function: Callable[..., Any], calls: Sequence[tuple[Any, ...]]) -> 
     try:
         return [function(*arguments) for arguments in calls]
     except DistrainError as error:
-        # Without the frames that it came through, which would hold files open on the worker.
+        # Without its traceback's frames, which would hold files open on the worker.
         error.__traceback__ = error.__cause__ = error.__context__ = None
         return error
 
 
 def _results(future: Future, name: str) -> list[Any]:
-    found: list[Any] | DistrainError = result_of(
+    results: list[Any] | DistrainError = result_of(
         future, f"ran {name!r} tasks", f"{name!r} tasks", "--block-mib"
     )
-    if isinstance(found, DistrainError):
-        raise found
-    return found
+    if isinstance(results, DistrainError):
+        raise results
+    return results
 
 
 def check_shared(places: Sequence[str], client: Client) -> None:
-    """Raise an `OutputError` if a worker does not see one of these folders; URLs are left out.
+    """Raise an `OutputError` if a worker does not see one of these folders; URLs are skipped.
 
-    A new file is made in each, and workers look for it: a folder of the same name does not do.
+    A new file is created in each, and workers look for it: a folder of the same name is not enough.
     """
     for place in dict.fromkeys(place for place in places if not is_remote(place)):
         probe = Path(place) / f".shared-{uuid.uuid4().hex}"
         with translated_errors(place):
             probe.touch()
         try:
-            found = client.run(_sees, str(probe))
+            answers = client.run(_sees, str(probe))
         finally:
             with suppress(OSError):
                 probe.unlink()
-        blind = sorted({host for host, sees in found.values() if not sees})
+        blind = sorted({host for host, sees in answers.values() if not sees})
         if blind:
             raise OutputError(
-                "workers do not see this folder, in which all of them leave files for each other",
+                "workers do not see this folder, in which they share files",
                 where={"path": place, "workers on": some(blind, _MOST_NAMED)},
                 hint="Name a folder on a filesystem that all workers share, or an object store: "
-                "--staging s3://BUCKET/PATH of `distrain prep` for what is of no use afterwards, "
-                "--out for the rest. `predict` prepares raw rows beside --out, and `evaluate` in "
+                "--staging s3://BUCKET/PATH of `distrain prep` for temporary files, "
+                "--out for the rest. `predict` prepares raw rows next to --out, and `evaluate` in "
                 "TMPDIR.",
             )
 
 
 def _sees(path: str) -> tuple[str, bool]:
     with suppress(OSError):
-        os.listdir(os.path.dirname(path))  # or a network filesystem may answer from its cache
+        os.listdir(os.path.dirname(path))  # avoids a stale cache of a network filesystem
     return os.uname().nodename, os.path.exists(path)

@@ -1,4 +1,4 @@
-"""Which operators each column goes through, and how that is saved.
+"""The operators of each column, and their saved form.
 
 Saved as `workflow.json` and a folder `categories/` of parquet files; nothing is pickled.
 """
@@ -41,8 +41,8 @@ _OWN_KEYS = ("version", "groups", "history")
 HOLDS = "holds"
 FORM = "form"
 FITTED_ON = "fitted_on"
-"""Fields of the record: what each column held when the workflow was fitted, what the first file
-was (a `table` of columns with types, `csv` or `json`), and on which rows it was fitted.
+"""Fields of the record: the contents of each column when the workflow was fitted, the form of
+the first file (a `table` of typed columns, `csv` or `json`), and the rows that it was fitted on.
 """
 
 
@@ -63,7 +63,7 @@ class Workflow:
     [4, 3, 2, 1]
 
     Attributes:
-        record: What `workflow.json` holds beside the groups: where what was learnt comes from.
+        record: Other entries of `workflow.json`: the origin of the fitted state.
         history: The lists of earlier events that rows get.
     """
 
@@ -87,19 +87,19 @@ class Workflow:
         if twice:
             raise InputError(
                 f"several vocabularies would be named {', '.join(twice)}",
-                hint="A domain's columns stand in one group; name it as no column outside of it.",
+                hint="A domain needs one group of columns, and no other column may have its name.",
             )
         for name in vocabularies:
             if mistake := mistake_of_name(name):
                 raise InputError(mistake, where={"column or domain": name})
         if LABEL in names:
-            raise InputError(f"{LABEL!r} is not for operators: it is kept as it is")
+            raise InputError(f"{LABEL!r} cannot have operators: it is kept unchanged")
         if self.history is not None and (mistake := self.history.mistake_among(names)):
             raise InputError(mistake)
         listed = {*self.history.of} & {*self.labelled} if self.history is not None else ()
         if listed:
             raise InputError(
-                f"a history cannot list {', '.join(sorted(listed))}: it is made of labels",
+                f"a history cannot list {', '.join(sorted(listed))}: it is computed from labels",
                 hint="List the categories themselves.",
             )
 
@@ -119,7 +119,7 @@ class Workflow:
 
     @property
     def labelled(self) -> tuple[str, ...]:
-        """The columns whose operators learn labels: training rows have other values than later."""
+        """The columns with target means, whose values differ between training and later rows."""
         return tuple(c for group in self.groups if group.learns_labels for c in group.columns)
 
     @property
@@ -148,12 +148,12 @@ class Workflow:
     def reading(self, null_values: Sequence[str] = ()) -> dict[str, Any]:
         """Return how later rows are read, as fields of a `StagingTask`.
 
-        Categories are read as the fitted ones, whatever the file format.
+        Categories are read like the fitted ones, for any file format.
         """
         kinds = {c: k.removeprefix(LISTS_OF) for c, k in self.record.get(HOLDS, {}).items()}
         types = {INTEGERS: "int64", TEXTS: "string"}
         holds = {c: types[kind] for c, kind in kinds.items() if kind in types}
-        # A column that had no values when its domain was fitted holds what the domain holds.
+        # A column without values when its domain was fitted has the type of the domain.
         of_domains = {self.domains[c]: kind for c, kind in holds.items() if c in self.domains}
         holds = {c: of_domains[d] for c, d in self.domains.items() if d in of_domains} | holds
         return {
@@ -164,8 +164,8 @@ class Workflow:
     @property
     def text_categories(self) -> frozenset[str]:
         """The categorical columns whose categories are texts."""
-        found = self._vocabularies().items()
-        return frozenset(column for column, one in found if is_text(one.values.type))
+        vocabularies = self._vocabularies().items()
+        return frozenset(column for column, one in vocabularies if is_text(one.values.type))
 
     @property
     def vocabulary_names(self) -> tuple[str, ...]:
@@ -173,14 +173,14 @@ class Workflow:
         return tuple(dict.fromkeys(domains.get(column, column) for column in self.categorical))
 
     def _vocabularies(self) -> dict[str, Vocabulary]:
-        found: dict[str, Vocabulary] = {}
+        vocabularies: dict[str, Vocabulary] = {}
         for group in self.groups:
             if group.operators and isinstance(group.operators[-1], Categorify):
-                found.update(group.operators[-1].vocabularies)
-        return found
+                vocabularies.update(group.operators[-1].vocabularies)
+        return vocabularies
 
     def check_category_types(self, types: Mapping[str, str]) -> None:
-        """Raise a `DataError` unless columns hold what their domains and saved vocabularies hold.
+        """Raise a `DataError` unless columns match the types of their domains and vocabularies.
 
         `types` are `int64` or `string`, by categorical column that has values.
         """
@@ -194,7 +194,7 @@ class Workflow:
                     f"the column holds {types[column]}, but {other!r} of the same domain holds "
                     f"{types[other]}",
                     where={"column": column, "domain": domain},
-                    hint="Values of one vocabulary are of one kind.",
+                    hint="Values of one vocabulary must be of one kind.",
                 )
         made = {column for group in self.groups if group.makes_buckets for column in group.columns}
         for column, vocabulary in self._vocabularies().items():
@@ -210,7 +210,7 @@ class Workflow:
                 )
 
     def fit_passes(self) -> Iterator[list[FitStage]]:
-        """The stages of each pass over the data: the n-th operator to fit of every group."""
+        """Yield the stages of each pass over the data: the n-th operator to fit of every group."""
         to_fit = [
             [
                 FitStage(g, o)
@@ -232,7 +232,7 @@ class Workflow:
         return replace(self, groups=tuple(groups))
 
     def with_blocks(self, times: Any) -> Workflow:
-        """With blocks of time for the operators that learn labels in the order of times."""
+        """Return the workflow with time blocks for operators that learn in time order."""
         return replace(self, groups=tuple(group.with_blocks(times) for group in self.groups))
 
     def with_record(self, **fields: Any) -> Workflow:
@@ -242,7 +242,7 @@ class Workflow:
         """Fit every operator on tables in memory; `prepare` does the same on a cluster.
 
         Operators that learn labels need columns `label` and `training.fold` (`fold_numbers`, or
-        times), and give tables with the second one the values of training rows.
+        times). `transform` gives tables with the second one the values of training rows.
         """
         tables = list(tables)
         workflow = self
@@ -264,21 +264,21 @@ class Workflow:
         return workflow.with_record(**{HOLDS: kinds})
 
     def transform(self, table: pa.Table) -> pa.Table:
-        """The table's columns after all operators: int32 ids and float32, without gaps.
+        """Return the table's columns after all operators: int32 ids and float32, non-null.
 
-        Columns of lists become lists of these; a list that is missing becomes an empty one. A
-        column `label` comes first, as it is; other columns without operators are left out.
+        List columns become lists of these; a missing list becomes an empty one. A column `label`
+        comes first, unchanged; other columns without operators are dropped.
 
         Raises:
-            DataError: A column is missing, or of another type than those that were fitted, a value
-                cannot be used, or an operator is not fitted.
+            DataError: A column is missing, or has another type than the fitted one; a value
+                cannot be used; or an operator is not fitted.
         """
         missing = [column for column in self.columns if column not in table.column_names]
         if missing:
             raise DataError(
                 f"{len(missing)} of {len(self.columns)} columns are missing",
                 where={"columns": ", ".join(missing[:20])},
-                hint="Name the table's columns as those that the workflow was fitted on.",
+                hint="Rename the table's columns to those that the workflow was fitted on.",
             )
         arrays, fields = [], []
         if LABEL in table.column_names:
@@ -292,7 +292,7 @@ class Workflow:
         return pa.table(arrays, schema=pa.schema(fields))
 
     def values_of(self, table: pa.Table, column: str) -> pa.Array:
-        """One of the columns that `transform` gives."""
+        """Return one of the columns of `transform`."""
         (group,) = (group for group in self.groups if column in group.columns)
         return self._training_values(group, column, table)
 
@@ -302,9 +302,9 @@ class Workflow:
         return group.training_values(column, table[column], training_rows(table))
 
     def with_history(self, table: pa.Table) -> pa.Table:
-        """What `transform` gives, and each row's history among the rows of the table.
+        """Return the result of `transform`, with each row's history among the rows of the table.
 
-        The table has the history's columns of keys and times, too. `prepare` does the same to logs
+        The table also has the history's columns of keys and times. `prepare` does the same for logs
         that are larger than memory.
 
         >>> history = History("user", "time", keep=2, of=("item", "time"))
@@ -326,7 +326,7 @@ class Workflow:
         return made
 
     def save(self, folder: str | Path) -> None:
-        """Write `workflow.json` and `categories/` into a folder, made if missing, or to a URL.
+        """Write `workflow.json` and `categories/` into a folder, created if missing, or to a URL.
 
         Raises:
             OutputError: It could not be written.
@@ -337,7 +337,7 @@ class Workflow:
             vocabulary.save(f"{folder}/{CATEGORIES}", name)
 
     def save_document(self, folder: str | Path) -> None:
-        """Write all but the vocabularies, which were written where they were made."""
+        """Write everything except the vocabularies, which were written where they were made."""
         open_folder(f"{folder}/{CATEGORIES}").make()
         for group in self.groups:
             group.save_tables(f"{folder}/{CATEGORIES}")
@@ -355,12 +355,12 @@ class Workflow:
         load_vocabulary: Callable[[str], Vocabulary] | None = None,
         load_table: Callable[[str], ValueTable] | None = None,
     ) -> Workflow:
-        """Read what `save` wrote.
+        """Read a workflow that `save` wrote.
 
         Args:
-            load_vocabulary: Gives the vocabulary of a column or a domain, where that is not to be
-                read into memory from the folder.
-            load_table: Gives the table of a column's encoding in the same way.
+            load_vocabulary: Returns the vocabulary of a column or a domain; by default it is read
+                from the folder into memory.
+            load_table: Returns the table of a column's encoding; by default likewise.
 
         Raises:
             DataError: A file is missing, damaged, or of a newer version.
@@ -392,9 +392,9 @@ def _read_document(file: str) -> dict[str, Any]:
             hint="Give the `workflow` folder that `distrain prep` wrote.",
         ) from None
     if not isinstance(document, dict) or document.get("version") != VERSION:
-        found = document.get("version") if isinstance(document, dict) else None
+        version = document.get("version") if isinstance(document, dict) else None
         raise DataError(
-            f"the saved workflow has version {found}, not {VERSION}", where={"file": file}
+            f"the saved workflow has version {version}, not {VERSION}", where={"file": file}
         )
     return document
 
@@ -402,12 +402,12 @@ def _read_document(file: str) -> dict[str, Any]:
 def criteo_workflow(
     freq_threshold: int = 6, max_size: int = 10_000_000, num_buckets: int = 0
 ) -> Workflow:
-    """Criteo's columns: logarithms of the counts, normalised; ids of the categories.
+    """Return Criteo's workflow: normalised logarithms of the counts; ids of the categories.
 
     Args:
         freq_threshold: Keep only categories seen at least this often.
         max_size: Keep at most this many per column; 0 keeps all.
-        num_buckets: Spread the others over so many ids; 0 means one id.
+        num_buckets: Number of ids over which the others are spread; 0 means one id.
     """
     numbers = (FillMissing(0), Clip(min=0), LogOp(), Normalize())
     categories = (Categorify(freq_threshold, max_size, num_buckets),)

@@ -1,8 +1,8 @@
-"""Writes the records of an attempt: lines of JSON in a file that no other process ever writes.
+"""Writes the records of an attempt: lines of JSON in a file with a single writer.
 
-The writer is the supervisor beside rank 0, or the process of rank 0 where it has no supervisor. An
-attempt's number is given once, and its file is created once, so nothing guards the file but its
-name. A line is an entry of the job's progress, or a `status`: facts that have changed since the
+The writer is the supervisor beside rank 0, or the process of rank 0 where it has no supervisor.
+Each attempt number is used once and its file is created once, so the name alone prevents a second
+writer. A line is an entry of the job's progress, or a `status`: facts that have changed since the
 last one, such as checkpoints and restarts.
 """
 
@@ -22,14 +22,14 @@ from distrain.storage.outputs import lock_now, translated_errors
 STATUS = "status"
 
 FULL_DISK_S = 60.0
-"""How long the records may fail to be written. A rank that fills the same disk with its model
-leaves space again when it fails, and its own error says more."""
+"""How long writing records may fail. A rank that fills the same disk with its model frees the space
+when it fails, and its own error explains more."""
 
 Line = Mapping[str, Any]
 
 
 class AttemptFile:
-    """An attempt's records; readers see by its lock that somebody still writes."""
+    """An attempt's records file, locked as long as its writer is alive."""
 
     def __init__(self, paths: RunPaths, attempt: int):
         self.path = paths.attempt_records(attempt)
@@ -38,9 +38,10 @@ class AttemptFile:
         self._file = _created(self.path)
 
     def append(self, lines: Iterable[Line]) -> str:
-        """Append lines in one piece; those that cannot be written come with the next ones.
+        """Append lines in one piece; lines that cannot be written are written with the next ones.
 
-        Returns a text about that when it begins, else "". An `OutputError` after `FULL_DISK_S`.
+        Returns a message when writing begins to fail, else "". Raises `OutputError` after
+        `FULL_DISK_S`.
         """
         self._waiting += b"".join(to_json(one, inf_nan_mode="constants") + b"\n" for one in lines)
         try:
@@ -58,7 +59,7 @@ class AttemptFile:
         return ""
 
     def close(self) -> None:
-        """Write what waits, and close the file; an `OutputError` if that is lost."""
+        """Write the pending lines and close the file; raise `OutputError` if they are lost."""
         try:
             with translated_errors(self.path):
                 _append(self._file, self._waiting)
@@ -67,41 +68,42 @@ class AttemptFile:
 
 
 class StatusLines:
-    """The facts of a job that its current attempt's file has, and lines for those that change."""
+    """Makes status lines of a job's facts that have changed since the last line."""
 
     def __init__(self) -> None:
-        self._known: dict[str, Any] = {}
+        self._written: dict[str, Any] = {}
 
     def new(self, view: JobView) -> list[Line]:
-        """A line with the facts of a view that have changed; none without any."""
+        """Return a line with the changed facts of a view; an empty list if nothing changed."""
         facts = {
             "restarts": [asdict(restart) for restart in view.restarts],
             "checkpoints": asdict(view.checkpoints),
             "parameters": view.parameters,
             "reader": view.reader,
             "places": [dict(place) for place in view.rank_places],
+            "refit": view.refit,
             "warm_start": view.warm_start,
         }
-        changed = {name: one for name, one in facts.items() if self._known.get(name) != one}
-        self._known |= changed
+        changed = {name: one for name, one in facts.items() if self._written.get(name) != one}
+        self._written |= changed
         return [{"entry": STATUS, **changed}] if changed else []
 
 
 def _created(path: Path) -> BinaryIO:
     with translated_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        file = open(path, "xb", buffering=0)  # noqa: SIM115  # it stays open
+        file = open(path, "xb", buffering=0)  # noqa: SIM115  # closed by the caller
     lock_now(file.fileno(), OutputError("the records are locked", where={"path": str(path)}))
     return file
 
 
 def _append(file: BinaryIO, data: bytes) -> None:
-    """Append all of `data` to an unbuffered file, or nothing."""
+    """Append all of `data` to an unbuffered file, or none of it."""
     size_bytes = file.tell()
     try:
         while data:
             data = data[file.write(data) :]
     except OSError:
-        file.truncate(size_bytes)  # a full disk takes half a line
+        file.truncate(size_bytes)  # a full disk may accept half a line
         file.seek(size_bytes)
         raise

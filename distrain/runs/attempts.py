@@ -1,6 +1,6 @@
 """Reads the records of a run folder, attempt by attempt, also while they grow.
 
-A line that was cut off at the end of a file is left out: its writer was killed, or still writes it.
+An incomplete last line is ignored: its writer was killed, or is still writing it.
 """
 
 from collections.abc import Iterator
@@ -18,12 +18,12 @@ from distrain.runs.stored.folder import OpenRunFolder, open_run_folder
 from distrain.runs.validation import json_of, record_of
 
 _READ_BYTES = 4 * 2**20
-EARLIER = 0  # stands for the number of the attempts before, in the file of version 0.2.0
+EARLIER = 0  # the number of all attempts recorded by version 0.2.0, in one file
 
 
 @dataclass
 class AttemptRead:
-    """What an attempt's file holds."""
+    """The content of an attempt's file."""
 
     number: int
     entries: list[Entry] = field(default_factory=list)
@@ -35,7 +35,7 @@ class AttemptRead:
 
 
 def read_records(paths: RunPaths) -> list[Record]:
-    """The records of a run that count, in order; an `InputError` names a line that is damaged."""
+    """Return a run's valid records in order; an `InputError` names a damaged line."""
     try:
         with open_run_folder(paths.place) as folder:
             return records_of(read_attempts(folder))
@@ -48,12 +48,12 @@ def records_of(attempts: list[AttemptRead]) -> list[Record]:
 
 
 def read_attempts(folder: OpenRunFolder) -> list[AttemptRead]:
-    """The attempts that have records, the oldest first; errors as `read_records`."""
+    """Return the attempts that have records, oldest first; errors as `read_records`."""
     return [read_attempt(folder, number) for number in numbers_of(folder)]
 
 
 def numbers_of(folder: OpenRunFolder) -> list[int]:
-    """The attempts that have records, the oldest first; `EARLIER` stands for those of 0.2.0."""
+    """Return the numbers of attempts that have records, oldest first; `EARLIER` for 0.2.0's."""
     old = [EARLIER] if folder.read_growing(name_of(EARLIER), 0, 1) else []
     try:
         files = [Path(file.name).name for file in folder.files(RunPaths(Path()).records.name)]
@@ -65,7 +65,7 @@ def numbers_of(folder: OpenRunFolder) -> list[int]:
 def whole_lines(
     folder: OpenRunFolder, number: int, read_bytes: int = _READ_BYTES
 ) -> Iterator[bytes]:
-    """The lines of an attempt's file, without one that was cut off; reads so many bytes at once."""
+    """Yield the complete lines of an attempt's file, read `read_bytes` at a time."""
     rest, offset = b"", 0
     while data := folder.read_growing(name_of(number), offset, read_bytes):
         offset += len(data)
@@ -74,7 +74,7 @@ def whole_lines(
 
 
 def last_lines(folder: OpenRunFolder, num_bytes: int) -> list[bytes]:
-    """The last lines of the newest attempt's file, within about `num_bytes`."""
+    """Return the last lines of the newest attempt's file, within about `num_bytes`."""
     numbers = numbers_of(folder)
     if not numbers:
         return []
@@ -87,7 +87,7 @@ def last_lines(folder: OpenRunFolder, num_bytes: int) -> list[bytes]:
 
 
 def name_of(number: int) -> str:
-    """The name of an attempt's file in the run folder."""
+    """Return the name of an attempt's file in the run folder."""
     paths = RunPaths(Path())
     path = paths.metrics if number == EARLIER else paths.attempt_records(number)
     return path.as_posix()

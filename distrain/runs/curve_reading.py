@@ -1,8 +1,8 @@
-"""Reads the records of a run that are new since a cursor, while it trains.
+"""Reads the records added to a run since a cursor, while the run trains.
 
 Attempts are read one after the other, each up to the step at which a later one began. A cursor
-holds the newest attempt that was known, the place in an attempt's file, and the last step of each
-kind of record. If an attempt has begun before one of these steps, all is read from the beginning.
+holds the newest attempt at that time, a position in an attempt's file, and the last step of each
+kind of record. If an attempt began before one of these steps, reading restarts from the beginning.
 """
 
 import json
@@ -22,10 +22,10 @@ _SPLITS = ("train", "valid", "next_window")
 @dataclass(frozen=True)
 class NewRecords:
     records: tuple[Mapping[str, Any], ...]
-    cursor: str  # where the next call goes on
-    restart: bool  # whether these are from the beginning: earlier ones no longer count
+    cursor: str  # where the next call continues
+    restart: bool  # whether these replace all earlier ones
     more: bool  # whether more can be read now
-    damaged: int = 0  # how many lines are no records
+    damaged: int = 0  # the number of lines that are not records
 
 
 @dataclass
@@ -39,12 +39,12 @@ class _Cursor:
     def parse(cls, text: str) -> "_Cursor":
         try:
             newest, attempt, offset, *steps = (int(part, 16) for part in text[:100].split("."))
-            known = dict(zip(_SPLITS, (step - 1 for step in steps), strict=True))
+            last_steps = dict(zip(_SPLITS, (step - 1 for step in steps), strict=True))
         except ValueError as error:
-            raise ValueError("this is no cursor of metrics") from error
+            raise ValueError("this is not a cursor of metrics") from error
         if max(newest, attempt, offset) >= 2**63:
-            raise ValueError("this is no cursor of metrics")
-        return cls(newest - 1, attempt - 1, offset, known)
+            raise ValueError("this is not a cursor of metrics")
+        return cls(newest - 1, attempt - 1, offset, last_steps)
 
     def __str__(self) -> str:
         numbers = (self.newest + 1, self.attempt + 1, self.offset)
@@ -61,10 +61,10 @@ class _Part:
 def read_new_records(
     folder: OpenRunFolder | None, since: str | None, limit_bytes: int
 ) -> NewRecords:
-    """Read whole lines after a cursor, up to a limit, or one line that is longer.
+    """Read whole lines after a cursor, up to `limit_bytes`, or one line that is longer.
 
-    Without a cursor, `since`, from the beginning; a bad one is a `ValueError`. `folder` is `None`
-    while there is none.
+    `since` is a cursor, or `None` to read from the beginning; a malformed one raises `ValueError`.
+    `folder` is `None` while the run has none.
     """
     cursor = _Cursor.parse(since) if since is not None else None
     parts = list(_parts(folder)) if folder is not None else []
@@ -93,7 +93,7 @@ def read_new_records(
 
 
 def _parts(folder: OpenRunFolder) -> Iterator[_Part]:
-    """The attempts that have begun to train, in order."""
+    """Yield the attempts that have begun to train, in order."""
     numbers = numbers_of(folder)
     begun = {EARLIER: 0} if EARLIER in numbers else {}
     for number in numbers:
@@ -115,7 +115,7 @@ def _first_step(folder: OpenRunFolder, number: int) -> int | None:
 def _take(
     lines: bytes, part: _Part, steps: dict[str, int], records: list[Mapping[str, Any]]
 ) -> int:
-    """Append the records that count and are new; returns how many lines are none."""
+    """Append new, valid records to `records`; return the number of damaged lines."""
     damaged = 0
     for line in lines.splitlines():
         entry = _parsed(line)
@@ -126,7 +126,7 @@ def _take(
         if entry.pop("entry", "record") != "record" or not isinstance(step, int):
             continue
         if 0 < (entry.get("attempt") or 0) < part.attempt and step > part.begin:
-            continue  # of an earlier attempt, and taken again
+            continue  # of an earlier attempt; a later one repeated this step
         if split in steps and steps[split] < step <= part.until:
             steps[split] = step
             records.append(entry)

@@ -1,7 +1,7 @@
 """Begins an attempt's records, and writes the summary of a job that has ended.
 
-The summary is written by whoever decides the end: a task on a worker for the coordinator, and the
-command or the service itself for a job that no scheduler has any more. It may be written again.
+The summary is written by the process that decides the end: a task on a worker for the coordinator,
+or the command or service itself if the job has no scheduler any more. It may be written twice.
 """
 
 from collections.abc import Mapping, Sequence
@@ -35,13 +35,13 @@ Left = Mapping[str, Any]
 
 
 def begin_attempt(assignment: Assignment) -> AttemptFile:
-    """Create the file of an attempt's records, whose first line names what came before.
+    """Create the file of an attempt's records; its first line describes earlier submissions.
 
-    An `OutputError`: it cannot be written, or the folder holds the run of another job.
+    Raises `OutputError` if it cannot be written, or if the folder holds the run of another job.
     """
     paths, first = assignment.paths, assignment.first_attempt
     run = find_run_file(paths)
-    if run is None:  # nobody has prepared the folder
+    if run is None:  # the folder is not prepared
         begin_run(paths, parse_spec(assignment.spec), assignment.job_id)
     else:
         check_job(run, assignment.job_id, paths)
@@ -53,12 +53,12 @@ def begin_attempt(assignment: Assignment) -> AttemptFile:
 
 
 def _earlier(folder: OpenRunFolder, summary: Left | None, first_attempt: int) -> Left:
-    """As `left_before`, without reading attempts that do not matter."""
+    """Return `left_before(...)`, reading only the attempts that it needs."""
     numbers = numbers_of(folder)
     own = next((number for number in numbers if number >= first_attempt), None)
     if own is not None and (line := next(whole_lines(folder, own, _HEAD_BYTES), None)):
-        known: Left = json_of(line.decode()).get("earlier") or {}
-        return known
+        earlier: Left = json_of(line.decode()).get("earlier") or {}
+        return earlier
     before = [number for number in numbers if 0 < number < first_attempt]
     attempts = [read_attempt(folder, number) for number in before[-1:]]
     return left_before(attempts, summary, first_attempt)
@@ -67,8 +67,8 @@ def _earlier(folder: OpenRunFolder, summary: Left | None, first_attempt: int) ->
 def finish_run(paths: RunPaths, view: JobView, first_attempt: int) -> Summary:
     """Write the summary of a job's submission that has ended, from its attempts' records.
 
-    A run that had succeeded keeps its summary if the submission ended badly before it trained. An
-    `OutputError`: it cannot be written, or the folder is gone.
+    A run that had succeeded keeps its summary if this submission failed before it trained. Raises
+    `OutputError` if the summary cannot be written, or if the folder is gone.
     """
     if find_run_file(paths) is None:
         raise OutputError(
@@ -80,8 +80,8 @@ def finish_run(paths: RunPaths, view: JobView, first_attempt: int) -> Summary:
         attempts = read_attempts(folder)
     before = read_summary(paths)
     own = [attempt for attempt in attempts if attempt.number >= first_attempt]
-    known = next((a.status["earlier"] for a in own if "earlier" in a.status), None)
-    earlier = known or left_before(attempts, before, first_attempt)
+    recorded = next((a.status["earlier"] for a in own if "earlier" in a.status), None)
+    earlier = recorded or left_before(attempts, before, first_attempt)
     summary = summarise(view, records_of(attempts), earlier)
     if not (view.reason and _had_succeeded(before) and not _trained(own)):
         write_json(paths.place_of(paths.summary), summary.to_json())
@@ -91,7 +91,7 @@ def finish_run(paths: RunPaths, view: JobView, first_attempt: int) -> Summary:
 def left_before(
     attempts: Sequence[AttemptRead], summary: Left | None, first_attempt: int
 ) -> dict[str, Any]:
-    """Restarts and checkpoints of the submissions before the one that has a first attempt."""
+    """Return restarts and checkpoints of the submissions before the one with `first_attempt`."""
     before = [attempt for attempt in attempts if 0 < attempt.number < first_attempt]
     left: Left = summary or {}
     if before and before[-1].number > (left.get("attempts") or 0):
@@ -104,13 +104,14 @@ def left_before(
 
 
 def totals(attempt: AttemptRead) -> dict[str, Any]:
-    """What an attempt's status lines say, with the submissions before."""
+    """Return an attempt's status facts, combined with those of earlier submissions."""
     status = attempt.status
     earlier = status.get("earlier") or {}
     now = Checkpoints(**status.get("checkpoints") or asdict(Checkpoints()))
     return {
         **{name: status.get(name) for name in ("parameters", "reader")},
         "places": status.get("places") or (),
+        "refit": status.get("refit"),
         "warm_start": status.get("warm_start") or earlier.get("warm_start"),
         "restarts": [*earlier.get("restarts", ()), *status.get("restarts", ())],
         "checkpoints": all_checkpoints(earlier, now),
@@ -119,14 +120,14 @@ def totals(attempt: AttemptRead) -> dict[str, Any]:
 
 
 def as_it_stands(attempts: Sequence[AttemptRead], summary: Left | None) -> Left:
-    """The run's summary, or what a newer attempt's file says of it."""
+    """Return the run's summary, or the facts of a newer attempt's file."""
     summary = summary or {}
     last = attempts[-1] if attempts else AttemptRead(0)
     return totals(last) if last.number > (summary.get("attempts") or 0) else summary
 
 
 def _left_off(last: AttemptRead) -> dict[str, Any]:
-    """What a submission left that has no summary: its scheduler went away."""
+    """Return the outcome of a submission without a summary: its scheduler was lost."""
     return {
         **totals(last),
         "reason": Reason.COORDINATOR_LOST,

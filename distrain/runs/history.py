@@ -1,4 +1,4 @@
-"""The records of a run that count: not those of steps that a later attempt took again. Pure."""
+"""Keeps a run's valid records; a later attempt that repeats steps discards theirs. Pure."""
 
 from collections.abc import Iterable
 
@@ -6,7 +6,7 @@ from distrain.jobs.view import AttemptStarted, Entry, Record
 
 
 class History:
-    """Takes in the entries of a run, attempt by attempt, and keeps the records that count."""
+    """Collects the entries of a run, attempt by attempt, and keeps the valid records."""
 
     def __init__(self, entries: Iterable[Entry] = ()):
         self._records: dict[tuple[object, ...], Record] = {}
@@ -22,6 +22,6 @@ class History:
                 kept = self._records.items()
                 self._records = {key: one for key, one in kept if one.step <= entry.step}
             elif isinstance(entry, Record):
-                # A report that is due at the very step of a checkpoint may come twice: before the
-                # checkpoint was known to be whole, and from the attempt that resumed from it.
+                # A report due at exactly the step of a checkpoint may be sent twice: before the
+                # checkpoint is complete, and by the attempt that resumes from it.
                 self._records.setdefault((entry.step, entry.split, entry.window), entry)

@@ -1,12 +1,12 @@
-"""Reads a rank's log by the number of its bytes, also while the rank prints.
+"""Reads byte ranges of a rank's log, also while the rank prints.
 
-Byte N of a log is the N-th byte that was printed, for ever. The log's file holds the first ones.
-Parts beside it, named by their first byte, hold the later ones; of a rank that prints very much,
-parts in the middle are gone. What nobody kept is a gap: between two pieces, or behind the last one
-of a log that was closed later.
+Byte N of a log is always the N-th byte that was printed. The log's file holds the first bytes.
+Parts beside it, named by their first byte, hold the later ones. If a rank prints very much, parts
+in the middle are removed. Removed bytes are a gap: between two pieces, or after the last piece of
+a log that was closed later.
 
-Files are opened in their folder without following symbolic links: whoever writes a run directory
-does not decide which other files are read.
+Files are opened relative to their folder without following symbolic links, so that a user who can
+write to a run folder cannot make this process read other files.
 """
 
 import os
@@ -26,17 +26,15 @@ class LogFiles(Protocol):
     def sizes(self) -> dict[str, int]: ...
 
     def read(self, name: str, first: int, num_bytes: int) -> bytes:
-        """Bytes of a file, fewer where it ends; a `FileNotFoundError` if it is gone."""
-
-    def modified_s(self, name: str) -> float: ...
+        """Read bytes of a file, fewer at its end; raise `FileNotFoundError` if it is gone."""
 
     def close(self) -> None: ...
 
 
 Folder = int | LogFiles
-"""A descriptor of the log's folder, or the log's files elsewhere."""
+"""A file descriptor of the log's folder, or the log's files in an object store."""
 
-_TRIES = 20  # how often a log is looked at whose parts go away meanwhile
+_TRIES = 20  # tries to read a log whose parts are being removed
 _END_BYTES = 32
 
 
@@ -49,17 +47,17 @@ class LogPiece:
 
 @dataclass(frozen=True)
 class LogSlice:
-    data: bytes  # the bytes, with a note in place of each gap
+    data: bytes  # the bytes, with a note in the place of each gap
     first: int  # the first byte's number
     next: int  # the number of the next byte to read
-    end: int  # the end of the log, as far as it is known
-    is_closed: bool  # whether nothing will follow behind `end`
-    # bytes, from and up to, that were asked for and that nobody kept
+    end: int  # the end of the log so far
+    is_closed: bool  # whether the log ends at `end` for good
+    # requested bytes that are in a gap, as (first, end)
     gaps: tuple[tuple[int, int], ...] = ()
 
     @property
     def is_last(self) -> bool:
-        """Whether nothing follows, now or later."""
+        """Whether the log has no more bytes, now or later."""
         return self.is_closed and self.next >= self.end
 
 
@@ -70,7 +68,7 @@ class BeyondLog(ValueError):
 
 
 def log_pieces(folder: Folder, log_name: str) -> list[LogPiece]:
-    """The pieces of a log, `rank-0.log`, say, in order; empty if there is no such log."""
+    """Return the pieces of a log such as `rank-0.log` in order; empty without such a log."""
     sizes = None if isinstance(folder, int) else folder.sizes()
     by_first = {}
     for name in os.listdir(folder) if isinstance(folder, int) else sizes or ():
@@ -81,49 +79,39 @@ def log_pieces(folder: Folder, log_name: str) -> list[LogPiece]:
 
 
 def log_extent(folder: Folder, log_name: str) -> tuple[int, bool]:
-    """The end of a log, as far as it is known, and whether it is closed."""
+    """Return the current end of a log, and whether the log is closed."""
     _, end, is_closed = _look(folder, log_name)
     return end, is_closed
 
 
-def log_modified_s(folder: Folder, log_name: str) -> float | None:
-    """When a log was last written, in unix time; `None` if there is none."""
-    pieces = log_pieces(folder, log_name)
-    with suppress(FileNotFoundError, IndexError):
-        last = pieces[-1].name
-        if not isinstance(folder, int):
-            return folder.modified_s(last)
-        return os.stat(last, dir_fd=folder, follow_symlinks=False).st_mtime
-    return None
-
-
 def read_log_slice(folder: Folder, log_name: str, offset: int, limit: int) -> LogSlice:
-    """Read up to `limit` bytes from a byte on, up to the next gap; `BeyondLog` beyond the end.
+    """Read up to `limit` bytes from `offset`, up to the next gap; `BeyondLog` beyond the end.
 
-    From a byte in a gap, the slice begins behind the gap. No bytes: there are none yet, or no more.
+    If `offset` is in a gap, the slice begins after it. An empty slice: nothing more was printed
+    yet.
     """
     return _retried(lambda: _slice(folder, log_name, offset, limit))
 
 
 def size_of(folder: Folder, name: str) -> int:
-    """The size of a file without gaps; 0 without it."""
+    """Return the size of a file without gaps; 0 if it does not exist."""
     return max((piece.end for piece in log_pieces(folder, name)), default=0)
 
 
 def read_bytes(folder: Folder, name: str, offset: int, limit: int) -> bytes:
-    """Up to `limit` bytes from a byte on, of a file without gaps; b"" at its end or without it."""
+    """Read up to `limit` bytes from `offset` of a file without gaps; b"" at its end."""
     pieces = log_pieces(folder, name)
     piece = next((piece for piece in pieces if piece.first <= offset < piece.end), None)
     return b"" if piece is None else _read(folder, piece, offset, min(limit, piece.end - offset))
 
 
 def read_log_tail(folder: Folder, log_name: str, limit: int, lines: int | None = None) -> LogSlice:
-    """The last `limit` bytes, or the last lines within them; notes stand for gaps."""
+    """Read the last `limit` bytes, or the last lines within them; notes replace gaps."""
     return _retried(lambda: _tail(folder, log_name, limit, lines))
 
 
 def _retried(read: Callable[[], LogSlice]) -> LogSlice:
-    """Read again where a part was removed since it was listed."""
+    """Retry if a part was removed after it was listed."""
     for _ in range(_TRIES - 1):
         with suppress(FileNotFoundError):
             return read()
@@ -131,7 +119,7 @@ def _retried(read: Callable[[], LogSlice]) -> LogSlice:
 
 
 def read_log(path: Path) -> bytes:
-    """All that is kept of a log, with notes in place of gaps."""
+    """Read all remaining bytes of a log, with notes in the place of gaps."""
     folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
     try:
         end, _ = log_extent(folder, path.name)
@@ -140,7 +128,7 @@ def read_log(path: Path) -> bytes:
         os.close(folder)
 
 
-def what_was_left_out(num_bytes: int) -> bytes:
+def gap_note(num_bytes: int) -> bytes:
     return f"\n[... distrain left out {num_bytes:,} bytes here ...]\n".encode()
 
 
@@ -165,7 +153,7 @@ def _tail(folder: Folder, log_name: str, limit: int, lines: int | None) -> LogSl
             break
         if piece.end < first:
             gaps.insert(0, (piece.end, first))
-            parts.append(what_was_left_out(first - piece.end))
+            parts.append(gap_note(first - piece.end))
         begin = max(piece.first, piece.end - left)
         data = _read(folder, piece, begin, piece.end - begin)
         if wanted is not None:
@@ -177,7 +165,7 @@ def _tail(folder: Folder, log_name: str, limit: int, lines: int | None) -> LogSl
 
 
 def _last_lines(data: bytes, wanted: int, *, at_end: bool) -> tuple[int, int]:
-    """Where the last lines begin, and how many more are wanted before them."""
+    """Return the offset of the last lines, and how many lines are still missing."""
     at = len(data) - (at_end and data.endswith(b"\n"))
     while wanted:
         at = data.rfind(b"\n", 0, at)
@@ -188,7 +176,7 @@ def _last_lines(data: bytes, wanted: int, *, at_end: bool) -> tuple[int, int]:
 
 
 def _look(folder: Folder, log_name: str) -> tuple[Sequence[LogPiece], int, bool]:
-    closed_at = _closed_at(folder, log_name)  # first: what is there then is all there will be
+    closed_at = _closed_at(folder, log_name)  # read first: a closed log does not grow
     pieces = log_pieces(folder, log_name)
     end = max(pieces[-1].end if pieces else 0, closed_at or 0)
     return pieces, end, closed_at is not None
@@ -220,7 +208,7 @@ def _read(folder: Folder, piece: LogPiece, first: int, num_bytes: int) -> bytes:
     file = os.open(piece.name, flags, dir_fd=folder)
     try:
         if not stat.S_ISREG(os.fstat(file).st_mode):
-            raise OSError(f"{piece.name} is no plain file")
+            raise OSError(f"{piece.name} is not a plain file")
         parts, at = [], first - piece.first
         while num_bytes and (data := os.pread(file, num_bytes, at)):
             parts.append(data)

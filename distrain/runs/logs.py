@@ -33,16 +33,16 @@ class LogOfRank:
 @dataclass(frozen=True)
 class LoggedError:
     log: LogOfRank
-    line: int  # its line, from 1
+    line: int  # 1-based line number
     text: str  # the error with some lines before it, up to the next logged line
-    at: str  # the time stamp at or before it
-    of_peers: bool  # whether it only says that a peer was lost, whose own error explains it
+    at: str  # the last time stamp up to it
+    of_peers: bool  # whether it only reports a lost peer, whose own error is the cause
 
 
 def find_logs(
     paths: RunPaths, attempt: int | None = None, rank: int | None = None
 ) -> list[LogOfRank]:
-    """The logs of a run, or of an attempt or rank, in order; an `InputError` if there is none."""
+    """Return the logs of a run, attempt or rank in order; an `InputError` if there is none."""
     check_run_dir(paths)
     logs = [
         LogOfRank(number, of_rank, path)
@@ -55,21 +55,21 @@ def find_logs(
         raise InputError(
             "no such log" if logs else "no rank of this run has printed anything",
             where={"run": str(paths.root)} | ({"there are": there} if there else {}),
-            hint=None if logs else "Is it a run directory? Logs lie in its folder `logs`.",
+            hint=None if logs else "Is it a run directory? Logs are in its folder `logs`.",
         )
     return chosen
 
 
 def first_error(logs: Sequence[LogOfRank]) -> LoggedError | None:
-    """The earliest error in some logs; errors about lost peers count only if there is no other."""
+    """Return the earliest error in the logs; one about a lost peer only if there is no other."""
     errors = [error for log in logs for error in [_first_error(log)] if error is not None]
     return min(errors, key=lambda e: (e.of_peers, e.log.attempt, e.at), default=None)
 
 
 def ranks_without_output(logs: Sequence[LogOfRank], attempt: int) -> list[int]:
-    """The ranks of an attempt that logged no error.
+    """Return the ranks of an attempt that logged no error.
 
-    Where all others lost a peer, these are the peers: a killed rank logs nothing.
+    If all others lost a peer, these ranks are the lost peers: a killed rank logs nothing.
     """
     return [log.rank for log in logs if log.attempt == attempt and _first_error(log) is None]
 

@@ -1,4 +1,4 @@
-"""Run folders that a command begins or resumes: one command at a time."""
+"""Begins and resumes run folders, one command at a time."""
 
 from contextlib import AbstractContextManager, ExitStack, suppress
 from dataclasses import replace
@@ -33,14 +33,14 @@ class OpenRun(AbstractContextManager["OpenRun"]):
         self._lock.close()
 
     def forget(self) -> None:
-        """Undo the beginning of a job that was never submitted."""
+        """Remove the files of a job that was never submitted."""
         if self._spec_before is None:
             _forget(self.paths)
         else:
             self.put_spec_back()
 
     def put_spec_back(self) -> None:
-        """Restore the spec of a resumed run that did not go on."""
+        """Restore the spec of a run whose resumption failed."""
         if self._spec_before is not None:
             with whole_file(self.paths.spec) as partial:
                 partial.write_bytes(self._spec_before)
@@ -49,8 +49,8 @@ class OpenRun(AbstractContextManager["OpenRun"]):
 def open_run(root: Path, spec: JobSpec, job_id: str, *, overwrite: bool = False) -> OpenRun:
     """Begin a run folder with its `run.json` and the resolved spec.
 
-    A run that never trained is removed, with `overwrite` any run. After an `OutputError` the
-    folder is as it was; `RunInUse`: another command begins a run there.
+    A run that never trained is removed; with `overwrite`, any run. After an `OutputError` the
+    folder is as it was. Raises `RunInUse` if another command begins a run there.
     """
     paths = RunPaths(root)
     check_writable(root)
@@ -68,10 +68,10 @@ def open_run(root: Path, spec: JobSpec, job_id: str, *, overwrite: bool = False)
 
 
 def reopen_run(root: Path, spec: JobSpec) -> OpenRun:
-    """Take the run folder of a job that is resumed; `spec` replaces the one there.
+    """Open the run folder of a job that is resumed; `spec` replaces the stored one.
 
-    An `OutputError`: it cannot be written; `RunInUse`: another command is at it, or a service has
-    its job, which has not ended.
+    Raises `OutputError` if it cannot be written, `RunInUse` if another command uses it or a service
+    has its job and the job has not ended.
     """
     paths = RunPaths(root)
     check_writable(root)
@@ -101,8 +101,8 @@ def _leave_service(paths: RunPaths) -> None:
 
 
 def _forget(paths: RunPaths) -> None:
-    """Remove the files that a run begins with, and the folder if it is empty then."""
+    """Remove the files written by `open_run`, and the folder if it is then empty."""
     with suppress(OSError):
-        for file in (paths.tables, paths.spec, paths.run):
+        for file in (paths.tables, paths.features, paths.job, paths.spec, paths.run):
             file.unlink(missing_ok=True)
         paths.root.rmdir()

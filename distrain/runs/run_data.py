@@ -1,7 +1,7 @@
-"""Reads a whole run directory, whether its run succeeded, failed, broke off, or goes on."""
+"""Reads a whole run directory: succeeded, failed, interrupted or still running."""
 
 import fcntl
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,9 +24,9 @@ class RunData:
     run: RunFile
     spec: JobSpec
     records: tuple[Record, ...]  # the records that count, in order
-    # content of `summary.json`; while the run has not ended, what its newest attempt says of itself
+    # `summary.json`; while the run has not ended, the facts of its newest attempt
     summary: Mapping[str, Any]
-    # the summary's state; without one `running` while an attempt is recorded, a command is at the
+    # the summary's state; without one, `running` while an attempt is recorded, a command uses the
     # run or a service has its job, else `broken off`
     state: str
 
@@ -48,7 +48,7 @@ class RunData:
 
     @property
     def scored(self) -> Record | None:
-        """The validation of the saved model; else the last one, else the last training record."""
+        """The validation of the saved model, else the last one, else the last training record."""
         train = self.train
         of_model = record_of_model(self.valid, self.summary.get("model_step"))
         return of_model or (train[-1] if train else None)
@@ -58,20 +58,20 @@ class RunData:
         return list(self.summary.get("restarts", ()))
 
     def checkpoint_steps(self) -> list[int]:
-        """Steps of reports with time spent on checkpoints, and the last checkpoint's own step."""
+        """Return the steps of reports with checkpoint time, and the last checkpoint's step."""
         steps = {r.step for r in self.train if (r.seconds or {}).get("checkpoint", 0.0) > 0}
         last = (self.summary.get("checkpoints") or {}).get("step")
         return sorted(steps | ({last} if last else set()))
 
     def rank_seconds(self) -> list[Mapping[str, float]]:
-        """Each rank's wall time by phase over the whole training; empty before its end."""
+        """Return each rank's wall time by phase over the whole training; empty before its end."""
         return list(self.summary.get("seconds") or ())
 
     def mean_seconds(self) -> Mapping[str, float]:
         return add_up([record.seconds or {} for record in self.train])
 
     def problem(self) -> str:
-        """The reason and message of a bad end; "" without one."""
+        """Return the reason and message of a failed run, else ""."""
         reason = self.summary.get("reason")
         if not reason or not self.ended:
             return ""
@@ -93,25 +93,8 @@ def read_run_data(root: Path) -> RunData:
     return RunData(root, run, spec, records, summary, RUNNING if at_work else state)
 
 
-def differences(one: Any, other: Any, prefix: str = "") -> Iterator[str]:
-    """The places in two JSON documents whose values differ, as `train.optimizer.lr`.
-
-    >>> list(differences({"a": 1, "b": {"c": 2}}, {"a": 1, "b": {"c": 3, "d": 4}}))
-    ['b.c', 'b.d']
-    """
-    if not (isinstance(one, Mapping) and isinstance(other, Mapping)):
-        if one != other:
-            yield prefix.rstrip(".")
-        return
-    for name in dict.fromkeys([*one, *other]):
-        if name not in one or name not in other:
-            yield f"{prefix}{name}"
-        else:
-            yield from differences(one[name], other[name], f"{prefix}{name}.")
-
-
 def _is_locked(path: Path) -> bool:
-    """Whether a process has a file locked (on filesystems that have locks)."""
+    """Return True if a process holds a lock on the file (on filesystems with locks)."""
     try:
         with path.open("rb") as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)

@@ -1,4 +1,4 @@
-"""`run.json` and the spec of a run folder, its lock, and what decides whether a run may begin."""
+"""`run.json` and the spec of a run folder, its lock, and whether a new run may begin there."""
 
 import os
 import platform
@@ -39,20 +39,20 @@ _PACKAGES = (
     "torch", "dask", "distributed", "numpy", "pyarrow", "pydantic", "fsspec",
     "triton", "cudf-cu13", "dask-cuda",
 )  # fmt: skip
-"""Packages whose versions are recorded, where they are installed."""
+"""Packages whose versions are recorded if they are installed."""
 _HINT = "Is it a run directory? It holds spec.yaml and run.json."
 
 
 @dataclass(frozen=True)
 class RunFile:
-    """What `run.json` holds."""
+    """The content of `run.json`."""
 
     __pydantic_config__ = ConfigDict(extra="forbid")
 
-    job_id: str  # the job whose run this is, also when it is resumed
+    job_id: str  # the run's job, unchanged when it is resumed
     created: str  # when it was first submitted: ISO 8601, in UTC
-    version: str  # distrain's version and build then
-    # the machine of who submitted it, and its packages
+    version: str  # distrain's version and build at that time
+    # the machine that submitted it, and its packages
     environment: Mapping[str, Any] = field(default_factory=dict)
     service: str | None = None  # the id of the service that has the job; `None`: a command's job
 
@@ -71,10 +71,10 @@ def write_spec(spec: JobSpec, paths: RunPaths) -> None:
 
 
 def begin_run(paths: RunPaths, spec: JobSpec, job_id: str, service: str | None = None) -> None:
-    """Write `run.json`, unless it is there, and the spec; on a filesystem or in an object store.
+    """Write the spec, and `run.json` unless it exists; on a filesystem or in an object store.
 
-    `RunInUse`: a command is at the run; another `OutputError`: it cannot be written, or the folder
-    holds the run of another job.
+    Raises `RunInUse` if a command uses the run, another `OutputError` if it cannot be written or
+    the folder holds the run of another job.
     """
     run = find_run_file(paths)
     if run is None:
@@ -88,7 +88,7 @@ def begin_run(paths: RunPaths, spec: JobSpec, job_id: str, service: str | None =
         if run.service != service:
             replace(run, service=service).write(paths)
     if not paths.store:
-        with translated_errors(paths.tables):  # files as an earlier command listed them
+        with translated_errors(paths.tables):  # the tables of an earlier command
             paths.tables.unlink(missing_ok=True)
     write_spec(spec, paths)
 
@@ -104,10 +104,10 @@ def check_job(run: RunFile, job_id: str, paths: RunPaths) -> None:
 
 
 def read_run_and_spec(root: Path, overrides: Sequence[str] = ()) -> tuple[RunFile, JobSpec]:
-    """The `run.json` and the spec of a run directory; overrides are `SECTION.FIELD=VALUE`.
+    """Return the `run.json` and the spec of a run directory; overrides are `SECTION.FIELD=VALUE`.
 
-    An `InputError`: it holds no run that can be read; a `SpecError`: the spec, or an override,
-    cannot be used.
+    Raises `InputError` if it holds no readable run, `SpecError` if the spec or an override is
+    invalid.
     """
     paths = RunPaths(root)
     run = read_run_file(paths)
@@ -118,12 +118,12 @@ _RUN_FILE = TypeAdapter(RunFile)
 
 
 def read_run_file(paths: RunPaths) -> RunFile:
-    """The `run.json` of a run folder on a filesystem; an `InputError` if it cannot be read."""
+    """Read `run.json` of a run folder on a filesystem; an `InputError` if it cannot be read."""
     return _run_file(_read(paths.run, json_of), paths)
 
 
 def find_run_file(paths: RunPaths) -> RunFile | None:
-    """The `run.json` of a run folder, also in an object store; `None` if it has none."""
+    """Read `run.json` of a run folder, also in an object store; `None` if it has none."""
     if not paths.store:
         return read_run_file(paths) if paths.run.exists() else None
     text = read_small_file(paths.place, paths.run.name)
@@ -136,12 +136,12 @@ def _run_file(document: dict[str, Any], paths: RunPaths) -> RunFile:
     try:
         return _RUN_FILE.validate_python(document)
     except ValidationError as error:
-        what = f"not a run.json: {problem_in(error)}"
-        raise InputError(what, where={"path": paths.place_of(paths.run)}) from None
+        message = f"not a run.json: {problem_in(error)}"
+        raise InputError(message, where={"path": paths.place_of(paths.run)}) from None
 
 
 def read_small_file(run_dir: str | Path, name: str) -> str | None:
-    """The text of a file in a run folder, also in an object store; `None` if there is none."""
+    """Read a text file of a run folder, also in an object store; `None` if it does not exist."""
     try:
         with open_run_folder(run_dir) as folder:
             file = folder.open(name)
@@ -154,19 +154,19 @@ def read_small_file(run_dir: str | Path, name: str) -> str | None:
 
 
 def paths_of(run_dir: str) -> RunPaths:
-    """The paths of a run folder by its path or URL, for what is neither a log nor records."""
+    """Return the paths of a run folder given by path or URL; not for logs and records."""
     return RunPaths(Path(), run_dir) if is_remote(run_dir) else RunPaths(Path(run_dir))
 
 
 def read_summary(paths: RunPaths) -> Mapping[str, Any] | None:
-    """What `summary.json` holds; `None` if the run has none, or none that can be read."""
+    """Read `summary.json`; `None` if it is missing or unreadable."""
     if paths.store:
         return parsed_outcome(read_small_file(paths.place, paths.summary.name) or "")
     return read_outcome(paths.summary)
 
 
 def is_finished(paths: RunPaths) -> bool:
-    """Whether the job has ended and its summary is written: no attempt came after it."""
+    """Return True if the job has ended and its summary is newer than its last attempt."""
     summary = read_summary(paths)
     if summary is None:
         return False
@@ -175,29 +175,29 @@ def is_finished(paths: RunPaths) -> bool:
 
 
 def untrained(paths: RunPaths) -> str | None:
-    """Why a job ended before it trained a step; `None` if it trained.
+    """Return why a job ended before it trained a step; `None` if it trained.
 
-    Another job may take such a directory: it holds nothing to go on with.
+    Another job may reuse such a directory: it holds no progress to resume from.
     """
     summary = read_summary(paths) or {}
     ended_badly = summary.get("state") in ("failed", "cancelled")
-    # Of a scheduler that went away nobody knows what its job did.
+    # If the scheduler was lost, it is unknown what the job did.
     if not ended_badly or summary.get("reason") in LEFT_OFF or summary.get("steps"):
         return None
     saved = summary.get("checkpoints")
     counts = isinstance(saved, dict) and saved.get("count")
     if counts or any(_holds_something(path) for path in (paths.checkpoints, paths.model)):
         return None
-    with suppress(DistrainError):  # what cannot be read may be records
+    with suppress(DistrainError):  # an unreadable file may hold records
         if not read_records(paths):
             return str(summary.get("reason"))
     return None
 
 
 def check_new_run(paths: RunPaths, *, overwrite: bool = False) -> None:
-    """Raise an `OutputError` if a run directory holds a run that trained, or may have.
+    """Raise an `OutputError` if a run directory holds a run that trained, or may have trained.
 
-    With `overwrite` only if a service has its job, or its `run.json` cannot be read.
+    With `overwrite`, only if a service has its job, or its `run.json` cannot be read.
     """
     if overwrite and paths.run.exists() and read_run_file(paths).service is None:
         return
@@ -205,13 +205,13 @@ def check_new_run(paths: RunPaths, *, overwrite: bool = False) -> None:
         raise OutputError(
             "the run directory holds a run already",
             where={"path": str(paths.root)},
-            hint="Choose another --run-dir, remove that one, or go on with it: "
+            hint="Choose another --run-dir, remove that one, or resume it: "
             f"distrain train --resume {paths.root}",
         )
 
 
 def remove_run(paths: RunPaths) -> None:
-    """Remove a run from its directory; what lies elsewhere, or is not a run's, stays."""
+    """Remove a run's files from its directory; other files are kept."""
     reports = (paths.metrics, paths.progress, paths.curves, paths.report, paths.tables)
     with translated_errors(paths.root):
         for folder in (
@@ -219,8 +219,9 @@ def remove_run(paths: RunPaths) -> None:
         ):  # fmt: skip
             if folder.is_dir():
                 shutil.rmtree(folder)
-        # The summary last, since it says that the others do not count.
-        for file in (*reports, paths.spec, paths.run, paths.summary):
+        # The summary last: it marks the other files as obsolete.
+        documents = (paths.features, paths.job, paths.spec)
+        for file in (*reports, *documents, paths.run, paths.summary):
             file.unlink(missing_ok=True)
 
 
@@ -257,16 +258,16 @@ def describe_environment() -> dict[str, Any]:
 
 
 class RunInUse(OutputError):
-    """Another command, or a service, has a run in the folder."""
+    """Another command or a service uses the run in the folder."""
 
 
 def alone_in(root: Path) -> AbstractContextManager[None]:
-    """Keep other commands from beginning a run in the same directory."""
+    """Prevent other commands from beginning a run in the same directory."""
     return locked_folder(root, _in_use(root))
 
 
 def locked(path: Path) -> BinaryIO:
-    """A file, locked for this process as long as it is open."""
+    """Open a file and lock it for this process until it is closed."""
     with translated_errors(path):
         file = os.fdopen(no_pipe(str(path), os.O_RDONLY), "rb")
     try:
@@ -279,7 +280,7 @@ def locked(path: Path) -> BinaryIO:
 
 def _in_use(root: Path) -> RunInUse:
     return RunInUse(
-        "another command is at this run",
+        "another command uses this run",
         where={"path": str(root)},
-        hint="Wait for its end, or end it.",
+        hint="Wait until it ends, or stop it.",
     )

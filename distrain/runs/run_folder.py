@@ -1,8 +1,8 @@
-"""A run directory read on behalf of people who may read nothing else.
+"""Reads a run directory for users who may read nothing else.
 
-Whoever trains writes the run directory, symbolic links included. So every folder on the way to a
-file is opened in the one before it, without following links. Only plain files are shown. The run
-directory's parents are the operator's and may be links.
+Users write the run directory, symbolic links included. So every folder on the path to a file is
+opened relative to its parent, without following links. Only plain files are served. The parents
+of the run directory belong to the operator and may be links.
 """
 
 import os
@@ -29,7 +29,7 @@ class FileInRun:
 
 
 class NotInRun(LookupError):
-    """There is no such plain file or folder in a run directory."""
+    """A run directory has no plain file or folder of that name."""
 
 
 class RunFileReader(Protocol):
@@ -44,16 +44,16 @@ class RunFileReader(Protocol):
 
     @property
     def etag(self) -> str:
-        """Differs where anything in the file has changed."""
+        """A value that changes with the file's content."""
 
     def pread(self, num_bytes: int, first: int) -> bytes:
-        """Bytes from a place on; fewer where it ends."""
+        """Read `num_bytes` bytes from offset `first`; fewer at the file's end."""
 
     def close(self) -> None: ...
 
 
 class DescriptorReader:
-    """An open plain file, as long as it was when it was opened."""
+    """An open plain file, with the size that it had when it was opened."""
 
     def __init__(self, descriptor: int, name: str = ""):
         status = os.fstat(descriptor)
@@ -79,11 +79,14 @@ class RunFolder(AbstractContextManager["RunFolder"]):
         self.close()
 
     def close(self) -> None:
-        """Close it; descriptors that it gave stay open."""
+        """Close it; descriptors that it returned stay open."""
         os.close(self._folder)
 
     def open_file(self, name: str) -> int:
-        """A plain file's descriptor, which the caller closes; links on the way are refused."""
+        """Open a plain file and return its descriptor, which the caller closes.
+
+        No links are followed.
+        """
         *folders, last = parts_of(name)
         folder = self._open_folder(folders)
         try:
@@ -99,7 +102,7 @@ class RunFolder(AbstractContextManager["RunFolder"]):
         return DescriptorReader(self.open_file(name), name)
 
     def read_growing(self, name: str, offset: int, limit: int) -> bytes:
-        """Bytes of a file from a byte on; b"" at its end, or if there is no such file."""
+        """Read up to `limit` bytes from `offset`; b"" at the end, or if the file does not exist."""
         *folders, last = parts_of(name)
         with self._held(folders) as folder:
             return b"" if folder is None else read_bytes(folder, last, offset, limit)
@@ -111,7 +114,7 @@ class RunFolder(AbstractContextManager["RunFolder"]):
 
     @contextmanager
     def _held(self, parts: Sequence[str]) -> Iterator[int | None]:
-        """An open folder inside; `None` if there is none."""
+        """Open a folder for the block; yield `None` if it does not exist."""
         try:
             folder = self._open_folder(parts)
         except NotInRun:
@@ -126,7 +129,7 @@ class RunFolder(AbstractContextManager["RunFolder"]):
         return self._open_folder(parts_of(name))
 
     def log_files(self, rank: int, attempt: int) -> tuple[int, str]:
-        """The folder of a rank's log, which the caller closes, and the log's name there."""
+        """Return a descriptor of the log's folder, which the caller closes, and the log's name."""
         log = RunPaths(Path()).log(rank, attempt)
         return self.open_folder(log.parent.as_posix()), log.name
 
@@ -134,9 +137,9 @@ class RunFolder(AbstractContextManager["RunFolder"]):
         return RunPaths(Path(self.place)).attempts()
 
     def files(self, below: str = "", after: str = "") -> Iterator[FileInRun]:
-        """All plain files `below` a folder in order of their names, those behind `after`.
+        """Yield the plain files of folder `below` in name order, starting after the name `after`.
 
-        Links and unreadable folders are left out. `NotInRun`: there is no such folder.
+        Links and unreadable folders are skipped. Raises `NotInRun` if there is no such folder.
         """
         parts = parts_of(below) if below else []
         folder = self._open_folder(parts)
@@ -165,7 +168,7 @@ def _files(folder: int, prefix: str, after: str) -> Iterator[FileInRun]:
             name.encode()
             status = os.stat(name, dir_fd=folder, follow_symlinks=False)
         except (UnicodeEncodeError, FileNotFoundError):
-            continue  # no name that JSON can tell, or removed since
+            continue  # a name that JSON cannot represent, or a removed file
         is_folder = stat.S_ISDIR(status.st_mode)
         if is_folder or stat.S_ISREG(status.st_mode):
             entries.append((prefix + name + "/" * is_folder, name, status))
@@ -189,7 +192,7 @@ def _inside(folder: int, name: str, path: str, after: str) -> Iterator[FileInRun
 
 
 def parts_of(name: str) -> list[str]:
-    """The parts of a relative name; raises `NotInRun` if it is none, or leads elsewhere."""
+    """Split a relative name; raise `NotInRun` if it is not one, or leaves the folder."""
     parts = name.split("/")
     if any(part in ("", ".", "..") or "\0" in part for part in parts) or len(parts) > _DEPTH:
         raise NotInRun(name)
@@ -202,7 +205,7 @@ def _opened(name: str, flags: int, folder: int | None) -> int:
     except (FileNotFoundError, NotADirectoryError) as error:
         raise NotInRun(name) from error
     except OSError as error:
-        # A link: ELOOP of a file. A socket: ENXIO. A name beyond the limits: ENAMETOOLONG.
+        # ELOOP: a symbolic link. ENXIO: a socket. ENAMETOOLONG: the name is too long.
         if isinstance(error, PermissionError) or error.errno in _OF_STORAGE:
             raise
         raise NotInRun(name) from error

@@ -11,78 +11,84 @@ from distrain.jobs.view import Checkpoints, JobView, Record, record_of_model
 
 @dataclass(frozen=True)
 class Summary:
-    """What `summary.json` holds."""
+    """The content of `summary.json`."""
 
     job_id: str
     name: str
     state: str  # `succeeded`, `failed` or `cancelled`
-    reason: str | None  # one word for a bad end
+    reason: str | None  # one word for the cause of a failure
     message: str | None
-    num_ranks: int  # ranks that it wanted
-    attempts: int  # attempts that it took
-    # attempts that ended early and were followed by others: `attempt`, `reason`, `message`, `step`
-    # (the furthest one known), `after_s` (since the job was submitted)
+    num_ranks: int  # ranks requested
+    attempts: int  # attempts made
+    # attempts that failed and were restarted: `attempt`, `reason`, `message`, the last reported
+    # `step`, and `after_s` (seconds since the job was submitted)
     restarts: tuple[dict[str, Any], ...]
-    # the `count`, the last one's `step` and `path`, how long training stood still and writing took
-    # for all of them (`stood_still_s`, `write_s`), and how many `failed`
+    # the `count`, the last one's `step` and `path`, total seconds for which training was paused and
+    # for which they were written (`stood_still_s`, `write_s`), and how many `failed`
     checkpoints: dict[str, Any]
     parameters: int | None
     reader: str | None  # the reader of row groups, and why it was chosen
     steps: int
     rows: int  # rows trained, each counted once per epoch
-    # wall time of training on the slowest rank, validation included; of earlier attempts, what led
-    # to the checkpoint that was resumed from
+    # wall time of training on the slowest rank, validation included; of earlier attempts, only the
+    # steps up to the checkpoint that was resumed
     wall_s: float | None
     # rows trained per second of wall time without validation, by the last attempt
     rows_per_s: float | None
-    # per rank of the last attempt, as all figures by rank are: its `host`, its `device`, and that
-    # device's own name, `hardware`
+    # per rank of the last attempt (as all values by rank are): its `host`, its `device`, and the
+    # device's model, `hardware`
     places: tuple[dict[str, str], ...]
     # per rank, the share of wall time spent waiting for data, in percent
     stall_pct: tuple[float, ...]
     seconds: tuple[dict[str, float], ...]
     # per rank, wall time before training: opening the data, building the model
     setup_s: tuple[float, ...]
-    loader: tuple[dict[str, float], ...]  # per rank, its loader's figures over the whole training
-    # per rank, its lookups in the tables and what it sent, over the whole training
+    loader: tuple[dict[str, float], ...]  # per rank, its loader's metrics over the whole training
+    # per rank, its embedding lookups and the data that it sent, over the whole training
     exchange: tuple[dict[str, float], ...]
     # per rank, its GPU's time by phase; empty on the CPU
     device_seconds: tuple[dict[str, float], ...]
-    # per rank, the most `host_bytes` of its process, and `device_bytes` of its tensors on the GPU
+    # per rank, peak `host_bytes` of its process, and peak `device_bytes` of its tensors on the GPU
     # (0 on the CPU)
     peak_memory: tuple[dict[str, int], ...]
-    # mean log loss over the last epoch's rows, scored before their update (and over the rows before
-    # them in the first of these records, if the epoch began inside it)
+    # mean log loss over the rows of the last epoch, each scored before the update that trains on
+    # it; if the epoch began inside a record, also over the earlier rows of that record
     train_loss: float | None
-    # the rows of the following figures: `valid`, or `train` (each row scored before its update)
-    # without validation rows. Where the model is that of the best validation, so are the figures
+    # the rows of the following metrics: `valid`, or without validation rows `train` (each row
+    # scored before its update). If the saved model is that of the best validation, so are the
+    # metrics
     scored_on: str | None
     scored_rows: int | None
-    # area under the ROC curve; that of the same rows, sorted, lies within `auc_bound` of it
+    # area under the ROC curve; the exact value differs by at most `auc_bound`
     auc: float | None
-    auc_bound: float | None  # from the histogram that the AUC was counted in
+    auc_bound: float | None  # from the histogram bins of the AUC
     log_loss: float | None  # mean log loss in nats
     normalised_entropy: float | None  # log loss over that of predicting the mean click rate
     model: str | None
-    scored_step: int | None = None  # the step at which these were scored
-    model_step: int | None = None  # steps of training that the saved model has had
-    # for a training that ended before all its steps: `step`, `rows`, the `metric` of validations,
-    # `best_step` and `best_value`, and `waited`, the validations since that
+    scored_step: int | None = None  # the step of these metrics
+    # the training step of the saved model; after a refit, that of the best validation before it
+    model_step: int | None = None
+    # if training stopped early: `step`, `rows`, the `metric` of the validations,
+    # `best_step` and `best_value`, and `waited`, the number of validations since then
     stopped_early: Mapping[str, Any] | None = None
-    # for a run that began with another's weights: their `path` and `step`, per table its `columns`,
-    # `by` what its rows were found (`id`, `value`, or `fresh`) and how many were `matched`, are
-    # `fresh` and were `dropped`; the number of `dense` tensors, and what was `left`, since it did
-    # not fit
+    # for a second training with the validation rows: `step`, the steps of the first one,
+    # `found_step`, those of its best validation, and `num_steps` and `total_rows` of both; the
+    # metrics above are of the first one, since the saved model has seen the validation rows
+    refit: Mapping[str, Any] | None = None
+    # for a warm start: the other run's `path` and `step`; per table its `columns`, `by` which key
+    # rows were matched (`id`, `value`, or `fresh`), and the numbers of `matched`, `fresh` and
+    # `dropped` rows; the number of `dense` tensors, and the names of those `left` because their
+    # shapes differ
     warm_start: Mapping[str, Any] | None = None
-    # of each target but the first binary one, by name, its metrics of these rows by name; absent
-    # where there is no such target
+    # metrics of these rows by name, for each target other than the first binary one; absent without
+    # such targets
     targets: Mapping[str, Mapping[str, float | None]] | None = None
-    # of the windows that were scored before they were trained, as one: how many `windows` and
-    # `rows`, `auc`, `auc_bound`, `log_loss`, `normalised_entropy`, `calibration`; absent without
+    # all windows scored before they were trained, together: numbers of `windows` and `rows`, `auc`,
+    # `auc_bound`, `log_loss`, `normalised_entropy`, `calibration`; absent without windows
     progressive: Mapping[str, float | None] | None = None
 
-    # of these rows the metrics of `evaluate.metrics`, and of retrieval `recall_at_10`, by name;
-    # absent without
+    # metrics of `evaluate.metrics` for these rows, and `recall_at_10` of retrieval, by name; absent
+    # without them
     own: Mapping[str, float | None] | None = None
 
     def to_json(self) -> dict[str, Any]:
@@ -96,7 +102,7 @@ class Summary:
 def summarise(
     view: JobView, records: Sequence[Record], before: Mapping[str, Any] | None = None
 ) -> Summary:
-    """Sum up a job; `before` has restarts and checkpoints of earlier submissions."""
+    """Return a job's summary; `before` has restarts and checkpoints of earlier submissions."""
     train = [record for record in records if record.split == "train"]
     valid = [record for record in records if record.split == "valid"]
     windows = [record for record in records if record.split == "next_window"]
@@ -143,6 +149,7 @@ def summarise(
         scored_step=scored.step if scored else None,
         model_step=view.model_step,
         stopped_early=view.stopped_early,
+        refit=view.refit,
         warm_start=view.warm_start or (before or {}).get("warm_start"),
         targets=scored.targets if scored else None,
         progressive=windows[-1].progressive if windows else None,
@@ -158,7 +165,7 @@ def _mean_loss(records: Sequence[Record]) -> float | None:
 
 
 def restarts_before(before: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Restarts of earlier submissions; the end of the last one counts as one, too."""
+    """Return restarts of earlier submissions, including the end of the last one."""
     restarts = [dict(restart) for restart in before.get("restarts", ())]
     if before.get("reason"):
         why = {name: before.get(name) for name in ("reason", "message")}

@@ -1,4 +1,4 @@
-"""The JSON files of a run directory: validated when read, since anybody may have changed them."""
+"""Validates the JSON files of a run directory when they are read: users may have edited them."""
 
 import json
 from collections.abc import Mapping
@@ -20,7 +20,7 @@ class _Restart(BaseModel):
 
 
 class _Outcome(BaseModel):
-    """What is read again of `summary.json`."""
+    """The fields of `summary.json` that are read back."""
 
     state: str = ""
     reason: str | None = None
@@ -38,6 +38,7 @@ class _Outcome(BaseModel):
     seconds: tuple[dict[str, float], ...] = ()
     peak_memory: tuple[dict[str, int], ...] = ()
     stopped_early: dict[str, Any] | None = None
+    refit: dict[str, Any] | None = None
     warm_start: dict[str, Any] | None = None
 
 
@@ -45,7 +46,7 @@ _RECORD = TypeAdapter(Record)
 
 
 def json_of(text: str) -> Any:
-    """JSON values that can be written again; a `ValueError` if a text holds none."""
+    """Parse JSON that can also be written again; raise `ValueError` otherwise."""
     try:
         document = json.loads(text)
         if "\\u" in text:  # perhaps half of a surrogate pair
@@ -61,7 +62,7 @@ def write_json(path: str | Path, document: Mapping[str, Any]) -> None:
 
 
 def read_outcome(path: Path) -> Mapping[str, Any] | None:
-    """A run's summary; `None` if there is none, or none that can be read."""
+    """Read a run's summary; `None` if it is missing or unreadable."""
     try:
         return parsed_outcome(read_file(path).decode())
     except (OSError, ValueError):
@@ -69,7 +70,7 @@ def read_outcome(path: Path) -> Mapping[str, Any] | None:
 
 
 def parsed_outcome(text: str) -> Mapping[str, Any] | None:
-    """The summary in a text; `None` if that holds none."""
+    """Parse a summary; `None` if the text is not one."""
     try:
         document: Mapping[str, Any] = json_of(text)
         _Outcome.model_validate_json(text, strict=True)
@@ -79,7 +80,7 @@ def parsed_outcome(text: str) -> Mapping[str, Any] | None:
 
 
 def record_of(line: bytes) -> Record:
-    """A record; what is none raises a `ValueError`, `TypeError` or `KeyError`."""
+    """Parse a record; raise `ValueError`, `TypeError` or `KeyError` if the line is not one."""
     record = record_from_json(json_of(line.decode()))
     _RECORD.validate_json(line, strict=True)
     return record

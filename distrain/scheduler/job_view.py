@@ -5,10 +5,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from distrain.jobs.assignment import Slot
+from distrain.jobs.documents import Job as EndedJob
 from distrain.jobs.spec.job import JobSpec
 from distrain.jobs.states import JobState
-from distrain.jobs.status import JobStatus, gpus_in, targets_in
-from distrain.jobs.view import JobView, record_of_model
+from distrain.jobs.view import JobView
 from distrain.runs.records.collector import Collector
 from distrain.scheduler.lifecycle.job import AttemptFailure, Job
 from distrain.scheduler.lifecycle.messages import Budgets, Submit
@@ -43,49 +43,6 @@ def show(
     )
 
 
-def status_of(
-    job: Job, spec: JobSpec, run_dir: str, collector: Collector, recorded: bool, now_s: float
-) -> JobStatus:
-    """A job without its view, at a time on the lifecycle's clock."""
-    last = collector.entries.last.get("train")
-    valid, step = collector.entries.last.get("valid"), collector.model_step
-    if step is not None and valid is not None and valid.step != step:
-        kept = [record for record in collector.records if record.split == "valid"]
-        valid = record_of_model(kept, step)
-    waits = job.state.waits
-    cause = job.culprit if job.state.is_final else None
-    places = collector.places()
-    return JobStatus(
-        job_id=job.job_id,
-        name=spec.name,
-        state=job.state.value,
-        attempt=job.attempt,
-        num_ranks=len(job.ranks) or job.num_ranks,
-        reason=cause.reason if cause else None,
-        message=cause.message if cause else None,
-        why_pending=job.why_pending if waits else "",
-        restarts=len(job.restarts),
-        step=last.step if last else 0,
-        num_steps=collector.num_steps,
-        first_attempt=job.request.first_attempt,
-        checkpoints=collector.checkpoints.count,
-        rows_per_s=last.rows_per_s if last and job.state is JobState.RUNNING else None,
-        loss=last.loss if last else None,
-        auc=last.auc if last else None,
-        valid_loss=valid.loss if valid else None,
-        valid_auc=valid.auc if valid else None,
-        gpus=gpus_in(places) if places else None,
-        targets=targets_in(last and last.targets),
-        valid_targets=targets_in(valid and valid.targets),
-        model_step=collector.model_step,
-        age_s=now_s - job.submitted_s,
-        priority=job.request.priority,
-        run_dir=run_dir,
-        tags=dict(spec.tags),
-        recorded=recorded,
-    )
-
-
 def _what_it_waits_for(job: Job) -> str:
     """Why a running job does not go on, as far as its ranks know."""
     if job.state not in (JobState.STARTING, JobState.RUNNING):
@@ -109,41 +66,42 @@ KEPT = 10_000  # tombstones at most; the oldest are dropped first
 _MESSAGE_CHARACTERS = 1000
 
 
-def tombstone_of(job: Job, name: str) -> JobStatus:
+def tombstone_of(job: Job, name: str) -> EndedJob:
     cause = job.culprit
-    return JobStatus(
-        job.job_id,
-        name,
-        job.state.value,
-        job.attempt,
-        job.num_ranks,
-        cause.reason if cause else None,
-        cause.message[:_MESSAGE_CHARACTERS] if cause else None,
+    return EndedJob(
+        id=job.job_id,
+        name=name,
+        state=job.state.value,
+        attempt=job.attempt,
+        num_ranks=job.num_ranks,
+        reason=cause.reason if cause else None,
+        message=cause.message[:_MESSAGE_CHARACTERS] if cause else None,
         first_attempt=job.request.first_attempt,
+        recorded=True,
     )
 
 
-def last_attempt(ended: JobStatus) -> int:
+def last_attempt(ended: EndedJob) -> int:
     """The last attempt that a job had or was put for."""
     return max(ended.attempt, ended.first_attempt)
 
 
-class Tombstones(OrderedDict[str, JobStatus]):
+class Tombstones(OrderedDict[str, EndedJob]):
     """The newest tombstones; of a job without attempts, `attempt` is below `first_attempt`."""
 
-    def add(self, ended: JobStatus) -> None:
+    def add(self, ended: EndedJob) -> None:
         """Keep an end, unless a later submission of the job has ended already."""
-        kept = self.get(ended.job_id)
+        kept = self.get(ended.id)
         if kept is None or last_attempt(kept) <= last_attempt(ended):
-            self[ended.job_id] = ended
-        self.move_to_end(ended.job_id)
+            self[ended.id] = ended
+        self.move_to_end(ended.id)
         while len(self) > KEPT:
             self.popitem(last=False)
 
 
-def last_view(ended: JobStatus) -> JobView:
+def last_view(ended: EndedJob) -> JobView:
     return JobView(
-        ended.job_id,
+        ended.id,
         ended.name,
         JobState(ended.state),
         ended.attempt,

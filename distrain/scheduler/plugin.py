@@ -10,7 +10,7 @@ from traceback import format_exc
 from typing import Any, Protocol
 from uuid import uuid4
 
-from distributed import Client, Scheduler, SchedulerPlugin
+from distributed import Scheduler, SchedulerPlugin
 from distributed.protocol.pickle import dumps
 from tornado.ioloop import PeriodicCallback
 
@@ -18,9 +18,7 @@ from distrain.errors import DistrainError
 from distrain.jobs.events import RankExited, RankFailed, from_json
 from distrain.jobs.reasons import Reason
 from distrain.jobs.spec.job import JobSpec
-from distrain.jobs.spec.load import parse_spec
 from distrain.jobs.states import JobState
-from distrain.jobs.status import JobStatus
 from distrain.jobs.view import JobView
 from distrain.runs.records.collector import Collector
 from distrain.scheduler.gangs import Gangs
@@ -31,12 +29,10 @@ from distrain.scheduler.job_view import (
     request_of,
     show,
     slot_of,
-    status_of,
     tombstone_of,
 )
 from distrain.scheduler.lifecycle.lifecycle import Lifecycle
 from distrain.scheduler.lifecycle.messages import (
-    Cancel,
     CheckpointGang,
     EndGang,
     EndJob,
@@ -107,16 +103,11 @@ class CoordinatorPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed i
         self.collectors: dict[str, Collector] = {}
         self.recordings = Recordings(self.gangs.send)
         self._tasks: set[asyncio.Task[None]] = set()
-        scheduler.handlers.update(
-            distrain_submit=self.submit,
-            distrain_view=self.view,
-            distrain_cancel=self.cancel,
-            distrain_jobs=self.list_jobs,
-        )
         scheduler.stream_handlers[EVENT_OP] = self.rank_reported
         scheduler.stream_handlers[LEAVING_OP] = self.worker_leaves
         scheduler.stream_handlers[BUILD_OP] = self.worker_runs
         scheduler.stream_handlers[RECORDED_OP] = self.recorded
+        self.add_api(scheduler)
         # Dask adds a plugin after its start. Until then a second client that comes at the same
         # time would start another coordinator, which takes the calls but hears of no worker.
         scheduler.add_plugin(self, name=PLUGIN_NAME)
@@ -130,6 +121,9 @@ class CoordinatorPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed i
         self._ticker = PeriodicCallback(lambda: self.tell(Tick()), TICK_MS)
         self._ticker.start()
         self._workers_changed()
+
+    def add_api(self, scheduler: Scheduler) -> None:
+        """Add what clients call; it has to be there before another client finds the coordinator."""
 
     async def close(self) -> None:
         self._ticker.stop()
@@ -161,18 +155,6 @@ class CoordinatorPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed i
         self.tell(Reported(job_id, attempt, failure))
         self.tell(Reported(job_id, attempt, RankExited(rank, 1, stopped=False)))
 
-    def submit(
-        self, job_id: str, spec: dict[str, Any], run_dir: str, first_attempt: int = 1
-    ) -> bool:
-        """RPC: queue a job; whether that was done. One that has succeeded stays as it is."""
-        job_spec = parse_spec(spec)
-        known = self.lifecycle.jobs.get(job_id)
-        # It may have succeeded while nobody looked: then it is shown, unless it is to do more.
-        done = known is not None and known.state is JobState.SUCCEEDED
-        if done and job_spec == self.specs[job_id]:
-            return False
-        return self.queue(job_id, job_spec, run_dir, first_attempt)
-
     def queue(
         self,
         job_id: str,
@@ -198,23 +180,8 @@ class CoordinatorPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed i
         self.tell(request if priority is None else replace(request, priority=priority))
         return True
 
-    def cancel(self, job_id: str, why: str = "") -> None:
-        """RPC: end a job; `why` says who wants that, or what."""
-        self.tell(Cancel(job_id, why))
-
-    def list_jobs(self) -> list[dict[str, Any]]:
-        """RPC: all jobs, the newest first; the HTTP routes replace it where they are installed."""
-        listed = [self.status(job_id) for job_id in self.lifecycle.jobs]
-        return [one.to_json() for one in sorted(listed, key=lambda one: one.age_s or 0.0)]
-
-    def status(self, job_id: str) -> JobStatus:
-        job, collector = self.lifecycle.jobs[job_id], self.collectors[job_id]
-        run_dir = self.run_dirs[job_id]
-        recorded = any(self.recordings.outcome(job_id))
-        return status_of(job, self.specs[job_id], run_dir, collector, recorded, time.monotonic())
-
     def view(self, job_id: str, since: int = 0) -> dict[str, Any] | None:
-        """RPC: a job and its progress from entry `since` on; `None` if unknown."""
+        """A job and its progress from entry `since` on; `None` if unknown."""
         if job_id in self.lifecycle.jobs:
             return self.show(job_id, since).to_json()
         ended = self.tombstones.get(job_id)
@@ -346,8 +313,3 @@ class CoordinatorPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed i
         self.recordings.forget(job_id)
         for observer in self.observers:
             observer.forgot(job_id)
-
-
-def ensure_coordinator(client: Client) -> None:
-    """Install a coordinator in the client's scheduler, unless `--preload distrain.preload` did."""
-    client.register_plugin(CoordinatorPlugin(), name=PLUGIN_NAME)

@@ -140,7 +140,7 @@ class Recordings:
         others = sorted(worker for worker in workers if worker != job.asked)
         first = [job.worker] if job.worker in others else []
         for worker in (*first, *others):
+            job.asked, job.asked_s, job.error = worker, now_s, ""  # before an answer can come
             if self._send(worker, job.summary):
-                job.asked, job.asked_s, job.error = worker, now_s, ""
                 return
         job.asked, job.error = "", NO_WORKER

@@ -1,4 +1,4 @@
-"""What each column of a table means; reads and writes Merlin's schema files."""
+"""What each column of a table means. Reads and writes Merlin's schema files."""
 
 from distrain.schema.column import (
     ColumnSchema as ColumnSchema,

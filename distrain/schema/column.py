@@ -10,7 +10,7 @@ from distrain.errors import SchemaError
 
 
 class Tags(StrEnum):
-    """The tags that Merlin's tools write, and weights; any other lower-case word is allowed."""
+    """The tags of Merlin's tools, and weights. Any other lower-case word is allowed too."""
 
     CATEGORICAL = "categorical"
     CONTINUOUS = "continuous"
@@ -53,7 +53,7 @@ DTYPES = (
 )
 
 MAX_NAME_LENGTH = 1_000
-"""Characters of a column's name at most: names go into messages, tables and pages."""
+"""The longest column name, in characters: names appear in messages, tables and pages."""
 
 
 @dataclass(frozen=True)
@@ -62,15 +62,15 @@ class ColumnSchema:
 
     Attributes:
         name: The column's name in the table.
-        dtype: One of `DTYPES`, of one value (of one list item for list columns); `None` if unknown.
-        tags: What it is for, without repeats; `Tags` members or other lower-case words.
-        cardinality: For a categorical column: ids lie in `0 .. cardinality-1`; for a target of
-            several classes their number.
-        embedding_dim: The embedding's width, if the data's owner chose one.
+        dtype: One of `DTYPES`, of a value (for a list column, of an item); `None` if unknown.
+        tags: The column's roles, without repeats: `Tags` members or other lower-case words.
+        cardinality: For a categorical column, ids are in `0 .. cardinality-1`. For a multiclass
+            target, the number of classes.
+        embedding_dim: The width of the embedding, if the owner of the data chose one.
         is_list: Whether a value is a list of items.
         is_ragged: Whether those lists differ in length.
-        value_count: Least and greatest list length, `None` where unbounded.
-        properties: Whatever else a Merlin file says (`cat_path`, `freq_threshold`, ...), as JSON.
+        value_count: Minimum and maximum list length; `None` where unbounded.
+        properties: Other entries of a Merlin file (`cat_path`, `freq_threshold`, ...), as JSON.
     """
 
     name: str
@@ -88,8 +88,8 @@ class ColumnSchema:
             raise SchemaError("a column needs a name")
         if len(self.name) > MAX_NAME_LENGTH:
             raise SchemaError(
-                f"a column's name has {len(self.name):,} characters, and {MAX_NAME_LENGTH:,} are "
-                f"the most; it begins with {self.name[:40]!r}"
+                f"a column's name has {len(self.name):,} characters; the limit is "
+                f"{MAX_NAME_LENGTH:,}; it begins with {self.name[:40]!r}"
             )
         where = {"column": self.name}
         if self.dtype is not None and self.dtype not in DTYPES:
@@ -113,14 +113,14 @@ class ColumnSchema:
 
     @property
     def holds_lists(self) -> bool:
-        """Whether a row holds a list of items; what is ragged is a list."""
+        """Whether a row holds a list of items. A ragged column is a list column."""
         return self.is_list or self.is_ragged
 
     @property
     def domain(self) -> str:
-        """The name of its domain: its own, unless a Merlin file gave it another.
+        """The name of the column's domain: by default, the column's name.
 
-        Columns of one domain have the same ids for the same things, so they can share a table.
+        Columns of one domain have the same ids for the same values, so they can share a table.
 
         >>> ColumnSchema("last_item", properties={"domain": "item"}).domain
         'item'
@@ -130,9 +130,9 @@ class ColumnSchema:
 
     @property
     def event(self) -> str:
-        """The name of the event that its lists' items are fields of: its own, if none is given.
+        """The name of the event whose fields are the lists' items: by default, the column's name.
 
-        Lists of one event are equally long in each row, and go from the oldest to the newest.
+        Lists of one event have the same length in each row, ordered from oldest to newest.
 
         >>> ColumnSchema("seen_shop", is_list=True, properties={"event": "seen"}).event
         'seen'
@@ -142,7 +142,7 @@ class ColumnSchema:
 
     @property
     def known(self) -> str | None:
-        """Of a target whose label some rows lack: the column that holds 1 where it is known.
+        """For a target with unlabelled rows: the column that is 1 where the label is known.
 
         >>> ColumnSchema("bought", tags=("target",), properties={"known": "bought_known"}).known
         'bought_known'
@@ -152,7 +152,7 @@ class ColumnSchema:
 
     @property
     def target_kind(self) -> TargetKind:
-        """The kind of its labels, where it is a target.
+        """The kind of label, if the column is a target.
 
         >>> ColumnSchema("price", tags=("target", "regression")).target_kind
         'regression'
@@ -162,7 +162,7 @@ class ColumnSchema:
 
     @property
     def max_list_length(self) -> int | None:
-        """How many items of a list models see, the first ones; `None` for all.
+        """The maximum number of list items that models read, the first ones; `None` for all.
 
         >>> ColumnSchema("seen", is_list=True, properties={"max_list_length": 10}).max_list_length
         10
@@ -182,7 +182,7 @@ def check_names(columns: Sequence[ColumnSchema]) -> None:
 
 
 def columns_to_json(columns: Sequence[ColumnSchema]) -> list[dict[str, Any]]:
-    """The fields of each column that are not at their defaults, as JSON values."""
+    """Return the non-default fields of each column, as JSON values."""
     empty = asdict(ColumnSchema("-"))
     return [
         {
@@ -195,7 +195,7 @@ def columns_to_json(columns: Sequence[ColumnSchema]) -> list[dict[str, Any]]:
 
 
 def columns_from_json(document: Mapping[str, Any]) -> tuple[ColumnSchema, ...]:
-    """The columns of a document `{"columns": columns_to_json(columns)}`, checked."""
+    """Return the columns of a document `{"columns": columns_to_json(columns)}`, checked."""
     try:
         items = list(document["columns"])
         unknown = sorted({key for item in items for key in item} - _JSON_FIELDS.keys())
@@ -254,4 +254,4 @@ _JSON_FIELDS: Mapping[str, tuple[str, Callable[[Any], bool]]] = {
     ),
     "properties": ("a mapping", lambda value: isinstance(value, Mapping)),
 }
-"""The type of each field of a column in a document, in words and as a test."""
+"""For each field of a column in a document: its type in words, and the test of a value."""

@@ -13,10 +13,10 @@ CATEGORICAL = tuple(f"C{i}" for i in range(1, 27))
 def criteo_schema(
     cardinalities: Mapping[str, int] | None = None, *, embedding_dim: int | None = None
 ) -> Schema:
-    """The schema of prepared Criteo rows: label, I1..I13 as float32, C1..C26 as int32 ids.
+    """Return the schema of prepared Criteo rows: label, I1..I13 as float32, C1..C26 as int32 ids.
 
     Args:
-        cardinalities: Ids of column C lie in `0 .. cardinalities[C]-1`; unknown where absent.
+        cardinalities: Ids of column C are in `0 .. cardinalities[C]-1`; unknown where absent.
         embedding_dim: Written to each categorical column.
 
     >>> len(criteo_schema())

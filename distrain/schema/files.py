@@ -1,6 +1,6 @@
-"""Schema files: Merlin's `schema.pbtxt` and `schema.json`, and JSON in a form of our own.
+"""Schema files: Merlin's `schema.pbtxt` and `schema.json`, and distrain's own JSON form.
 
-All three are read; `*.pbtxt` and `*.json` are written in Merlin's forms.
+All three are read. `*.pbtxt` and `*.json` are written in Merlin's forms.
 """
 
 import contextlib
@@ -41,11 +41,11 @@ _FORMATS_HINT = "Known are Merlin's text format (*.pbtxt) and JSON (*.json)."
 
 
 def read_columns(path: str | Path) -> tuple[ColumnSchema, ...]:
-    """The columns of a schema file, or of the one in a folder; the file's name says the format.
+    """Return the columns of a schema file, or of the one in a folder.
 
-    Top-level domains (`string_domain`, ...) become part of the columns that refer to them. Other
-    top-level entries describe no column: they are left out, with a warning. Two equal entries of
-    one feature count once, with a warning.
+    The file's extension determines its format. Top-level domains (`string_domain`, ...) become
+    part of the columns that refer to them. Other top-level entries are ignored with a warning,
+    since they describe no column. Equal entries of one feature count once, with a warning.
 
     An error names the file, and the line or the feature.
     """
@@ -74,7 +74,7 @@ def read_columns(path: str | Path) -> tuple[ColumnSchema, ...]:
 
 
 def write_columns(columns: Sequence[ColumnSchema], path: str | Path) -> None:
-    """Write a schema, whole or not at all; the file's name says the format."""
+    """Write a schema, completely or not at all. The file's extension determines the format."""
     url = str(path) if is_remote(path) else None
     path = Path(path)
     _check_ending(path)
@@ -93,9 +93,12 @@ def write_columns(columns: Sequence[ColumnSchema], path: str | Path) -> None:
 
 
 def find_schema(folder: str | Path) -> Path:
-    """The schema file in a folder of data or in a workflow's folder; a `SchemaError` without one.
+    """Return the schema file in a folder of data or of a workflow.
 
-    Looked for in this order: `schema.pbtxt`, `schema.json`, `.merlin/schema.json`.
+    The names are tried in this order: `schema.pbtxt`, `schema.json`, `.merlin/schema.json`.
+
+    Raises:
+        SchemaError: The folder has no schema file.
     """
     for name in _NAMES_IN_FOLDER:
         if (Path(folder) / name).is_file():
@@ -108,7 +111,7 @@ def find_schema(folder: str | Path) -> Path:
 
 
 def find_schema_next_to(file: str | Path) -> Path | None:
-    """The schema file in a data file's folder or in the one above, as `distrain prep` writes."""
+    """Return the schema file in a data file's folder or in its parent; `None` without one."""
     for folder in (Path(file).parent, Path(file).parent.parent):
         try:
             return find_schema(folder)
@@ -118,7 +121,7 @@ def find_schema_next_to(file: str | Path) -> Path | None:
 
 
 def hint_without_schema(file: str, hint: str) -> str:
-    """What to do where no schema lies beside a file: `hint`, unless the file is a raw one."""
+    """Return a hint for a file without a schema: `hint`, unless the file is a raw one."""
     with open_input(file) as handle:
         is_parquet = handle.read(4) in (b"PAR1", b"PARE")
     if is_parquet:
@@ -155,7 +158,7 @@ def _read(path: Path | str) -> str:
 def _assembled(entries: Iterable[_Entry], read: _Reader, path: Path) -> tuple[ColumnSchema, ...]:
     features: list[tuple[_Where, Feature]] = []
     shared: dict[str, tuple[str, Feature]] = {}
-    left_out: set[str] = set()
+    ignored: set[str] = set()
     for key, raw, where in entries:
         with _placed(where):
             if key == "feature":
@@ -164,10 +167,10 @@ def _assembled(entries: Iterable[_Entry], read: _Reader, path: Path) -> tuple[Co
                 domain = read(raw, SHARED_DOMAINS[key])
                 shared[domain.get("name", "")] = (key, domain)
             else:
-                left_out.add(key)
-    if left_out:
-        names = ", ".join(sorted(left_out))
-        _log.warning("%s: left out, for it describes no column: %s", path, names)
+                ignored.add(key)
+    if ignored:
+        names = ", ".join(sorted(ignored))
+        _log.warning("%s: ignored entries that describe no column: %s", path, names)
     columns: dict[str, ColumnSchema] = {}
     repeated: set[str] = set()
     for where, feature in features:
@@ -175,20 +178,20 @@ def _assembled(entries: Iterable[_Entry], read: _Reader, path: Path) -> tuple[Co
             column = column_of(feature, shared)
             if columns.setdefault(column.name, column) != column:
                 raise SchemaError(
-                    f"the column {column.name!r} stands there twice, and not the same way",
+                    f"the column {column.name!r} is listed twice, with different definitions",
                     hint="Remove the one that does not fit the table.",
                 )
             if columns[column.name] is not column:
                 repeated.add(column.name)
     if repeated:
         twice = ", ".join(sorted(repeated))
-        _log.warning("%s: these stand there twice, the same way, and count once: %s", path, twice)
+        _log.warning("%s: columns listed twice with equal definitions count once: %s", path, twice)
     return tuple(columns.values())
 
 
 @contextlib.contextmanager
 def _placed(where: _Where) -> Iterator[None]:
-    """Say `where` in a schema error raised inside, before what it says itself."""
+    """Add `where` to schema errors raised inside, before the error's own place."""
     try:
         yield
     except SchemaError as error:

@@ -5,26 +5,26 @@ A feature is the plain dictionary that `messages` describes; text and JSON files
     feature                                    column
     name, annotation.tag                       name, tags (+ categorical, if the domain says so)
     type + dtype_item_size                     dtype; without a size, 64 bits, as Merlin reads it
-    value_count, is_list, is_ragged            the same; a length of 0 as the greatest is no bound
+    value_count, is_list, is_ragged            the same; a maximum length of 0 means unbounded
     int_domain, embedding_sizes.cardinality    cardinality
     embedding_sizes.dimension                  embedding_dim
     a domain's name, if not the column's       properties["domain"]: columns of one domain share it
     a domain's other bounds                    properties["min"], properties["max"]
     string_domain's values                     properties["string_domain"]
     presence, other annotations                properties, under their own names
-    what tables in `messages` do not name      properties["unknown_fields"], by dotted path
+    fields outside the tables in `messages`    properties["unknown_fields"], by dotted path
 
 **Cardinality.** Files state it twice: `int_domain.max` is the greatest id allowed, and
 `embedding_sizes.cardinality` is how many ids the category files hold. Some Merlin versions wrote a
-`max` equal to the cardinality, and published files exist where either is far below the other (the
-data were cut down or made up after the categories were fitted). The larger of `max + 1` and
-`cardinality` counts here: every id that the file allows then has a row in its table, at the price
-of at most one unused row where a version was off by one. A `max` that says something else than
-the result stays in properties["max"].
+`max` equal to the cardinality. In some published files either is far below the other, because the
+data were cut down or made up after the categories were fitted. The larger of `max + 1` and
+`cardinality` is used: every id that the file allows then has a row in its table, at the cost
+of at most one unused row where a version was off by one. A `max` that differs from the
+result is kept in properties["max"].
 
-**Nothing is lost.** Whatever a feature has no field for, or would give back differently (an
-unsigned dtype, a cardinality without the categorical tag, ...), is written besides as JSON under
-the property `distrain`, which wins on reading.
+**Nothing is lost.** Values that a feature has no field for, or would not round-trip (an unsigned
+dtype, a cardinality without the categorical tag, ...), are also written as JSON under the property
+`distrain`. On reading, this property takes precedence.
 """
 
 import json
@@ -48,7 +48,7 @@ _EXACT = "distrain"
 
 
 def column_of(feature: Feature, shared: Mapping[str, tuple[str, Feature]]) -> ColumnSchema:
-    """The column of a feature; `shared` holds the file's domains by name: (kind, message)."""
+    """Return a feature's column; `shared` holds the file's domains by name: (kind, message)."""
     properties = _annotated(feature.get("annotation", {}))
     exact = properties.pop(_EXACT, "{}")
     column = _natural_column(feature, properties, shared)
@@ -61,7 +61,7 @@ def column_of(feature: Feature, shared: Mapping[str, tuple[str, Feature]]) -> Co
 
 
 def feature_of(column: ColumnSchema) -> Feature:
-    """The feature of a column; `column_of` gives the equal column."""
+    """Return the feature of a column. `column_of` is the inverse."""
     try:
         feature, properties = _natural_feature(column)
         properties.pop(_EXACT, None)
@@ -83,7 +83,7 @@ def feature_of(column: ColumnSchema) -> Feature:
 
 
 def _as_struct(properties: Feature) -> Feature:
-    # Through the bytes and back, so that text and JSON files lose exactly the same.
+    # Through the bytes and back, so that text and JSON files lose exactly the same information.
     return decode_struct(encode_struct(properties))
 
 
@@ -94,7 +94,7 @@ _KNOWN_TYPES = ("0", "TYPE_UNKNOWN", *_TYPE_NAMES, *_TYPE_NAMES.values())
 def _natural_column(
     feature: Feature, properties: Feature, shared: Mapping[str, tuple[str, Feature]]
 ) -> ColumnSchema:
-    """The column that a feature's fields and properties describe; the properties are taken over."""
+    """Return the column that a feature describes. Consumes entries of `properties`."""
     name = feature.get("name", "")
     if not name:
         raise SchemaError("a feature without a name")
@@ -129,7 +129,7 @@ def _natural_column(
 
 
 def _annotated(annotation: Feature) -> Feature:
-    """The properties of a feature: packed, or (an old way) as JSON in a comment."""
+    """Return the properties of a feature: packed, or (older files) as JSON in a comment."""
     properties: Feature = {}
     comments = []
     for comment in annotation.get("comment", ()):
@@ -149,7 +149,7 @@ def _annotated(annotation: Feature) -> Feature:
 
 
 def _tidy(value: Any) -> Any:
-    """Whole numbers as integers: a Struct knows doubles only."""
+    """Convert integral floats to integers: a Struct has only doubles."""
     if isinstance(value, dict):
         return {key: _tidy(item) for key, item in value.items()}
     if isinstance(value, list):
@@ -185,7 +185,7 @@ def _keep_domain(
 
 
 def _embedding_sizes(properties: Feature) -> dict[str, int]:
-    """Take cardinality and dimension out of the properties."""
+    """Remove and return cardinality and dimension from the properties."""
     sizes = properties.get("embedding_sizes")
     if not isinstance(sizes, dict):
         return {}
@@ -217,7 +217,7 @@ def _dtype(feature: Feature, properties: Feature) -> str | None:
 def _lengths(
     feature: Feature, properties: Feature
 ) -> tuple[tuple[int | None, int | None] | None, bool, bool]:
-    """Value count, is_list and is_ragged; an annotation wins."""
+    """Return value count, is_list and is_ragged. An annotation takes precedence."""
     count = feature.get("value_count")
     length = _fixed_length(feature)
     if count is None and length is not None:
@@ -230,14 +230,14 @@ def _lengths(
 
 
 def _fixed_length(feature: Feature) -> int | None:
-    """The length that a shape of one dimension gives to lists; length 1 is a scalar."""
+    """Return the list length given by a one-dimensional shape; length 1 is a scalar."""
     dims = feature.get("shape", {}).get("dim", ())
     size: int = dims[0].get("size", 0) if len(dims) == 1 else 0
     return size if size > 1 else None
 
 
 def _unknown_fields(message: Feature, path: str = "") -> Iterator[tuple[str, Any]]:
-    """What no field of a column holds, by dotted path."""
+    """Yield the entries that no field of a column holds, by dotted path."""
     if message.get("type", "INT") not in _KNOWN_TYPES:
         yield "type", message["type"]
     if "shape" in message and _fixed_length(message) is None:
@@ -258,7 +258,7 @@ _TYPES = {
 
 
 def _natural_feature(column: ColumnSchema) -> tuple[Feature, Feature]:
-    """The feature without its properties, and those that must be annotated."""
+    """Return the feature without its properties, and the properties to annotate."""
     properties = dict(column.properties)
     feature: Feature = {"name": column.name, "annotation": {"tag": list(column.tags)}}
     if column.value_count is not None:
@@ -272,7 +272,7 @@ def _natural_feature(column: ColumnSchema) -> tuple[Feature, Feature]:
     if fits(properties.get("presence"), PRESENCE):
         feature["presence"] = dict(properties.pop("presence"))
     comments: Any = properties.get("comment")
-    # One that looks like JSON would be read as properties: that was Merlin's first way.
+    # A comment that looks like JSON would be read as properties, as in Merlin's oldest files.
     if fits(comments, ["string"]) and not any(c.lstrip().startswith("{") for c in comments):
         feature["annotation"]["comment"] = properties.pop("comment")
     properties |= {"is_list": column.is_list, "is_ragged": column.is_ragged}
@@ -285,7 +285,7 @@ def _natural_feature(column: ColumnSchema) -> tuple[Feature, Feature]:
 
 
 def _domain_message(column: ColumnSchema, properties: Feature) -> Feature:
-    """The domain's field; its values leave the properties."""
+    """Return the domain's field. Its values are removed from `properties`."""
     own_name = properties.get("domain")
     named = isinstance(own_name, str) and own_name != ""
     name = properties.pop("domain") if named else column.name

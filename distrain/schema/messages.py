@@ -50,19 +50,19 @@ DTYPE_OF_TYPE = {
     **{("INT", size): f"int{size}" for size in (8, 16, 32, 64)},
     **{("FLOAT", size): f"float{size}" for size in (16, 32, 64)},
 }
-"""A feature's type and `dtype_item_size` (bits), and the dtype they stand for."""
+"""The dtype of each feature type and `dtype_item_size` (bits)."""
 
 STRUCT_TYPE = "type.googleapis.com/google.protobuf.Struct"
-"""What a packed Struct is called."""
+"""The type URL of a packed Struct."""
 
 UNKNOWN = "unknown_fields"
-"""Where a message that was read keeps what its table does not name."""
+"""The key of a message's fields that its table does not name."""
 
 _INT64_MAX = 2**63 - 1
 
 
 def fits(value: Any, kind: FieldKind) -> bool:
-    """Whether a plain value can be written as a field of that kind.
+    """Return True if a plain value can be written as a field of that kind.
 
     >>> fits({"min_fraction": 1.0, "min_count": 1}, PRESENCE), fits(True, "int"), fits(2**63, "int")
     (True, False, False)
@@ -109,11 +109,11 @@ READ_WORD: dict[str, Callable[[str], Any]] = {
     "float": _read_float,
     "enum": str,
 }
-"""From a number's or word's spelling to its value; a `ValueError` says what was expected."""
+"""Parsers of numbers and words, by kind. A `ValueError` names the expected type."""
 
 
 def read_json(document: Any, kinds: Mapping[str, FieldKind]) -> dict[str, Any]:
-    """A message from protobuf's JSON mapping as a dictionary; a null is a field not given."""
+    """Return a message from protobuf's JSON mapping as a dictionary; nulls are absent fields."""
     if not isinstance(document, dict):
         raise SchemaError(f"expected a JSON object, found {document!r:.60}")
     message: dict[str, Any] = {}
@@ -137,7 +137,7 @@ def read_json(document: Any, kinds: Mapping[str, FieldKind]) -> dict[str, Any]:
 
 
 def write_json(message: Mapping[str, Any], kinds: Mapping[str, FieldKind]) -> dict[str, Any]:
-    """The inverse of `read_json`: camelCase keys, 64-bit integers as strings."""
+    """Return a message as protobuf's JSON mapping: camelCase keys, 64-bit integers as strings."""
     document: dict[str, Any] = {}
     for key, kind in kinds.items():
         if key not in message:
@@ -181,7 +181,7 @@ def _json_form(value: Any, kind: FieldKind) -> Any:
 
 
 def snake_case(key: str) -> str:
-    """A field's name from its JSON name: `isCategorical` is `is_categorical`."""
+    """Return a field's name for its JSON name: `isCategorical` is `is_categorical`."""
     return re.sub(r"[A-Z]", lambda match: "_" + match.group().lower(), key)
 
 
@@ -208,7 +208,7 @@ def read_text(fields: Iterable[Field], kinds: Mapping[str, FieldKind]) -> dict[s
 
 
 def write_text(message: Mapping[str, Any], kinds: Mapping[str, FieldKind]) -> list[Field]:
-    """The inverse of `read_text`, in the table's order."""
+    """Return the message's fields in the table's order; the inverse of `read_text`."""
     fields: list[Field] = []
     for key, kind in kinds.items():
         if key not in message:

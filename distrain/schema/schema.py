@@ -53,10 +53,10 @@ class Schema:
         return name in self._by_name
 
     def __getitem__(self, name: str) -> ColumnSchema:
-        """The column of that name.
+        """Return the column of that name.
 
         Raises:
-            SchemaError: There is none; the nearest name is offered.
+            SchemaError: No column has that name; the hint offers the nearest.
         """
         if name in self._by_name:
             return self._by_name[name]
@@ -70,19 +70,19 @@ class Schema:
         return Schema(tuple(self[name] for name in names))
 
     def select_by_tag(self, *tags: str) -> "Schema":
-        """The columns that carry any of the tags, in schema order."""
+        """Return the columns that carry any of the tags, in schema order."""
         return Schema(tuple(c for c in self.columns if any(c.has_tag(tag) for tag in tags)))
 
     def remove(self, names: Iterable[str]) -> "Schema":
-        """All columns but these; a `SchemaError` if one of the names is not in the schema."""
+        """Return all columns but these; `SchemaError` if a name is not in the schema."""
         dropped = {self[name].name for name in names}
         return Schema(tuple(c for c in self.columns if c.name not in dropped))
 
     def matching(self, *words: str) -> "Schema":
-        """The columns that have one of the words as name or tag, in schema order.
+        """Return the columns that have one of the words as name or tag, in schema order.
 
         Raises:
-            SchemaError: A word is neither a name nor a tag here; the nearest is offered.
+            SchemaError: A word is neither a name nor a tag here; the hint offers the nearest.
         """
         tags = {tag for column in self.columns for tag in column.tags}
         for word in words:
@@ -100,11 +100,11 @@ class Schema:
         )
 
     def remove_by_tag(self, *tags: str) -> "Schema":
-        """The columns that carry none of the tags."""
+        """Return the columns that carry none of the tags."""
         return Schema(tuple(c for c in self.columns if not any(c.has_tag(tag) for tag in tags)))
 
     def with_columns(self, *columns: ColumnSchema) -> "Schema":
-        """The schema with these columns put in: in place of their namesakes, else at the end."""
+        """Return the schema with these columns, replacing columns of equal name or appended."""
         new = {column.name: column for column in columns}
         kept = tuple(new.pop(c.name, c) for c in self.columns)
         return Schema(kept + tuple(new.values()))
@@ -119,23 +119,23 @@ class Schema:
 
     @property
     def target(self) -> ColumnSchema:
-        """The one column tagged TARGET; a `SchemaError` if there is none, or more than one."""
+        """The only column tagged TARGET; a `SchemaError` if there is none, or more than one."""
         targets = self.select_by_tag(Tags.TARGET)
         if len(targets) != 1:
-            found = f": {', '.join(targets.names)}" if targets else ""
+            listing = f": {', '.join(targets.names)}" if targets else ""
             raise SchemaError(
-                f"the schema has {len(targets)} target columns, not one{found}",
+                f"the schema has {len(targets)} target columns, not one{listing}",
                 hint="Tag the label's column, and only it, with `target`.",
             )
         return targets.columns[0]
 
     def to_json(self) -> dict[str, Any]:
-        """The schema as JSON values: every field of every column that is not at its default."""
+        """Return the schema as JSON values: the non-default fields of every column."""
         return {"columns": columns_to_json(self.columns)}
 
     @classmethod
     def from_json(cls, document: dict[str, Any]) -> "Schema":
-        """The inverse of `to_json`; a `SchemaError` if a field is unknown or unusable."""
+        """Return the schema of `to_json`; a `SchemaError` if a field is unknown or unusable."""
         return cls(columns_from_json(document))
 
     @classmethod
@@ -148,7 +148,7 @@ class Schema:
         return cls(read_columns(path))
 
     def save(self, path: str | Path) -> None:
-        """Write the schema, whole or not at all; the file's name says the format.
+        """Write the schema, completely or not at all. The file's extension determines the format.
 
         Raises:
             SchemaError: The name's ending is not a known format, or a column cannot be written.

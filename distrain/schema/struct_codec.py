@@ -23,9 +23,12 @@ _NULL, _NUMBER, _STRING, _BOOL, _STRUCT, _LIST = 1, 2, 3, 4, 5, 6
 
 
 def encode_struct(document: Mapping[str, Any]) -> bytes:
-    """Serialise a JSON object, with sorted keys; a `ValueError` for what JSON has no form for.
+    """Serialise a JSON object, with sorted keys. Numbers become doubles.
 
-    Numbers become doubles: an integer beyond 2**53 loses its last digits.
+    An integer beyond 2**53 loses its last digits.
+
+    Raises:
+        ValueError: A value has no JSON form.
     """
     entries = []
     for key in sorted(document, key=_checked_key):
@@ -35,7 +38,7 @@ def encode_struct(document: Mapping[str, Any]) -> bytes:
 
 
 def decode_struct(data: bytes) -> dict[str, Any]:
-    """Parse a serialised Struct, or raise a `ValueError`; every number arrives as a float."""
+    """Parse a serialised Struct. Every number becomes a float. Raises `ValueError`."""
     document: dict[str, Any] = {}
     for number, entry in _fields(data):
         if number != 1 or not isinstance(entry, bytes):

@@ -1,8 +1,8 @@
 r"""Protocol buffers' text format, without any message definitions.
 
-A message is a list of `Field`s in file order. What a value means is for the reader to say: a
-quoted string arrives as bytes, a bare word (number, `true`, enum name) as it was spelled, and a
-message as another list. A short list `key: [a, b]` arrives as two fields.
+A message is a list of `Field`s in file order. The caller interprets the values: a quoted string
+arrives as bytes, a bare word (number, `true`, enum name) as spelled, and a message as another
+list. A short list `key: [a, b]` arrives as two fields.
 
 >>> parse('feature { name: "a\\303\\251" type: INT }')[0].value[0].value.decode()
 'aé'
@@ -29,8 +29,8 @@ class _Token(NamedTuple):
     line: int
 
 
-# A string is taken as far as it goes and never given back: what could be given back, character by
-# character, would take 160 times a long string's own size.
+# A string is matched possessively, without backtracking: keeping a backtracking position for each
+# character would take 160 times the memory of a long string.
 _TOKEN = re.compile(
     r"""(?P<skip>\s+|\#[^\n]*)
     |(?P<string>"(?:[^"\\\n]++|\\.)*+"|'(?:[^'\\\n]++|\\.)*+')
@@ -53,7 +53,7 @@ def parse(text: str) -> list[Field]:
 
 
 def render(fields: Sequence[Field], indent: str = "") -> str:
-    r"""Write fields one per line, as protobuf's own printers do; the inverse of `parse`.
+    r"""Write fields one per line, as protobuf's own printers do. `parse` is the inverse.
 
     >>> print(render([Field("a", [Field("b", b'x"\n'), Field("c", "1")])]), end="")
     a {
@@ -79,7 +79,7 @@ class _Parser:
         self._next = 0
 
     def fields(self, closing: str) -> list[Field]:
-        """Read through the `closing` mark; "" is the end of the text."""
+        """Read up to and including the `closing` mark; "" is the end of the text."""
         all_fields: list[Field] = []
         while not self._take(closing):
             line = self._peek.line
@@ -152,8 +152,8 @@ def _tokens(text: str) -> list[_Token]:
     while at < len(text):
         match = _TOKEN.match(text, at)
         if match is None:
-            what = "an unfinished string" if text[at] in "\"'" else f"unexpected {text[at]!r}"
-            raise SchemaError(what, where={"line": line})
+            problem = "an unfinished string" if text[at] in "\"'" else f"unexpected {text[at]!r}"
+            raise SchemaError(problem, where={"line": line})
         if match.lastgroup and match.lastgroup != "skip":
             tokens.append(_Token(match.lastgroup, match.group(), line))
         line += match.group().count("\n")
@@ -186,6 +186,6 @@ def _quoted(value: bytes) -> str:
     )
 
 
-def _unexpected(token: _Token, wanted: str) -> SchemaError:
-    found = repr(token.text) if token.kind != "end" else "the end of the file"
-    return SchemaError(f"expected {wanted}, found {found}", where={"line": token.line})
+def _unexpected(token: _Token, expected: str) -> SchemaError:
+    actual = repr(token.text) if token.kind != "end" else "the end of the file"
+    return SchemaError(f"expected {expected}, found {actual}", where={"line": token.line})

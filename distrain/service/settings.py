@@ -197,7 +197,7 @@ def _values_of(file: Path) -> dict[str, Any]:
         raise InputError(
             "the configuration is not a mapping of sections",
             where=where,
-            hint="docs/service-operate.md lists its keys.",
+            hint="docs/operate.md lists its keys.",
         )
     return {key: _placed(key, value, file.absolute().parent) for key, value in values.items()}
 
@@ -228,5 +228,5 @@ def _mistakes(error: ValidationError | SettingsError, file: Path | None) -> Inpu
     return InputError(
         "\n".join(lines),
         where={"file": str(file)} if file else None,
-        hint="docs/service-operate.md lists the keys; `distrain serve check` tries a file.",
+        hint="docs/operate.md lists the keys; `distrain serve check` tries a file.",
     )

@@ -1,7 +1,7 @@
-"""Files written beside an event loop: a filesystem that hangs holds up nobody but this thread.
+"""File I/O beside an event loop: a hanging filesystem blocks only this thread.
 
-A Dask worker that does not answer for Dask's time to live is taken for dead. A network filesystem
-may hang for longer, so nothing that a supervisor writes or reads there may run in its loop.
+Dask declares a worker dead if it does not answer within its time to live. A network filesystem may
+hang for longer, so a supervisor must not read or write files in its event loop.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ Item = TypeVar("Item")
 
 
 class BackgroundWriter:
-    """A daemon thread that works in order: one that hangs keeps no process from ending."""
+    """A daemon thread that works in order; if it hangs, the process can still end."""
 
     def __init__(self, name: str):
         self._work: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
@@ -25,11 +25,11 @@ class BackgroundWriter:
         self._thread.start()
 
     def do(self, work: Callable[[], None]) -> None:
-        """Do some work after all that came before; it must not raise."""
+        """Queue some work after all earlier work; it must not raise."""
         self._work.put(work)
 
     async def done(self, within_s: float) -> bool:
-        """Wait until all that came before is done, and say whether it was in time."""
+        """Wait until all earlier work is done; return False after `within_s`."""
         loop = asyncio.get_running_loop()
         done = asyncio.Event()
 
@@ -45,7 +45,7 @@ class BackgroundWriter:
         return True
 
     def close(self) -> None:
-        """Let the thread end when all is done; does not wait."""
+        """Let the thread end when all work is done; does not wait."""
         self._work.put(None)
 
     def _run(self) -> None:
@@ -54,9 +54,10 @@ class BackgroundWriter:
 
 
 class Inbox(Generic[Item]):
-    """Items that wait to be written, within a limit: the oldest but the first make space.
+    """A bounded queue of items to write; when full, it drops the oldest items except the first.
 
-    `take` gets, in the writer's thread, the items and bytes left out before the next item, and it.
+    `take` is called in the writer's thread, with the numbers of items and bytes dropped before the
+    next item, and that item.
     """
 
     def __init__(
@@ -68,9 +69,9 @@ class Inbox(Generic[Item]):
         self._lock = threading.Lock()
         self._waiting: deque[tuple[Item, int]] = deque()
         self._waiting_bytes = 0
-        self._left_out = [0, 0]  # items and bytes, behind the first that waits
-        self._due = [0, 0]  # the same, in front of it
-        self._turns = 0  # how often the writer will come by: as often as something waits
+        self._left_out = [0, 0]  # items and bytes dropped after the first waiting item
+        self._due = [0, 0]  # the same, before it
+        self._turns = 0  # queued calls of the writer, one for each waiting item
         self.left_out_items = 0
 
     def put(self, item: Item, size_bytes: int) -> None:
@@ -90,7 +91,7 @@ class Inbox(Generic[Item]):
             self._writer.do(self._take_next)
 
     def _take_next(self) -> None:
-        # One at a time: who shares the writer has a turn, too, while this never runs empty.
+        # One at a time, so that other users of the writer get their turn.
         with self._lock:
             self._turns -= 1
             item, size_bytes = self._waiting.popleft()
@@ -101,7 +102,7 @@ class Inbox(Generic[Item]):
 
 
 async def in_thread(work: Callable[[], Result], within_s: float, otherwise: Result) -> Result:
-    """Call what may hang, and must not raise, in a thread; `otherwise` if it takes longer."""
+    """Run a call that may hang, and must not raise, in a thread; `otherwise` on a timeout."""
     answers: list[Result] = []
     writer = BackgroundWriter("distrain-look")
     writer.do(lambda: answers.append(work()))

@@ -1,13 +1,12 @@
-"""Who makes an output on an object store, and whether it is finished: one small object says it.
+"""Claims: which process makes an output on an object store, and whether it is finished.
 
     OUT/.distrain-output.json
+    state     making  the output is incomplete
+              made    it is finished, with the list of its objects; written last
 
-    state     making  what is there is not whole
-              made    it is finished, and these are its objects: the manifest, written last
-
-An object store has no locks. A claim is an object that is made where there is none, and renewed by
-who holds it; on S3 both depend on what is there, so that of two one comes too late. A claim that
-nobody has renewed for a while, or whose process on this machine has ended, may be taken over.
+An object store has no locks. A claim is an object that is created if there is none, and renewed by
+its owner. On S3 both are conditional writes, so that only one of two processes succeeds. A claim
+that was not renewed for a while, or whose process on this machine has ended, may be taken over.
 """
 
 from __future__ import annotations
@@ -34,8 +33,8 @@ MAKING, MADE = "making", "made"
 
 RENEWED_EVERY_S = 30.0
 LEASE_S = 900.0
-"""After so long without a renewal a claim of another machine counts as left. Clocks may differ by
-less than that; S3 itself refuses requests of clocks that are 900 s wrong."""
+"""A claim of another machine expires after this time without renewal. Clocks may differ by less;
+S3 itself rejects requests of clocks that are 900 s wrong."""
 
 
 @dataclass(frozen=True)
@@ -55,8 +54,8 @@ class OutputState:
 
     @classmethod
     def from_json(cls, document: Any) -> OutputState:
-        """The inverse of `to_bytes`; unknown fields, of later versions, are left out."""
-        # Version 0.2.0 replaced outputs: until it moved the new one, the one before was there.
+        """Return the state from `to_bytes`; unknown fields, of later versions, are ignored."""
+        # Version 0.2.0 replaced outputs: the old one remained until the new one was moved.
         if document["state"] == MAKING and document.get("before"):
             document = document["before"]
         return cls(
@@ -64,7 +63,7 @@ class OutputState:
         )
 
     def left_s(self, now_s: float) -> float:
-        """Seconds until the claim counts as left; 0 if it does, or is none."""
+        """Return the seconds until the claim expires; 0 if it has expired or is not a claim."""
         if self.state == MADE or not self.alive_s:
             return 0.0
         if self.id.startswith(_machine()) and not _runs(self.process):
@@ -73,7 +72,7 @@ class OutputState:
 
 
 class _Looking:
-    """Compares, then writes: another process may come between, which the next renewal shows."""
+    """Compares, then writes. A concurrent write between the two shows at the next renewal."""
 
     def __init__(self, url: str):
         self._folder = open_folder(url)
@@ -109,7 +108,7 @@ def _states(url: str) -> Objects | _Looking:
 
 
 def read_state(url: str, retry_s: float = RETRY_S) -> tuple[OutputState | None, str]:
-    """The state of the output at a URL and its version; `None` if it has none."""
+    """Return the state of the output at a URL and its version; `None` if it has none."""
 
     def read() -> tuple[OutputState | None, str]:
         try:
@@ -120,9 +119,9 @@ def read_state(url: str, retry_s: float = RETRY_S) -> tuple[OutputState | None, 
             return OutputState.from_json(json.loads(content)), version
         except (ValueError, TypeError, AttributeError) as error:
             raise OutputError(
-                f"what the output says of itself cannot be read: {error}",
+                f"the state of the output cannot be read: {error}",
                 where={"file": f"{url}/{STATE_FILE}"},
-                hint="Remove the output with all that is under its prefix, and make it again.",
+                hint="Remove everything under the output's prefix, and make it again.",
             ) from None
 
     return with_retries(read, {"output": url}, retry_s)
@@ -137,7 +136,7 @@ class Claim:
         process = f"{os.getpid()} {_start_of(os.getpid())}"
         self.url = url
         self.state = OutputState(MAKING, identity, os.uname().nodename, process, now_s, now_s)
-        self.has_objects = False  # whether some may have their names, and not all
+        self.has_objects = False  # whether some objects, but not all, may have their final names
         self._version = ""
         self._lost = False
         self._lock = threading.Lock()
@@ -160,7 +159,7 @@ class Claim:
             self._write(replace(self.state, alive_s=time.time()), self._version)
 
     def end(self) -> None:
-        """Give the claim up; where some objects have their names, it keeps readers away."""
+        """Release the claim; if some objects have their names, it remains to keep readers away."""
         self._ended.set()
         self._thread.join()
         with self._lock:
@@ -175,7 +174,7 @@ class Claim:
 
     def _renew(self) -> None:
         while not self._ended.wait(RENEWED_EVERY_S):
-            # A storage that does not answer now may answer the next time.
+            # A storage that does not answer now may answer at the next renewal.
             with contextlib.suppress(DistrainError, OSError), self._lock:
                 if self.state.state != MADE and not self._lost:
                     self._write(replace(self.state, alive_s=time.time()), self._version, 0.0)
@@ -194,13 +193,13 @@ class Claim:
         try:
             self._version = with_retries(write, {"output": self.url}, retry_s)
         except Changed:
-            found, found_version = read_state(self.url)
-            if found is None or found.id != state.id:
+            current, found_version = read_state(self.url)
+            if current is None or current.id != state.id:
                 self._lost = True
-                raise self._taken(found) from None
-            # Our own try, whose answer was lost.
+                raise self._taken(current) from None
+            # Our own earlier write, whose answer was lost.
             self._version = found_version
-            if found != state:
+            if current != state:
                 self._version = with_retries(
                     lambda: _states(self.url).replace(STATE_FILE, content, found_version),
                     {"output": self.url},
@@ -209,17 +208,17 @@ class Claim:
         self.state = state
 
     def _is_ours(self) -> bool:
-        found, _ = read_state(self.url)
-        return found is not None and found.id == self.id
+        current, _ = read_state(self.url)
+        return current is not None and current.id == self.id
 
-    def _taken(self, found: OutputState | None) -> OutputError:
-        if found is None:
+    def _taken(self, current: OutputState | None) -> OutputError:
+        if current is None:
             return OutputError(
-                "the claim on this output is gone: somebody has removed it",
+                "the claim on this output is gone: another process has removed it",
                 where={"path": self.url},
-                hint="Nothing was put in the output's place; start again.",
+                hint="Nothing was written to the output; start again.",
             )
-        return being_made(self.url, found)
+        return being_made(self.url, current)
 
 
 def being_made(url: str, state: OutputState) -> OutputError:
@@ -233,17 +232,17 @@ def being_made(url: str, state: OutputState) -> OutputError:
             "process": state.process.partition(" ")[0],
             "last sign of life": f"{age_s:.0f} s ago",
         },
-        hint="Wait for its end, end it, or name another place. If that host is gone, its claim "
-        f"ends in {state.left_s(now_s):.0f} s, and the same command goes on.",
+        hint="Wait until it has finished, stop it, or name another place. If its host is gone, its "
+        f"claim expires in {state.left_s(now_s):.0f} s, and the same command continues.",
     )
 
 
 def check_still_claimed(url: str, identity: str) -> None:
-    """Raise an `OutputError` if a claim was given up or taken: what is made under it has no use."""
-    found, _ = read_state(url)
-    if found is None or found.id != identity or found.state == MADE:
+    """Raise an `OutputError` if a claim was released or taken: work under it is useless."""
+    current, _ = read_state(url)
+    if current is None or current.id != identity or current.state == MADE:
         raise OutputError(
-            "the output was given up by the command that made it",
+            "the command that made the output has abandoned it",
             where={"path": url},
             hint="Start the command again.",
         )
@@ -251,7 +250,7 @@ def check_still_claimed(url: str, identity: str) -> None:
 
 @functools.cache
 def _machine() -> str:
-    """Eight digits for the processes that see each other's numbers, since the machine's start."""
+    """Return eight digits for the processes that see each other's pids, since the last boot."""
     names = [os.uname().nodename]
     with contextlib.suppress(OSError):
         names = [boot_id()]

@@ -1,6 +1,6 @@
-"""Folders on any filesystem that fsspec knows, read and written.
+"""Folders on any fsspec filesystem, for reading and writing.
 
-Every failure is an `OSError`, also where a filesystem has exceptions of its own;
+Every failure is an `OSError`, also on filesystems with exceptions of their own;
 `FileNotFoundError` means that a file is missing. On local disks files are synced after writing.
 """
 
@@ -20,12 +20,12 @@ from distrain.storage.urls import check_url, is_remote
 PAGE_BYTES = 4096  # size of a memory page, a multiple of every disk's block size
 
 SYNC_BYTES = 1 << 30
-"""Bytes written through the page cache between syncs; else the last sync waits for all of them."""
+"""Bytes written through the page cache between syncs; otherwise the last sync takes long."""
 
 # Errors of filesystems without direct writes.
 _CANNOT_WRITE_PAGES = {errno.EINVAL, errno.ENOTSUP}
 
-# Errors of filesystems in user space that keep folders elsewhere.
+# Errors of user-space filesystems that store folders elsewhere.
 _CANNOT_SYNC_FOLDERS = {errno.EINVAL, errno.ENOSYS, errno.ENOTSUP}
 
 
@@ -47,10 +47,10 @@ class _LocalFile:
             self._unsynced = 0
 
     def _write_pages(self, content: memoryview) -> int:
-        """Write whole pages past the page cache, which would copy them once more.
+        """Write whole pages with direct I/O, which avoids a copy to the page cache.
 
-        Returns the bytes written: 0 where memory or file are not aligned to pages, or the
-        filesystem has no direct writes.
+        Returns the bytes written: 0 if memory or file are not aligned to pages, or the
+        filesystem does not support direct writes.
         """
         num_bytes = len(content) - len(content) % PAGE_BYTES
         if not num_bytes or (self._offset | _address(content)) % PAGE_BYTES:
@@ -71,7 +71,10 @@ class _LocalFile:
         return done
 
     def read_into(self, offset: int, target: memoryview) -> int:
-        """Fill `target` from `offset` on; fewer bytes are returned only where the file ends."""
+        """Fill `target` from `offset` on.
+
+        Return the bytes read, fewer only at the end of the file.
+        """
         self._handle.seek(offset)
         done = 0
         while done < len(target):
@@ -98,21 +101,21 @@ class _LocalFolder:
         return _LocalFolder(self._path / name)
 
     def folders(self) -> list[str]:
-        """The names of its folders, sorted; none if it is missing."""
+        """Return the names of its folders, sorted; none if it is missing."""
         try:
             return sorted(entry.name for entry in os.scandir(self._path) if entry.is_dir())
         except FileNotFoundError:
             return []
 
     def files(self) -> list[str]:
-        """The names of its files, sorted; none if it is missing."""
+        """Return the names of its files, sorted; none if it is missing."""
         try:
             return sorted(entry.name for entry in os.scandir(self._path) if entry.is_file())
         except FileNotFoundError:
             return []
 
     def make(self) -> None:
-        """Make it and those above it, where the filesystem has folders."""
+        """Create it and its parents, if the filesystem has folders."""
         self._path.mkdir(parents=True, exist_ok=True)
 
     def size(self, name: str) -> int:
@@ -128,13 +131,13 @@ class _LocalFolder:
 
     @contextlib.contextmanager
     def writer(self, name: str) -> Iterator["FolderFile"]:
-        """Write a large new file. After an error some of it may be there."""
+        """Write a large new file. After an error a part of it may remain."""
         with open(self._path / name, "wb", buffering=0) as handle:
             yield _LocalFile(handle)
             os.fsync(handle.fileno())
 
     def put(self, name: str, content: bytes) -> None:
-        """Write a small file, whole or not at all; an older one is replaced."""
+        """Write a small file atomically; an older one is replaced."""
         partial = partial_name(self._path / name)
         try:
             partial.write_bytes(content)
@@ -150,11 +153,11 @@ class _LocalFolder:
         self.sync()
 
     def delete(self, name: str) -> None:
-        """Remove a file; a missing one is no error."""
+        """Remove a file; a missing one is ignored."""
         (self._path / name).unlink(missing_ok=True)
 
     def sync(self) -> None:
-        """Make the names of its files survive a loss of power."""
+        """Make the names of its files survive a power failure."""
         try:
             sync_path(self._path)
         except OSError as error:
@@ -162,7 +165,7 @@ class _LocalFolder:
                 raise
 
     def remove(self, *, first: Sequence[str] = ()) -> None:
-        """Remove all of it, these files first; a missing folder is no error."""
+        """Remove all of it, these files first; a missing folder is ignored."""
         for name in first:
             (self._path / name).unlink(missing_ok=True)
         with contextlib.suppress(FileNotFoundError):
@@ -170,7 +173,7 @@ class _LocalFolder:
 
 
 def _address(content: memoryview) -> int:
-    import numpy as np  # most who use folders, and all who read schemas, need none
+    import numpy as np  # most users of folders, and all readers of schemas, need none
 
     return np.frombuffer(content, np.uint8).ctypes.data
 
@@ -265,7 +268,7 @@ class _RemoteFolder:
             with only_os_errors():
                 handle.close()
         except BaseException:
-            # Closing it, which its finalizer does as well, would send what there is.
+            # Closing it, which its finalizer does as well, would upload the incomplete file.
             with contextlib.suppress(Exception):
                 handle.discard()
             with contextlib.suppress(Exception):
@@ -286,7 +289,7 @@ class _RemoteFolder:
             self._filesystem.rm_file(f"{self._path}/{name}")
 
     def sync(self) -> None:
-        pass  # what an object store has taken it keeps
+        pass  # an object store persists accepted objects
 
     def remove(self, *, first: Sequence[str] = ()) -> None:
         self._forget()
@@ -305,7 +308,7 @@ FolderFile = _LocalFile | _RemoteFile
 
 
 def filesystem_of(url: str) -> tuple[Any, str]:
-    """A URL's filesystem of fsspec and its path; `DataError` for the URL, `OSError` for fsspec."""
+    """Return the fsspec filesystem and path of a URL; `DataError` for bad URLs, else `OSError`."""
     check_url(url)
     from fsspec.core import url_to_fs
 
@@ -315,7 +318,7 @@ def filesystem_of(url: str) -> tuple[Any, str]:
 
 
 def open_folder(url: str) -> Folder:
-    """The folder of a path or URL; errors as `filesystem_of`."""
+    """Return the folder of a path or URL; errors as in `filesystem_of`."""
     if not is_remote(url):
         return _LocalFolder(Path(url))
     if url.startswith(("file://", "local://")):

@@ -1,4 +1,4 @@
-"""Identities of files, which change when their content is written anew."""
+"""Identities of files, which change when their content is rewritten."""
 
 import os
 from collections.abc import Mapping
@@ -9,14 +9,14 @@ from distrain.storage.os_errors import only_os_errors
 from distrain.storage.urls import is_remote
 
 # Keys in the file information of fsspec's filesystems: S3, GCS, Azure, HTTP, HDFS, SFTP, ... A time
-# counts only where there is no checksum: MinIO gives milliseconds in a listing, and seconds for a
+# counts only without a checksum: MinIO gives milliseconds in a listing, and seconds for a
 # single file.
 _MARK_KEYS = ("ETag", "etag", "md5Hash", "md5", "crc32c", "generation")
 _TIME_KEYS = ("LastModified", "last_modified", "updated", "modificationTime", "modified", "mtime")
 
 
 def file_identity(path: str) -> str | None:
-    """A text that differs after a change of a file; `None` if its server tells no version."""
+    """Return a text that changes when a file changes; `None` if its server has no version."""
     if is_remote(path):
         return _remote_identity(path)
     status = os.stat(path)
@@ -34,7 +34,7 @@ def _remote_identity(url: str) -> str | None:
 
 
 def size_as_version(size_bytes: int) -> str:
-    """A local file's version that is the same on every machine: copies differ in their times.
+    """Return a local file's version that is equal on all machines: times of copies differ.
 
     >>> size_as_version(13)
     '13 bytes'
@@ -43,7 +43,7 @@ def size_as_version(size_bytes: int) -> str:
 
 
 def version_in(info: Mapping[str, Any]) -> str | None:
-    """The version in a listing's, or a file's, remote information; `None` without one."""
+    """Return the version in a listing's, or a file's, remote information; `None` without one."""
     for keys in (_MARK_KEYS, _TIME_KEYS):
         versions = [(key, _plain(info[key])) for key in keys if info.get(key)]
         if versions:

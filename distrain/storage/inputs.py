@@ -1,4 +1,4 @@
-"""Input patterns to files, on any filesystem that fsspec knows."""
+"""Resolves input patterns to files, on any fsspec filesystem."""
 
 import contextlib
 import os
@@ -30,16 +30,17 @@ class InputFile:
 def list_inputs(
     patterns: str | Sequence[str], *, suffixes: Sequence[str] = (), retry_s: float = 0.0
 ) -> list[InputFile]:
-    """List the files that patterns name, in the order of the patterns, sorted within each.
+    """List the files of patterns, in the order of the patterns, sorted within each.
 
-    A file that several patterns name is listed once, where the first of them names it. Numbers in
-    names are sorted as numbers: `day_2` comes before `day_10`. A folder is listed with its
-    subfolders, of which `suffixes` are the allowed endings of names; a glob that matches folders
-    only lists those. Names that begin with `.` or `_` are left out unless a pattern spells them.
+    A file of several patterns is listed once, at the first. Numbers in names are sorted as numbers:
+    `day_2` comes before `day_10`. A folder is listed with its subfolders; `suffixes` are the
+    allowed endings of names. A glob that matches only folders lists those. Names that begin with
+    `.` or `_` are skipped unless a pattern contains them.
 
-    `DataError`: a pattern matches no file or cannot be looked up, or a file is empty (0 bytes), or
-    lies in an output on an object store that is not finished. `Unavailable`: the storage does not
-    answer for `retry_s`.
+    Raises:
+        DataError: A pattern matches no file or cannot be looked up; or a file is empty (0 bytes),
+            or in an unfinished output on an object store.
+        Unavailable: The storage does not answer for `retry_s`.
     """
     files: list[InputFile] = []
     for pattern in [patterns] if isinstance(patterns, str) else patterns:
@@ -64,7 +65,7 @@ def list_inputs(
 
 
 def _once(files: Sequence[InputFile]) -> list[InputFile]:
-    """Each file once, in its first place, however its folder is spelled or linked to."""
+    """Return each file once, at its first place, independent of the spelling of its folder."""
     real: dict[str, str] = {}
     first: dict[tuple[str, str], InputFile] = {}
     for file in files:
@@ -85,14 +86,14 @@ def _nothing(pattern: str, suffixes: Sequence[str]) -> DataError:
     return DataError(
         f"no such file: the folder holds {kind}",
         where={"path": pattern},
-        hint="Check the path; names that begin with `.` or `_` are left out.",
+        hint="Check the path; names that begin with `.` or `_` are ignored.",
     )
 
 
 def open_input(path: str, *, retry_s: float = 0.0) -> IO[bytes]:
     """Open a file for reading bytes; `DataError`, or `Unavailable` if the storage does not answer.
 
-    With `retry_s` a remote file is read by ranges of some MiB, and each is tried again so long.
+    With `retry_s` a remote file is read by ranges of some MiB, each of which is retried that long.
     """
     if retry_s and is_remote(path):
         with _translated(path):
@@ -105,20 +106,23 @@ def open_input(path: str, *, retry_s: float = 0.0) -> IO[bytes]:
 
 
 def open_unbuffered(path: str) -> IO[bytes]:
-    """Open a remote file so that each read is one request, if possible; errors as `open_input`."""
+    """Open a remote file so that each read is one request, if possible.
+
+    Errors as in `open_input`.
+    """
     from fsspec.core import url_to_fs
 
     with _translated(path):
         filesystem, name = url_to_fs(path)
         try:
             handle: IO[bytes] = filesystem.open(name, "rb", cache_type="none")
-        except TypeError:  # it knows no such option
+        except TypeError:  # it does not support that option
             handle = filesystem.open(name, "rb")
     return handle
 
 
 def read_bytes(path: str | Path) -> bytes:
-    """A whole small file at a path or URL; `OSError`, and for URLs as `open_input`."""
+    """Return a small file at a path or URL; `OSError`, and for URLs the errors of `open_input`."""
     if not is_remote(path):
         return Path(path).read_bytes()
     with open_input(str(path), retry_s=RETRY_S) as handle:
@@ -127,18 +131,18 @@ def read_bytes(path: str | Path) -> bytes:
 
 @contextlib.contextmanager
 def fetched(url: str) -> Iterator[str]:
-    """Yield a temporary file of this machine with the content of a URL; errors as `open_input`.
+    """Context manager of a local temporary file with the content of a URL.
 
-    Its space is free again when nothing has it open, or mapped, any more; an `OutputError` if there
-    is too little.
+    Its space is freed when it is no longer open or mapped. Raises the errors of `open_input`, and
+    an `OutputError` if there is too little space.
     """
-    with open_input(url, retry_s=RETRY_S) as handle, nameless_file(url) as here:
-        with open(here, "wb", buffering=0) as to:
+    with open_input(url, retry_s=RETRY_S) as handle, nameless_file(url) as temporary:
+        with open(temporary, "wb", buffering=0) as to:
             while data := _read(handle, url):
                 rest = memoryview(data)
                 while rest:
                     rest = rest[to.write(rest) :]
-        yield str(here)
+        yield str(temporary)
 
 
 def _read(handle: IO[bytes], path: str) -> bytes:
@@ -148,7 +152,7 @@ def _read(handle: IO[bytes], path: str) -> bytes:
 
 @contextlib.contextmanager
 def _translated(path: str) -> Iterator[None]:
-    """Raise a filesystem's errors as `DataError`, transient ones as `Unavailable`."""
+    """Convert a filesystem's errors to `DataError`, transient ones to `Unavailable`."""
     check_url(path)
     try:
         yield
@@ -156,7 +160,7 @@ def _translated(path: str) -> Iterator[None]:
         raise
     except Exception as error:  # remote filesystems have exceptions of their own
         ours = _translation(error, path)
-        # The other translations say everything that the cause does.
+        # The other conversions contain everything in the cause.
         raise ours from (error if ours.hint == _LOOK or isinstance(ours, Unavailable) else None)
 
 
@@ -169,10 +173,12 @@ def _translation(error: Exception, path: str) -> DistrainError:
         case FileNotFoundError():
             return DataError("no such file", where=where)
         case PermissionError():
-            return DataError("may not read the file", where=where, hint="Check its permissions.")
+            return DataError(
+                "no permission to read the file", where=where, hint="Check its permissions."
+            )
         case IsADirectoryError():
             return DataError("a folder, not a file", where=where)
-        case ImportError():  # fsspec names the package that is missing
+        case ImportError():  # fsspec names the missing package
             hint = "Install that package here and on all workers, or use a local path."
             return DataError(f"cannot open the file: {error}", where=where, hint=hint)
     return DataError(f"cannot open the file: {error}", where=where, hint=reading_hint(error, _LOOK))
@@ -199,7 +205,7 @@ def _numbers_apart(path: str) -> list[str | int]:
 
 
 def _look_up(fs: Any, path: str, suffixes: tuple[str, ...]) -> list[dict[str, Any]]:
-    at_path = _info(fs, path)  # first, since a file's own name may hold a `[`
+    at_path = _info(fs, path)  # first, since a file's own name may contain a `[`
     if at_path is not None:
         is_folder = at_path["type"] == "directory"
         return _list_folder(fs, path, suffixes) if is_folder else [at_path]
@@ -215,8 +221,8 @@ def _look_up(fs: Any, path: str, suffixes: tuple[str, ...]) -> list[dict[str, An
 
 
 def _info(fs: Any, path: str) -> dict[str, Any] | None:
-    """What is at a path, if anything; fsspec's `exists` also denies what it could not look at."""
-    if "http" in fs.protocol and fs.isdir(path):  # whose `info` knows files only
+    """Return the entry at a path, if any; fsspec's `exists` hides errors of the lookup."""
+    if "http" in fs.protocol and fs.isdir(path):  # whose `info` supports files only
         return {"name": path, "type": "directory"}
     try:
         info: dict[str, Any] = fs.info(path)
@@ -228,7 +234,7 @@ def _info(fs: Any, path: str) -> dict[str, Any] | None:
 
 
 def _raising(fs: Any) -> dict[str, str]:
-    """Arguments with which fsspec raises for folders that it cannot list: else it skips them."""
+    """Return arguments that make fsspec raise for unreadable folders, which it skips by default."""
     from fsspec.implementations.local import LocalFileSystem
 
     return {"on_error": "raise"} if isinstance(fs, LocalFileSystem) else {}
@@ -245,7 +251,7 @@ def _list_folder(fs: Any, folder: str, suffixes: tuple[str, ...]) -> list[dict[s
 
 
 def _followed(fs: Any, info: dict[str, Any]) -> dict[str, Any]:
-    """A link's target; a listing describes the link itself."""
+    """Return a link's target; a listing describes the link itself."""
     if info["type"] in ("file", "directory"):
         return info
     try:
@@ -262,8 +268,8 @@ def _before_the_first_mark(path: str) -> tuple[str, str]:
 
 def _is_hidden(path: str, folder: str) -> bool:
     # `_SUCCESS`, `.crc`, `_temporary/` and unfinished outputs are not data, by the convention of
-    # Spark and Hive, for whom `_day=3/` is a folder of data. Where the folder itself lies does not
-    # matter.
+    # Spark and Hive, in which `_day=3/` is a folder of data. The location of the folder itself is
+    # irrelevant.
     inner = path.removeprefix(folder.rstrip("/"))
     parts = inner.split("/")
     return any(p.startswith(".") or (p.startswith("_") and "=" not in p) for p in parts)
@@ -274,7 +280,7 @@ def _input_file(info: dict[str, Any], name: str) -> InputFile:
         raise DataError(
             "not a file",
             where={"path": name},
-            hint="A link that leads nowhere, or a link to a folder: name that folder itself.",
+            hint="A broken link, or a link to a folder: name that folder itself.",
         )
     if info["size"] is None:
         raise DataError(

@@ -1,7 +1,7 @@
-"""Objects whose writes depend on what is there: S3's `If-None-Match` and `If-Match`.
+"""Objects with conditional writes: S3's `If-None-Match` and `If-Match`.
 
-A folder has neither renames nor appends. An object is made once, or replaced only by who has seen
-its last version; so two processes that do not know each other cannot overwrite each other's work.
+A folder has neither renames nor appends. An object is created once, or replaced only by a process
+that has read its last version, so independent processes cannot overwrite each other's work.
 """
 
 import errno
@@ -19,7 +19,7 @@ _T = TypeVar("_T")
 
 
 class Changed(Exception):
-    """An object is not the one that was seen: another process has written it since."""
+    """An object has changed since it was read: another process has written it."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class StoredObject:
 
 
 def has_conditional_writes(url: str) -> bool:
-    """Whether `Objects` can be used there.
+    """Return True if the URL's storage supports `Objects`.
 
     >>> has_conditional_writes("s3://bucket/runs"), has_conditional_writes("gs://bucket/runs")
     (True, False)
@@ -42,16 +42,16 @@ def has_conditional_writes(url: str) -> bool:
 class Objects:
     """The objects below a URL.
 
-    Every failure is an `OSError`; `FileNotFoundError` means that an object is missing. The library
-    retries by itself. So a conditional write may be refused because of its own earlier try:
-    after a refusal one reads what is there.
+    Every failure is an `OSError`; `FileNotFoundError` means that an object is missing. The client
+    library retries internally, so a conditional write may be rejected because of its own earlier
+    try. Callers must read the object after a rejection.
     """
 
     def __init__(self, url: str):
         check_url(url)
         if not has_conditional_writes(url):
             raise InputError(
-                "this storage is not known to have conditional writes",
+                "this storage is not known to support conditional writes",
                 where={"url": url},
                 hint="Use a folder, or an object store that speaks S3: s3://BUCKET/PATH.",
             )
@@ -74,7 +74,7 @@ class Objects:
         except FileNotFoundError:
             raise
         except OSError as error:
-            if _code(error) in ("InvalidRange", "416"):  # it begins behind the end
+            if _code(error) in ("InvalidRange", "416"):  # it begins after the end
                 return b""
             raise
 
@@ -84,7 +84,7 @@ class Objects:
         return StoredObject(name, int(answer["ContentLength"]), modified_s, str(answer["ETag"]))
 
     def create(self, name: str, content: bytes) -> str:
-        """Make an object and return its version; `Changed` if there is one already."""
+        """Create an object and return its version; `Changed` if there is one already."""
         return self._put(name, content, IfNoneMatch="*")
 
     def replace(self, name: str, content: bytes, version: str) -> str:
@@ -92,15 +92,15 @@ class Objects:
         return self._put(name, content, IfMatch=version)
 
     def put(self, name: str, content: bytes) -> str:
-        """Write an object whatever is there: for one that a single process writes."""
+        """Write an object unconditionally, for objects with a single writer."""
         return self._put(name, content)
 
     def delete(self, name: str) -> None:
-        """Remove an object; a missing one is no error."""
+        """Remove an object; a missing one is ignored."""
         self._call("delete_object", Key=self._prefix + name)
 
     def find_all(self, prefix: str = "", after: str = "") -> Iterator[StoredObject]:
-        """The objects whose names begin with `prefix` and come after `after`, sorted by name."""
+        """Yield objects whose names begin with `prefix` and come after `after`, sorted by name."""
         start = {"StartAfter": self._prefix + after} if after else {}
         for item in self._listed("Contents", prefix, **start):
             name = str(item["Key"]).removeprefix(self._prefix)
@@ -108,7 +108,7 @@ class Objects:
             yield StoredObject(name, int(item["Size"]), modified_s, str(item["ETag"]))
 
     def folders(self, prefix: str) -> list[str]:
-        """The names up to the next `/` behind a prefix."""
+        """Return the names up to the next `/` after a prefix."""
         items = self._listed("CommonPrefixes", prefix, Delimiter="/")
         begin = self._prefix + prefix
         return [str(item["Prefix"]).removeprefix(begin).rstrip("/") for item in items]

@@ -8,9 +8,9 @@ from distrain.errors import DistrainError
 
 @contextlib.contextmanager
 def only_os_errors(number: int | None = None) -> Iterator[None]:
-    """Turn a library's own exceptions, such as botocore's, into `OSError` with an `errno`.
+    """Convert a library's own exceptions, such as botocore's, to `OSError` with an `errno`.
 
-    With `EIO` it counts as one that may pass; without a number the cause decides (`is_transient`).
+    `EIO` counts as transient; without a number the cause decides (`is_transient`).
 
     >>> with only_os_errors():
     ...     raise RuntimeError("no endpoint")
@@ -27,16 +27,16 @@ def only_os_errors(number: int | None = None) -> Iterator[None]:
 
 
 TOO_MANY_OPEN = (
-    "The process has as many files open as `ulimit -n` allows: raise that, such as "
+    "The process has reached its limit of open files (`ulimit -n`): raise it, for example to "
     "`ulimit -n 65536`, or use fewer threads or workers in a process."
 )
 
 
 def reading_hint(error: BaseException, otherwise: str) -> str:
-    """What to do about a file that could not be read: `otherwise`, unless the error tells more.
+    """Return a hint for a file that could not be read: `otherwise`, unless the error is known.
 
     >>> reading_hint(OSError(24, "Too many open files"), "Write it again.")[:34]
-    'The process has as many files open'
+    'The process has reached its limit '
     """
     text = str(error).lower()
     if "too many open files" in text:

@@ -1,9 +1,9 @@
-"""Outputs that appear whole or not at all.
+"""Outputs that appear complete or not at all.
 
-Everything is written under a temporary name beside its final one, synced, and renamed. A reader
-never sees half a file; a crash leaves at most a `.NAME.partial-*`, which the next one who makes
-the folder removes. On object stores, which rename nothing, see `uploads.py` for files and
-`prefixes.py` for folders.
+Everything is written under a temporary name next to its final one, synced, and renamed. A reader
+never sees half a file. A crash leaves at most a `.NAME.partial-*`, which the next writer of the
+folder removes. Object stores cannot rename: see `uploads.py` for files and `prefixes.py` for
+folders.
 """
 
 import contextlib
@@ -37,8 +37,8 @@ _HINTS = {
     errno.ENOSPC: "The disk is full: free some space or choose another place.",
     errno.EDQUOT: "The disk quota is used up: free some space or choose another place.",
     errno.EFBIG: "The file is larger than this filesystem or `ulimit -f` allows.",
-    errno.EACCES: "May not write there: check the permissions or choose another place.",
-    errno.EPERM: "May not write there: check the permissions or choose another place.",
+    errno.EACCES: "No permission to write there: check the permissions or choose another place.",
+    errno.EPERM: "No permission to write there: check the permissions or choose another place.",
     errno.EROFS: "That filesystem is read-only: choose another place.",
     errno.EISDIR: "There is a folder of that name: remove it or choose another name.",
     errno.ENOTDIR: "A part of the path is a file, not a folder.",
@@ -51,7 +51,7 @@ _HINTS = {
 
 @contextlib.contextmanager
 def translated_errors(path: str | Path) -> Iterator[None]:
-    """Raise an `OSError` inside as an `OutputError` that names `path` and a remedy."""
+    """Convert an `OSError` inside to an `OutputError` that names `path` and a remedy."""
     try:
         yield
     except OSError as error:
@@ -64,9 +64,10 @@ def translated_errors(path: str | Path) -> Iterator[None]:
 
 
 def no_pipe(path: str, flags: int) -> int:
-    """An `opener` for `open` that refuses links, FIFOs and devices with an `OSError`.
+    """Open a regular file; an `opener` for `open` that rejects links, FIFOs and devices.
 
-    A FIFO may never answer, and who may write the folder does not decide what else is read.
+    A FIFO may block for ever, and a link could redirect to files outside the folder. Raises
+    `OSError`.
     """
     if os.path.islink(path):
         raise OSError(f"it is a symbolic link: {path}")
@@ -77,11 +78,11 @@ def no_pipe(path: str, flags: int) -> int:
     os.close(file)
     if stat.S_ISDIR(mode):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
-    raise OSError(f"it is no file, but a FIFO or a device: {path}")
+    raise OSError(f"it is not a file, but a FIFO or a device: {path}")
 
 
 def read_file(path: Path, most_bytes: float = 2**26) -> bytes:
-    """A file's bytes, where others may write; errors as `no_pipe`, or too many bytes."""
+    """Return the bytes of a file in a shared folder; errors as in `no_pipe`, or too many bytes."""
     with open(path, "rb", opener=no_pipe) as file:
         size_bytes = os.fstat(file.fileno()).st_size
         if size_bytes > most_bytes:
@@ -91,18 +92,21 @@ def read_file(path: Path, most_bytes: float = 2**26) -> bytes:
 
 @contextlib.contextmanager
 def whole_file(path: str | Path, *, make_folder: bool = True, sync: bool = True) -> Iterator[Path]:
-    """Yield a temporary path to write; on success sync it and rename it to `path`.
+    """Context manager of a temporary path to write; on success it is synced and renamed to `path`.
 
-    An existing file is replaced in one step; after an error `path` is as it was. A file at a URL,
-    given as text, is written here, without a name, and then sent there. A task that writes into its
-    caller's folder must not `make_folder`: it would bring one back that its caller has given up. A
-    folder that appears whole is synced as one, its files without `sync`.
+    An existing file is replaced atomically; after an error `path` is unchanged. A file at a URL,
+    given as text, is written to a local unlinked file, and then uploaded. A task that writes into
+    its caller's folder must not `make_folder`: it would recreate a folder that its caller has
+    abandoned. In a folder that appears as a whole, files are written without `sync`, since the
+    folder is synced.
 
-    `OutputError`: it could not be written. `Unavailable`: the store of a URL does not answer.
+    Raises:
+        OutputError: It could not be written.
+        Unavailable: The store of a URL does not answer.
     """
     if is_remote(path) and isinstance(path, str):
-        with uploaded(path) as here:
-            yield here
+        with uploaded(path) as temporary:
+            yield temporary
         return
     final = Path(path)
     _refuse_url(final)
@@ -124,11 +128,10 @@ def whole_file(path: str | Path, *, make_folder: bool = True, sync: bool = True)
 
 @contextlib.contextmanager
 def whole_output(path: str | Path, *, replace: bool = False) -> Iterator[str]:
-    """`whole_dir` at any place: yield the path, or the URL, of an unfinished output to fill.
+    """`whole_dir` at any place: context manager of the path, or the URL, of an output to fill.
 
-    An output in an object store is not replaced, whatever `replace` says.
-
-    `OutputError` also if something else than an output is there; `Unavailable` of a URL's store.
+    An output in an object store is never replaced, even with `replace`. Also raises `OutputError`
+    if something other than an output is there, and `Unavailable` if a URL's store does not answer.
     """
     if is_remote(path) and isinstance(path, str):
         with whole_prefix(path) as url:
@@ -140,17 +143,18 @@ def whole_output(path: str | Path, *, replace: bool = False) -> Iterator[str]:
 
 @contextlib.contextmanager
 def whole_dir(path: str | Path, *, replace: bool = False) -> Iterator[Path]:
-    """Yield a temporary folder to fill; on success sync its files and rename it to `path`.
+    """Context manager of a temporary folder to fill; on success it is synced and renamed to `path`.
 
-    Errors name a file by its final name. After an error the folder gets another name before it is
-    removed, so that tasks which still write into it cannot make new files there. What killed
-    processes and tasks left is removed.
+    Errors name a file by its final name. After an error the folder is renamed before it is removed,
+    so that tasks which still write into it cannot create new files there. Leftovers of killed
+    processes and tasks are removed.
 
-    `OutputError`: `path` exists and `replace` is false, or is no folder, or another process makes
-    it, or writing failed.
+    Raises:
+        OutputError: `path` exists and `replace` is false, or it is not a folder, or another process
+            makes it, or writing failed.
     """
     final = Path(path)
-    if os.path.islink(final):  # what it names is made, and the link stays
+    if os.path.islink(final):  # write its target, and keep the link
         final = final.resolve()
     partial = partial_name(final)
     try:
@@ -159,7 +163,7 @@ def whole_dir(path: str | Path, *, replace: bool = False) -> Iterator[Path]:
             held.enter_context(make_locked(partial))
             refuse_if_being_made(final, own=partial)
             remove_left(final, own=partial)
-            _refuse_taken(final, replace)  # by a folder that has its name back
+            _refuse_taken(final, replace)  # a folder that was restored to its name
             yield partial
             remove_unfinished_files(partial)
             for file in sorted(partial.rglob("*")):
@@ -168,7 +172,7 @@ def whole_dir(path: str | Path, *, replace: bool = False) -> Iterator[Path]:
             if replace:
                 _swap(partial, final)
             else:
-                partial.rename(final)  # fails if somebody else was faster
+                partial.rename(final)  # fails if another process was faster
             sync_path(final.parent)
     except OutputError as error:
         where = {k: str(v).replace(str(partial), str(final)) for k, v in error.where.items()}
@@ -180,7 +184,7 @@ def whole_dir(path: str | Path, *, replace: bool = False) -> Iterator[Path]:
 
 
 def _refuse_url(path: str | Path) -> None:
-    """Raise if an output's path is a URL: it would become a local folder of that name."""
+    """Raise if an output's path is a URL, which would become a local folder of that name."""
     if re.match(r"[A-Za-z][A-Za-z0-9+.-]+:/", str(path)):
         raise OutputError(
             "this output cannot be a URL",
@@ -190,7 +194,7 @@ def _refuse_url(path: str | Path) -> None:
 
 
 def check_free(path: str | Path, replace: bool) -> None:
-    """Raise now if `whole_dir` would refuse `path`; errors as there."""
+    """Raise early the errors of `whole_dir` for `path`."""
     final = Path(path)
     _refuse_url(final)
     with translated_errors(final):
@@ -199,7 +203,7 @@ def check_free(path: str | Path, replace: bool) -> None:
 
 
 def check_output(path: str | Path, replace: bool) -> None:
-    """Raise now if `whole_output` would refuse `path`; errors as there."""
+    """Raise early the errors of `whole_output` for `path`."""
     if is_remote(path) and isinstance(path, str):
         check_prefix(path)
     else:
@@ -220,7 +224,7 @@ def check_apart(path: str | Path, inputs: Iterable[str | Path]) -> None:
             holds = out in (place, *place.parents)
         if holds:
             raise OutputError(
-                "the output's folder holds what it is made from",
+                "the output's folder holds one of its inputs",
                 where={"path": str(path), "input": str(used)},
                 hint="Name another folder: replacing this one would remove the input.",
             )
@@ -238,7 +242,7 @@ def _refuse_taken(final: Path, replace: bool) -> None:
 
 
 def check_writable(folder: str | Path) -> None:
-    """Raise an `OutputError` unless `folder`, made if missing, can be written."""
+    """Raise an `OutputError` unless `folder`, created if missing, is writable."""
     folder = Path(folder)
     _refuse_url(folder)
     with translated_errors(folder):
@@ -247,7 +251,7 @@ def check_writable(folder: str | Path) -> None:
 
 
 def check_place(folder: str | Path) -> None:
-    """Raise an `OutputError` if `folder` could not be made, or written; leaves nothing behind."""
+    """Raise an `OutputError` if `folder` could not be created or written; leaves nothing behind."""
     folder = Path(folder).absolute()
     with translated_errors(folder):
         nearest = next(path for path in (folder, *folder.parents) if path.exists())
@@ -275,7 +279,7 @@ def _swap(partial: Path, final: Path) -> None:
     try:
         final.rename(old)
         partial.rename(final)
-    except BaseException:  # Ctrl-C between the two as well
+    except BaseException:  # also Ctrl-C between the two
         if old.exists() and not final.exists():
             old.rename(final)
         raise
@@ -287,7 +291,10 @@ _NAME = "distrain-staging"
 
 @contextlib.contextmanager
 def scratch_folder(place: str | Path) -> Iterator[str]:
-    """Yield a new folder, or prefix, removed at the end, as are those of killed commands."""
+    """Context manager of a new folder or prefix.
+
+    Removes it at the end, and those of dead processes.
+    """
     if is_remote(place):
         with held_prefix(str(place)) as url:
             yield url
@@ -306,7 +313,7 @@ def scratch_folder(place: str | Path) -> Iterator[str]:
 
 @contextlib.contextmanager
 def locked_folder(folder: Path, refusal: OutputError) -> Iterator[None]:
-    """Lock a folder in the block; raises `refusal` where another process has it locked."""
+    """Lock a folder in the block; raises `refusal` if another process has locked it."""
     with translated_errors(folder):
         handle = os.open(folder, os.O_RDONLY)
     try:
@@ -317,7 +324,7 @@ def locked_folder(folder: Path, refusal: OutputError) -> Iterator[None]:
 
 
 def lock_now(descriptor: int, refusal: OutputError) -> None:
-    """Lock a file or a folder as long as it is open, where its filesystem has locks."""
+    """Lock a file or a folder while it is open, if its filesystem supports locks."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -1,11 +1,11 @@
-"""Outputs on object stores that are whole or are told to be unfinished.
+"""Outputs on object stores that are either complete or marked as unfinished.
 
-    OUT/.distrain-output.json      who makes it, and whether it is finished (`claims.py`)
-    OUT/.unfinished-ID/...         what is made; of no use once its claim has ended
+    OUT/.distrain-output.json      its maker, and whether it is finished (`claims.py`)
+    OUT/.unfinished-ID/...         the unfinished objects; useless once the claim has ended
     OUT/...                        the output
 
-A store has no rename. When everything is made, the store itself copies it to its names, and the
-last small write says that it is finished; until then readers refuse it.
+A store has no rename. When everything is written, the store itself copies it to its names, and a
+last small write marks it as finished; until then readers reject it.
 """
 
 import contextlib
@@ -35,9 +35,9 @@ _READ_ONLY = {"http", "https", "ftp", "data", "github"}
 
 @contextlib.contextmanager
 def whole_prefix(url: str) -> Iterator[str]:
-    """Yield a prefix to fill; on success its objects get their names under `url`.
+    """Context manager of a prefix to fill; on success its objects get their names under `url`.
 
-    A finished output is never replaced. Errors as `whole_output`.
+    A finished output is never replaced. Errors as in `whole_output`.
     """
     url = url.rstrip("/")
     with _claimed(url) as claim, _removed(f"{url}/{UNFINISHED}{claim.id}") as place:
@@ -48,7 +48,7 @@ def whole_prefix(url: str) -> Iterator[str]:
 
 @contextlib.contextmanager
 def held_prefix(folder: str) -> Iterator[str]:
-    """Yield a new prefix in a folder, removed afterwards, as are those of killed processes."""
+    """Context manager of a new prefix in a folder; removes it, and those of dead processes."""
     folder = folder.rstrip("/")
     with sent_errors(folder):
         _remove_left_held(folder)
@@ -62,7 +62,7 @@ def _removed(place: str) -> Iterator[str]:
     try:
         yield place
     finally:
-        # What stays is removed by the next who makes the output.
+        # Leftovers are removed by the next process that makes the output.
         with contextlib.suppress(OSError, DistrainError):
             _remove(place)
             _abort_uploads(place)  # of workers that were killed, or whose answers were lost
@@ -72,7 +72,7 @@ _HELD = "distrain-staging-"
 
 
 def check_prefix(url: str) -> None:
-    """Raise now if `whole_prefix` would refuse a URL; errors as there."""
+    """Raise early the errors of `whole_prefix` for a URL."""
     url = url.rstrip("/")
     with sent_errors(url):
         _found(url)
@@ -90,16 +90,16 @@ def refuse_unfinished(url: str, retry_s: float = 0.0) -> None:
         state = _readable_state(folder, retry_s)
         if state is not None and state.state != MADE:
             raise DataError(
-                "this output is not finished: what is there is not whole",
+                "this output is not finished: it is incomplete",
                 where={"path": folder, "made on": state.host},
                 hint="Wait if the command that makes it still runs; otherwise run it again with "
-                "the same --out: it begins anew and removes what is left.",
+                "the same --out: it starts over and removes the leftovers.",
             )
         folder = folder.rpartition("/")[0]
 
 
 def _readable_state(folder: str, retry_s: float) -> OutputState | None:
-    """The state of an output; `None` also where it may not be read, or cannot be there."""
+    """Return the state of an output; `None` also if it cannot be read or cannot exist."""
     try:
         return read_state(folder, retry_s)[0]
     except (OSError, NotImplementedError):
@@ -117,13 +117,13 @@ def _claimed(url: str) -> Iterator[Claim]:
             _remove_left(url, claim)
         yield claim
     finally:
-        # What it would say is told by what is there, and by what was raised inside.
+        # Its error would repeat the state there, or the error inside.
         with contextlib.suppress(OSError, DistrainError):
             claim.end()
 
 
 def _found(url: str) -> tuple[OutputState | None, str]:
-    """The state and version of an output that may be made; an `OutputError` if it may not."""
+    """Return state and version of an output that may be written; otherwise an `OutputError`."""
     bucket, _, path = url.partition("://")[2].partition("/")
     if not bucket or not path:
         raise OutputError(
@@ -131,30 +131,30 @@ def _found(url: str) -> tuple[OutputState | None, str]:
             where={"path": url},
             hint="Name one in the bucket: s3://BUCKET/PATH.",
         )
-    _names(url)  # or reading the state would be tried again for minutes
-    found, version = read_state(url)
-    if found is None:
+    _names(url)  # otherwise reading the state would be retried for minutes
+    state, version = read_state(url)
+    if state is None:
         names = _objects(url).keys()
-        if STATE_FILE in names:  # of a process that has begun since
-            found, version = read_state(url)
-    if found is None:
-        # Tasks of a command that gave up may have sent what they had begun: that is removed.
+        if STATE_FILE in names:  # of a process that has started since
+            state, version = read_state(url)
+    if state is None:
+        # Tasks of an abandoned command may have finished their uploads: these are removed.
         if any(name != STATE_FILE and not name.startswith(UNFINISHED) for name in names):
             raise OutputError(
-                "there are objects which no command of distrain has put there as an output",
+                "there are objects that are not an output of a distrain command",
                 where={"path": url},
                 hint="Choose another name, or remove them yourself.",
             )
         return None, ""
-    if found.left_s(time.time()) > 0:
-        raise being_made(url, found)
-    if found.state == MADE:
+    if state.left_s(time.time()) > 0:
+        raise being_made(url, state)
+    if state.state == MADE:
         raise OutputError(
             "the output exists already",
             where={"path": url},
             hint="Choose a new prefix: outputs in object stores are not replaced. Or remove it.",
         )
-    return found, version
+    return state, version
 
 
 def _names(url: str) -> list[str]:
@@ -205,44 +205,44 @@ def _copy(source: str, target: str, names: list[str], before_some: Callable[[], 
 def _move(claim: Claim, place: str) -> None:
     objects = _objects(place)
     claim.has_objects = True
-    # A process that was stopped for long may have lost its claim: what is there is another's then.
+    # A process that was suspended for long may have lost its claim; then the output is another's.
     _copy(place, claim.url, sorted(objects), claim.renew)
     there = _objects(claim.url)
     there.pop(STATE_FILE, None)
     for name, size in objects.items():
         if there.get(name) != size:
             raise OutputError(
-                "an object did not arrive under its name",
+                "an object is missing after its copy",
                 where={"path": f"{claim.url}/{name}", "bytes": size},
-                hint="Start again; the output is told to be unfinished.",
+                hint="Start again; the output is marked as unfinished.",
             )
     claim.renew()
-    # What late tasks of a killed command have sent is among them.
+    # Includes late uploads of a killed command's tasks.
     own = f"{UNFINISHED}{claim.id}/"
     _delete(claim.url, sorted(n for n in there.keys() - objects.keys() if not n.startswith(own)))
     claim.finish(objects)
 
 
 def _remove_left(url: str, claim: Claim) -> None:
-    """Remove what killed processes left of an output."""
+    """Remove leftovers of killed processes from an output."""
     own = f"{UNFINISHED}{claim.id}/"
     _delete(url, [n for n in _objects(url) if n != STATE_FILE and not n.startswith(own)])
     _abort_uploads(url)
 
 
 def _abort_uploads(url: str) -> None:
-    """End the unfinished uploads of killed processes: a store keeps, and bills, their parts."""
+    """Abort the unfinished uploads of killed processes: a store keeps, and bills, their parts."""
     filesystem, path = filesystem_of(url)
     if "s3" not in filesystem.protocol:
         return
     bucket, _, prefix = path.partition("/")
-    asked = {"Bucket": bucket, "Prefix": f"{prefix}/"}
+    query = {"Bucket": bucket, "Prefix": f"{prefix}/"}
 
     def abort() -> None:
         start: dict[str, str] = {}
         with only_os_errors():
             while True:
-                page: Any = filesystem.call_s3("list_multipart_uploads", **asked, **start)
+                page: Any = filesystem.call_s3("list_multipart_uploads", **query, **start)
                 for one in page.get("Uploads", ()):
                     filesystem.call_s3(
                         "abort_multipart_upload",
@@ -257,7 +257,7 @@ def _abort_uploads(url: str) -> None:
                     "UploadIdMarker": page["NextUploadIdMarker"],
                 }
 
-    # A store without them, or one that may not be asked for them, has others to clear them up.
+    # Stores without such uploads, or without permission to list them, are skipped.
     with contextlib.suppress(OSError, NotImplementedError, DistrainError):
         with_retries(abort, {"path": url}, 0.0)
 

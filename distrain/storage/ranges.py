@@ -1,10 +1,10 @@
-"""Remote files read by ranges, again where a storage does not answer, and S3's by signed URLs.
+"""Remote files read by ranges with retries; S3 objects by signed URLs.
 
-s3fs receives all bytes of a process in one thread of Python, which takes 3 to 4 processor seconds a
-gigabyte: some 300 MB/s at most, and less where others want the interpreter. So s3fs says where an
-object is, by a URL that it signs, and urllib3 brings the bytes to the thread that wants them.
-Whatever does not work in this way is left to s3fs, which knows all kinds of servers, credentials,
-proxies and errors.
+s3fs receives all bytes of a process in one Python thread, which takes 3 to 4 CPU seconds a
+gigabyte: at most about 300 MB/s, and less if other threads need the interpreter. So s3fs only signs
+the URL of an object, and urllib3 fetches the bytes in the thread that needs them. If this
+does not work, s3fs reads the object: it supports all kinds of servers, credentials, proxies and
+errors.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from distrain.storage.retrying import with_retries
 if TYPE_CHECKING:
     import urllib3
 
-_AHEAD_BYTES = 4 << 20  # what is read beyond a request, so that many small ones are few ranges
+_AHEAD_BYTES = 4 << 20  # read-ahead beyond a request, so that many small reads are few ranges
 _PROTOCOLS = {"s3", "s3a"}
 _SIGNED_FOR_S = 3600
-# A URL is used no longer: clocks differ, and so does how long its request waits.
+# A URL is used for less time: clocks differ, and requests may wait.
 _USED_FOR_S = _SIGNED_FOR_S / 2
 _CONNECT_S, _READ_S = 10.0, 60.0
 _REFUSED_FOR_S = 60.0
@@ -38,10 +38,10 @@ _PARTIAL_CONTENT = 206
 
 
 class RangeReader(io.RawIOBase):
-    """A remote file; each failed read is tried again from where it began, on a new connection.
+    """A remote file; each failed read is retried from where it began, on a new connection.
 
     Its methods raise `DataError` if the file has changed since it was opened, `Unavailable` after
-    `retry_s` without an answer, and what else the filesystem raises.
+    `retry_s` without an answer, and other errors of the filesystem.
     """
 
     def __init__(self, path: str, retry_s: float):
@@ -116,7 +116,7 @@ class RangeReader(io.RawIOBase):
             raise DataError(
                 "the file has changed while it was read",
                 where={"file": self._path},
-                hint="Another program writes it: wait for its end, and start again.",
+                hint="Another program writes it: wait until it has finished, and start again.",
             )
         self._handle, self._version = handle, version
 
@@ -128,7 +128,7 @@ class RangeReader(io.RawIOBase):
 
 
 class Connections:
-    """Open connections, shared by a process's threads; of each server at most `most` idle ones."""
+    """Open connections, shared by a process's threads; at most `most` idle ones per server."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -158,7 +158,7 @@ class Connections:
 
 
 class SignedRanges:
-    """An object of S3, as s3fs has opened it; any thread may read it."""
+    """An S3 object that s3fs has opened. Thread-safe."""
 
     def __init__(self, handle: Any, connections: Connections):
         self._filesystem, self._path = handle.fs, handle.path
@@ -171,7 +171,7 @@ class SignedRanges:
         self._refused_until_s = 0.0
 
     def read(self, begin: int, end: int) -> bytes | None:
-        """Bytes of the object; `None` where they cannot be had in this way."""
+        """Return bytes of the object; `None` if signed URLs do not work."""
         if monotonic() < self._refused_until_s:
             return None
         url, content = "", None
@@ -179,7 +179,7 @@ class SignedRanges:
             url = self._signed_url()
             if not _has_proxy(url):
                 content = self._received(url, begin, end)
-        except Exception:  # s3fs asks again, and tells what is wrong
+        except Exception:  # s3fs then reads the range, and reports the error
             content = None
         self._learn(url, content is not None)
         return content
@@ -203,13 +203,13 @@ class SignedRanges:
             if response.status == _PARTIAL_CONTENT:
                 content = response.read(decode_content=False)
         finally:
-            if len(content) != end - begin:  # others must not get what is left of it
+            if len(content) != end - begin:  # the connection must not be reused with leftover bytes
                 response.close()
             response.release_conn()
         return content if len(content) == end - begin else None
 
     def _learn(self, url: str, works: bool) -> None:
-        """A URL that fails is made anew, since it may have expired; a new one that fails is not."""
+        """Drop a failed URL, which may have expired; if a new one fails, pause signed URLs."""
         with self._lock:
             if works:
                 self._has_worked = True
@@ -220,7 +220,10 @@ class SignedRanges:
 
 
 def signed_ranges(handle: Any, connections: Connections) -> SignedRanges | None:
-    """The reader of an opened object of S3; `None` for others, and with DISTRAIN_SIGNED_URLS=0."""
+    """Return the reader of an opened S3 object.
+
+    `None` for others or with DISTRAIN_SIGNED_URLS=0.
+    """
     if os.environ.get("DISTRAIN_SIGNED_URLS") == "0":
         return None
     protocol = getattr(getattr(handle, "fs", None), "protocol", ())
@@ -232,7 +235,7 @@ def signed_ranges(handle: Any, connections: Connections) -> SignedRanges | None:
 
 
 def _sign_by_version_4(filesystem: Any, path: str) -> None:
-    """Have URLs signed as requests are: botocore takes version 2, which new buckets refuse."""
+    """Sign URLs like requests: botocore defaults to version 2, which new buckets reject."""
 
     def choose(signature_version: object, **_: object) -> str | None:
         return "s3v4-query" if signature_version in ("v4-query", "s3v4-query") else None
@@ -244,7 +247,7 @@ def _sign_by_version_4(filesystem: Any, path: str) -> None:
             "choose-signer.s3.GetObject", choose, unique_id="distrain-version-4"
         )
 
-    with suppress(AttributeError):  # in other versions of s3fs; what it signs anyway may do
+    with suppress(AttributeError):  # in other versions of s3fs; the default may work
         sync(filesystem.loop, register)
 
 
@@ -254,7 +257,7 @@ def _has_proxy(url: str) -> bool:
 
 
 def _certificates() -> str | None:
-    """The file of authorities that s3fs's library trusts; `None`: those of this machine."""
+    """Return s3fs's file of certificate authorities; `None` for those of this machine."""
     if named := os.environ.get("AWS_CA_BUNDLE"):
         return named
     try:

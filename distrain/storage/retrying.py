@@ -1,7 +1,7 @@
 """Retries of reads that failed because a storage does not answer or is overloaded.
 
-Which errors are transient is decided without any import: libraries are known by the names of their
-errors, so that none of them has to be installed.
+Transient errors are recognised without imports: libraries are identified by the names of their
+errors, so that none of them needs to be installed.
 """
 
 import errno
@@ -16,6 +16,7 @@ from itertools import count
 from typing import TypeVar
 
 from distrain.errors import DistrainError, Unavailable
+from distrain.pauses import doubled_s
 
 _PASSING_ERRNOS = {
     getattr(errno, name)
@@ -92,10 +93,10 @@ _PASSING_WORDS = re.compile(
 
 
 def is_transient(error: BaseException) -> bool:
-    """Whether a later try may succeed: the storage does not answer, or is overloaded.
+    """Return True if a retry may succeed: the storage does not answer, or is overloaded.
 
-    The error and its causes are examined, the outermost first; the first known one decides. A file
-    that is missing, forbidden or damaged stays so, and unknown errors are not transient.
+    The error and its causes are examined, the outermost first; the first known one decides.
+    Missing, forbidden or damaged files and unknown errors are not transient.
 
     >>> is_transient(OSError(errno.ESTALE, "Stale file handle")), is_transient(FileNotFoundError())
     (True, False)
@@ -105,7 +106,7 @@ def is_transient(error: BaseException) -> bool:
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
-    """An error and its causes; errors may refer to each other in a circle."""
+    """Yield an error and its causes, which may form a cycle."""
     seen: set[int] = set()
     link: BaseException | None = error
     while link is not None and id(link) not in seen:
@@ -115,10 +116,10 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
 
 
 def _verdict(error: BaseException) -> bool | None:
-    """Whether this error is transient; `None` if it is unknown."""
+    """Return whether this error is transient; `None` if it is unknown."""
     text = str(error)
     if isinstance(error, FileNotFoundError) and error.__cause__ is not None:
-        return is_transient(error.__cause__)  # fsspec raises it for servers that do not answer, too
+        return is_transient(error.__cause__)  # fsspec also raises it for unreachable servers
     if isinstance(error, _FINAL_TYPES) or _is_called(error, _FINAL_NAMES):
         return False
     if isinstance(error, OSError | RuntimeError) and _FINAL_WORDS.search(text):
@@ -160,10 +161,10 @@ def _verdict_of_server(error: BaseException) -> bool | None:
 
 
 def _status(error: BaseException) -> object:
-    """The HTTP status as aiohttp (`status`), Azure's and Google's libraries keep it."""
+    """Return the HTTP status as stored by aiohttp (`status`), Azure's and Google's libraries."""
     if type(error).__module__.partition(".")[0] not in {*_LIBRARIES, "urllib"}:
         return None
-    # Not by getattr: deprecated names warn.
+    # Not by getattr: deprecated attributes warn.
     own = (vars(error).get(name) for name in ("status", "status_code", "code"))
     return next((status for status in own if status is not None), None)
 
@@ -176,14 +177,14 @@ def _verdict_of_message(text: str) -> bool | None:
 
 
 RETRY_S = 300.0
-"""How long commands try again that read and write on object stores; jobs say it themselves."""
+"""Retry limit of commands that read and write object stores; jobs have an option."""
 
 FIRST_PAUSE_S = 0.5
 LONGEST_PAUSE_S = 15.0
 
 _LAST_TRY_S = 60.0  # longest duration of one try: libraries have timeouts and retries of their own
 
-_POLL_S = 0.25  # seconds between two looks, during a pause, whether the thread should stop
+_POLL_S = 0.25  # during a pause, seconds between checks whether the thread should stop
 
 _T = TypeVar("_T")
 
@@ -191,28 +192,32 @@ log = logging.getLogger("distrain.storage")
 
 _this_thread = threading.local()
 
-# By thread: when its waiting ends at the latest, on the monotonic clock.
+# By thread: the latest end of its wait, on the monotonic clock.
 _waits: dict[int, float] = {}
 
 
 def pause_s(number: int, key: str) -> float:
-    """Seconds to wait after failure `number`, from 0: doubled up to `LONGEST_PAUSE_S`.
+    """Return the pause after failure `number`, from 0: doubled up to `LONGEST_PAUSE_S`, in seconds.
 
-    Each is shortened by up to a half, by a checksum of `key`: readers come back at other times.
+    Each is shortened by up to a half, by a checksum of `key`, so that readers do not retry
+    together.
 
     >>> [round(pause_s(number, "a"), 2) for number in (0, 1, 2, 20)]
     [0.25, 0.72, 1.92, 9.88]
     """
-    whole_s = min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2.0 ** min(number, 16))
+    whole_s = doubled_s(FIRST_PAUSE_S, number, LONGEST_PAUSE_S)
     return whole_s * (0.5 + zlib.crc32(f"{key} {number}".encode()) / 2**33)
 
 
 def with_retries(read: Callable[[], _T], where: Mapping[str, object], retry_s: float) -> _T:
-    """The result of `read`, called again, with growing pauses, while its errors are transient.
+    """Return the result of `read`, retried with growing pauses while its errors are transient.
 
-    `Unavailable` if it still fails `retry_s` after its first failure (0 tries once), or this thread
-    is to stop. Where it fails, `read` leaves nothing behind, and it must not call this itself. The
-    log and the error say `where`.
+    `read` must have no side effects when it fails, and must not call this function. The log and the
+    error contain `where`.
+
+    Raises:
+        Unavailable: It still fails `retry_s` after its first failure (0 tries once), or this
+            thread must stop.
     """
     began_s = 0.0
     try:
@@ -237,7 +242,7 @@ def with_retries(read: Callable[[], _T], where: Mapping[str, object], retry_s: f
 
 
 def is_retrying() -> bool:
-    """Whether a thread of this process waits for a storage, and is not stuck in a call."""
+    """Return True if a thread of this process waits for a storage, and is not stuck in a call."""
     now_s = time.monotonic()
     return any(until_s > now_s for until_s in list(_waits.values()))
 
@@ -276,5 +281,5 @@ def _given_up(
     return Unavailable(
         f"the storage does not answer ({effort}): {first_line(error)}",
         where=where,
-        hint="Check that its server and the network are up; data.retry_s says how long ranks wait.",
+        hint="Check that its server and the network are up; data.retry_s limits the wait of ranks.",
     )

@@ -1,8 +1,8 @@
-"""Folders that are being made: who makes one, and what a killed process left.
+"""Unfinished folders: which process makes one, and the leftovers of killed processes.
 
-A process holds a lock on the unfinished folder itself, which ends with the process however that
-ends. Filesystems share locks between hosts or do not; so the folder's name tells on which machine,
-since which of its starts, it was made, and of another machine's only what is old is removed.
+A process holds a lock on the unfinished folder itself, which ends with the process, even if it is
+killed. Not all filesystems share locks between hosts. So the folder's name identifies the machine
+and its boot, and of other machines only old folders are removed.
 """
 
 import contextlib
@@ -20,7 +20,7 @@ from pathlib import Path
 from distrain.errors import OutputError
 
 _ABANDONED_S = 86400.0
-"""After so long without a new file an unfinished folder of another machine counts as left."""
+"""An unfinished folder of another machine is abandoned after this time without a new file."""
 
 
 def partial_name(final: Path) -> Path:
@@ -33,7 +33,7 @@ def replaced_name(final: Path) -> Path:
 
 @functools.cache
 def _machine() -> str:
-    """Eight digits for this machine since its last start: the processes that share its locks."""
+    """Return eight digits for this machine since its last boot: the processes that share locks."""
     try:
         start = boot_id()
     except OSError:
@@ -42,30 +42,30 @@ def _machine() -> str:
 
 
 def boot_id() -> str:
-    """The kernel's name of this start of the machine, and a line end."""
+    """Return the kernel's id of this boot, with a line end."""
     return Path("/proc/sys/kernel/random/boot_id").read_text()
 
 
 def started_ticks(pid: int) -> int | None:
-    """A process's start in ticks after boot; `None` if it has ended, also as a zombie."""
+    """Return a process's start in ticks after boot; `None` if it has ended or is a zombie."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     except (FileNotFoundError, ProcessLookupError):
         return None
-    # The name stands in brackets and may hold anything, also brackets.
+    # The name is in brackets and may contain anything, including brackets.
     state, *rest = text.rpartition(")")[2].split()
     return None if state in "ZX" else int(rest[18])
 
 
 @contextlib.contextmanager
 def make_locked(partial: Path) -> Iterator[None]:
-    """Make a folder, and hold its lock; until it is locked it has another name."""
+    """Create a folder and hold its lock; until it is locked it has another name."""
     new = partial.with_name(partial.name.replace(".partial-", ".new-"))
     new.mkdir(parents=True)
     handle = os.open(new, os.O_RDONLY)
     try:
         with contextlib.suppress(OSError):  # a filesystem without locks
-            # Not LOCK_NB: who looks at the folder holds its lock for a moment.
+            # Not LOCK_NB: a process that checks the folder holds its lock for a moment.
             fcntl.flock(handle, fcntl.LOCK_EX)
         os.replace(new, partial)
         yield
@@ -82,17 +82,20 @@ def refuse_if_being_made(final: Path, own: Path | None = None) -> None:
             raise OutputError(
                 "another process is making this folder",
                 where={"path": str(final), "unfinished": str(folder)},
-                hint="Wait for its end, end it, or name another folder.",
+                hint="Wait until it has finished, stop it, or name another folder.",
             )
 
 
 def remove_left(final: Path, own: Path) -> None:
-    """Remove what killed processes left of `final`; a folder to be replaced comes back."""
+    """Remove leftovers of killed processes for `final`.
+
+    Restore a folder that was being replaced.
+    """
     for folder in filter(_is_left, _named(final, "replaced")):
         if not final.exists():
             try:
                 folder.rename(final)
-            except OSError:  # it is the only one, and stays
+            except OSError:  # it is the only copy, so keep it
                 continue
         shutil.rmtree(folder, ignore_errors=True)
     for folder in filter(_is_left, _unfinished(final)):
@@ -101,7 +104,7 @@ def remove_left(final: Path, own: Path) -> None:
 
 
 def remove_aside(own: Path) -> None:
-    """Remove a folder under another name: tasks that still write into it make nothing there."""
+    """Rename a folder and remove it, so that late tasks create no files in it."""
     removed = own.with_name(f"{own.name}-removed")
     with contextlib.suppress(OSError):
         own.rename(removed)
@@ -109,7 +112,7 @@ def remove_aside(own: Path) -> None:
 
 
 def remove_unfinished_files(folder: Path) -> None:
-    """Remove the files that killed tasks left in a folder whose other files are whole."""
+    """Remove the partial files of killed tasks in a folder."""
     for path in folder.rglob(".*.partial-*"):
         if path.is_file() and re.fullmatch(r"\..+\.partial-[0-9a-f]{16}", path.name):
             path.unlink(missing_ok=True)
@@ -133,7 +136,7 @@ def _named(final: Path, kind: str) -> list[Path]:
 
 
 def _lock(folder: Path) -> str:
-    """`held` by another process, `free`, or `unknown`."""
+    """Return `held` by another process, `free`, or `unknown`."""
     try:
         handle = os.open(folder, os.O_RDONLY)
     except OSError:
@@ -155,7 +158,7 @@ def _is_left(folder: Path) -> bool:
 
 
 def _is_old(folder: Path) -> bool:
-    """Whether nothing was made in it, or in a folder of it, for a day."""
+    """Return True if nothing was created in it, or in a folder of it, for a day."""
     try:
         folders = [folder, *(path for path in folder.iterdir() if path.is_dir())]
         newest = max(path.stat().st_mtime for path in folders)

@@ -1,4 +1,4 @@
-"""Files that are written here and then sent to a URL, whole or not at all."""
+"""Files that are written locally and then uploaded to a URL, completely or not at all."""
 
 import contextlib
 import os
@@ -17,33 +17,33 @@ from distrain.storage.urls import check_url
 from distrain.version import how_to_install
 
 _PART_BYTES = 16 << 20
-"""What one request of a larger upload sends; a file of less than two of them is one request."""
+"""Bytes per request of a larger upload; a file of less than two parts is one request."""
 _PARTS_AT_ONCE = 4
 _FRESH_UPLOADS = 3
 
 UNFINISHED = ".unfinished-"
-"""Begins the name of the prefix in which the objects of an unfinished output lie."""
+"""The prefix of the objects of an unfinished output begins with this."""
 _CLAIMED = re.compile(rf"(.+)/{re.escape(UNFINISHED)}([0-9a-f]{{16}})/.+")
 
 
 @contextlib.contextmanager
 def uploaded(url: str) -> Iterator[Path]:
-    """Yield a path of this machine to write; on success send what is there to `url`.
+    """Context manager of a local path to write; on success its content is uploaded to `url`.
 
-    A store shows an object when all of it has arrived: a broken upload leaves the old one, or none.
-    `OutputError`, or `Unavailable` if the store does not answer.
+    A store shows an object only after a complete upload: a broken one leaves the old object, or
+    none. Raises `OutputError`, or `Unavailable` if the store does not answer.
     """
     check_url(url)
-    with nameless_file(url) as here:
-        yield here
-        send(here, url)
+    with nameless_file(url) as temporary:
+        yield temporary
+        send(temporary, url)
 
 
 @contextlib.contextmanager
 def nameless_file(url: str) -> Iterator[Path]:
-    """Yield the path of a temporary file without a name, for what is, or will be, at a URL.
+    """Context manager of the path of an unlinked temporary file, for the content of a URL.
 
-    No kill leaves it behind. An `OSError` inside becomes an `OutputError`.
+    It never outlives the process. An `OSError` inside becomes an `OutputError`.
     """
     try:
         with tempfile.TemporaryFile(prefix="distrain-") as file:
@@ -60,14 +60,14 @@ def nameless_file(url: str) -> Iterator[Path]:
 def _temporary_folder() -> str:
     try:
         return tempfile.gettempdir()
-    except OSError:  # there is none that can be written to
+    except OSError:  # there is no writable one
         return os.environ.get("TMPDIR", "none")
 
 
 def send(file: Path, url: str) -> None:
-    """Send a file of this machine to a URL; errors as `uploaded`."""
+    """Upload a local file to a URL; errors as in `uploaded`."""
     claimed = _CLAIMED.fullmatch(url)
-    if claimed:  # of a command that was killed, tasks may still run
+    if claimed:  # tasks of a killed command may still run
         with sent_errors(url):
             check_still_claimed(claimed[1], claimed[2])
 
@@ -97,7 +97,7 @@ def _translated(put: Any) -> None:
 
 @contextlib.contextmanager
 def sent_errors(url: str) -> Iterator[None]:
-    """Raise a store's final errors inside as `OutputError`, with a hint."""
+    """Convert a store's final errors inside to `OutputError`, with a hint."""
     try:
         yield
     except DistrainError:
@@ -105,7 +105,7 @@ def sent_errors(url: str) -> Iterator[None]:
     except (OSError, NotImplementedError) as error:
         if is_transient(error):
             raise
-        hint = "Check the bucket's name, the credentials and that they may write there."
+        hint = "Check the bucket's name, the credentials and their write permission."
         if isinstance(error.__cause__, ImportError):
             hint = f"Install that package here and on all workers: {how_to_install('s3')}."
         raise OutputError(

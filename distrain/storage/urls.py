@@ -1,11 +1,11 @@
-"""URLs: what distinguishes them from paths, and the passwords they must not hold."""
+"""URLs: how they differ from paths, and the passwords that they must not contain."""
 
 import re
 from pathlib import Path
 
 from distrain.errors import DataError
 
-# A port is no password: `hdfs://host:8020/a@b`.
+# A port is not a password: `hdfs://host:8020/a@b`.
 _SECRET = re.compile(r"(?<=://)[^/@:\s]*:(?![0-9]+(?:/|$))[^@\s]*@")
 _BUCKET = re.compile(r"[A-Za-z0-9.\-_]{1,255}|arn:aws[^/]*")
 _GLOB_MARKS = "*?["
@@ -13,9 +13,9 @@ _S3 = ("s3", "s3a")
 
 
 def is_remote(path: str | Path) -> bool:
-    """Whether a path is a URL, which fsspec opens, rather than a path of this machine.
+    """Return True if a path is a URL, which fsspec opens, rather than a local path.
 
-    A `file://` URL counts as one: its text cannot be handed to `Path` or `os`.
+    A `file://` URL counts as one: `Path` and `os` do not accept its text.
 
     >>> is_remote("s3://bucket/day_0"), is_remote("data/day_0")
     (True, False)
@@ -24,7 +24,7 @@ def is_remote(path: str | Path) -> bool:
 
 
 def path_or_url(text: str | Path) -> Path | str:
-    """A path of this machine as a `Path`; a URL as it is, for `Path` spoils it.
+    """Return a local path as a `Path`; a URL unchanged, since `Path` would corrupt it.
 
     >>> path_or_url("s3://bucket/day_0"), path_or_url("data/day_0")
     ('s3://bucket/day_0', PosixPath('data/day_0'))
@@ -36,13 +36,13 @@ def path_or_url(text: str | Path) -> Path | str:
 
 
 def check_url(url: str) -> None:
-    """Raise a `DataError` if a URL holds a password, or a bad name of a bucket."""
+    """Raise a `DataError` if a URL holds a password, or an invalid bucket name."""
     scheme, separator, rest = url.partition("://")
     if not separator:
         return
     if _SECRET.search(url):
         raise DataError(
-            "the URL holds a password, which would end up in logs and run directories",
+            "the URL contains a password, which would appear in logs and run directories",
             where={"url": without_secrets(url)},
             hint=f"Write it without `user:password@`. {_how_to_give_credentials(scheme)}",
         )
@@ -50,7 +50,7 @@ def check_url(url: str) -> None:
     is_glob = any(mark in bucket for mark in _GLOB_MARKS)
     if scheme in _S3 and bucket and not is_glob and not _BUCKET.fullmatch(bucket):
         raise DataError(
-            f"{bucket!r} is no name of a bucket",
+            f"{bucket!r} is not a valid bucket name",
             where={"url": url},
             hint="Buckets have letters, digits, dots, hyphens and underscores in their names: "
             "s3://BUCKET/PATH. " + _how_to_give_credentials(scheme),
@@ -58,7 +58,7 @@ def check_url(url: str) -> None:
 
 
 def without_secrets(text: str) -> str:
-    """A text without the passwords in its URLs.
+    """Return a text without the passwords in its URLs.
 
     >>> without_secrets("no file s3://KEY:SECRET/2@bucket/x")
     'no file s3://***@bucket/x'

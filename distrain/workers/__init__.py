@@ -1,1 +1,1 @@
-"""Where Dask workers come from, and the rank process that each of them runs."""
+"""Starts or connects to Dask workers, and runs a rank process on each."""

@@ -1,6 +1,6 @@
-"""Writes an attempt's records beside rank 0, from what the coordinator sends to its supervisor.
+"""Writes an attempt's records beside rank 0, as sent by the coordinator to its supervisor.
 
-A thread writes, since a filesystem may hang.
+A separate thread writes, since a filesystem may hang.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ from distrain.storage.background import BackgroundWriter
 
 log = logging.getLogger(__name__)
 
-END_S = 30.0  # how long the coordinator's last entries are awaited after the rank's end
+END_S = 30.0  # how long to wait for the coordinator's last entries after the rank's end
 OPEN_S = 30.0
 CLOSE_S = 10.0
 
@@ -25,8 +25,8 @@ CLOSE_S = 10.0
 class AttemptRecords:
     """The records of one attempt.
 
-    `trouble` gets a text when they begin to fail, and whether the attempt has to end. It runs in
-    the event loop.
+    `trouble` is called in the event loop when writing begins to fail, with a message and with
+    whether the attempt has to end.
     """
 
     def __init__(self, assignment: Assignment, trouble: Callable[[str, bool], None]):
@@ -72,11 +72,11 @@ class AttemptRecords:
             return
         try:
             if trouble := self._file.append(lines):
-                self._tell(trouble, False)
+                self._report(trouble, False)
         except DistrainError as error:
-            self._tell(str(error), True)
+            self._report(str(error), True)
 
-    def _tell(self, error: str, ends: bool) -> None:
+    def _report(self, error: str, ends: bool) -> None:
         self._loop.call_soon_threadsafe(self._trouble, error, ends)
 
     def _close(self) -> None:

@@ -1,10 +1,10 @@
-"""Carries what a rank leaves on its worker to a run directory in an object store.
+"""Uploads a rank's files from its worker to a run directory in an object store.
 
-The rank and its supervisor write files in a folder of the worker. Beside them a thread puts what is
-new of the log and, beside rank 0, of the attempt's records into the store, in parts that readers
-know (`distrain.runs.log_bytes`), of which the last grows by being put again. Nobody else writes
-these objects. A store that does not answer holds up nothing: the thread tries again, and what it
-missed is still there.
+The rank and its supervisor write files to a folder on the worker. A thread beside them uploads new
+parts of the log and, beside rank 0, of the attempt's records. Readers know this layout
+(`distrain.runs.log_bytes`); the last part grows by being uploaded again. No other process writes
+these objects. A store that does not answer delays nothing: the thread retries later, and the files
+are still there.
 """
 
 import logging
@@ -21,12 +21,12 @@ from distrain.storage.objects import Objects
 
 log = logging.getLogger(__name__)
 
-EVERY_S = 1.0  # how often the thread looks
-PART_BYTES = 2**20  # a part that is put does not grow beyond this
+EVERY_S = 1.0  # interval between uploads
+PART_BYTES = 2**20  # the largest size of an uploaded part
 
 
 class StoreCarrier:
-    """The files of one rank and attempt on their way to the store, from `start` until `close`."""
+    """Uploads the files of one rank and attempt, from `start` until `close`."""
 
     def __init__(self, paths: RunPaths, rank: int, attempt: int):
         self._paths = paths
@@ -45,11 +45,11 @@ class StoreCarrier:
         self._thread.start()
 
     def carry(self) -> bool:
-        """Put all that is new; whether the store has taken it. Never raises."""
+        """Upload all new data; return whether that succeeded. Never raises."""
         with self._carrying:
             try:
                 self._carry_growing()
-            except Exception as error:  # whatever its library raises: the rank goes on
+            except Exception as error:  # any error of its library: the rank must continue
                 if self._trouble != str(error):
                     self._trouble = str(error)
                     log.warning("cannot write to %s: %s", self._paths.store, error)
@@ -58,11 +58,11 @@ class StoreCarrier:
             return True
 
     def close(self, within_s: float) -> None:
-        """Put what is left, within a time, and remove the worker's folder."""
+        """Upload the remaining files within a time, and remove the worker's folder."""
         self._ending.set()
         self._thread.join(within_s)
         if self._thread.is_alive():
-            log.warning("%s does not answer: what a rank left stays here", self._paths.store)
+            log.warning("%s does not answer: a rank's remaining files stay here", self._paths.store)
 
     def _run(self) -> None:
         while not self._ending.wait(EVERY_S):
@@ -80,7 +80,7 @@ class StoreCarrier:
 
     def _carry_growing(self) -> None:
         end = log_end(self._log)
-        closed = end.exists()  # before: what is there then is all of the log
+        closed = end.exists()  # checked first: the log is complete if it was closed
         for file in self._growing:
             file.carry()
         if closed and not self._is_closed:
@@ -88,7 +88,7 @@ class StoreCarrier:
             self._is_closed = True
 
     def _carry_rest(self) -> bool:
-        """Put hashes of rows and stacks; the model and the checkpoints are the rank's own work."""
+        """Upload row hashes and stacks; the rank itself uploads its model and checkpoints."""
         try:
             for path in self._rest():
                 self._put(path, path.read_bytes())
@@ -105,12 +105,12 @@ class StoreCarrier:
 
 
 class _Growing:
-    """A file that grows, and what the store has of it."""
+    """A growing file, and how much of it is uploaded."""
 
     def __init__(self, path: Path, put: Callable[[Path, bytes], None]):
         self._path, self._put = path, put
-        self._next = 0  # the first byte that no finished part has
-        self._part = b""  # what the store has behind that
+        self._next = 0  # the first byte after the finished parts
+        self._part = b""  # the uploaded bytes after that
 
     def carry(self) -> None:
         if not self._path.parent.is_dir():
@@ -127,7 +127,7 @@ class _Growing:
         return read_log_slice(folder, self._path.name, self._next + len(self._part), left)
 
     def _put_part(self, piece: LogSlice) -> None:
-        if piece.first > self._next + len(self._part):  # nobody kept what was between
+        if piece.first > self._next + len(self._part):  # a gap in the log
             self._next, self._part = piece.first, b""
         part = self._part + piece.data
         self._put(log_part(self._path, self._next) if self._next else self._path, part)
@@ -137,7 +137,7 @@ class _Growing:
 
 
 def files_dir(local_directory: str, job_id: str, attempt: int, rank: int) -> Path:
-    """The folder of a worker for one rank's files; an earlier one of that name is emptied."""
+    """Create an empty folder on a worker for one rank's files, and return it."""
     folder = Path(local_directory) / "distrain-files" / f"{job_id}-a{attempt}-r{rank}"
     with suppress(FileNotFoundError):
         shutil.rmtree(folder)

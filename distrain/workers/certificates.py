@@ -1,13 +1,13 @@
-"""When certificates end, as those who watch a process need to know."""
+"""Reads when certificates expire, for monitoring."""
 
 import os
 from pathlib import Path
 
 
 def ends_s(certificate: str | os.PathLike[str]) -> float | None:
-    """The end of the first certificate to end, in unix seconds, of a PEM file or text.
+    """Return the earliest expiry, in unix seconds, of the certificates in a PEM file or text.
 
-    `None` if it cannot be read, or without the library `cryptography`.
+    `None` if it cannot be read, or if the library `cryptography` is not installed.
     """
     try:
         from cryptography import x509

@@ -1,8 +1,8 @@
-"""What a started cluster says about itself, in a file that whoever started it finds again.
+"""Stores the state of a started cluster in a file for the process that started it.
 
-The program that is the cluster writes `state.json` itself, so that a starter that was killed leaves
-no cluster that nobody knows. A process is known by its number, its start and the machine's boot: a
-number alone may be another process by now.
+The cluster's own program writes `state.json`, so that a cluster is still known after its starter
+was killed. A process is identified by its id, its start time and the machine's boot, since process
+ids are reused.
 """
 
 import contextlib
@@ -23,7 +23,7 @@ STATE_FILE = "state.json"
 
 @dataclass(frozen=True)
 class ProcessId:
-    """A process, for ever: no later one is equal to it."""
+    """A unique process: no later process is equal to it."""
 
     pid: int
     started_ticks: int
@@ -32,7 +32,7 @@ class ProcessId:
 
     @classmethod
     def of(cls, pid: int) -> "ProcessId | None":
-        """The process of that number here; `None` if it has ended, or cannot be looked at."""
+        """Return the process of that id here; `None` if it has ended or cannot be inspected."""
         with contextlib.suppress(OSError):
             started = started_ticks(pid)
             if started is not None:
@@ -45,7 +45,7 @@ class ProcessId:
 
 @dataclass(frozen=True)
 class StartedCluster:
-    process: ProcessId  # the program, which ends the cluster when it ends
+    process: ProcessId  # the program; the cluster ends with it
     token: str  # for its scheduler's HTTP
     url: str | None = None  # the scheduler's HTTP address; `None` before it answers
     scheduler: str | None = None  # the address of the scheduler's comm
@@ -68,7 +68,7 @@ def write_started(folder: Path, started: StartedCluster) -> None:
 
 
 @contextlib.contextmanager
-def telling(folder: Path, started: StartedCluster) -> Iterator[None]:
+def errors_recorded(folder: Path, started: StartedCluster) -> Iterator[None]:
     try:
         yield
     except Exception as error:
@@ -79,7 +79,7 @@ def telling(folder: Path, started: StartedCluster) -> Iterator[None]:
 
 @contextlib.contextmanager
 def only_one(file: Path) -> Iterator[bool]:
-    """Lock a file without waiting; yields whether this process got the lock."""
+    """Try to lock a file without waiting; yield whether this process got the lock."""
     import fcntl
 
     with translated_errors(file):

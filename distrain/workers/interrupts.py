@@ -1,4 +1,4 @@
-"""Ctrl-C in a terminal, which reaches every process that was started from it."""
+"""Handles Ctrl-C, which a terminal sends to every process started from it."""
 
 import signal
 import threading
@@ -7,7 +7,10 @@ from distributed import Worker, WorkerPlugin
 
 
 class IgnoreInterrupts(WorkerPlugin):  # type: ignore[misc]  # distributed is untyped
-    """Leaves Ctrl-C to the process that owns the local cluster; rank processes inherit that."""
+    """Leaves Ctrl-C to the process that owns the local cluster.
+
+    Rank processes inherit this setting.
+    """
 
     name = "distrain-ignore-interrupts"
 

@@ -1,6 +1,6 @@
-"""A cluster on this machine: one worker process per rank, one GPU each where there are GPUs.
+"""Starts a cluster on this machine: one worker process per rank, one GPU each if there are GPUs.
 
-Or threads of this process alone, for work whose time is spent outside of Python.
+Or only threads of this process, for work that spends its time outside of Python.
 """
 
 import ast
@@ -21,11 +21,11 @@ from distrain.jobs.devices import SHARED_MEMORY
 from distrain.version import how_to_install
 from distrain.workers.replacing import KEEP_NANNIES, replace_workers
 
-# Where training wants every core, ranks lack what Dask does by the clock (docs/log.md).
-# By default it checks each event loop's health 50 times a second, reads what a process uses twice a
-# second, compares each worker's memory with its limit 10 times a second in two processes, though a
-# rank is a process of its own, and looks for its profile at what the threads of each worker do 100
-# times a second, which of a worker that waits for a rank says nothing.
+# When training uses every core, Dask's periodic work takes time from the ranks (docs/log.md).
+# By default it checks each event loop's health 50 times a second, reads its process's usage twice
+# a second, compares each worker's memory with its limit 10 times a second in two processes, and
+# samples each worker's threads 100 times a second. A rank is a separate process, so none of this
+# is useful for it.
 _QUIET_LOOPS = {
     "distributed.worker.memory.monitor-interval": "500ms",
     "distributed.admin.tick.interval": "500ms",
@@ -35,7 +35,7 @@ _QUIET_LOOPS = {
 
 _PRELOAD_KEY = "distributed.scheduler.preload"
 _PRELOAD = "distrain.preload"
-"""What puts the coordinator, and the pages that show its jobs, into the scheduler."""
+"""Installs the coordinator and the dashboard pages of its jobs in the scheduler."""
 
 
 @contextmanager
@@ -49,10 +49,10 @@ def local_cluster(
 ) -> Iterator[Any]:
     """Yield a client of a new cluster of worker processes on this machine.
 
-    With `private`, Dask's comm asks for a certificate in these processes' memory alone: other users
-    of the machine do not get in. Workers that end are replaced; `why_lost` says why a cluster ended
-    whose workers did not come back. Raises `ClusterError` if the cluster does not start, or for too
-    few GPUs.
+    With `private`, Dask's comm requires a certificate that exists only in these processes' memory,
+    so that other users of the machine cannot connect. Ended workers are replaced; `why_lost`
+    returns why a cluster ended whose workers could not be. Raises `ClusterError` if the cluster
+    does not start, or if there are too few GPUs.
     """
     import dask
     from distributed import Client, LocalCluster
@@ -64,8 +64,8 @@ def local_cluster(
         "threads_per_worker": threads_per_worker,
         "dashboard_address": dashboard_address,
         "host": "127.0.0.1",
-        # What goes wrong reaches the caller as an error; what remains is the noise of workers
-        # whose heartbeat meets a scheduler that is closing.
+        # The caller gets errors as exceptions; Dask would only log workers whose heartbeat meets a
+        # closing scheduler.
         "silence_logs": logging.CRITICAL,
         "security": True if private else None,
     }
@@ -78,7 +78,7 @@ def local_cluster(
         preloads.append(_PRELOAD)
     with ExitStack() as until_end:
         until_end.enter_context(dask.config.set(KEEP_NANNIES))
-        with _told(), dask.config.set({**_QUIET_LOOPS, _PRELOAD_KEY: preloads}):
+        with _start_errors_translated(), dask.config.set({**_QUIET_LOOPS, _PRELOAD_KEY: preloads}):
             if gpus >= num_workers:
                 cluster = _cuda_cluster(options)
             else:
@@ -92,23 +92,23 @@ def local_cluster(
 
 @contextmanager
 def local_threads(num_threads: int) -> Iterator[Any]:
-    """Yield a client of a new cluster whose one worker is threads of this process.
+    """Yield a client of a new cluster whose only worker consists of threads of this process.
 
-    It starts in half a second of processor time, where processes take one and a half each. There is
-    no dashboard and no coordinator; Dask's HTTP servers listen on the loopback, and serve nothing.
+    It starts in half a second of processor time, a worker process takes one and a half. It has no
+    dashboard and no coordinator; Dask's HTTP servers listen on the loopback without any routes.
     """
     import dask
     from distributed import Client, Scheduler, SpecCluster, Worker
 
-    # `LocalCluster` would have them listen on every address, and warn where 8787 is taken.
+    # `LocalCluster` would listen on every address, and warn if port 8787 is in use.
     shared = {"protocol": "inproc://", "dashboard": False, "dashboard_address": "127.0.0.1:0"}
-    # Without a limit: Dask would count the rest of this process's memory, too.
+    # No memory limit: Dask would count this whole process.
     threads = {**shared, "nthreads": num_threads, "memory_limit": 0}
     no_routes: dict[str, list[str]] = {
         f"distributed.{role}.http.routes": [] for role in ("scheduler", "worker")
     }
     with dask.config.set({**_QUIET_LOOPS, _PRELOAD_KEY: [], **no_routes}), ExitStack() as until_end:
-        with _told():
+        with _start_errors_translated():
             cluster = SpecCluster(
                 workers={0: {"cls": Worker, "options": threads}},
                 scheduler={"cls": Scheduler, "options": shared},
@@ -119,8 +119,8 @@ def local_threads(num_threads: int) -> Iterator[Any]:
 
 
 @contextmanager
-def _told() -> Iterator[None]:
-    """Raise whatever keeps Dask from starting as one line."""
+def _start_errors_translated() -> Iterator[None]:
+    """Convert any error of Dask's start into a one-line `ClusterError`."""
     try:
         yield
     except DistrainError:
@@ -130,19 +130,19 @@ def _told() -> Iterator[None]:
         while cause.__cause__ is not None:
             cause = cause.__cause__
         settings = "Dask's settings in ~/.config/dask and in DASK_... variables"
-        hint = f"Look at {settings}; `distrain doctor` checks this machine."
+        hint = f"Check {settings}; `distrain doctor` checks this machine."
         if isinstance(cause, ImportError):
-            hint = f"Make the preload importable, or take it out of {settings}."
+            hint = f"Make the preload importable, or remove it from {settings}."
         elif "home directory" in str(cause):
             hint = "This user has no entry in /etc/passwd: set HOME to a folder, such as HOME=/tmp."
-        said = str(cause).strip().partition("\n")[0][:200] or type(cause).__name__
+        cause_text = str(cause).strip().partition("\n")[0][:200] or type(cause).__name__
         raise ClusterError(
-            f"no cluster could be started on this machine: {said}", hint=hint
+            f"no cluster could be started on this machine: {cause_text}", hint=hint
         ) from error
 
 
 def _check_main_guard() -> None:
-    """Refuse a script that each worker process would run again, and that would start it again."""
+    """Raise `ClusterError` for a script that each worker process would run again."""
     main = sys.modules["__main__"]
     file, spec = getattr(main, "__file__", None), getattr(main, "__spec__", None)
     if file is None or (spec is not None and spec.name.rpartition(".")[2] == "__main__"):
@@ -157,13 +157,13 @@ def _check_main_guard() -> None:
         raise ClusterError(
             "the script has no main guard: each worker process would run it again",
             where={"script": file},
-            hint='Put what it does under `if __name__ == "__main__":`; '
+            hint='Put its code under `if __name__ == "__main__":`; '
             "or train in one process with resources.backend: inline.",
         )
 
 
 _Kind = tuple[Callable[[Any], object], str]
-"""What reads a setting's value, and what it should be."""
+"""A setting's parser, and a description of valid values."""
 
 _TIMES = (
     "comm.timeouts.connect",
@@ -178,7 +178,7 @@ _SHARES = ("target", "spill", "pause", "terminate")
 
 
 def check_dask_settings() -> None:
-    """Raise `ClusterError` for a setting of Dask that it would only trip over later."""
+    """Raise `ClusterError` for an invalid Dask setting, on which Dask would fail only later."""
     import dask
     from dask.utils import parse_bytes, parse_timedelta
 
@@ -196,12 +196,12 @@ def check_dask_settings() -> None:
             variable = f"DASK_DISTRIBUTED__{name.upper().replace('.', '__').replace('-', '_')}"
             raise ClusterError(
                 f"Dask's setting distributed.{name} is {value!r}, which is not {what}",
-                hint=f"Mend it in ~/.config/dask or in {variable}.",
+                hint=f"Correct it in ~/.config/dask or in {variable}.",
             ) from None
 
 
 def dashboard_link(client: Any) -> str:
-    """The address of a client's dashboard, also where the text for it names unknown variables."""
+    """Return the address of a client's dashboard, even if its template has unknown variables."""
     try:
         return str(client.dashboard_link)
     except (KeyError, IndexError, ValueError) as error:
@@ -214,20 +214,23 @@ _ONE_PROCESS = (
 
 
 def _check_loopback() -> None:
-    """Raise if processes of this machine do not reach each other; Dask would try for 30 s."""
+    """Raise if the loopback interface does not work; Dask would try for 30 s."""
     try:
         with socket.create_server(("127.0.0.1", 0)) as server:
             socket.create_connection(server.getsockname(), 5).close()
     except OSError as error:
         raise ClusterError(
-            "processes of this machine do not reach each other at 127.0.0.1: "
+            "processes of this machine cannot reach each other at 127.0.0.1: "
             f"{error.strerror or error}",
             hint=f"`ip link set lo up`; {_ONE_PROCESS}.",
         ) from error
 
 
 def check_shared_memory() -> os.statvfs_result:
-    """The shared memory's figures; `ClusterError` if it is not writable, where Dask would hang."""
+    """Return the shared memory's size.
+
+    Raise `ClusterError` if it is not writable: Dask would hang.
+    """
     try:
         with tempfile.TemporaryFile(dir=SHARED_MEMORY) as file:
             file.write(bytes(65536))
@@ -241,26 +244,26 @@ def check_shared_memory() -> os.statvfs_result:
 
 
 def check_this_machine(num_workers: int, device: str) -> int:
-    """The GPUs for a local cluster's workers: none for the device `cpu`."""
+    """Check this machine, and return the number of GPUs for its workers; 0 for the device `cpu`."""
     _check_loopback()
     check_shared_memory()
     gpus = count_gpus() if device != "cpu" else 0
     if device == "cuda" and gpus < num_workers:
         raise ClusterError(
-            f"{num_workers} workers need a GPU each, this machine has {gpus}",
+            f"{num_workers} workers need one GPU each, but this machine has {gpus}",
             hint="Lower resources.num_ranks, set resources.device to cpu, or use --scheduler.",
         )
     return gpus
 
 
 def device_of_workers(num_workers: int) -> str:
-    """The device that each worker has for itself, `cuda` or `cpu`; none shares a GPU."""
+    """Return the device of each worker, `cuda` or `cpu`; workers never share a GPU."""
     has_cuda_workers = importlib.util.find_spec("dask_cuda") is not None
     return "cuda" if has_cuda_workers and count_gpus() >= num_workers else "cpu"
 
 
 def count_gpus() -> int:
-    """The NVIDIA GPUs that CUDA's driver shows this process; 0 without a driver. Loads no torch."""
+    """Return the number of NVIDIA GPUs visible to this process. Does not import torch."""
     try:
         cuda = ctypes.CDLL("libcuda.so.1")
     except OSError:

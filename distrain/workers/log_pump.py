@@ -1,8 +1,8 @@
-"""What a rank prints, kept within bounds: the beginning and the end.
+"""Writes a rank's output to a log of bounded size: the beginning and the end are kept.
 
-A rank that prints without end must not fill the disk, and neither it nor its supervisor's event
-loop may wait for the disk: whatever cannot be written, or not in time, is left out. Every byte that
-is kept is found under its number (`distrain.runs.log_bytes`).
+A rank that prints endlessly must not fill the disk, and neither the rank nor its supervisor's event
+loop may wait for the disk. Bytes that cannot be written in time are dropped. Every kept byte is
+stored under its position in the whole output (`distrain.runs.log_bytes`).
 """
 
 import asyncio
@@ -12,22 +12,22 @@ from pathlib import Path
 from typing import BinaryIO
 
 from distrain.jobs.run_paths import log_end, log_part
-from distrain.runs.log_bytes import log_extent, log_pieces, what_was_left_out
+from distrain.runs.log_bytes import gap_note, log_extent, log_pieces
 from distrain.storage.background import BackgroundWriter, Inbox
 
-KEPT_BYTES = 64 * 2**20  # what is kept of a log's beginning, and as much of its end
-WAITING_BYTES = 64 * 2**20  # what may wait for a filesystem that is slow, or hangs
+KEPT_BYTES = 64 * 2**20  # kept bytes of a log's beginning, and again of its end
+WAITING_BYTES = 64 * 2**20  # bytes that may wait for a slow filesystem
 TAIL_LINES = 30
-TAIL_BYTES = 2**16  # what a rank's last words may be at most; a line may be of any length
-_PARTS = 16  # parts behind the beginning at most: after each byte that is lost there is a new one
+TAIL_BYTES = 2**16  # largest size of a rank's last lines
+_PARTS = 16  # most parts after the beginning; every gap starts a new part
 
 
 class BoundedLog:
     """The first and the last bytes of a log.
 
-    The beginning goes to the file `path`, the rest to parts beside it, each named by the number of
-    its first byte. All is on disk at once, so nothing is lost with this process. There is never
-    more than `3 * kept_bytes`; what an earlier writer left stays.
+    The beginning goes to the file `path`, the rest to parts beside it, each named by the position
+    of its first byte. Everything is written to disk at once, so a crash of this process loses
+    nothing. The total size is at most `3 * kept_bytes`; files of an earlier writer are kept.
     """
 
     def __init__(self, path: Path, kept_bytes: int = KEPT_BYTES):
@@ -50,7 +50,7 @@ class BoundedLog:
                 if self._file is None or not self._room:
                     self._begin_part()
                 written = self._write(left[: self._room])
-            except OSError:  # a full disk, a folder that vanished: the rank goes on
+            except OSError:  # a full disk or a removed folder: the rank must continue
                 self._leave_out(len(left))
                 return
             left = left[written:]
@@ -111,7 +111,10 @@ class BoundedLog:
 
 
 class RankLogWriter:
-    """A rank's log, written by a thread; of more than `WAITING_BYTES` the oldest is left out."""
+    """A rank's log, written by a thread.
+
+    Beyond `WAITING_BYTES` of backlog the oldest is dropped.
+    """
 
     def __init__(self, path: Path, writer: BackgroundWriter):
         self._path = path
@@ -119,10 +122,10 @@ class RankLogWriter:
         self._inbox = Inbox[bytes](writer, WAITING_BYTES, self._take)
         self._file: BoundedLog | None = None
         self._error: OSError | None = None
-        self._words = bytearray()
+        self._last_bytes = bytearray()
 
     async def open(self, within_s: float) -> None:
-        """Open the log; if that takes longer, go on, and what is printed waits."""
+        """Open the log; after `within_s` continue anyway, and buffer the output."""
         self._writer.do(self._open)
         await self._writer.done(within_s)
         if self._error is not None:
@@ -130,13 +133,13 @@ class RankLogWriter:
 
     def write(self, data: bytes) -> None:
         """Write bytes; never raises, never waits."""
-        self._words += data[-TAIL_BYTES:]
-        del self._words[:-TAIL_BYTES]
+        self._last_bytes += data[-TAIL_BYTES:]
+        del self._last_bytes[:-TAIL_BYTES]
         self._inbox.put(data, len(data))
 
     @property
-    def last_words(self) -> str:
-        lines = self._words.decode(errors="replace").splitlines(keepends=True)
+    def last_lines(self) -> str:
+        lines = self._last_bytes.decode(errors="replace").splitlines(keepends=True)
         return "".join(lines[-TAIL_LINES:])
 
     def close(self) -> None:
@@ -150,7 +153,7 @@ class RankLogWriter:
 
     def _take(self, _: int, left_out_bytes: int, data: bytes) -> None:
         if self._file is not None:
-            note = what_was_left_out(left_out_bytes) if left_out_bytes else b""
+            note = gap_note(left_out_bytes) if left_out_bytes else b""
             self._file.write(note + data)
 
     def _close(self) -> None:

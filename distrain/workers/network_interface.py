@@ -1,4 +1,4 @@
-"""Which network interface ranks talk to each other through."""
+"""Chooses the network interface through which ranks communicate."""
 
 import ipaddress
 import os
@@ -11,41 +11,42 @@ from distrain.errors import ClusterError
 from distrain.workers.serve_slurm import INTERFACE_VARIABLE
 
 _OF_GLOO = "GLOO_SOCKET_IFNAME"
-"""gloo's own, which has the last word: it waits for peers where the name is wrong."""
+"""gloo's own variable, which takes precedence; with a wrong name gloo waits for peers."""
 
 
 def choose_interface(address: str, environ: Mapping[str, str] = os.environ) -> str | None:
-    """The interface of this worker's ranks: the environment's, or that of the worker's `address`.
+    """Return the interface of this worker's ranks: the environment's, or that of `address`.
 
-    gloo listens at the address of the host's own name, which on many machines is 127.0.0.1. A Dask
-    worker's address is one that other hosts reach. `None` leaves the choice to gloo and NCCL: no
-    interface has that address. `ClusterError`: the environment's is not here, or has no address.
+    gloo listens on the address of the host's own name, which on many machines is 127.0.0.1. A Dask
+    worker's address is reachable from other hosts. `None` (no interface has that address) leaves
+    the choice to gloo and NCCL. Raises `ClusterError` if the environment's interface does not
+    exist, or has no address.
     """
     for name in environ.get(_OF_GLOO, "").split(","):
         _check(_OF_GLOO, name.strip())
-    asked = environ.get(INTERFACE_VARIABLE, "").strip()
-    _check(INTERFACE_VARIABLE, asked)
-    return asked or interface_of(address)
+    requested = environ.get(INTERFACE_VARIABLE, "").strip()
+    _check(INTERFACE_VARIABLE, requested)
+    return requested or interface_of(address)
 
 
-def _check(variable: str, asked: str) -> None:
+def _check(variable: str, requested: str) -> None:
     interfaces = ip_addresses()
-    if not asked or interfaces.get(asked):
+    if not requested or interfaces.get(requested):
         return
-    what = "has no IP address" if asked in interfaces else "is no interface of this host"
+    problem = "has no IP address" if requested in interfaces else "is not an interface of this host"
     listed = ", ".join(
         f"{name} ({', '.join(addresses) or 'no address'})" for name, addresses in interfaces.items()
     )
     raise ClusterError(
-        f"{variable} is {asked!r}, which {what}",
+        f"{variable} is {requested!r}, which {problem}",
         where={"host": socket.gethostname(), "interfaces": listed},
         hint=f"Start the Dask worker there with {variable} set to one of them, or without it: "
-        "ranks then take the interface of the worker's address (`dask worker --host`).",
+        "ranks then use the interface of the worker's address (`dask worker --host`).",
     )
 
 
 def interface_of(address: str) -> str | None:
-    """The interface of an address on this host; `None` if none has it.
+    """Return the interface that has an address on this host; `None` if none has it.
 
     >>> interface_of("127.0.0.1")
     'lo'
@@ -58,7 +59,7 @@ def interface_of(address: str) -> str | None:
 
 
 def ip_addresses() -> dict[str, list[str]]:
-    """IP addresses by interface, without IPv6's link-local ones, which no peer could use."""
+    """Return IP addresses by interface, without IPv6 link-local ones, which peers cannot use."""
     interfaces: dict[str, list[str]] = {}
     for name, addresses in psutil.net_if_addrs().items():
         ips = [one.address for one in addresses if one.family in (socket.AF_INET, socket.AF_INET6)]
@@ -67,7 +68,7 @@ def ip_addresses() -> dict[str, list[str]]:
 
 
 def is_ipv6(address: str) -> bool:
-    """Whether a host is an IPv6 address.
+    """Return True if a host is given as an IPv6 address.
 
     >>> is_ipv6("fd00::2"), is_ipv6("10.0.0.2"), is_ipv6("node-2")
     (True, False, False)
@@ -76,7 +77,7 @@ def is_ipv6(address: str) -> bool:
 
 
 def speaks_ipv6(interface: str | None, address: str) -> bool:
-    """Whether ranks meet over IPv6: the worker's address is of IPv6, and the interface has any."""
+    """Return True if ranks use IPv6: the worker's address is IPv6 and the interface has one."""
     if not is_ipv6(address):
         return False
     if interface in (None, interface_of(address)):
@@ -91,5 +92,5 @@ def _is_link_local(address: str) -> bool:
 def _parsed(address: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
     try:
         return ipaddress.ip_address(address.partition("%")[0])
-    except ValueError:  # a name
+    except ValueError:  # a host name
         return None

@@ -1,4 +1,4 @@
-"""What the kernel knows of a process: its state, its memory, the signals that it handles."""
+"""Reads a process's state, memory and handled signals from the kernel."""
 
 import asyncio
 import os
@@ -20,7 +20,7 @@ _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 @dataclass(frozen=True)
 class ProcessState:
     state: str  # the kernel's letter and word, such as `T (stopped)`; `gone` if it has ended
-    catches: frozenset[int] = frozenset()  # numbers of the signals that it has handlers for
+    catches: frozenset[int] = frozenset()  # numbers of the signals that it handles
 
     @property
     def can_answer(self) -> bool:
@@ -40,7 +40,7 @@ def process_state(pid: int) -> ProcessState:
 
 
 def resident_bytes(pid: int) -> int:
-    """The host memory of a process; 0 if it has ended."""
+    """Return the resident host memory of a process; 0 if it has ended."""
     try:
         return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * _PAGE_BYTES
     except (OSError, IndexError):
@@ -48,13 +48,13 @@ def resident_bytes(pid: int) -> int:
 
 
 async def take_stacks(pid: int, path: Path) -> tuple[str, str]:
-    """A rank's state, and the Python stacks that SIGUSR2 makes it write; "" if it cannot."""
+    """Return a rank's state, and the Python stacks that it writes on SIGUSR2, else ""."""
     now = process_state(pid)
-    # Without a handler, as in a process that has just begun, the signal would end it.
+    # Without a handler, as in a process that is just starting, the signal would kill it.
     if not now.can_answer or signal.SIGUSR2 not in now.catches:
         return now.state, ""
     before = await in_thread(lambda: _size(path), STACKS_WAIT_S, -1)
-    if before < 0:  # the filesystem hangs, on which they would be written
+    if before < 0:  # the filesystem for the stacks hangs
         return process_state(pid).state, ""
     try:
         os.kill(pid, signal.SIGUSR2)
@@ -66,7 +66,7 @@ async def take_stacks(pid: int, path: Path) -> tuple[str, str]:
         waited_s += 0.05
         last = size_bytes
         size_bytes = await in_thread(lambda: _size(path), STACKS_WAIT_S - waited_s, last)
-        if size_bytes == last > before:  # it has written all
+        if size_bytes == last > before:  # it is complete
             break
     return now.state, await in_thread(lambda: _read(path, before), STACKS_WAIT_S, "")
 

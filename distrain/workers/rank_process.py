@@ -1,8 +1,8 @@
-"""One rank's process as its supervisor holds it: started, fed with commands, heard, bounded, ended.
+"""Runs one rank's process for its supervisor: starts it, sends commands, reads events, ends it.
 
-The process gets its assignment as the first line of stdin, and commands as further lines. Its
-events come out of a pipe of their own, and what it prints out of another. It leads a session of
-its own, so that whatever it starts ends with it.
+The process receives its assignment as the first line of stdin, and commands as further lines. Its
+events and its output arrive through separate pipes. It leads its own session, so that its child
+processes end with it.
 """
 
 import asyncio
@@ -35,15 +35,15 @@ RANK_PROGRAM = (sys.executable, "-P", "-m", "distrain.train.rank")
 EVENT_LINE_LIMIT_BYTES = 64 * 2**20
 MEMORY_POLL_S = 0.25
 DRAIN_S = 2.0
-"""How long pipes are read after the process has ended, in case a child of it holds them open; and
-how long its log is being written then."""
+"""How long pipes are read after the process has ended, since a child may hold them open; also how
+long to wait for its log to be written then."""
 
-SETTLE_S = 10.0  # how long an object store may take a rank's last files before its end is reported
-OPEN_S = 10.0  # how long a log's opening is waited for; the rank starts then, and its log waits
+SETTLE_S = 10.0  # how long the last uploads may delay the report of a rank's end
+OPEN_S = 10.0  # how long to wait for a log to open before the rank starts anyway
 
 ALLOCATOR = {
-    # glibc gives a step's large tensors back to the kernel, which clears each page again for the
-    # next step; Dask's nannies make it keener still. A rank keeps its memory (docs/log.md).
+    # glibc returns a step's large tensors to the kernel, which then clears each page again for
+    # the next step; Dask's nannies lower its limits further. A rank keeps its memory (docs/log.md).
     "MALLOC_MMAP_THRESHOLD_": str(4 * 2**30),
     "MALLOC_TRIM_THRESHOLD_": str(16 * 2**30),
     "MALLOC_TOP_PAD_": str(64 * 2**20),
@@ -53,9 +53,9 @@ ALLOCATOR = {
 class RankProcess:
     """One rank's process, started with the command line `program`.
 
-    `report` gets its events as JSON values, and the supervisor's own. `settle` brings written files
-    to where others look for them, in a thread, before the end is reported. Without `interface` gloo
-    chooses one; with `ipv6` peers reach this host at an IPv6 address.
+    `report` gets its events, and the supervisor's own, as JSON values. `settle` is called in a
+    thread before the end is reported, to publish written files. Without `interface` gloo chooses
+    one; with `ipv6` peers reach this host at an IPv6 address.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class RankProcess:
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def run(self) -> int:
-        """Run the process to its end, with its events forwarded; its exit code."""
+        """Run the process to its end while forwarding its events; return its exit code."""
         if self._stopped:
             self._report_event(RankExited(self._rank, 0, stopped=True))
             return 0
@@ -99,15 +99,15 @@ class RankProcess:
             log.close()
             self._writer.close()
 
-    def command(self, words: dict[str, Any]) -> None:
+    def command(self, message: dict[str, Any]) -> None:
         """Send a command; a rank that has ended ignores it."""
         if self._process is not None:
-            self._write(self._process, json.dumps(words))
+            self._write(self._process, json.dumps(message))
 
     def stop(self, number: int, grace_s: float) -> None:
-        """Have the rank save a checkpoint and end; kill it after the grace."""
+        """Have the rank save a checkpoint and end; kill it after `grace_s`."""
         self._stopped = True
-        # As long as one rank does not train, no rank has anything to save.
+        # Until all ranks train, no rank has anything to save.
         if grace_s <= 0 or self._process is None or not self._trains:
             self.kill()
             return
@@ -121,7 +121,7 @@ class RankProcess:
         self._kill_group()
 
     def fail(self, reason: Reason, message: str) -> None:
-        """End the rank now, for a reason of its supervisor's."""
+        """End the rank now, with a failure reported by its supervisor."""
         self._report_event(RankFailed(self._rank, reason, f"rank {self._rank}: {message}"))
         self._kill_group()
 
@@ -146,7 +146,7 @@ class RankProcess:
         event_read, event_write = os.pipe()
         log_read, log_write = os.pipe()
         reader = asyncio.StreamReader(limit=EVENT_LINE_LIMIT_BYTES)
-        # From here on the transports own the pipes' ends and close them.
+        # From here on the transports own and close the pipes' ends.
         events, _ = await loop.connect_read_pipe(
             lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(event_read, "rb", 0)
         )
@@ -165,11 +165,11 @@ class RankProcess:
             events.close()
             printed.close()
         log.close()
-        await self._writer.done(DRAIN_S)  # or a command that hears of the end looks too early
+        await self._writer.done(DRAIN_S)  # so that the log is complete when the end is reported
         if self._settle is not None:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(asyncio.to_thread(self._settle), SETTLE_S)
-        self._report_event(RankExited(self._rank, exit_code, self._stopped, log.last_words))
+        self._report_event(RankExited(self._rank, exit_code, self._stopped, log.last_lines))
         return exit_code
 
     async def _start(
@@ -199,7 +199,7 @@ class RankProcess:
                 self.kill()
             self._write(process, self.assignment.dumps())
             await asyncio.wait({forward, exited}, return_when=asyncio.FIRST_COMPLETED)
-            if forward.done():  # its pipe has ended; or raise what could not be read
+            if forward.done():  # its pipe has ended; raise the error of an unreadable event
                 forward.result()
             await exited
             with contextlib.suppress(TimeoutError):
@@ -229,7 +229,7 @@ class RankProcess:
             return await reader.readline()
         except ValueError:
             most = f"{EVENT_LINE_LIMIT_BYTES // 2**20} MiB"
-            self.fail(Reason.RANK_FAILED, f"it sent an event of more than {most}, and was ended")
+            self.fail(Reason.RANK_FAILED, f"it sent an event of more than {most}, and was killed")
             return b""
 
     async def _limit_memory(self, pid: int) -> None:
@@ -241,13 +241,13 @@ class RankProcess:
                     Reason.OUT_OF_MEMORY,
                     f"its process held {held_gib:.2f} GiB of host memory; "
                     f"resources.memory_per_rank_gib is {most_gib:g}\n"
-                    "  hint: `distrain plan` shows what takes how much.",
+                    "  hint: `distrain plan` shows the memory of each part.",
                 )
                 return
             await asyncio.sleep(MEMORY_POLL_S)
 
     async def _end(self) -> None:
-        """End everything, however the run ended: a cancelled task must not leave its rank."""
+        """End the process group in every case: a cancelled task must not leave its rank running."""
         for timer in self._kill_timers:
             timer.cancel()
         self._kill_group()
@@ -275,7 +275,7 @@ class RankProcess:
 
 
 class _Exit(asyncio.SubprocessProtocol):
-    """The end of a process, seen also if a child of it holds its pipes open."""
+    """Notices the end of a process, even if a child of it holds its pipes open."""
 
     def __init__(self) -> None:
         self.seen = asyncio.Event()
@@ -290,11 +290,11 @@ def _environment(spec: JobSpec, interface: str | None, ipv6: bool) -> dict[str, 
     for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
         env[name] = threads
     env["PYTHONUNBUFFERED"] = "1"
-    # Ranks on CPUs do not read it. Communicators' kernels start in the order of the host's calls.
+    # Starts the communicators' kernels in the order of the host's calls; ignored on CPUs.
     env.setdefault("NCCL_LAUNCH_ORDER_IMPLICIT", "1")
     if interface is not None:
         env.setdefault("GLOO_SOCKET_IFNAME", interface)
         env.setdefault("NCCL_SOCKET_IFNAME", f"={interface}")  # "=": that name, not a prefix
         if ipv6:
-            env.setdefault("NCCL_SOCKET_FAMILY", "AF_INET6")  # left to itself, it takes IPv4 first
+            env.setdefault("NCCL_SOCKET_FAMILY", "AF_INET6")  # by default NCCL prefers IPv4
     return env

@@ -1,4 +1,4 @@
-"""Replaces the workers of a local cluster, however long they take, or ends it with a reason."""
+"""Replaces lost workers of a local cluster, or ends the cluster with a reason."""
 
 import asyncio
 import time
@@ -7,22 +7,22 @@ from typing import Any
 
 CHECK_S = 1.0
 START_S = 300.0
-"""How long a worker process may take to start before it is killed and started again."""
+"""How long a worker process may take to start before it is killed and restarted."""
 GIVE_UP_S = 900.0
 """How long a worker may be missing before the cluster ends, once its other workers are idle."""
 MAX_WAIT_S = 60.0
-"""The longest pause between two attempts to start a worker that fails at once."""
+"""The longest pause between attempts to start a worker that fails immediately."""
 
 KEEP_NANNIES = {"distributed.deploy.lost-worker-timeout": "1000 days"}
-"""Dask's setting, which otherwise removes a worker for good that takes over 15 s to come back."""
+"""Dask's setting; by default it gives up a worker that takes over 15 s to restart."""
 
 
 class WorkerReplacer:
-    """Starts workers again that ended for good, and kills worker processes that hang at start.
+    """Restarts workers that ended for good, and kills worker processes that hang at start.
 
-    A nanny restarts its worker process. It gives up where the process cannot be started at all,
-    and waits without a limit for one that hangs, also when it is closed. `why_lost` says why the
-    cluster ended.
+    A nanny restarts its worker process. It gives up if the process cannot be started at all, and
+    waits without limit for one that hangs, even when the nanny is closed. `why_lost` is the reason
+    why the cluster ended.
     """
 
     def __init__(self, cluster: Any):
@@ -36,7 +36,7 @@ class WorkerReplacer:
         self.why_lost: str | None = None
 
     async def run(self) -> None:
-        """Check again and again, in the cluster's event loop, until the cluster ends."""
+        """Check periodically, in the cluster's event loop, until the cluster ends."""
         while self._cluster.status.name == "running" and self.why_lost is None:
             await self.check(time.monotonic())
             await asyncio.sleep(CHECK_S)
@@ -45,7 +45,7 @@ class WorkerReplacer:
                 await _kill(nanny)
 
     async def check(self, now_s: float) -> None:
-        """Look once for workers that the scheduler does not have, and do what brings them back."""
+        """Check once for workers missing from the scheduler, and restart them."""
         workers = self._cluster.scheduler.workers.values()
         present = {worker.name for worker in workers}
         missing = [name for name in self._cluster.worker_spec if name not in present]
@@ -65,7 +65,7 @@ class WorkerReplacer:
         ended = [name for name in missing if self._has_ended(name)]
         if ended and now_s >= self._try_at_s:
             for name in ended:
-                # Not awaited: a process that hangs must not keep others from being checked.
+                # Not awaited: a hanging process must not delay the checks of others.
                 task = asyncio.ensure_future(self._start(name))
                 self._starting.add(task)
                 task.add_done_callback(self._starting.discard)
@@ -86,12 +86,12 @@ class WorkerReplacer:
                 await _kill(nanny)
 
     async def _start(self, name: Any) -> None:
-        """Start a nanny in place of one that ended, and wait for its worker."""
+        """Start a nanny to replace one that ended, and wait for its worker."""
         spec, scheduler = self._cluster.worker_spec[name], self._cluster.scheduler
         try:
             address = scheduler.contact_address or scheduler.address
             nanny = spec["cls"](address, **{"name": name, **spec.get("options", {})})
-            self._cluster.workers[name] = nanny  # at once, so that it is closed with the cluster
+            self._cluster.workers[name] = nanny  # before it starts, so that it is also closed
             await nanny
         except Exception as error:
             self._error = error
@@ -111,6 +111,6 @@ def why_lost(client: Any) -> str | None:
 
 
 def replace_workers(cluster: Any) -> None:
-    """Replace the workers of a cluster that runs, until it ends."""
+    """Replace the lost workers of a running cluster until it ends."""
     cluster.distrain_replacer = replacer = WorkerReplacer(cluster)
     cluster.loop.add_callback(replacer.run)

@@ -1,4 +1,4 @@
-"""The secrets of a cluster: the token of its scheduler's HTTP, the certificate of its comm."""
+"""The secrets of a cluster: its scheduler's HTTP token and the certificate of its comm."""
 
 import datetime
 import os
@@ -10,25 +10,25 @@ from distrain.storage.outputs import whole_file
 PRIVATE_MODE = 0o600
 TOKEN_VARIABLE = "DISTRAIN_DASHBOARD_TOKEN"
 FILE_VARIABLE = "DISTRAIN_DASHBOARD_TOKEN_FILE"
-"""Names a file with the token, such as a credential of systemd or a mounted secret."""
-MIN_LENGTH = 16  # characters of a token at least; a shorter one can be guessed
+"""The path of a file with the token, such as a systemd credential or a mounted secret."""
+MIN_LENGTH = 16  # fewest characters of a token; shorter ones can be guessed
 _MAKE_ONE = "Set it to a secret, such as the output of `openssl rand -hex 32`"
 
 _ROLES = ("SCHEDULER", "WORKER", "CLIENT")
 _TLS = "DASK_DISTRIBUTED__COMM__TLS__"
 _VALID = datetime.timedelta(days=400)
-# Clocks of nodes differ: a certificate that begins now is not valid yet where one is behind.
+# Clocks of nodes differ: a certificate valid from now would be rejected where the clock is behind.
 _SKEW = datetime.timedelta(days=1)
 
 
 def token_of_environment() -> str | None:
-    """The token, stripped, or `None` without one; `TOKEN_VARIABLE` goes before the file."""
-    name, given = TOKEN_VARIABLE, os.environ.get(TOKEN_VARIABLE)
-    if given is None:
-        name, given = FILE_VARIABLE, _in_the_file()
-    if given is None:
+    """Return the stripped token, or `None` without one; `TOKEN_VARIABLE` precedes the file."""
+    name, token_text = TOKEN_VARIABLE, os.environ.get(TOKEN_VARIABLE)
+    if token_text is None:
+        name, token_text = FILE_VARIABLE, _in_the_file()
+    if token_text is None:
         return None
-    token = given.strip()
+    token = token_text.strip()
     if not token:
         raise ClusterError(
             f"{name} is empty", hint=f"{_MAKE_ONE}, or unset it to leave the dashboard open."
@@ -36,7 +36,7 @@ def token_of_environment() -> str | None:
     odd = sorted({character for character in token if not " " <= character <= "~"})
     if odd:
         raise ClusterError(
-            f"{name} has characters that no HTTP header carries: {', '.join(map(ascii, odd[:5]))}",
+            f"{name} has characters not allowed in HTTP headers: {', '.join(map(ascii, odd[:5]))}",
             hint=f"{_MAKE_ONE}: letters, digits and punctuation of ASCII.",
         )
     if len(token) < MIN_LENGTH:
@@ -54,11 +54,11 @@ def _in_the_file() -> str | None:
     try:
         return Path(file).read_text(encoding="utf-8")
     except (OSError, ValueError) as error:
-        # Never none: a scheduler whose secret is missing must not be open.
+        # Never `None`: a scheduler whose secret file is missing must not be open to everybody.
         raise ClusterError(
             f"cannot read the dashboard's token: {getattr(error, 'strerror', None) or error}",
             where={FILE_VARIABLE: file},
-            hint=f"Mend the file, or unset {FILE_VARIABLE}.",
+            hint=f"Fix the file, or unset {FILE_VARIABLE}.",
         ) from error
 
 
@@ -97,7 +97,7 @@ def write_private(path: Path, text: bytes) -> None:
 
 
 def tls_environment(path: Path) -> dict[str, str]:
-    """Variables of Dask's configuration for processes that use the certificate in a file.
+    """Return the variables that make Dask use the certificate in a file.
 
     >>> tls_environment(Path("/f/tls.pem"))["DASK_DISTRIBUTED__COMM__TLS__CLIENT__KEY"]
     '/f/tls.pem'
@@ -111,7 +111,7 @@ def tls_environment(path: Path) -> dict[str, str]:
 
 
 def has_certificates() -> bool:
-    """Whether Dask's configuration, of files or variables, names certificates of its own."""
+    """Return True if Dask's configuration (files or variables) names certificates."""
     import dask
 
     return bool(dask.config.get("distributed.comm.tls.ca-file", None))

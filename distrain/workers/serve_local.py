@@ -1,8 +1,8 @@
 """`python -m distrain.workers.serve_local FOLDER`: a cluster on this machine, until SIGTERM.
 
-The job service starts it as a process of its own session, and finds it by `FOLDER/state.json`. Of
-several that are started for one folder, the first to hold `FOLDER/alive.lock` is the cluster, and
-the others end at once with code 0.
+The job service starts it in its own session, and finds it through `FOLDER/state.json`. If several
+are started for one folder, the first to lock `FOLDER/alive.lock` is the cluster, and the others
+exit at once with code 0.
 """
 
 import argparse
@@ -18,15 +18,15 @@ from distrain.errors import ClusterError, DistrainError, Terminated, on_sigterm
 from distrain.workers.cluster_file import (
     ProcessId,
     StartedCluster,
+    errors_recorded,
     only_one,
-    telling,
     write_started,
 )
 from distrain.workers.local import count_gpus, local_cluster
 from distrain.workers.replacing import CHECK_S, why_lost
 from distrain.workers.secrets import TOKEN_VARIABLE
 
-DEFAULT_WORKERS = 2  # workers of a machine without GPUs
+DEFAULT_WORKERS = 2  # workers on a machine without GPUs
 
 
 def main(args: list[str] | None = None) -> int:
@@ -39,7 +39,7 @@ def main(args: list[str] | None = None) -> int:
     try:
         with on_sigterm(), only_one(given.folder / "alive.lock") as is_it:
             if not is_it:
-                logging.info("another process is the cluster of %s already", given.folder)
+                logging.info("another process already is the cluster of %s", given.folder)
                 return 0
             _run(given.folder, given.workers, given.device)
     except Terminated:
@@ -59,7 +59,7 @@ def _run(folder: Path, workers: int | None, device: str) -> None:
     started = StartedCluster(process, secrets.token_urlsafe(32))
     os.environ[TOKEN_VARIABLE] = started.token
     write_started(folder, started)
-    with telling(folder, started):
+    with errors_recorded(folder, started):
         num_workers = workers or (count_gpus() if device != "cpu" else 0) or DEFAULT_WORKERS
         with local_cluster(num_workers, 1, device, "127.0.0.1:0", private=True) as client:
             scheduler = client.cluster.scheduler
@@ -76,7 +76,7 @@ def _run(folder: Path, workers: int | None, device: str) -> None:
             raise ClusterError(
                 f"the cluster has ended: {why}",
                 where={"folder": folder},
-                hint="The file log there has its workers' output; the service starts it again.",
+                hint="See its workers' output in the file log there; the service restarts it.",
             )
 
 

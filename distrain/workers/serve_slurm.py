@@ -1,11 +1,10 @@
 """`srun python -m distrain.workers.serve_slurm FOLDER`: a Slurm job that is a Dask cluster.
 
-Each task is a worker, with the GPU of its place on the node. The first task has the scheduler
-beside it, and writes `FOLDER/state.json` and `FOLDER/client.env`, which a shell reads to use the
-cluster. Dask's comm asks for a certificate that is made for this cluster, unless Dask's
-configuration names others. SIGUSR1 some time before the time limit, and SIGTERM, are passed to the
-worker as a notice to leave: its ranks save a checkpoint first. A task finds its
-place in Slurm's variables.
+Each task is a worker, with the GPU of its place on the node. The first task also runs the
+scheduler, and writes `FOLDER/state.json` and `FOLDER/client.env`, which a shell reads to use the
+cluster. Dask's comm requires a certificate made for this cluster, unless Dask's configuration
+names others. SIGUSR1 some time before the time limit, and SIGTERM, tell the worker to leave: its
+ranks save a checkpoint first. A task gets its place from Slurm's variables.
 """
 
 import argparse
@@ -37,11 +36,11 @@ INTERFACE_VARIABLE = "DISTRAIN_INTERFACE"
 """The workers' environment variable that names the interface of their ranks."""
 
 NOTICE_S = 120
-"""How long a job has to leave after it was told: its ranks save checkpoints, its tasks end."""
+"""Time between the signal and the job's end, in which ranks save checkpoints and tasks end."""
 
 
 def life_of(environment: Mapping[str, str]) -> str:
-    """A job's start: a job that is requeued keeps its number.
+    """Return an id of this start of a Slurm job; a requeued job keeps its job id.
 
     >>> life_of({"SLURM_JOB_ID": "12"}), life_of({"SLURM_JOB_ID": "12", "SLURM_RESTART_COUNT": "2"})
     ('12-0', '12-2')
@@ -50,10 +49,10 @@ def life_of(environment: Mapping[str, str]) -> str:
 
 
 def gpu_of(environment: Mapping[str, str]) -> str:
-    """The GPU of this task, as CUDA_VISIBLE_DEVICES names it.
+    """Return the GPU of this task, as in CUDA_VISIBLE_DEVICES.
 
-    Tasks that share a node's GPUs see all of them, so that NCCL can copy from one to another; each
-    takes that of its place on the node. Where Slurm shows a task one GPU alone, it is that.
+    Tasks that share a node's GPUs see all of them, so that NCCL can copy between them; each uses
+    the one of its place on the node. If Slurm shows the task a single GPU, it is that one.
 
     >>> gpu_of({"CUDA_VISIBLE_DEVICES": "4,5,6,7", "SLURM_LOCALID": "2"})
     '6'
@@ -63,11 +62,11 @@ def gpu_of(environment: Mapping[str, str]) -> str:
     on_node = int(environment.get("SLURM_GPUS_ON_NODE") or len(shown) or place + 1)
     if place >= on_node or (len(shown) > 1 and place >= len(shown)):
         raise ClusterError(
-            f"task {place} of this node has no GPU of its own",
+            f"task {place} of this node has no GPU for itself",
             where={"node": socket.gethostname(), "GPUs of the job on it": on_node},
-            hint="Ask for as many GPUs as tasks: --ntasks-per-node=N --gpus-per-node=N.",
+            hint="Request one GPU per task: --ntasks-per-node=N --gpus-per-node=N.",
         )
-    if not shown:  # a Slurm that does not know of its GPUs
+    if not shown:  # Slurm does not manage the GPUs
         return str(place)
     return shown[place] if len(shown) > 1 else shown[0]
 
@@ -78,7 +77,7 @@ def listening_words(environment: Mapping[str, str]) -> list[str]:
 
 
 def address_of_node(environment: Mapping[str, str]) -> str:
-    """This node's name; its address where the name means loopback and the job has other nodes."""
+    """Return this node's name, or its address if the name is a loopback on several nodes."""
     name = socket.gethostname()
     if int(environment.get("SLURM_JOB_NUM_NODES") or 1) < 2 or not _is_loopback(name):
         return name
@@ -96,10 +95,10 @@ def _is_loopback(name: str) -> bool:
 
 CLIENT_FILE = "client.env"
 POLL_S = 0.5
-SCHEDULER_S = 300.0  # how long the scheduler may take to start, on a shared filesystem that is slow
+SCHEDULER_S = 300.0  # how long the scheduler may take to start from a slow shared filesystem
 LEAVE_S = NOTICE_S - 10.0
 """How long the first task waits for the other workers to leave, before its scheduler ends."""
-_IGNORE_SIGTERM = "distrain.workers.serve_slurm"  # whose `dask_setup` does so
+_IGNORE_SIGTERM = "distrain.workers.serve_slurm"  # its `dask_setup` ignores the signal
 _NOTICES = frozenset({signal.SIGUSR1, signal.SIGTERM})
 
 
@@ -118,11 +117,11 @@ def main(args: list[str] | None = None) -> int:
 
 
 def dask_setup(_server: object) -> None:
-    """As a preload of Dask's scheduler and nannies, leave SIGTERM to the task that started them.
+    """Ignore SIGTERM in Dask's scheduler and nannies, which load this module as a preload.
 
-    Slurm sends SIGTERM to every process of a step. The scheduler must not end by it while ranks
-    save checkpoints, and a nanny that gets it besides the notice of its task would end at once.
-    Dask has set its handlers before it calls preloads; a nanny's worker inherits this.
+    Slurm sends SIGTERM to every process of a step. The scheduler must not end while ranks save
+    checkpoints, and a nanny would end at once, although its task has already asked it to leave.
+    Dask sets its handlers before it calls preloads; a nanny's worker inherits this setting.
     """
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
 
@@ -143,9 +142,9 @@ class _Task:
         self._leaving = False
 
     def run(self) -> int:
-        # Slurm signals every process of a step. Only this one takes that as the notice: those that
-        # it starts inherit that both signals are blocked (Python's multiprocessing unblocks SIGTERM
-        # again, hence the preload), and are asked to end with SIGINT.
+        # Slurm signals every process of a step. Only this one treats the signal as the notice: its
+        # children inherit that both signals are blocked (Python's multiprocessing unblocks SIGTERM
+        # again, hence the preload), and are ended with SIGINT.
         signal.pthread_sigmask(signal.SIG_BLOCK, _NOTICES)
         for number in _NOTICES:
             signal.signal(number, lambda *_: self._leave())
@@ -174,7 +173,7 @@ class _Task:
         self._leaving = True
 
     def _wait_for_others(self) -> None:
-        """Keep the scheduler while workers of other tasks save checkpoints through it."""
+        """Keep the scheduler running while workers of other tasks save checkpoints."""
         until_s = time.monotonic() + LEAVE_S
         others = int(self._environment.get("SLURM_NTASKS", "1")) - 1
         while time.monotonic() < until_s and len(self._left_files()) < others:
@@ -202,11 +201,11 @@ class _Task:
         environment = {**self._environment, **self._tls(), TOKEN_VARIABLE: token}
         process = subprocess.Popen(words, env=environment, stdin=subprocess.DEVNULL)
         started.append(process)
-        told = self._told(process)
-        self._tell(told["address"], f"http://{address}:{told['services']['dashboard']}", token)
+        info = self._scheduler_info(process)
+        self._publish(info["address"], f"http://{address}:{info['services']['dashboard']}", token)
         return process
 
-    def _tell(self, scheduler: str, url: str, token: str) -> None:
+    def _publish(self, scheduler: str, url: str, token: str) -> None:
         me = ProcessId.of(os.getpid())
         assert me is not None  # it runs
         num_workers = int(self._environment.get("SLURM_NTASKS", "1"))
@@ -219,35 +218,35 @@ class _Task:
     def _tls(self) -> dict[str, str]:
         return tls_environment(self._certificate) if self._own_certificate else {}
 
-    def _told(self, scheduler: "subprocess.Popen[bytes] | None" = None) -> dict[str, Any]:
+    def _scheduler_info(self, scheduler: "subprocess.Popen[bytes] | None" = None) -> dict[str, Any]:
         until_s = time.monotonic() + SCHEDULER_S
         while time.monotonic() < until_s and (scheduler is None or scheduler.poll() is None):
             if signal.sigpending() & _NOTICES:
                 raise _Left
             try:
-                told: dict[str, Any] = json.loads(self._scheduler_file.read_bytes())
-                return told
+                info: dict[str, Any] = json.loads(self._scheduler_file.read_bytes())
+                return info
             except (OSError, ValueError):
                 time.sleep(POLL_S)
         raise ClusterError(
             "the cluster's scheduler did not start",
             where={"job": self._life, "file": self._scheduler_file},
-            hint="Look for its words above, and whether all nodes of the job see that folder.",
+            hint="Check its output above, and whether all nodes of the job see that folder.",
         )
 
     def _start_worker(self) -> "subprocess.Popen[bytes]":
-        told = self._told()
+        info = self._scheduler_info()
         environment = {**self._environment, **self._tls()}
         environment.pop(TOKEN_VARIABLE, None)
         if self._device != "cpu" and count_gpus():
             environment["CUDA_VISIBLE_DEVICES"] = gpu_of(environment)
         elif self._device == "cuda":
             raise ClusterError(
-                "device is cuda, and this node shows no GPU to the job",
+                "device is cuda, but the job sees no GPU on this node",
                 where={"node": address_of_node(environment)},
-                hint="Ask Slurm for GPUs: --gpus-per-node=N; `nvidia-smi` in the job shows them.",
+                hint="Request GPUs: --gpus-per-node=N; `nvidia-smi` in the job shows them.",
             )
-        words = [sys.executable, "-P", "-m", "distributed.cli.dask_worker", told["address"]]
+        words = [sys.executable, "-P", "-m", "distributed.cli.dask_worker", info["address"]]
         words += ["--nthreads", "1", *listening_words(environment)]
         words += ["--dashboard-address", "127.0.0.1:0", "--name", f"{self._job}-{self._rank}"]
         words += ["--preload-nanny", _IGNORE_SIGTERM]

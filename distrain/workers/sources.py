@@ -1,4 +1,4 @@
-"""The places where workers come from, such as an existing cluster, and which a request is for."""
+"""Opens the cluster for a request: an existing one, threads, or a new local one."""
 
 import asyncio
 from collections.abc import Callable, Iterator
@@ -17,22 +17,22 @@ from distrain.workers.local import (
 
 CONNECT_TIMEOUT_S = 15.0
 SPEAKS_FIRST_S = 2.0
-"""How long a scheduler may take to say its first bytes before it is asked whether it is one."""
+"""How long to wait for a scheduler's first bytes before probing for another kind of server."""
 
 
 @contextmanager
 def connect(scheduler: Any, *, timeout_s: float = CONNECT_TIMEOUT_S) -> Iterator[Any]:
     """Yield a client of a scheduler, given by its address, a `distributed.Client` or a cluster.
 
-    The cluster stays, and a given client stays open.
+    The cluster keeps running, and a given client stays open.
     """
     from distributed import Client
 
     if not isinstance(scheduler, str):
         if getattr(scheduler, "asynchronous", False) or address_of(scheduler) is None:
             raise ClusterError(
-                f"no Dask cluster: {scheduler!r}",
-                hint="Give a scheduler's address, or a Client or cluster that is open and not "
+                f"not a Dask cluster: {scheduler!r}",
+                hint="Use a scheduler's address, or a Client or cluster that is open and not "
                 "asynchronous.",
             )
         with nullcontext(scheduler) if isinstance(scheduler, Client) else Client(scheduler) as own:
@@ -42,10 +42,10 @@ def connect(scheduler: Any, *, timeout_s: float = CONNECT_TIMEOUT_S) -> Iterator
     check_dask_settings()
     _check_certificates(address)
     try:
-        # A Client that fails to connect closes itself noisily, much later: knock first. In a
+        # A Client that fails to connect closes itself noisily, much later, so check first. In a
         # thread, since notebooks have a running event loop in this one.
         with ThreadPoolExecutor(1) as thread:
-            thread.submit(asyncio.run, _knock(address, timeout_s)).result()
+            thread.submit(asyncio.run, _check_is_scheduler(address, timeout_s)).result()
         client = Client(address, timeout=timeout_s)
     except (OSError, TimeoutError, TypeError, ValueError) as error:
         raise ClusterError(
@@ -62,14 +62,14 @@ def connect(scheduler: Any, *, timeout_s: float = CONNECT_TIMEOUT_S) -> Iterator
 def address_of(scheduler: Any) -> str | None:
     if isinstance(scheduler, str):
         return scheduler
-    # A client that is closed has none.
+    # A closed client has no scheduler.
     address = getattr(getattr(scheduler, "scheduler", None), "address", None)
-    found = getattr(scheduler, "scheduler_address", address)
-    return found if isinstance(found, str) else None
+    scheduler_address = getattr(scheduler, "scheduler_address", address)
+    return scheduler_address if isinstance(scheduler_address, str) else None
 
 
 def _check_certificates(address: str) -> None:
-    """Refuse `tls://` without a certificate: Dask would say that it expects an ssl_context."""
+    """Raise `ClusterError` for `tls://` without a certificate; Dask's own error is unclear."""
     from distributed import Security
 
     if not address.startswith("tls://"):
@@ -77,14 +77,14 @@ def _check_certificates(address: str) -> None:
     tls = Security().get_tls_config_for_role("client")
     if not (tls.get("ca_file") and tls.get("cert")):
         raise ClusterError(
-            "a scheduler at tls:// wants a certificate, and there is none",
+            "a scheduler at tls:// requires a certificate, but none is configured",
             where={"scheduler": address},
             hint="Pass --tls-ca-file, --tls-cert and --tls-key, or set "
             "distributed.comm.tls.ca-file and distributed.comm.tls.client in Dask's configuration.",
         )
 
 
-async def _knock(address: str, timeout_s: float) -> None:
+async def _check_is_scheduler(address: str, timeout_s: float) -> None:
     from distributed import Security
     from distributed.comm import connect as open_comm
     from distributed.comm.addressing import parse_address, parse_host_port
@@ -94,13 +94,14 @@ async def _knock(address: str, timeout_s: float) -> None:
     if scheme in ("tcp", "tls"):
         tls = arguments.get("ssl_context") if scheme == "tls" else None
         host, port = parse_host_port(place, 8786)
-        said = await asyncio.wait_for(_first_bytes(host, port, tls, timeout_s), timeout_s)
-        if len(said) < 8 or any(said[5:8]):  # Dask begins with a length of 8 bytes, far below 2**40
-            answer = said.partition(b"\n")[0].decode(errors="replace").strip()
+        first_bytes = await asyncio.wait_for(_first_bytes(host, port, tls, timeout_s), timeout_s)
+        # Dask begins with a length of 8 bytes, far below 2**40.
+        if len(first_bytes) < 8 or any(first_bytes[5:8]):
+            answer = first_bytes.partition(b"\n")[0].decode(errors="replace").strip()
             raise ClusterError(
-                "what answers at this address is no Dask scheduler",
+                "the server at this address is not a Dask scheduler",
                 where={"scheduler": address, "answer": answer or "it closed the connection"},
-                hint="Give the scheduler's own address (port 8786 by default), not that of its "
+                hint="Use the scheduler's own address (port 8786 by default), not that of its "
                 "dashboard, an alert's instance or a service; with TLS it begins with tls://.",
             )
     comm = await open_comm(address, timeout=timeout_s, **arguments)
@@ -108,11 +109,11 @@ async def _knock(address: str, timeout_s: float) -> None:
 
 
 async def _first_bytes(host: str, port: int, tls: Any, timeout_s: float) -> bytes:
-    """Return what a server says first; b"" if it closes the connection.
+    """Return the first bytes that a server sends; b"" if it closes the connection.
 
-    Dask's comm speaks first, HTTP servers wait. Dask would take an HTTP answer for the length of a
-    message, and loop for ever over its parts; so does a scheduler with what it is sent, if that has
-    8 bytes or more.
+    Dask's comm sends first, HTTP servers wait. Dask would interpret an HTTP answer as the length
+    of a message, and loop forever over its parts; a scheduler would do the same with a probe of 8
+    bytes or more.
     """
     name = host if tls is not None else None
     reader, writer = await asyncio.open_connection(host, port, ssl=tls, server_hostname=name)
@@ -129,26 +130,27 @@ async def _first_bytes(host: str, port: int, tls: Any, timeout_s: float) -> byte
 
 @dataclass(frozen=True)
 class ClusterRequest:
-    scheduler: Any = None  # an address, a `distributed.Client` or a cluster; `None`: a new cluster
+    scheduler: Any = None  # an address, a `distributed.Client` or a cluster; `None`: a new one
     num_workers: int = 2
-    threads_per_worker: int = 1  # dask's threads in each
-    device: str = "cpu"  # `cuda`: each worker has a GPU; `auto`: where there are enough
-    dashboard_address: str = ":0"  # a new cluster's; port 0 takes a free one
-    in_process: bool = False  # whether threads of this process will do for a new cluster
+    threads_per_worker: int = 1  # Dask threads per worker
+    device: str = "cpu"  # `cuda`: one GPU per worker; `auto`: if there are enough
+    dashboard_address: str = ":0"  # for a new cluster; port 0 means any free port
+    in_process: bool = False  # whether a new cluster may consist of threads of this process
 
 
 @dataclass(frozen=True)
 class WorkerSource:
-    serves: Callable[[ClusterRequest], bool]  # whether a request is for this place
-    opening: Callable[[ClusterRequest], str]  # the progress text while it opens
-    # a context with a `distributed.Client`, whose exit ends what it started; raises `ClusterError`
-    # if the scheduler does not answer, or the place cannot hold the workers
+    serves: Callable[[ClusterRequest], bool]  # whether it can serve a request
+    opening: Callable[[ClusterRequest], str]  # the progress text while opening
+    # a context with a `distributed.Client` that ends what it started; raises `ClusterError` if the
+    # scheduler does not answer, or if there are too few resources
     open: Callable[[ClusterRequest], AbstractContextManager[Any]]
-    check: Callable[[ClusterRequest], object] = lambda request: None  # as `open`, as far as known
+    # raises the errors of `open` that are already known
+    check: Callable[[ClusterRequest], object] = lambda request: None
 
 
 SOURCES: tuple[WorkerSource, ...] = (
-    WorkerSource(  # only the scheduler knows its workers, for which jobs wait there
+    WorkerSource(  # not checked here: jobs wait at the scheduler for workers
         serves=lambda request: request.scheduler is not None,
         opening=lambda request: f"connecting to {address_of(request.scheduler)}",
         open=lambda request: connect(request.scheduler),
@@ -170,7 +172,7 @@ SOURCES: tuple[WorkerSource, ...] = (
         check=lambda request: check_this_machine(request.num_workers, request.device),
     ),
 )
-"""The first that serves a request is asked; the last serves any."""
+"""The first source that serves a request is used; the last serves any."""
 
 
 def source_of(request: ClusterRequest) -> WorkerSource:
@@ -188,12 +190,12 @@ def open_cluster(
         try:
             yield client
         finally:
-            # On a busy machine Dask may give up waiting for a worker's end, which is no error of
-            # the work that was done, and must not stand in the place of one.
+            # On a busy machine Dask may time out waiting for a worker's end. That is not an error
+            # of the finished work, and must not replace one.
             with suppress(TimeoutError, OSError):
                 opened.close()
 
 
 def check_cluster(request: ClusterRequest) -> None:
-    """Raise `ClusterError` if the workers cannot be had, as far as that is known now."""
+    """Raise `ClusterError` if it is already known that the workers cannot be provided."""
     source_of(request).check(request)

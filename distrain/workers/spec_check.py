@@ -1,7 +1,7 @@
-"""Checks a job spec in a process of its own beside a Dask worker: `distrain plan`, bounded.
+"""Checks a job spec in a separate process beside a Dask worker: `distrain plan`, with limits.
 
-What a spec names is opened, and packages that it names are imported, so this runs neither in the
-scheduler nor in the worker's own process. It leaves the worker free for ranks meanwhile.
+The check opens files and imports packages named in the spec, so it must run neither in the
+scheduler nor in the worker's own process. The worker stays available for ranks meanwhile.
 """
 
 import json
@@ -22,7 +22,7 @@ MOST_OUTPUT_BYTES = 4 * 2**20
 _LAST_WORDS_BYTES = 4000
 _POLL_S = 0.1
 
-# It ends with this worker, and comes after ranks where processors are scarce.
+# It ends with this worker, and has a lower priority than ranks.
 _PROGRAM = """
 import ctypes, os, signal, sys
 if sys.platform == "linux":
@@ -36,10 +36,10 @@ main(["plan", "spec.json", "--json", "--scheduler", sys.argv[2]])
 
 
 def check_spec(spec_text: str, limit_s: float) -> dict[str, Any]:
-    """The answer of `distrain plan --json` for a spec in JSON, or in `could_not_check` why none."""
+    """Return `distrain plan --json` for a JSON spec, or a reason in `could_not_check`."""
     worker = get_worker()
     key = worker.get_current_task()
-    secede()  # a rank that comes now must not wait for this
+    secede()  # ranks must not wait for this check
 
     def is_wanted() -> bool:
         task = worker.state.tasks.get(key)
@@ -67,7 +67,7 @@ def check_spec(spec_text: str, limit_s: float) -> dict[str, Any]:
 def _wait(
     process: "subprocess.Popen[bytes]", folder: Path, limit_s: float, is_wanted: Callable[[], bool]
 ) -> str:
-    """Why its end was not waited for; "" if it was."""
+    """Wait for the process; return why the wait was given up, or "" if the process ended."""
     until_s = time.monotonic() + limit_s
     while True:
         with suppress(subprocess.TimeoutExpired):
@@ -78,7 +78,7 @@ def _wait(
         if sum((folder / name).stat().st_size for name in ("out", "err")) > MOST_OUTPUT_BYTES:
             return f"the check printed more than {MOST_OUTPUT_BYTES:,} bytes"
         if not is_wanted():
-            return "nobody waits for the check any more"
+            return "the check's result is no longer needed"
 
 
 def _kill(process: "subprocess.Popen[bytes]") -> None:
@@ -92,5 +92,5 @@ def _answer(folder: Path, exit_code: int) -> dict[str, Any]:
         document = json.loads((folder / "out").read_bytes().splitlines()[-1])
         if isinstance(document, dict):
             return document
-    words = (folder / "err").read_bytes()[-_LAST_WORDS_BYTES:].decode(errors="replace").strip()
-    return {"could_not_check": f"the check ended with exit code {exit_code}: {words or '-'}"}
+    error_text = (folder / "err").read_bytes()[-_LAST_WORDS_BYTES:].decode(errors="replace").strip()
+    return {"could_not_check": f"the check ended with exit code {exit_code}: {error_text or '-'}"}

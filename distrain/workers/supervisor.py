@@ -1,9 +1,9 @@
-"""Holds the rank processes of one Dask worker, and carries out the commands for them.
+"""Runs the rank processes of one Dask worker, and executes the coordinator's commands.
 
-The supervisor of rank 0 also writes the records of its attempt, which the coordinator sends to it.
+The supervisor of rank 0 also writes the records of its attempt, which the coordinator sends.
 
 A rank is a subprocess, not a thread of the Dask worker: a thread cannot be killed, torch allows
-one default process group per process, and NCCL's watchdog ends the process it runs in.
+one default process group per process, and NCCL's watchdog ends its whole process.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ from distrain.workers.worker_shutdown import LEAVE_RPC, RANKS_RPC, DeferredSigte
 
 EVENT_OP = "distrain-event"
 SUMMARY_S = 30.0  # how long the filesystem may take for a summary
-CARRIED_S = 30.0  # how long a rank's last files may take on their way to an object store
+CARRIED_S = 30.0  # how long the upload of a rank's last files may take
 LEAVING_OP = "distrain-leaving"
 COMMAND_OP = "distrain-command"
 SUMMARY_OP = "distrain-summary"
@@ -41,7 +41,7 @@ BUILD_OP = "distrain-build"
 
 
 class SupervisorPlugin(WorkerPlugin):  # type: ignore[misc]  # distributed is untyped
-    """The rank processes of one Dask worker, which the coordinator commands."""
+    """The rank processes of one Dask worker, controlled by the coordinator."""
 
     name = "distrain-supervisor"
 
@@ -49,7 +49,7 @@ class SupervisorPlugin(WorkerPlugin):  # type: ignore[misc]  # distributed is un
         self.worker = worker
         self.running: dict[str, RankProcess] = {}
         self.records: dict[str, AttemptRecords] = {}
-        # A stop may overtake the task that it is meant for.
+        # A stop may arrive before the task that it is for.
         self.stopped_early: deque[str] = deque(maxlen=1000)
         self._tasks: set[asyncio.Task[None]] = set()
         worker.stream_handlers[COMMAND_OP] = self.command
@@ -62,7 +62,7 @@ class SupervisorPlugin(WorkerPlugin):  # type: ignore[misc]  # distributed is un
         worker.batched_send({"op": BUILD_OP, "build": build()})
 
     def command(self, key: str, words: dict[str, Any], **_: object) -> None:
-        """Carry out a command for a task's rank; some are for its supervisor alone."""
+        """Execute a command for a task's rank, or for its supervisor."""
         if words["op"] in ("record", "end_records"):
             self._record(key, words)
             return
@@ -88,7 +88,7 @@ class SupervisorPlugin(WorkerPlugin):  # type: ignore[misc]  # distributed is un
     def write_summary(
         self, job_id: str, run_dir: str, view: dict[str, Any], first_attempt: int, **_: object
     ) -> None:
-        """Write the summary of a job that has ended, whichever worker its ranks were on."""
+        """Write the summary of a job that has ended; its ranks may have run on other workers."""
 
         def write() -> str:
             try:
@@ -97,30 +97,33 @@ class SupervisorPlugin(WorkerPlugin):  # type: ignore[misc]  # distributed is un
                 return str(error)
             return ""
 
-        async def write_and_tell() -> None:
+        async def write_and_report() -> None:
             error = await in_thread(write, SUMMARY_S, f"{run_dir} does not answer")
             self.worker.batched_send(
                 {"op": RECORDED_OP, "job_id": job_id, "attempt": None, "error": error}
             )
 
-        # No Dask task: that would wait for a rank of another job on this worker.
-        task = asyncio.ensure_future(write_and_tell())
+        # Not a Dask task, which would wait for another job's rank on this worker.
+        task = asyncio.ensure_future(write_and_report())
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
     def leave(self, why: str) -> float:
-        """RPC: have the coordinator stop this worker's ranks; how many seconds that may take."""
+        """RPC: have the coordinator stop this worker's ranks.
+
+        Return the seconds that it may take.
+        """
         if not self.running:
             return 0.0
         self.worker.batched_send({"op": LEAVING_OP, "worker": self.worker.address, "why": why})
         return max(process.spec.deadlines.stop_grace_s for process in self.running.values())
 
     def count_ranks(self) -> int:
-        """RPC: ranks that run, or whose records are not closed yet."""
+        """RPC: return the number of ranks that run, or whose records are not closed yet."""
         return len(self.running.keys() | self.records.keys())
 
     def transition(self, key: Any, start: str, finish: str, *_: object, **__: object) -> None:
-        """Kill the rank of a task that Dask gave up."""
+        """Kill the rank of a task that Dask has released."""
         if key in self.running and finish in ("released", "cancelled", "forgotten"):
             self.running[key].kill()
 
@@ -131,7 +134,7 @@ class SupervisorPlugin(WorkerPlugin):  # type: ignore[misc]  # distributed is un
 
 
 async def supervise(assignment_text: str) -> int:
-    """Run one rank to its end; its exit code. The body of the pinned Dask task."""
+    """Run one rank to its end and return its exit code. The body of the pinned Dask task."""
     assignment = Assignment.loads(assignment_text)
     worker = get_worker()
     plugin: SupervisorPlugin = worker.plugins[SupervisorPlugin.name]
@@ -195,7 +198,7 @@ async def supervise(assignment_text: str) -> int:
 
 
 def _carried(assignment: Assignment, local_directory: str) -> tuple[Assignment, StoreCarrier]:
-    """The assignment with a folder of this worker, and the carrier of that folder."""
+    """Return the assignment with a folder on this worker, and its started carrier."""
     rank, attempt = assignment.world.rank, assignment.attempt
     folder = files_dir(local_directory, assignment.job_id, attempt, rank)
     assignment = replace(assignment, files_dir=str(folder))
@@ -205,7 +208,7 @@ def _carried(assignment: Assignment, local_directory: str) -> tuple[Assignment, 
 
 
 def rank_key(job_id: str, attempt: int, rank: int) -> str:
-    """The Dask key of a rank's supervisor, as the Dask dashboard shows it.
+    """Return the Dask key of a rank's supervisor, as shown in the Dask dashboard.
 
     >>> rank_key("dlrm-7f3a", 1, 0)
     'distrain-dlrm-7f3a-a1-r0'

@@ -1,8 +1,8 @@
-"""A worker that is asked to end lets its ranks save a checkpoint first.
+"""Lets ranks save a checkpoint before their worker is shut down.
 
-Spot instances, Slurm and Kubernetes send SIGTERM and kill some time later. A nanny that gets it
-closes its worker, once the nanny's plugins have finished: `NannyLeavePlugin` waits for the ranks
-there. A worker's own process that gets it holds it back with `DeferredSigterm`.
+Spot instances, Slurm and Kubernetes send SIGTERM and kill some time later. A nanny closes its
+worker on SIGTERM, after the nanny's plugins have finished: `NannyLeavePlugin` waits for the ranks
+there. If the worker's own process gets the signal, `DeferredSigterm` delays it.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ LEAVE_RPC = "distrain_leave"
 RANKS_RPC = "distrain_ranks"
 
 ANSWER_S = 3.0
-"""How long the worker's answers are waited for: one that hangs must not keep its nanny."""
+"""Timeout for the worker's answers: a hanging worker must not delay its nanny."""
 
 POLL_S = 0.1
 
@@ -35,16 +35,16 @@ class NannyLeavePlugin(NannyPlugin):  # type: ignore[misc]  # distributed is unt
     async def teardown(self, nanny: Any) -> None:
         if nanny.status is not Status.closing or not nanny.is_alive() or not nanny.worker_address:
             return
-        # Whatever fails here, the worker is closed all the same, and its ranks die with it. Dask's
-        # errors are many: connections that close meanwhile, a worker that knows no such call yet.
+        # On any failure here the worker is closed anyway, and its ranks die with it. Dask raises
+        # many kinds of errors: closing connections, or a worker that does not have this call yet.
         with contextlib.suppress(Exception):
             async with nanny.rpc(nanny.worker_address) as worker:
                 await leave(worker)
 
 
 async def leave(worker: Any) -> None:
-    """Ask a worker by remote calls to stop its ranks; wait for their end as long as it allows."""
-    why = "its nanny was told to close"
+    """Ask a worker by RPC to stop its ranks, and wait for their end within its grace period."""
+    why = "its nanny is closing"
     grace_s = await asyncio.wait_for(getattr(worker, LEAVE_RPC)(why=why), ANSWER_S)
     loop = asyncio.get_running_loop()
     until_s = loop.time() + grace_s
@@ -55,11 +55,11 @@ async def leave(worker: Any) -> None:
 
 
 class DeferredSigterm:
-    """Holds stop signals back from a worker's process until its ranks have stopped.
+    """Delays stop signals to a worker's process until its ranks have stopped.
 
-    Only in processes that are a worker's own: one that a nanny started, or `dask worker`, which
-    has a handler. A second signal takes effect at once. `leave` gets the reason; its answer is how
-    long the ranks may take.
+    Only in processes that belong to a worker: one started by a nanny, or `dask worker`, which has a
+    handler. A second signal takes effect at once. `leave` gets the reason, and returns how long the
+    ranks may take.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class DeferredSigterm:
         self._old: Any = None
         self._holds = False
         if threading.current_thread() is not threading.main_thread():
-            return  # the process belongs to somebody else
+            return  # the process does not belong to the worker
         old = signal.getsignal(signal.SIGTERM)
         if callable(old) or (old == signal.SIG_DFL and worker.nanny):
             self._loop = asyncio.get_running_loop()
@@ -99,7 +99,7 @@ class DeferredSigterm:
         self._task = asyncio.ensure_future(self._stop_ranks_first(number))
 
     async def _stop_ranks_first(self, number: int) -> None:
-        grace_s = self._leave(f"its process was asked to end by {signal.Signals(number).name}")
+        grace_s = self._leave(f"its process received {signal.Signals(number).name}")
         until_s = self._loop.time() + grace_s
         while self._has_ranks() and self._loop.time() < until_s:
             await asyncio.sleep(POLL_S)

@@ -11,6 +11,7 @@ from importlib import import_module
 from pathlib import Path
 
 import commands_text
+import comparison_chart
 import helm_values_text
 import records_text
 import service_api_text
@@ -38,6 +39,7 @@ PIECES: Mapping[str, Callable[[], str]] = {
 
 FILES: Mapping[str, Callable[[], str]] = {
     "service-openapi.json": service_api_text.document_text,
+    "images/comparison.svg": comparison_chart.svg,
     "images/job-states.svg": states_text.svg,
 }
 """What stands beside them."""

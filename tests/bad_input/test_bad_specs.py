@@ -51,7 +51,7 @@ def test_a_spec_with_mistakes(
         (b"\xff\xfe", ["not UTF-8"]),
         (
             b"feature { name: 'x' }\nfeature { name: 'x' type: INT }\n",
-            ["'x' stands there twice", "line: 2"],
+            ["'x' is listed twice", "line: 2"],
         ),
     ],
 )

@@ -72,7 +72,7 @@ def test_a_look_brings_only_what_is_new() -> None:
     third = watch.look()
     assert third.anew
     assert third.job is not None
-    assert third.job["job_id"] == "a"
+    assert third.job["id"] == "a"
     assert documents.asked[-1] == ("a", None), "another job's cursor means nothing here"
 
 
@@ -89,12 +89,12 @@ def test_a_job_that_is_not_there_is_missing_until_it_comes() -> None:
     watch = Watch(lambda: documents, "nosuch")
     view = watch.look()
     assert (view.job, view.missing, view.metrics) == (None, "nosuch", {})
-    assert [entry["job_id"] for entry in view.jobs] == ["b"]
+    assert [entry["id"] for entry in view.jobs] == ["b"]
     documents.entries.append(job("nosuch"))
     documents.steps["nosuch"] = 1
     view = watch.look()
     assert view.job is not None
-    assert (view.job["job_id"], view.missing, view.anew) == ("nosuch", "", True)
+    assert (view.job["id"], view.missing, view.anew) == ("nosuch", "", True)
 
 
 def test_a_scheduler_without_jobs_or_without_a_coordinator() -> None:

@@ -12,6 +12,7 @@ from bokeh.document.events import DocumentPatchedEvent
 from bokeh.models import ColumnDataSource, DataTable, GlyphRenderer
 from made_documents import MadeDocuments, job
 
+from distrain.runs.report import colours
 from distrain.scheduler.dashboard.page import TrainingPage
 from distrain.scheduler.dashboard.watching import Watch
 
@@ -117,7 +118,7 @@ def test_another_job_is_laid_over_and_taken_away(documents: MadeDocuments) -> No
         line
         for name in ("loss", "auc", "rows-per-second", "learning-rate")
         for line in models[name].renderers
-        if getattr(line.glyph, "line_dash", []) == [6]
+        if getattr(line.glyph, "line_dash", []) == [6] and line.glyph.line_color == colours.GREY
     ]
 
     def points() -> list[int]:

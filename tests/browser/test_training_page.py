@@ -83,8 +83,8 @@ def test_each_figure_has_a_page_of_its_own(training: Any, tab: Tab) -> None:
     tab.wait_until(f"{points_of('loss')} >= 2")
     before = tab.evaluate(points_of("loss"))
     tab.wait_until(f"{points_of('loss')} > {before}")
-    with urllib.request.urlopen(training.url + "/distrain/jobs") as answer:
-        ids = {job["name"]: job["job_id"] for job in json.load(answer)["jobs"]}
+    with urllib.request.urlopen(training.url + "/distrain/v1/jobs") as answer:
+        ids = {job["name"]: job["id"] for job in json.load(answer)["jobs"]}
     tab.open(f"{training.url}{urls['loss']}?job={ids['short']}")
     tab.wait_until(f"{points_of('loss')} === 4")
 

@@ -214,7 +214,6 @@ def test_options_of_the_other_kind_of_place_are_refused(spec_file: Path) -> None
         ["jobs", "--owner", "alice", *at],
         ["jobs", "--state", "frozen", *at],
         ["attach", "dlrm", "--run-dir", "runs/a"],
-        ["priority", "dlrm", "3", *at],
         ["submit", spec_file, "--tag", "team"],
         ["resume", "dlrm", "--set", "train.epochs"],
         ["logs", spec_file.parent, "-f"],
@@ -317,7 +316,7 @@ def test_a_repeated_command_with_an_id_makes_nothing_twice(spec_file: Path) -> N
 def test_the_example_of_the_page_about_the_client(
     service: LiveService, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (example,) = re.findall(r"^```python\n(.*?)^```", (DOCS / "client.md").read_text(), re.M | re.S)
+    (example,) = re.findall(r"^```python\n(.*?)^```", (DOCS / "jobs.md").read_text(), re.M | re.S)
     known = {job.id for job in service.store.alive("gpu")}
 
     def cancelled() -> None:
@@ -330,7 +329,7 @@ def test_the_example_of_the_page_about_the_client(
 
     other = threading.Thread(target=cancelled)
     other.start()
-    exec(compile(example, "client.md", "exec"), {})
+    exec(compile(example, "jobs.md", "exec"), {})
     other.join()
     first, *others = capsys.readouterr().out.splitlines()
     assert first == "cancelled"

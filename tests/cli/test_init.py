@@ -29,6 +29,11 @@ def test_presets_and_the_default_train_as_written(tmp_path: Path) -> None:
         words = [preset] if preset else []
         done = CliRunner().invoke(command, [*words, "--data", str(data), "--out", str(out)])
         assert done.exit_code == 0, done.output
+        full = [*words, "--data", str(data), "--out", str(out), "--overwrite", "--full"]
+        short, shortly = load_spec(out), out.read_text()
+        assert CliRunner().invoke(command, full).exit_code == 0
+        assert load_spec(out) == short
+        assert len(shortly.splitlines()) < 40 < len(out.read_text().splitlines())
         spec = load_spec(out, ["resources.backend=inline", "train.max_steps=2"])
         if preset is None:
             assert (spec.train.global_batch_size, spec.best_metric) == (32, "log_loss")

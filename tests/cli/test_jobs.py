@@ -14,16 +14,16 @@ from dask_world import DaskWorld
 from rich.console import Console
 from small_jobs import small_document, write_prepared
 
-from distrain.cli.jobs.at_scheduler import job_lines
+from distrain.cli.jobs.api_jobs import job_lines
 from distrain.cli.jobs.list import jobs_table
 from distrain.cli.main import cli
 from distrain.cli.options import SCHEDULER_VARIABLE
 from distrain.cli.outcome import how_to_follow
-from distrain.errors import ClusterError, InputError, JobCancelled, OutputError
+from distrain.client.errors import NotFound
+from distrain.errors import ClusterError, JobCancelled, OutputError
+from distrain.jobs.documents import Job, utc
 from distrain.jobs.run_paths import RunPaths
 from distrain.jobs.spec import load_spec
-from distrain.jobs.states import JobState
-from distrain.jobs.status import JobStatus, find_job
 from distrain.jobs.view import Checkpoints, JobView, Restart
 from distrain.launch.job_handle import JobHandle
 from distrain.runs.opening import open_run
@@ -80,8 +80,7 @@ def test_a_detached_job_is_listed_looked_at_and_cancelled(
     assert run("jobs", "--state", "running", environment=at).stdout == "no such jobs\n"
 
     unknown = run("status", f"x{job_id}", environment=at).exception
-    assert isinstance(unknown, InputError)
-    assert job_id in str(unknown.where["similar"])
+    assert isinstance(unknown, NotFound)
     status = run("status", "listed", environment=at)  # an unambiguous beginning
     assert status.exit_code == 0
     assert f"state          pending: {job['why_pending']}" in status.stdout
@@ -116,7 +115,7 @@ def test_cancel_says_how_to_go_on_from_the_checkpoint_that_the_ranks_saved(
     error = run("cancel", job_id, "--wait", "--scheduler", world.address).exception
     assert isinstance(error, JobCancelled)
     resume = f"distrain train --resume {tmp_path / 'run'} --scheduler {world.address}"
-    assert error.hint == f"Go on from the checkpoint of step 40: {resume}"
+    assert error.hint == f"Resume from the checkpoint of step 40: {resume}"
 
 
 def test_a_job_that_ended_alone_has_its_summary_and_attach_shows_it(
@@ -174,57 +173,52 @@ def test_what_cannot_be_detached_is_refused_before_anything_is_made(
 # --- what is pure
 
 
-def listed(*ids: str) -> list[JobStatus]:
-    return [JobStatus(job_id, "a", "running", 1, 2) for job_id in ids]
-
-
-def test_a_job_is_meant_by_its_id_or_by_a_beginning_that_no_other_has() -> None:
-    jobs = listed("dlrm-1-ab", "dlrm-1", "mlp-2")
-    assert find_job(jobs, "mlp").job_id == "mlp-2"
-    assert find_job(jobs, "dlrm-1").job_id == "dlrm-1"  # whole, though another begins with it
-    with pytest.raises(InputError) as caught:
-        find_job(jobs, "dlrm")
-    assert caught.value.where == {"jobs": "dlrm-1-ab, dlrm-1"}
-    with pytest.raises(InputError) as caught:
-        find_job(jobs, "dlmr-1")
-    assert "dlrm-1" in str(caught.value.where["similar"])
-    with pytest.raises(InputError) as caught:
-        find_job(listed(*(f"j{n}" for n in range(9))), "")
-    assert str(caught.value.where["jobs"]).endswith("j4 and 4 more")
-    with pytest.raises(InputError) as caught:
-        find_job([], "x")
-    assert caught.value.where == {}
-
-
-def drawn(jobs: Sequence[JobStatus], width: int) -> list[str]:
+def drawn(jobs: Sequence[Job], width: int) -> list[str]:
     text = io.StringIO()
     Console(file=text, width=width).print(jobs_table(jobs))
     return [line.rstrip() for line in text.getvalue().splitlines()]
 
 
-def test_people_see_a_row_a_job_and_all_that_is_known_of_one(wording: Any) -> None:
+def test_people_see_a_row_a_job_and_all_that_is_known_of_one(
+    wording: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     long = "deep-and-cross-with-a-long-name-20260301-123000-ab12"
-    running = JobStatus(
-        long, "deep", "running", 2, 8, step=40, num_steps=100, age_s=3700, run_dir="/r/a",
-        rows_per_s=1234.5, loss=0.3, auc=0.9, valid_loss=0.7, valid_auc=0.61,
+    monkeypatch.setattr("time.time", lambda: 1_800_000_000.0)
+    now_s = 1_800_000_000.0
+    running = Job(
+        id=long, name="deep", state="running", attempt=2, num_ranks=8, step=40, num_steps=100,
+        created_at=utc(now_s - 3700), run_dir="/r/a", rows_per_s=1234.5, loss=0.3, auc=0.9,
+        valid_loss=0.7, valid_auc=0.61,
     )  # fmt: skip
     jobs = [
         running,
-        JobStatus("b", "b", "pending", 0, 4, why_pending="4 workers wanted, 1 free", age_s=90_000),
-        JobStatus("c", "c", "failed", 1, 2, reason="RankDied", step=3),
+        Job(
+            id="b",
+            name="b",
+            state="pending",
+            num_ranks=4,
+            created_at=utc(now_s - 90_000),
+            why_pending="4 workers wanted, 1 free",
+        ),
+        Job(id="c", name="c", state="failed", attempt=1, num_ranks=2, reason="RankDied", step=3),
     ]
     wording("\n".join(drawn(jobs, 200)))
     narrow = drawn(jobs, 80)
     assert max(map(len, narrow)) <= 80
     pieces = [line[: narrow[0].index("NAME")].strip() for line in narrow[1:]]
     assert "".join(pieces).startswith(long), "an id is never cut"
-    view = JobView(
-        "a-1", "a", JobState.FAILED, 2, 2,
-        reason="RankDied", message="rank 1 was killed\nits last words: none",
-        restarts=(Restart(1, "WorkerLost", "worker w1 left\nmore", 20, 12.0),),
-        checkpoints=Checkpoints(3, 40, "/r/a/checkpoints/40"),
+    failed = Job.read(
+        {
+            "id": "a-1", "name": "a", "state": "failed", "attempt": 2, "num_ranks": 2, "step": 45,
+            "created_at": "2026-03-01T12:00:00Z", "reason": "RankDied", "run_dir": "/r/a",
+            "message": "rank 1 was killed\nits last words: none", "restarts": 1, "checkpoints": 3,
+            "last_checkpoint": {"step": 40, "path": "/r/a/checkpoints/40"},
+            "setbacks": [
+                vars(Restart(1, "WorkerLost", "worker w1 left\nmore", 20, 12.0)),
+            ],
+        }
     )  # fmt: skip
-    wording("\n".join(job_lines(running, view)))
+    wording("\n".join(job_lines(failed)))
     for environment in ({}, {SCHEDULER_VARIABLE: "tcp://x:1"}, {SCHEDULER_VARIABLE: "tcp://y:1"}):
         told = how_to_follow("a", "tcp://x:1", environment)
         named = environment.get(SCHEDULER_VARIABLE) != "tcp://x:1"

@@ -183,25 +183,25 @@ def test_a_job_of_somebody_elses_prints_nothing_for_the_terminal_to_obey(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     from distrain.cli.job_progress import JobProgress
-    from distrain.cli.jobs.at_scheduler import job_lines
+    from distrain.cli.jobs.api_jobs import job_lines
     from distrain.cli.jobs.list import jobs_table
     from distrain.cli.top.view import job_line, screen
+    from distrain.jobs.documents import Job
     from distrain.jobs.states import JobState
-    from distrain.jobs.status import JobStatus
     from distrain.jobs.view import JobView, Notice, Restart
 
-    listed = JobStatus(
-        HOSTILE, HOSTILE, "failed", 2, 1, reason=HOSTILE, run_dir=HOSTILE, tags={"a": HOSTILE}
-    )
+    setback = vars(Restart(1, "RankDied", HOSTILE, 0, 1.0))
+    shown = {"id": HOSTILE, "state": "failed", "reason": HOSTILE, "message": HOSTILE}
+    more = {"name": HOSTILE, "run_dir": HOSTILE, "tags": {"a": HOSTILE}, "setbacks": [setback]}
+    listed = Job.read(shown | more)
     view = JobView(
         HOSTILE, HOSTILE, JobState.FAILED, 2, 1, reason=HOSTILE, message=f"x\n{HOSTILE}",
         restarts=(Restart(1, "RankDied", HOSTILE, 0, 1.0),), progress=(Notice(HOSTILE),),
     )  # fmt: skip
     output.result_console().print(jobs_table([listed]))
-    shown = {"job_id": HOSTILE, "state": "failed", "reason": HOSTILE, "message": HOSTILE}
     output.print_result(job_line(shown))
     output.result_console().print(screen([shown], shown, 24, "note"))
-    for line in job_lines(listed, view):
+    for line in job_lines(listed):
         output.print_result(line)
     JobProgress(output.progress_console()).show(view)
     told = capsys.readouterr().out

@@ -4,9 +4,12 @@ import asyncio
 import io
 import ssl
 import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
+import dask
 import pytest
 from click.testing import CliRunner
 from made_certificates import write_certificate
@@ -15,13 +18,20 @@ from rich.console import Console
 from scripted_service import Reply, ScriptedService
 
 from distrain.cli.main import cli
-from distrain.cli.top import dashboard, live
+from distrain.cli.top import live
 from distrain.cli.top.dashboard import Dashboard, dashboard_of
 from distrain.cli.top.live import chosen, moved
 from distrain.cli.top.view import largest_shares, screen
 from distrain.errors import ClusterError, InputError
 from distrain.scheduler.lifecycle.messages import Cancel
 from distrain.workers.secrets import TOKEN_VARIABLE
+
+
+@pytest.fixture
+def at() -> Iterator[Callable[[str], Dashboard]]:
+    """The dashboard at a URL."""
+    with ExitStack() as opened:
+        yield lambda url: opened.enter_context(dashboard_of(None, url))
 
 
 async def run(*args: object) -> str:
@@ -68,27 +78,36 @@ def test_the_screen_fits_into_eighty_columns_and_grows_with_the_run() -> None:
         site.submit("dlrm-with-a-very-long-name-20260301-123000-ab12")
         site.submit("a")
         site.step("a", 10)
-        watched = live.DashboardView(Dashboard(site.url), "a")
+        with dashboard_of(None, site.url) as found:
+            watched = live.DashboardView(found, "a")
 
-        async def look() -> list[str]:
-            await asyncio.to_thread(watched.look)
-            return rendered(screen(watched.jobs, watched.job, 24, "x" * 200))
+            async def look() -> list[str]:
+                await asyncio.to_thread(watched.update)
+                return rendered(screen(watched.jobs, watched.job, 24, "x" * 200))
 
-        await look()
-        for step in (20, 30, 40):
-            site.step("a", step)
-        lines = await look()
-        assert max(map(len, lines)) <= 80
-        assert len(lines) <= 24
-        text = "\n".join(lines)
-        for word in ("STATE", "PROGRESS", "40%", "slowest: rank 1", "time: ", "host-1", "100.0 ms"):
-            assert word in text
+            await look()
+            for step in (20, 30, 40):
+                site.step("a", step)
+            lines = await look()
+            assert max(map(len, lines)) <= 80
+            assert len(lines) <= 24
+            text = "\n".join(lines)
+            for word in (
+                "STATE",
+                "PROGRESS",
+                "40%",
+                "slowest: rank 1",
+                "time: ",
+                "host-1",
+                "100.0 ms",
+            ):
+                assert word in text
 
     on_site(story)
 
 
 def test_which_job_is_shown() -> None:
-    jobs = [{"job_id": "new", "state": "failed"}, {"job_id": "old", "state": "running"}]
+    jobs = [{"id": "new", "state": "failed"}, {"id": "old", "state": "running"}]
     assert chosen(jobs, None) == "old"
     assert chosen(jobs[:1], None) == "new"
     assert chosen(jobs, "gone") == "gone"
@@ -96,7 +115,7 @@ def test_which_job_is_shown() -> None:
 
 
 def _watched(num_jobs: int, num_ranks: int) -> tuple[list[dict], dict]:
-    jobs = [{"job_id": f"job-{n}", "state": "running"} for n in range(num_jobs)]
+    jobs = [{"id": f"job-{n}", "state": "running"} for n in range(num_jobs)]
     ranks = [
         {"rank": n, "host": "h", "doing": "exchange", "step": 1, "rows_per_s": 1.0,
          "step_time_s": 0.001 * n, "stall_pct": 0.0, "gpu": None,
@@ -144,8 +163,8 @@ def test_jobs_and_ranks_share_the_lines_that_there_are(
 
 
 def test_the_job_that_is_shown_is_always_on_the_list() -> None:
-    jobs = [{"job_id": f"job-{n}", "state": "succeeded"} for n in range(30)]
-    shown = jobs[0]["job_id"]
+    jobs = [{"id": f"job-{n}", "state": "succeeded"} for n in range(30)]
+    shown = jobs[0]["id"]
     for n in range(1, 30):
         shown = moved(jobs, shown, 1)
         lines = rendered(screen(jobs, {**jobs[n], "attempt": 1}, 17, "note"))
@@ -176,8 +195,14 @@ def test_a_terminal_shows_that_the_dashboard_went_away_and_goes_on(monkeypatch) 
     console = Console(file=text, width=80, height=24, force_terminal=True)
     with pytest.raises(KeyboardInterrupt):
         live.show(console, dashboard, None, 1.0)
-    assert "gone; trying again" in text.getvalue()
+    assert "gone; retrying" in text.getvalue()
     assert text.getvalue().count("no jobs yet") >= 2
+
+
+def seen_at(scheduler: str | None, url: str | None) -> tuple[str, list[str]]:
+    """The address that options lead to, and the jobs there."""
+    with dashboard_of(scheduler, url) as found:
+        return found.url, [job["id"] for job in found.jobs()]
 
 
 def test_a_scheduler_or_a_url_leads_to_its_dashboard_with_the_token(
@@ -188,29 +213,31 @@ def test_a_scheduler_or_a_url_leads_to_its_dashboard_with_the_token(
     async def story(site: Site) -> None:
         site.submit("a")
         for place in ((site.scheduler.address, None), (None, site.url)):
-            found = await asyncio.to_thread(dashboard_of, *place)
-            assert found.url == site.url
-            assert [job["job_id"] for job in await asyncio.to_thread(found.jobs)] == ["a"]
-        with pytest.raises(ClusterError) as caught:
-            await asyncio.to_thread(Dashboard(site.url, "wrong").jobs)
-        assert TOKEN_VARIABLE in caught.value.hint
-        with pytest.raises(InputError):
+            url, ids = await asyncio.to_thread(seen_at, *place)
+            assert (url, ids) == (site.url if place[1] else place[0], ["a"])
+        with pytest.raises(InputError), dashboard_of(None, site.url) as found:
             await asyncio.to_thread(found.job, "x/y")
+        monkeypatch.setenv(TOKEN_VARIABLE, "another-of-some-length")
+        with dashboard_of(None, site.url) as found:  # the server reads the variable, too
+            monkeypatch.setenv(TOKEN_VARIABLE, "s3cret-of-some-length\n")
+            with pytest.raises(ClusterError) as caught:
+                await asyncio.to_thread(found.jobs)
+        assert TOKEN_VARIABLE in caught.value.hint
 
     on_site(story, dashboard=True)
 
 
-def test_what_is_no_dashboard_is_refused() -> None:
-    for url in ("10.0.0.5:8787", "tcp://10.0.0.5:8786", "file:///etc/passwd", ""):
+def test_what_is_no_dashboard_is_refused(at: Callable[[str], Dashboard]) -> None:
+    for url in ("10.0.0.5:8787", "tcp://10.0.0.5:8786", "file:///etc/passwd"):
         with pytest.raises(InputError):
-            Dashboard(url)
+            at(url)
     for reply in (Reply(200, b"<html>"), Reply(404, b"no such page")):
         with ScriptedService(lambda seen, reply=reply: reply) as server:
             with pytest.raises(ClusterError) as caught:
-                Dashboard(server.address).jobs()
+                at(server.address).jobs()
             assert reply.status == 200 or "--preload distrain.preload" in caught.value.hint
     with pytest.raises(ClusterError) as caught:
-        Dashboard(server.address).jobs()
+        at(server.address).jobs()
     assert "--dashboard" in caught.value.hint
 
 
@@ -227,19 +254,19 @@ class Jobs(BaseHTTPRequestHandler):
 
 @pytest.mark.parametrize("has_tls", [False, True])
 def test_the_token_goes_to_the_dashboard_alone_and_by_tls_where_it_has_that(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_tls: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_tls: bool, at: Callable[[str], Dashboard]
 ) -> None:
     for name in ("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"):
         monkeypatch.setenv(name, "http://127.0.0.1:1")  # nobody answers there
     with ThreadingHTTPServer(("127.0.0.1", 0), Jobs) as server:
         if has_tls:
-            certificate, key, _ = write_certificate(tmp_path, "127.0.0.1", 1)
+            certificate, key, _ = write_certificate(tmp_path, "localhost", 1)
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
             context.load_cert_chain(certificate, key)
             server.socket = context.wrap_socket(server.socket, server_side=True)
+            monkeypatch.setattr(dask.config, "get", lambda *_: str(certificate))
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        assert dashboard._speaks_tls("127.0.0.1", server.server_port) is has_tls
-        if not has_tls:
-            url = f"http://127.0.0.1:{server.server_port}"
-            assert Dashboard(url, "secret").jobs() == []
+        monkeypatch.setenv(TOKEN_VARIABLE, "secret-of-some-length")
+        url = f"http{'s' if has_tls else ''}://localhost:{server.server_port}"
+        assert at(url).jobs() == []
         server.shutdown()

@@ -33,15 +33,15 @@ class Served:
 
     def __init__(self) -> None:
         self.jobs: list[dict[str, object]] = [
-            {"job_id": name, "state": "running", "attempt": 1, "step": 5, "num_steps": 10}
+            {"id": name, "state": "running", "attempt": 1, "step": 5, "num_steps": 10}
             for name in ("new", "mid", "old")
         ]
 
     def answer(self, seen: Seen) -> Reply:
-        parts = seen.path.strip("/").split("/")[2:]
+        parts = seen.path.partition("?")[0].strip("/").split("/")[3:]
         found: dict[str, object] = {"jobs": self.jobs}
         if parts:
-            found = next({**job, "ranks": []} for job in self.jobs if job["job_id"] in parts)
+            found = next({**job, "ranks": []} for job in self.jobs if job["id"] in parts)
         return Reply(200, found)
 
 
@@ -154,7 +154,7 @@ def press_keys(served: Served, terminal: Terminal) -> None:
     terminal.shows("new: running")
     terminal.press("\r")
     terminal.shows("space: follow the newest")
-    served.jobs = [{"job_id": "newest", "state": "running"}, *served.jobs]
+    served.jobs = [{"id": "newest", "state": "running"}, *served.jobs]
     terminal.shows("newest ")
     terminal.shows("new: running")  # it is pinned
     terminal.press("\n")
@@ -173,7 +173,7 @@ def test_any_end_leaves_the_terminal_as_it_was(ending: str, served: Served, url:
             case "Ctrl-C":
                 terminal.press("\x03")
             case "a mistake":
-                served.jobs = [{"job_id": "a"}]  # no dashboard of distrain sends so little
+                served.jobs = [{"id": "a"}]  # no dashboard of distrain sends so little
             case _:
                 terminal.process.send_signal(signal.SIGTERM)
         check_left(terminal, {"Ctrl-C": 0, "a mistake": 1}.get(ending, TERMINATED))

@@ -31,7 +31,7 @@ SPEC: dict[str, Any] = {
 QUICK = Retries(for_s=20.0, first_s=0.001, longest_s=0.01)
 METHODS = {
     name for name, member in inspect.getmembers(Client) if name[0] != "_" and callable(member)
-} - {"close"}
+} - {"close", "of_scheduler"}
 
 
 class Gateway:

@@ -12,7 +12,7 @@ PAGES = (
     "README.md",
     "docs/quickstart.md",
     "docs/loader.md",
-    "docs/migration.md",
+    "docs/compare.md",
     "docs/data.md",
     "docs/embeddings.md",
     "docs/checkpoints.md",
@@ -29,6 +29,8 @@ def folder(tmp_path_factory):
     root = tmp_path_factory.mktemp("examples")
     write_prepared(root / "criteo")
     (root / "clicks").symlink_to("criteo")
+    rows = [f"user-{n % 50},{n * 7 % 30},{int(n % 3 > 0)}" for n in range(1_000)]
+    (root / "clicks.csv").write_text("\n".join(["user,price,clicked", *rows, ""]))
     return root
 
 

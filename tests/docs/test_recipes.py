@@ -102,7 +102,7 @@ def test_every_recipe_names_identifiers_where_they_are_defined(recipes):
 def test_models_are_a_section_a_function_and_a_paragraph(sources):
     sections = {one.model_fields["kind"].default: one for one in get_args(get_args(ModelSpec)[0])}
     assert set(sections) == set(MODELS)
-    page = sources[Path("docs/models/zoo.md")]
+    page = sources[Path("docs/models/index.md")]
     assert {kind for kind in set(sections) - {"custom"} if f"`{kind}`" not in page} == set()
     for kind, section in sections.items():
         _, spec = inspect.signature(MODELS[kind]).parameters.values()
@@ -124,7 +124,7 @@ def test_operators_are_in_the_public_api():
 
 
 def test_keys_of_operators_are_in_the_table_of_the_page(sources):
-    page = sources[Path("docs/any-table.md")]
+    page = sources[Path("docs/features.md")]
     assert {key.name for key in DOCUMENT_KEYS if f"| `{key.name}`" not in page} == set()
     order = ", ".join(f"`{key.name}`" for key in DOCUMENT_KEYS)
     assert f"Numbers go through {order} in this order" in page

@@ -12,7 +12,7 @@ from waiting import until
 from yaml import safe_dump
 
 from distrain.cli.interrupts import INTERRUPTED
-from distrain.launch.job_handle import list_jobs
+from distrain.launch.scheduler_api import scheduler_api
 from distrain.workers.sources import connect
 
 pytestmark = pytest.mark.slow
@@ -44,7 +44,7 @@ def submit(prepared: Path, world: DaskWorld, run: Path, *more: str) -> str:
 
 
 def state(client: Client, job_id: str) -> str:
-    return next(job.state for job in list_jobs(client) if job.job_id == job_id)
+    return next(job.state for job in scheduler_api(client).jobs() if job.id == job_id)
 
 
 def test_viewers_come_and_go_and_the_job_goes_on_until_somebody_cancels_it(

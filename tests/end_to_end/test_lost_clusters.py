@@ -17,7 +17,8 @@ from distrain.jobs.run_paths import RunPaths
 from distrain.jobs.spec import JobSpec
 from distrain.jobs.states import JobState
 from distrain.jobs.view import AttemptStarted, JobView
-from distrain.launch.job_handle import JobHandle, list_jobs
+from distrain.launch.job_handle import JobHandle
+from distrain.launch.scheduler_api import scheduler_api
 from distrain.runs.attempts import read_records
 from distrain.runs.finishing import finish_run
 from distrain.runs.opening import open_run
@@ -148,7 +149,7 @@ def test_a_job_whose_workers_are_all_gone_has_its_summary_when_one_comes(
         view = job.watch(lambda _: None)
         assert (view.state, view.recorded) == (JobState.CANCELLED, False)
         assert view.record_error
-        assert [one.state for one in list_jobs(client)] == ["cancelled"]
+        assert [one.state for one in scheduler_api(client).jobs()] == ["cancelled"]
         assert not paths.summary.exists()
         world.nannies = [world.start_worker("late")]
         until(lambda: job.status().recorded, "its summary")

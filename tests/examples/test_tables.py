@@ -41,7 +41,7 @@ def prepare(table, change):
 
 
 def name_targets(document):
-    """What docs/examples-online-retail.md changes."""
+    """What docs/examples.md changes."""
     assert document["columns"]["customer"]["kind"] == "categorical"
     assert document["target"] == "bought_again"
     document["target"] = {"column": "worth", "kind": "regression"}
@@ -119,7 +119,7 @@ def test_who_buys_again_and_for_how_much(baskets, tmp_path):
 def test_items_are_learnt_best_in_the_order_of_weeks(log, tmp_path):
     make("online_retail_items.py", log, "--out", tmp_path / "items.parquet")
 
-    def cut_by_weeks(document):  # what docs/examples-online-retail.md changes
+    def cut_by_weeks(document):  # what docs/examples.md changes
         assert document["target"] == "sold"
         document["windows"] = {"by": "day", "size": "7d"}
         document["split"] = {"by": "time", "column": "day", "from": "2011-05-12"}

@@ -28,10 +28,10 @@ def address_of(log: Path) -> str | None:
 
 def rank_of(address: str) -> dict[str, Any] | None:
     """What the page tells of the only job's rank once it trains."""
-    (job,) = get(address, "/distrain/jobs")["jobs"] or [None]
+    (job,) = get(address, "/distrain/v1/jobs")["jobs"] or [None]
     if job is None or not job["step"]:
         return None
-    (rank,) = get(address, f"/distrain/jobs/{job['job_id']}")["ranks"]
+    (rank,) = get(address, f"/distrain/v1/jobs/{job['id']}")["ranks"]
     return dict(rank)
 
 

@@ -49,8 +49,7 @@ def test_columns_make_the_batch_that_they_came_from(table: Path, wording: Wordin
         del columns[name]
     assert batch_of(columns, schema).label is None
     del columns["I2"]
-    with wording.raises(SpecError):
-        batch_of(columns, schema)
+    wording.refused(SpecError, lambda: batch_of(columns, schema))
 
 
 def test_columns_of_lists_come_back_as_nested_tensors_and_as_rows_of_values(table: Path) -> None:

@@ -151,12 +151,12 @@ def test_a_tensordict_crosses_from_a_worker(table: Path) -> None:
 
 
 def test_mistakes_are_told_before_a_worker_starts(table: Path, wording: Wording) -> None:
-    with wording.raises(SpecError):
-        batches_of(table, device="cuda")
-    with wording.raises(SpecError):
-        WorkerBatches(Dataset(table, SCHEMA), batch_size=ROWS + 1, drop_last=True)
-    with wording.raises(SpecError):
-        batches_of(table).set_epoch(-1)
+    wording.refused(SpecError, lambda: batches_of(table, device="cuda"))
+    wording.refused(
+        SpecError,
+        lambda: WorkerBatches(Dataset(table, SCHEMA), batch_size=ROWS + 1, drop_last=True),
+    )
+    wording.refused(SpecError, lambda: batches_of(table).set_epoch(-1))
     loader = DataLoader(batches_of(table, lanes=1), batch_size=None, num_workers=2)
     with pytest.raises(SpecError, match="lanes"):
         list(loader)

@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
+from distrain.jobs.documents import Job
 from distrain.jobs.states import JobState
-from distrain.jobs.status import JobStatus
+from distrain.jobs.status import job_of_scheduler
 from distrain.jobs.view import (
     JSON_VERSION,
     AttemptStarted,
@@ -33,7 +34,7 @@ VIEW = JobView(
     checkpoints=Checkpoints(count=1, step=5),
     rank_stall_pct=(1.0, 2.0),
 )
-LISTING = JobStatus("a-1", "a", "running", 2, 2, tags={"team": "ads"})
+LISTING = Job(id="a-1", name="a", state="running", attempt=2, num_ranks=2, tags={"team": "ads"})
 LATER = st.dictionaries(st.text(min_size=1).map(lambda name: f"later {name}"), st.integers())
 
 
@@ -49,7 +50,7 @@ def test_keys_of_a_later_version_are_ignored_wherever_they_stand(later: dict[str
     document["restarts"] = [restart | later for restart in document["restarts"]]
     document["progress"] = [entry | later for entry in document["progress"]]
     assert JobView.from_json(document) == VIEW
-    assert JobStatus.from_json(LISTING.to_json() | later) == LISTING
+    assert job_of_scheduler(LISTING.model_dump() | later) == LISTING
 
 
 def test_entries_of_a_later_version_are_left_out() -> None:
@@ -79,16 +80,16 @@ def test_parts_of_an_earlier_version_have_their_defaults() -> None:
 
 
 def test_a_state_of_a_later_version_can_be_listed_but_is_no_view() -> None:
-    listed = JobStatus.from_json({**LISTING.to_json(), "state": "hibernating"})
+    listed = job_of_scheduler({**LISTING.model_dump(), "state": "hibernating"})
     assert (listed.state, listed.is_final) == ("hibernating", False)
     with pytest.raises(ValueError, match="hibernating"):
         JobView.from_json({**as_sent(VIEW), "state": "hibernating"})
 
 
 def test_what_no_job_is_without_must_be_there() -> None:
-    with pytest.raises(KeyError, match="job_id"):
-        JobStatus.from_json({"state": "running"})
+    with pytest.raises(KeyError, match="id"):
+        job_of_scheduler({"state": "running"})
     with pytest.raises(KeyError, match="state"):
-        JobStatus.from_json({"job_id": "a"})
+        job_of_scheduler({"id": "a"})
     with pytest.raises(ValueError, match="missing"):
         JobView.from_json({})

@@ -188,9 +188,9 @@ def test_a_run_is_resumed_or_replaced(prepared, tmp_path):
     document, root = small_document(prepared) | INLINE, tmp_path / "run"
     short = {"train.max_steps": 4}
     first = distrain.fit(document, overrides=short, run_dir=root)
-    for arguments in ({"spec": document, "run_dir": root}, {"resume": first}):
+    for data, arguments in ((document, {"run_dir": root}), (None, {"resume": first})):
         with pytest.raises(distrain.DistrainError):
-            distrain.fit(**arguments)
+            distrain.fit(data, **arguments)
     with pytest.raises(SpecError):
         distrain.fit(resume=first, model_fn=tiny, overrides={"train.max_steps": 20})
     longer = distrain.fit(resume=first, overrides={"train.max_steps": 6})

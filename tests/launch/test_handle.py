@@ -1,6 +1,7 @@
 """Watching a job over a connection that may fail."""
 
 import asyncio
+import json
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,7 +13,8 @@ from distrain.errors import ClusterError, JobError
 from distrain.jobs.spec import parse_spec
 from distrain.jobs.states import JobState
 from distrain.jobs.view import JobView, Notice, Restart
-from distrain.launch.job_handle import JobHandle, list_jobs, raise_for_state
+from distrain.launch.job_handle import JobHandle, raise_for_state
+from distrain.launch.scheduler_api import scheduler_api
 
 
 class Scripted(JobHandle):
@@ -71,34 +73,41 @@ def test_a_job_whose_cluster_left_after_a_notice_was_preempted_not_lost() -> Non
     assert lost.reason == "CoordinatorLost"
 
 
+def client_of(answer: Any, status: str = "running") -> Any:
+    """A Dask client whose scheduler answers requests so."""
+
+    async def request(**_: object) -> Any:
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    scheduler = SimpleNamespace(address="tcp://there:1", distrain_request=request)
+    return SimpleNamespace(
+        scheduler=scheduler, status=status, sync=lambda call: asyncio.run(call())
+    )
+
+
 def test_a_client_that_closes_itself_has_no_answer() -> None:
     """Dask's client does that some time after its scheduler went away."""
-
-    async def view(**_: object) -> object:
-        raise RuntimeError("ConnectionPool is closed")
-
-    scheduler = SimpleNamespace(address="tcp://there:1", distrain_view=view)
-    client: Any = SimpleNamespace(
-        scheduler=scheduler, status="closing", sync=lambda call: asyncio.run(call())
-    )
+    closed = RuntimeError("ConnectionPool is closed")
     with pytest.raises(ClusterError):
-        JobHandle(client, "a").view()
+        JobHandle(client_of(closed, "closing"), "a").view()
 
 
-@pytest.mark.parametrize("answer", [{"state": "hibernating"}, {"job_id": "a"}, ["running"], "yes"])
-def test_an_answer_that_cannot_be_read_says_what_to_do(
-    answer: object, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    client: Any = SimpleNamespace(scheduler=SimpleNamespace(address="tcp://there:1"))
-    monkeypatch.setattr("distrain.launch.job_handle._call", lambda *_, **__: answer)
+@pytest.mark.parametrize("answer", [{"state": "hibernating"}, {"job_id": "a"}])
+def test_an_answer_that_cannot_be_read_says_what_to_do(answer: object) -> None:
+    client = client_of({"status": 200, "text": json.dumps(answer)})
     with pytest.raises(ClusterError) as caught:
         JobHandle(client, "a").view()
     assert caught.value.where == {"scheduler": "tcp://there:1"}
     assert "same version" in (caught.value.hint or "")
-    if "job_id" not in answer:  # type: ignore[operator]  # a list may say no more of a job
-        monkeypatch.setattr("distrain.launch.job_handle._call", lambda *_, **__: [answer])
-        with pytest.raises(ClusterError):
-            list_jobs(client)
+
+
+def test_a_scheduler_without_a_coordinator_has_no_jobs() -> None:
+    client = client_of(None)
+    assert list(scheduler_api(client).jobs()) == []
+    with pytest.raises(JobError):
+        JobHandle(client, "a").view()
 
 
 def test_a_scheduler_of_another_version_cannot_load_the_coordinator(
@@ -108,7 +117,7 @@ def test_a_scheduler_of_another_version_cannot_load_the_coordinator(
         raise ModuleNotFoundError("No module named 'distrain.scheduler'")
 
     client: Any = SimpleNamespace(scheduler=SimpleNamespace(address="tcp://there:1"))
-    monkeypatch.setattr("distrain.scheduler.plugin.ensure_coordinator", no_module)
+    monkeypatch.setattr("distrain.scheduler.http.attach.ensure_coordinator", no_module)
     spec = parse_spec({"data": {"train": ["a"], "schema": "s"}, "model": {"kind": "dlrm"}})
     with pytest.raises(ClusterError):
         JobHandle(client, "a").submit(spec, tmp_path)

@@ -5,6 +5,7 @@ import signal
 import socket
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from distrain.errors import STOP_SIGNALS, InputError, Terminated, on_sigterm
 from distrain.jobs.assignment import Rendezvous, World
 from distrain.jobs.run_paths import RunPaths
 from distrain.launch.external_ranks import Gang, Launch
-from distrain.launch.resuming import go_on
+from distrain.launch.resuming import resume_or_begin
 from distrain.runs.opening import open_run
 from distrain.runs.run_file import read_summary
 
@@ -28,9 +29,7 @@ ENVIRONMENT = {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "host", "MASTER_PO
 
 def test_an_environment_without_a_launcher_is_refused(wording: Any) -> None:
     for wrong in ({"RANK": ""}, {"WORLD_SIZE": "two"}, {"RANK": "2"}):
-        with pytest.raises(InputError) as caught:
-            Launch.of_environment({**ENVIRONMENT, **wrong})
-        wording(caught.value)
+        wording.refused(InputError, partial(Launch.of_environment, {**ENVIRONMENT, **wrong}))
 
 
 def test_restarts_of_torchelastic_meet_apart() -> None:
@@ -61,12 +60,14 @@ def test_a_directory_with_another_job_is_refused(
     monkeypatch.setattr("distrain.launch.resuming.untrained", lambda paths: None)
     monkeypatch.setattr(Launch, "join", lambda self: None)
     gang = Gang(Launch(World(0, 2), Rendezvous("host", 1, "")))
-    job_id, same, resumed = go_on(tmp_path / "run", gang, lambda word: ("new", spec, None))
+    job_id, same, resumed = resume_or_begin(
+        tmp_path / "run", gang, lambda word: ("new", spec, None)
+    )
     assert (same.train, job_id) == (spec.train, "begun")
     assert resumed is not None
     other = make_spec(prepared, "resources.backend=env", "train.seed=5")
     with pytest.raises(InputError):
-        go_on(tmp_path / "run", gang, lambda word: ("new", other, None))
+        resume_or_begin(tmp_path / "run", gang, lambda word: ("new", other, None))
 
 
 JOINS = """

@@ -82,9 +82,7 @@ def test_home_is_that_of_whoever_submits(prepared, tmp_path, monkeypatch):
 def test_a_resume_without_its_checkpoints_does_not_start_over(prepared, tmp_path, wording):
     run_job(prepared, tmp_path / "run", "train.max_steps=10")
     shutil.rmtree(tmp_path / "run" / "checkpoints")
-    with pytest.raises(InputError) as caught:
-        resume(tmp_path / "run", "train.max_steps=20")
-    wording(caught.value)
+    wording.refused(InputError, lambda: resume(tmp_path / "run", "train.max_steps=20"))
     summary, resumed = resume(tmp_path / "run", "train.max_steps=20", without_checkpoint=True)
     assert (resumed.newest, summary.steps, summary.rows) == (None, 20, 4000)
 

@@ -184,7 +184,7 @@ def test_a_job_of_few_steps_is_told_the_settings_with_which_it_learns(
         ("train.schedule={decay: linear, decay_start_step: 315}", "decay begins at step 315"),
         ("train.schedule={decay: linear, decay_start_step: 314}", None),
         ("evaluate.every_steps=316", "every_steps is 316"),
-        ("train.global_batch_size=20000", "20,000 is more than the 10,500"),
+        ("train.global_batch_size=20000", "20,000 exceeds the 10,500"),
         ("checkpoint.keep_best=auc", "checkpoint.keep_best is auc"),
     ],
 )

@@ -62,7 +62,7 @@ def run_cut_short(
 
 
 @pytest.mark.parametrize(
-    ("number", "told"), [(signal.SIGTERM, "received SIGTERM"), (signal.SIGINT, "got Ctrl-C")]
+    ("number", "told"), [(signal.SIGTERM, "received SIGTERM"), (signal.SIGINT, "received Ctrl-C")]
 )
 def test_a_signal_is_told_with_its_host(
     number: int, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

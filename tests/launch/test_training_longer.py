@@ -1,5 +1,7 @@
 """A run that has succeeded goes on where that changes none of its steps, or is told why not."""
 
+from functools import partial
+
 import pytest
 import torch
 from small_jobs import small_document
@@ -113,7 +115,5 @@ def test_a_resume_that_cannot_work_is_refused_and_the_run_stays_as_it_was(
         find_run(tmp_path / "run", ())
     assert f"train.{schedule}.decay" in caught.value.hint
     for override in ("train.max_steps=9", "train.max_steps=2", "train.seed=1", "model.hidden=[8]"):
-        with pytest.raises(SpecError) as refused:
-            resume(tmp_path / "run", *PATIENT, override)
-        wording(refused.value)
+        wording.refused(SpecError, partial(resume, tmp_path / "run", *PATIENT, override))
     assert files_of(tmp_path / "run") == before

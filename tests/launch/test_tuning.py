@@ -249,7 +249,8 @@ def test_a_search_that_was_killed_again_and_again_has_the_trials_of_one_that_was
 
 def test_a_choice_that_the_spec_never_takes_is_refused_before_the_first_trial(wording: Any) -> None:
     spec = spec_of({"global_batch_size": 64})
-    with pytest.raises(SpecError) as caught:
-        distributions(spec, ["train.optimizer.lr=0.1,0.2", "model.hidden=[8];[8, -1];[4]"])
-    wording(caught.value)
-    assert caught.value.hint is not None
+    caught = wording.refused(
+        SpecError,
+        lambda: distributions(spec, ["train.optimizer.lr=0.1,0.2", "model.hidden=[8];[8, -1];[4]"]),
+    )
+    assert caught.hint is not None

@@ -4,6 +4,7 @@ import copy
 import gc
 import json
 import pickle
+from functools import partial
 from itertools import chain
 from multiprocessing import active_children
 from pathlib import Path
@@ -174,8 +175,7 @@ def test_the_state_of_other_data_is_refused(
     assert dataset.table.fingerprint in caught.value.message
     assert other.table.fingerprint in caught.value.message
     parts = distrain.Dataset(folder, schema, part_size="1 KiB")
-    with wording.raises(SpecError):
-        loader_of(parts).load_state_dict(state)
+    wording.refused(SpecError, lambda: loader_of(parts).load_state_dict(state))
 
 
 def test_a_state_that_names_no_place_is_refused(
@@ -185,9 +185,7 @@ def test_a_state_that_names_no_place_is_refused(
     before = loader.state_dict()
     damages = ({"step": 9}, {"step": -1}, {"epoch": -1}, {"epoch": None}, {"step": "3"})
     for damaged in ({}, *(before | damage for damage in damages)):
-        with pytest.raises(SpecError) as caught:
-            loader.load_state_dict(damaged)
-        wording(caught.value)
+        wording.refused(SpecError, partial(loader.load_state_dict, damaged))
         assert loader.state_dict() == before
     with pytest.raises(SpecError, match="epoch"):
         loader.set_epoch(-1)
@@ -373,8 +371,7 @@ def test_the_schema_is_found_beside_the_files_and_above(
     folder: str, schema: Schema, wording: Wording
 ) -> None:
     table = Path(folder)
-    with wording.raises(SchemaError):
-        distrain.Dataset(table)
+    wording.refused(SchemaError, lambda: distrain.Dataset(table))
     inner = table / "train"
     inner.mkdir()
     for file in table.glob("*.parquet"):

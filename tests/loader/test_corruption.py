@@ -58,9 +58,12 @@ def content(batch: Batch) -> bytes:
 
 def take_until_error(batches: EpochIterator) -> tuple[list[bytes], DataError]:
     taken = []
-    with batches, pytest.raises(DataError) as caught:  # noqa: PT012 (what comes before it counts)
-        for batch in batches:
-            taken.append(content(batch))  # noqa: PERF401 (an error ends it)
+    with batches:
+        with pytest.raises(DataError) as caught:  # noqa: PT012 (what comes before it counts)
+            for batch in batches:
+                taken.append(content(batch))  # noqa: PERF401 (an error ends it)
+        with pytest.raises(DataError):  # it does not look like the end of the epoch later
+            next(batches)
     return taken, caught.value
 
 
@@ -87,7 +90,8 @@ def with_value(path: Path, name: str, row: int, value: Any, kind: pa.DataType) -
 
 
 @pytest.mark.parametrize(
-    "options", [SHUFFLED, SHUFFLED | {"shuffle": "full"}, IN_ORDER, IN_WINDOWS]
+    "options",
+    [SHUFFLED, SHUFFLED | {"shuffle": "full"}, IN_ORDER | {"parts_per_chunk": 2}, IN_WINDOWS],
 )
 def test_a_bad_value_comes_after_the_good_batches_before_it(
     folder: Path, schema: Schema, options: dict[str, Any]

@@ -139,5 +139,7 @@ def test_a_chunk_of_more_rows_than_int32_counts_is_refused(wording: Wording) -> 
     rows = 2**31 + 1
     plan = EpochPlan(rows, 1, 100)
     load = Load(0, 0, (Piece(0, 0, 0, 100, 0),))
-    with wording.raises(SpecError):
-        ChunkDealer(plan, range(1), Chunk((0, 1), 0, rows), load, [rows - 5, 5], 0, 0)
+    wording.refused(
+        SpecError,
+        lambda: ChunkDealer(plan, range(1), Chunk((0, 1), 0, rows), load, [rows - 5, 5], 0, 0),
+    )

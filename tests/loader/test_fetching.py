@@ -216,9 +216,10 @@ def test_what_cannot_be_fetched_is_named(
         raise PermissionError("no request is allowed")
 
     asked.before_read = staticmethod(before)
-    with wording.raises(DataError) as caught:
-        list(Loader(dataset, batch_size=32, shuffle="none", lanes=1))
-    assert caught.value.where == {"file": f"watched://{local}/part_0.parquet", "row group": 0}
+    caught = wording.refused(
+        DataError, lambda: list(Loader(dataset, batch_size=32, shuffle="none", lanes=1))
+    )
+    assert caught.where == {"file": f"watched://{local}/part_0.parquet", "row group": 0}
 
 
 def test_an_epoch_that_is_left_asks_for_nothing_more(

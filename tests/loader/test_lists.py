@@ -2,6 +2,7 @@
 
 import tempfile
 from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -11,12 +12,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
+from host_work import Far, PlayedDevice
 from hypothesis import given, settings, strategies as st
+from ragged_rows import ragged, rows_of
 from wording import Wording
 
 from distrain.errors import DataError, SpecError
 from distrain.loader import Dataset, Loader
 from distrain.loader.batch import Batch, Ragged
+from distrain.loader.delivery.transfer import map_tensors
 from distrain.schema import ColumnSchema, Schema, Tags
 
 ROW = ColumnSchema("row", tags=(Tags.CATEGORICAL,))
@@ -146,10 +150,10 @@ def test_nulls_are_refused_with_their_row_or_filled(
     null_item = pa.array([good] * 5 + [holed, good, good, holed], kind)
     for values, row in ((null_list, 2), (null_item, 1)):
         path = write(tmp_path / "a.parquet", row=range(9), **{column: values})
-        with wording.raises(DataError) as caught:
-            in_file_order(dataset_of(path, schema), column)
+        dataset = dataset_of(path, schema)
+        caught = wording.refused(DataError, partial(in_file_order, dataset, column))
         where = {"file": path, "row group": 1, "row in the group": row, "column": column}
-        assert caught.value.where == where
+        assert caught.where == where
         filled = dataset_of(path, schema, fill_null_id=200, fill_null_value=-0.5)
         fill = 200 if column == "tags" else -0.5
         expected = [
@@ -175,10 +179,9 @@ def test_a_bad_item_is_named_with_its_row(
     column = schema.names[1]
     values = [[1], [], [2, 3, 4], [5], [], [1, 2], [1, bad], [bad], []]
     path = write(tmp_path / "a.parquet", row=range(9), **{column: values})
-    with wording.raises(DataError) as caught:
-        in_file_order(dataset_of(path, schema), column)
+    caught = wording.refused(DataError, lambda: in_file_order(dataset_of(path, schema), column))
     where = {"file": path, "row group": 1, "row in the group": 2, "column": column}
-    assert caught.value.where == where
+    assert caught.where == where
 
 
 def test_padded() -> None:
@@ -205,14 +208,46 @@ def test_to_another_device_moves_lists_as_well(tmp_path: Path) -> None:
     check(batch.to(torch.device("cpu")), [[1, 2], []], [[], [0.5]])
 
 
-def test_dense() -> None:
+@given(
+    rows=st.lists(st.lists(st.integers(0, 99), max_size=5), max_size=8),
+    length=st.integers(1, 4),
+    ends=st.lists(st.integers(0, 8), min_size=2, max_size=2).map(sorted),
+)
+def test_lists_from_the_host_are_cut_on_a_device_without_asking_it(
+    rows: list[list[int]], length: int, ends: list[int]
+) -> None:
+    """Also after the host replaced their offsets, and through the loader's way to a device."""
+    cut = slice(*(min(end, len(rows)) for end in ends))
+    with PlayedDevice() as device:
+        there = ragged(rows).to(torch.device("meta"))
+        on_host = ragged(rows)
+        longer = ragged([[*row, 0] for row in rows])
+        changed = replace(on_host.mapped(torch.clone), values=longer.values, offsets=longer.offsets)
+        moved = map_tensors(changed, lambda tensor: tensor.to("meta", non_blocking=True))
+        newest, part = there.newest(length), there.part(cut)
+        assert device.waits == []
+    expected = [row[-length:] for row in rows]
+    assert near_rows(newest) == expected == rows_of(on_host.newest(length))
+    assert near_rows(part) == rows[cut] == rows_of(on_host.part(cut))
+    assert near_rows(moved) == [[*row, 0] for row in rows]
+
+
+def near_rows(column: Ragged) -> list[list[int]]:
+    """The rows of a column on a played device, whose host's offsets must be those there."""
+    assert isinstance(column.values, Far)
+    assert isinstance(column.offsets, Far)
+    near = Ragged(column.values.near, column.offsets.near)
+    np.testing.assert_array_equal(column.offsets_on_host(), near.offsets.numpy())
+    return rows_of(near)
+
+
+def test_dense(wording: Wording) -> None:
     column = Ragged(torch.tensor([7, 8, 9, 5]), torch.tensor([0, 2, 4], dtype=torch.int32))
     assert column.dense().tolist() == [[7, 8], [9, 5]]
     empty = Ragged(torch.empty(0), torch.zeros(1, dtype=torch.int32))
     assert empty.dense().shape == (0, 0)
     uneven = Ragged(torch.tensor([7, 8]), torch.tensor([0, 0, 2], dtype=torch.int32))
-    with pytest.raises(ValueError, match=r"differ in length; use padded"):
-        uneven.dense()
+    wording.refused(ValueError, lambda: uneven.dense())
 
 
 def test_a_list_longer_than_the_schema_allows_is_placed(tmp_path: Path, wording: Wording) -> None:
@@ -221,9 +256,8 @@ def test_a_list_longer_than_the_schema_allows_is_placed(tmp_path: Path, wording:
     )
     rows = pa.table({"tags": pa.array([[1], [], [2, 3], [4, 5, 6]], pa.list_(pa.int32()))})
     pq.write_table(rows, tmp_path / "part.parquet")
-    with wording.raises(DataError) as caught:
-        batches_of(dataset_of(tmp_path, Schema((tags,))))
-    assert caught.value.where["row in the group"] == 3
+    caught = wording.refused(DataError, lambda: batches_of(dataset_of(tmp_path, Schema((tags,)))))
+    assert caught.where["row in the group"] == 3
 
 
 @pytest.mark.parametrize("shuffle", ["none", "full"])
@@ -241,16 +275,16 @@ def test_rows_longer_than_max_list_length_are_cut(
     # What is cut may be longer than the schema allows.
     short = replace(TAGS, value_count=(0, 3))
     dataset = dataset_of(path, Schema((ROW, short, PRICES)))
-    with wording.raises(DataError):
-        batches_of(dataset)
+    wording.refused(DataError, lambda: batches_of(dataset))
     assert len(batches_of(dataset, max_list_length={"tags": 3})) == len(batches)
 
 
 @pytest.mark.parametrize("limits", [{"row": 3}, {"tag": 3}, {"tags": 0}])
 def test_limits_that_cannot_be_used(tmp_path: Path, limits: Any, wording: Wording) -> None:
     path = write(tmp_path / "a.parquet", row=[1], tags=[[1]], prices=[[1.0]])
-    with wording.raises(SpecError):
-        Loader(dataset_of(path), batch_size=8, max_list_length=limits)
+    wording.refused(
+        SpecError, lambda: Loader(dataset_of(path), batch_size=8, max_list_length=limits)
+    )
 
 
 def test_the_schema_may_say_how_many_items_are_kept(tmp_path: Path) -> None:

@@ -126,8 +126,8 @@ def test_an_id_beyond_its_vocabulary_does_not_become_another(
     dataset = Dataset(tmp_path, schema, need_label=False)
     loader = Loader(dataset, batch_size=3, lanes=1)
     assert loader._narrow is not None
-    with loader, wording.raises(DataError):
-        next(iter(loader))
+    with loader:
+        wording.refused(DataError, lambda: next(iter(loader)))
 
 
 def test_only_a_loader_whose_batches_nobody_sees_before_the_device(dataset: Dataset) -> None:

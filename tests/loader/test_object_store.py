@@ -64,19 +64,16 @@ def test_what_is_not_in_the_bucket_is_named(
     folder: tuple[str, Path], schema: Schema, pattern: str, wording: Wording
 ) -> None:
     url, _ = folder
-    with wording.raises(DataError) as caught:
-        Dataset(url + pattern, schema)
-    assert url + pattern in str(caught.value)
+    caught = wording.refused(DataError, lambda: Dataset(url + pattern, schema))
+    assert url + pattern in str(caught)
 
 
 def test_no_schema_is_looked_for_in_a_bucket(folder: tuple[str, Path], wording: Wording) -> None:
     url, _ = folder
-    with wording.raises(SchemaError) as caught:
-        Dataset(f"{url}/table")
-    assert caught.value.where == {"file": f"{url}/table/part_0.parquet"}
-    assert "Pass schema=" in str(caught.value)
-    with wording.raises(SchemaError):
-        Dataset(f"{url}/table", f"{url}/schema.pbtxt")
+    caught = wording.refused(SchemaError, lambda: Dataset(f"{url}/table"))
+    assert caught.where == {"file": f"{url}/table/part_0.parquet"}
+    assert "Pass schema=" in str(caught)
+    wording.refused(SchemaError, lambda: Dataset(f"{url}/table", f"{url}/schema.pbtxt"))
 
 
 def test_ranges_come_by_signed_urls_without_s3fs(

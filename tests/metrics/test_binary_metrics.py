@@ -1,4 +1,5 @@
 import base64
+from functools import partial
 
 import numpy as np
 import pytest
@@ -84,24 +85,23 @@ def test_extreme_logits_have_finite_losses():
 
 
 @pytest.mark.parametrize(
-    ("logits", "labels", "message"),
+    ("logits", "labels"),
     [
-        ([0.0, np.nan], [0, 1], "logit at index 1 is nan"),
-        ([0.0, 1.0, -np.inf], [0, 1, 0], "logit at index 2 is -inf"),
-        ([0.0, 1.0], [0, 2], "label at index 1 is 2"),
-        ([0.0, 1.0], [np.nan, 0], "label at index 0 is nan"),
-        ([0.0, 1.0], [0], r"logits \[2\] and labels \[1\]"),
-        ([[0.0]], [[1]], r"logits \[1, 1\]"),
+        ([0.0, np.nan], [0, 1]),
+        ([0.0, 1.0, -np.inf], [0, 1, 0]),
+        ([0.0, 1.0], [0, 2]),
+        ([0.0, 1.0], [np.nan, 0]),
+        ([0.0, 1.0], [0]),
+        ([[0.0]], [[1]]),
     ],
 )
-def test_unusable_rows_are_named_and_nothing_is_counted(logits, labels, message):
+def test_unusable_rows_are_named_and_nothing_is_counted(logits, labels, wording):
     metrics = BinaryMetrics()
-    with pytest.raises(ValueError, match=message):
-        metrics.update(np.array(logits), np.array(labels))
+    wording.refused(ValueError, lambda: metrics.update(np.array(logits), np.array(labels)))
     assert metrics.rows == 0
 
 
-def test_damaged_documents_are_refused():
+def test_damaged_documents_are_refused(wording):
     good = BinaryMetrics()
     good.negatives[[0, 7, 65_535]] = 1, 2, 3
     good = good.to_json()
@@ -121,18 +121,16 @@ def test_damaged_documents_are_refused():
         {"log_loss_sum": None},
     ):
         for documents in ([{**good, **damage}], [good, {**good, **damage}]):
-            with pytest.raises(ValueError, match=r"state of binary metrics|counts"):
-                BinaryMetrics.from_json(*documents)
+            wording.refused(ValueError, partial(BinaryMetrics.from_json, *documents))
 
 
 def text_of(values):
     return base64.b64encode(bytes(values)).decode()
 
 
-def test_a_bin_beyond_the_last_is_refused():
+def test_a_bin_beyond_the_last_is_refused(wording):
     beyond = {**pack_counts(np.ones(65_536, np.int64)), "gaps": text_of([2] + [1] * 65_535)}
-    with pytest.raises(ValueError, match="65536 of 65536"):
-        add_packed(np.zeros(65_536, np.int64), [beyond])
+    wording.refused(ValueError, lambda: add_packed(np.zeros(65_536, np.int64), [beyond]))
 
 
 FILLED = st.dictionaries(st.integers(0, 65_535), st.integers(1, 2**40), max_size=200)
@@ -191,10 +189,9 @@ def test_the_precision_of_a_bins_rows_in_any_order_lies_within_the_bound(bins):
 
 
 @pytest.mark.parametrize("field", ["gaps", "counts"])
-def test_counts_without_their_bins_and_bins_without_their_counts_are_refused(field):
+def test_counts_without_their_bins_and_bins_without_their_counts_are_refused(field, wording):
     packed = pack_counts(np.eye(1, NUM_BINS, 7, np.int64)[0]) | {field: ""}
-    with pytest.raises(ValueError, match="not as many as their bins"):
-        add_packed(np.zeros(NUM_BINS, np.int64), [packed])
+    wording.refused(ValueError, lambda: add_packed(np.zeros(NUM_BINS, np.int64), [packed]))
 
 
 def test_calibration_error_is_the_distance_of_predictions_from_what_came_true():

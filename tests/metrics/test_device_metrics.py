@@ -73,20 +73,18 @@ def test_logits_of_many_classes_are_counted_some_rows_at_a_time(monkeypatch):
 
 
 @pytest.mark.parametrize("device", DEVICES)
-def test_unusable_rows_are_told_once_when_the_state_is_read(device):
+def test_unusable_rows_are_told_once_when_the_state_is_read(device, wording):
     metrics = DeviceMetrics(device)
     logits = torch.tensor([0.0, float("nan"), float("inf"), 1.0, 2.0], device=device)
     labels = torch.tensor([0.0, 1.0, 1.0, 1.0, 3.0], device=device)
     metrics.update(logits, labels)
-    with pytest.raises(ValueError, match="3 of 5 rows have a logit that is not finite"):
-        metrics.read_and_reset()
+    wording.refused(ValueError, lambda: metrics.read_and_reset())
     assert metrics.read_and_reset().rows == 0
 
 
-def test_shapes_must_agree():
+def test_shapes_must_agree(wording):
     metrics = DeviceMetrics(torch.device("cpu"))
-    with pytest.raises(ValueError, match=r"logits \[2, 1\] and labels \[2\]"):
-        metrics.update(torch.zeros(2, 1), torch.zeros(2))
+    wording.refused(ValueError, lambda: metrics.update(torch.zeros(2, 1), torch.zeros(2)))
 
 
 @pytest.mark.gpu
@@ -157,24 +155,22 @@ def test_weights_may_come_after_rows_without_any():
 
 
 @pytest.mark.parametrize(
-    ("kind", "scores", "labels", "wrong"),
+    ("kind", "scores", "labels"),
     [
-        ("regression", [0.0, np.inf], [1.0, 1.0], "a prediction or a target that is not finite"),
-        ("regression", [0.0, 0.0], [1.0, np.nan], "a prediction or a target that is not finite"),
-        ("multiclass", [[0.0, 0.0], [0.0, np.nan]], [1.0, 0.0], "a label that is no class"),
-        ("multiclass", [[0.0, 0.0], [0.0, 0.0]], [1.0, 2.0], "a label that is no class"),
-        ("multiclass", [[0.0, 0.0], [0.0, 0.0]], [1.0, 0.5], "a label that is no class"),
+        ("regression", [0.0, np.inf], [1.0, 1.0]),
+        ("regression", [0.0, 0.0], [1.0, np.nan]),
+        ("multiclass", [[0.0, 0.0], [0.0, np.nan]], [1.0, 0.0]),
+        ("multiclass", [[0.0, 0.0], [0.0, 0.0]], [1.0, 2.0]),
+        ("multiclass", [[0.0, 0.0], [0.0, 0.0]], [1.0, 0.5]),
     ],
 )
-def test_rows_that_no_state_takes_are_told(kind, scores, labels, wrong):
+def test_rows_that_no_state_takes_are_told(kind, scores, labels, wording):
     metrics = DeviceMetrics(torch.device("cpu"), kind)
     metrics.update(torch.tensor(scores), torch.tensor(labels))
-    with pytest.raises(ValueError, match=f"1 of 2 rows have .*{wrong}"):
-        metrics.read_and_reset()
+    wording.refused(ValueError, metrics.read_and_reset)
     weighted = DeviceMetrics(torch.device("cpu"))
     weighted.update(torch.zeros(2), torch.zeros(2), torch.tensor([1.0, -1.0]))
-    with pytest.raises(ValueError, match=r"1 of 2 rows have .*, or a weight below 0"):
-        weighted.read_and_reset()
+    wording.refused(ValueError, weighted.read_and_reset)
 
 
 def test_targets_are_saved_side_by_side_and_read_as_one_state():
@@ -197,7 +193,7 @@ def test_targets_are_saved_side_by_side_and_read_as_one_state():
     assert restored.read_and_reset().to_json() == found.to_json()
 
 
-def test_counts_below_0_are_told():
+def test_counts_below_0_are_told(wording):
     ids, numbers = torch.zeros(2, 0, dtype=torch.int32), torch.zeros(2, 0)
     batch = Batch(ids, numbers, torch.tensor([2.0, -1.0]), (), ())
     for kind in ("mse", "poisson"):
@@ -206,6 +202,4 @@ def test_counts_below_0_are_told():
         if kind == "mse":
             assert metrics.read_and_reset().to_json()
         else:
-            with pytest.raises(DataError, match=r"1 of 2 rows have .* a target below 0") as caught:
-                metrics.read_and_reset()
-            assert "poisson" in caught.value.hint
+            assert "poisson" in (wording.refused(DataError, metrics.read_and_reset).hint or "")

@@ -68,15 +68,12 @@ def test_keys_are_in_the_order_of_scores(values):
     assert (np.sign(keys[:, None] - keys) == np.sign(wide[:, None] - wide)).all()
 
 
-def test_scores_that_cannot_be_ordered_are_refused_and_change_nothing():
+def test_scores_that_cannot_be_ordered_are_refused_and_change_nothing(wording):
     found = counted(np.array([1.0, 2.0]), np.array([0, 1]))
-    with pytest.raises(ValueError, match="not a finite number"):
-        found.update(np.array([np.nan]), np.array([1]))
-    with pytest.raises(ValueError, match=r"must both be \[rows\]"):
-        found.update(np.array([1.0, 2.0]), np.array([1]))
+    wording.refused(ValueError, lambda: found.update(np.array([np.nan]), np.array([1])))
+    wording.refused(ValueError, lambda: found.update(np.array([1.0, 2.0]), np.array([1])))
     found.coarsen(0)  # as many as are dropped already
-    with pytest.raises(ValueError, match="0 bits are dropped already, which is more than -1"):
-        found.coarsen(-1)
+    wording.refused(ValueError, lambda: found.coarsen(-1))
     assert found.auc().value == 1.0
 
 

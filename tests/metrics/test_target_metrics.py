@@ -188,25 +188,23 @@ def test_weighted_clicks_are_scikit_learns(random):
 
 
 @pytest.mark.parametrize(
-    ("kind", "scores", "labels", "weights", "message"),
+    ("kind", "scores", "labels", "weights"),
     [
-        ("binary", [0.0], [1], [-1.0], "weight at index 0 is -1.0"),
-        ("binary", [0.0], [1], [1.0, 2.0], r"weights \[2\] of 1 rows"),
-        ("regression", [0.0, np.inf], [1, 2], None, "prediction at index 1 is inf"),
-        ("regression", [0.0], [np.nan], None, "target at index 0 is nan"),
-        ("regression", [0.0], [1, 2], None, r"must both be \[rows\]"),
-        ("multiclass", [[0.0, 1.0]], [2], None, "label at index 0 is 2, none of 0 to 1"),
-        ("multiclass", [[0.0, np.nan]], [1], None, "logit is not a finite number"),
-        ("multiclass", [[0.0, 1.0]], [1], [np.nan], "weight at index 0 is nan"),
+        ("binary", [0.0], [1], [-1.0]),
+        ("binary", [0.0], [1], [1.0, 2.0]),
+        ("regression", [0.0, np.inf], [1, 2], None),
+        ("regression", [0.0], [np.nan], None),
+        ("regression", [0.0], [1, 2], None),
+        ("multiclass", [[0.0, 1.0]], [2], None),
+        ("multiclass", [[0.0, np.nan]], [1], None),
+        ("multiclass", [[0.0, 1.0]], [1], [np.nan]),
     ],
 )
-def test_what_is_no_row_is_refused_and_leaves_the_state(kind, scores, labels, weights, message):
+def test_what_is_no_row_is_refused_and_leaves_the_state(kind, scores, labels, weights, wording):
     state = STATES[kind]()
     before = state.to_json()
-    with pytest.raises(ValueError, match=message):
-        state.update(
-            np.array(scores), np.array(labels), None if weights is None else np.array(weights)
-        )
+    arrays = [None if one is None else np.array(one) for one in (scores, labels, weights)]
+    wording.refused(ValueError, lambda: state.update(*arrays))
     assert state.to_json() == before
 
 
@@ -226,30 +224,30 @@ def test_the_first_binary_target_is_the_main_one():
     assert TargetMetrics.of_kinds({"price": "regression"}).main is None
 
 
-def test_targets_travel_and_merge_as_one_state():
+def test_targets_travel_and_merge_as_one_state(wording):
     metrics = three_targets()
     documents = [json.loads(json.dumps(metrics.to_json())) for _ in range(2)]
     nothing = TargetMetrics({}).to_json()
     read = TargetMetrics.from_json(nothing, *documents, nothing)
     assert read.rows == 6
     assert read.to_json() == metrics.merge(metrics).to_json()
-    with pytest.raises(ValueError, match="other targets"):
-        TargetMetrics.from_json(documents[0], BinaryMetrics().to_json())
-    with pytest.raises(ValueError, match="version is 2"):
-        TargetMetrics.from_json({**documents[0], "version": 2})
+    wording.refused(
+        ValueError, lambda: TargetMetrics.from_json(documents[0], BinaryMetrics().to_json())
+    )
+    wording.refused(ValueError, lambda: TargetMetrics.from_json({**documents[0], "version": 2}))
     damaged = {**documents[0], "targets": {"price": {"kind": "regression", "version": 1}}}
-    with pytest.raises(ValueError, match="damaged state of regression"):
-        TargetMetrics.from_json(damaged)
+    wording.refused(ValueError, lambda: TargetMetrics.from_json(damaged))
 
 
-def test_states_merge_by_the_names_of_targets_in_any_order():
+def test_states_merge_by_the_names_of_targets_in_any_order(wording):
     metrics = three_targets()
     turned = TargetMetrics(dict(reversed(metrics.states.items())))
     assert metrics.merge(turned).to_json() == metrics.merge(metrics).to_json()
     document = TargetMetrics.from_json(metrics.to_json(), turned.to_json()).to_json()
     assert document == metrics.merge(metrics).to_json()
-    with pytest.raises(ValueError, match="other targets"):
-        metrics.merge(TargetMetrics.of_kinds({"price": "regression"}))
+    wording.refused(
+        ValueError, lambda: metrics.merge(TargetMetrics.of_kinds({"price": "regression"}))
+    )
 
 
 def test_one_binary_target_travels_as_its_state_alone():

@@ -2,7 +2,6 @@
 
 import pytest
 import torch
-from refusals import refuses
 
 from distrain.errors import ModelError, SchemaError
 from distrain.jobs.spec import DlrmSpec, MlpSpec
@@ -56,14 +55,12 @@ def test_too_few_columns_are_refused(small_schema, wording):
     unknown = small_schema().with_columns(
         ColumnSchema("c1", tags=(Tags.CATEGORICAL,)), ColumnSchema("new", tags=(Tags.CATEGORICAL,))
     )
-    refuses(
-        wording,
+    wording.refused(
         SchemaError,
         lambda: build_model(unknown, MlpSpec(), seed=0),
         lambda: build_model(Schema((small_schema()["clicked"],)), MlpSpec(), seed=0),
     )
-    refuses(
-        wording,
+    wording.refused(
         ModelError,
         lambda: build_model(small_schema(1, 0), DlrmSpec(), seed=0),
         lambda: build_model(small_schema(0, 2), DlrmSpec(), seed=0),

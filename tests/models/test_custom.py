@@ -3,7 +3,6 @@
 import sys
 
 import pytest
-from refusals import refuses
 
 from distrain.errors import ModelError, SpecError
 from distrain.jobs.spec import CustomSpec
@@ -60,7 +59,7 @@ def test_other_packages_are_not_imported(small_schema, package, monkeypatch, wor
     for allowed in ("", "our", "our_models.ctr", "others"):
         monkeypatch.setenv(PACKAGES_VARIABLE, allowed)
         build = lambda: build_model(small_schema(), spec_of(package, "narrow"), seed=0)  # noqa: E731
-        refuses(wording, SpecError, build)
+        wording.refused(SpecError, build)
         assert "our_models" not in sys.modules
 
 
@@ -68,15 +67,14 @@ def test_what_makes_no_model_is_refused(small_schema, package, wording):
     def building(function, package=package, **options):
         return lambda: build_model(small_schema(), spec_of(package, function, **options), seed=0)
 
-    refuses(
-        wording,
+    wording.refused(
         SpecError,
         building("missing"),
         building("number"),
         building("narrow", wide=3),
         building("narrow", "our_models.none"),
     )
-    refuses(wording, ModelError, building("wrong"))
+    wording.refused(ModelError, building("wrong"))
     with pytest.raises(TypeError):  # an error of the user's function is shown as it is
         building("broken")()
 

@@ -2,7 +2,6 @@
 
 import pytest
 import torch
-from refusals import refuses
 
 from distrain.errors import ModelError
 from distrain.loader.batch import Batch
@@ -39,4 +38,4 @@ def test_a_rows_items_follow_from_its_ids_and_the_key():
 
 
 def test_one_item_is_nothing_to_draw_from(wording):
-    refuses(wording, ModelError, lambda: ItemDraws("item", 4, 2))
+    wording.refused(ModelError, lambda: ItemDraws("item", 4, 2))

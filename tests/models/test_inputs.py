@@ -4,7 +4,6 @@ from dataclasses import replace
 from functools import partial
 
 import torch
-from refusals import refuses
 
 from distrain.errors import SchemaError
 from distrain.jobs.spec import MlpSpec
@@ -119,11 +118,10 @@ def test_columns_that_are_not_the_models_are_refused(schema_and_batch, wording):
         Embeddings(crosses=[HashedCross(("shop", "seen"), 5)]),
         Embeddings(combiners={"shop": "sum"}),
     )
-    refuses(wording, SchemaError, *(partial(InputBlock, SCHEMA, part) for part in parts))
+    wording.refused(SchemaError, *(partial(InputBlock, SCHEMA, part) for part in parts))
     schema, rows = schema_and_batch(3, 2, 4)
     model = build_model(schema, MlpSpec(), seed=0)
-    refuses(
-        wording,
+    wording.refused(
         SchemaError,
         lambda: model(replace(rows, categorical_names=("c1", "c0", "c2"))),
         lambda: model(replace(rows, continuous_names=("x0",))),

@@ -4,7 +4,6 @@ import io
 
 import pytest
 import torch
-from refusals import refuses
 
 from distrain.errors import DataError, OutputError
 from distrain.jobs.spec import DlrmSpec, MlpSpec
@@ -45,10 +44,10 @@ def test_an_existing_model_is_replaced_only_on_request(saved, small_schema):
 
 
 def test_missing_folders_and_files_are_refused(saved, wording):
-    refuses(wording, DataError, lambda: load_model(saved.with_name("nosuch")))
+    wording.refused(DataError, lambda: load_model(saved.with_name("nosuch")))
     for name in ("weights.safetensors", "model.json"):
         (saved / name).rename(saved / "away")
-        refuses(wording, DataError, lambda: load_model(saved))
+        wording.refused(DataError, lambda: load_model(saved))
         (saved / "away").rename(saved / name)
 
 

@@ -59,3 +59,12 @@ def test_the_tests_of_a_module_are_those_that_import_it() -> None:
     found = run.tests_of("distrain/diagnostics/bench/thresholds.py").split()
     assert "tests/diagnostics/bench/test_bench_verdict.py" in found
     assert "tests/diagnostics/bench/test_bench_document.py" not in found
+
+
+def test_edits_that_no_test_can_notice_are_edits() -> None:
+    found = set()
+    for module in {module for module, _, _ in run.EQUIVALENT}:
+        source = (run.ROOT / module).read_bytes()
+        lines = [line.strip() for line in source.decode().splitlines()]
+        found |= {(module, m.what, lines[m.line - 1]) for m in mutations(source)}
+    assert run.EQUIVALENT.keys() - found == set()

@@ -109,7 +109,7 @@ def test_the_source_distribution_holds_all_that_the_documentation_names(unpacked
         wanted = {
             path.relative_to(ROOT)
             for path in (ROOT / folder).rglob("*")
-            if path.suffix in (".py", ".md", ".yaml", ".yml", ".json", ".c", ".h", ".png")
+            if path.suffix in (".py", ".md", ".yaml", ".yml", ".json", ".c", ".h", ".png", ".svg")
             and not {"_build", "__pycache__"} & set(path.parts)
         }
         missing = [path for path in wanted if not (unpacked / path).is_file()]
@@ -178,4 +178,4 @@ def test_metadata_leads_to_the_repository(monkeypatch):
     links = re.findall(r"\]\(([^)]+)\)", stated["long_description"])
     assert len(links) > 10
     assert not [link for link in links if not link.startswith("https://")]
-    assert "/raw/" in next(link for link in links if link.endswith(".png"))
+    assert "/raw/" in next(link for link in links if link.endswith(".svg"))

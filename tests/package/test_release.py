@@ -36,11 +36,10 @@ def test_an_archive_does_not_depend_on_times_places_or_the_order_of_files(tmp_pa
         ]
 
 
-def test_the_changes_of_this_version_are_told_and_a_missing_section_is_refused():
+def test_the_changes_of_this_version_are_told_and_a_missing_section_is_refused(wording):
     changelog = (ROOT / "CHANGELOG.md").read_text()
     assert "###" in release.changes_of(RELEASE, changelog)
-    with pytest.raises(SystemExit, match=r"no section \[9\.9\.9\]"):
-        release.changes_of("9.9.9", changelog)
+    wording.refused(SystemExit, lambda: release.changes_of("9.9.9", changelog))
 
 
 def tree(folder, version="1.0.0", last="1.0.0", chart="1.0.0", unreleased=""):
@@ -54,11 +53,10 @@ def tree(folder, version="1.0.0", last="1.0.0", chart="1.0.0", unreleased=""):
     return folder
 
 
-def test_only_a_release_is_made_into_files(tmp_path):
+def test_only_a_release_is_made_into_files(tmp_path, wording):
     assert release.checked_version(tree(tmp_path)) == "1.0.0"
     release.check_tag("1.0.0", ["latest", "v1.0.0"])
-    with pytest.raises(SystemExit, match=r"no tag v1\.0\.0"):
-        release.check_tag("1.0.0", ["v0.9.0"])
+    wording.refused(SystemExit, lambda: release.check_tag("1.0.0", ["v0.9.0"]))
     for wrong, said in (
         ({"version": "1.1.0.dev0"}, "in development"),
         ({"chart": "0.9.0"}, "Chart.yaml names"),

@@ -10,7 +10,6 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings, strategies as st
-from refusals import refuses
 from wording import Wording
 
 from distrain.errors import DataError, InputError
@@ -202,9 +201,9 @@ def test_a_delta_takes_the_place_of_none_that_it_needs(chain: Path) -> None:
 
 
 def test_what_a_delta_cannot_be_made_since_is_refused(chain: Path, wording: Wording) -> None:
-    refuses(wording, InputError, lambda: delta_of(chain / "d", chain, chain / "e2"))
+    wording.refused(InputError, lambda: delta_of(chain / "d", chain, chain / "e2"))
     (chain / "e0").rename(chain / "away")
-    refuses(wording, InputError, lambda: delta_of(chain / "d", chain / "d2", chain / "e2"))
+    wording.refused(InputError, lambda: delta_of(chain / "d", chain / "d2", chain / "e2"))
     (chain / "away").rename(chain / "e0")
     (chain / "e0" / "inputs.json").write_text("{}")
-    refuses(wording, DataError, lambda: delta_of(chain / "d", chain / "e0", chain / "e2"))
+    wording.refused(DataError, lambda: delta_of(chain / "d", chain / "e0", chain / "e2"))

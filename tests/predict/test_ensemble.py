@@ -6,13 +6,12 @@ from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
-import pandas as pd  # type: ignore[import-untyped]
+import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 import torch
 from click.testing import CliRunner, Result
 from distributed import Client, LocalCluster
-from refusals import refuses
 from small_jobs import draw_rows, make_spec, write_prepared
 from wording import Wording
 
@@ -141,8 +140,8 @@ def test_members_lie_in_it_and_it_is_no_single_model(root: Path, wording: Wordin
     for name, values in load_model(root / "run-1/model").model.state_dict().items():
         torch.testing.assert_close(member[name], values, rtol=0, atol=0)
     model = root / "mean/model/model.json"
-    refuses(wording, DataError, lambda: read_description(model), root=str(root))
-    refuses(wording, ModelError, lambda: saved.model.dense)
+    wording.refused(DataError, lambda: read_description(model))
+    wording.refused(ModelError, lambda: saved.model.dense)
 
 
 def _saved(folder: Path, schema: Schema, spec: MlpSpec | DcnV2Spec) -> Path:
@@ -172,5 +171,5 @@ def test_runs_that_do_not_go_together_are_refused(
     ):
         done = invoke(*words)
         assert isinstance(done.exception, distrain.errors.DistrainError), done.output
-        wording(done.exception, root=str(root))
+        wording(done.exception)
     assert not (tmp_path / "out").exists()

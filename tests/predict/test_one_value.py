@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import onnxruntime  # type: ignore[import-untyped, unused-ignore]
-import pandas as pd  # type: ignore[import-untyped]
+import pandas as pd
 import pyarrow as pa
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq

@@ -10,7 +10,6 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 from click.testing import CliRunner
-from refusals import refuses
 
 from distrain.cli.models.evaluate import command as evaluate
 from distrain.cli.models.export import command as export
@@ -160,14 +159,12 @@ def test_what_cannot_be_ranked_is_refused(shop, tmp_path, wording):
     twice = Dataset([root / "items", root / "rows"], SCHEMA, need_label=False)
     other = SCHEMA.with_columns(replace(SCHEMA["history"], cardinality=21))
     of_others = ScorerInProcess(scorer.saved, Dataset(root / "rows", other), 16)
-    refuses(
-        wording,
+    wording.refused(
         InputError,
         lambda: evaluate_retrieval(scorer, items, K, ["user"]),
         lambda: evaluate_retrieval(of_others, items, K, ["history"]),
     )
-    refuses(
-        wording,
+    wording.refused(
         DataError,
         lambda: evaluate_retrieval(scorer, twice, K),
         lambda: write_towers(tmp_path, scorer.saved, "torch", twice),

@@ -14,7 +14,6 @@ import pytest
 import torch
 from click.testing import CliRunner
 from object_stores import serving
-from refusals import refuses
 from small_jobs import CARDINALITIES, draw_rows
 from wording import Wording
 
@@ -146,9 +145,9 @@ def test_requests_that_cannot_be_served_are_refused_before_any_row_is_scored(
     model, data = tmp_path / "model", str(tmp_path / "data")
     for out in ("data", "model", "link", "."):
         request = PredictRequest(model, (data,), tmp_path / out, overwrite=True)
-        refuses(wording, OutputError, partial(check_request, request))
+        wording.refused(OutputError, partial(check_request, request))
     request = PredictRequest(model, (data, str(tmp_path / "none.parquet")), tmp_path / "scores")
-    refuses(wording, DataError, lambda: check_request(request))
+    wording.refused(DataError, lambda: check_request(request))
 
 
 def test_joining_again_after_a_worker_was_lost_finds_what_is_whole(tmp_path: Path) -> None:

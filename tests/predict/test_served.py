@@ -19,7 +19,7 @@ import dask
 import numpy as np
 import onnx
 import onnxruntime  # type: ignore[import-untyped, unused-ignore]
-import pandas as pd  # type: ignore[import-untyped]
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -27,7 +27,6 @@ import torch
 from click.testing import CliRunner
 from distributed import Client, LocalCluster
 from hypothesis import given, settings, strategies as st
-from refusals import refuses
 from wording import Wording
 
 from distrain import fit
@@ -180,14 +179,14 @@ def test_a_changed_file_is_refused_by_name(root: Path, tmp_path: Path, wording: 
     for name in ("model.onnx.data", "vocabularies/shop.order.npy", "program.json", "score.py"):
         content = (folder / name).read_bytes()
         (folder / name).write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
-        refuses(wording, DamagedExport, lambda: Scorer(folder))
+        wording.refused(DamagedExport, lambda: Scorer(folder))
         (folder / name).unlink()
-        refuses(wording, DamagedExport, lambda: Scorer(folder))
+        wording.refused(DamagedExport, lambda: Scorer(folder))
         (folder / name).write_bytes(content)
     manifest = json.loads((folder / "manifest.json").read_text())
     for document in (manifest | {"tolerance": 9.9}, {"files": {}}):
         (folder / "manifest.json").write_text(json.dumps(document))
-        refuses(wording, DamagedExport, lambda: Scorer(folder))
+        wording.refused(DamagedExport, lambda: Scorer(folder))
 
 
 def test_a_difference_is_that_of_the_worst_row_and_nan_is_one() -> None:
@@ -278,11 +277,10 @@ def test_rows_that_predict_refuses_are_refused_by_column_and_row(
     for column, values in odd.items():
         for value in values:
             rows = [ROWS[0], ROWS[1] | {column: value}]
-            refuses(wording, BadValue, partial(scorer.score, rows))
+            wording.refused(BadValue, partial(scorer.score, rows))
     times = [dict.fromkeys(ROWS[0]) | {"at": 17}]
     without = {name: value for name, value in ROWS[0].items() if name != "shop"}
-    refuses(
-        wording,
+    wording.refused(
         BadValue,
         lambda: scorer.score(times, "csv"),
         lambda: scorer.score(times, "json"),
@@ -358,7 +356,7 @@ def test_an_operator_that_needs_other_rows_is_refused_by_name(root: Path, wordin
     workflow, features = Workflow.load(workflow_dir), saved_features(workflow_dir)
     columns = dict(enumerate(workflow.groups))
     lacking = Workflow(tuple(g for g in columns.values() if "shop" not in g.columns))
-    refuses(wording, InputError, lambda: program_of(lacking, features, saved, "table"))
+    wording.refused(InputError, lambda: program_of(lacking, features, saved, "table"))
 
 
 def test_every_operator_has_a_step_without_distrain() -> None:

@@ -168,14 +168,14 @@ def test_a_side_table_that_cannot_be_joined_is_refused_before_a_cluster_starts(
         {"partitions": {"day": "text"}, "columns": {"user": COLUMNS["user"]}},
     ):
         features = FeatureConfig.parse(document(**changes))
-        wording.refused(DataError, check_tables, files, features)
+        wording.refused(DataError, partial(check_tables, files, features))
     specs = FeatureConfig.parse(document(joins=[join(side)])).document.joins
     (found,) = joins_module.side_tables(specs)
     save(side, SIDE[:-1])
-    wording.refused(DataError, joins_module.same_side_tables, specs, [found.digest])
+    wording.refused(DataError, lambda: joins_module.same_side_tables(specs, [found.digest]))
     monkeypatch.setattr(joins_module, "MOST_BYTES", 100)
     large = document(joins=[join(save(tmp_path / "large.csv", SIDE))])
-    wording.refused(DataError, check_tables, files, FeatureConfig.parse(large))
+    wording.refused(DataError, lambda: check_tables(files, FeatureConfig.parse(large)))
 
 
 # Hive folders.
@@ -228,7 +228,7 @@ def test_folders_named_by_digits_are_integers_unless_the_document_says_otherwise
     for types, hour in (({}, 8), ({"hour": "text"}, "08")):
         (first, *_) = partitions_of(paths, types)
         assert (first["hour"].as_py(), first["day"].as_py()) == (hour, "2024-05-01")
-    wording.refused(DataError, partitions_of, paths, {"day": "integer"})
+    wording.refused(DataError, lambda: partitions_of(paths, {"day": "integer"}))
     split = {"by": "column", "column": "hour", "equals": "09"}
     given = document(columns=HIVE_COLUMNS, split=split, partitions={"hour": "text"})
     glob = tmp_path / "hive" / "day=2024-05-0[12]"

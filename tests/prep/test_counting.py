@@ -172,7 +172,9 @@ def test_memory_is_shared_out_among_threads_and_too_little_is_refused(wording: W
     assert tight.thread_bytes == 160 * mib  # 0.6 of the lower limit, less the libraries
     assert plan_memory(Workers((2, 0)), 1024 * mib, 64 * mib).thread_bytes == 352 * mib
     wording.refused(
-        InputError, plan_memory, Workers((4, 0)), 700 * mib, 64 * mib, **{"at least": 320 + 4 * 128}
+        InputError,
+        lambda: plan_memory(Workers((4, 0)), 700 * mib, 64 * mib),
+        **{"at least": 320 + 4 * 128},
     )
     plan_memory(Workers((4, 0)), 832 * mib, 64 * mib)
 

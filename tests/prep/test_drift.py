@@ -161,5 +161,6 @@ def test_a_saved_workflow_is_passed_on_with_all_that_it_says(
 
 
 def test_bounds_below_zero_are_refused(wording: Wording) -> None:
-    wording.refused(InputError, partial(DriftBounds, share=-1))
-    wording.refused(InputError, partial(DriftBounds, mean=float("nan")))
+    wording.refused(
+        InputError, partial(DriftBounds, share=-1), partial(DriftBounds, mean=float("nan"))
+    )

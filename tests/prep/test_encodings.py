@@ -186,7 +186,7 @@ def test_too_many_values_are_refused_before_a_table_is_made(
     columns = {"b": {"kind": "continuous", "count": True}}
     features = FeatureConfig.parse({"target": "y", "columns": columns})
     request = PrepRequest((str(tmp_path / "t.parquet"),), tmp_path / "d", features=features)
-    wording.refused(DataError, prepare, request, client, column="b")
+    wording.refused(DataError, lambda: prepare(request, client), column="b")
 
 
 N = 1200
@@ -301,7 +301,7 @@ def test_a_table_in_memory_has_the_values_of_training_rows_with_folds_alone(
         np.testing.assert_allclose(own[:50], wanted, rtol=1e-6)
         wanted = [mean_of([row[1:] for row in known], a, 5.0) for _, a, _ in known[:50]]
         np.testing.assert_allclose(later[:50], wanted, rtol=1e-6)
-    wording.refused(DataError, Workflow(groups).fit, [rows])
+    wording.refused(DataError, lambda: Workflow(groups).fit([rows]))
     listed = partial(Workflow, groups, history=History("b", "at", 3, ("a",)))
     wording.refused(InputError, listed)
 
@@ -312,15 +312,15 @@ def test_a_cross_takes_no_lists(tmp_path: Path, client: Client, wording: Wording
     features = FeatureConfig.parse({"target": "y", "columns": columns})
     wording.refused(
         DataError,
-        prepare,
-        PrepRequest((str(tmp_path / "t.parquet"),), tmp_path / "d", features=features),
-        client,
+        lambda: prepare(
+            PrepRequest((str(tmp_path / "t.parquet"),), tmp_path / "d", features=features), client
+        ),
     )
 
 
 def test_values_that_cannot_be_told_apart_later_are_refused(wording: Wording) -> None:
     fitted = Workflow((ColumnGroup(("b",), (CountEncode(),)),)).fit([TABLE.select(["b"])])
-    wording.refused(DataError, fitted.transform, pa.table({"b": ["1"]}))
+    wording.refused(DataError, lambda: fitted.transform(pa.table({"b": ["1"]})))
     assert fitted.transform(pa.table({"b": pa.nulls(2)}))["b"].to_pylist() == [0.0, 0.0]
     group = ColumnGroup(("b",), (Bucketize((3, 9)), Categorify()))
     buckets = Workflow((group,)).fit([TABLE.select(["b"])])

@@ -4,6 +4,7 @@ import csv
 import itertools
 import tempfile
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -128,7 +129,7 @@ def test_histories_out_of_core_are_the_same_however_the_events_are_cut(
 
 def test_times_are_times_or_numbers(wording: Wording) -> None:
     for times in (pa.array([5], pa.duration("s")), pa.array(["5"]), pa.array([5], pa.time32("s"))):
-        wording.refused(DataError, seconds_of, "at", times)
+        wording.refused(DataError, partial(seconds_of, "at", times))
 
 
 DOCUMENT: dict[str, Any] = {
@@ -211,9 +212,12 @@ def test_prepared_rows_have_histories_and_later_days_those_of_the_log(
     found = items(tmp_path / "later", "train", "history_item", workflow)
     assert found == wanted_items(DAY_6, [*LOG, *DAY_6])
     wording.refused(
-        InputError, prepare, PrepRequest(day, tmp_path / "none", saved_workflow=workflow), client
+        InputError,
+        lambda: prepare(PrepRequest(day, tmp_path / "none", saved_workflow=workflow), client),
     )
-    told = wording.refused(InputError, RawRows((), str(workflow), RawOptions()).check, "--keep")
+    told = wording.refused(
+        InputError, lambda: RawRows((), str(workflow), RawOptions()).check("--keep")
+    )
     assert f"distrain prep RAW --workflow {workflow} --log FILE" in str(told)
 
 

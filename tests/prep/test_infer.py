@@ -228,7 +228,7 @@ def test_the_command_writes_a_file_and_names_the_next_command(shop: Path, tmp_pa
     assert isinstance(run(shop, "--infer", "--out", out).exception, OutputError)
     assert run(shop, "--infer", "--out", out, "--overwrite").exit_code == 0
     assert isinstance(run(shop, "--infer", "--out", shop, "--overwrite").exception, OutputError)
-    assert run(shop, "--infer", "--valid-rows", 3).exit_code == 2
+    assert run(shop, "--infer", "--keep-counts", 3).exit_code == 2
     assert "Missing option '--out'" in run(shop).output
 
 
@@ -236,7 +236,7 @@ def test_a_table_of_which_nothing_can_be_learnt_is_told(tmp_path: Path, wording:
     rows = {"y": [0, 1] * 50, "id": [f"{n}" for n in range(100)]}
     pq.write_table(pa.table(rows), tmp_path / "t.parquet")
     wording.refused(
-        DataError, infer, tmp_path / "t.parquet", id="nearly unique: 100 values in 100 rows"
+        DataError, lambda: infer(tmp_path / "t.parquet"), id="nearly unique: 100 values in 100 rows"
     )
 
 
@@ -393,7 +393,7 @@ def test_broken_lines_of_the_sample_are_counted_and_prep_is_told_to_skip_them(
 def test_a_torn_line_is_named_by_its_number_in_the_file(tmp_path: Path, wording: Wording) -> None:
     rows = [f"{'ab'[n % 2]},{n % 2}" for n in range(1100)]
     (tmp_path / "t.csv").write_text("\n".join(["c,y", *rows, '"a,1', *rows]) + "\n")
-    wording.refused(DataError, infer, tmp_path / "t.csv", line=1102)
+    wording.refused(DataError, lambda: infer(tmp_path / "t.csv"), line=1102)
 
 
 def test_counts_and_target_means_are_of_columns_that_tell_of_unseen_rows(tmp_path: Path) -> None:

@@ -87,7 +87,7 @@ def test_columns_are_named_as_they_are_written(prep: Prep, word: str, wording: W
     result = prep(table, f"target: y1\ncolumns:\n  {word}: {{kind: categorical}}\n")
     assert pq.read_table(Path(result.out) / "train").column_names == ["label", word]
     caught = wording.refused(
-        DataError, prep, table, f"target: y1\ncolumns:\n  x{word}: {{kind: categorical}}\n"
+        DataError, lambda: prep(table, f"target: y1\ncolumns:\n  x{word}: {{kind: categorical}}\n")
     )
     assert f"column x{word}" in caught.where
 
@@ -116,7 +116,7 @@ def test_a_target_that_is_0_in_all_rows_is_an_error_that_shows_its_values(
 ) -> None:
     pa_csv.write_csv(pa.table(with_target(values)), tmp_path / "t.csv")
     for table in (with_target(values), tmp_path / "t.csv"):
-        caught = wording.refused(DataError, prep, table, f"target: {target}\n{C}\n")
+        caught = wording.refused(DataError, partial(prep, table, f"target: {target}\n{C}\n"))
         assert problem in caught.message
         shown = str(caught.where["values in its first rows"])
         assert all(str(value) in shown for value in values)
@@ -133,7 +133,7 @@ def test_training_rows_without_a_one_are_an_error_and_rows_of_one_label_are_told
     wording(capsys.readouterr().err)
     assert result.to_json()["rows_with_label_1"] == {"train": 50, "valid": 0}
     first_zeros = {**first_ones, "y": [0] * 50 + [1] * 10}
-    wording.refused(DataError, prep, first_zeros, document)
+    wording.refused(DataError, lambda: prep(first_zeros, document))
     workflow = Path(result.out) / "workflow"
     later = prep(with_target([0]), document, out=workflow.parent.parent / "later",
                  saved_workflow=workflow)  # fmt: skip
@@ -170,7 +170,7 @@ def test_errors_beside_left_out_rows_name_the_row_of_the_file(
     pa_csv.write_csv(pa.table(table), tmp_path / "t.csv")
     document = "target: {column: y, missing: drop}\ncolumns: {x: {kind: continuous}}\n"
     for rows, place in ((table, ("row (from 0)", 3)), (tmp_path / "t.csv", ("line", 5))):
-        caught = wording.refused(DataError, prep, rows, document)
+        caught = wording.refused(DataError, partial(prep, rows, document))
         assert caught.where[place[0]] == place[1]
 
 

@@ -101,16 +101,13 @@ def test_a_lookup_that_is_there_stays_and_what_is_missing_is_told(
     ]
     (tmp_path / "index" / "keys").unlink()
     wording.refused(
-        DataError, MappedVocabulary.open, str(tmp_path), "c", lambda file: tmp_path / "index" / file
+        DataError,
+        lambda: MappedVocabulary.open(str(tmp_path), "c", lambda file: tmp_path / "index" / file),
     )
     pq.write_table(pa.table({"d": [1]}), tmp_path / "unique.c.parquet")
     wording.refused(
         DataError,
-        write_index,
-        str(tmp_path),
-        "c",
-        str(tmp_path / "other"),
-        1000,
+        lambda: write_index(str(tmp_path), "c", str(tmp_path / "other"), 1000),
         file=str(tmp_path / "unique.c.parquet"),
     )
     assert not (tmp_path / "other").exists()

@@ -249,7 +249,7 @@ def test_documents_may_say_that_their_text_has_criteo_s_form(
         features.save(tmp_path / "features.yaml")
         assert FeatureConfig.load(tmp_path / "features.yaml") == features
     quoted = {**document, "format": {"kind": "criteo", "quote": None}}
-    wording.refused(SpecError, FeatureConfig.parse, quoted)
+    wording.refused(SpecError, lambda: FeatureConfig.parse(quoted))
 
 
 # Bad lines.
@@ -331,7 +331,7 @@ def test_inputs_that_cannot_be_used_are_refused_and_nothing_is_left(
     assert nothing_is_left(tmp_path)
     out = prep(raw).out
     for inputs in (out / "train", out / "train" / "part-00000.parquet"):
-        wording.refused(InputError, prep, inputs, folder=out / "train")
+        wording.refused(InputError, partial(prep, inputs), folder=out / "train")
 
 
 def test_unusable_requests(wording: Wording) -> None:
@@ -393,7 +393,7 @@ def test_text_and_parquet_of_the_same_kind_can_be_mixed(
     mixed = partial(prep, tmp_path / "a.tsv", tmp_path / "c.parquet", out=out)
     wording.refused(DataError, mixed, column="C26")
     saved = partial(prep, saved_workflow=result.out / "workflow", out=out)
-    wording.refused(DataError, saved, tmp_path / "c.parquet", column="C26")
+    wording.refused(DataError, lambda: saved(tmp_path / "c.parquet"), column="C26")
 
 
 def test_unusable_parquet_columns_are_all_named(
@@ -451,7 +451,7 @@ def test_an_existing_output_is_kept_unless_told_otherwise(
 ) -> None:
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "mine").touch()
-    wording.refused(OutputError, prep, raw)
+    wording.refused(OutputError, lambda: prep(raw))
     assert (tmp_path / "out" / "mine").exists()
     prep(raw, overwrite=True)
     assert not (tmp_path / "out" / "mine").exists()
@@ -492,7 +492,9 @@ def test_real_rows(prep: Callable[..., PrepResult], shared_data: Path) -> None:
 def test_errors_of_tasks_are_the_errors_of_the_tree(client: Any, wording: Wording) -> None:
     runner = TaskRunner(client)
     assert runner.run("square", _square, [(n,) for n in range(30)]) == [n * n for n in range(30)]
-    wording.refused(DataError, runner.run, "square", _square_but_17, [(n,) for n in range(30)])
+    wording.refused(
+        DataError, lambda: runner.run("square", _square_but_17, [(n,) for n in range(30)])
+    )
 
 
 def test_calls_of_small_neighbours_are_one_task(client: Any) -> None:

@@ -145,7 +145,7 @@ def test_local_staging_and_an_update_beside_the_first_output(
     assert (remote.new_ids, remote.kept_counts) == (local.new_ids, local.kept_counts)
     found = without_inputs(digests(store, f"{BUCKET}/days-two"))
     assert found == without_inputs(local_digests(tmp_path / "two"))
-    wording.refused(InputError, prepare, request(f"{out}/train", out), client)
+    wording.refused(InputError, lambda: prepare(request(f"{out}/train", out), client))
 
 
 def test_who_comes_second_is_told_at_once_and_what_the_killed_left_is_removed(
@@ -179,14 +179,15 @@ def test_an_output_that_is_moved_is_refused_and_one_that_failed_leaves_nothing(
     store.pipe_file(f"{out}/train/part-00000.parquet", b"PAR1")
     moved.has_objects = True
     for path in (f"{out}/train", f"{out}/train/*.parquet", out):
-        wording.refused(DataError, list_inputs, path)
+        wording.refused(DataError, partial(list_inputs, path))
     wording.refused(
-        DataError, prepare, request(raw, tmp_path / "x", saved_workflow=f"{out}/workflow"), client
+        DataError,
+        lambda: prepare(request(raw, tmp_path / "x", saved_workflow=f"{out}/workflow"), client),
     )
     moved.end()
     bad = tmp_path / "bad.tsv"
     bad.write_bytes(raw.read_bytes() + b"no row\n")
-    wording.refused(DataError, prepare, request(bad, f"s3://{BUCKET}/bad"), client)
+    wording.refused(DataError, lambda: prepare(request(bad, f"s3://{BUCKET}/bad"), client))
 
     def interrupted() -> None:
         with whole_output(f"s3://{BUCKET}/bad") as place:
@@ -274,7 +275,7 @@ def test_a_folder_for_temporary_files_without_room_is_named(store: Any, wording:
     url = f"s3://{BUCKET}/counts/large"
     store.pipe_file(url, bytes(100_000))
     with small_files(10_000):
-        wording.refused(OutputError, MappedFile.staged, url, path=url)
+        wording.refused(OutputError, lambda: MappedFile.staged(url), path=url)
         too_large = pytest.raises(OutputError, match="File too large")
         with too_large, whole_file(url) as here:
             here.write_bytes(bytes(100_000))

@@ -102,8 +102,8 @@ def test_windows_are_in_the_order_of_times_and_numbers(
     ("column", "value", "said"),
     [
         ("watched", float("inf"), "watched is inf, not a finite number"),
-        ("genre", "d", "genre is 'd', none of the target's classes"),
-        ("stars", 5, "stars is 5, none of the target's classes"),
+        ("genre", "d", "genre is 'd', not one of the target's classes"),
+        ("stars", 5, "stars is 5, not one of the target's classes"),
         ("counts", -1, "counts is -1, not a finite number, 0 or more"),
         ("at", None, "at is missing, but windows.by needs it"),
     ],
@@ -112,7 +112,7 @@ def test_a_value_that_is_no_label_weight_or_time_is_refused(
     client: Any, tmp_path: Path, column: str, value: Any, said: str, wording: Wording
 ) -> None:
     table = {**TABLE, column: [*list(TABLE[column])[:-1], value]}
-    caught = wording.refused(DataError, prepared, client, tmp_path, DOCUMENT, table)
+    caught = wording.refused(DataError, lambda: prepared(client, tmp_path, DOCUMENT, table))
     assert said in str(caught)
 
 
@@ -148,11 +148,9 @@ def test_a_bad_label_among_unknown_ones_is_named_with_its_row() -> None:
     with pytest.raises(BadValues) as refused:
         known_labels_of(pa.array([None, "1", None, "nan", "7", "0"]), target, FormatSpec())
     assert refused.value.places.tolist() == [4]
-    assert refused.value.said(0).startswith("'7'")
+    assert refused.value.described(0).startswith("'7'")
 
 
 def test_the_first_target_has_no_unknown_labels(wording: Wording) -> None:
     document = {**DOCUMENT, "target": {"column": "watched", "missing": "unknown"}}
-    with pytest.raises(SpecError) as refused:
-        FeatureConfig.parse(document)
-    wording(refused.value)
+    wording.refused(SpecError, lambda: FeatureConfig.parse(document))

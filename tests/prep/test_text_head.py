@@ -34,7 +34,7 @@ def looked_at(folder: Path, content: str, **text: object) -> list[str]:
 def test_a_first_line_that_is_no_header_is_told_with_what_mends_it(
     tmp_path: Path, content: str, hint: str, wording: Wording
 ) -> None:
-    caught = wording.refused(DataError, looked_at, tmp_path, content)
+    caught = wording.refused(DataError, lambda: looked_at(tmp_path, content))
     assert str(tmp_path / "t.csv") == caught.where["file"]
     assert hint in str(caught.hint)
     assert len(str(caught)) < 500

@@ -160,7 +160,7 @@ def test_a_kept_column_of_json_lines_has_the_type_of_the_first_ones(
     wording.refused(
         DataError,
         partial(prep, path, features=FEATURES, keep=("tags",)),
-        **{"column tags": "lists in JSON lines, which are not kept"},
+        **{"column tags": "lists in JSON lines, which cannot be kept"},
     )
     path.write_text(path.read_text().replace('"id": 70,', '"id": "70",'))
     found = written(prep(path, features=FEATURES, keep=("id",)).out)

@@ -1,5 +1,6 @@
 """Operators in a row, saved and loaded."""
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -74,21 +75,24 @@ def test_an_unusable_saved_workflow_is_refused(
 ) -> None:
     if text is not None:
         (tmp_path / "workflow.json").write_text(text)
-    wording.refused(DataError, Workflow.load, tmp_path)
+    wording.refused(DataError, lambda: Workflow.load(tmp_path))
 
 
 def test_what_cannot_work_is_refused(wording: Wording) -> None:
-    wording.refused(InputError, Workflow, (ColumnGroup(("I1",), ()), ColumnGroup(("I1",), ())))
-    wording.refused(InputError, ColumnGroup, ("C1",), (Categorify(), Clip(min=0)))
-    wording.refused(InputError, Workflow, (ColumnGroup(("label",), ()),))
-    wording.refused(DataError, small_workflow().transform, TABLE)
+    wording.refused(
+        InputError,
+        lambda: Workflow((ColumnGroup(("I1",), ()), ColumnGroup(("I1",), ()))),
+        lambda: ColumnGroup(("C1",), (Categorify(), Clip(min=0))),
+        lambda: Workflow((ColumnGroup(("label",), ()),)),
+    )
+    wording.refused(DataError, lambda: small_workflow().transform(TABLE))
 
 
 def test_gaps_and_infinities_do_not_reach_the_output(wording: Wording) -> None:
     bare = Workflow((ColumnGroup(("I1",), ()),))
-    wording.refused(DataError, bare.transform, TABLE)
+    wording.refused(DataError, lambda: bare.transform(TABLE))
     huge = pa.table({"I1": [1.0, 1e300]})
-    wording.refused(DataError, bare.transform, huge, column="I1", row=1)
+    wording.refused(DataError, lambda: bare.transform(huge), column="I1", row=1)
 
 
 def test_the_criteo_preset_gives_the_criteo_schema() -> None:
@@ -129,7 +133,9 @@ def test_a_fitted_workflow_refuses_values_of_another_kind_than_it_was_fitted_on(
     workflow.save(tmp_path)
     for one in (workflow, Workflow.load(tmp_path)):
         wording.refused(
-            DataError, one.transform, pa.table({**FITTED_ON, column: values}), column=column
+            DataError,
+            partial(one.transform, pa.table({**FITTED_ON, column: values})),
+            column=column,
         )
 
 
@@ -150,7 +156,6 @@ def test_a_fitted_workflow_takes_other_widths_and_columns_without_values(wording
     assert workflow.transform(pa.table(nothing))["shop"].to_pylist() == [1, 1]
     wording.refused(
         DataError,
-        workflow.transform,
-        pa.table({"words": FITTED_ON["words"], "price": [1.0, 2.0]}),
+        lambda: workflow.transform(pa.table({"words": FITTED_ON["words"], "price": [1.0, 2.0]})),
         columns="shop",
     )

@@ -77,7 +77,7 @@ def test_clients_that_come_together_share_one_coordinator(
         first, second = await asyncio.gather(coordinator_of(scheduler), coordinator_of(scheduler))
         assert first is second
         assert started == [first.lifecycle]  # no other ticks on, unseen
-        assert scheduler.handlers["distrain_view"].__self__ is first
+        assert scheduler.plugins[PLUGIN_NAME] is first
         await slots_of(first, 2)
 
     in_scheduler(story)
@@ -94,7 +94,7 @@ def test_a_worker_of_another_build_gets_no_rank_and_the_waiting_job_says_why(
         [slot] = coordinator.lifecycle.slots
         assert slot.worker == newer
         spec = {**SPEC, "resources": {**SPEC["resources"], "num_ranks": 2}}
-        coordinator.submit("a", spec, str(tmp_path))
+        coordinator.queue("a", parse_spec(spec), str(tmp_path))
         why = coordinator.view("a")["why_pending"]
         assert f"{build()}, such as {older} (0.1.0+bother)" in why
 
@@ -102,7 +102,7 @@ def test_a_worker_of_another_build_gets_no_rank_and_the_waiting_job_says_why(
         del coordinator.builds[older]
         coordinator._workers_changed()
         assert "1 more have not told their build" in coordinator.view("a")["why_pending"]
-        coordinator.cancel("a")
+        coordinator.tell(Cancel("a"))
         coordinator.worker_runs(worker=older, build=build())
         assert len(coordinator.lifecycle.slots) == 2
         coordinator.worker_runs(worker="tcp://127.0.0.1:1", build=build())  # it left meanwhile
@@ -132,7 +132,7 @@ def test_a_gang_that_cannot_work_fails_its_job_with_the_cause(
         coordinator = await coordinator_of(scheduler)
         await scheduler.unregister_worker_plugin(None, SupervisorPlugin.name)
         for job_id in ("a", "b"):
-            coordinator.submit(job_id, SPEC, str(tmp_path))
+            coordinator.queue(job_id, parse_spec(SPEC), str(tmp_path))
         if trouble == "unreadable report":
             coordinator.rank_reported("a", 1, {"kind": "from_the_future", "rank": 0})
         await end_of(coordinator, "a", "b")
@@ -163,9 +163,9 @@ def test_a_store_that_opens_after_its_job_ended_is_not_kept(
         monkeypatch.setattr(rendezvous, "make_store", slow)
         monkeypatch.setattr("distrain.scheduler.lifecycle.lifecycle.CANCEL_GRACE_S", 0.0)
         monkeypatch.setattr("distrain.scheduler.lifecycle.lifecycle.GIVE_UP_S", 0.0)
-        coordinator.submit("a", SPEC, str(tmp_path))
+        coordinator.queue("a", parse_spec(SPEC), str(tmp_path))
         assert await asyncio.to_thread(opening.wait, 120)
-        coordinator.cancel("a")
+        coordinator.tell(Cancel("a"))
         await end_of(coordinator, "a")
         launches = list(coordinator._tasks)
         ended.set()
@@ -189,9 +189,9 @@ def test_a_mistake_in_the_coordinator_is_logged_and_harms_no_other_job(
             return handle(stimulus, now_s)  # type: ignore[arg-type]
 
         monkeypatch.setattr(coordinator.lifecycle, "handle", broken)
-        coordinator.submit("good", SPEC, str(tmp_path))
-        coordinator.cancel("bad")
-        coordinator.cancel("good")
+        coordinator.queue("good", parse_spec(SPEC), str(tmp_path))
+        coordinator.tell(Cancel("bad"))
+        coordinator.tell(Cancel("good"))
         await asyncio.wait_for(end_of(coordinator, "good"), 120)
         assert coordinator.lifecycle.jobs["good"].state is JobState.CANCELLED
 
@@ -217,11 +217,11 @@ def test_the_oldest_jobs_that_ended_are_forgotten_everywhere(
     async def story(scheduler: Scheduler) -> None:
         coordinator = await coordinator_of(scheduler)
         coordinator.observers = (Watching(),)
-        coordinator.submit("waits", SPEC, str(tmp_path))
+        coordinator.queue("waits", parse_spec(SPEC), str(tmp_path))
         for number in range(5):
-            coordinator.submit(f"ended-{number}", SPEC, str(tmp_path))
-            coordinator.cancel(f"ended-{number}")
-        coordinator.submit("last", SPEC, str(tmp_path))
+            coordinator.queue(f"ended-{number}", parse_spec(SPEC), str(tmp_path))
+            coordinator.tell(Cancel(f"ended-{number}"))
+        coordinator.queue("last", parse_spec(SPEC), str(tmp_path))
         kept = ["waits", "ended-2", "ended-3", "ended-4", "last"]
         assert list(coordinator.lifecycle.jobs) == kept
         for mapping in (coordinator.specs, coordinator.run_dirs, coordinator.collectors):

@@ -52,7 +52,7 @@ def test_selection_and_removal(path, wording):
     assert [c["name"] for c in json.loads(result.stdout)["columns"]] == ["C1", "pair"]
     result = run("criteo", "--remove", "continuous", "--remove", "C1", "--json")
     assert len(json.loads(result.stdout)["columns"]) == 26
-    wording.refused(SchemaError, run, "criteo", "--select", "lable")
+    wording.refused(SchemaError, lambda: run("criteo", "--select", "lable"))
 
 
 def test_conversion(path, tmp_path):
@@ -66,5 +66,4 @@ def test_conversion(path, tmp_path):
 
 
 def test_errors_pass_through(tmp_path, wording):
-    wording.refused(SchemaError, run, tmp_path / "none.pbtxt")
-    wording.refused(SchemaError, run, tmp_path)
+    wording.refused(SchemaError, lambda: run(tmp_path / "none.pbtxt"), lambda: run(tmp_path))

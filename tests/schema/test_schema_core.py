@@ -25,19 +25,17 @@ def test_selection_by_tag_keeps_schema_order():
 
 
 def test_matching_offers_the_nearest_name_or_tag(wording):
-    wording.refused(SchemaError, SCHEMA.matching, "promotd")
-    wording.refused(SchemaError, SCHEMA.matching, "zzz")
+    wording.refused(SchemaError, lambda: SCHEMA.matching("promotd"), lambda: SCHEMA.matching("zzz"))
 
 
 def test_removal(wording):
     assert SCHEMA.remove(["user", "price"]).names == ("item", "clicked")
     assert SCHEMA.remove_by_tag(Tags.CATEGORICAL).names == ("price", "clicked")
-    wording.refused(SchemaError, SCHEMA.remove, ["prices"])
+    wording.refused(SchemaError, lambda: SCHEMA.remove(["prices"]))
 
 
 def test_an_unknown_name_offers_the_nearest_or_all(wording):
-    wording.refused(SchemaError, lambda: SCHEMA["clickd"])
-    wording.refused(SchemaError, lambda: SCHEMA["zzz"])
+    wording.refused(SchemaError, lambda: SCHEMA["clickd"], lambda: SCHEMA["zzz"])
 
 
 def test_with_columns_replaces_in_place_and_adds_at_the_end():
@@ -46,16 +44,17 @@ def test_with_columns_replaces_in_place_and_adds_at_the_end():
     assert new["item"].dtype == "int32"
 
 
-def test_exactly_one_target():
+def test_exactly_one_target(wording):
     assert SCHEMA.target.name == "clicked"
-    with pytest.raises(SchemaError, match="has 0 target columns"):
-        _ = SCHEMA.remove(["clicked"]).target
-    with pytest.raises(SchemaError, match="has 2 target columns"):
-        _ = SCHEMA.with_columns(ColumnSchema("bought", tags=(Tags.TARGET,))).target
+    wording.refused(
+        SchemaError,
+        lambda: SCHEMA.remove(["clicked"]).target,
+        lambda: SCHEMA.with_columns(ColumnSchema("bought", tags=(Tags.TARGET,))).target,
+    )
 
 
 def test_names_are_unique(wording):
-    wording.refused(SchemaError, Schema, (ColumnSchema("a"), ColumnSchema("a")))
+    wording.refused(SchemaError, lambda: Schema((ColumnSchema("a"), ColumnSchema("a"))))
 
 
 @pytest.mark.parametrize(
@@ -103,4 +102,4 @@ def test_criteo():
     ],
 )
 def test_from_json_refuses_what_is_no_schema(document, wording):
-    wording.refused(SchemaError, Schema.from_json, document)
+    wording.refused(SchemaError, lambda: Schema.from_json(document))

@@ -59,33 +59,36 @@ def test_unknown_fields_are_passed_over():
 
 
 @pytest.mark.parametrize(
-    ("data", "message"),
+    "data",
     [
-        (b"\n", "a number without an end"),
-        (b"\n\5\n\1a", "2 bytes are missing"),
-        (b"\xff" * 12, "a number without an end"),
-        (b"\x0b", "unknown wire type 3"),
-        (b"\n\2\x08\1", "a key or value of another type"),
-        (b"\n\7\n\1a\x12\2\x18\0", "field 3 of a value has another type"),
-        (b"\n\3\n\1\xff", "utf-8"),
+        b"\n",
+        b"\n\5\n\1a",
+        b"\xff" * 12,
+        b"\x0b",
+        b"\n\2\x08\1",
+        b"\n\7\n\1a\x12\2\x18\0",
     ],
 )
-def test_damaged_bytes_are_refused(data, message):
-    with pytest.raises(ValueError, match=message):
-        decode_struct(data)
+def test_damaged_bytes_are_refused(data, wording):
+    wording.refused(ValueError, lambda: decode_struct(data))
+
+
+def test_text_is_unicode():
+    with pytest.raises(UnicodeDecodeError):
+        decode_struct(b"\n\3\n\1\xff")
+    with pytest.raises(UnicodeEncodeError):
+        encode_struct({"a": "\ud800"})
 
 
 @pytest.mark.parametrize(
-    ("document", "message"),
+    "document",
     [
-        ({"a": float("nan")}, "a is nan"),
-        ({"a": [float("inf")]}, "a is inf"),
-        ({"a": 10**400}, "a is too large"),
-        ({"a": {"b": b"x"}}, "b is a bytes"),
-        ({"a": {1: 2}}, "the key 1 is not a string"),
-        ({"a": "\ud800"}, "surrogates"),
+        {"a": float("nan")},
+        {"a": [float("inf")]},
+        {"a": 10**400},
+        {"a": {"b": b"x"}},
+        {"a": {1: 2}},
     ],
 )
-def test_what_json_has_no_form_for_is_refused(document, message):
-    with pytest.raises(ValueError, match=message):
-        encode_struct(document)
+def test_what_json_has_no_form_for_is_refused(document, wording):
+    wording.refused(ValueError, lambda: encode_struct(document))

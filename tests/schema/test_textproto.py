@@ -84,7 +84,7 @@ def test_lines_are_counted_from_one():
     ],
 )
 def test_errors_name_the_line(text, line, message, wording):
-    caught = wording.refused(SchemaError, parse, text)
+    caught = wording.refused(SchemaError, lambda: parse(text))
     assert message in caught.message
     assert caught.where == {"line": line}
 

@@ -52,4 +52,4 @@ def test_ranges_and_lists(objects):
 
 
 def test_a_store_without_conditions_is_refused(wording):
-    wording.refused(InputError, Objects, "gs://bucket/runs")
+    wording.refused(InputError, lambda: Objects("gs://bucket/runs"))

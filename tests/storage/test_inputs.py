@@ -1,13 +1,15 @@
 import os
 import traceback
 from functools import partial
+from pathlib import Path
 
 import fsspec
 import pytest
 
 from distrain.errors import DataError
+from distrain.storage import inputs
 from distrain.storage.folder import open_folder
-from distrain.storage.inputs import InputFile, list_inputs, open_input
+from distrain.storage.inputs import InputFile, fetched, list_inputs, open_input
 from distrain.storage.urls import check_url, without_secrets
 
 
@@ -36,6 +38,14 @@ def memory():
     fs = fsspec.filesystem("memory")
     yield fs
     fs.rm("/", recursive=True)
+
+
+def test_a_fetched_file_has_all_bytes(memory, monkeypatch):
+    monkeypatch.setattr(inputs, "_FETCHED_AT_ONCE", 100)
+    content = bytes(range(256)) * 5
+    memory.pipe("/day/0.bin", content)
+    with fetched("memory://day/0.bin") as here:
+        assert Path(here).read_bytes() == content
 
 
 def found(tree, *patterns, **options):
@@ -132,8 +142,9 @@ def test_a_filesystem_whose_package_is_missing_names_the_package(monkeypatch, wo
         raise ImportError("Install s3fs to access S3")
 
     monkeypatch.setattr("fsspec.core.get_filesystem_class", refuse)
-    wording.refused(DataError, list_inputs, "s3://bucket/x")
-    wording.refused(DataError, open_input, "s3://bucket/x")
+    wording.refused(
+        DataError, lambda: list_inputs("s3://bucket/x"), lambda: open_input("s3://bucket/x")
+    )
 
 
 def test_urls_stay_urls(memory, wording):
@@ -145,7 +156,7 @@ def test_urls_stay_urls(memory, wording):
         assert [file.path.replace(":///", "://") for file in files] == [f.path for f in expected]
         assert [open_input(file.path).read() for file in files] == [b"a", b"bb"]
     memory.touch("/days/c.parquet")
-    wording.refused(DataError, list_inputs, "memory://days/*.parquet")
+    wording.refused(DataError, lambda: list_inputs("memory://days/*.parquet"))
 
 
 def test_a_file_that_may_not_be_read_is_told(tree, monkeypatch, wording):
@@ -153,7 +164,7 @@ def test_a_file_that_may_not_be_read_is_told(tree, monkeypatch, wording):
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr("fsspec.open", refuse)
-    wording.refused(DataError, open_input, str(tree / "day_0.parquet"))
+    wording.refused(DataError, lambda: open_input(str(tree / "day_0.parquet")))
 
 
 SECRET = "wJalr/XUtnFEMI+bPxRfiCYEXAMPLEKEY"
@@ -169,7 +180,7 @@ SECRET = "wJalr/XUtnFEMI+bPxRfiCYEXAMPLEKEY"
     ],
 )
 def test_a_password_in_a_url_is_refused_and_never_shown(look, url, means, wording):
-    caught = wording.refused(DataError, look, url)
+    caught = wording.refused(DataError, lambda: look(url))
     shown = "".join(traceback.format_exception(caught))
     assert SECRET not in shown
     assert means in shown
@@ -179,7 +190,7 @@ def test_a_password_in_a_url_is_refused_and_never_shown(look, url, means, wordin
 @pytest.mark.parametrize("look", [list_inputs, open_input, open_folder])
 @pytest.mark.parametrize("url", ["s3://no_such!/x", "s3a://two words/x"])
 def test_an_impossible_bucket_is_refused_in_words(look, url, wording):
-    wording.refused(DataError, look, url, url=url)
+    wording.refused(DataError, lambda: look(url), url=url)
 
 
 @pytest.mark.parametrize(
@@ -200,20 +211,20 @@ def test_inputs_that_cannot_be_listed_or_opened_are_named(tree, wording):
     (tree / "texts" / "day_0.tsv").write_bytes(b"x")
     (tree / "nothing").mkdir()
     listed = partial(list_inputs, suffixes=(".parquet", ".pq"))
-    wording.refused(DataError, listed, str(tree / "texts"), path=str(tree / "texts"))
+    wording.refused(DataError, lambda: listed(str(tree / "texts")), path=str(tree / "texts"))
     for pattern in ("none.parquet", "none*", "day_0.parquet/x", "none/", "nothing"):
         paths = [str(tree / "day_0.parquet"), str(tree / pattern)]
-        wording.refused(DataError, list_inputs, paths, path=str(tree / pattern))
+        wording.refused(DataError, partial(list_inputs, paths), path=str(tree / pattern))
     for pattern in ("", " "):
-        wording.refused(DataError, list_inputs, pattern)
+        wording.refused(DataError, partial(list_inputs, pattern))
     for name in ("none", "by_hour"):
-        wording.refused(DataError, open_input, str(tree / name), file=str(tree / name))
+        wording.refused(DataError, partial(open_input, str(tree / name)), file=str(tree / name))
     (tree / "day_5.parquet").touch()
     days, empty = str(tree / "day_*.parquet"), str(tree / "day_5.parquet")
-    wording.refused(DataError, list_inputs, days, file=empty)
+    wording.refused(DataError, lambda: list_inputs(days), file=empty)
     empty_folders = ("nowhere", "by_hour/deep")
     for target in empty_folders:
         link = tree / "by_hour" / target.replace("/", "-")
         link.symlink_to(tree / target)
-        wording.refused(DataError, list_inputs, str(tree / "by_hour"), path=str(link))
+        wording.refused(DataError, lambda: list_inputs(str(tree / "by_hour")), path=str(link))
         link.unlink()

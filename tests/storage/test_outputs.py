@@ -1,3 +1,4 @@
+import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -13,8 +14,10 @@ from wording import Wording
 from distrain.errors import DataError, OutputError
 from distrain.storage.outputs import (
     check_free,
+    check_output,
     check_place,
     check_writable,
+    read_file,
     translated_errors,
     whole_dir,
     whole_file,
@@ -97,9 +100,34 @@ def test_what_stands_in_the_way_is_kept_and_named(tmp_path, wording):
     ):
         write = partial(filled, whole, tmp_path / name, "x", **options)
         wording.refused(OutputError, write, path=str(tmp_path / name))
+    for check in (check_free, check_output):
+        for name in ("folder", "file"):
+            early = partial(check, str(tmp_path / name), replace=False)
+            wording.refused(OutputError, early, path=str(tmp_path / name))
+    check_output(str(tmp_path / "folder"), replace=True)
     with pytest.raises(OutputError), whole_file(tmp_path / "unwritten"):
         pass
     assert (names(tmp_path), content_of(tmp_path / "file")) == (["file", "folder"], "mine")
+
+
+def test_of_what_others_may_have_put_there_only_a_plain_small_file_is_read(tmp_path):
+    file, large, link, fifo = (tmp_path / name for name in ("file", "large", "link", "fifo"))
+    file.write_bytes(b"12345")
+    large.touch()
+    os.truncate(large, 2**26 + 1)
+    link.symlink_to(file)
+    os.mkfifo(fifo)
+    assert read_file(file, 5) == b"12345"
+    num_open = len(os.listdir("/proc/self/fd"))
+    for _ in range(20):
+        for place in (large, link, fifo, Path("/dev/null")):
+            with pytest.raises(OSError, match=f"{place}$"):
+                read_file(place)
+        with pytest.raises(IsADirectoryError):
+            read_file(tmp_path)
+    assert len(os.listdir("/proc/self/fd")) < num_open + 20, "they are closed"
+    with pytest.raises(OSError, match="4"):
+        read_file(file, 4)
 
 
 def test_a_file_is_on_the_disk_before_it_has_its_name(tmp_path, monkeypatch):
@@ -180,7 +208,7 @@ def test_translated_errors_tells_os_errors_with_and_without_a_number():
 def test_a_url_is_no_output(tmp_path, monkeypatch, path, wording):
     monkeypatch.chdir(tmp_path)
     for check in (partial(check_free, replace=True), check_writable):
-        wording.refused(OutputError, check, path)
+        wording.refused(OutputError, partial(check, path))
     for whole in (whole_file, whole_dir):
         with pytest.raises(OutputError, match="cannot be a URL"), whole(Path(path)):
             pass
@@ -226,7 +254,7 @@ def test_a_place_that_cannot_be_is_refused_and_nothing_is_made(
     tmp_path: Path, name: str, wording: Wording
 ) -> None:
     (tmp_path / "file").write_text("mine")
-    wording.refused(OutputError, check_place, tmp_path / name)
+    wording.refused(OutputError, lambda: check_place(tmp_path / name))
     assert [path.name for path in tmp_path.rglob("*")] == ["file"]
     assert (tmp_path / "file").read_text() == "mine"
 

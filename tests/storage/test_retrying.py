@@ -72,7 +72,7 @@ def test_it_is_read_again_until_it_goes_well(clock, caplog):
 
 @pytest.mark.parametrize("budget_s", [1.0, 60.0, 300.0])
 def test_the_last_try_is_made_when_the_time_is_over(clock, budget_s, wording):
-    caught = wording.refused(Unavailable, with_retries, failing(10**9), WHERE, budget_s)
+    caught = wording.refused(Unavailable, lambda: with_retries(failing(10**9), WHERE, budget_s))
     assert clock.slept_s == pytest.approx(budget_s)
     assert caught.where == WHERE
     assert "data.retry_s" in str(caught)

@@ -8,13 +8,13 @@ PHASE_SECONDS = {"data_wait": 1.0, "forward_backward": 2.0, "exchange": 0.5, "ot
 def job(job_id: str = "a-1", state: str = "running", **fields: Any) -> dict[str, Any]:
     """One entry of the document of all jobs."""
     return {
-        "job_id": job_id, "name": "clicks", "tags": {}, "state": state, "reason": None,
+        "id": job_id, "name": "clicks", "tags": {}, "state": state, "reason": None,
         "message": None, "why_pending": None, "attempt": 1, "num_ranks": 2, "step": 30,
         "num_steps": 120, "epoch": 0, "rows_total": 6_000, "total_rows": 24_000,
         "rows_per_s": 1_234.5, "loss": 0.5, "auc": 0.75, "auc_bound": 0.001, "valid_loss": None,
         "valid_auc": None, "valid_auc_bound": None, "stall_mean_pct": 3.25,
         "stall_max_pct": 4.5, "stall_pct": 3.25, "elapsed_s": 8.0, "eta_s": 75.0,
-        "submitted_s": 1.0, "restarts": 0, "checkpoints": 2, "run_dir": "/runs/a",
+        "created_at": "1970-01-01T00:00:01Z", "restarts": 0, "checkpoints": 2, "run_dir": "/runs/a",
         **fields,
     }  # fmt: skip
 
@@ -66,7 +66,7 @@ class MadeDocuments:
     def __init__(self, *jobs: dict[str, Any], num_ranks: int = 2):
         self.entries = list(jobs)
         self.num_ranks = num_ranks
-        self.steps = {entry["job_id"]: 1 for entry in jobs}
+        self.steps = {entry["id"]: 1 for entry in jobs}
         self.valid: dict[str, float] = {}  # the loss of one validation
         self.generation = 1
         self.asked: list[tuple[str, str | None]] = []
@@ -75,7 +75,7 @@ class MadeDocuments:
         return {"jobs": [dict(entry) for entry in self.entries]}
 
     def job(self, job_id: str) -> dict[str, Any] | None:
-        entry = next((e for e in self.entries if e["job_id"] == job_id), None)
+        entry = next((e for e in self.entries if e["id"] == job_id), None)
         if entry is None:
             return None
         ranks = [rank(number) for number in range(self.num_ranks)]

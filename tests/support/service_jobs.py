@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from distrain.jobs.status import JobStatus
+from distrain.jobs.documents import Job as SeenJob
 from distrain.service.decide.cluster_state import ClusterNow
 from distrain.service.decide.world import Workers
 from distrain.service.values import Job
@@ -28,14 +28,14 @@ def a_job(number: int = 1, **fields: Any) -> Job:
     return Job(**(values | fields))
 
 
-def a_sighting(job: Job, state: str, **fields: Any) -> JobStatus:
+def a_sighting(job: Job, state: str, **fields: Any) -> SeenJob:
     """What the scheduler tells of a job's current submission."""
     values: dict[str, Any] = {
         "service": "s1",
         "first_attempt": job.first_attempt,
         "priority": job.priority,
     }
-    return JobStatus(job.id, **(values | {"state": state} | fields))
+    return SeenJob(id=job.id, **(values | {"state": state} | fields))
 
 
 def a_cluster(free: int = 4, total: int = 4, **fields: Any) -> ClusterNow:

@@ -11,7 +11,7 @@ from typing import Any
 
 from service_jobs import a_job
 
-from distrain.jobs.status import JobStatus
+from distrain.jobs.documents import Job as SeenJob
 from distrain.service.decide.world import (
     Accepted,
     Change,
@@ -43,16 +43,16 @@ class Scheduler:
 
     epoch: str
     slots: int
-    jobs: dict[str, JobStatus] = field(default_factory=dict)
-    tombstones: dict[str, JobStatus] = field(default_factory=dict)
+    jobs: dict[str, SeenJob] = field(default_factory=dict)
+    tombstones: dict[str, SeenJob] = field(default_factory=dict)
     changed: dict[str, int] = field(default_factory=dict)
     revision: int = 0
     acknowledged: int = 0
 
-    def stamp(self, seen: JobStatus) -> None:
+    def stamp(self, seen: SeenJob) -> None:
         self.revision += 1
-        self.jobs[seen.job_id] = seen
-        self.changed[seen.job_id] = self.revision
+        self.jobs[seen.id] = seen
+        self.changed[seen.id] = self.revision
 
     @property
     def workers(self) -> Workers:
@@ -126,37 +126,37 @@ class World:
         seen = self.scheduler.jobs[job_id]
         if seen.state == "running":
             self.attempts[job_id] = max(seen.attempt, self.attempts[job_id])
-            self.scheduler.stamp(replace(seen, state=state))
+            self.scheduler.stamp(seen.model_copy(update={"state": state}))
 
     def record(self, job_id: str) -> None:
         """A worker has written the summary of a job that has ended."""
         seen = self.scheduler.jobs[job_id]
         if seen.is_final and not seen.recorded:
-            self.scheduler.stamp(replace(seen, recorded=True))
+            self.scheduler.stamp(seen.model_copy(update={"recorded": True}))
 
     def forget(self) -> None:
         """Ended jobs become tombstones once the service has asked for what came after their end."""
         scheduler = self.scheduler
         for seen in [seen for seen in scheduler.jobs.values() if seen.is_final]:
-            if scheduler.changed[seen.job_id] > scheduler.acknowledged:
+            if scheduler.changed[seen.id] > scheduler.acknowledged:
                 continue
-            scheduler.tombstones[seen.job_id] = seen
-            del scheduler.jobs[seen.job_id], scheduler.changed[seen.job_id]
+            scheduler.tombstones[seen.id] = seen
+            del scheduler.jobs[seen.id], scheduler.changed[seen.id]
 
     def boot(self) -> None:
         self.boots += 1
         self.scheduler = Scheduler(f"boot-{self.boots}", self.slots)
 
-    def _attempt(self, seen: JobStatus, attempt: int) -> None:
-        row = self.rows[seen.job_id]
+    def _attempt(self, seen: SeenJob, attempt: int) -> None:
+        row = self.rows[seen.id]
         assert row.phase in (Phase.HANDING_OVER, Phase.HANDED_OVER), f"{row} starts again"
-        self.started[seen.job_id, attempt] += 1
-        assert self.started[seen.job_id, attempt] == 1, f"{seen.job_id}.{attempt} starts twice"
+        self.started[seen.id, attempt] += 1
+        assert self.started[seen.id, attempt] == 1, f"{seen.id}.{attempt} starts twice"
         # Ranks make their first file a while after they were started; a restart, which follows
         # an attempt that did, is taken to be seen at once.
         if attempt > seen.first_attempt:
-            self.attempts[seen.job_id] = max(attempt, self.attempts[seen.job_id])
-        self.scheduler.stamp(replace(seen, state="running", attempt=attempt))
+            self.attempts[seen.id] = max(attempt, self.attempts[seen.id])
+        self.scheduler.stamp(seen.model_copy(update={"state": "running", "attempt": attempt}))
 
     # --- commands
 
@@ -171,8 +171,8 @@ class World:
         ended = self._ended(order.job_id)
         if ended is not None and order.first_attempt <= ended.attempt:
             return Refusal("ended", ended=ended)
-        seen = JobStatus(
-            order.job_id,
+        seen = SeenJob(
+            id=order.job_id,
             state="pending",
             service=SERVICE,
             first_attempt=order.first_attempt,
@@ -181,12 +181,12 @@ class World:
         scheduler.stamp(seen)
         return Accepted()
 
-    def _ended(self, job_id: str) -> JobStatus | None:
+    def _ended(self, job_id: str) -> SeenJob | None:
         """The later one of a job's two ends: as it is listed, and its tombstone."""
         scheduler = self.scheduler
         listed, tombstone = scheduler.jobs.get(job_id), scheduler.tombstones.get(job_id)
         ends = [
-            replace(seen, attempt=max(seen.attempt, seen.first_attempt))
+            seen.model_copy(update={"attempt": max(seen.attempt, seen.first_attempt)})
             for seen in (listed, tombstone)
             if seen is not None and seen.is_final
         ]
@@ -201,11 +201,11 @@ class World:
             row = self.rows[job_id]
             of_row = row.phase is not Phase.FINAL and row.first_attempt == seen.first_attempt
             assert not of_row or row.intent is Intent.CANCEL, f"{row} is cancelled"
-            scheduler.stamp(replace(seen, state="cancelled", reason="Cancelled"))
+            scheduler.stamp(seen.model_copy(update={"state": "cancelled", "reason": "Cancelled"}))
         ended = self._ended(job_id)
         if ended is None or ended.attempt < first_attempt:
-            scheduler.tombstones[job_id] = ended = JobStatus(
-                job_id, state="cancelled", attempt=first_attempt, first_attempt=first_attempt
+            scheduler.tombstones[job_id] = ended = SeenJob(
+                id=job_id, state="cancelled", attempt=first_attempt, first_attempt=first_attempt
             )
         was_live = seen is not None and not seen.is_final
         return Accepted() if was_live else Refusal("ended", ended=ended)
@@ -247,7 +247,7 @@ class World:
             return self.cancelled(job_id, order.words["first_attempt"])
         seen = self.scheduler.jobs.get(job_id)
         if seen is not None and seen.first_attempt == order.words["first_attempt"]:
-            self.scheduler.stamp(replace(seen, priority=order.words["priority"]))
+            self.scheduler.stamp(seen.model_copy(update={"priority": order.words["priority"]}))
         return Accepted()
 
 

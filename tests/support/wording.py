@@ -8,10 +8,9 @@ ARGS="tests/FOLDER --update" JOBS=0` writes the file again; a person reviews the
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import pytest
 
@@ -109,32 +108,24 @@ class Wording:
         number = self._numbers[self._test]
         self._golden.check(self._test + (f" #{number}" if number > 1 else ""), text.strip())
 
-    @contextmanager
-    def raises(self, kind: type[BaseException]) -> "Iterator[pytest.ExceptionInfo[Any]]":
-        """Expect an error, and compare its text; a block as that of `pytest.raises`."""
-        with pytest.raises(kind) as caught:
-            yield caught
-        self(caught.value)
-
-    def refused(
-        self, error: type[E], function: Callable[..., object], *arguments: object, **where: object
-    ) -> E:
-        """Call a function, which must raise; compare fields of the error's `where`, and its text.
+    def refused(self, error: type[E], *calls: Callable[[], object], **where: object) -> E:
+        """Call functions that must each raise this class; compare fields of `where`, and the texts.
 
         Args:
-            error: The class of the error, or one above it.
-            function: What to call, with the arguments that follow.
-            arguments: What it gets.
-            where: Names of places, such as `column`, and what the error must say of each.
+            error: The class of the errors; one below it is another.
+            calls: Functions without arguments.
+            where: Names of places, such as `column`, and what each error must say of each.
 
         Returns:
-            The error.
+            The last error.
         """
-        with pytest.raises(error) as caught:
-            function(*arguments)
-        found = getattr(caught.value, "where", {})
-        assert {name: found.get(name) for name in where} == where
-        self(caught.value)
+        for call in calls:
+            with pytest.raises(error) as caught:
+                call()
+            assert type(caught.value) is error, repr(caught.value)
+            found = getattr(caught.value, "where", {})
+            assert {name: found.get(name) for name in where} == where
+            self(caught.value)
         return caught.value
 
 

@@ -10,10 +10,10 @@ from hypothesis import given, settings, strategies as st
 from distrain.jobs.run_paths import log_end
 from distrain.runs.log_bytes import (
     LogSlice,
+    gap_note,
     read_log,
     read_log_slice,
     read_log_tail,
-    what_was_left_out,
 )
 from distrain.storage.background import BackgroundWriter
 from distrain.workers.log_pump import TAIL_LINES, BoundedLog, RankLogWriter
@@ -136,7 +136,7 @@ def test_the_tail_is_the_end_of_what_is_kept_with_a_note_where_bytes_are_missing
             wanted = b"".join(wanted.splitlines(keepends=True)[-lines:])
         assert tail.data == wanted
     for first, end in tail.gaps:
-        note = what_was_left_out(end - first)
+        note = gap_note(end - first)
         before, _, after = tail.data.partition(note)
         assert before == printed[tail.first : first]
         assert after == printed[end:]
@@ -156,13 +156,13 @@ def test_a_link_is_no_log(tmp_path: Path) -> None:
 
 def test_the_last_words_are_few_whatever_is_printed(tmp_path: Path) -> None:
     log = RankLogWriter(tmp_path / "rank-0.log", BackgroundWriter("log"))
-    assert log.last_words == ""
+    assert log.last_lines == ""
     lines = [f"line {number} \N{CHECK MARK}\n" for number in range(20_000)]
     log.write("".join(lines).encode())
-    assert log.last_words == "".join(lines[-TAIL_LINES:])
+    assert log.last_lines == "".join(lines[-TAIL_LINES:])
     log.write(b"x" * 10_000_000)
-    assert set(log.last_words) == {"x"}
-    assert len(log.last_words) < 100_000
+    assert set(log.last_lines) == {"x"}
+    assert len(log.last_lines) < 100_000
     log.close()
 
 

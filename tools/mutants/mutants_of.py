@@ -1,8 +1,8 @@
-"""Small wrong edits of a Python source, each of which a test should notice.
+"""Makes small wrong edits of a Python source, each of which a test should notice.
 
-An edit replaces a few characters and keeps the lines where they are. What tells people something
-(messages, hints, logs), annotations and assertions are left alone: few tests look at them, and none
-should have to.
+An edit replaces a few characters and keeps the line numbers. Messages, hints, logs, annotations and
+assertions are not edited: few tests check them, and none should have to.
+
 """
 
 import ast
@@ -16,7 +16,8 @@ COMPARED = {
 }  # fmt: skip
 COMPUTED = {"+": "-", "-": "+", "*": "+", "/": "*", "//": "*", "%": "//", "<<": ">>", ">>": "<<"}
 CALLED = {"min": "max", "max": "min", "any": "all", "all": "any", "sorted": "list"}
-TOLD = {"hint", "where", "message", "help", "description", "timeout", "name"}
+MESSAGES = {"hint", "where", "message", "help", "description", "timeout", "name"}
+ASSERTIONS = {"strict"}  # as of `zip`
 LOGGERS = {"log", "logger", "logging", "warnings"}
 
 
@@ -25,11 +26,11 @@ class Mutation:
     """One edit.
 
     Attributes:
-        line: Of its first character, from 1.
-        begin: Where the replaced bytes begin in the file.
-        end: Where they end.
-        new: What stands there instead.
-        what: The edit for people.
+        line: The line of its first character, from 1.
+        begin: The offset of the first replaced byte.
+        end: The offset after the last replaced byte.
+        new: The replacement.
+        what: A description of the edit.
     """
 
     line: int
@@ -39,12 +40,12 @@ class Mutation:
     what: str
 
     def applied(self, source: bytes) -> bytes:
-        """The edited source."""
+        """Return the edited source."""
         return source[: self.begin] + self.new.encode() + source[self.end :]
 
 
 def mutations(source: bytes) -> list[Mutation]:
-    r"""All edits of a source, in the order of their places.
+    r"""Return all edits of a source, in order of position.
 
     >>> for found in mutations(b"def f(a):\n    return a < 3\n"):
     ...     print(found.line, found.what)
@@ -94,7 +95,7 @@ class _Finder:
     def _between(
         self, node: ast.AST, left: ast.AST, right: ast.AST, words: dict[str, str]
     ) -> Iterator[Mutation]:
-        """Another operator between two operands."""
+        """Replace the operator between two operands."""
         begin, end = self._span(left)[1], self._span(right)[0]
         gap = self._source[begin:end].decode()
         pattern = "|".join(sorted(map(re.escape, words), key=len, reverse=True))
@@ -128,21 +129,21 @@ class _Finder:
 
 
 def _mutable_children(node: ast.AST) -> Iterator[ast.AST]:
-    """What may be edited of a node; not what only tells, types or asserts."""
+    """Yield a node's children that may be edited, not messages, annotations and assertions."""
     for field, value in ast.iter_fields(node):
         if field in ("decorator_list", "annotation", "returns", "bases", "type_params"):
             continue
         for child in value if isinstance(value, list) else [value]:
-            if isinstance(child, ast.AST) and not _only_tells(child):
+            if isinstance(child, ast.AST) and not _is_exempt(child):
                 yield child
 
 
-def _only_tells(node: ast.AST) -> bool:
+def _is_exempt(node: ast.AST) -> bool:
     match node:
         case ast.Raise() | ast.Assert() | ast.JoinedStr():
             return True
         case ast.keyword(arg=arg):
-            return arg in TOLD
+            return arg in MESSAGES | ASSERTIONS
         case ast.If(test=ast.Name(id="TYPE_CHECKING")):
             return True
         case ast.Call():

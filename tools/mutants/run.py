@@ -1,17 +1,17 @@
-"""How many small wrong edits of the package its tests notice.
+"""Measures how many small wrong edits of the package its tests notice.
 
     make mutants PACKAGE=loader [MUTANTS=40] [SEED=1]
     python tools/mutants/run.py [--only distrain/metrics] [--mutants 150] [--seed 1] [--jobs 2]
         [--per-test]
 
-Draws edits (`mutants_of.py`), makes each in a copy of the tree, and runs the quick tests of its
-module there. A mutant is killed when they fail or hang. It prints the survivors, and a JSON object
-as its last line. Without `--only`, the modules are those of `CORE`, which names their tests; with
-it, all whose path begins so, and the tests of a module outside `CORE` are those of the package's
-folder in `tests` that import it. 150 mutants take half an hour on two cores.
+Draws edits (`mutants_of.py`), applies each in a copy of the tree, and runs the quick tests of its
+module there. A mutant is killed if they fail or hang. It prints the survivors, and a JSON object
+on the last line. Without `--only`, the modules are those of `CORE`, which lists their tests. With
+it, they are all modules with that path prefix; for modules outside `CORE`, the tests are those in
+the package's folder in `tests` that import it. 150 mutants take half an hour on two cores.
 
-`--per-test` goes on after a failure and prints the tests that alone killed no mutant: what they
-prove, others prove too, as far as these mutants tell.
+`--per-test` continues after a failure and prints the tests that killed no mutant alone: for these
+mutants, other tests prove the same.
 """
 
 import argparse
@@ -62,7 +62,7 @@ CORE = {
     "distrain/prep/features/staging.py": "tests/prep/test_text_blocks.py "
     "tests/prep/test_features.py tests/prep/test_labels.py tests/prep/test_unlabeled.py",
     "distrain/prep/text_files/pieces.py": "tests/prep/test_text_blocks.py "
-    "tests/prep/test_compressed_ranges.py",
+    "tests/prep/test_compressed_ranges.py tests/prep/test_ahead.py",
     "distrain/prep/fitting.py": "tests/prep/test_prepare.py tests/prep/test_workflow.py "
     "tests/prep/test_days.py",
     "distrain/train/checkpoint/manifest.py": "tests/train/checkpoint/test_damage.py "
@@ -115,19 +115,65 @@ CORE = {
     "distrain/scheduler/http/prometheus.py": "tests/scheduler/http/test_prometheus.py",
     "distrain/storage/retrying.py": "tests/storage/test_transient.py "
     "tests/storage/test_retrying.py",
-    "distrain/storage/outputs.py": "tests/storage/test_outputs.py",
+    "distrain/storage/outputs.py": "tests/storage/test_outputs.py tests/storage/test_unfinished.py",
     "distrain/storage/inputs.py": "tests/storage/test_inputs.py",
     "distrain/jobs/spec/load.py": "tests/jobs/spec",
 }
-"""Of each module, the tests that should notice edits of it."""
+"""The tests that should notice edits, by module."""
 
 EQUIVALENT = {
-    # (module, edit, its line): why no test can notice it.
+    # (module, edit, its line): the reason why no test can notice it.
     (
         "distrain/loader/partition/epoch_plan.py",
         "rest > lane -> rest >= lane",
         "return rounds * lane + rest - (rest - lane) * (rest > lane)",
     ): "times 0 where they are equal",
+    (
+        "distrain/models/embeddings/kernels/dispatch.py",
+        "kernels_fixed.lookup(rows, inverse, kernels_torch.placed_on(out.dev... -> pass",
+        "kernels_fixed.lookup(rows, inverse, kernels_torch.placed_on(out.device, places), out)",
+    ): "only GPUs do it, and tests/gpu notices",
+    (
+        "distrain/models/embeddings/kernels/dispatch.py",
+        "kernels_fixed.collect(grads, inverse, on_device, sums) -> pass",
+        "kernels_fixed.collect(grads, inverse, on_device, sums)",
+    ): "only GPUs do it, and tests/gpu notices",
+    (
+        "distrain/models/embeddings/kernels/dispatch.py",
+        "_in_c(sums, torch.float32) and grads.dtype == torch.float32 -> "
+        "_in_c(sums, torch.float32) or grads.dtype == torch.float32",
+        "in_c = _in_c(sums, torch.float32) and grads.dtype == torch.float32",
+    ): "gradients and their sums have one type",
+    (
+        "distrain/models/embeddings/kernels/dispatch.py",
+        "grads.dtype == torch.float32 -> grads.dtype != torch.float32",
+        "in_c = _in_c(sums, torch.float32) and grads.dtype == torch.float32",
+    ): "torch adds the same bits, in more time",
+    (
+        "distrain/metrics/reliability.py",
+        "1 -> 2",
+        "starts = np.flatnonzero(np.diff(group, prepend=-1))",
+    ): "any negative number differs from the first group",
+    (
+        "distrain/prep/operators/list_slice.py",
+        "0 -> 1",
+        "has_start = self.end is not None or self.start < 0",
+    ): "a slice to 0 is rejected",
+    (
+        "distrain/prep/operators/numbers.py",
+        "0 -> 1",
+        "if self.count == 0 or self.m2 <= self.count * rounding * rounding:",
+    ): "one value has no deviation either",
+    (
+        "distrain/prep/vocabulary.py",
+        "False -> True",
+        "indices = encoded.indices.fill_null(len(distinct)).to_numpy(zero_copy_only=False)",
+    ): "32-bit integers without gaps are never copied",
+    (
+        "distrain/prep/vocabulary.py",
+        "False -> True",
+        "for batch in file.iter_batches(most, columns=columns, use_threads=False):",
+    ): "threads change the time alone",
     (
         "distrain/train/loop/exact_auc.py",
         "1 -> 2",
@@ -149,7 +195,7 @@ class Mutant:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What tests said of a mutant.
+    """The result of the tests of a mutant.
 
     Attributes:
         passed: Whether none failed.
@@ -165,7 +211,7 @@ class Outcome:
 
 @functools.cache
 def imported_by(file: Path) -> frozenset[str]:
-    """The dotted names that a file imports, those of functions inside it included."""
+    """Return the dotted names that a file imports, also inside functions."""
     found = set()
     for node in ast.walk(ast.parse(file.read_text())):
         if isinstance(node, ast.ImportFrom) and not node.level:
@@ -176,7 +222,7 @@ def imported_by(file: Path) -> frozenset[str]:
 
 
 def lies_in(name: str) -> str:
-    """The module that a dotted name lies in, whatever folder shows it."""
+    """Return the module that defines a dotted name, also if a package re-exports it."""
     parts = name.split(".")
     for length in range(len(parts), 0, -1):
         base = ROOT.joinpath(*parts[:length])
@@ -192,7 +238,7 @@ def lies_in(name: str) -> str:
 
 @functools.cache
 def tests_of(module: str) -> str:
-    """The tests that should notice edits of a module; empty if there are none."""
+    """Return the tests that should notice edits of a module; empty if there are none."""
     if module in CORE:
         return CORE[module]
     package = Path(module).parts[1]
@@ -205,7 +251,7 @@ def tests_of(module: str) -> str:
 
 
 def drawn(count: int, seed: int, only: str) -> list[Mutant]:
-    """Mutants, spread over the modules; the same for the same seed and sources."""
+    """Return mutants from all modules; equal for equal seed and sources."""
     rng = random.Random(seed)
     modules = [str(file.relative_to(ROOT)) for file in sorted((ROOT / "distrain").rglob("*.py"))]
     piles = []
@@ -227,7 +273,7 @@ def drawn(count: int, seed: int, only: str) -> list[Mutant]:
 
 
 class Trees:
-    """Copies of the tree, one for each job, that mutants are made in."""
+    """Copies of the tree, one per job, in which mutants are made."""
 
     def __init__(self, folder: Path, count: int, per_test: bool):
         self._free: SimpleQueue[Path] = SimpleQueue()
@@ -242,7 +288,7 @@ class Trees:
             self._free.put(tree)
 
     def outcome(self, tests: str, mutant: Mutant | None, timeout_s: float) -> Outcome:
-        """What some tests say of a mutant."""
+        """Run some tests on a mutant."""
         tree = self._free.get()
         source = (ROOT / mutant.module).read_bytes() if mutant else b""
         try:
@@ -255,26 +301,26 @@ class Trees:
             self._free.put(tree)
 
     def unharmed(self, tests: str) -> Outcome | None:
-        """What the tests say without a mutant; `None` if they fail, and so can judge none."""
+        """Run the tests without a mutant; return `None` if they fail."""
         for _ in range(2):  # a busy machine may be the cause of the first failure
-            found = self.outcome(tests, None, 900.0) if tests else None
-            if found is None or found.passed:
-                return found
+            outcome = self.outcome(tests, None, 900.0) if tests else None
+            if outcome is None or outcome.passed:
+                return outcome
         print(f"these fail without any mutant: {tests}", flush=True)
         return None
 
 
 def _outcome(tree: Path, tests: str, timeout_s: float, per_test: bool) -> Outcome:
     started_s = time.monotonic()
-    told = tree / "told.txt"
-    told.write_text("")
-    running = _FORKS.Process(target=_run_tests, args=(tree, tests.split(), told, per_test))
+    results_file = tree / "told.txt"
+    results_file.write_text("")
+    running = _FORKS.Process(target=_run_tests, args=(tree, tests.split(), results_file, per_test))
     running.start()
     running.join(timeout_s)
     if running.is_alive() and running.pid:
         os.killpg(running.pid, 9)
     running.join()
-    lines = [line.split(" ", 1) for line in told.read_text().splitlines()]
+    lines = [line.split(" ", 1) for line in results_file.read_text().splitlines()]
     return Outcome(
         running.exitcode == 0,
         time.monotonic() - started_s,
@@ -284,15 +330,15 @@ def _outcome(tree: Path, tests: str, timeout_s: float, per_test: bool) -> Outcom
 
 
 _FORKS = multiprocessing.get_context("forkserver")
-# Loading these takes longer than most tests here; none of them is what mutants are made of, and
-# none is a plugin of pytest, which wants to load those itself.
+# Importing these takes longer than most tests here. They are not mutated, and none is a pytest
+# plugin, which pytest must import itself.
 _FORKS.set_forkserver_preload(
     ["pytest", "numpy", "pyarrow.parquet", "torch", "distributed", "sklearn.metrics"]
 )
 
 
 class Recorder:
-    """A plugin of pytest that writes down how each test ended, without its parameters."""
+    """A pytest plugin that records each test's outcome, without its parameters."""
 
     def __init__(self, file: Path):
         self._file = file.open("w", buffering=1)
@@ -306,8 +352,8 @@ class Recorder:
             print("failed", report.nodeid, file=self._file)
 
 
-def _run_tests(tree: Path, tests: list[str], told: Path, per_test: bool) -> None:
-    """Run tests in a fork, as `python -m pytest` does in that tree."""
+def _run_tests(tree: Path, tests: list[str], results_file: Path, per_test: bool) -> None:
+    """Run tests in a fork, as `python -m pytest` would in that tree."""
     os.setsid()
     os.chdir(tree)
     silence = os.open(os.devnull, os.O_WRONLY)
@@ -320,11 +366,11 @@ def _run_tests(tree: Path, tests: list[str], told: Path, per_test: bool) -> None
 
     words = ["-q", "-p", "no:cacheprovider", "-m", "not slow and not release"]
     words += [] if per_test else ["-x"]
-    os._exit(pytest.main([*words, *tests], plugins=[Recorder(told)]))
+    os._exit(pytest.main([*words, *tests], plugins=[Recorder(results_file)]))
 
 
 def print_idle(killers: list[frozenset[str]], ran: set[str]) -> None:
-    """Print the tests that killed no mutant alone, with the number of those that they killed."""
+    """Print the tests that killed no mutant alone, with the number of mutants that they killed."""
     alone = {name for names in killers if len(names) == 1 for name in names}
     kills = Counter(name for names in killers for name in names)
     print(f"{len(ran - alone)} of {len(ran)} tests killed no mutant alone:")
@@ -333,13 +379,15 @@ def print_idle(killers: list[frozenset[str]], ran: set[str]) -> None:
 
 
 def main() -> None:
-    """Run them."""
+    """Run the mutants and print the verdicts."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--mutants", type=int, default=150)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--jobs", type=int, default=2)
-    parser.add_argument("--only", default="", help="Modules whose path begins so.")
-    parser.add_argument("--per-test", action="store_true", help="Print tests that are not needed.")
+    parser.add_argument("--only", default="", help="Only modules with this path prefix.")
+    parser.add_argument(
+        "--per-test", action="store_true", help="Print the tests that killed no mutant alone."
+    )
     options = parser.parse_args()
     chosen = drawn(options.mutants, options.seed, options.only)
     killers: list[frozenset[str]] = []
@@ -356,15 +404,15 @@ def main() -> None:
             if tests not in unharmed:
                 unharmed[tests] = trees.unharmed(tests)
             usual = unharmed[tests]
-            found = "unjudged"
+            verdict_text = "unjudged"
             if usual is not None:
                 ran.update(usual.ran)
-                # Much longer than without a mutant.
+                # The limit is much longer than the time without a mutant.
                 outcome = trees.outcome(tests, mutant, 30.0 + 4 * usual.took_s)
-                found = "survived" if outcome.passed else "killed"
+                verdict_text = "survived" if outcome.passed else "killed"
                 killers.append(outcome.failed)
-            print(f"{found:8} {mutant}", flush=True)
-            return found
+            print(f"{verdict_text:8} {mutant}", flush=True)
+            return verdict_text
 
         verdicts = Counter(pool.map(verdict, chosen))
     if options.per_test:

@@ -1,1 +1,1 @@
-"""Commands that make data: generate it, prepare it, pack it; and show its schema."""
+"""Commands that generate, prepare and pack data, and show its schema."""

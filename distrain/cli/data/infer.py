@@ -9,7 +9,8 @@ from distrain.cli.options import given_options
 from distrain.cli.output import print_answer, print_result, print_warning
 from distrain.errors import OutputError
 
-_ALLOWED = {"inputs", "infer", "out", "overwrite", "as_json"}
+_ASKED = ("target", "task", "weight", "time", "valid_fraction", "valid_rows")
+_ALLOWED = {"inputs", "infer", "out", "overwrite", "as_json", *_ASKED}
 
 
 def infer(context: click.Context) -> None:
@@ -18,6 +19,7 @@ def infer(context: click.Context) -> None:
         raise click.UsageError(
             f"--infer only writes a features document: leave out {', '.join(given)}.", ctx=context
         )
+    from distrain.prep.features.inference.asked import Asked
     from distrain.prep.features.inference.infer import infer_features
     from distrain.storage.inputs import list_inputs
     from distrain.storage.outputs import check_apart, whole_file
@@ -34,7 +36,9 @@ def infer(context: click.Context) -> None:
                 where={"path": out},
                 hint="Choose another name, or pass --overwrite to replace it.",
             )
-    inferred = infer_features(files)
+    *columns, share, rows = (context.params[name] for name in _ASKED)
+    targets, task, weight, time = columns
+    inferred = infer_features(files, Asked(targets, task, share or rows, time, weight))
     if out is not None:
         with whole_file(out) as partial_file:
             partial_file.write_text(inferred.text)
@@ -54,11 +58,11 @@ def infer(context: click.Context) -> None:
         print_result(inferred.text.rstrip("\n"))
         return
     features = len(inferred.features.document.columns)
-    columns = "column" if len(inferred.left_out) == 1 else "columns"
+    noun = "column" if len(inferred.left_out) == 1 else "columns"
     skip = " --bad-lines skip" if inferred.bad_told else ""
     few_bad = "" if inferred.has_many_bad or not skip else f"{inferred.bad_told}\n"
     print_result(
-        f"{out}: {features} features, {len(inferred.left_out)} {columns} left out, from "
+        f"{out}: {features} features, {len(inferred.left_out)} {noun} left out, from "
         f"{inferred.sample}\n{few_bad}target: {inferred.features.document.target.column} "
         f"({inferred.target_reason})\nRead it, change it, then:\n  "
         f"distrain prep {' '.join(map(shlex.quote, inputs))} --config {shlex.quote(str(out))} "

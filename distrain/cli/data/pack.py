@@ -1,4 +1,4 @@
-"""`distrain pack`: a cache folder filled before the first training."""
+"""`distrain pack`: fills a cache folder before the first training."""
 
 import dataclasses
 from pathlib import Path
@@ -24,12 +24,16 @@ if TYPE_CHECKING:
     "--schema",
     "schema_path",
     type=PATH,
-    help="Schema file, or a folder with one; by default the one beside the data, or one above it.",
+    help="Schema file, or a folder with one. Default: the one beside the data, or one level above.",
 )
-@click.option("--filter", "row_filter", help="Which rows, as `data.filter` of the trainings.")
-@click.option("--fill-null-id", type=int, help="What missing ids become; else they are refused.")
 @click.option(
-    "--fill-null-value", type=float, help="What missing values become; else they are refused."
+    "--filter", "row_filter", help="The filter of rows; equal to `data.filter` of the jobs."
+)
+@click.option(
+    "--fill-null-id", type=int, help="Replaces missing ids, which are an error otherwise."
+)
+@click.option(
+    "--fill-null-value", type=float, help="Replaces missing values, which are an error otherwise."
 )
 @click.option("--hive", is_flag=True, help="Folders named KEY=VALUE give a column KEY.")
 @click.option("--overwrite", is_flag=True, help="Replace CACHE_DIR if it exists.")
@@ -45,12 +49,12 @@ def command(
     overwrite: bool,
     as_json: bool,
 ) -> None:
-    """Fill a cache folder with training parquet, decoded.
+    """Fill a cache folder with decoded training rows.
 
-    INPUT are parquet files, folders, globs or URLs. CACHE_DIR appears complete or not at all; a
-    training reads it where `data.cache_dir` names it, and its schema, `filter`, `fill_null_id`,
-    `fill_null_value` and `hive` are those given here. Every value is checked as training checks it.
-    The source must stay where it is: rows are read from it where the folder has none.
+    INPUT are parquet files, folders, globs or URLs. CACHE_DIR appears complete or not at all. A job
+    reads it if `data.cache_dir` names it, and if its schema, `filter`, `fill_null_id`,
+    `fill_null_value` and `hive` equal those given here. Values are checked as in training.
+    The source must stay in its place: rows missing in the cache are read from it.
 
     \b
     Examples:
@@ -90,12 +94,13 @@ def command(
 
 
 def _refuse_prep_folders(inputs: tuple[str, ...]) -> None:
-    """Refuse a whole folder of `distrain prep`: its vocabularies are no rows."""
+    """Raise `InputError` for a whole folder of `distrain prep`, which also has vocabularies."""
     for folder in map(Path, inputs):
         if (folder / "train").is_dir() and (folder / "schema.pbtxt").is_file():
             valid = f" {folder / 'valid'}" if (folder / "valid").is_dir() else ""
             raise InputError(
-                "this folder holds more than rows: `distrain prep` writes vocabularies beside them",
+                "this folder contains more than rows: `distrain prep` writes vocabularies beside "
+                "them",
                 where={"input": str(folder)},
                 hint=f"Pack {folder / 'train'}{valid}.",
             )

@@ -1,4 +1,4 @@
-"""`distrain prep`: raw files to training files."""
+"""`distrain prep`: turns raw files into training files."""
 
 import shlex
 from typing import TYPE_CHECKING, Any
@@ -18,6 +18,7 @@ from distrain.cli.options import (
     json_option,
     keep_option,
     row_group_option,
+    table_options,
     workers_options,
 )
 from distrain.cli.output import print_answer, print_remark, progress_console
@@ -26,7 +27,7 @@ from distrain.cli.progress_bars import WorkProgress
 if TYPE_CHECKING:
     from distrain.prep.request import PrepRequest, PrepResult
 
-_NOT_WITH_CONFIG = "{}; not with --config, whose document says it"
+_NOT_WITH_CONFIG = "{}; with --config, set it in the document"
 
 
 @click.command()
@@ -34,137 +35,150 @@ _NOT_WITH_CONFIG = "{}; not with --config, whose document says it"
 @click.option(
     "--out",
     type=PLACE,
-    help="Folder to make, on a filesystem that all workers share, or a prefix of an object store "
+    help="The folder to write, on a filesystem that all workers share, or a prefix of an object "
+    "store "
     "(s3://BUCKET/PATH); with --infer the file to write.",
 )
 @click.option(
-    "--valid", multiple=True, help="File, folder or glob to validate on; may be repeated."
+    "--valid", multiple=True, help="File, folder or glob with validation rows; may be repeated."
 )
 @click.option(
     "--config",
     "features",
     type=PATH,
-    help="What the columns of a table of your own are: a features document.",
+    help="The features document, which describes the columns of any other table.",
 )
 @click.option(
     "--infer",
     is_flag=True,
-    help="Prepare nothing: look at some rows and write a features document for --config.",
+    help="Prepare nothing: write a features document for --config from a sample of the rows.",
 )
-@click.option("--valid-fraction", type=float, help="Validate on this share of the rows, the last.")
-@click.option("--valid-rows", type=COUNT, help="Validate on so many rows, the last.")
+@click.option(
+    "--valid-fraction", type=float, help="Validate on this share of the rows, taken from the end."
+)
+@click.option(
+    "--valid-rows", type=COUNT, help="Validate on this number of rows, taken from the end."
+)
+@table_options
 @click.option(
     "--workflow",
     "saved_workflow",
     type=PLACE,
-    help="Use a fitted workflow (the folder or URL OUT/workflow of an earlier prep); fit nothing.",
+    help="Use a fitted workflow (the folder or URL OUT/workflow of an earlier prep) and fit "
+    "nothing.",
 )
 @click.option(
     "--log",
     multiple=True,
-    help="File, folder or glob with the rows before these, for a workflow with a history: they are "
-    "neither fitted nor written; may be repeated. With --workflow `none` says there are none.",
+    help="File, folder or glob with the rows before these, for a workflow with a history; they are "
+    "neither fitted nor written; may be repeated. With --workflow, `none` means no such rows.",
 )
 @click.option(
     "--update",
     is_flag=True,
-    help="With --workflow: its categories learn the training rows. Old ids stay, new ones follow "
-    "them; the workflow that has learnt is OUT/workflow. Means and deviations stay as fitted.",
+    help="With --workflow: add the categories of the training rows. Old ids stay, new ones follow "
+    "them; the updated workflow is OUT/workflow. Means and deviations stay as fitted.",
 )
 @click.option(
     "--unlabeled",
     is_flag=True,
-    help="With --workflow: the rows have no target, or it is not read. They can be scored.",
+    help="With --workflow: ignore the target, if any; the rows can be scored.",
 )
-@keep_option("Write this column of the input beside the features, as it is; may be repeated.")
+@keep_option("Copy this input column unchanged beside the features; may be repeated.")
 @click.option(
     "--keep-counts",
     type=COUNT,
     default=None,
-    help="Keep the counts of so many categories per column that have no id, the most frequent, so "
-    "that --update adds to them; 0 keeps none. Unless given: 0, and with --update as before.",
+    help="Store the counts of this many out-of-vocabulary categories per column, the most "
+    "frequent, so "
+    "that --update adds to them; 0 stores none. Default: 0, with --update as before.",
 )
 @click.option(
     "--drift-mean",
     type=click.FloatRange(min=0),
     default=0.5,
-    help="Warn of continuous columns whose mean is further than so many fitted standard deviations "
-    "from the fitted mean: in validation rows, with --workflow in all rows.",
+    help="Warn about continuous columns whose mean differs from the fitted mean by more than this "
+    "many "
+    "fitted standard deviations: in validation rows, with --workflow in all rows.",
 )
 @click.option(
     "--drift-share",
     type=click.FloatRange(min=0),
     default=0.1,
-    help="Warn of columns whose share of missing values, or of values without an id, is greater by "
-    "more than this than when it was fitted: in validation rows, with --workflow in all rows.",
+    help="Warn about columns whose share of missing or out-of-vocabulary values has grown by more "
+    "than this since fitting: in validation rows, with --workflow in all rows.",
 )
 @click.option(
     "--freq-threshold",
     type=COUNT,
     default=6,
     show_default=_NOT_WITH_CONFIG.format(6),
-    help="Keep categories seen at least so often; 0 keeps all.",
+    help="Keep categories that occur at least this often; 0 keeps all.",
 )
 @click.option(
     "--max-size",
     type=COUNT,
     default="10M",
     show_default=_NOT_WITH_CONFIG.format("10M"),
-    help="Keep so many categories per column, the most frequent; 0 keeps all.",
+    help="Keep at most this many categories per column, the most frequent; 0 keeps all.",
 )
 @click.option(
     "--num-buckets",
     type=COUNT,
     default=0,
     show_default=_NOT_WITH_CONFIG.format(0),
-    help="Spread the other categories over so many ids by hash; 0 gives them one id.",
+    help="Hash the other categories to this many ids; 0 gives them one id.",
 )
 @click.option(
     "--delimiter",
     default="\\t",
     show_default=_NOT_WITH_CONFIG.format("\\t"),
-    help="Between fields of text.",
+    help="The delimiter between fields of text.",
 )
 @click.option("--header", is_flag=True, help="The first line of each text file names the columns.")
 @bad_lines_options
-@click.option("--embedding-dim", type=POSITIVE, help="Written to the schema of the categories.")
+@click.option(
+    "--embedding-dim",
+    type=POSITIVE,
+    help="The embedding dimension written to the schema of categories.",
+)
 @row_group_option
 @click.option("--block-mib", type=POSITIVE, default=64, help="MiB of text per task.")
 @click.option(
     "--memory-mib",
     type=POSITIVE,
-    help="MiB that a worker process may take, all its threads together; what is too large is cut "
-    "and lies on disk. Default: 320 for each thread and 320 besides, less where a Dask worker's "
+    help="MiB that a worker process may use, all its threads together; larger data is split and "
+    "spilled to disk. Default: 320 for each thread and 320 in addition, less if a Dask worker's "
     "limit is lower.",
 )
 @click.option(
     "--staging",
     type=PLACE,
-    help="Where rows and counts lie meanwhile: a folder that all workers share, or a URL. Default: "
-    "in OUT. With OUT in an object store and one machine, a local folder is faster.",
+    help="Where temporary rows and counts are stored: a folder that all workers share, or a URL. "
+    "Default: in OUT. If OUT is in an object store, a local folder is faster on one machine.",
 )
 @workers_options
 @click.option("--overwrite", is_flag=True, help="Replace OUT, a folder, if it exists.")
-@json_option("Print what was made as JSON.")
+@json_option("Print the result as JSON.")
 @click.pass_context
 def command(context: click.Context, /, inputs: tuple[str, ...], **options: Any) -> None:
     """Turn raw files into training parquet, a schema and a saved workflow.
 
     INPUT are files, folders, globs or URLs: Criteo's text (plain, gzip or zstd) with the 40 fields
-    label, I1..I13, C1..C26 per line, or parquet with these columns. The rows keep their order.
+    label, I1..I13, C1..C26 per line, or parquet with these columns. The order of rows is kept.
 
-    With --config they are any table: parquet, CSV or JSON lines (plain, gzip or zstd) with the
-    columns that a features document describes; --infer writes one.
+    With --config INPUT is any table: parquet, CSV or JSON lines (plain, gzip or zstd) with the
+    columns that a features document describes. --infer writes such a document.
 
-    Makes OUT/train, OUT/valid, OUT/schema.pbtxt, OUT/schema.json, OUT/workflow and OUT/prep.json,
-    all at once at the end: a run that fails leaves nothing. In an object store they get their
-    names at the end, and what reads OUT before it is finished is told so.
+    Writes OUT/train, OUT/valid, OUT/schema.pbtxt, OUT/schema.json, OUT/workflow and OUT/prep.json.
+    They appear together at the end; a run that fails leaves nothing. In an object store, readers
+    report an unfinished OUT as an error.
 
     \b
     Examples:
       distrain prep day_{0..22}.gz --valid day_23.gz --out criteo
       distrain prep train.txt --valid-fraction 0.1 --bad-lines skip --out criteo
-      distrain prep orders.csv --infer --out features.yaml
+      distrain prep orders.csv --infer --target bought --out features.yaml
       distrain prep orders.csv --config features.yaml --out orders
       distrain prep s3://clicks/day_{0..22}.gz --out s3://clicks/criteo --staging /scratch
       distrain prep day_24.gz --workflow criteo/workflow --out criteo-day-24
@@ -206,19 +220,21 @@ def command(context: click.Context, /, inputs: tuple[str, ...], **options: Any) 
 
 
 def _contradiction(context: click.Context) -> str:
-    """Why some options do not go together; "" if all do."""
+    """Return the first contradiction between options; "" if there is none."""
     values = context.params
     saved, update = values["saved_workflow"], values["update"]
     sizes = given_options(context, ("freq_threshold", "max_size", "num_buckets"))
-    settled = [*sizes, *given_options(context, ("delimiter", "header"))]
+    in_config = [*sizes, *given_options(context, ("delimiter", "header"))]
+    of_tables = given_options(context, ("target", "task", "weight", "time"))
     contradictions = {
-        f"--workflow is fitted already: leave out {', '.join(sizes)}.": saved and sizes,
-        "--update needs --workflow, the folder of the workflow that learns.": update and not saved,
-        "with --workflow nothing is counted: --keep-counts needs --update.": (
+        f"{', '.join(of_tables)}: only with --infer, which writes them down.": of_tables,
+        f"--workflow is already fitted: leave out {', '.join(sizes)}.": saved and sizes,
+        "--update needs --workflow, the workflow to update.": update and not saved,
+        "--workflow counts nothing: --keep-counts needs --update.": (
             values["keep_counts"] is not None and saved and not update
         ),
-        f"--config says what columns and text are: leave out {', '.join(settled)}.": (
-            values["features"] and settled
+        f"--config describes columns and text: leave out {', '.join(in_config)}.": (
+            values["features"] and in_config
         ),
     }
     return next((text for text, is_one in contradictions.items() if is_one), "")
@@ -228,7 +244,7 @@ _AS_GIVEN = (
     *("valid", "valid_fraction", "valid_rows", "saved_workflow", "update", "unlabeled", "keep"),
     *("keep_counts", "max_bad", "row_group_rows", "embedding_dim", "overwrite", "staging"),
 )
-"""Options that are fields of the request, by these names."""
+"""Options with the names of fields of the request."""
 
 
 def _request(inputs: tuple[str, ...], options: dict[str, Any]) -> "PrepRequest":

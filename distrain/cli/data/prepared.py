@@ -1,4 +1,4 @@
-"""What `distrain prep` says of the rows that it has made."""
+"""Prints the results and warnings of `distrain prep`."""
 
 from typing import TYPE_CHECKING
 
@@ -22,7 +22,7 @@ def print_prepared(result: "PrepResult", is_fitted_anew: bool = True) -> None:
         lines["new ids"] = f"{sum(result.new_ids.values()):,} in {columns} columns"
     if result.kept_counts:
         rare = sum(result.kept_counts.values())
-        lines["counts kept"] = f"of {rare:,} values without an id, {result.kept_bytes:,} bytes"
+        lines["counts kept"] = f"of {rare:,} out-of-vocabulary values, {result.kept_bytes:,} bytes"
     lines["time"] = f"{seconds:.1f} s, {result.num_rows / max(seconds, 1e-9):,.0f} rows/s"
     lines["written to"] = str(result.out)
     print_facts(lines, 20)
@@ -30,41 +30,41 @@ def print_prepared(result: "PrepResult", is_fitted_anew: bool = True) -> None:
 
 
 def left_out_of(result: "PrepResult") -> dict[str, str]:
-    """The lines and rows that were left out, as facts."""
+    """Return the skipped lines and rows, as facts by name."""
     bad, facts = result.bad_lines, {}
     if bad.count:
         first = bad.examples[0]
-        facts["bad lines left out"] = f"{bad.count:,} ({bad.causes})"
+        facts["skipped bad lines"] = f"{bad.count:,} ({bad.causes})"
         facts["first bad line"] = f"{first.file}, line {first.line}: {first.problem}"
     if result.unlabelled:
-        facts["left out, no label"] = f"{result.unlabelled:,} rows"
+        facts["skipped, no label"] = f"{result.unlabelled:,} rows"
     return facts
 
 
 _MOST_UNKNOWN = 0.5
 _ONE_LABEL = {
     "training": "only retrieval (two_tower, sasrec_retrieval) can learn from rows of one label",
-    "validation": "they have no AUC: unless the model is for retrieval, look at the split",
+    "validation": "they have no AUC: unless the model is for retrieval, check the split",
 }
-_COARSE = "normalize: true keeps them apart, or take hours of times (epoch: s, as: hour)"
-_SPLIT_DIFFERS = "validation rows are others than training rows, so look at the split"
+_COARSE = "set normalize: true, or derive hours from times (epoch: s, as: hour)"
+_SPLIT_DIFFERS = "validation rows differ from training rows, so check the split"
 _OF_THE_SPLIT = {
     "mean": _SPLIT_DIFFERS,
     "missing_share": _SPLIT_DIFFERS,
-    "unknown_share": "a model learns nothing of them; dates fare so where time splits the rows",
+    "unknown_share": "a model learns nothing about them; usual for dates if split by time",
 }
 _REMEDIES = {
-    "mean": "with the same data and no --workflow, prep fits anew",
-    "missing_share": "look at what writes the column; `missing_share` in prep.json has all columns",
-    "unknown_share": "--update gives those that are frequent enough an id",
+    "mean": "without --workflow, prep fits again",
+    "missing_share": "check the column's source; `missing_share` in prep.json has all columns",
+    "unknown_share": "--update adds the frequent ones to the vocabulary",
 }
 
 
 def warn_of(result: "PrepResult", is_fitted_anew: bool = False) -> None:
     if result.learnt_before:
         print_warning(
-            f"warning: the workflow had learnt {', '.join(result.learnt_before)} already, so its "
-            "rows count twice now; without --update ids come out the same and nothing is counted"
+            f"warning: the workflow already contains {', '.join(result.learnt_before)}, so its "
+            "rows now count twice; without --update the ids are the same and nothing is counted"
         )
     for split, report in (("training", result.train), ("validation", result.valid)):
         if report is not None and report.num_ones in (0, report.num_rows):
@@ -75,31 +75,32 @@ def warn_of(result: "PrepResult", is_fitted_anew: bool = False) -> None:
             )
     for column, (least, greatest) in result.train.coarse.items():
         print_warning(
-            f"warning: values of {column} lie between {least:.0f} and {greatest:.0f}, where "
-            f"float32 has so few numbers that many become equal; {_COARSE}"
+            f"warning: values of {column} are between {least:.0f} and {greatest:.0f}, where "
+            "float32 "
+            f"cannot distinguish many of them; {_COARSE}"
         )
     shares = result.train.unknown_share.items() if is_fitted_anew else ()
     rare = [f"{column} ({share:.0%})" for column, share in shares if share > _MOST_UNKNOWN]
     if rare:
         print_warning(
-            f"warning: most training values have no id in {some(rare, 5)}; a lower "
-            "freq_threshold, a larger max_size or num_buckets gives them some"
+            f"warning: most training values of {some(rare, 5)} are out of vocabulary; lower "
+            "freq_threshold, or raise max_size or num_buckets"
         )
     for one in result.drifted:
         remedy = (_OF_THE_SPLIT if is_fitted_anew else _REMEDIES)[one.what]
         if one.what == "unknown_share" and result.new_ids is not None:
-            remedy = "they are too rare yet: --keep-counts adds their counts up over updates"
-        print_warning(f"warning: {one.split}: {_said(one)}; {remedy}")
+            remedy = "they are still too rare: --keep-counts adds up their counts over updates"
+        print_warning(f"warning: {one.split}: {_drift_text(one)}; {remedy}")
 
 
-def _said(one: "Drifted") -> str:
+def _drift_text(one: "Drifted") -> str:
     if one.what == "mean":
         return (
-            f"the mean of {one.column} is {one.found:.4g} after its operators before Normalize, "
+            f"the mean of {one.column} is {one.found:.4g} before Normalize, "
             f"{abs(one.by):.2f} standard deviations from the fitted {one.fitted:.4g} "
             f"(warned beyond {one.bound:g})"
         )
-    which = "values are missing" if one.what == "missing_share" else "values have no id"
+    which = "values are missing" if one.what == "missing_share" else "values are out of vocabulary"
     return (
         f"{one.found:.1%} of {one.column}'s {which}, {one.fitted:.1%} when it was fitted "
         f"(warned beyond {one.bound:.1%} more)"

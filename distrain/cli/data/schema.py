@@ -1,4 +1,4 @@
-"""`distrain schema`: show, select from or convert a schema."""
+"""`distrain schema`: shows, filters or converts a schema."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,22 +21,22 @@ if TYPE_CHECKING:
 TITLES = ("column", "dtype", "tags", "cardinality", "embedding dim", "list")
 NUMBERS = ("cardinality", "embedding dim")
 MOST_FOLDED = 500
-"""Columns of a table that is fitted to the terminal's width."""
+"""The longest table that is fitted to the terminal's width, in rows."""
 
 
 @click.command("schema")
 @click.argument("path")
-@click.option("--select", multiple=True, metavar="TAG|NAME", help="Keep these columns only.")
-@click.option("--remove", multiple=True, metavar="TAG|NAME", help="Leave these columns out.")
+@click.option("--select", multiple=True, metavar="TAG|NAME", help="Keep only these columns.")
+@click.option("--remove", multiple=True, metavar="TAG|NAME", help="Remove these columns.")
 @click.option("--out", type=PATH, help="Write to *.pbtxt or *.json.")
 @json_option("Print JSON instead of a table.")
 def command(
     path: str, select: tuple[str, ...], remove: tuple[str, ...], out: Path | None, as_json: bool
 ) -> None:
-    """Show, select from or convert a schema.
+    """Show, filter or convert a schema.
 
-    PATH is a schema.pbtxt or schema.json (Merlin's, or as --json prints it), a folder that holds
-    one, or the word `criteo`: the columns of prepared Criteo rows.
+    PATH is a schema.pbtxt or schema.json (Merlin's, or in the format of --json), a folder with one,
+    or the word `criteo` for the columns of prepared Criteo rows.
 
     \b
     Examples:
@@ -65,7 +65,7 @@ def _load(path: str) -> "Schema":
 
     if path == "criteo":
         if Path(path).is_dir():
-            print_warning("note: this is the preset; for the folder of that name: criteo/")
+            print_warning("note: this is the preset; write criteo/ for the folder of that name")
         return criteo_schema()
     return Schema.load(path)
 
@@ -92,7 +92,7 @@ def _print_table(schema: "Schema") -> None:
 
 
 def _print_lines(schema: "Schema") -> None:
-    """Print the table without folding, which takes rich a millisecond a row."""
+    """Print the table as plain lines: rich's folding takes a millisecond per row."""
     rows = [TITLES, *map(_cells, schema)]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
@@ -116,7 +116,7 @@ def _cells(column: "ColumnSchema") -> tuple[str, ...]:
 
 
 def _list_cell(column: "ColumnSchema") -> str:
-    """`ragged 2..20`, `fixed 4`, `ragged` where the lengths are unknown, or nothing."""
+    """Return `ragged 2..20`, `fixed 4`, or `ragged` for unknown lengths; "" for no list."""
     if not column.is_list:
         return ""
     least, greatest = column.value_count or (None, None)

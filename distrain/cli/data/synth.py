@@ -1,4 +1,4 @@
-"""`distrain synth`: Criteo-shaped rows with a known best AUC."""
+"""`distrain synth`: generates Criteo-shaped rows with a known best AUC."""
 
 import shlex
 from dataclasses import asdict
@@ -26,7 +26,10 @@ if TYPE_CHECKING:
 @click.command()
 @click.option("--rows", type=COUNT, required=True, help="Training rows, such as 250k or 1M.")
 @click.option(
-    "--out", type=PATH, required=True, help="The folder to write; it appears whole or not at all."
+    "--out",
+    type=PATH,
+    required=True,
+    help="The folder to write; it appears complete or not at all.",
 )
 @click.option("--valid-rows", type=COUNT, default="0", help="Validation rows.")
 @click.option(
@@ -34,17 +37,17 @@ if TYPE_CHECKING:
     "file_format",
     type=click.Choice(["tsv", "tsv.gz", "parquet"]),
     default="tsv",
-    help="Criteo's raw text, plain or gzipped, or the same values in parquet.",
+    help="Criteo's raw text, plain or gzipped, or the same values as parquet.",
 )
-@click.option("--files", default=1, help="How many files each split is cut into.")
+@click.option("--files", default=1, help="The number of files per split.")
 @click.option(
     "--scale",
     default=0.01,
-    help="Factor on the cardinalities of long category columns; 1 is Criteo's own size.",
+    help="Factor on the cardinalities of large category columns; 1 is Criteo's own size.",
 )
 @click.option("--click-rate", default=0.03, help="Mean click probability.")
 @click.option("--seed", default=0, help="Seed of the planted model and of the rows.")
-@click.option("--overwrite", is_flag=True, help="Replace an earlier data set in that folder.")
+@click.option("--overwrite", is_flag=True, help="Replace an earlier dataset in that folder.")
 @json_option("Print what was written as JSON.")
 def command(
     rows: int,
@@ -60,8 +63,8 @@ def command(
 ) -> None:
     """Generate Criteo-shaped rows whose best reachable AUC is known.
 
-    Labels are drawn from a planted model of the features. The AUC and the log loss that nobody can
-    beat on the very rows written stand in OUT/planted.json. Equal options give equal rows.
+    Labels are drawn from a planted model of the features. OUT/planted.json contains the best AUC
+    and log loss that any model can reach on exactly these rows. Equal options give equal rows.
 
     \b
     Examples:
@@ -108,13 +111,13 @@ def _print(result: "SynthResult") -> None:
     # Not through rich: a path or a command to copy must not be wrapped or coloured.
     print_result(
         f"{byte_size(result.size_bytes)} in {result.wall_s:.1f} s "
-        f"({result.rows_per_s:,.0f} rows/s); the truth is in {result.out / 'planted.json'}"
+        f"({result.rows_per_s:,.0f} rows/s); the best AUC is in {result.out / 'planted.json'}"
     )
     print_remark(f"next: {next_command(result)}")
 
 
 def next_command(result: "SynthResult") -> str:
-    """The `distrain prep` for the generated rows."""
+    """Return the `distrain prep` command for the generated rows."""
     words = ["distrain", "prep", _pattern(result, "train")]
     if "valid" in result.splits:
         words += ["--valid", _pattern(result, "valid")]

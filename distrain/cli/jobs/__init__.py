@@ -1,1 +1,1 @@
-"""Commands that give jobs to a scheduler or a service, show them, follow them and stop them."""
+"""Commands that submit jobs to a scheduler or a service, and show, follow and stop them."""

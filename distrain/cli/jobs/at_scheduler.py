@@ -1,4 +1,4 @@
-"""What commands do with the jobs of a bare scheduler."""
+"""Operations of commands on the jobs of a bare scheduler."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -11,37 +11,37 @@ import click
 
 from distrain.cli.interrupts import if_interrupted
 from distrain.cli.job_progress import JobProgress, leave
-from distrain.cli.jobs.status_lines import status_lines
+from distrain.cli.jobs.api_jobs import ApiJobs, job_json
 from distrain.cli.outcome import how_to_follow, print_outcome
 from distrain.cli.output import (
-    clean_line,
     json_wanted,
     print_answer,
     print_remark,
     print_result,
     progress_console,
 )
+from distrain.client.client import Client
 from distrain.client.errors import WaitTimedOut
 from distrain.errors import ClusterError, InputError
-from distrain.formatting import duration
+from distrain.jobs.documents import Job
 from distrain.jobs.run_paths import RunPaths, new_job_id
 from distrain.jobs.spec.job import JobSpec
 from distrain.jobs.spec.load import load_spec
 from distrain.jobs.states import JobState
-from distrain.jobs.status import JobStatus, find_job
 from distrain.jobs.view import JobView
 from distrain.launch.detached import attach
-from distrain.launch.job_handle import JobHandle, list_jobs, raise_for_state
+from distrain.launch.job_handle import JobHandle, raise_for_state
 from distrain.launch.resuming import find_run, how_to_resume
 from distrain.launch.run import RunRequest
+from distrain.launch.scheduler_api import scheduler_api
 from distrain.workers.local import dashboard_link
 from distrain.workers.sources import connect
 
 if TYPE_CHECKING:
-    from distributed import Client
+    from distributed import Client as DaskClient
 
 
-class SchedulerJobs:
+class SchedulerJobs(ApiJobs):
     """The jobs of the scheduler at an address, which is connected to when it is first asked."""
 
     def __init__(self, address: str, stack: ExitStack):
@@ -49,51 +49,28 @@ class SchedulerJobs:
         self._stack = stack
 
     @cached_property
-    def _client(self) -> "Client":
+    def _dask(self) -> "DaskClient":
         return self._stack.enter_context(connect(self.address))
+
+    @cached_property
+    def client(self) -> Client:  # type: ignore[override]  # made when it is first asked for
+        return scheduler_api(self._dask)
 
     def how_to_follow(self, job_id: str) -> str:
         return how_to_follow(job_id, self.address)
 
     def list_jobs(
-        self, states: Sequence[str], _: int, filters: Mapping[str, Any]
-    ) -> tuple[list[JobStatus], list[dict[str, Any]], bool]:
-        """The jobs in these states, for tables and as JSON, and whether others are left out."""
+        self, states: Sequence[str], limit: int, filters: Mapping[str, Any]
+    ) -> tuple[list[Job], list[dict[str, Any]], bool]:
         if any(filters.values()):
             raise click.UsageError("--project, --owner and --tag are for a service.")
-        unknown = set(states) - {*JobState}
-        if unknown:
+        if unknown := set(states) - {*JobState}:
             raise click.UsageError(
                 f"--state {min(unknown)}: a scheduler's jobs are in one of {', '.join(JobState)}."
             )
-        all_jobs = list_jobs(self._client)
-        jobs = [job for job in all_jobs if not states or job.state in states]
-        return jobs, [job.to_json() for job in jobs], len(jobs) < len(all_jobs)
+        return super().list_jobs(states, limit, filters)
 
-    def find(self, word: str) -> JobStatus:
-        """The job whose id is `word`, or begins with it as no other does."""
-        return find_job(list_jobs(self._client), word)
-
-    def status(self, word: str) -> tuple[dict[str, Any], list[str]]:
-        """One job as JSON, and in lines for people."""
-        job = self.find(word)
-        view = JobHandle(self._client, job.job_id).status()
-        more = {
-            "message": view.message,
-            "setbacks": [vars(restart) for restart in view.restarts],
-            "checkpoints": vars(view.checkpoints),
-            "model": view.model_path,
-            "places": [dict(place) for place in view.rank_places],
-        }
-        return {"job": {**job.to_json(), **more}}, job_lines(job, view)
-
-    def cancel(self, job: JobStatus, why: str) -> dict[str, Any]:
-        """Have a job stopped, unless it has ended; returns the facts of it for JSON."""
-        if not job.is_final:
-            JobHandle(self._client, job.job_id).cancel(why)
-        return {"state": job.state}
-
-    def wait(self, job: JobStatus, timeout_s: float | None = None) -> JobView:
+    def wait(self, job: Job, timeout_s: float | None = None) -> JobView:
         """Wait for a job's end, and print its states; `WaitTimedOut` after the time."""
         until_s = None if timeout_s is None else time.monotonic() + timeout_s
         printed: list[str] = []
@@ -109,17 +86,17 @@ class SchedulerJobs:
                     hint=f"It goes on; {self.how_to_follow(job.job_id)}",
                 )
 
-        return JobHandle(self._client, job.job_id).watch(look)
+        return JobHandle(self._dask, job.job_id).watch(look)
 
-    def print_end(self, job: JobStatus, end: JobView) -> None:
+    def print_end(self, job: Job, end: JobView) -> None:
         """Print how a job ended, and raise if it ended badly."""
         if json_wanted():
             ended = {"state": end.state.value, "reason": end.reason}
-            print_answer(job={**job.to_json(), **ended})
+            print_answer(job={**job_json(job), **ended})
         raise_for_state(end)
         print_result(f"job {job.job_id}: {end.state.value}")
 
-    def print_cancelled(self, job: JobStatus, end: JobView) -> None:
+    def print_cancelled(self, job: Job, end: JobView) -> None:
         """Print how a job ended that was to be stopped, and raise if it ended badly."""
         state = end.state.value
         if json_wanted():
@@ -130,13 +107,11 @@ class SchedulerJobs:
             hint = how_to_resume(Path(job.run_dir), self.address, saved)
         raise_for_state(end, hint=hint)
 
-    def follow(self, job: JobStatus, run_dir: Path | None = None) -> None:
+    def follow(self, job: Job, run_dir: Path | None = None) -> None:
         """Follow a job to its end, keep its run directory, and print its summary."""
         root = run_dir or Path(job.run_dir)
         progress = JobProgress(progress_console())
-        print_outcome(
-            root, lambda on_summary: attach(self._client, job, root, progress, on_summary)
-        )
+        print_outcome(root, lambda on_summary: attach(self._dask, job, root, progress, on_summary))
 
     def submit(
         self,
@@ -152,7 +127,7 @@ class SchedulerJobs:
         self._leave(RunRequest(spec, root, job_id, self.address, ":0"), waits=waits, checks=checks)
 
     def resume(self, word: str, overrides: tuple[str, ...], *, waits: bool) -> None:
-        """Let the run of a job go on from its newest checkpoint."""
+        """Resume the run of a job from its newest checkpoint."""
         root = self._run_dir(word)
         job_id, spec, resumed = find_run(root, overrides)
         self._leave(RunRequest(spec, root, job_id, self.address, ":0", resumed), waits=waits)
@@ -160,17 +135,17 @@ class SchedulerJobs:
     def clone(
         self, word: str, overrides: tuple[str, ...], *, waits: bool, job_id: str | None
     ) -> None:
-        """Submit a new job with a job's spec; its run directory lies beside the other."""
+        """Submit a new job with a job's spec; its run directory is beside the other one."""
         root = self._run_dir(word)
         spec = load_spec(RunPaths(root).spec, overrides)
         job_id = job_id or new_job_id(spec.name)
         self._leave(RunRequest(spec, root.parent / job_id, job_id, self.address, ":0"), waits=waits)
 
     def page(self, word: str | None) -> str:
-        """The address of the scheduler's page of jobs."""
+        """Return the address of the scheduler's page of jobs."""
         if word is not None:
             self.find(word)
-        link: str | None = dashboard_link(self._client)
+        link: str | None = dashboard_link(self._dask)
         if not link:
             raise ClusterError(
                 "the scheduler has no dashboard",
@@ -180,7 +155,7 @@ class SchedulerJobs:
         return f"{link.removesuffix('/status')}/training"
 
     def _run_dir(self, word: str) -> Path:
-        """A job's run directory; an `InputError` if it is not on this machine."""
+        """Return a job's run directory; raise `InputError` if it is not on this machine."""
         job = self.find(word)
         root = Path(job.run_dir)
         if not (job.run_dir and root.is_dir()):
@@ -203,16 +178,3 @@ class SchedulerJobs:
             follow = self.how_to_follow(run.job_id)
             if_interrupted(f"job {run.job_id} goes on without this command; {follow}")
             self.follow(self.find(run.job_id), run.run_dir.absolute())
-
-
-def job_lines(job: JobStatus, view: JobView) -> list[str]:
-    saved = view.checkpoints
-    last = f"{saved.count}, the last of step {saved.step}: {saved.path}" if saved.count else "none"
-    more = {"submitted": f"{duration(job.age_s, 0)} ago", "checkpoints": last}
-    lines = status_lines(job, {**more, "model": view.model_path})
-    lines += [
-        f"{'restart':15}attempt {restart.attempt} ended after step {restart.step}: "
-        f"{restart.reason}: {clean_line(restart.message)}"
-        for restart in view.restarts
-    ]
-    return [*lines, *(view.message or "").splitlines()]

@@ -1,45 +1,38 @@
-"""What commands do with the jobs of a service."""
+"""Operations of commands on the jobs of a service."""
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from functools import cached_property
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import click
 
 from distrain.cli.interrupts import if_interrupted
+from distrain.cli.jobs.api_jobs import ApiJobs, job_json, pair
 from distrain.cli.jobs.server import at, service_at
-from distrain.cli.jobs.status_lines import status_lines
 from distrain.cli.output import clean_line, json_wanted, print_answer, print_remark, print_result
 from distrain.client.client import Client
 from distrain.client.credentials import parse_address
-from distrain.client.documents import Job, parse_time
 from distrain.client.errors import ServiceUnavailable
-from distrain.errors import (
-    ClusterError,
-    DistrainError,
-    InputError,
-    JobCancelled,
-    JobError,
-    Mistakes,
-)
-from distrain.formatting import UNKNOWN, count, scores
+from distrain.errors import DistrainError, InputError, JobCancelled, JobError
+from distrain.formatting import count, scores
+from distrain.jobs.documents import Job
 from distrain.jobs.run_paths import new_job_id
 from distrain.jobs.spec.job import JobSpec
 from distrain.jobs.spec.load import parse_spec, parse_yaml
 from distrain.jobs.spec.paths import with_absolute_paths
-from distrain.jobs.status import JobStatus, figures_in, time_left
+from distrain.jobs.status import figures_in
+from distrain.launch.worker_check import check_on_worker
 
 _EVERY_S = 5.0
 
 
-class ServiceJobs:
-    """The jobs of the service at an address, with the methods of `SchedulerJobs`.
+class ServiceJobs(ApiJobs):
+    """The jobs of the service at an address.
 
-    `for_s` is how long a service that does not answer is tried.
+    `for_s` is how long requests to a service that does not answer are retried.
     """
 
     def __init__(self, address: str, stack: ExitStack, for_s: float | None):
@@ -48,7 +41,7 @@ class ServiceJobs:
         self._for_s = for_s
 
     @cached_property
-    def client(self) -> Client:
+    def client(self) -> Client:  # type: ignore[override]  # made when it is first asked for
         return self._stack.enter_context(service_at(self.address, self._for_s))
 
     def how_to_follow(self, job_id: str) -> str:
@@ -57,26 +50,9 @@ class ServiceJobs:
             f"follow it: distrain attach {job_id}{where}; stop it: distrain cancel {job_id}{where}"
         )
 
-    def list_jobs(
-        self, states: Sequence[str], limit: int, filters: Mapping[str, Any]
-    ) -> tuple[list[JobStatus], list[dict[str, Any]], bool]:
-        """The newest jobs, for tables and as JSON, and whether filters may leave others out."""
-        wanted = {**filters, "tags": parse_tags(filters["tags"])}
-        pages = self.client.jobs(**wanted, states=states, page_jobs=min(limit, 200))
-        jobs = list(islice(pages, limit))
-        is_filtered = bool(states or any(wanted.values()))
-        return [_status_of(job) for job in jobs], [_json(job) for job in jobs], is_filtered
-
-    def find(self, word: str) -> Job:
-        return self.client.find(word)
-
     def status(self, word: str) -> tuple[dict[str, Any], list[str]]:
-        job = self.client.find(word)
-        return {"server": self.address, "job": _json(job)}, _lines(job)
-
-    def cancel(self, found: Job, why: str) -> dict[str, Any]:
-        job = found if found.is_final else self.client.cancel(found.id, why=why)
-        return {"state": job.state, "job": _json(job)}
+        document, lines = super().status(word)
+        return {"server": self.address, **document}, lines
 
     def wait(self, found: Job, timeout_s: float | None = None) -> Job:
         return self.client.wait(
@@ -84,9 +60,9 @@ class ServiceJobs:
         )
 
     def print_end(self, _: Job, end: Job) -> None:
-        """Print how a job ended; raises the error of one that did not succeed."""
+        """Print how a job ended; raise an error unless it succeeded."""
         if json_wanted():
-            print_answer(job=_json(end))
+            print_answer(job=job_json(end))
         if end.state == "succeeded":
             print_result(f"job {end.id}: succeeded")
             return
@@ -101,7 +77,7 @@ class ServiceJobs:
     print_cancelled = print_end
 
     def follow(self, job: Job, _: Path | None = None) -> None:
-        """Print a job's states and progress as they come, and how it ends."""
+        """Print a job's states and progress as they arrive, and how it ended."""
         printed, next_s = "", 0.0
         for event in self.client.follow(job.id):
             line = _state_line(event.data)
@@ -118,7 +94,10 @@ class ServiceJobs:
     def submit(
         self, spec: JobSpec, asked: Mapping[str, Any], *, checks: bool, job_id: str | None
     ) -> tuple[Job, str]:
-        """The job of a spec, and what was done, in words; `asked`: as of `Client.submit`."""
+        """Submit a spec.
+
+        Return the job and a message. `asked` holds arguments of `Client.submit`.
+        """
         document = spec_document(with_absolute_paths(spec))
         if checks:
             self._check_data(document, asked)
@@ -144,14 +123,8 @@ class ServiceJobs:
             job = self.client.clone(found.id, values, new_id=new_id)
         self.finish(job, f"{_submitted(job)}, a clone of {found.id}", waits=waits)
 
-    def set_priority(self, word: str, priority: int) -> None:
-        job = self.client.set_priority(self.client.find(word).id, priority)
-        if json_wanted():
-            print_answer(job=_json(job))
-        print_result(f"job {job.id}: priority {job.priority}")
-
     def page(self, word: str | None) -> str:
-        """The address of a job's page, or of the list of jobs."""
+        """Return the address of a job's page, or of the list of jobs."""
         address = parse_address(self.address)
         if address.socket is not None:
             raise InputError(
@@ -162,7 +135,7 @@ class ServiceJobs:
         return f"{address.base_url}/jobs" + (f"/{self.client.find(word).id}" if word else "")
 
     def finish(self, job: Job, what: str, *, waits: bool, follows: bool = False) -> None:
-        """Print what was done to a job; wait for its end, or follow it, if that is wanted."""
+        """Print what was done to a job; optionally wait for its end, or follow it."""
         how = self.how_to_follow(job.id)
         if_interrupted(f"job {job.id} {what} and goes on without this command; {how}")
         (print_remark if waits or follows else print_result)(f"job {job.id} {what}")
@@ -172,35 +145,19 @@ class ServiceJobs:
             self.print_end(job, self.wait(job))
         else:
             if json_wanted():
-                print_answer(server=self.client.address, job_id=job.id, job=_json(job))
+                print_answer(server=self.client.address, job_id=job.id, job=job_json(job))
             print_remark(how)
 
     def _check_data(self, spec: Mapping[str, Any], asked: Mapping[str, Any]) -> None:
-        """Have a worker look at a job's data; prints its notes, raises its mistakes."""
+        """Have a worker check a job's data; print its notes, raise its mistakes."""
         print_remark(
             "a worker checks the data, which may wait for a free one; nothing is submitted yet"
         )
-        checked = self.client.validate(
-            spec, project=asked["project"], cluster=asked["cluster"], data=True
+        notes = check_on_worker(
+            self.client, spec, project=asked["project"], cluster=asked["cluster"]
         )
-        if checked.document.get("state") == "lost":
-            why = checked.document.get("error") or "it was lost"
-            raise ClusterError(
-                f"the job could not be checked on a worker: {why}",
-                where={"server": self.address},
-                hint="Nothing was submitted. See `distrain jobs` for who has the workers, or "
-                "submit without --check.",
-            )
-        mistakes = Mistakes()
-        for one in checked.errors:
-            of_worker = one.model_extra or {}
-            if of_worker.get("message"):
-                mistakes.add_json(of_worker, on="a worker")
-            else:
-                mistakes.add_json({"message": one.detail}, at=one.pointer)
-        mistakes.raise_found()
-        for note in checked.notes:
-            print_remark(f"note of a worker: {note}")
+        for note in notes:
+            print_remark(f"note from a worker: {note}")
 
 
 def _submitted(job: Job) -> str:
@@ -209,7 +166,7 @@ def _submitted(job: Job) -> str:
 
 @contextmanager
 def _repeatable(job_id: str) -> Iterator[None]:
-    """While a new job is requested: name its id to people, who can repeat the request with it."""
+    """Print the id of a new job before its request, so that the request can be repeated."""
     again = f"Repeat the command with --id {job_id}: it submits nothing twice."
     print_remark(f"submitting job {job_id}")
     if_interrupted(f"nobody knows whether job {job_id} was submitted. {again}")
@@ -221,7 +178,7 @@ def _repeatable(job_id: str) -> Iterator[None]:
 
 
 def spec_document(spec: JobSpec) -> dict[str, Any]:
-    """What a spec sets, without defaults: a service of another version has its own."""
+    """Return a spec without defaults: a service of another version has its own."""
     short: dict[str, Any] = spec.model_dump(mode="json", exclude_unset=True)
     with suppress(DistrainError):
         if parse_spec(short) == spec:
@@ -230,71 +187,16 @@ def spec_document(spec: JobSpec) -> dict[str, Any]:
     return whole
 
 
-def parse_tags(words: Sequence[str]) -> dict[str, str]:
-    """Read `NAME=VALUE` words; a `click.UsageError` for other forms."""
-    return dict(_pair(word, "--tag", "NAME=VALUE") for word in words)
-
-
 def parse_overrides(words: Sequence[str]) -> dict[str, Any]:
-    """Read `--set` words, as JSON values by dotted path; a `click.UsageError` for other forms."""
+    """Parse `--set` words to JSON values by path; raise `click.UsageError` for other forms."""
     values: dict[str, Any] = {}
     for word in words:
-        name, text = _pair(word, "--set", "SECTION.FIELD=VALUE")
+        name, text = pair(word, "--set", "SECTION.FIELD=VALUE")
         try:
             values[name] = parse_yaml(text)
         except ValueError as error:
             raise click.UsageError(f"--set {word}: {error}") from None
     return values
-
-
-def _pair(word: str, option: str, form: str) -> tuple[str, str]:
-    name, sign, value = word.partition("=")
-    if not (name and sign):
-        raise click.UsageError(f"{option} {word}: write {form}.")
-    return name, value
-
-
-def _json(job: Job) -> dict[str, Any]:
-    """A job as the service has it; `job_id` is its id, as with a bare scheduler."""
-    return {"job_id": job.id, **job.document}
-
-
-def _status_of(job: Job) -> JobStatus:
-    """A job as tables show it; an unknown state is shown as it is."""
-    created = parse_time(job.created_at)
-    return JobStatus(
-        job_id=job.id,
-        name=job.name,
-        state=job.state,
-        attempt=job.attempt,
-        num_ranks=job.num_ranks,
-        reason=job.reason,
-        why_pending=job.why_pending,
-        age_s=max(0.0, time.time() - created.timestamp()) if created else None,
-        priority=job.priority,
-        run_dir=job.run_dir,
-        tags=job.tags,
-        **job.figures,
-    )
-
-
-def _lines(job: Job) -> list[str]:
-    state = job.state + (f", last known as {job.last_known}" if job.last_known else "")
-    more = {
-        "state": state + (f": {job.why_pending}" if job.why_pending else ""),
-        "project": job.project,
-        "owner": job.owner,
-        "cluster": job.cluster,
-        "submitted": job.created_at or UNKNOWN,
-        "started": job.started_at,
-        "ended": job.finished_at,
-        "last heard": job.observed_at,
-        "restarts": str(job.restarts or 0),
-        "ends in": left if (left := time_left(job.figures, 0)) != UNKNOWN else None,
-        "checkpoints": None if job.checkpoints is None else str(job.checkpoints),
-        "clone of": job.parent,
-    }
-    return [*status_lines(_status_of(job), more), *(job.message or "").splitlines()]
 
 
 def _state_line(data: Mapping[str, Any]) -> str:

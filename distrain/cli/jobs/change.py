@@ -1,4 +1,4 @@
-"""`distrain cancel`, `resume`, `clone` and `priority`: what stops a job, or has it go on."""
+"""`distrain cancel`, `resume`, `clone` and `priority`: change or repeat a job."""
 
 import socket
 
@@ -18,11 +18,11 @@ from distrain.cli.output import print_answer, print_result
 def cancel(job: str, place: JobPlace, waits: bool, as_json: bool) -> None:
     """Stop JOB: its ranks save a checkpoint, within deadlines.stop_grace_s, and end.
 
-    JOB is a job's id, or its beginning. A job that has ended stays as it is. `distrain train
-    --resume RUN` goes on with one that was stopped.
+    JOB is a job's id, or its beginning. A job that has ended is not changed. `distrain train
+    --resume RUN` continues a stopped run.
 
-    With --wait the exit code is the job's, as `distrain train` gives it: 103 where it was stopped,
-    0 where it had succeeded before. Without it, 0 says that the scheduler knows.
+    With --wait the exit code is the job's, as from `distrain train`: 103 if it was stopped, 0 if it
+    had succeeded before. Without it, 0 means that the scheduler received the request.
 
     \b
     Examples:
@@ -55,10 +55,10 @@ def cancel(job: str, place: JobPlace, waits: bool, as_json: bool) -> None:
 def resume(
     job: str, overrides: tuple[str, ...], waits: bool, place: JobPlace, as_json: bool
 ) -> None:
-    """Let JOB, which failed or was cancelled, go on from its last checkpoint.
+    """Resume JOB, which failed or was cancelled, from its last checkpoint.
 
     JOB is a job's id, or its beginning. It keeps its id and its run directory. --set changes its
-    spec, as far as the same training follows from it; a job that has succeeded needs
+    spec, as long as the training stays the same; a job that has succeeded needs
     train.epochs or train.max_steps. With --scheduler the run directory must be on this machine.
 
     \b
@@ -85,10 +85,10 @@ def clone(
     place: JobPlace,
     as_json: bool,
 ) -> None:
-    """Submit a new job with the spec of JOB, and with what --set changes.
+    """Submit a new job with the spec of JOB, changed by --set.
 
-    JOB is a job's id, or its beginning. The new job begins at step 0, in a run directory of its
-    own. With --scheduler that lies beside JOB's, which must be on this machine.
+    JOB is a job's id, or its beginning. The new job starts at step 0, in its own run directory.
+    With --scheduler that is beside JOB's, which must be on this machine.
 
     \b
     Examples:
@@ -105,20 +105,14 @@ def clone(
 @job_options
 @json_option("Print the job as JSON.")
 def priority(job: str, priority: int, place: JobPlace, as_json: bool) -> None:
-    """Set the PRIORITY of JOB, which waits at a service: the highest goes first.
+    """Set the PRIORITY of JOB, which waits: the highest is first.
 
-    JOB is a job's id, or its beginning. A job that runs keeps what it has. A bare scheduler takes a
-    job's priority at its submission alone.
+    JOB is a job's id, or its beginning. A running job is not affected.
 
     \b
     Examples:
       distrain priority dlrm-20260301-123000-ab12 10
       distrain priority dlrm 0
     """
-    if not place.is_service:
-        raise click.UsageError(
-            "A bare scheduler takes a job's priority at its submission: cancel the job and submit "
-            "it with --priority, or use a service (--server)."
-        )
     with place.jobs() as jobs:
         jobs.set_priority(job, priority)

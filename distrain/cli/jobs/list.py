@@ -1,4 +1,4 @@
-"""`distrain jobs`: a table of a service's jobs, or of a scheduler's."""
+"""`distrain jobs`: prints a table of the jobs of a service or a scheduler."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -20,7 +20,7 @@ from distrain.formatting import aucs, count, duration
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from distrain.jobs.status import JobStatus
+    from distrain.jobs.documents import Job
 
 HEADINGS = ("JOB", "NAME", "STATE", "RANKS", "STEP", "ROWS/S", "VALID/TRAIN AUC", "AGE", "WHY")
 
@@ -38,7 +38,7 @@ HEADINGS = ("JOB", "NAME", "STATE", "RANKS", "STEP", "ROWS/S", "VALID/TRAIN AUC"
 @click.option(
     "--tag", "tags", multiple=True, metavar="NAME=VALUE", help="Of a service: only jobs with it."
 )
-@click.option("--limit", type=POSITIVE, default=100, help="Of a service: at most so many.")
+@click.option("--limit", type=POSITIVE, default=100, help="At most so many, the newest.")
 @place_options("The Dask scheduler whose jobs to list.")
 @json_option("Print the jobs as JSON.")
 def command(
@@ -50,11 +50,10 @@ def command(
     place: JobPlace,
     as_json: bool,
 ) -> None:
-    """List the jobs of a service, or of a scheduler, the newest first.
+    """List the jobs of a service or of a scheduler, newest first.
 
-    A scheduler knows also those that ended not long ago. The column WHY holds why a job does not
-    run yet, or why it ended badly. `distrain top` shows more of a scheduler's jobs, and needs its
-    dashboard; this command needs the scheduler alone.
+    A scheduler also lists jobs that ended recently. The column WHY shows why a job does not run
+    yet, or why it failed. `distrain top` shows more about a scheduler's jobs.
 
     \b
     Examples:
@@ -71,13 +70,13 @@ def command(
         print_answer(**{where: place.address}, jobs=documents)
     elif jobs:
         result_console().print(jobs_table(jobs))
-        if place.is_service and len(jobs) == limit:
+        if len(jobs) == limit:
             print_remark(f"the newest {limit}; --limit shows more")
     else:
         print_result("no such jobs" if is_filtered else "no jobs")
 
 
-def _cells(job: "JobStatus") -> tuple[str, ...]:
+def _cells(job: "Job") -> tuple[str, ...]:
     """A job's row under `HEADINGS`."""
     return (
         clean_line(job.job_id),
@@ -92,14 +91,14 @@ def _cells(job: "JobStatus") -> tuple[str, ...]:
     )
 
 
-def jobs_table(jobs: "Sequence[JobStatus]") -> "Table":
+def jobs_table(jobs: "Sequence[Job]") -> "Table":
     from rich.table import Table
     from rich.text import Text
 
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold dim")
     for heading in HEADINGS:
         number = heading in ("RANKS", "STEP", "ROWS/S", "VALID/TRAIN AUC", "AGE")
-        # An id is what other commands take: it is never cut. Nor is what a job waits for.
+        # Ids, which other commands take, and reasons are never truncated.
         whole = heading in ("JOB", "WHY")
         table.add_column(
             heading,

@@ -1,4 +1,4 @@
-"""The place of a command's jobs: a bare scheduler or a service."""
+"""Chooses the place of a command's jobs: a bare scheduler or a service."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -21,7 +21,7 @@ _NOWHERE = (
 
 
 READ_S = 10.0
-"""For how long commands that only look try again: people wait for them, and can repeat them."""
+"""How long read-only commands retry: people wait for them, and can repeat them."""
 
 
 @dataclass(frozen=True)
@@ -33,8 +33,8 @@ class JobPlace:
 
     @contextmanager
     def jobs(self, for_s: float | None = None) -> Iterator[Any]:
-        """Yield the `SchedulerJobs` or `ServiceJobs` of this place; `for_s`: as of `service_at`."""
-        with ExitStack() as stack:  # imports are late: help must not load what either needs
+        """Yield the `SchedulerJobs` or `ServiceJobs` of this place; `for_s` as in `service_at`."""
+        with ExitStack() as stack:  # imported here, so that help loads neither
             if self.is_service:
                 from distrain.cli.jobs.at_service import ServiceJobs
 
@@ -69,7 +69,7 @@ def _keep_no_retry(context: click.Context, _: click.Parameter, value: bool) -> N
 
 
 def place_options(help_text: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """`--scheduler` with the options of TLS, and `--server`: the command gets the `JobPlace`."""
+    """Add `--scheduler` with the TLS options, and `--server`; the command gets a `JobPlace`."""
 
     def decorate(function: Callable[..., None]) -> Callable[..., None]:
         @wraps(function)
@@ -103,10 +103,10 @@ wait_option = click.option(
 
 
 def _chosen(scheduler: str | None, server: str | None) -> JobPlace:
-    """Where the running command's jobs are.
+    """Return the place of the running command's jobs.
 
-    What the command line names goes first, then DISTRAIN_SCHEDULER, DISTRAIN_SERVER and the default
-    of `distrain login`.
+    The command line's options take precedence, then DISTRAIN_SCHEDULER, DISTRAIN_SERVER and the
+    default of `distrain login`.
     """
     context = click.get_current_context()
     on_command_line = {
@@ -127,7 +127,7 @@ def _chosen(scheduler: str | None, server: str | None) -> JobPlace:
 
 
 def server_of_run(run: Path, server: str | None) -> str | None:
-    """The service that has the job `run`; `None`: that is a run directory."""
+    """Return the service that has the job `run`; `None` if `run` is a run directory."""
     source = click.get_current_context().get_parameter_source("server")
     if server and source is ParameterSource.COMMANDLINE:
         return server

@@ -1,4 +1,4 @@
-"""The service that a command speaks to: its default address, and a client that waits for it."""
+"""Connects a command to a service: its default address, and a client with retries."""
 
 import os
 from collections.abc import Callable, Iterator, Mapping
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from distrain.client.retries import Retries
 
 SERVER_VARIABLE = "DISTRAIN_SERVER"
-"""As `distrain.client` has it, which this file does not import: help must not load it."""
+"""As in `distrain.client`, which help must not import."""
 
 NO_RETRY = "distrain.no_retry"
 
@@ -27,14 +27,17 @@ def default_server() -> str | None:
 
 
 def at(address: str, environment: Mapping[str, str] = os.environ) -> str:
-    """The option that other commands need to reach the same service; "" if it is the default."""
+    """Return the option with which other commands reach the same service.
+
+    "" if it is the default.
+    """
     default = environment.get(SERVER_VARIABLE) or default_server()
     return "" if default == address else f" --server {address}"
 
 
 @contextmanager
 def service_at(address: str, for_s: float | None = None) -> "Iterator[Client]":
-    """Yield a client that says why it tries again; for how long: its own patience, or `for_s`."""
+    """Yield a client that prints why it retries; it retries for `for_s`, or its own default."""
     from distrain.client.client import Client
     from distrain.client.retries import Retries
 
@@ -46,7 +49,7 @@ def service_at(address: str, for_s: float | None = None) -> "Iterator[Client]":
 
 
 def teller(address: str, retries: "Retries") -> Callable[[str], None]:
-    """A function that tells people, once for each reason, that a service is waited for."""
+    """Return a callback that prints, once for each reason, that a service is being retried."""
     reasons: set[str] = set()
     how = f"it is tried for up to {retries.for_s:g} s; Ctrl-C ends this, --no-retry tries once"
     if retries.most_tries == 1:

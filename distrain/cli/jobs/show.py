@@ -1,4 +1,4 @@
-"""`distrain status`, `wait`, `attach` and `open`: what shows one job and leaves it as it is."""
+"""`distrain status`, `wait`, `attach` and `open`: show one job without changing it."""
 
 import webbrowser
 from pathlib import Path
@@ -19,7 +19,7 @@ from distrain.cli.output import print_answer, print_result, print_warning
 def status(job: str, place: JobPlace, as_json: bool) -> None:
     """Show the state of JOB: its step, restarts, checkpoints, and why it waits or failed.
 
-    JOB is a job's id, or its beginning. The exit code is 0 also for a job that failed.
+    JOB is a job's id, or its beginning. The exit code is 0 even for a failed job.
 
     \b
     Examples:
@@ -44,8 +44,8 @@ def wait(job: str, timeout_s: float | None, place: JobPlace, as_json: bool) -> N
     """Wait for the end of JOB, also across restarts of the service.
 
     JOB is a job's id, or its beginning. The exit code is 0 if the job succeeded, 100 if it failed,
-    103 if it was cancelled, 104 if it has not ended within --timeout. Of a service it is 102 if
-    there is no such job. Ctrl-C leaves the job alone.
+    103 if it was cancelled, 104 if it has not ended within --timeout, 102 if there is no such job.
+    Ctrl-C does not stop the job.
 
     \b
     Examples:
@@ -69,11 +69,11 @@ def wait(job: str, timeout_s: float | None, place: JobPlace, as_json: bool) -> N
 def attach(job: str, place: JobPlace, run_dir: Path | None, as_json: bool) -> None:
     """Follow JOB to its end; with a scheduler as `distrain train` does, run directory included.
 
-    JOB is a job's id, or its beginning. Ctrl-C ends this command and leaves the job alone;
-    `distrain cancel` stops it. What happened while nobody followed the job is written now, and of a
-    job that has ended, its summary and curves. Several may follow a job: one of them writes.
+    JOB is a job's id, or its beginning. Ctrl-C ends this command but not the job; `distrain cancel`
+    stops it. Missing records are written now and, if the job has ended, its summary and curves.
+    Several commands may follow a job; only one of them writes.
 
-    The exit code is that of the job's end, as of `distrain train`.
+    The exit code is that of the job's end, as from `distrain train`.
 
     \b
     Examples:
@@ -115,7 +115,7 @@ def open_page(job: str | None, no_browser: bool, place: JobPlace, as_json: bool)
 
 
 def _left_alone(jobs: Any, word: str) -> Any:
-    """The job that a word names; Ctrl-C ends the command, and says how to follow the job."""
+    """Find a job by a word; on Ctrl-C the command prints how to follow it."""
     target = jobs.find(word)
     follow = jobs.how_to_follow(target.job_id)
     if_interrupted(f"job {target.job_id} goes on without this command; {follow}")

@@ -1,4 +1,4 @@
-"""One job in lines, as `distrain status` prints it."""
+"""Describes one job in lines, for `distrain status`."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
@@ -7,7 +7,7 @@ from distrain.cli.output import clean_line
 from distrain.formatting import count, kept_step, scores
 
 if TYPE_CHECKING:
-    from distrain.jobs.status import JobStatus
+    from distrain.jobs.documents import Job
 
 LINES = (
     "job", "state", "project", "owner", "cluster", "submitted", "started", "ended", "last heard",
@@ -16,7 +16,7 @@ LINES = (
 )  # fmt: skip
 
 
-def status_lines(job: "JobStatus", more: Mapping[str, str | None]) -> list[str]:
+def status_lines(job: "Job", more: Mapping[str, str | None]) -> list[str]:
     """A job in lines, in the order of `LINES`, without empty ones; `more` has others by name."""
     facts: dict[str, str | None] = {
         "job": job.job_id,
@@ -27,7 +27,9 @@ def status_lines(job: "JobStatus", more: Mapping[str, str | None]) -> list[str]:
         "rows/s": count(job.rows_per_s),
         "validation": scores(job.valid_loss, job.valid_auc, targets=job.valid_targets),
         "training": scores(job.loss, job.auc, targets=job.targets),
-        "kept": None if job.model_step is None else kept_step(job.model_step, job.step),
+        "kept": None
+        if job.model_step is None
+        else kept_step(job.model_step, job.step, refit_steps=job.refit_steps),
         "priority": str(job.priority),
         "run directory": job.run_dir,
         "tags": ", ".join(f"{name}={value}" for name, value in job.tags.items()),

@@ -1,4 +1,4 @@
-"""`distrain submit`: give a job to a service, or to a scheduler, and leave it there."""
+"""`distrain submit`: submits a job to a service or a scheduler, and returns."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -49,19 +49,19 @@ def command(
     place: JobPlace,
     as_json: bool,
 ) -> None:
-    """Submit the job in SPEC.yaml, print its id, and end; the job goes on.
+    """Submit the job in SPEC.yaml, print its id, and end; the job continues.
 
     With a service, relative paths of the spec are made absolute here, and the service chooses the
-    run directory. If this command ends before the service has answered, it names the job's id: with
-    --id, the same command finds the job that was made, and submits nothing twice.
+    run directory. If this command ends before the service has answered, it prints the job's id:
+    with --id, the same command finds the submitted job, and does not submit it twice.
 
-    Ctrl-C with --wait or --follow ends this command and leaves the job alone. The exit code is then
-    that of the job's end: 0, 100 if it failed, 103 if it was cancelled.
+    With --wait or --follow, Ctrl-C ends this command but not the job. The exit code is then that of
+    the job's end: 0, 100 if it failed, 103 if it was cancelled.
 
-    With --check a worker reads the files' footers and tries places and model before anything is
-    submitted, which takes some seconds; it needs a cluster that runs, with a worker that has room.
-    Without it a file that the workers do not see ends the job's first attempt. The exit code is
-    then 1 for mistakes, 69 if no worker could look.
+    With --check a worker reads the files' footers and checks places and model before anything is
+    submitted. That takes some seconds, and needs a running cluster with a free worker. Without it,
+    a file that the workers cannot see ends the job's first attempt. With --check the exit code is 1
+    for mistakes, 69 if no worker could check.
 
     With --scheduler this is `distrain train --detach`.
 
@@ -73,7 +73,7 @@ def command(
       distrain submit job.yaml --server https://jobs.example --project ads --json
       distrain submit job.yaml --scheduler tcp://10.0.0.5:8786 --run-dir /shared/runs/today
     """
-    from distrain.cli.jobs.at_service import parse_tags
+    from distrain.cli.jobs.api_jobs import parse_tags
     from distrain.jobs.spec.load import load_spec
 
     if_interrupted("the job was not submitted")

@@ -1,4 +1,4 @@
-"""`distrain ensemble`: the mean of several runs' models, as a run."""
+"""`distrain ensemble`: averages several runs' models into one run."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,10 +25,10 @@ _FIGURES = ("auc", "log_loss", "normalised_entropy", "calibration")
     "--valid",
     metavar="DATA",
     multiple=True,
-    help="Labelled rows to measure on, prepared or raw; may be repeated. Default: the validation "
-    "data that all runs name.",
+    help="Labelled rows for the metrics, prepared or raw; may be repeated. Default: the validation "
+    "data of all runs, if equal.",
 )
-@click.option("--threads", type=POSITIVE, default=1, help="torch's CPU threads.")
+@click.option("--threads", type=POSITIVE, default=1, help="Number of torch's CPU threads.")
 @click.option("--overwrite", is_flag=True, help="Replace an existing output folder.")
 @json_option("Print the metrics as JSON.")
 def command(
@@ -39,14 +39,14 @@ def command(
     overwrite: bool,
     as_json: bool,
 ) -> None:
-    """Measure the mean of several runs' models, and write it as a run.
+    """Average several runs' models, measure the result, and write it as a run.
 
-    Each RUN is a run directory or its model folder. Runs of other seeds, models or training
-    settings make an ensemble; targets, columns and the meaning of ids are the same in all.
+    Each RUN is a run directory or its model folder. The runs may differ in seeds, models and
+    training settings; targets, columns and ids must be the same in all.
 
-    A row's probability is the mean of the runs' probabilities, of a regression its prediction the
-    mean of theirs. The folder OUT holds copies of their models. `distrain evaluate`, `predict` and
-    `export` take it in place of a run, and `distrain.load` opens it.
+    A row's probability is the mean of the runs' probabilities; for regression, the prediction is
+    the mean of the predictions. The folder OUT contains copies of the models. `distrain evaluate`,
+    `predict` and `export` accept it like a run, and `distrain.load` opens it.
 
     \b
     Examples:
@@ -58,7 +58,7 @@ def command(
 
     folders = [find_model(run) for run in runs]
     if len({Path(folder).resolve() for folder in folders}) < max(2, len(folders)):
-        raise InputError("an ensemble needs two different runs", hint="Name each of them once.")
+        raise InputError("an ensemble needs two different runs", hint="Give each of them once.")
     check_free(out, overwrite)
     data = valid or validation_of(runs)
     check_apart(out, [*folders, *data])
@@ -76,6 +76,15 @@ def command(
     if_interrupted(f"nothing was written to {out}")
     members = {str(run): open_model(folder) for run, folder in zip(runs, folders, strict=True)}
     whole = ensemble_of(members)
+    judged = members
+    if not valid and any("refitted_on" in saved.about for saved in members.values()):
+        print_remark("the figures are of the models before their refits, which saw these rows")
+        judged = {
+            str(run): open_model(find_model(run, "best"))
+            if "refitted_on" in members[str(run)].about
+            else members[str(run)]
+            for run in runs
+        }
 
     with labelled_rows(folders[0], whole, data) as (dataset, *_):
 
@@ -83,21 +92,21 @@ def command(
             print_remark(f"scoring {len(dataset):,} rows with {name}")
             return evaluate_saved(ScorerInProcess(saved, dataset))
 
-        found = {name: _figures(measured(name, saved)) for name, saved in members.items()}
-        report = measured("the ensemble", whole)
+        figures_by_run = {name: _figures(measured(name, saved)) for name, saved in judged.items()}
+        report = measured("the ensemble", ensemble_of(judged))
     write_ensemble(out, whole, report, folders, data, replace=overwrite)
     figures = _figures(report)
     if as_json:
-        print_answer(folder=str(out), rows=report.rows, ensemble=figures, runs=found)
-    for name, of_run in (*found.items(), ("the ensemble", figures)):
+        print_answer(folder=str(out), rows=report.rows, ensemble=figures, runs=figures_by_run)
+    for name, of_run in (*figures_by_run.items(), ("the ensemble", figures)):
         shown = (f"{figure.replace('_', ' ')} {value:.5f}" for figure, value in of_run.items())
         print_result(f"{name}: {', '.join(shown)}")
-    print_result(f"the mean of {len(found)} runs: {out}")
+    print_result(f"the mean of {len(figures_by_run)} runs: {out}")
 
 
 def _figures(report: "BinaryReport") -> dict[str, Any]:
     own = {name: getattr(report, name) for name in _FIGURES}
-    found = {name: value for name, value in own.items() if value is not None}
+    figures = {name: value for name, value in own.items() if value is not None}
     for target, metrics in report.targets.items():
-        found |= {f"{target}.{k}": value for k, value in metrics.items() if value is not None}
-    return found
+        figures |= {f"{target}.{k}": value for k, value in metrics.items() if value is not None}
+    return figures

@@ -1,4 +1,4 @@
-"""`distrain evaluate`: a saved model's metrics on labelled rows."""
+"""`distrain evaluate`: computes a saved model's metrics on labelled rows."""
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
@@ -47,18 +47,18 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class ScoringPlace:
     scheduler: str | None
-    workers: int | None  # of a local cluster; without a scheduler, `None` is this process
-    batch_rows: int | None  # rows scored at once; `None` chooses
-    resume: Path | None  # the folder of scores if the command ends early
+    workers: int | None  # of a local cluster; `None` without a scheduler: score in this process
+    batch_rows: int | None  # rows scored at once; `None`: automatic
+    resume: Path | None  # the folder that keeps scores if the command ends early
 
     def preparing(self) -> "AbstractContextManager[Any]":
-        """A cluster in this process that prepares raw rows."""
+        """Open a cluster in this process for the preparation of raw rows."""
         from distrain.workers.sources import ClusterRequest, open_cluster
 
         if self.scheduler is None and self.resume is None:
             return open_cluster(ClusterRequest(in_process=True))
         raise InputError(
-            "raw rows are prepared here, for a while: neither --scheduler nor --resume finds them",
+            "raw rows are prepared temporarily here: --scheduler and --resume cannot use them",
             hint="Prepare them with `distrain prep RAW --workflow W --out DIR`, and evaluate "
             "DIR/train.",
         )
@@ -67,7 +67,7 @@ class ScoringPlace:
     def scorer(
         self, folder: Path | str, saved: "SavedModel", dataset: "Dataset"
     ) -> "Iterator[Scorer]":
-        """A scorer of the rows with the model in `folder`."""
+        """Yield a scorer of the rows with the model in `folder`."""
         from distrain.predict.logits import ScorerInProcess, ScorerOnCluster
         from distrain.predict.resuming import kept_logits
         from distrain.storage.urls import is_remote
@@ -94,69 +94,76 @@ class ScoringPlace:
 
 
 @click.command()
-@scoring_options(None, "; by default 4,096 on a CPU and 65,536 on a GPU")
-@click.option("--threads", type=POSITIVE, default=1, help="torch's CPU threads in this process.")
+@scoring_options(None, "; default: 4,096 on a CPU, 65,536 on a GPU")
+@click.option(
+    "--threads", type=POSITIVE, default=1, help="Number of torch's CPU threads in this process."
+)
 @click.option(
     "--workers",
     type=POSITIVE,
-    help="Score on so many workers of a local cluster; by default in this process, on its CPU.",
+    help="Score on this number of local workers. Default: on the CPU in this process.",
 )
 @connection_options("Score on the workers of this Dask cluster.")
 @click.option(
     "--resume",
     type=PATH,
     metavar="FOLDER",
-    help="Keep in FOLDER what is scored (5 bytes a row) if the command ends early; go on from what "
-    "such a command left there with the same model, data and options.",
+    help="Keep scores (5 bytes a row) in FOLDER if the command ends early, and continue from the "
+    "scores left there with the same model, data and options.",
 )
 @click.option(
     "--group",
     metavar="COLUMN",
     help="Also print AUC, log loss and calibration within the rows of each value of COLUMN, such "
-    "as a user's id; and the mean of the AUCs, weighted by rows or their weights.",
+    "as a user id, and the mean of the AUCs, weighted by rows or their weights.",
 )
 @click.option(
     "--by-day",
     is_flag=True,
-    help="Also print these for each day, in UTC, of the column of times that --group names, or "
-    "else that the schema of the model's data tags `time`.",
+    help="Also print these for each UTC day of the time column: that of --group, or the one "
+    "tagged `time` in the schema of the model's data.",
 )
 @click.option(
     "--drift",
     "train",
     type=PLACE,
     metavar="TRAIN",
-    help="Also print how far each column has moved from the prepared rows that the model was "
-    "trained on: the population stability index. Warns of columns above 0.25.",
+    help="Also print the drift of each column from the prepared rows that the model was trained "
+    "on: the population stability index. Warns about columns above 0.25.",
 )
 @click.option(
     "--importance",
     is_flag=True,
     help="Also print how much worse the metric of the first target is with each column shuffled "
-    "among the rows scored at once; all rows are scored once for each column.",
+    "within a batch; all rows are scored once for each column.",
 )
 @click.option(
-    "--seed", type=click.IntRange(0), default=0, help="With --importance: of the shuffling."
+    "--seed",
+    type=click.IntRange(0),
+    default=0,
+    help="With --importance: the seed of the shuffling.",
 )
 @click.option(
     "--max-auc-bound",
     type=click.FloatRange(min=0),
     default=1e-3,
-    help="The error of AUC and average precision that bins of the logit may leave. Beyond it the "
-    "rows are scored once more and ordered by their scores.",
+    help="The largest error of AUC and average precision due to binned logits. If it is "
+    "exceeded, the rows are scored again and sorted by score.",
 )
 @click.option(
     "--items",
     type=PLACE,
-    help="Rank all these items, prepared parquet with a row for each, for each row of DATA with "
-    "label 1, whose item is the relevant one: of a model of two towers.",
+    help="For two-tower models: rank all these items (prepared parquet, one row each) for each "
+    "row of DATA with label 1, whose item is the relevant one.",
 )
-@click.option("--top", type=POSITIVE, default=10, help="With --items: how many a user is shown.")
+@click.option(
+    "--top", type=POSITIVE, default=10, help="With --items: the number of items per user."
+)
 @click.option(
     "--seen",
     metavar="COLUMN",
     multiple=True,
-    help="With --items: leave out the items in this column of lists; may be repeated.",
+    help="With --items: exclude the items in this list column; may be repeated.",
 )
 @raw_options
 @checkpoint_option
@@ -186,13 +193,13 @@ def command(
 ) -> None:
     """Score the labelled rows of DATA with a saved model and print its metrics.
 
-    RUN_OR_MODEL is a run directory, its model folder, or the folder of one checkpoint; DATA are
-    prepared parquet files, folders or globs, or raw rows, which the workflow that the model was
-    trained with prepares here first. They are scored in pieces of about a million rows.
+    RUN_OR_MODEL is a run directory, its model folder, or the folder of one checkpoint. DATA are
+    prepared parquet files, folders or globs, or raw rows; raw rows are first prepared here by the
+    model's own workflow. Rows are scored in pieces of about a million.
 
-    Normalised entropy is the log loss over that of a constant, the share of ones: 1 or more is
-    no use. Calibration is the sum of predictions over the sum of labels: 1 is best. The bounds
-    are the errors of counting scores in bins, and no sampling errors.
+    Normalised entropy is the log loss divided by that of predicting the mean label: a model with 1
+    or more is useless. Calibration is the sum of predictions over the sum of labels: 1 is best. The
+    bounds are errors of binned scores, not sampling errors.
 
     \b
     Examples:
@@ -226,7 +233,7 @@ def command(
     torch.set_num_threads(threads)
     console = progress_console()
     saved = open_model(folder)
-    if_interrupted("" if resume is None else f"what is scored stays in {resume} for --resume")
+    if_interrupted("" if resume is None else f"the scores stay in {resume} for --resume")
     place = ScoringPlace(scheduler, workers, batch_size, resume)
     with ExitStack() as stack:
         progress = stack.enter_context(WorkProgress(console))
@@ -237,6 +244,7 @@ def command(
         group_column = group_column or (time_column(saved.schema) if by_day else None)
         if group_column is not None:
             check_group(dataset, group_column, by_day)
+        _warn_of_seen(saved, dataset)
         before = None if train is None else training_rows(folder, saved, train)
         scorer = stack.enter_context(place.scorer(folder, saved, dataset))
 
@@ -244,29 +252,29 @@ def command(
             progress.show(phase, done, total, done, "rows")
 
         if items is not None:
-            found = _retrieval_metrics(scorer, saved, items, top, seen)
+            results = _retrieval_metrics(scorer, saved, items, top, seen)
         else:
             report = evaluate_saved(scorer, max_auc_bound, show)
-            found = {name: value for name, value in asdict(report).items() if value != {}}
+            results = {name: value for name, value in asdict(report).items() if value != {}}
         if importance and isinstance(scorer, ScorerInProcess):
-            found["importance"] = _importance(scorer, report, seed, max_auc_bound, show)
+            results["importance"] = _importance(scorer, report, seed, max_auc_bound, show)
         if group_column is not None:
             groups = evaluate_groups(scorer, group_column, show, by_day=by_day)
-            found |= groups.to_json() | {"group": group or group_column}
+            results |= groups.to_json() | {"group": group or group_column}
         if before is not None:
-            found["drift"] = column_drift(before, dataset)
+            results["drift"] = column_drift(before, dataset)
     if prepared is not None:
         print_facts(left_out_of(prepared), 29)
         warn_of(prepared)
     if before is not None:
-        _tell_of_drift(found["drift"], [column.name for column in before.columns])
+        _print_drift(results["drift"], [column.name for column in before.columns])
     if not as_json:
-        _print_found(found)
+        _print_results(results)
         return
     if prepared is not None:
         of_rows = prepared.to_json()
-        found |= {key: of_rows[key] for key in ("bad_lines", "rows_without_label")}
-    print_json(found)
+        results |= {key: of_rows[key] for key in ("bad_lines", "rows_without_label")}
+    print_json(results)
 
 
 def _retrieval_metrics(
@@ -290,13 +298,23 @@ def _importance(
     return asdict(column_importance(scorer, report, seed, max_auc_bound, show)) | {"seed": seed}
 
 
+def _warn_of_seen(saved: "SavedModel", dataset: "Dataset") -> None:
+    from distrain.predict.evaluation import has_seen
+
+    if has_seen(saved, dataset):
+        print_warning(
+            "warning: the model's refit has trained on these rows, so its figures are too good; "
+            "--checkpoint best evaluates the model before the refit"
+        )
+
+
 def _check_options(context: click.Context) -> None:
     values = context.params
     for name, needed in (("seed", "importance"), ("top", "items"), ("seen", "items")):
         if given_options(context, [name]) and not values[needed]:
             raise click.UsageError(f"--{name} is for --{needed}.")
     if values["items"] and (values["group"] or values["by_day"] or values["resume"]):
-        raise InputError("--items goes with neither --group nor --by-day nor --resume")
+        raise InputError("--items cannot be combined with --group, --by-day or --resume")
     elsewhere = [f"--{name}" for name in ("items", "workers", "scheduler") if values[name]]
     if values["importance"] and elsewhere:
         raise InputError(
@@ -305,33 +323,32 @@ def _check_options(context: click.Context) -> None:
         )
 
 
-def _tell_of_drift(drift: "dict[str, float]", columns: list[str]) -> None:
+def _print_drift(drift: "dict[str, float]", columns: list[str]) -> None:
     from distrain.predict.drift import DRIFTED
 
-    if left_out := [name for name in columns if name not in drift]:
+    if skipped := [name for name in columns if name not in drift]:
         print_remark(
-            f"--drift leaves target means out, of which training rows have their own: "
-            f"{some(left_out, 10)}"
+            f"--drift skips target means, which differ for training rows: {some(skipped, 10)}"
         )
     names = [name for name, index in drift.items() if index > DRIFTED]
     if names:
         print_warning(
-            f"warning: columns no longer hold what the training rows held: {some(names, 10)} "
-            f"(population stability index above {DRIFTED}); train with newer rows, or look at "
+            f"warning: the distribution of columns has changed since training: {some(names, 10)} "
+            f"(population stability index above {DRIFTED}); train with newer rows, or check "
             "their source"
         )
 
 
-def _print_found(found: "dict[str, Any]") -> None:
-    targets, importance = found.pop("targets", {}), found.pop("importance", None)
-    largest, days = found.pop("largest_groups", []), found.pop("days", [])
-    drift = found.pop("drift", {})
-    if found.get("log_loss") is None and targets:  # there is no binary target
-        found = {"rows": found["rows"]}
-    bounds = ("auc_bound", "average_precision_bound") if found.get("auc") is not None else ()
-    for name, value in found.items():
+def _print_results(results: "dict[str, Any]") -> None:
+    targets, importance = results.pop("targets", {}), results.pop("importance", None)
+    largest, days = results.pop("largest_groups", []), results.pop("days", [])
+    drift = results.pop("drift", {})
+    if results.get("log_loss") is None and targets:  # no binary target
+        results = {"rows": results["rows"]}
+    bounds = ("auc_bound", "average_precision_bound") if results.get("auc") is not None else ()
+    for name, value in results.items():
         text = entropy(value) if name == "normalised_entropy" else _shown(value)
-        text += " (of counting in bins, not of sampling)" if name in bounds else ""
+        text += " (binning error, not sampling error)" if name in bounds else ""
         print_result(f"{name.replace('_', ' '):28} {text}")
     for target, metrics in targets.items():
         print_result(f"\n{target_name(target)}:")
@@ -342,12 +359,12 @@ def _print_found(found: "dict[str, Any]") -> None:
         for column, loss in importance["loss"].items():
             print_result(f"  {column:26} {loss:+.6f}")
     if drift:
-        print_result("\nhow far columns moved from the training rows (stability index):")
+        print_result("\ndrift of columns since training (population stability index):")
         for column, index in drift.items():
             print_result(f"  {column:26} {index:.4f}")
     if largest or days:
-        what = "days" if days else "the largest groups"
-        print_result(f"\n{what} of {found['group']}:")
+        title = "days" if days else "the largest groups"
+        print_result(f"\n{title} of {results['group']}:")
     for row in largest or days:
         rows, auc, loss = (_shown(row[name]) for name in ("rows", "auc", "log_loss"))
         value = "(missing)" if row["value"] is None else row["value"]

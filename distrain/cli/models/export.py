@@ -1,4 +1,4 @@
-"""`distrain export`: a saved model for torch alone, or for ONNX runtimes."""
+"""`distrain export`: writes a saved model for plain torch, or for ONNX runtimes."""
 
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -41,45 +41,46 @@ if TYPE_CHECKING:
     "--tables",
     type=click.Choice(["fp32", "fp16", "int8", "int4"]),
     default="fp32",
-    help="What embedding tables are kept in. int8 and int4 have a scale for each row.",
+    help="The type of embedding tables. int8 and int4 have one scale per row.",
 )
 @click.option(
     "--valid",
     metavar="DATA",
     multiple=True,
-    help="Labelled rows, prepared or raw, on which the exported tables' metrics are measured and "
-    "written into `manifest.json`; may be repeated. Default, for tables in fewer bits: the run's "
+    help="Labelled rows, prepared or raw, for the metrics of the exported tables in "
+    "`manifest.json`; may be repeated. Default, for tables in fewer bits: the run's "
     "validation data.",
 )
 @click.option(
     "--items",
     type=PLACE,
-    help="Write the vectors of these items, too, and the users' tower by itself: prepared parquet "
-    "with a row for each.",
+    help="Also write the vectors of these items, and the user tower separately: prepared parquet, "
+    "one row per item.",
 )
 @click.option(
     "--index",
     type=click.Choice(["flat", "hnsw"]),
-    help="With --items: write `items.faiss`, too, Faiss's index of these vectors; flat: exact; "
-    "hnsw: approximate and quicker.",
+    help="With --items: also write `items.faiss`, a Faiss index of these vectors; flat: exact; "
+    "hnsw: approximate and faster.",
 )
 @click.option(
     "--with-workflow",
     is_flag=True,
-    help="Write what the run's workflow does, too: the folder scores raw rows, without distrain.",
+    help="Include the run's workflow: the folder then scores raw rows, without distrain.",
 )
 @click.option(
     "--sample",
     metavar="FILE",
-    help="With --with-workflow: raw rows. The folder's scores of the first 200, and of such with "
-    "odd values, are compared with those of `distrain predict`. Default: the file that the "
-    "workflow was fitted on.",
+    help="With --with-workflow: raw rows. The folder's scores of the first 200, and of variants "
+    "with "
+    "unusual values, are compared with `distrain predict`. Default: the file that the workflow was "
+    "fitted on.",
 )
 @click.option(
     "--since",
     type=PATH,
     metavar="FOLDER",
-    help="Write a delta: what changed since this export, whole or a delta itself.",
+    help="Write a delta: the changes since this export, which may be complete or a delta.",
 )
 @click.option("--overwrite", is_flag=True, help="Replace an existing output folder.")
 @checkpoint_option
@@ -100,24 +101,25 @@ def command(
     checkpoint: str | None,
     as_json: bool,
 ) -> None:
-    """Write a saved model to the folder OUT in a form that needs no distrain.
+    """Write a saved model to the folder OUT in a form that does not need distrain.
 
     RUN_OR_MODEL is a run directory, its model folder, or the folder of one checkpoint.
 
-    The folder holds `model.pt2`, or `model.onnx` and its weights in `model.onnx.data`, and
-    `inputs.json`, which says what the model takes: the columns in order, their types and
-    cardinalities. The model gives logits; a sigmoid makes them probabilities. Of two towers --items
-    adds `items.parquet`: ids, and the vectors whose products with a user's rank them, which
-    `query.pt2` or `query.onnx` gives.
+    The folder contains `model.pt2`, or `model.onnx` with its weights in `model.onnx.data`, and
+    `inputs.json`, which describes the model's inputs: the columns in order, their types and
+    cardinalities. The model returns logits; a sigmoid turns them into probabilities. For two
+    towers, --items adds `items.parquet` with ids and vectors. Their dot products with a user's
+    vector, from `query.pt2` or `query.onnx`, rank the items.
 
-    With --with-workflow it takes raw rows, as `distrain predict` does: the folder also holds
-    `score.py`, which needs NumPy and the model's runtime, vocabularies, hashes of all files, and
-    golden rows, which `python OUT/score.py --check` scores again. With --to onnx `raw.onnx` takes
-    raw columns by itself, unless ONNX has no form for one of them. See docs/models/serving.md.
+    With --with-workflow the export takes raw rows, as `distrain predict` does. The folder then also
+    contains `score.py`, which needs only NumPy and the model's runtime, vocabularies, hashes of all
+    files, and golden rows, which `python OUT/score.py --check` scores again. With --to onnx,
+    `raw.onnx` takes raw columns, unless ONNX cannot express one of them. See
+    docs/models/serving.md.
 
-    With --since only rows of tables that changed, values of vocabularies that are new or gone, and
-    small files are written. `python OUT/deltas.py NEW WHOLE DELTA ...` makes a whole export of one
-    and the deltas that follow it.
+    With --since only changed table rows, new or removed vocabulary values, and small files are
+    written. `python OUT/deltas.py NEW WHOLE DELTA ...` combines a complete export and the deltas
+    that follow it.
 
     \b
     Examples:
@@ -133,14 +135,14 @@ def command(
 
     if sample is not None and not with_workflow:
         raise InputError(
-            "--sample goes with --with-workflow",
-            hint="Without it the model takes ids, and no raw rows.",
+            "--sample needs --with-workflow",
+            hint="Without it the model takes ids, not raw rows.",
         )
     if index is not None and items is None:
-        raise InputError("--index is of the items that --items names, which is missing")
+        raise InputError("--index needs --items")
     if (out is None) == (place is None):
-        what = "is missing" if out is None else "is named twice"
-        raise InputError(f"the folder to write {what}", hint="Name it once: --out FOLDER.")
+        problem = "is missing" if out is None else "is given twice"
+        raise InputError(f"the folder to write {problem}", hint="Give it once: --out FOLDER.")
     out = out or place
     assert out is not None
     folder = find_model(model, checkpoint)
@@ -203,17 +205,17 @@ def _print_findings(written: "Written", to: "Form") -> None:
             facts["raw.onnx"] = f"not written; {why}" if why else "written, takes raw columns"
     if (delta := written.delta) is not None:
         changed = f"{delta.changed_rows:,} of {delta.rows:,}"
-        facts["changed rows"] = f"{changed}, {delta.dropped_rows:,} gone"
-        facts["new values"] = f"{delta.new_values:,}, {delta.dropped_values:,} gone"
-    if (found := written.validation) is not None:
-        for name, trained in found["fp32"].items():
-            if trained is not None:  # those of a regression are among its targets
-                facts[name.replace("_", " ")] = f"{found[name]} (fp32: {trained})"
+        facts["changed rows"] = f"{changed}, {delta.dropped_rows:,} removed"
+        facts["new values"] = f"{delta.new_values:,}, {delta.dropped_values:,} removed"
+    if (metrics := written.validation) is not None:
+        for name, trained in metrics["fp32"].items():
+            if trained is not None:  # metrics of a regression are among its targets
+                facts[name.replace("_", " ")] = f"{metrics[name]} (fp32: {trained})"
     print_facts(facts, 30)
 
 
 def _known_validation(run: Path, about: Mapping[str, Any]) -> tuple[str, ...]:
-    """The validation data of a run's spec, or of an ensemble."""
+    """Return the validation data of a run's spec, or of an ensemble; () if unknown."""
     try:
         valid = tuple(about.get("valid", ())) or validation_of([run])
         check_data(valid)

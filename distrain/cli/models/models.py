@@ -1,6 +1,6 @@
-"""The saved model and the data that a command line names, found without loading torch.
+"""Finds the saved model and the data given on the command line, without importing torch.
 
-Loading torch takes seconds, and a mistyped path should be reported at once.
+Importing torch takes seconds, and a mistyped path should be reported at once.
 """
 
 from collections.abc import Callable, Sequence
@@ -20,12 +20,12 @@ model_argument = click.argument("model", metavar="RUN_OR_MODEL", type=PATH)
 checkpoint_option = click.option(
     "--checkpoint",
     metavar="WHICH",
-    help="Take a checkpoint of the run, not its model: a number of steps, best or newest.",
+    help="Use a checkpoint of the run instead of its model: a step, best or newest.",
 )
 
 
 def scoring_options(batch_rows: int | None, more_help: str = "") -> Callable[[Function], Function]:
-    """RUN_OR_MODEL, DATA and `--batch-size`."""
+    """Add RUN_OR_MODEL, DATA and `--batch-size`."""
     help_text = f"Rows scored at once{more_help}."
     batch_size = click.option("--batch-size", type=POSITIVE, default=batch_rows, help=help_text)
     data = click.argument("data", nargs=-1, required=True)
@@ -33,19 +33,19 @@ def scoring_options(batch_rows: int | None, more_help: str = "") -> Callable[[Fu
 
 
 def raw_options(function: Function) -> Function:
-    """`--raw`, `--prepared`, `--bad-lines` and `--max-bad`."""
+    """Add `--raw`, `--prepared`, `--bad-lines` and `--max-bad`."""
     kind = click.option(
         "--raw/--prepared",
         "is_raw",
         default=None,
-        help="What DATA hold. Default: files that are not parquet are raw; of parquet schema and "
-        "columns tell.",
+        help="The kind of DATA. Default: files other than parquet are raw; for parquet, schema and "
+        "columns decide.",
     )
     return kind(bad_lines_options(function))
 
 
 def find_model(path: Path, checkpoint: str | None = None) -> Path | str:
-    """The folder or URL of a run's model or checkpoint, or `path` if it is that folder itself."""
+    """Return the folder or URL of a run's model or checkpoint; `path` may be that folder."""
     if checkpoint is not None:
         return _find_checkpoint(path, checkpoint)
     inside = RunPaths(path).model
@@ -56,37 +56,36 @@ def find_model(path: Path, checkpoint: str | None = None) -> Path | str:
         raise DataError(
             "the run has no saved model",
             where={"path": str(path)},
-            hint="It has one when it has succeeded; `distrain report` shows how it stands.",
+            hint="A run has one once it has succeeded; `distrain report` shows its state.",
         )
     raise DataError(
         "neither a saved model nor a checkpoint: it lacks model.json"
         if folder.is_dir()
         else "no such saved model",
         where={"path": str(path)},
-        hint="Give a run directory, the folder `model` in it, or that of a checkpoint; check its "
-        "name.",
+        hint="Give a run directory, its folder `model`, or a checkpoint's folder; check the name.",
     )
 
 
 def check_data(patterns: Sequence[str]) -> None:
-    """Refuse patterns that match no files, with a `DataError`."""
+    """Raise `DataError` for patterns that match no files."""
     from distrain.storage.inputs import list_inputs
 
     list_inputs(patterns)
 
 
 def validation_of(runs: Sequence[Path]) -> tuple[str, ...]:
-    """The validation data that all runs name; an `InputError` says why there is none."""
+    """Return the validation data of all runs; an `InputError` if it is missing or differs."""
     from distrain.runs.run_file import read_run_and_spec
 
-    hint = "Name labelled rows with --valid."
+    hint = "Give labelled rows with --valid."
     named: dict[tuple[str, ...], Path] = {}
     for run in runs:
         if not RunPaths(run).run.is_file():
-            raise InputError(f"{run} is no run directory that names validation data", hint=hint)
+            raise InputError(f"{run} is not a run directory with validation data", hint=hint)
         _, spec = read_run_and_spec(run)
         if not spec.data.valid or spec.data.filter:
-            why = "leaves rows out (data.filter)" if spec.data.valid else "has no validation data"
+            why = "filters rows (data.filter)" if spec.data.valid else "has no validation data"
             raise InputError(f"{run} {why}", hint=hint)
         named.setdefault(spec.data.valid, run)
     if len(named) > 1:
@@ -117,10 +116,10 @@ def _find_checkpoint(root: Path, which: str) -> Path | str:
     elif which.isdecimal():
         step = int(which)
     else:
-        raise InputError(f"--checkpoint {which}: neither a step nor best nor newest", where=where)
+        raise InputError(f"--checkpoint {which}: not a step, best or newest", where=where)
     entry = entry_of_step(entries, step)
     if entry is None:
-        what = f"of step {which}" if which.isdecimal() else f"that is the {which}"
+        which_text = f"of step {which}" if which.isdecimal() else f"that is the {which}"
         hint = "Train with checkpoint.keep_best to keep the best." if which == "best" else None
-        raise InputError(f"there is no whole checkpoint {what}", where=where, hint=hint)
+        raise InputError(f"there is no complete checkpoint {which_text}", where=where, hint=hint)
     return entry.url if is_remote(entry.url) else Path(entry.url)

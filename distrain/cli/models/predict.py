@@ -1,4 +1,4 @@
-"""`distrain predict`: a saved model's scores of prepared or raw rows, to parquet."""
+"""`distrain predict`: writes a saved model's scores of prepared or raw rows to parquet."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from distrain.predict.prediction import PredictResult
 
 _BATCH_ROWS = 65536
-"""Also the rows of a row group of the scores."""
+"""Rows scored at once, and rows per row group of the scores."""
 _SMALL_BYTES = 64 << 20
-"""Files of fewer bytes are scored in this process, sooner than a worker would have started."""
+"""Below this total size, files are scored in this process: faster than starting a worker."""
 
 
 @click.command()
@@ -42,8 +42,8 @@ _SMALL_BYTES = 64 << 20
 @click.option(
     "--resume",
     is_flag=True,
-    help="Keep what is scored, in .OUT.scored beside OUT, if the command ends early; go on from "
-    "what such a command left with the same model, data and options. A finished OUT stays as it "
+    help="Keep the scores in .OUT.scored beside OUT if the command ends early, and continue from "
+    "there with the same model, data and options. A finished OUT is kept as it "
     "is.",
 )
 @checkpoint_option
@@ -69,14 +69,14 @@ def command(
     RUN_OR_MODEL is a run directory, its model folder, or the folder of one checkpoint.
 
     Each output row has the kept columns, `logit` and `probability`, in the order of the input
-    rows; of other targets than one of 0 and 1 see docs/models/tasks.md. The folder appears when all
-    files are done. All workers must see model, data and output. Without --workers and
-    --scheduler, files of less than 64 MiB together are scored on the CPU in this process, unless
+    rows; for targets other than a single binary one see docs/models/tasks.md. The folder appears
+    when all files are done. All workers must see model, data and output. Without --workers and
+    --scheduler, files of less than 64 MiB in total are scored on the CPU in this process, unless
     there is a GPU for each worker.
 
-    DATA are prepared parquet, or raw rows as `distrain prep` reads them, labelled or not: the
-    workflow that the model was trained with prepares them first. Scores of raw rows have `file`
-    and `row_number`, from 0 in each file, bad rows counted.
+    DATA are prepared parquet, or raw rows as for `distrain prep`, labelled or not: they are first
+    prepared by the model's own workflow. Scores of raw rows have `file` and `row_number`, which
+    counts from 0 in each file and includes bad rows.
 
     \b
     Examples:
@@ -104,7 +104,7 @@ def command(
     from distrain.workers.local import device_of_workers
     from distrain.workers.sources import ClusterRequest, open_cluster
 
-    # On a scheduler's workers each task takes the GPU that its worker sees.
+    # On a scheduler's workers each task uses the GPU that its worker sees.
     device = device_of_workers(workers) if scheduler is None else "auto"
     request = PredictRequest(
         folder,
@@ -119,15 +119,15 @@ def command(
     )
     finished = finished_scores(request)
     if finished is not None:
-        _print(out, finished, as_json, f"nothing is left to do, {out} holds these scores already")
+        _print(out, finished, as_json, f"nothing to do: {out} already contains these scores")
         return
     files = check_request(request)  # starting workers takes seconds; a mistyped path should not
-    kept = "; what is scored stays for --resume" if resume else ""
+    kept = "; the scores stay for --resume" if resume else ""
     if_interrupted(f"nothing was written to {out}{kept}")
     wanted = ClusterRequest(scheduler, workers, device=device)
-    told = given_options(click.get_current_context(), ["workers"])
+    workers_given = given_options(click.get_current_context(), ["workers"])
     are_small = sum(file.size_bytes for file in files) < _SMALL_BYTES
-    if are_small and device == "cpu" and not told:
+    if are_small and device == "cpu" and not workers_given:
         torch.set_num_threads(1)  # as in each worker
         wanted = ClusterRequest(num_workers=1, in_process=True)
     with open_cluster(wanted) as client, WorkProgress(progress_console()) as progress:

@@ -1,4 +1,4 @@
-"""`distrain audit`: proof that a run trained every row once."""
+"""`distrain audit`: proves that a run trained every row once."""
 
 from pathlib import Path
 
@@ -15,9 +15,9 @@ from distrain.jobs.run_paths import RunPaths, check_run_dir
 def command(run: Path, as_json: bool) -> None:
     """Prove that a run trained each row of each epoch exactly once.
 
-    RUN is the directory of a run with `train.audit`. All of the training data is read again and
-    compared with the hashes that the ranks wrote, over all restarts. The exit code is 0 if they
-    agree, and 1 if not.
+    RUN is the directory of a run with `train.audit`. All training data is read again and compared
+    with the hashes that the ranks wrote, over all restarts. The exit code is 0 if they agree, 1 if
+    not.
 
     \b
     Examples:
@@ -40,8 +40,8 @@ def command(run: Path, as_json: bool) -> None:
             f"in {audit.attempts} attempt{'s' if audit.attempts > 1 else ''}"
         )
         for epoch in audit.epochs:
-            times = "once" if epoch.whole else "at most once (it did not come to its end)"
-            verdict = f"each {times}" if not epoch.problems else "NOT as it should be"
+            times = "once" if epoch.whole else "at most once (it is incomplete)"
+            verdict = f"each {times}" if not epoch.problems else "NOT as expected"
             which = f"epoch {epoch.epoch}" + (f", window {epoch.window}" if epoch.window else "")
             print_result(f"{which}: {epoch.rows:,} rows trained, {verdict}")
             for problem in epoch.problems:

@@ -1,4 +1,4 @@
-"""`distrain logs`: the logs of the ranks of a run, or of a job of a service."""
+"""`distrain logs`: prints the logs of the ranks of a run, or of a service's job."""
 
 import codecs
 import re
@@ -19,7 +19,7 @@ from distrain.jobs.run_paths import RunPaths
 
 if TYPE_CHECKING:
     from distrain.client.client import Client
-    from distrain.client.documents import Artifact, Job
+    from distrain.jobs.documents import Artifact, Job
     from distrain.runs.logs import LoggedError, LogOfRank
 
 _LOG = re.compile(r"logs/attempt-(\d+)/rank-(\d+)\.log")
@@ -33,11 +33,11 @@ _LOG = re.compile(r"logs/attempt-(\d+)/rank-(\d+)\.log")
     type=POSITIVE,
     help="Only this attempt. Default: the last one; with --first-error, all.",
 )
-@click.option("--first-error", is_flag=True, help="Only the error that came first, and its place.")
-@click.option("--follow", "-f", is_flag=True, help="Of a service's job: go on to its end.")
-@click.option("--tail", type=POSITIVE, help="Of a service's job: begin with its last lines.")
+@click.option("--first-error", is_flag=True, help="Only the first error, and its location.")
+@click.option("--follow", "-f", is_flag=True, help="For a service's job: follow it to its end.")
+@click.option("--tail", type=POSITIVE, help="For a service's job: start with its last lines.")
 @server_option
-@json_option("Print JSON: an object with the first error, or a line with an object for each log.")
+@json_option("Print JSON: an object with the first error, or one object per log and line.")
 def command(
     run: Path,
     rank: int | None,
@@ -48,14 +48,14 @@ def command(
     server: str | None,
     as_json: bool,
 ) -> None:
-    """Print what the ranks of a run printed, also while they run.
+    """Print the output of the ranks of a run, also while they run.
 
-    Each rank of each attempt has a log of its own in the run directory's folder `logs`. Of one that
-    printed very much, the first and last 64 MiB are kept.
+    Each rank of each attempt has its own log in the run directory's folder `logs`. If a rank prints
+    very much, the first and last 64 MiB are kept.
 
-    RUN_OR_JOB that is no run directory on this machine names a job of a service, by its id or the
-    beginning of that. --follow prints the log of rank 0, or of --rank, as it comes: that of each
-    attempt, to the end of the job. Ctrl-C leaves the job alone.
+    If RUN_OR_JOB is not a run directory on this machine, it is a job of a service: its id, or the
+    beginning of it. --follow prints the log of rank 0, or of --rank, as it is written, over all
+    attempts to the end of the job. Ctrl-C does not stop the job.
 
     \b
     Examples:
@@ -69,13 +69,13 @@ def command(
     if address := server_of_run(run, server):
         if first_error:
             if follow or tail is not None:
-                raise click.UsageError("--first-error goes without --follow and --tail.")
+                raise click.UsageError("--first-error cannot be combined with --follow and --tail.")
             _print_error(*_served_error(address, str(run), rank, attempt))
             return
         _print_served(address, str(run), rank, attempt, tail, follows=follow, as_json=as_json)
         return
     if follow or tail is not None:
-        raise click.UsageError("--follow and --tail are for a job of a service: name it, --server.")
+        raise click.UsageError("--follow and --tail are for a job of a service: set --server.")
     from distrain.runs.logs import find_logs
 
     paths = RunPaths(run)
@@ -100,7 +100,10 @@ def command(
 
 
 def _account(paths: RunPaths) -> dict[str, Any] | None:
-    """The coordinator's account of an attempt's end: a rank that was killed logs nothing of it."""
+    """Return the coordinator's reason for the first attempt that ended badly.
+
+    Killed ranks log none.
+    """
     from distrain.runs.run_file import read_summary
 
     summary = read_summary(paths) or {}
@@ -115,10 +118,10 @@ def _print_error(
     path: str,
     silent: Sequence[int] = (),
 ) -> None:
-    """Print the error of a run's ranks that came first, in the log at `path`.
+    """Print the first error of a run's ranks, in the log at `path`.
 
-    The coordinator's `account` of the attempt's end is for errors that no rank logged, and for
-    those of ranks that lost a peer: then the `silent` ones, which logged no error, are named.
+    The coordinator's `account` of the attempt's end is printed if no rank logged an error, or only
+    errors about lost peers; then the `silent` ranks, which logged no error, are named, too.
     """
     of_peers = error is not None and error.of_peers
     account = account if error is None or of_peers else None
@@ -148,7 +151,7 @@ def _of_lost_peers(silent: Sequence[int]) -> str:
     if not silent:
         return lost
     ranks = f"Rank{'s' if len(silent) > 1 else ''} {', '.join(map(str, silent))}"
-    return f"{lost} {ranks} logged nothing: killed from outside, or by Linux for lack of memory."
+    return f"{lost} {ranks} logged nothing: killed from outside, or by Linux when out of memory."
 
 
 def _print_served(
@@ -161,10 +164,10 @@ def _print_served(
     follows: bool,
     as_json: bool,
 ) -> None:
-    """Print the logs of one rank, or of all; with `follows` that of one, to its end."""
+    """Print the logs of one rank or all; with `follows` that of one rank, to its end."""
     with service_at(server, None if follows else READ_S) as client:
         job = client.find(word)
-        if_interrupted(f"job {job.id} goes on without this command")
+        if_interrupted(f"job {job.id} continues without this command")
         several = rank is None and not follows and job.num_ranks > 1
         for one in range(job.num_ranks) if several else [rank or 0]:
             if several and not as_json:
@@ -180,7 +183,7 @@ def _print_served(
 def _print_served_json(
     job: "Job", rank: int, attempt: int | None, pieces: Iterable[bytes], follows: bool
 ) -> None:
-    """A document for the log; with `follows` one for each line, as it comes."""
+    """Print a document with the log; with `follows`, one for each new line."""
     place = {"version": VERSION, "job_id": job.id, "rank": rank}
     if follows:
         for line in lines_of(pieces):
@@ -193,19 +196,19 @@ def _print_served_json(
 def _served_error(
     server: str, word: str, rank: int | None, attempt: int | None
 ) -> "tuple[LoggedError | None, Mapping[str, Any] | None, str, list[int]]":
-    """The first error of a job's ranks, the service's account, the log's name, and silent ranks."""
+    """Return a job's first error, the service's account, the log's name and silent ranks."""
     from distrain.runs.logs import first_error, ranks_without_output
 
     error = None
     with service_at(server, READ_S) as client, TemporaryDirectory() as folder:
         job = client.find(word)
-        if_interrupted(f"job {job.id} goes on without this command")
+        if_interrupted(f"job {job.id} continues without this command")
         paths, logs = RunPaths(Path(folder)), list["LogOfRank"]()
         for number, ranks in _logs_there(client, job, rank, attempt).items():
             logs += [_fetched(client, job.id, paths, number, one) for one in ranks]
             error = first_error(logs)
             if error is not None and not error.of_peers:
-                break  # what comes in later attempts is not the first
+                break  # later attempts cannot have the first error
         account = {"attempt": job.attempt, "reason": job.reason, "message": job.message}
         name = error.log.path.relative_to(paths.root).as_posix() if error else ""
         silent = ranks_without_output(logs, error.log.attempt) if error else []
@@ -215,7 +218,7 @@ def _served_error(
 def _logs_there(
     client: "Client", job: "Job", rank: int | None, attempt: int | None
 ) -> dict[int, list[int]]:
-    """By attempt, the ranks that have logs."""
+    """Return the ranks that have logs, by attempt."""
     logs: dict[int, list[int]] = {}
     for file in _files(client, job):
         match = _LOG.fullmatch(file.name)
@@ -225,7 +228,7 @@ def _logs_there(
         raise InputError(
             "no rank has printed anything" if rank is attempt is None else "no such log",
             where={"job": job.id, "state": job.state},
-            hint=f"What is known of it: distrain status {job.id}",
+            hint=f"See its state: distrain status {job.id}",
         )
     return {number: sorted(logs[number]) for number in sorted(logs)}
 
@@ -235,7 +238,7 @@ def _files(client: "Client", job: "Job") -> "tuple[Artifact, ...]":
 
     try:
         return client.artifacts(job.id, below="logs")
-    except NotFound:  # the folder: no rank has been started
+    except NotFound:  # the folder is missing: no rank has started
         return ()
 
 
@@ -253,7 +256,7 @@ def _fetched(
 
 
 def lines_of(pieces: Iterable[bytes]) -> Iterator[str]:
-    """Lines out of bytes that come in any pieces.
+    """Yield the lines of a byte stream that arrives in arbitrary pieces.
 
     >>> list(lines_of([b"one\\ntw", b"o \\xc3", b"\\xa4\\n", b"\\nrest"]))
     ['one', 'two \u00e4', '', 'rest']

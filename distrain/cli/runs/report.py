@@ -1,4 +1,4 @@
-"""`distrain report` and `compare`: one HTML page about a run, and one about several."""
+"""`distrain report` and `compare`: write an HTML page about one run, and about several."""
 
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 def _refuse_png(_: click.Context, __: click.Parameter, value: bool) -> None:
     if value:
         raise click.UsageError(
-            "--png is gone: the page holds each picture as SVG, which a browser saves; --curves "
+            "--png was removed: the page embeds each plot as SVG, which a browser can save; "
+            "--curves "
             "draws RUN/curves.png."
         )
 
@@ -34,21 +35,21 @@ def _refuse_png(_: click.Context, __: click.Parameter, value: bool) -> None:
     "--out",
     metavar="FILE.html",
     type=PATH,
-    help="Where to write. Default: RUN/report.html; of a service's job, JOB.html. What is there "
-    "is replaced.",
+    help="The file to write. Default: RUN/report.html; for a service's job, JOB.html. An existing "
+    "file is replaced.",
 )
 @click.option("--png", is_flag=True, hidden=True, expose_value=False, callback=_refuse_png)
 @click.option(
-    "--curves", "with_curves", is_flag=True, help="Draw RUN/curves.png, too, as training does."
+    "--curves", "with_curves", is_flag=True, help="Also draw RUN/curves.png, as training does."
 )
 @click.option(
     "--evaluation",
     metavar="FILE.json",
     type=EXISTING_FILE,
-    help="Show what `distrain evaluate --json` printed into this file, too.",
+    help="Include this output of `distrain evaluate --json`.",
 )
 @server_option
-@json_option("Print the paths of what was written as JSON.")
+@json_option("Print the paths of the written files as JSON.")
 def command(
     run: str,
     out: Path | None,
@@ -57,14 +58,14 @@ def command(
     server: str | None,
     as_json: bool,
 ) -> None:
-    """Write one HTML file that shows a run and needs no network: also one that failed or runs on.
+    """Write one self-contained HTML file about a run, also a failed or running one.
 
     It shows the outcome, curves over rows and wall time, the time by phase and rank, checkpoints
-    and restarts. Tables have the data, hardware, versions, and the spec.
+    and restarts. Tables list the data, hardware, versions and the spec.
 
-    RUN_OR_JOB that is no run directory on this machine names a job of a service, by its id or the
-    beginning of that: its records are fetched, and drawn here.
-    Of a run directory at a URL, such as a job's in a bucket, the report goes there, too.
+    If RUN_OR_JOB is not a run directory on this machine, it is a job of a service: its id, or the
+    beginning of it. Its records are downloaded and drawn here. If it is a URL, such as that of a
+    job's run directory in a bucket, the report is also uploaded there.
 
     \b
     Examples:
@@ -83,7 +84,7 @@ def command(
         from distrain.runs.report.run_page import write_curves, write_report
 
         root = Path(run)
-        curves = write_curves(root) if with_curves else []  # a report says that all is drawn
+        curves = write_curves(root) if with_curves else []  # before the report
         page = out or RunPaths(root).report
         write_report(root, page, evaluation)
         written = [str(path) for path in (page, *curves)]
@@ -96,7 +97,7 @@ def command(
 def _drawn_in_store(
     url: str, out: Path | None, evaluation: Path | None, *, with_curves: bool
 ) -> list[str]:
-    """Draw a run of a bucket here, and put the pictures beside it."""
+    """Draw a run in a bucket here, and upload the plots to it."""
     from distrain.runs.report.run_page import write_curves, write_report
     from distrain.runs.stored.folder import fetch_run, put_pictures
 
@@ -113,7 +114,7 @@ def _drawn_in_store(
 
 
 def _drawn_of_service(server: str, word: str, out: Path | None, evaluation: Path | None) -> Path:
-    """Fetch the records of a service's job, and draw them here."""
+    """Download the records of a service's job, and draw them here."""
     from distrain.client.errors import NotFound
     from distrain.runs.report.run_page import write_report
 
@@ -147,13 +148,13 @@ def _made(path: Path) -> Path:
     "--out",
     metavar="FILE.html",
     type=PATH,
-    help="Write the comparison with its curves there, too, as one file that needs no network.",
+    help="Also write the comparison with its curves to one self-contained file.",
 )
 @json_option("Print the tables as JSON.")
 def compare(runs: tuple[Path, ...], out: Path | None, as_json: bool) -> None:
-    """Compare runs: their figures, and the fields of the spec in which they differ.
+    """Compare runs: their metrics, and the fields of the spec in which they differ.
 
-    Runs that go on are compared by their records so far.
+    Running runs are compared by their records so far.
 
     \b
     Examples:
@@ -179,7 +180,7 @@ def compare(runs: tuple[Path, ...], out: Path | None, as_json: bool) -> None:
         write_comparison(data, out)
         print_result(out)
     if as_json:
-        # Each table as an object of rows, which hold a text for each run.
+        # Each table as an object of rows, with a text for each run.
         names = ("outcomes", "settings", "environment")
         tables = {name: {row[0]: row[1:] for row in getattr(comparison, name)} for name in names}
         print_answer(runs=comparison.names, **tables, file=None if out is None else str(out))

@@ -1,1 +1,1 @@
-"""Commands of whoever operates the job service."""
+"""Commands for operators of the job service."""

@@ -1,4 +1,4 @@
-"""The options that name a service's configuration, and what they amount to."""
+"""The options of a service's configuration, and the settings that they give."""
 
 import os
 from collections.abc import Callable
@@ -23,7 +23,7 @@ def settings_options(function: Function) -> Function:
         "--data-dir",
         type=PATH,
         metavar="FOLDER",
-        help="Where the service keeps its things. Default: ~/.local/share/distrain/serve.",
+        help="The service's data folder. Default: ~/.local/share/distrain/serve.",
     )(function)
     return click.option(
         "--config",
@@ -37,7 +37,7 @@ def settings_options(function: Function) -> Function:
 def read_settings(
     config: Path | None, data_dir: Path | None, port: int | None = None, no_cluster: bool = False
 ) -> "Settings":
-    """The settings of a command's options, the environment and the file."""
+    """Read the settings from a command's options, the environment and the file."""
     try:
         import alembic
         import fastapi
@@ -66,20 +66,20 @@ def read_settings(
 
 
 def open_database(settings: "Settings") -> "Store":
-    """The service's database, which a running service shares."""
+    """Open the service's database, also while the service runs."""
     from distrain.service.store.store import open_store
 
     return open_store(settings, single=False)
 
 
 def note_change(store: "Store", action: str, target: str, **details: Any) -> None:
-    """Write an audit row about a change without the API."""
+    """Write an audit row about a change made without the API."""
     import getpass
 
     from distrain.service.store.auditing import AuditEntry
 
     try:
         user = getpass.getuser()
-    except (KeyError, OSError):  # a container's user without a name
+    except (KeyError, OSError):  # a user without a name, as in containers
         user = str(os.getuid())
     store.audit(AuditEntry(f"os:{user}", action, target, "ok", details=details))

@@ -1,4 +1,4 @@
-"""`distrain serve project`: projects, quotas and members, in the database itself."""
+"""`distrain serve project`: edits projects, quotas and members in the database."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -21,7 +21,7 @@ _LIMITS = ("max_ranks", "max_queued", "max_queued_per_user")
 
 
 class LimitType(click.ParamType):  # type: ignore[type-arg]
-    """A count, or `none` for any number."""
+    """A count, or `none` for no limit."""
 
     name = "count|none"
 
@@ -38,7 +38,7 @@ class LimitType(click.ParamType):  # type: ignore[type-arg]
 
 @click.group("project")
 def project() -> None:
-    """Make projects, set their quotas, and say who may do what in them.
+    """Create projects, and set their quotas and members' roles.
 
     \b
     Examples:
@@ -51,8 +51,8 @@ def project() -> None:
 @project.command("set")
 @settings_options
 @click.argument("name")
-@click.option("--max-ranks", type=LimitType(), help="Ranks that run at once, or `none`.")
-@click.option("--max-queued", type=LimitType(), help="Jobs that wait at once, or `none`.")
+@click.option("--max-ranks", type=LimitType(), help="The most ranks that run at once, or `none`.")
+@click.option("--max-queued", type=LimitType(), help="The most jobs that wait at once, or `none`.")
 @click.option("--max-queued-per-user", type=LimitType(), help="The same for each user, or `none`.")
 @click.option("--max-priority", type=int, help="The highest priority of its submitters.")
 @json_option("Print one JSON document.")
@@ -66,7 +66,7 @@ def put(
     max_priority: int | None,
     as_json: bool,
 ) -> None:
-    """Make a project, or change the limits that are named.
+    """Create a project, or change the given limits.
 
     \b
     Examples:
@@ -82,7 +82,7 @@ def put(
     from distrain.service.values import Quota
 
     if not re.fullmatch(NAME_PATTERN, name):
-        raise click.UsageError(f"NAME: {name!r} has more than lower case letters, digits and -.")
+        raise click.UsageError(f"NAME: {name!r} must consist of lower case letters, digits and -.")
     given = dict(zip(_LIMITS, (max_ranks, max_queued, max_queued_per_user), strict=True))
     changes: dict[str, Any] = {
         key: None if value == NO_LIMIT else value
@@ -92,8 +92,8 @@ def put(
     if max_priority is not None:
         changes["max_priority"] = max_priority
     with open_database(settings) as store:
-        known = {found.name: found.quota for found in store.projects()}
-        quota = replace(known.get(name, Quota()), **changes)
+        quotas = {one.name: one.quota for one in store.projects()}
+        quota = replace(quotas.get(name, Quota()), **changes)
         store.put_project(name, quota)
         note_change(store, "project.set", name, quota=asdict(quota))
     if as_json:
@@ -110,10 +110,10 @@ def put(
 def member(
     config: Path | None, data_dir: Path | None, name: str, user: str, role: str, as_json: bool
 ) -> None:
-    """Give a user a role in a project; `none` takes it away.
+    """Give a user a role in a project; `none` removes it.
 
-    viewer: sees all jobs. submitter: submits, and sees and changes jobs of their own. operator: all
-    jobs, members and quotas of the project.
+    viewer: sees all jobs. submitter: submits, and sees and changes their own jobs. operator:
+    manages all jobs, members and quotas of the project.
 
     \b
     Examples:
@@ -126,7 +126,7 @@ def member(
     if declared is not None and user in declared.members:
         raise InputError(
             f"the configuration gives {user} a role in project {name}",
-            hint="Change it in serve.yaml, and start the service again.",
+            hint="Change it in serve.yaml, and restart the service.",
         )
     with open_database(settings) as store:
         if role == "none":
@@ -153,18 +153,18 @@ def show(config: Path | None, data_dir: Path | None, as_json: bool) -> None:
 
     settings = read_settings(config, data_dir)
     with open_database(settings) as store:
-        found: list[dict[str, Any]] = [
+        rows: list[dict[str, Any]] = [
             {
-                "project": known.name,
-                "declared": known.declared,
-                "quota": asdict(known.quota),
-                "members": {user: role.value for user, role in store.members(known.name).items()},
+                "project": stored.name,
+                "declared": stored.declared,
+                "quota": asdict(stored.quota),
+                "members": {user: role.value for user, role in store.members(stored.name).items()},
             }
-            for known in store.projects()
+            for stored in store.projects()
         ]
     if as_json:
-        print_json(found)
-    for row in found:
+        print_json(rows)
+    for row in rows:
         members = ", ".join(f"{user} ({role})" for user, role in row["members"].items())
         print_result(f"{row['project']:20} {_limits(row['quota'])}; {members or 'no members'}")
 

@@ -1,4 +1,4 @@
-"""`distrain serve`: the job service, its processes, and what its operator does without it."""
+"""`distrain serve`: runs the job service, its processes, and maintenance of its database."""
 
 import shlex
 from pathlib import Path
@@ -30,10 +30,10 @@ if TYPE_CHECKING:
 @click.argument("file", type=PATH)
 @json_option("Print one JSON document.")
 def backup(config: Path | None, data_dir: Path | None, file: Path, as_json: bool) -> None:
-    """Copy the database into FILE while the service runs. For PostgreSQL there is pg_dump.
+    """Copy the database into FILE while the service runs. For PostgreSQL use pg_dump.
 
-    The copy holds no token's text, but all else: keep it as private as the data folder. Run
-    directories, clusters' state and the service's key are not in it.
+    The copy contains no token's text, but all other data: keep it as private as the data folder.
+    It does not contain run directories, clusters' state and the service's key.
 
     \b
     Examples:
@@ -52,9 +52,9 @@ def backup(config: Path | None, data_dir: Path | None, file: Path, as_json: bool
 @click.argument("file", type=PATH)
 @json_option("Print one JSON document.")
 def restore(config: Path | None, data_dir: Path | None, file: Path, as_json: bool) -> None:
-    """Put a copy in the place of the database. The service must not run.
+    """Replace the database with a copy. The service must not run.
 
-    Jobs that were submitted after the copy was made are unknown to the service then.
+    The service will not know jobs that were submitted after the copy was made.
 
     \b
     Examples:
@@ -68,20 +68,20 @@ def restore(config: Path | None, data_dir: Path | None, file: Path, as_json: boo
     before = put_back(settings, file)
     if as_json:
         print_answer(file=str(file), before=str(before) if before else None)
-    # Without --config it is the folder of whoever calls, which a service of systemd does not use.
+    # Without --config it is the caller's folder, which a systemd service does not use.
     print_result(f"{file} is the database of the service in {settings.data_dir}")
     if before:
-        print_result(f"the one that was there before is {before}")
+        print_result(f"the previous database is {before}")
 
 
 @click.command("prune")
 @settings_options
-@click.option("--dry-run", is_flag=True, help="Show what would go, and delete nothing.")
+@click.option("--dry-run", is_flag=True, help="Show what would be deleted, and delete nothing.")
 @json_option("Print one JSON document.")
 def prune(config: Path | None, data_dir: Path | None, dry_run: bool, as_json: bool) -> None:
-    """Delete rows and run directories that are older than `retention` keeps them.
+    """Delete rows and run directories that are older than `retention`.
 
-    The service does so by itself, many times a day. Run directories in a bucket stay.
+    The service also does so, many times a day. Run directories in a bucket are kept.
 
     \b
     Examples:
@@ -99,19 +99,24 @@ def prune(config: Path | None, data_dir: Path | None, dry_run: bool, as_json: bo
         print_answer(rows=rows, run_directories=folders)
     for folder in folders:
         print_result(folder)
-    told = ", ".join(f"{count} of {table}" for table, count in rows.items())
+    deleted = ", ".join(f"{count} of {table}" for table, count in rows.items())
     print_result(
-        f"{'would go' if dry_run else 'gone'}: rows {told}; run directories {len(folders)}"
+        f"{'would delete' if dry_run else 'deleted'}: rows {deleted}; "
+        f"run directories {len(folders)}"
     )
 
 
 @click.group("serve", invoke_without_command=True)
 @settings_options
-@click.option("--port", type=click.IntRange(0, 65535), help="Default: 8686; 0 takes a free one.")
+@click.option("--port", type=click.IntRange(0, 65535), help="Default: 8686; 0 means any free port.")
 @click.option("--no-cluster", is_flag=True, help="Start no cluster on this machine.")
-@click.option("--stop-clusters", is_flag=True, help="At the end, stop the clusters it started.")
-@click.option("--no-token", is_flag=True, help="Make no token at the first start, nor print one.")
-@json_option("Print where the service is as one JSON document.")
+@click.option(
+    "--stop-clusters", is_flag=True, help="At the end, stop the clusters that it started."
+)
+@click.option(
+    "--no-token", is_flag=True, help="Do not create and print a token at the first start."
+)
+@json_option("Print the service's address as one JSON document.")
 @click.pass_context
 def command(
     context: click.Context,
@@ -123,24 +128,24 @@ def command(
     no_token: bool,
     as_json: bool,
 ) -> None:
-    """Run the job service: an HTTP API and a web page, over clusters that it starts or is told of.
+    """Run the job service: an HTTP API and a web page for one or more clusters.
 
     Without a configuration it keeps its database in a folder of yours, starts a cluster on this
     machine, and listens on 127.0.0.1:8686. The first start prints the operator's token, once.
 
-    Ctrl-C and SIGTERM end the service alone: clusters and jobs go on, and the next start finds
-    them. Start it again to have it read a changed configuration.
+    Ctrl-C and SIGTERM end only the service: clusters and jobs continue, and the next start finds
+    them. Restart it to apply a changed configuration.
 
     \b
     Commands for parts of it (each has --help):
-      distrain serve api               the API alone
-      distrain serve reconcile         the reconciler alone
-      distrain serve check             try a configuration, database and clusters
-      distrain serve migrate           bring the database to this version
+      distrain serve api               only the API
+      distrain serve reconcile         only the reconciler
+      distrain serve check             check configuration, database and clusters
+      distrain serve migrate           upgrade the database to this version
       distrain serve backup FILE       copy a database of SQLite
-      distrain serve restore FILE      put such a copy back
-      distrain serve prune --dry-run   what retention deletes next
-      distrain serve token ...         make, list and revoke tokens
+      distrain serve restore FILE      restore such a copy
+      distrain serve prune --dry-run   show what retention deletes next
+      distrain serve token ...         create, list and revoke tokens
       distrain serve project ...       projects, quotas and members
 
     \b
@@ -151,9 +156,9 @@ def command(
       distrain serve token create --user alice
     """
     if context.invoked_subcommand is not None:
-        # DISTRAIN_SERVE_CONFIG is no word before the command, and all commands read it.
-        told = map(context.get_parameter_source, context.params)
-        if ParameterSource.COMMANDLINE in told:
+        # DISTRAIN_SERVE_CONFIG is not an option before the command; all commands read it.
+        sources = map(context.get_parameter_source, context.params)
+        if ParameterSource.COMMANDLINE in sources:
             raise click.UsageError(
                 f"Write options after the command: distrain serve {context.invoked_subcommand} ..."
             )
@@ -174,15 +179,15 @@ def command(
 
 @command.command("api")
 @settings_options
-@click.option("--port", type=click.IntRange(0, 65535), help="Default: 8686; 0 takes a free one.")
-@json_option("Print where it listens as one JSON document.")
+@click.option("--port", type=click.IntRange(0, 65535), help="Default: 8686; 0 means any free port.")
+@json_option("Print its address as one JSON document.")
 def api(
     config: Path | None,
     data_dir: Path | None,
     port: int | None,
     as_json: bool,
 ) -> None:
-    """Run the API alone, such as one of several over one PostgreSQL.
+    """Run only the API, for example one of several with one PostgreSQL database.
 
     Prepare the database with `distrain serve migrate`; run `distrain serve reconcile` beside it.
 
@@ -200,10 +205,10 @@ def api(
 @settings_options
 @json_option("Print one JSON document at the start.")
 def reconcile(config: Path | None, data_dir: Path | None, as_json: bool) -> None:
-    """Run the reconciler alone: it hands jobs to clusters and writes their run directories.
+    """Run only the reconciler: it submits jobs to clusters and writes their run directories.
 
-    Of several over one PostgreSQL, each cluster is looked after by one; another takes over within
-    seconds.
+    If several share one PostgreSQL database, one of them handles each cluster; another takes over
+    within seconds.
 
     \b
     Examples:
@@ -219,9 +224,9 @@ def reconcile(config: Path | None, data_dir: Path | None, as_json: bool) -> None
 @settings_options
 @json_option("Print one JSON list.")
 def check(config: Path | None, data_dir: Path | None, as_json: bool) -> None:
-    """Try a configuration: database, clocks, permissions, clusters. Changes nothing.
+    """Check a configuration: database, clocks, permissions, clusters. Changes nothing.
 
-    The exit code is 0, 1 if something must be mended, 69 if a database or cluster does not answer.
+    The exit code is 0, 1 for a failed check, or 69 if a database or cluster does not answer.
 
     \b
     Examples:
@@ -236,11 +241,11 @@ def check(config: Path | None, data_dir: Path | None, as_json: bool) -> None:
 
     checks = check_service(settings)
     if as_json:
-        print_json([asdict(found) for found in checks])
-    for found in checks:
-        print_result(f"{found.verdict:4}  {found.name:30} {found.detail}")
-        if found.mend and found.verdict != "ok":
-            print_result(f"{'':36} -> {found.mend}")
+        print_json([asdict(one) for one in checks])
+    for one in checks:
+        print_result(f"{one.verdict:4}  {one.name:30} {one.detail}")
+        if one.mend and one.verdict != "ok":
+            print_result(f"{'':36} -> {one.mend}")
     code = exit_code(checks)
     if code:
         raise click.exceptions.Exit(code)
@@ -250,10 +255,10 @@ def check(config: Path | None, data_dir: Path | None, as_json: bool) -> None:
 @settings_options
 @json_option("Print one JSON document.")
 def migrate(config: Path | None, data_dir: Path | None, as_json: bool) -> None:
-    """Make the database's tables, or bring them to this version; take a backup first.
+    """Create the database's tables, or upgrade them to this version; make a backup first.
 
-    `distrain serve` does it at its start. Also writes what the configuration declares, and notes
-    which key (`secrets_file`) the service's processes have to share.
+    `distrain serve` does this at its start. Also stores the configuration's projects and users, and
+    the identity of the key (`secrets_file`) that the service's processes must share.
 
     \b
     Examples:
@@ -271,7 +276,7 @@ def migrate(config: Path | None, data_dir: Path | None, as_json: bool) -> None:
         where = store.db.where
     if as_json:
         print_answer(database=where)
-    print_result(f"{where} is of this version")
+    print_result(f"{where} has this version")
 
 
 for _command in (token, project, backup, restore, prune):
@@ -293,12 +298,12 @@ def _print_serving(settings: "Settings", serving: "Serving") -> None:
     )
     shown = {}
     if serving.token:
-        made, text = serving.token
-        shown = {"token": text, "user": made.user}
+        created, text = serving.token
+        shown = {"token": text, "user": created.user}
         print_facts({"token": text}, 14)
         print_warning(
-            f"That is {made.user}'s token; it is shown this once. "
-            f"Another: distrain serve token create --user NAME{_same_database()}"
+            f"This is {created.user}'s token; it is shown only once. "
+            f"Create another: distrain serve token create --user NAME{_same_database()}"
         )
     if click.get_current_context().params["as_json"]:
         print_answer(
@@ -313,7 +318,7 @@ def _print_serving(settings: "Settings", serving: "Serving") -> None:
 def _left(settings: "Settings", *, stops_clusters: bool) -> str:
     if stops_clusters:
         return "the service has ended; not all clusters that it started were stopped"
-    text = "the service has ended; clusters and jobs go on"
+    text = "the service has ended; clusters and jobs continue"
     started = [n for n, profile in settings.clusters.items() if profile.traits.is_started]
     if started:
         names = ", ".join(started)
@@ -322,7 +327,7 @@ def _left(settings: "Settings", *, stops_clusters: bool) -> str:
 
 
 def _same_database() -> str:
-    """The options with which another command opens this service's database."""
+    """Return the options with which another command opens this service's database."""
     given = click.get_current_context().params
     names = {"config": "--config", "data_dir": "--data-dir"}
     return "".join(

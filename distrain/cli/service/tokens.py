@@ -1,4 +1,4 @@
-"""`distrain serve token`: tokens, in the database itself."""
+"""`distrain serve token`: edits tokens in the database."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,7 +22,7 @@ SCOPES = ("read", "submit", "cancel", "admin")
 
 @click.group("token")
 def token() -> None:
-    """Make, list and revoke tokens, where no admin's token is at hand.
+    """Create, list and revoke tokens without an admin's token.
 
     \b
     Examples:
@@ -34,15 +34,15 @@ def token() -> None:
 
 @token.command("create")
 @settings_options
-@click.option("--user", required=True, help="Whose it is; a new name becomes a user.")
-@click.option("--label", default="", help="What it is for.")
-@click.option("--days", type=click.IntRange(1, 365), default=90, help="How long it holds.")
+@click.option("--user", required=True, help="The token's user; a new name creates a user.")
+@click.option("--label", default="", help="The purpose of the token.")
+@click.option("--days", type=click.IntRange(1, 365), default=90, help="Days until it expires.")
 @click.option(
     "--scope",
     "scopes",
     type=click.Choice(SCOPES),
     multiple=True,
-    help="What it may be used for; may be repeated. Default: all that its user may do.",
+    help="A permission; may be repeated. Default: all permissions of its user.",
 )
 @json_option("Print one JSON document.")
 def create(
@@ -54,7 +54,7 @@ def create(
     scopes: tuple[str, ...],
     as_json: bool,
 ) -> None:
-    """Make a token and print it, once: the database keeps its hash.
+    """Create a token and print it once: the database stores only its hash.
 
     \b
     Examples:
@@ -64,6 +64,7 @@ def create(
     if not 0 < len(user) <= 128 or not user.isprintable() or user != user.strip():
         raise click.UsageError("--user: a name of up to 128 printable characters.")
     settings = read_settings(config, data_dir)
+    from distrain.jobs.documents import utc
     from distrain.service.access.sessions import new_token
     from distrain.service.values import Scope
 
@@ -71,16 +72,16 @@ def create(
     with open_database(settings) as store:
         made, text = new_token(store, user, label=label, days=days, scopes=wanted)
         note_change(store, "token.create", made.id, user=user)
-    end = _time(made.expires_at_s)
+    end = utc(made.expires_at_s, "seconds")
     if as_json:
         print_answer(id=made.id, user=user, token=text, expires_at=end)
     print_result(text)
-    print_warning(f"{user}'s token until {end}; it is shown this once")
+    print_warning(f"{user}'s token until {end}; it is shown only once")
 
 
 @token.command("list")
 @settings_options
-@click.option("--user", help="This user's alone.")
+@click.option("--user", help="Only this user's tokens.")
 @json_option("Print one JSON list.")
 def show(config: Path | None, data_dir: Path | None, user: str | None, as_json: bool) -> None:
     """List tokens, without their secrets.
@@ -93,11 +94,11 @@ def show(config: Path | None, data_dir: Path | None, user: str | None, as_json: 
     with open_database(settings) as store:
         now_s, tokens = store.now_s(), store.tokens(user)
     if as_json:
-        print_json([_document(found, now_s) for found in tokens])
-    for found in tokens:
-        told = _document(found, now_s)
-        words = f"{told['id']}  {told['user']:20} {told['state']:8} until {told['expires_at']}"
-        print_result(f"{words}  {','.join(told['scopes'])}  {told['label']}".rstrip())
+        print_json([_document(one, now_s) for one in tokens])
+    for one in tokens:
+        row = _document(one, now_s)
+        words = f"{row['id']}  {row['user']:20} {row['state']:8} until {row['expires_at']}"
+        print_result(f"{words}  {','.join(row['scopes'])}  {row['label']}".rstrip())
 
 
 @token.command("revoke")
@@ -105,7 +106,7 @@ def show(config: Path | None, data_dir: Path | None, user: str | None, as_json: 
 @click.argument("token_id", metavar="ID")
 @json_option("Print one JSON document.")
 def revoke(config: Path | None, data_dir: Path | None, token_id: str, as_json: bool) -> None:
-    """Make a token worthless, at once. ID is what `list` shows, the part after `dtr_`.
+    """Revoke a token immediately. ID is shown by `list`; it is the part after `dtr_`.
 
     \b
     Examples:
@@ -113,28 +114,24 @@ def revoke(config: Path | None, data_dir: Path | None, token_id: str, as_json: b
     """
     settings = read_settings(config, data_dir)
     with open_database(settings) as store:
-        found = store.revoke_token(token_id)
-        note_change(store, "token.revoke", token_id, user=found.user)
+        revoked = store.revoke_token(token_id)
+        note_change(store, "token.revoke", token_id, user=revoked.user)
     if as_json:
-        print_answer(id=token_id, user=found.user, state="revoked")
-    print_result(f"the token {token_id} of {found.user} is revoked")
+        print_answer(id=token_id, user=revoked.user, state="revoked")
+    print_result(f"the token {token_id} of {revoked.user} is revoked")
 
 
-def _document(found: "Token", now_s: float) -> dict[str, Any]:
-    state = "revoked" if found.revoked_at_s else "expired" if found.expires_at_s <= now_s else "ok"
+def _document(token: "Token", now_s: float) -> dict[str, Any]:
+    from distrain.jobs.documents import utc
+
+    state = "revoked" if token.revoked_at_s else "expired" if token.expires_at_s <= now_s else "ok"
     return {
-        "id": found.id,
-        "user": found.user,
-        "label": found.label,
+        "id": token.id,
+        "user": token.user,
+        "label": token.label,
         "state": state,
-        "scopes": sorted(found.scopes),
-        "created_at": _time(found.created_at_s),
-        "expires_at": _time(found.expires_at_s),
-        "used_at": _time(found.used_at_s) if found.used_at_s else None,
+        "scopes": sorted(token.scopes),
+        "created_at": utc(token.created_at_s, "seconds"),
+        "expires_at": utc(token.expires_at_s, "seconds"),
+        "used_at": utc(token.used_at_s, "seconds"),
     }
-
-
-def _time(at_s: float) -> str:
-    from datetime import UTC, datetime
-
-    return datetime.fromtimestamp(at_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,1 +1,1 @@
-"""`distrain top`: a scheduler's jobs on the terminal, as they run."""
+"""`distrain top`: shows a scheduler's running jobs on the terminal."""

@@ -1,6 +1,7 @@
-"""`distrain top`: a scheduler's jobs and ranks, on the terminal."""
+"""`distrain top`: shows a scheduler's jobs and ranks on the terminal."""
 
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import click
@@ -13,24 +14,26 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@connection_options("The Dask scheduler; it is asked for its dashboard.", "DASK_SCHEDULER_ADDRESS")
+@connection_options("The Dask scheduler.", "DASK_SCHEDULER_ADDRESS")
 @click.option(
     "--dashboard",
     "url",
     metavar="URL",
     help="The scheduler's dashboard, as `distrain train` prints it. Default: port 8787 here.",
 )
-@click.option("--job", "job_id", metavar="ID", help="Show this job's ranks. Default: the newest's.")
-@click.option("--once", is_flag=True, help="Print plain lines of how things stand now, and end.")
+@click.option(
+    "--job", "job_id", metavar="ID", help="Show this job's ranks. Default: the newest job."
+)
+@click.option("--once", is_flag=True, help="Print the current state as plain lines, and end.")
 @click.option(
     "--interval",
     "interval_s",
     type=click.FloatRange(min=0.1),
     default=1.0,
     metavar="SECONDS",
-    help="How often to look.",
+    help="The update interval.",
 )
-@json_option("Print how things stand now as JSON, and end: `jobs`, and the `job` that is shown.")
+@json_option("Print the current state as JSON, and end: `jobs`, and the shown `job`.")
 def command(
     scheduler: str | None,
     url: str | None,
@@ -39,16 +42,16 @@ def command(
     interval_s: float,
     as_json: bool,
 ) -> None:
-    """Show all jobs of a scheduler and the ranks of one, as they go on; q ends it.
+    """Show all jobs of a scheduler and the ranks of one, updated as they run; q quits.
 
-    On a terminal j and k, or the arrows, choose another job; space, or enter, pins the one that is
-    shown, or follows the newest again.
+    On a terminal j and k, or the arrows, choose another job; space, or enter, pins the shown job,
+    or follows the newest again.
 
-    A rank's step time is of its own work: what it waited for others is left out. Where standard
-    output is no terminal, a line is printed for each job whenever something changed.
+    A rank's step time is that of its own work, without waiting for others. If standard output is
+    not a terminal, a line is printed for each job whenever something has changed.
 
-    Any scheduler will do that `distrain train` has started or used, or that was started with
-    `--preload distrain.preload`. Where it asks for a token, put that into DISTRAIN_DASHBOARD_TOKEN.
+    Works with any scheduler that `distrain train` has started or used, or that was started with
+    `--preload distrain.preload`. If it requires a token, set DISTRAIN_DASHBOARD_TOKEN.
 
     \b
     Examples:
@@ -59,9 +62,8 @@ def command(
     from distrain.cli.top.dashboard import dashboard_of
     from distrain.cli.top.live import show
 
-    dashboard = dashboard_of(scheduler, url)
     console = result_console()
-    try:
+    with suppress(KeyboardInterrupt), dashboard_of(scheduler, url) as dashboard:
         if as_json:
             _print_json(dashboard, job_id)
         elif once:
@@ -70,8 +72,6 @@ def command(
             show(console, dashboard, job_id, interval_s)
         else:
             _print_changes(dashboard, job_id, interval_s)
-    except KeyboardInterrupt:
-        pass
 
 
 def _print_json(dashboard: "Dashboard", job_id: str | None) -> None:
@@ -105,7 +105,7 @@ def _print_changes(dashboard: "Dashboard", job_id: str | None, interval_s: float
     while True:
         for job in dashboard.jobs():
             line = job_line(job)
-            if job_id in (None, job["job_id"]) and printed.get(job["job_id"]) != line:
-                printed[job["job_id"]] = line
+            if job_id in (None, job["id"]) and printed.get(job["id"]) != line:
+                printed[job["id"]] = line
                 print_result(line)
         time.sleep(interval_s)

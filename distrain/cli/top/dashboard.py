@@ -1,19 +1,20 @@
-"""Reads the JSON documents about jobs that a scheduler's dashboard serves."""
+"""The jobs of the scheduler that `distrain top` shows, by its dashboard's URL or its address."""
 
-import json
 import os
-import socket
 import ssl
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
-from urllib.error import HTTPError, URLError
-from urllib.parse import quote, urlsplit, urlunsplit
-from urllib.request import HTTPSHandler, ProxyHandler, Request, build_opener
+from urllib.parse import urlsplit, urlunsplit
 
+import httpx2
+
+from distrain.client.client import Client
+from distrain.client.errors import NotAuthorised, NotFound, ServiceError, ServiceUnavailable
 from distrain.errors import ClusterError, InputError
 from distrain.workers.secrets import TOKEN_VARIABLE, token_of_environment
 
 DEFAULT_URL = "http://127.0.0.1:8787"
-TIMEOUT_S = 10.0
 
 _PRELOAD_HINT = (
     "Start the scheduler with `dask scheduler --preload distrain.preload`, or train on it once."
@@ -21,115 +22,85 @@ _PRELOAD_HINT = (
 
 
 class Dashboard:
-    """One scheduler's dashboard at a URL, which behind a proxy includes the prefix.
+    """One scheduler's jobs.
 
-    Its methods raise a `ClusterError` if it cannot be read, an `InputError` if it does not know
-    the job.
+    Its methods raise `ClusterError` if the dashboard cannot be read, and `InputError` for an
+    unknown job.
     """
 
-    def __init__(self, url: str, token: str | None = None):
-        parts = urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.netloc:
-            raise InputError(
-                f"'{url}' is no address of a dashboard", hint=f"It looks like {DEFAULT_URL}."
-            )
-        path = parts.path.rstrip("/").removesuffix("/status").removesuffix("/distrain")
-        self.url = urlunsplit((parts.scheme, parts.netloc, path, "", ""))
-        self._token = token
+    def __init__(self, client: Client):
+        self.url = client.address
+        self._client = client
 
     def jobs(self) -> list[dict[str, Any]]:
-        jobs: list[dict[str, Any]] = self._get("jobs")["jobs"]
-        return jobs
+        """All jobs as JSON values, the newest first."""
+        with self._errors():
+            return [dict(job.document) for job in self._client.jobs(page_jobs=200)]
 
     def job(self, job_id: str) -> dict[str, Any]:
-        return self._get(f"jobs/{quote(job_id, safe='')}")
+        """One job with its ranks."""
+        with self._errors():
+            return dict(self._client.job(job_id).document)
 
-    def _get(self, what: str) -> dict[str, Any]:
-        url = f"{self.url}/distrain/{what}"
-        request = Request(url, headers={"Accept": "application/json"})
-        if self._token:  # for this server alone, wherever it may send us
-            request.add_unredirected_header("Authorization", f"Bearer {self._token}")
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        where = {"url": self.url}
         try:
-            # No proxy of the environment gets the token.
-            opener = build_opener(ProxyHandler({}), HTTPSHandler(context=_tls_context()))
-            with opener.open(request, timeout=TIMEOUT_S) as answer:
-                document = json.load(answer)
-        except HTTPError as error:
-            with error:
-                raise _refused(error, url) from None
-        except (URLError, OSError) as error:
-            reason = getattr(error, "reason", error)
+            yield
+        except NotAuthorised:
             raise ClusterError(
-                f"cannot reach the dashboard: {reason}",
-                where={"url": url},
+                "the dashboard asks for a token, and this is not it",
+                where=where,
+                hint=f"Put the token that the scheduler was started with into {TOKEN_VARIABLE}.",
+            ) from None
+        except NotFound as error:
+            raise InputError(error.message, where=where, hint=error.hint) from None
+        except ServiceUnavailable as error:
+            raise ClusterError(
+                f"cannot reach the dashboard: {error.message}",
+                where=where,
                 hint="Name it with --dashboard, as `distrain train` prints it, or its scheduler "
                 "with --scheduler.",
             ) from None
-        except ValueError:
-            document = None
-        if not isinstance(document, dict):
-            raise ClusterError("this is no dashboard of distrain", where={"url": url})
-        return document
+        except ServiceError as error:
+            text = f"this is not a dashboard of distrain: {error.message}"
+            raise ClusterError(text, where=where, hint=_PRELOAD_HINT) from None
 
 
-def dashboard_of(scheduler: str | None, url: str | None) -> Dashboard:
+@contextmanager
+def dashboard_of(scheduler: str | None, url: str | None) -> Iterator[Dashboard]:
     """The dashboard that options name: a URL, a scheduler, or the usual place on this machine."""
-    token = token_of_environment() if os.environ.get(TOKEN_VARIABLE) else None
     if url is None and scheduler is not None:
-        url = _url_from_scheduler(scheduler)
-    return Dashboard(url or DEFAULT_URL, token)
+        from distrain.launch.scheduler_api import scheduler_api
+        from distrain.workers.sources import connect
+
+        with connect(scheduler) as client:
+            yield Dashboard(scheduler_api(client))
+        return
+    with _client_of(url or DEFAULT_URL) as found:
+        yield Dashboard(found)
 
 
-def _url_from_scheduler(scheduler: str) -> str:
-    from distrain.workers.sources import connect
-
-    with connect(scheduler) as client:
-        port = client.scheduler_info().get("services", {}).get("dashboard")
-        host = urlsplit(client.scheduler.address).hostname or ""
-    if not port:
-        raise ClusterError(
-            "the scheduler has no dashboard",
-            where={"scheduler": scheduler},
-            hint="Start it with --dashboard, which needs the package bokeh.",
+def _client_of(url: str) -> Client:
+    """The client of a dashboard, whose URL includes the prefix of a proxy."""
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.netloc:
+        raise InputError(
+            f"'{url}' is not the address of a dashboard", hint=f"It looks like {DEFAULT_URL}."
         )
-    scheme = "https" if _speaks_tls(host, port) else "http"
-    return f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}"
+    path = parts.path.rstrip("/").removesuffix("/status").removesuffix("/distrain")
+    address = urlunsplit((parts.scheme, parts.netloc, path, "", ""))
+    token = token_of_environment() if os.environ.get(TOKEN_VARIABLE) else None
+    # No proxy of the environment gets the token.
+    transport = httpx2.HTTPTransport(verify=_tls_context(), trust_env=False)
+    return Client.of_scheduler(address, transport, url=address, token=token)
 
 
 def _tls_context() -> ssl.SSLContext:
-    """The system's authorities, and the one of Dask's configuration (`--tls-ca-file`)."""
+    """Trust the system's authorities, and that of Dask's configuration (`--tls-ca-file`)."""
     import dask
 
     context = ssl.create_default_context()
     if authority := dask.config.get("distributed.comm.tls.ca-file", None):
         context.load_verify_locations(authority)
     return context
-
-
-def _speaks_tls(host: str, port: int) -> bool:
-    """Return True if the server answers a TLS handshake, whoever signed its certificate."""
-    context = ssl.create_default_context()
-    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-    try:
-        with (
-            socket.create_connection((host, port), TIMEOUT_S) as connection,
-            context.wrap_socket(connection),
-        ):
-            return True
-    except OSError:
-        return False
-
-
-def _refused(error: HTTPError, url: str) -> ClusterError | InputError:
-    if error.code == 401:
-        return ClusterError(
-            "the dashboard asks for a token, and this is not it",
-            where={"url": url},
-            hint=f"Put the token that the scheduler was started with into {TOKEN_VARIABLE}.",
-        )
-    try:
-        document = json.load(error)
-        return InputError(document["error"], where={"url": url}, hint=document.get("hint"))
-    except (ValueError, TypeError, KeyError):
-        text = f"the dashboard answered {error.code} {error.reason}"
-        return ClusterError(text, where={"url": url}, hint=_PRELOAD_HINT)

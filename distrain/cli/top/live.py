@@ -1,6 +1,6 @@
-"""The screen of `distrain top`: which job it shows, what is known of it, and what keys do.
+"""The screen of `distrain top`: its state, its keys, and its updates.
 
-The terminal's mode is restored afterwards, also on SIGTERM.
+The terminal's mode is restored at the end, also on SIGTERM.
 """
 
 import os
@@ -18,7 +18,7 @@ from distrain.cli.interrupts import TERMINATED
 from distrain.cli.output import clean_line
 from distrain.cli.top.view import Document, framed, listed, screen
 from distrain.errors import DistrainError, on_sigterm
-from distrain.jobs.status import FINAL_STATES
+from distrain.jobs.states import FINAL_STATES
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -44,7 +44,7 @@ _BEGUN = re.compile(r"\x1b(?:\[[0-9;]*|O)?\Z")
 
 
 def keys_of(text: str) -> tuple[list[KeyPress], str]:
-    """The keys in what a terminal sent, and its end if that may be the beginning of a key.
+    """Return the keys in a terminal's input, and the rest if a key may be incomplete.
 
     >>> keys_of("jx\\x1b[A\\x1b[")
     ([<KeyPress.DOWN: 'down'>, <KeyPress.UP: 'up'>], '\\x1b[')
@@ -56,14 +56,14 @@ def keys_of(text: str) -> tuple[list[KeyPress], str]:
 
 
 class Keyboard:
-    """Reads keys from `fd`, a terminal that sends each key at once; `None` for no terminal."""
+    """Reads keys from the terminal `fd`, which is in cbreak mode; `None` for no terminal."""
 
     def __init__(self, fd: int | None = None):
         self.fd = fd
         self._rest = ""
 
     def wait(self, timeout_s: float) -> list[KeyPress]:
-        """Wait for keys up to a time and return them. A terminal that went away quits."""
+        """Wait for keys up to a time and return them. A closed terminal counts as quit."""
         if self.fd is None:
             time.sleep(timeout_s)
             return []
@@ -79,9 +79,9 @@ class Keyboard:
 
 @contextmanager
 def keyboard() -> Iterator[Keyboard]:
-    """Standard input as a keyboard, if it is a terminal and this process is in its foreground.
+    """Yield standard input as a keyboard, if this process is in a terminal's foreground.
 
-    SIGTERM raises `SystemExit` meanwhile, so that the terminal's mode is restored then, too.
+    Meanwhile SIGTERM raises `SystemExit`, so that the terminal's mode is restored.
     """
     with on_sigterm(_leave):
         fd = _terminal()
@@ -93,7 +93,7 @@ def keyboard() -> Iterator[Keyboard]:
 
         before = termios.tcgetattr(fd)
         try:
-            tty.setcbreak(fd, termios.TCSADRAIN)  # Ctrl-C stays what it is
+            tty.setcbreak(fd, termios.TCSADRAIN)  # Ctrl-C still interrupts
             yield Keyboard(fd)
         finally:
             termios.tcsetattr(fd, termios.TCSADRAIN, before)
@@ -102,33 +102,33 @@ def keyboard() -> Iterator[Keyboard]:
 def _terminal() -> int | None:
     try:
         fd = sys.stdin.fileno()
-        # Whoever changes a terminal's mode from the background is stopped.
+        # A background process that changes a terminal's mode is stopped.
         return fd if os.isatty(fd) and os.tcgetpgrp(fd) == os.getpgrp() else None
-    except (OSError, ValueError, AttributeError):  # no standard input, or none that is a file
+    except (OSError, ValueError, AttributeError):  # no standard input, or not a file
         return None
 
 
 def _leave(number: int, frame: object) -> NoReturn:
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # a second one must not come in between
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # a second one must not interrupt the first
     raise SystemExit(TERMINATED)
 
 
 def chosen(jobs: Sequence[Document], job_id: str | None) -> str | None:
-    """The job whose ranks are shown: `job_id`, else the newest that goes on, else the newest."""
+    """Return the job to show: `job_id`, else the newest unfinished job, else the newest."""
     if job_id is not None:
         return job_id
-    going_on = [job["job_id"] for job in jobs if job["state"] not in FINAL_STATES]
-    return next(iter(going_on or [job["job_id"] for job in jobs]), None)
+    going_on = [job["id"] for job in jobs if job["state"] not in FINAL_STATES]
+    return next(iter(going_on or [job["id"] for job in jobs]), None)
 
 
 def moved(jobs: Sequence[Document], job_id: str | None, by: int) -> str | None:
-    """The job that is `by` rows further down the table, or its first or last.
+    """Return the job `by` rows further down the table, at most its first or last.
 
-    >>> jobs = [{"job_id": "b", "state": "failed"}, {"job_id": "a", "state": "running"}]
+    >>> jobs = [{"id": "b", "state": "failed"}, {"id": "a", "state": "running"}]
     >>> moved(jobs, "a", 1), moved(jobs, "b", 1), moved(jobs, "gone", 1), moved([], None, 1)
     ('b', 'b', 'a', None)
     """
-    ids = [str(job["job_id"]) for job in listed(jobs)]
+    ids = [str(job["id"]) for job in listed(jobs)]
     if job_id not in ids:
         return next(iter(ids), None)
     return ids[min(max(ids.index(job_id) + by, 0), len(ids) - 1)]
@@ -137,46 +137,46 @@ def moved(jobs: Sequence[Document], job_id: str | None, by: int) -> str | None:
 def show(console: "Console", dashboard: "Dashboard", job_id: str | None, interval_s: float) -> None:
     from rich.live import Live
 
-    watched = DashboardView(dashboard, job_id)
-    watched.look()  # an address that is wrong from the start is an error
+    state = DashboardView(dashboard, job_id)
+    state.update()  # a wrong address is an error at the start
     with keyboard() as keys, Live(console=console, screen=True, auto_refresh=False) as live:
         while True:
-            live.update(_drawn(watched, console.size.height, keys.fd is not None), refresh=True)
+            live.update(_drawn(state, console.size.height, keys.fd is not None), refresh=True)
             pressed = keys.wait(interval_s)
             if KeyPress.QUIT in pressed:
                 return
             for key in pressed:
-                watched.press(key)
-            watched.look_again()
+                state.press(key)
+            state.try_update()
 
 
-def _drawn(watched: "DashboardView", height: int, with_keys: bool) -> "RenderableType":
-    note = f"{time.strftime('%H:%M:%S')}  {watched.note}"
+def _drawn(state: "DashboardView", height: int, with_keys: bool) -> "RenderableType":
+    note = f"{time.strftime('%H:%M:%S')}  {state.note}"
     height -= with_keys
-    drawn = screen(watched.jobs, watched.job, height, note)
-    return framed(drawn, pinned=watched.wanted is not None) if with_keys else drawn
+    drawn = screen(state.jobs, state.job, height, note)
+    return framed(drawn, pinned=state.wanted is not None) if with_keys else drawn
 
 
 class DashboardView:
     def __init__(self, dashboard: "Dashboard", job_id: str | None):
         self.dashboard = dashboard
-        self.jobs: list[dict[str, Any]] = []  # the newest first
-        self.job: dict[str, Any] | None = None  # the job that is shown, with its ranks
-        self.wanted = job_id  # the job that was picked; `None` while the newest is followed
-        self.note = dashboard.url  # or why it cannot be read
+        self.jobs: list[dict[str, Any]] = []  # newest first
+        self.job: dict[str, Any] | None = None  # the shown job, with its ranks
+        self.wanted = job_id  # the pinned job; `None` to follow the newest
+        self.note = dashboard.url  # or the error when reading it
 
-    def look(self) -> None:
+    def update(self) -> None:
         self.jobs = self.dashboard.jobs()
         job_id = chosen(self.jobs, self.wanted)
         self.job = None if job_id is None else self.dashboard.job(job_id)
 
-    def look_again(self) -> None:
-        """Ask for what is new; an error goes to `note`, for a scheduler may come back."""
+    def try_update(self) -> None:
+        """Update the state; put an error into `note`, since the scheduler may come back."""
         try:
-            self.look()
+            self.update()
             self.note = self.dashboard.url
         except DistrainError as error:
-            self.note = f"{clean_line(error.message)}; trying again"
+            self.note = f"{clean_line(error.message)}; retrying"
 
     def press(self, key: KeyPress) -> None:
         if key in (KeyPress.UP, KeyPress.DOWN):

@@ -1,6 +1,6 @@
-"""Jobs and ranks on 80 columns: as tables on a terminal, as lines elsewhere. Pure.
+"""Shows jobs and ranks in 80 columns: as tables on a terminal, as lines elsewhere. Pure.
 
-A `Document` is one job or one rank as the scheduler's dashboard serves it in JSON.
+A `Document` is one job or one rank in the JSON of the scheduler's dashboard.
 """
 
 from collections.abc import Mapping, Sequence
@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from distrain.cli.output import STATE_STYLES, clean_line
 from distrain.formatting import UNKNOWN, aucs, count, kept_step, milliseconds, percent, scores
-from distrain.jobs.status import FINAL_STATES, time_left
+from distrain.jobs.states import FINAL_STATES
+from distrain.jobs.status import time_left
 from distrain.runs.records.merging import phase_shares
 from distrain.scheduler.views.ranks import stands_out
 
@@ -33,14 +34,14 @@ def framed(drawn: "RenderableType", *, pinned: bool) -> "RenderableType":
 
 
 def job_line(job: Document) -> str:
-    """A job in one line.
+    """Describe a job in one line.
 
-    >>> job_line({"job_id": "a-1", "state": "pending", "why_pending": "needs 2 workers"})
+    >>> job_line({"id": "a-1", "state": "pending", "why_pending": "needs 2 workers"})
     'a-1  pending: needs 2 workers'
     """
     why = job.get("why_pending") or (job.get("reason") if job["state"] in FINAL_STATES else "")
     parts = [
-        clean_line(job["job_id"]),
+        clean_line(job["id"]),
         f"{job['state']}: {clean_line(why)}" if why else job["state"],
     ]
     if job.get("step"):
@@ -74,14 +75,14 @@ def screen(
     height: int,
     note: str,
 ) -> "RenderableType":
-    """A terminal of `height` lines: a note, all jobs, and the ranks of one job."""
+    """Fill a terminal of `height` lines: a note, all jobs, and the ranks of one job."""
     from rich.console import Group
     from rich.text import Text
 
     head = Text(note, style="dim", no_wrap=True, overflow="ellipsis")
     if not jobs:
         return Group(head, Text("no jobs yet"))
-    job_id = job["job_id"] if job else None
+    job_id = job["id"] if job else None
     about = [] if job is None else _about(job)
     about_lines = sum(1 + (len(line) - 1) // COLUMNS for line in about)
     num_ranks = 0 if job is None else _num_ranks(job)
@@ -94,32 +95,32 @@ def screen(
     if len(shown) < len(jobs):
         parts.append(Text(f"and {len(jobs) - len(shown)} more", style="dim"))
     if job is not None:
-        room = max(1, for_ranks - 1) if for_ranks < num_ranks else for_ranks
-        parts += [Text(""), *map(Text, about), Text(""), *_ranks(job, room)]
+        rank_lines = max(1, for_ranks - 1) if for_ranks < num_ranks else for_ranks
+        parts += [Text(""), *map(Text, about), Text(""), *_ranks(job, rank_lines)]
     return Group(*parts)
 
 
 def listed(jobs: Sequence[Document]) -> list[Document]:
-    """Jobs in the order of the table: those that go on, then those that have ended."""
+    """Return jobs in the order of the table: first unfinished, then ended ones."""
     return sorted(jobs, key=lambda job: job["state"] in FINAL_STATES)
 
 
-def around(jobs: list[Document], job_id: str | None, room: int) -> list[Document]:
-    """At most `room` neighbouring jobs, among them the one of an id.
+def around(jobs: list[Document], job_id: str | None, lines: int) -> list[Document]:
+    """Return at most `lines` neighbouring jobs, including the one with `job_id`.
 
-    >>> [job["job_id"] for job in around([{"job_id": n} for n in "abcde"], "d", 2)]
+    >>> [job["id"] for job in around([{"id": n} for n in "abcde"], "d", 2)]
     ['c', 'd']
     """
-    place = next((n for n, job in enumerate(jobs) if job["job_id"] == job_id), 0)
-    first = max(0, place - room + 1)
-    return jobs[first : first + room]
+    place = next((n for n, job in enumerate(jobs) if job["id"] == job_id), 0)
+    first = max(0, place - lines + 1)
+    return jobs[first : first + lines]
 
 
 def shared_lines(free: int, jobs: int, ranks: int) -> tuple[int, int]:
-    """Divide the free lines of the screen between a number of jobs and a number of ranks.
+    """Divide the free lines of the screen between jobs and ranks.
 
-    Where there are too few for all, ranks get half, and each side takes what the other leaves.
-    Each gets at least one line; a side that is cut spends a line of its own on saying so.
+    If there are too few lines, ranks get half, and each side gets what the other does not need.
+    Each gets at least one line; a truncated side uses one of its lines to say so.
 
     >>> shared_lines(40, 11, 8), shared_lines(12, 11, 4), shared_lines(12, 30, 1000)
     ((11, 8), (8, 4), (6, 6))
@@ -139,8 +140,8 @@ def _jobs_table(jobs: Sequence[Document], chosen_id: str | None) -> "Table":
         state = Text(job["state"], style=STATE_STYLES.get(job["state"], ""))
         table.add_row(
             Text(
-                shortened(clean_line(job["job_id"]), JOB_COLUMNS),
-                style="bold reverse" if job["job_id"] == chosen_id else "",
+                shortened(clean_line(job["id"]), JOB_COLUMNS),
+                style="bold reverse" if job["id"] == chosen_id else "",
             ),
             state,
             _bar(job),
@@ -152,7 +153,7 @@ def _jobs_table(jobs: Sequence[Document], chosen_id: str | None) -> "Table":
 
 
 def shortened(text: str, width: int) -> str:
-    """A job's id, cut in the middle: its name and its random end stay.
+    """Shorten a job's id in the middle; its name and its random end stay.
 
     >>> shortened("deep-and-cross-20260301-123000-ab12", 20)
     'deep-and…123000-ab12'
@@ -166,7 +167,7 @@ def shortened(text: str, width: int) -> str:
 def _about(job: Document) -> list[str]:
     steps = f"step {job.get('step') or 0}/{job.get('num_steps') or '?'}"
     lines = [
-        f"{clean_line(job['job_id'])}: {job['state']}, attempt {job.get('attempt')}, {steps}, "
+        f"{clean_line(job['id'])}: {job['state']}, attempt {job.get('attempt')}, {steps}, "
         f"restarts {job.get('restarts') or 0}, checkpoints {job.get('checkpoints') or 0}"
     ]
     lines += [
@@ -186,7 +187,7 @@ def _about(job: Document) -> list[str]:
 
 
 def largest_shares(ranks: Sequence[Document]) -> list[tuple[str, float]]:
-    """Shares of the ranks' wall time by phase, in percent; the largest first."""
+    """Return shares of the ranks' wall time by phase, in percent, the largest first."""
     total: dict[str, float] = {}
     for rank in ranks:
         for phase, seconds in (rank.get("total_seconds") or {}).items():
@@ -195,12 +196,12 @@ def largest_shares(ranks: Sequence[Document]) -> list[tuple[str, float]]:
     return sorted((s for s in shares if s[1] >= 0.5), key=lambda share: -share[1])
 
 
-def _ranks(job: Document, room: int) -> "list[RenderableType]":
-    """The table of ranks; the slowest, where not all fit."""
+def _ranks(job: Document, lines: int) -> "list[RenderableType]":
+    """Return the table of ranks; only the slowest if not all fit."""
     from rich.text import Text
 
     ranks = list(job.get("ranks", ()))
-    shown = sorted(ranks, key=lambda rank: -(rank.get("step_time_s") or 0.0))[:room]
+    shown = sorted(ranks, key=lambda rank: -(rank.get("step_time_s") or 0.0))[:lines]
     table = _table(
         ("RANK", "right", 4), ("HOST", "left", 14), ("DOING", "left", 22), ("ROWS/S", "right", 9),
         ("STEP", "right", 9), ("STALL", "right", 6), ("GPU", "right", 4),
@@ -249,6 +250,6 @@ def _doing(rank: Document) -> str:
 def _scores(job: Document) -> list[str]:
     valid = scores(job.get("valid_loss"), job.get("valid_auc"), 4, job.get("valid_targets"))
     train = scores(job.get("loss"), job.get("auc"), 4, job.get("targets"))
-    kept = kept_step(job.get("model_step"), job.get("step"))
+    kept = kept_step(job.get("model_step"), job.get("step"), refit_steps=job.get("refit_steps"))
     model = [] if kept == UNKNOWN else [f"model: {kept}"]
     return [f"validation: {valid}", f"training: {train}", *model]

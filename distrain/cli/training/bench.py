@@ -1,4 +1,4 @@
-"""`distrain bench`: how fast a cluster is, what limits a step, and whether that is as wanted."""
+"""`distrain bench`: measures a cluster, finds the bottleneck of a step, and checks thresholds."""
 
 import shutil
 from pathlib import Path
@@ -22,30 +22,30 @@ if TYPE_CHECKING:
     "profile",
     metavar="PROFILE",
     type=EXISTING_FILE,
-    help="YAML file with what this type of machine must reach; a miss or an outlier fails.",
+    help="YAML file with this machine type's thresholds; a miss or an outlier fails.",
 )
 @click.option(
     "--compare",
     "earlier",
     metavar="EARLIER.json",
     type=EXISTING_FILE,
-    help="An earlier bench; a figure that is worse, beyond what both spread, fails.",
+    help="An earlier bench; a significantly worse measure fails.",
 )
 @click.option(
     "--out",
     type=PATH,
     default=Path("bench"),
-    help="Folder to make, on a filesystem that all workers share.",
+    help="The folder to write, on a filesystem that all workers share.",
 )
 @click.option("--overwrite", is_flag=True, help="Replace OUT if it exists.")
 @click.option(
     "--device",
     type=click.Choice(["auto", "cpu", "cuda"]),
     default="auto",
-    help="What steps train on; auto takes GPUs where every host has them.",
+    help="The device of training steps; auto uses GPUs if every host has them.",
 )
 @workers_options
-@json_option("Print the document, and the verdict's lines, as JSON.")
+@json_option("Print the document and the summary as JSON.")
 def command(
     quick: bool,
     profile: Path | None,
@@ -57,13 +57,13 @@ def command(
     scheduler: str | None,
     as_json: bool,
 ) -> None:
-    """Measure a cluster's hosts, storage, loaders, network and training steps, and judge them.
+    """Measure a cluster's hosts, storage, loaders, network and training steps, and evaluate them.
 
-    Trains short jobs on 1, 2, 4 ... workers and on all, on rows that it generates. Run it while
-    nothing else uses the cluster: its jobs wait for workers that others have.
+    Trains short jobs on 1, 2, 4, ... and all workers, with generated rows. Run it on an idle
+    cluster: its jobs wait for workers that other jobs use.
 
-    Makes OUT/bench.json and OUT/bench.html, both at once at the end: a run that fails leaves
-    nothing. Exit code 1 where the verdict is FAIL.
+    Writes OUT/bench.json and OUT/bench.html, both at once at the end: a run that fails leaves
+    nothing. The exit code is 1 if the verdict is FAIL.
 
     \b
     Examples:

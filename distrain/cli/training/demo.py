@@ -1,4 +1,4 @@
-"""`distrain demo`: data, preparation and training in one command."""
+"""`distrain demo`: generates, prepares and trains in one command."""
 
 import json
 import shlex
@@ -31,20 +31,20 @@ resources: {{num_ranks: {ranks}}}
 """
 
 MADE = ("raw", "data", "job.yaml", "run")
-"""What a demo leaves in its folder."""
+"""The files and folders of a demo."""
 
 
 @click.command()
 @click.option("--rows", type=COUNT, default="1M", help="Training rows.")
 @ranks_option(2)
-@click.option("--out", type=PATH, default=Path("demo"), help="Where everything goes.")
-@click.option("--quick", is_flag=True, help="A tenth of the rows: to see that it works.")
+@click.option("--out", type=PATH, default=Path("demo"), help="The folder of all files.")
+@click.option("--quick", is_flag=True, help="Use a tenth of the rows.")
 @click.option("--overwrite", is_flag=True, help="Replace an earlier demo in that folder.")
 def command(rows: int, ranks: int, out: Path, quick: bool, overwrite: bool) -> None:
     """Generate raw clicks, prepare them, and train a DLRM on a local Dask cluster.
 
     Prints and runs the three commands that you would type. The generated labels come from a
-    planted model, so the best possible AUC is known, and the trained model is compared with it.
+    planted model, so the best possible AUC is known; the trained model is compared with it.
 
     \b
     Examples:
@@ -54,7 +54,7 @@ def command(rows: int, ranks: int, out: Path, quick: bool, overwrite: bool) -> N
     rows = max(1, rows // 10 if quick else rows)
     raw, data, job, run = (out / name for name in MADE)
     spec = _job_text(job, data, rows, ranks)
-    _make_room(out, overwrite)
+    _clear_folder(out, overwrite)
     valid_rows = max(1, rows // 5)
     files = min(ranks, valid_rows)
     _run("synth", "--rows", rows, "--valid-rows", valid_rows, "--files", files, "--out", raw)
@@ -66,32 +66,32 @@ def command(rows: int, ranks: int, out: Path, quick: bool, overwrite: bool) -> N
 
 
 def _job_text(job: Path, data: Path, rows: int, ranks: int) -> str:
-    """The job spec, checked before anything is generated."""
+    """Return the job spec, checked before anything is generated."""
     from distrain.jobs.spec.load import parse_spec, parse_yaml
 
     batch_rows = min(4096, max(64, rows // 240))
     text = JOB.format(
         job=shlex.quote(str(job)),
-        # JSON's strings are YAML's, whatever the path holds.
+        # JSON strings are also YAML, for any path.
         train=json.dumps(str(data / "train")),
         valid=json.dumps(str(data / "valid")),
         ranks=ranks,
         batch_rows=batch_rows,
-        every_steps=rows // batch_rows // 4 + 1,  # four times, the last one at the end
+        every_steps=rows // batch_rows // 4 + 1,  # four validations, the last one at the end
     )
     parse_spec(parse_yaml(text))
     return text
 
 
-def _make_room(out: Path, overwrite: bool) -> None:
+def _clear_folder(out: Path, overwrite: bool) -> None:
     from distrain.storage.outputs import check_writable, translated_errors
 
     names = {path.name for path in out.iterdir()} if out.is_dir() else set()
-    # Only what a demo made is ever removed, and only where there is nothing else.
+    # Only files of a demo are removed, and only if the folder contains nothing else.
     ours = names <= set(MADE) and (out / "raw" / "planted.json").is_file()
     if names and not (overwrite and ours):
         raise OutputError(
-            "the folder is not empty" if ours else "the folder holds other things than a demo's",
+            "the folder is not empty" if ours else "the folder contains other files than a demo's",
             where={"path": str(out), "holds": ", ".join(sorted(names)[:5])},
             hint="Choose another --out" + (", or pass --overwrite." if ours else "."),
         )
@@ -115,10 +115,10 @@ def _compare(planted: Path, summary: Path) -> None:
     best = json.loads(planted.read_text())["splits"]["valid"]["bayes_auc"]
     reached = json.loads(summary.read_text())["auc"]
     if reached is None or best == 0.5:
-        print_result("\nThe validation rows are too few to compare AUCs: generate more --rows.")
+        print_result("\nToo few validation rows to compare AUCs: generate more --rows.")
         return
     share = (reached - 0.5) / (best - 0.5)
     print_result(
         f"\nThe best AUC that any model can expect on these validation rows is {best:.4f}; "
-        f"this one reached {reached:.4f}: {share:.0%} of the way from guessing."
+        f"this model reached {reached:.4f}, {share:.0%} of the way from 0.5."
     )

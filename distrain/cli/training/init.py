@@ -1,105 +1,63 @@
-"""`distrain init`: a job spec to begin with."""
+"""`distrain init`: writes a job spec to start with."""
 
-from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from distrain.cli.options import PATH, json_option, ranks_option
 
-if TYPE_CHECKING:
-    from distrain.jobs.spec.fitting import TableFacts
-    from distrain.schema.schema import Schema
-
 
 @click.command()
 @click.argument("model", metavar="[MODEL]", required=False)
-@click.option("--data", required=True, type=PATH, help="The folder that `distrain prep` made.")
+@click.option("--data", required=True, type=PATH, help="The folder written by `distrain prep`.")
 @ranks_option(1)
 @click.option("--out", type=PATH, default=Path("job.yaml"), help="The file to write.")
+@click.option("--full", is_flag=True, help="Write every field, with its default.")
 @click.option("--overwrite", is_flag=True, help="Replace an existing file.")
-@json_option("Print the path of what was written as JSON.")
+@json_option("Print the path of the written file as JSON.")
 def command(
-    model: str | None, data: Path, ranks: int, out: Path, overwrite: bool, as_json: bool
+    model: str | None,
+    data: Path,
+    ranks: int,
+    out: Path,
+    full: bool,
+    overwrite: bool,
+    as_json: bool,
 ) -> None:
-    """Write a job spec with every field at its value, ready for `distrain train`.
+    """Write a job spec, ready for `distrain train`: the fields to change, each with a comment.
 
     MODEL is one of docs/models; or criteo-mlp, the model of NVTabular's TensorFlow notebook, or
-    criteo-dlrm, a small DLRM. Without one it is dcn_v2 where the ids of a column are so many that
-    most of them are rare, as in Criteo's logs, else mlp. Targets, weight and windows are those of
-    the schema in the data's folder. A model's training is fitted to the table: rows of a step,
-    epochs, learning rate, and early stopping where there are validation rows. The two presets have
-    their own.
+    criteo-dlrm, a small DLRM. The default is dcn_v2 if a column has very many ids, most of them
+    rare, as in Criteo's logs; otherwise mlp. Targets, weight and windows come from the schema in
+    the data's folder. Batch size, epochs, learning rate, and early stopping if there are validation
+    rows, are chosen for the table. The two presets have their own training settings.
 
     \b
     Examples:
       distrain init --data orders
       distrain init criteo-dlrm --data criteo --ranks 2
-      distrain init criteo-mlp --data /data/criteo --out mlp.yaml
+      distrain init criteo-mlp --data /data/criteo --out mlp.yaml --full
     """
     import shlex
 
     from distrain.cli.output import print_answer, print_remark, print_result, print_warning
-    from distrain.errors import OutputError, SchemaError
-    from distrain.jobs.spec.fitting import default_kind
+    from distrain.errors import OutputError
     from distrain.jobs.spec.load import dump_yaml, parse_spec
-    from distrain.jobs.spec.presets import MODELS, PRESETS, job_for
-    from distrain.schema.files import find_schema
-    from distrain.schema.schema import Schema
+    from distrain.jobs.spec.short import short_yaml
+    from distrain.launch.new_job import new_job
     from distrain.storage.outputs import whole_file
 
-    if model is not None and model not in (known := (*PRESETS, *MODELS)):
-        raise click.BadParameter(
-            f"{model!r} is not one of {', '.join(known)}.", param_hint="'[MODEL]'"
-        )
-    schema = None
-    with suppress(SchemaError):
-        schema = find_schema(data)
-    loaded = None if schema is None else Schema.load(schema)
-    table = None if loaded is None else _facts(data, loaded)
-    kind = model or default_kind(loaded, table)
-    document = job_for(kind, str(data), loaded, table)
-    document["resources"]["num_ranks"] = ranks
-    document["train"]["lanes"] = "auto"
-    document = parse_spec(document).model_dump(mode="json")  # not every number of ranks will do
-    if not (data / "valid").is_dir():
-        document["data"]["valid"] = []
+    # Not every number of ranks is valid.
+    spec = parse_spec(new_job(data, model, print_warning, ranks))
     if out.exists() and not overwrite:
         raise OutputError(
             "the file exists already", where={"path": str(out)}, hint="Pass --overwrite."
         )
     with whole_file(out) as partial:
-        partial.write_text(dump_yaml(document))
+        partial.write_text(dump_yaml(spec.model_dump(mode="json")) if full else short_yaml(spec))
     if not (data / "train").is_dir():
         print_warning(f"note: there is no folder {data / 'train'} yet")
     print_result(f"written to {out}")
     print_remark(f"next: {shlex.join(['distrain', 'train', str(out)])}")
     if as_json:
         print_answer(file=str(out))
-
-
-def _facts(data: Path, schema: "Schema") -> "TableFacts | None":
-    """The facts of the prepared rows; `None` where there are none to be read yet."""
-    from distrain.cli.output import print_warning
-    from distrain.errors import DistrainError
-    from distrain.jobs.spec.fitting import TableFacts
-    from distrain.jobs.spec.presets import windows_of
-    from distrain.loader.partition.footers import read_footers
-    from distrain.loader.partition.scanning import column_moments
-    from distrain.schema.column import Tags
-    from distrain.storage.retrying import first_line
-
-    train, windows = data / "train", windows_of(schema)
-    if not train.is_dir():
-        return None
-    targets, weights = (schema.select_by_tag(tag) for tag in (Tags.TARGET, Tags.WEIGHT))
-    try:
-        table = read_footers(str(train), schema)
-        moments = column_moments(table, targets.columns, next(iter(weights.names), None))
-        cut = windows and read_footers(str(train), schema, windows=windows).windows
-    except (DistrainError, OSError, ValueError) as error:
-        print_warning(f"note: the training is not fitted to the table: {first_line(error)}")
-        return None
-    count = len(cut.names) if cut else 1
-    return TableFacts(table.num_rows, (data / "valid").is_dir(), moments, count)

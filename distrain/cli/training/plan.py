@@ -1,4 +1,4 @@
-"""`distrain plan`: what a job's ranks will read, hold and exchange."""
+"""`distrain plan`: shows what a job's ranks will read, need and exchange."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,15 +21,15 @@ if TYPE_CHECKING:
     "--memory-budget",
     default="1GB",
     metavar="SIZE",
-    help="What a rank's loader may hold before advice is given, like 600MB or 1.5GiB.",
+    help="Memory of a rank's loader above which advice is given, like 600MB or 1.5GiB.",
 )
 @click.option(
     "--ranks",
     type=POSITIVE,
     metavar="N",
-    help="Plan for so many ranks, instead of resources.num_ranks.",
+    help="Plan for this number of ranks instead of resources.num_ranks.",
 )
-@scheduler_option("Plan for this Dask cluster: leave out what depends on its machines.")
+@scheduler_option("Plan for this Dask cluster: skip checks that depend on its machines.")
 @json_option("Print the plan as JSON.")
 def command(
     spec_file: Path,
@@ -41,17 +41,23 @@ def command(
 ) -> None:
     """Show what the ranks of a job will read, hold in memory and exchange; start nothing.
 
-    The job is checked as `distrain train` checks it. Footers are read, rows are not. First comes
-    the loader, with its memory on the host, at most and for one epoch; then each embedding table:
-    where it lives and why, what a rank holds of it with its optimizer state, and sends for it in a
-    step. Without embeddings.memory_gib the tables may take a share of this machine's memory. Then
-    all that a rank holds at its peak, by terms: for that the model, with small tables, takes a few
-    steps of some thousand rows in this process. Advice follows where the files, or how they are
-    read, could be better. With --json the mistakes of a job that fails its checks are printed as
-    JSON, too: `errors`, each with its message, its places (`where`) and a hint.
+    The job is checked as by `distrain train`. Footers are read, rows are not. The output has these
+    parts:
 
-    To plan for other machines, name --ranks and embeddings.memory_gib, what a rank's tables may
-    take there.
+    \b
+    - the loader, with its peak host memory for one epoch;
+    - each embedding table: its placement with the reason, a rank's memory
+      for it with optimizer state, and the bytes that it sends in a step;
+    - a rank's whole memory at its peak, by terms, measured in this process
+      by a few steps of some thousand rows, with small tables;
+    - advice, if the files or their reading could be improved.
+
+    Without embeddings.memory_gib the tables may use a share of this machine's memory. With --json,
+    the mistakes of a job that fails its checks are also printed as JSON: `errors`, each with its
+    message, its places (`where`) and a hint.
+
+    To plan for other machines, set --ranks and embeddings.memory_gib, the memory for a rank's
+    tables there.
 
     \b
     Examples:
@@ -120,21 +126,21 @@ def plan_lines(plan: "JobPlan") -> list[str]:
     }
     if plan.windows:
         first, last = plan.windows[0], plan.windows[-1]
-        facts["windows"] = f"{len(plan.windows):,} one after another: {first} to {last}"
+        facts["windows"] = f"{len(plan.windows):,} in order: {first} to {last}"
     lines = [f"{name:12}{value}" for name, value in facts.items()]
     lines += [
-        f"{'':12}{byte_size(size):>12}  {what}"
-        for size, what in (
+        f"{'':12}{byte_size(size):>12}  {part}"
+        for size, part in (
             (memory.blocks_bytes, f"{memory.batches} batches of {memory.batch_rows:,} rows"),
             (memory.decode_bytes, "decoded row groups"),
             (memory.order_bytes, "permutations"),
             (memory.schedule_bytes, "schedule of the row groups"),
-            (memory.streams_bytes, "large row groups that are open"),
+            (memory.streams_bytes, "large open row groups"),
             (memory.fetched_bytes, "row groups fetched ahead"),
             (memory.buckets_bytes, "buckets of the full shuffle"),
             (memory.disk_bytes, "on disk for the full shuffle (data.shuffle_dir)"),
         )
-        if size or not any(word in what for word in ("large", "ahead", "full"))
+        if size or not any(word in part for word in ("large", "ahead", "full"))
     ]
     if plan.other_numbers:
         lines += ["", f"{'ranks':>5}{'lanes':>7}{'rows a step':>13}{'memory':>13}"]
@@ -150,7 +156,7 @@ def plan_lines(plan: "JobPlan") -> list[str]:
 def _peak_lines(plan: "JobPlan") -> list[str]:
     peak = plan.peak
     on_gpu = peak.device_bytes > 0
-    total = f"a rank holds at its peak, predicted: {byte_size(peak.host_bytes)} on the host"
+    total = f"predicted peak memory of a rank: {byte_size(peak.host_bytes)} on the host"
     if on_gpu:
         total += f", {byte_size(peak.device_bytes)} on its GPU"
     lines = [total]

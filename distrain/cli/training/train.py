@@ -1,60 +1,85 @@
-"""`distrain train`: run a job spec."""
+"""`distrain train`: runs a job spec."""
 
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from distrain.cli.data.prepared import warn_of
 from distrain.cli.interrupts import if_interrupted
 from distrain.cli.options import (
     PATH,
+    PLACE,
     SCHEDULER_VARIABLE,
     connection_options,
+    given_options,
     json_option,
     overrides_option,
+    table_options,
 )
 from distrain.cli.outcome import print_outcome
 from distrain.cli.output import (
     json_wanted,
     print_json,
+    print_remark,
     print_result,
     print_warning,
     progress_console,
 )
-from distrain.jobs.run_paths import new_job_id
+from distrain.cli.progress_bars import WorkProgress
+from distrain.jobs.run_paths import PREPARED, new_job_id
 from distrain.runs.sinks.choosing import known_sinks
 
 if TYPE_CHECKING:
     from distrain.jobs.spec.job import JobSpec
     from distrain.launch.resuming import Resumption
     from distrain.launch.run import RunRequest
+    from distrain.launch.tables import TableJob
 
 
 @click.command()
-@click.argument("spec_file", metavar="[SPEC.yaml]", required=False, type=PATH)
+@click.argument("sources", metavar="[SPEC.yaml | TABLE...]", nargs=-1)
+@table_options
+@click.option(
+    "--valid",
+    multiple=True,
+    metavar="SHARE|ROWS|SPLIT|FILE",
+    help="With --target: what to validate on. A share of the rows, a number of last rows, a split "
+    "of a features document ('{by: hash, column: user, share: 0.1}'), files, or none. Default: "
+    "about a tenth, the latest rows where there are times.",
+)
+@click.option("--model", help="With --target: a model by name. Default: one that suits the table.")
+@click.option(
+    "--features",
+    type=PLACE,
+    metavar="FILE",
+    help="The table's features document, instead of --target and what is inferred.",
+)
 @click.option(
     "--resume",
     "resumed_run",
     metavar="RUN",
     type=PATH,
-    help="Go on with the run in this directory, with its spec, from its newest checkpoint.",
+    help="Resume the run in this directory, with its spec, from its newest checkpoint.",
 )
 @click.option(
     "--without-checkpoint",
     is_flag=True,
-    help="With --resume: begin anew at step 0 if the run's checkpoints are gone.",
+    help="With --resume: restart from step 0 if the run's checkpoints are missing.",
 )
 @overrides_option
 @click.option(
     "--run-dir",
     type=PATH,
-    help="Where the run's files go; every worker must see it. Default: runs/JOB.",
+    help="The run directory; every worker must see it. Default: runs/JOB.",
 )
-@connection_options("Use this Dask cluster, not a local one.")
+@connection_options("Use this Dask cluster instead of a local one.")
 @click.option(
     "--dashboard-address",
     default=":0",
-    help="Where a local cluster's dashboard listens; port 0 takes a free one.",
+    help="The address of a local cluster's dashboard; port 0 means any free port.",
 )
 @click.option(
     "--sink",
@@ -67,11 +92,14 @@ if TYPE_CHECKING:
 @click.option(
     "--detach",
     is_flag=True,
-    help="Submit the job to a running cluster, print how to follow it, and end; the job goes on.",
+    help="Submit the job to a running cluster, print how to follow it, and end; the job continues.",
 )
 @json_option("Print the run's summary as JSON at its end; with --dry-run, the resolved spec.")
+@click.pass_context
 def command(
-    spec_file: Path | None,
+    context: click.Context,
+    /,
+    sources: tuple[str, ...],
     resumed_run: Path | None,
     without_checkpoint: bool,
     overrides: tuple[str, ...],
@@ -82,21 +110,30 @@ def command(
     dry_run: bool,
     detach: bool,
     as_json: bool,
+    **of_table: Any,
 ) -> None:
-    """Train a model as SPEC.yaml says, one torch replica per Dask worker.
+    """Train a model from SPEC.yaml, or on a TABLE; one torch replica per Dask worker.
 
-    Progress shows on the screen; the run directory gets the spec as resolved, records,
+    With --target, TABLE is files, folders, globs or URLs of parquet, CSV or JSON lines. The command
+    infers the columns as `distrain prep --infer` does, prepares the rows and fits a job to them. It
+    prints these decisions, and the run directory holds them as features.yaml and job.yaml. Prepared
+    rows are kept in .prepared beside the run directory and used again. Without --scheduler the job
+    trains in this process.
+
+    Progress is shown on the screen. The run directory gets the resolved spec, records,
     summary.json, curves.png, checkpoints, one log per rank and attempt, and the model.
 
-    A job that loses a rank or a worker is restarted from its last checkpoint. --resume goes on with
-    a run that a lost scheduler or a stopped command has left: also with another number of ranks,
-    but only with the same data, and with a spec from which the same training follows.
+    A job that loses a rank or a worker is restarted from its last checkpoint. --resume continues a
+    run that was left by a lost scheduler or a stopped command. The number of ranks may differ, but
+    the data must be the same, and the spec must give the same training.
 
-    A sink gets the records as they come. One that fails or hangs loses them, with a warning; the
-    training goes on.
+    A sink receives the records as they arrive. If it fails or hangs, it loses records, with a
+    warning; training continues.
 
     \b
     Examples:
+      distrain train orders.csv --target bought
+      distrain train 'orders/*.parquet' --target price --time sold_at --model mlp
       distrain train job.yaml
       distrain train job.yaml --set train.optimizer.lr=0.02 --set resources.num_ranks=4
       distrain train job.yaml --scheduler tcp://10.0.0.5:8786 --run-dir /shared/runs/today
@@ -108,24 +145,35 @@ def command(
       distrain train --resume runs/today --set resources.num_ranks=2
     """
     from distrain.cli.job_progress import JobProgress, leave
-    from distrain.jobs.spec.load import load_spec
-    from distrain.launch.resuming import find_run, go_on, lead_or_follow
+    from distrain.jobs.spec.load import load_spec, parse_spec
+    from distrain.launch.resuming import find_run, lead_or_follow, resume_or_begin
     from distrain.launch.run import RunRequest, train
 
-    if (spec_file is None) == (resumed_run is None):
-        raise click.UsageError("Give either a SPEC.yaml or --resume RUN.")
+    is_table = bool(of_table["target"] or of_table["features"])
+    if bool(sources) == (resumed_run is not None) or (len(sources) > 1 and not is_table):
+        raise click.UsageError(
+            "Give one of a SPEC.yaml, --resume RUN, and a TABLE with --target COLUMN."
+        )
+    if not is_table and (given := given_options(context, of_table)):
+        raise click.UsageError(f"{', '.join(given)}: only for a TABLE with --target COLUMN.")
     if resumed_run is not None and run_dir is not None:
-        raise click.UsageError("--resume names the run directory: leave --run-dir out.")
+        raise click.UsageError("--resume gives the run directory: leave --run-dir out.")
     if without_checkpoint and resumed_run is None:
         raise click.UsageError("--without-checkpoint is for --resume.")
     if_interrupted("the job was not started")
+    table = None
+    if is_table:
+        place = (Path("runs") / "new" if run_dir is None else run_dir).parent / PREPARED
+        table = _table_job(sources, place, scheduler, of_table)
 
     def job_with(*words: str) -> "tuple[str, JobSpec, Resumption | None]":
         fields = (*overrides, *words)
         if resumed_run is not None:
             return find_run(resumed_run, fields, without_checkpoint=without_checkpoint)
-        assert spec_file is not None
-        spec = load_spec(spec_file, fields)
+        if table is None:
+            spec = load_spec(sources[0], fields)
+        else:
+            spec = parse_spec(table.document, fields)
         return new_job_id(spec.name), spec, None
 
     job_id, spec, resumed = job_with()
@@ -133,12 +181,14 @@ def command(
     gang = None
     if spec.resources.backend == "env" and not detach:
         gang = lead_or_follow(spec, resumed_run or run_dir)
-        job_id, spec, resumed = go_on(root, gang, job_with)
-    ended = f"the job has ended; what {root} lacks is written by: distrain train --resume {root}"
+        job_id, spec, resumed = resume_or_begin(root, gang, job_with)
+    ended = f"the job has ended; to complete {root}: distrain train --resume {root}"
     progress = JobProgress(progress_console(), _left_behind(spec, root), ended)
     for text in resumed.damaged if resumed else ():
         progress.say(f"warning: {text}")
     run = RunRequest(spec, root, job_id, scheduler, dashboard_address, resumed, sinks, gang=gang)
+    if table is not None:
+        run = replace(run, features=table.features)
     if detach:
         _check_detachable(run)
     if dry_run:
@@ -150,11 +200,47 @@ def command(
     print_outcome(root, lambda on_summary: train(run, progress, on_summary))
 
 
+def _table_job(
+    rows: tuple[str, ...], place: Path, scheduler: str | None, options: dict[str, Any]
+) -> "TableJob":
+    """Prepare a table and fit a job to it; prints what was decided, and warnings."""
+    from distrain.launch.tables import TableRequest, asked_of, job_of_table
+
+    features, valid = options["features"], _valid_of(options["valid"])
+    columns = (options["target"], options["task"], valid, options["time"], options["weight"])
+    if features is not None and any(columns):
+        raise click.UsageError(
+            "--features says which columns are target, weight and validation: leave the others out."
+        )
+    asked, valid_rows = asked_of(*columns)
+    request = TableRequest(rows, place, asked, valid_rows, features, options["model"], scheduler)
+    with WorkProgress(progress_console()) as progress:
+        table = job_of_table(request, print_warning, progress.show_prep)
+    for decision in table.decisions:
+        print_remark(decision)
+    if table.prepared is not None:
+        warn_of(table.prepared, is_fitted_anew=True)
+    return table
+
+
+def _valid_of(words: tuple[str, ...]) -> Any:
+    """Return the words as the argument `valid` of `distrain.fit`."""
+    from distrain.jobs.spec.load import parse_yaml
+
+    if len(words) != 1:
+        return words or None
+    with suppress(ValueError):
+        value = parse_yaml(words[0])
+        if isinstance(value, int | float | dict):
+            return value
+    return False if words[0] == "none" else words
+
+
 def _left_behind(spec: "JobSpec", root: Path) -> str:
-    """The text about a job whose command ends without waiting for it."""
+    """Return the message about a job whose command ends without waiting for it."""
     if spec.resources.backend != "dask":  # it trained in this process
-        return f"the job ended with this command; go on with it: distrain train --resume {root}"
-    return "the job was left to itself; `distrain jobs` lists what a scheduler still runs"
+        return f"the job ended with this command; resume it: distrain train --resume {root}"
+    return "the job may still run; `distrain jobs` lists a scheduler's jobs"
 
 
 def _check_detachable(run: "RunRequest") -> None:
@@ -162,11 +248,11 @@ def _check_detachable(run: "RunRequest") -> None:
         raise click.UsageError(f"--detach: a job with `backend: {backend}` runs in this process.")
     if run.scheduler is None:
         raise click.UsageError(
-            "--detach: name a cluster that goes on without this command: --scheduler ADDRESS, "
+            "--detach needs a cluster that outlives this command: --scheduler ADDRESS, "
             f"or {SCHEDULER_VARIABLE}."
         )
     if run.sinks:
-        raise click.UsageError("--detach: sinks are fed by the command that follows a job.")
+        raise click.UsageError("--detach: sinks need a command that follows the job.")
 
 
 def _print_checked(run: "RunRequest") -> None:
@@ -179,7 +265,7 @@ def _print_checked(run: "RunRequest") -> None:
             pass  # it answers
     inputs = checked.inputs
     if run.resumed is not None:
-        print_warning(f"# goes on from step {run.resumed.step or 0}")
+        print_warning(f"# resumes from step {run.resumed.step or 0}")
     values = run.spec.model_dump(mode="json")
     if json_wanted():
         print_json(values)

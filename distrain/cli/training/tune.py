@@ -1,4 +1,4 @@
-"""`distrain tune`: a search for a better spec."""
+"""`distrain tune`: searches for a better spec."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -8,21 +8,24 @@ import click
 from distrain.cli.options import PATH, connection_options, json_option, overrides_option
 
 if TYPE_CHECKING:
-    from distrain.launch.tuning import Found
+    from distrain.launch.tuning import SearchResult
 
 _TRIALS, _QUICK = 20, 8
 
 
 @click.command()
 @click.argument("spec_file", metavar="SPEC.yaml", type=PATH)
-@click.option("--trials", type=click.IntRange(1), help=f"Runs in all. Default: {_TRIALS}.")
+@click.option(
+    "--trials", type=click.IntRange(1), help=f"The total number of trials. Default: {_TRIALS}."
+)
 @click.option("--quick", is_flag=True, help=f"The same as --trials {_QUICK}.")
 @click.option(
     "--over",
     "space",
     multiple=True,
     metavar="FIELD=VALUES",
-    help="Search this field: LOW..HIGH, or A,B,C. Default: rate, rows of a step, widths, dropout.",
+    help="Search this field: LOW..HIGH, or A,B,C. Default: learning rate, batch size, widths, "
+    "dropout.",
 )
 @overrides_option
 @click.option("--run-dir", type=PATH, required=True, help="The folder of the search's runs.")
@@ -30,10 +33,10 @@ _TRIALS, _QUICK = 20, 8
     "--test",
     metavar="DATA",
     multiple=True,
-    help="Labelled rows that no trial sees, on which the spec's model and the best one are "
+    help="Labelled rows that no trial uses, on which the spec's model and the best one are "
     "measured at the end; may be repeated.",
 )
-@connection_options("Run the trials on this Dask cluster, not on local ones.")
+@connection_options("Run the trials on this Dask cluster instead of local ones.")
 @json_option("Print the trials as JSON at the end.")
 def command(
     spec_file: Path,
@@ -46,16 +49,17 @@ def command(
     scheduler: str | None,
     as_json: bool,
 ) -> None:
-    """Train a spec with other values, and write the best as a spec.
+    """Train a spec with other values, and write the best one as a spec.
 
-    The first trial is the spec as it is, where its values lie in the space. Optuna chooses the
-    values of the others, and ends one early (successive halving) where others were better after as
-    many validations. What is compared is the best value of checkpoint.keep_best; with
-    evaluate.next_window and without keep_best, the metric of all windows before they were trained.
-    Of so many values on the same rows the best is partly luck; --test says what is left on others.
+    The first trial is the given spec, if its values are in the search space. Optuna chooses the
+    values of the others, and prunes a trial (successive halving) if others were better after the
+    same number of validations. Trials are compared by the best value of checkpoint.keep_best; with
+    evaluate.next_window and without keep_best, by the metric of all windows before they were
+    trained. With many trials on the same rows the best result is partly luck; --test measures it
+    on other rows.
 
-    The same command goes on with a search that was stopped: trials that ended stay, one that was
-    killed goes on from its checkpoint. `--trials` may be larger then.
+    The same command continues a stopped search: finished trials stay, a killed one resumes from its
+    checkpoint. `--trials` may be larger then.
 
     \b
     Examples:
@@ -73,27 +77,27 @@ def command(
         raise click.UsageError(f"--quick is --trials {_QUICK}: leave one of them out.")
     check_data(test)
     spec = load_spec(spec_file, overrides)
-    wanted = _QUICK if quick else trials or _TRIALS
-    search = Search(spec, run_dir, wanted, space, scheduler)
-    found = search.run(print_remark)
-    tested = _tested(run_dir, found, test) if test and found.gain is not None else None
+    num_trials = _QUICK if quick else trials or _TRIALS
+    search = Search(spec, run_dir, num_trials, space, scheduler)
+    result = search.run(print_remark)
+    tested = _tested(run_dir, result, test) if test and result.gain is not None else None
     if json_wanted():
-        print_answer(**found.to_json(), **({} if tested is None else {"test": tested}))
+        print_answer(**result.to_json(), **({} if tested is None else {"test": tested}))
         return
-    for row in found.trials:
+    for row in result.trials:
         value = "" if row["value"] is None else f"{row['value']:.5f}"
         values = ", ".join(f"{name}={one}" for name, one in row["values"].items())
         print_result(f"{row['number'] + 1:>4}  {row['state']:9} {value:>9}  {values}")
-    if found.best is None:
+    if result.best is None:
         return
-    if found.given is None:
-        print_result("the spec as it is was not tried: its values lie outside of the space")
+    if result.given is None:
+        print_result("the given spec was not tried: its values are outside the search space")
     else:
         judges = "windows before they are trained" if search.of_windows else "validations"
-        _print_gain(found.metric, judges, found.given, found.best)
+        _print_gain(result.metric, judges, result.given, result.best)
     if tested is not None:
-        _print_gain(found.metric, "test rows", tested["given"], tested["best"])
-    best = found.trials[0]["number"] + 1
+        _print_gain(result.metric, "test rows", tested["given"], tested["best"])
+    best = result.trials[0]["number"] + 1
     print_result(f"the best is trial {best}, written to {run_dir / 'best.yaml'}")
 
 
@@ -102,13 +106,13 @@ def _print_gain(metric: str, rows: str, given: float | None, best: float | None)
 
     name = metric.replace("_", " ")
     if given is None or best is None:
-        print_result(f"{name} of {rows}: not known of these rows")
+        print_result(f"{name} of {rows}: unknown for these rows")
         return
     print_result(f"{name} of {rows}: {given:.5f} as given, {best:.5f} ({best - given:+.5f}) best")
 
 
-def _tested(run_dir: Path, found: "Found", test: tuple[str, ...]) -> dict[str, Any]:
-    """The metric of test rows, of the spec as it is (the first trial) and of the best."""
+def _tested(run_dir: Path, result: "SearchResult", test: tuple[str, ...]) -> dict[str, Any]:
+    """Return the test metric of the given spec (the first trial) and of the best one."""
     from distrain.cli.models.models import find_model
     from distrain.predict.evaluation import evaluate_saved
     from distrain.predict.logits import ScorerInProcess
@@ -116,12 +120,12 @@ def _tested(run_dir: Path, found: "Found", test: tuple[str, ...]) -> dict[str, A
     from distrain.train.saving.checkpoint_model import open_model
 
     values = {}
-    for name, number in (("given", 0), ("best", found.trials[0]["number"])):
+    for name, number in (("given", 0), ("best", result.trials[0]["number"])):
         folder = find_model(run_dir / "trials" / f"{number:04}")
         saved = open_model(folder)
         with labelled_rows(folder, saved, test) as (dataset, *_):
             report = evaluate_saved(ScorerInProcess(saved, dataset))
-        target, _, metric = found.metric.rpartition(".")
+        target, _, metric = result.metric.rpartition(".")
         of_target = report.targets[target] if target else vars(report)
         values[name] = of_target.get(metric)
     return values

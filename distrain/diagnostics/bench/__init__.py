@@ -1,1 +1,1 @@
-"""Measures clusters and judges them: what limits a step, outliers, thresholds, comparisons."""
+"""Measures clusters and evaluates them: a step's bottleneck, outliers, thresholds, comparisons."""

@@ -1,4 +1,4 @@
-"""Two benches side by side; whether a figure changed is judged by its measured spread. Pure."""
+"""Compares two benches; a change is significant relative to the measured spread. Pure."""
 
 import math
 from collections import defaultdict
@@ -13,12 +13,12 @@ Judgement = Literal["better", "worse", "same", "unknown"]
 
 _STANDARD_ERRORS = 4.0
 _LEAST_SHARE = 0.01
-"""A change below this share is none, however little a figure spreads."""
+"""Changes below this share are ignored, however small the spread."""
 
 
 @dataclass(frozen=True)
 class FigureChange:
-    """A figure before and now; `share`: its gain (or loss, negative) of the earlier one."""
+    """The change of a measure; `share` is its relative gain (negative for a loss)."""
 
     name: str
     place: str
@@ -28,10 +28,10 @@ class FigureChange:
 
 
 def find_changes(earlier: Bench, now: Bench) -> list[FigureChange]:
-    """Figures of both benches, the greatest loss first.
+    """Return the changes of measures that both benches have, the greatest loss first.
 
-    `unknown` is a figure with fewer than three repetitions in one of them. Benches of other modes
-    or devices have none in common: their sizes, or their measures, differ.
+    `unknown` is a measure with fewer than three repetitions in one of them. Benches with different
+    modes or devices are not comparable and have no changes.
     """
     if (earlier.mode, earlier.device) != (now.mode, now.device):
         return []
@@ -60,9 +60,10 @@ def _group(measure: Measure) -> tuple[str, int]:
 
 
 def _usual_errors(measures: Sequence[Measure]) -> Mapping[tuple[str, int], float]:
-    """The median of the places' relative standard errors, by measure.
+    """Return the median of the places' relative standard errors, by measure.
 
-    Few repetitions agree by chance now and then: of hundreds of links some would seem to change.
+    A few repetitions may agree by chance. Without this, some of hundreds of links would seem
+    changed.
     """
     errors: dict[tuple[str, int], list[float]] = defaultdict(list)
     for measure in measures:

@@ -1,4 +1,4 @@
-"""A bench's document: what was measured where, as values and as versioned JSON. Pure."""
+"""The results of a bench, as values and as versioned JSON. Pure."""
 
 import json
 import math
@@ -19,13 +19,13 @@ Scaling = Literal["weak", "strong"]
 
 @dataclass(frozen=True)
 class Measure:
-    """One figure of one place, measured some times."""
+    """Repeated measurements of one quantity at one place."""
 
     name: str  # such as `host.triad`, `all_to_all.off_node`, `link`
     place: str  # such as `node a`, `rank 3`, `link a > b`; "" for the whole cluster
-    unit: str  # `s`, of which less is better, or a rate such as `bytes/s`, of which more is better
+    unit: str  # `s` (lower is better), or a rate such as `bytes/s` (higher is better)
     values: tuple[float, ...]  # every repetition, in `unit`
-    size_bytes: int = 0  # of a message or a file; 0 where that has no meaning
+    size_bytes: int = 0  # of a message or a file; 0 if not applicable
 
     def __post_init__(self) -> None:
         if not self.values or not all(0 < value < math.inf for value in self.values):
@@ -41,7 +41,7 @@ class Measure:
 
     @property
     def standard_error(self) -> float | None:
-        """The median's; `None` for fewer than three repetitions."""
+        """The standard error of the median; `None` for fewer than three repetitions."""
         if len(self.values) < 3:
             return None
         return 1.2533 * stdev(self.values) / math.sqrt(len(self.values))
@@ -50,28 +50,28 @@ class Measure:
 @dataclass(frozen=True)
 class Step:
     ranks: int
-    scaling: Scaling  # `weak` keeps the rows of a rank, `strong` those of all ranks together
+    scaling: Scaling  # `weak`: fixed rows per rank; `strong`: fixed total rows
     rows: int  # of a step, all ranks together
     rows_per_s: tuple[float, ...]  # all ranks together, every repetition
     seconds: tuple[Mapping[str, float], ...]  # each rank's seconds in a step by phase
-    hosts: tuple[str, ...] = ()  # each rank's host; empty where unknown
+    hosts: tuple[str, ...] = ()  # each rank's host; empty if unknown
 
     def __post_init__(self) -> None:
         if self.ranks < 1 or self.rows < 1 or len(self.seconds) != self.ranks:
-            raise ValueError(f"a step on {self.ranks} ranks has seconds of {len(self.seconds)}")
+            raise ValueError(f"a step on {self.ranks} ranks has times of {len(self.seconds)}")
         if len(self.hosts) not in (0, self.ranks):
             raise ValueError(f"a step on {self.ranks} ranks has hosts of {len(self.hosts)}")
         if not self.rows_per_s or not all(0 < rate < math.inf for rate in self.rows_per_s):
             raise ValueError(f"a step on {self.ranks} ranks has a rate that is not positive")
         if not all(0 <= s < math.inf for of_rank in self.seconds for s in of_rank.values()):
-            raise ValueError(f"a step on {self.ranks} ranks has a phase of no finite time")
+            raise ValueError(f"a step on {self.ranks} ranks has a phase whose time is not finite")
 
     @property
     def rate(self) -> float:
         return median(self.rows_per_s)
 
     def place(self, rank: int) -> str:
-        """A rank's name, with its host where that is known.
+        """Return a rank's name, with its host if known.
 
         >>> Step(1, "weak", 8, (10.0,), ({},), ("node-a",)).place(0)
         'rank 0 on node-a'
@@ -91,7 +91,7 @@ class Bench:
 
     @property
     def largest_step(self) -> Step | None:
-        """The step on the most ranks, weak scaling first."""
+        """The step on the most ranks; weak scaling is preferred."""
         return max(self.steps, key=lambda s: (s.ranks, s.scaling == "weak"), default=None)
 
 
@@ -103,7 +103,7 @@ _BENCH = TypeAdapter(Bench)
 
 
 def text_of(path: Path) -> str:
-    """A file that a bench is judged by; an `InputError` if it cannot be read."""
+    """Read a text file for the evaluation of a bench; an `InputError` if it cannot be read."""
     try:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -111,32 +111,32 @@ def text_of(path: Path) -> str:
             f"the file cannot be read: {error}",
             where={"file": str(path)},
             hint="`distrain bench --out FOLDER` writes FOLDER/bench.json; see `distrain bench "
-            "--help` for what else it takes.",
+            "--help` for its other inputs.",
         ) from error
 
 
 def load_bench(path: Path) -> Bench:
-    """Read a document; errors as of `parse_bench`."""
+    """Read a document; errors as `parse_bench`."""
     return parse_bench(text_of(path), str(path))
 
 
 def parse_bench(text: str | bytes, where: str = "") -> Bench:
-    """Read a document, without fields that this version does not have; `InputError` for others."""
+    """Parse a document, ignoring unknown fields; raise `InputError` if it is not one."""
     try:
         values = json.loads(text)
         if not isinstance(values, dict):
-            raise ValueError("it is no JSON object")
+            raise ValueError("it is not a JSON object")
         version = int(values["schema_version"])
         if version <= SCHEMA_VERSION:
             return _BENCH.validate_python(values)
     except (ValueError, KeyError, TypeError) as error:
         raise InputError(
-            f"this is no document of `distrain bench`: {problem_in(error)}",
+            f"not a document of `distrain bench`: {problem_in(error)}",
             where={"file": where} if where else {},
-            hint="A bench of this version has it in its JSON file.",
+            hint="`distrain bench --out FOLDER` writes one to FOLDER/bench.json.",
         ) from error
     raise InputError(
-        f"the bench has schema {version}, and this version reads up to {SCHEMA_VERSION}",
+        f"the bench has schema {version}, but this version reads up to {SCHEMA_VERSION}",
         where={"file": where} if where else {},
         hint="Read it with the version of distrain that wrote it, or a later one.",
     )

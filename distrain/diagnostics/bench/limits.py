@@ -1,4 +1,4 @@
-"""What limits a step: the resource that takes the most of its time, and the next. Pure."""
+"""Finds the bottleneck of a step, the resource with the most time, and the next one. Pure."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from statistics import median
 from distrain.diagnostics.bench.document import Bench, Measure, Step
 
 LOADER_RATE = "loader.all_ranks"
-"""The measure of the loaders of all ranks at once, in rows/s of all together."""
+"""The name of the measure of all ranks' loaders together, in rows/s."""
 
 _COMPUTE = ("forward_backward", "optimizer")
 
@@ -31,22 +31,22 @@ class StepLimits:
 
     @property
     def next(self) -> StepLimit | None:
-        """The limit if the first were faster; `None` if nothing else takes time."""
+        """The bottleneck if the first were faster; `None` if nothing else takes time."""
         return self.resources[1] if len(self.resources) > 1 else None
 
     @property
     def headroom(self) -> float | None:
-        """The first's seconds over the next's."""
+        """The ratio of the first bottleneck's time to the next one's."""
         return self.first.seconds / self.next.seconds if self.next else None
 
 
 def find_limits(bench: Bench) -> StepLimits | None:
-    """The limits of the step on the most ranks; `None` without a step that took time."""
+    """Return the bottlenecks of the step on the most ranks; `None` without measured steps."""
     step = bench.largest_step
     if step is None:
         return None
-    # Ranks wait for the slowest inside of their exchanges. The shortest exchange of a rank is the
-    # network's; the median's excess over it is waiting for other ranks.
+    # Ranks wait for the slowest inside their exchanges. The shortest exchange of any rank is pure
+    # network time; the excess of the median over it is time spent waiting for other ranks.
     exchanges = [of_rank.get("exchange", 0.0) for of_rank in step.seconds]
     network_s = min(exchanges)
     taken = {
@@ -63,7 +63,7 @@ def find_limits(bench: Bench) -> StepLimits | None:
 
 
 def own_seconds(of_rank: Mapping[str, float]) -> float:
-    """A rank's work in a step, without the exchange, in which it waits for others."""
+    """Return a rank's time in a step without the exchange, in which it waits for others."""
     return sum(seconds for phase, seconds in of_rank.items() if phase != "exchange")
 
 
@@ -72,7 +72,7 @@ def _median_of(step: Step, phases: Sequence[str]) -> float:
 
 
 def _loading_s(step: Step, measures: Sequence[Measure]) -> float:
-    """The loaders' seconds for a step's rows, hidden behind training or not."""
+    """Return the loaders' time for a step's rows, even if it overlaps with training."""
     place = f"{step.ranks} ranks"
     rates = [m.median for m in measures if m.name == LOADER_RATE and m.place == place]
     return step.rows / max(rates) if rates else 0.0

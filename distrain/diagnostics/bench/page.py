@@ -1,4 +1,4 @@
-"""A bench as one self-contained HTML page with plots."""
+"""Writes a bench as one self-contained HTML page with plots."""
 
 import json
 from collections import defaultdict
@@ -104,5 +104,5 @@ def _draw_limits(verdict: BenchVerdict) -> Any:
     return figure
 
 
-def _image(figure: Any, what: str) -> str:
-    return svg_image(image_of(figure), what)
+def _image(figure: Any, text: str) -> str:
+    return svg_image(image_of(figure), text)

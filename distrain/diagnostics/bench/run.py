@@ -1,4 +1,4 @@
-"""One bench, from a cluster to a document."""
+"""Runs one bench on a cluster."""
 
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -23,10 +23,10 @@ def run_bench(
     device: str = "auto",
     say: Callable[[str], None] = lambda _: None,
 ) -> Bench:
-    """Measure the cluster of a `distributed.Client`, all of its workers.
+    """Measure all workers of a `distributed.Client`'s cluster.
 
-    `folder` is empty, and all workers see it; its content may be removed afterwards. `mode` is the
-    name of `sizes` in the document. The device `auto` is `cuda` if every host has a GPU.
+    `folder` is empty and shared by all workers; its content may be removed afterwards. `mode` is
+    the name of `sizes` in the document. The device `auto` means `cuda` if every host has a GPU.
     """
     say("inventory")
     inventory = take_inventory(client)
@@ -43,7 +43,7 @@ def run_bench(
     say("collectives")
     measures += measure_collectives(client, sizes, device)
     say("generating rows")
-    # The largest step of weak scaling takes eighths of the rows.
+    # Enough rows for eight of the largest weak-scaling steps.
     most_rows = 8 * sizes.rank_rows * sum(host["workers"] for host in inventory)
     data = write_rows(client, folder, max(sizes.data_rows, most_rows), sizes.data_scale)
     say("loaders")
@@ -61,19 +61,19 @@ def run_bench(
     )
 
 
-def device_of(inventory: Iterable[Mapping[str, Any]], asked: str) -> str:
-    if asked != "auto":
-        return asked
+def device_of(inventory: Iterable[Mapping[str, Any]], requested: str) -> str:
+    if requested != "auto":
+        return requested
     return "cuda" if all(host["gpus"] for host in inventory) else "cpu"
 
 
 def left_out(inventory: tuple[Mapping[str, Any], ...], device: str) -> Iterable[str]:
-    """The measures that such hosts do not allow, with the reason."""
+    """Yield the measures that are not possible on these hosts, with the reason."""
     if sum(host["workers"] for host in inventory) < 2:
-        yield "collectives, which need two workers"
+        yield "collectives: they need two workers"
     if len(inventory) < 2:
         yield "links and collectives between nodes: all workers are on one host"
     elif len(inventory) > MOST_PAIRED_NODES:
-        yield f"links between all {len(inventory)} nodes: each sent to the next one only"
+        yield f"links between all {len(inventory)} nodes: each node sends only to the next one"
     if device == "cuda":
-        yield "errors that the kernel's log alone has (XID), and NVLink's counters: ask dcgmi"
+        yield "XID errors of the kernel's log, and NVLink's counters: see dcgmi"

@@ -1,4 +1,4 @@
-"""A bench in lines for a terminal, the verdict first. Pure."""
+"""Summarises a bench in lines for a terminal, the verdict first. Pure."""
 
 from collections.abc import Sequence
 from statistics import median
@@ -15,7 +15,7 @@ _SCALINGS: tuple[Scaling, ...] = ("weak", "strong")
 
 
 def summary_lines(bench: Bench, verdict: BenchVerdict) -> list[str]:
-    """The summary; its first line is the verdict."""
+    """Return the summary; its first line is the verdict."""
     lists = (
         [_miss_line(miss) for miss in verdict.misses],
         [_outlier_line(outlier) for outlier in verdict.outliers],
@@ -29,19 +29,19 @@ def summary_lines(bench: Bench, verdict: BenchVerdict) -> list[str]:
         *([limits_line(verdict.limits)] if verdict.limits and not verdict.passed else []),
         *scaling_lines(bench),
         *measure_lines(bench),
-        *(f"left out: {words}" for words in bench.left_out),
+        *(f"not measured: {text}" for text in bench.left_out),
     ]
 
 
 def headline(verdict: BenchVerdict) -> str:
-    """`PASS`, or `FAIL` with the first reason."""
+    """Return `PASS`, or `FAIL` with the first reason."""
     reasons = [_miss_line(miss) for miss in verdict.misses]
     if verdict.accepting:
         reasons += [_outlier_line(outlier) for outlier in verdict.slow]
         reasons += verdict.troubles
     reasons += [_change_line(change) for change in verdict.worse]
     if verdict.has_nothing_common:
-        reasons.append("the earlier bench has no figure in common: another mode, device or nodes")
+        reasons.append("the earlier bench has no common measure: another mode, device or nodes")
     if not verdict.passed:
         more = f" (and {len(reasons) - 1} more)" if len(reasons) > 1 else ""
         return f"FAIL: {reasons[0]}{more}"
@@ -49,8 +49,8 @@ def headline(verdict: BenchVerdict) -> str:
 
 
 def limits_line(limits: StepLimits) -> str:
-    """The first limit, and the next with head-room."""
-    line = f"on {_ranks(limits.ranks)} the first limit is {_named(limits.first.resource)}"
+    """Describe the bottleneck, and the next one with the head-room."""
+    line = f"on {_ranks(limits.ranks)} the bottleneck is {_named(limits.first.resource)}"
     line += f", {1e3 * limits.first.seconds:.3g} ms of a step"
     if limits.next is None:
         return line
@@ -61,7 +61,7 @@ def limits_line(limits: StepLimits) -> str:
 
 
 def scaling_lines(bench: Bench) -> list[str]:
-    """Rows/s and efficiency by ranks, against the fewest ranks."""
+    """Describe rows/s and efficiency by ranks, relative to the fewest ranks."""
     lines = []
     for scaling in _SCALINGS:
         steps = sorted((s for s in bench.steps if s.scaling == scaling), key=lambda s: s.ranks)
@@ -75,7 +75,7 @@ def scaling_lines(bench: Bench) -> list[str]:
 
 
 def measure_lines(bench: Bench) -> list[str]:
-    """Each measure at its best size: of several places the median, and the worst."""
+    """Describe each measure at its best size: the median of its places, and the worst."""
     best: dict[str, dict[str, Measure]] = {}
     for measure in bench.measures:
         places = best.setdefault(measure.name, {})
@@ -98,7 +98,7 @@ def _measure_line(name: str, measures: Sequence[Measure]) -> str:
 
 
 def quantity(value: float, unit: str) -> str:
-    """A figure in its unit.
+    """Format a value with its unit.
 
     >>> quantity(21e9, "bytes/s"), quantity(0.002, "s"), quantity(1234567, "rows/s")
     ('21 GB/s', '2 ms', '1,234,567 rows/s')
@@ -118,25 +118,25 @@ def _ranks(count: int) -> str:
 
 def _miss_line(miss: Miss) -> str:
     if miss.measured is None:
-        return f"{miss.name} was not measured, and the thresholds want {miss.wanted:g}"
+        return f"{miss.name} was not measured, but the thresholds require {miss.wanted:g}"
     at = f", {miss.place}" if miss.place else ""
     return (
-        f"{miss.name}{at}: {quantity(miss.measured, miss.unit)} "
-        f"where {quantity(miss.wanted, miss.unit)} is wanted"
+        f"{miss.name}{at}: {quantity(miss.measured, miss.unit)}, "
+        f"but {quantity(miss.wanted, miss.unit)} is required"
     )
 
 
 def _outlier_line(outlier: Outlier) -> str:
-    words = "worse" if outlier.off < 0 else "better"
+    comparative = "worse" if outlier.off < 0 else "better"
     of = "the other" if outlier.is_of_two else "the median"
-    return f"{outlier.place}: {outlier.name} {100 * abs(outlier.off):.0f} % {words} than {of}"
+    return f"{outlier.place}: {outlier.name} {100 * abs(outlier.off):.0f} % {comparative} than {of}"
 
 
 def _change_line(change: FigureChange) -> str:
     at = f", {change.place}" if change.place else ""
     size = f" of {change.size_bytes} bytes" if change.size_bytes else ""
     return (
-        f"{change.name}{size}{at}: {100 * abs(change.share):.0f} % {change.judgement} than earlier"
+        f"{change.name}{size}{at}: {100 * abs(change.share):.0f} % {change.judgement} than before"
     )
 
 

@@ -1,4 +1,4 @@
-"""What a type of machine must reach, from a YAML file; what is far from the others. Pure."""
+"""Checks measures against a machine type's thresholds, and finds outliers. Pure."""
 
 import math
 from collections import defaultdict
@@ -17,21 +17,21 @@ from distrain.jobs.spec.load import parse_yaml
 
 OUTLIER_SHARE = 0.05
 _NOISE = 3.0
-"""Standard errors that a figure must be off, so that noise makes no outlier."""
+"""Least deviation of an outlier, in standard errors."""
 
 
 @dataclass(frozen=True)
 class Outlier:
-    """A place whose figure is off the median of its group."""
+    """A place whose measure deviates from the median of its group."""
 
     place: str  # the rank, node or link
     name: str  # the measure
-    off: float  # the share of the median by which it is better (positive) or worse (negative)
-    is_of_two: bool = False  # whether it is the worse of two, and `off` a share of the better
+    off: float  # relative deviation from the median: positive is better
+    is_of_two: bool = False  # whether it is the worse of two places, relative to the better
 
 
 def find_outliers(bench: Bench, share: float = OUTLIER_SHARE) -> list[Outlier]:
-    """All of a bench, the worst first."""
+    """Return all outliers of a bench, the worst first."""
     outliers = [*_of_measures(bench.measures, share), *_of_ranks(bench, share)]
     return sorted(outliers, key=lambda outlier: outlier.off)
 
@@ -55,7 +55,7 @@ def _of_measures(measures: Iterable[Measure], share: float) -> Iterable[Outlier]
 
 
 def _worse_of_two(name: str, pair: list[Measure], share: float) -> Iterable[Outlier]:
-    """The worse of two places, if both have repetitions enough to tell."""
+    """Yield the worse of two places, if the difference is significant."""
     low, high = sorted(pair, key=lambda measure: measure.median)
     worse, better = (high, low) if low.less_is_better else (low, high)
     if worse.standard_error is None or better.standard_error is None:
@@ -83,7 +83,7 @@ Limits = Annotated[Mapping[str, Positive], BeforeValidator(lambda limits: limits
 
 @dataclass(frozen=True)
 class Miss:
-    """A figure that misses a threshold; `measured` is `None` if it was never measured."""
+    """A measure that misses a threshold; `measured` is `None` if it was not measured."""
 
     name: str
     place: str
@@ -97,9 +97,9 @@ class Thresholds:
     __pydantic_config__ = ConfigDict(extra="forbid", coerce_numbers_to_str=True)
 
     machine: str
-    # by measure, the least that every place must reach at its best size
+    # by measure: the lower bound for every place at its best size
     least: Limits = field(default_factory=dict)
-    # by measure, the most that any place may have at its best size, for times
+    # by measure: the upper bound for every place at its best size, for times
     most: Limits = field(default_factory=dict)
     outlier_share: Positive = OUTLIER_SHARE
 
@@ -108,12 +108,12 @@ _THRESHOLDS = TypeAdapter(Thresholds)
 
 
 def load_thresholds(path: Path) -> Thresholds:
-    """Read a machine type's file; errors as of `parse_thresholds`."""
+    """Read a machine type's file; errors as `parse_thresholds`."""
     return parse_thresholds(text_of(path), str(path))
 
 
 def parse_thresholds(text: str, where: str = "") -> Thresholds:
-    """Read a machine type's file; `InputError` for another file or an unknown field."""
+    """Parse a machine type's file; raise `InputError` for another document or an unknown field."""
     try:
         thresholds = _THRESHOLDS.validate_python(parse_yaml(text))
         if not thresholds.least and not thresholds.most:
@@ -122,13 +122,13 @@ def parse_thresholds(text: str, where: str = "") -> Thresholds:
         raise InputError(
             f"the thresholds cannot be used: {problem_in(error)}",
             where={"file": where} if where else {},
-            hint="It wants `machine: NAME`, and `least:` or `most:` with `MEASURE: NUMBER`.",
+            hint="The file needs `machine: NAME`, and `least:` or `most:` with `MEASURE: NUMBER`.",
         ) from error
     return thresholds
 
 
 def find_misses(measures: Sequence[Measure], thresholds: Thresholds) -> list[Miss]:
-    """The figures that miss a threshold, and those that were not measured."""
+    """Return the measures that miss a threshold, or were not measured."""
     sides = ((thresholds.least, False), (thresholds.most, True))
     return [
         miss

@@ -1,4 +1,4 @@
-"""What a bench comes to, and what is wrong with GPUs and nodes beside their figures. Pure."""
+"""Evaluates a bench, including faults of GPUs and differences between nodes. Pure."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -22,12 +22,12 @@ _SLOWER = 0.95
 
 
 def find_troubles(bench: Bench) -> list[str]:
-    """Sentences on GPUs that fail an acceptance, and on how nodes differ in them."""
+    """Return messages on faulty GPUs, and on differences between nodes."""
     return [*_of_gpus(bench), *_of_products(bench), *_differences(bench)]
 
 
 def find_remarks(bench: Bench) -> list[str]:
-    """Sentences on what is odd and fails nothing: two threads that load less than one."""
+    """Return messages on oddities that fail nothing: two loader threads slower than one."""
     rates = {(m.name, m.place): m.median for m in bench.measures}
     return [
         f"{place}: two threads of a loader are slower than one, {rate:,.0f} of "
@@ -41,19 +41,19 @@ def find_remarks(bench: Bench) -> list[str]:
 def _of_gpus(bench: Bench) -> Iterator[str]:
     for node in bench.inventory:
         for index, gpu in enumerate(node.get("gpu_facts", ())):
-            for words in _of_gpu(gpu):
-                yield f"node {node['node']} gpu {index}: {words}"
+            for text in _of_gpu(gpu):
+                yield f"node {node['node']} gpu {index}: {text}"
 
 
 def _of_gpu(gpu: Mapping[str, Any]) -> Iterator[str]:
     if gpu.get("uncorrected_errors"):
         yield f"{gpu['uncorrected_errors']} uncorrected memory errors since its driver was loaded"
     if gpu.get("remap_failed"):
-        yield "a row of its memory could not be replaced by a spare one"
+        yield "a faulty row of its memory could not be remapped"
     elif gpu.get("remap_pending"):
-        yield "a row of its memory is replaced at its next reset"
+        yield "a faulty row of its memory will be remapped at its next reset"
     if gpu.get("throttled_by"):
-        yield f"its clocks are held down under load: {', '.join(gpu['throttled_by'])}"
+        yield f"its clocks are throttled under load: {', '.join(gpu['throttled_by'])}"
     for now, most, words in zip(
         gpu.get("pcie", ()), gpu.get("pcie_most", ()), ("generation", "lanes"), strict=False
     ):
@@ -62,7 +62,7 @@ def _of_gpu(gpu: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _of_products(bench: Bench) -> Iterator[str]:
-    """GPUs that get slower while they multiply."""
+    """Yield messages on GPUs that get slower during the products."""
     for one in bench.measures:
         if one.name == "gpu.product" and len(one.values) > 3:
             begun, end = (median(half) for half in _halves(one))
@@ -77,14 +77,14 @@ def _halves(one: Measure) -> tuple[tuple[float, ...], tuple[float, ...]]:
 
 def _differences(bench: Bench) -> Iterator[str]:
     for words, key in (("driver", "driver"), ("ECC mode", "ecc"), ("type", "name")):
-        found = {
+        values = {
             str(gpu[key]): str(node["node"])
             for node in bench.inventory
             for gpu in node.get("gpu_facts", ())
             if gpu.get(key) is not None
         }
-        if len(found) > 1:
-            yield f"GPUs differ in {words}: " + ", ".join(f"{v} on {n}" for v, n in found.items())
+        if len(values) > 1:
+            yield f"GPUs differ in {words}: " + ", ".join(f"{v} on {n}" for v, n in values.items())
     counts = {len(node.get("gpus", ())): str(node.get("node")) for node in bench.inventory}
     if len(counts) > 1:
         yield "nodes differ in GPUs: " + ", ".join(f"{c} on {n}" for c, n in counts.items())
@@ -96,9 +96,9 @@ class BenchVerdict:
     outliers: tuple[Outlier, ...]
     misses: tuple[Miss, ...]
     changes: tuple[FigureChange, ...]
-    troubles: tuple[str, ...] = ()  # of GPUs, beside their figures
-    remarks: tuple[str, ...] = ()  # which fail nothing
-    accepting: bool = False  # whether a machine type's thresholds were given
+    troubles: tuple[str, ...] = ()  # faults of GPUs and differences between nodes
+    remarks: tuple[str, ...] = ()  # not failures
+    accepting: bool = False  # whether thresholds of a machine type were given
     comparing: bool = False  # whether an earlier bench was given
 
     @property
@@ -108,25 +108,25 @@ class BenchVerdict:
 
     @property
     def worse(self) -> tuple[FigureChange, ...]:
-        """Figures that are worse than in the earlier bench, beyond their spread."""
+        """Measures that are significantly worse than in the earlier bench."""
         return tuple(change for change in self.changes if change.judgement == "worse")
 
     @property
     def passed(self) -> bool:
-        """No threshold missed, nothing worse; of an acceptance, no slow outlier and no trouble."""
+        """Whether nothing failed; with thresholds, slow outliers and troubles are failures, too."""
         is_bad = self.accepting and bool(self.slow or self.troubles)
         return not (self.misses or self.worse or is_bad or self.has_nothing_common)
 
     @property
     def has_nothing_common(self) -> bool:
-        """Whether an earlier bench was given and none of its figures is in this one."""
+        """Whether an earlier bench was given but has no measure in common with this one."""
         return self.comparing and not self.changes
 
 
 def judge(
     bench: Bench, thresholds: Thresholds | None = None, earlier: Bench | None = None
 ) -> BenchVerdict:
-    """Judge a bench, by a machine type's thresholds and against an earlier one if given."""
+    """Evaluate a bench by a machine type's thresholds and against an earlier bench, if given."""
     share = thresholds.outlier_share if thresholds else OUTLIER_SHARE
     return BenchVerdict(
         find_limits(bench),

@@ -1,1 +1,1 @@
-"""Checks of a machine and of a cluster, each of which says how to mend what it finds."""
+"""Checks a machine or a cluster; each finding includes its remedy."""

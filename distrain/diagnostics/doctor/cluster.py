@@ -1,4 +1,4 @@
-"""Examines a running cluster: asks all of its processes at once, and waits for none for long."""
+"""Examines a running cluster: queries all of its processes at once, with a timeout."""
 
 import asyncio
 import random
@@ -38,14 +38,14 @@ def examine_cluster(
 ) -> Report:
     """Examine the cluster of a `distributed.Client`.
 
-    Jobs go on meanwhile. What it leaves in the cluster for seconds are listeners at free ports, and
-    a file of each worker in `run_root`.
+    Jobs continue to run. For some seconds it opens listeners at free ports of the cluster, and
+    creates one file per worker in `run_root`.
 
     Args:
-        run_root: The folder that all workers are to share; "" to leave that out.
-        data: Path, glob or URL of data that all workers are to read; "" to leave that out.
-        device: What jobs train on: `auto`, `cpu`, `cuda`.
-        timeout_s: How long to wait for the answers of each of five steps.
+        run_root: The folder that all workers should share; "" to skip this check.
+        data: Path, glob or URL of data that all workers should read; "" to skip this check.
+        device: The device of jobs: `auto`, `cpu`, `cuda`.
+        timeout_s: Timeout for the answers in each of five steps.
     """
     info = client.scheduler_info(n_workers=-1)
     examination = _Examination(client, info, timeout_s)
@@ -55,7 +55,7 @@ def examine_cluster(
         seen = future.result()
     except KeyboardInterrupt:
         future.cancel()
-        examination.ended.wait(_END_S)  # its files are being removed
+        examination.ended.wait(_END_S)  # it is removing its files
         raise
     return Report(seen, tuple(judge(seen)))
 
@@ -90,10 +90,10 @@ class _Examination:
             self.scheduler.address, facts, device=device, run_root=run_root, data_path=data
         )
         clocks = await self._measure_clocks(list(facts))
-        links_seen, deaf = await self._try_links(facts)
+        links_seen, not_listening = await self._try_links(facts)
         users = [place for place in facts if place.role is not ProcessRole.SCHEDULER]
         folders_seen = await self._compare_folders(users) if run_root else {}
-        data_seen = await self._look_at_data(users, data) if data else {}
+        data_seen = await self._probe_data(users, data) if data else {}
         return replace(
             seen,
             silent=self._silent,
@@ -101,13 +101,13 @@ class _Examination:
             folders=folders_seen,
             data=data_seen,
             links=links_seen,
-            deaf=deaf,
+            not_listening=not_listening,
         )
 
     async def _clean_up(self) -> None:
         files, self._files = self._files, {}
         listeners, self._listeners = self._listeners, []
-        # Who is silent may have written before: others remove that, since the folder is shared.
+        # Other processes remove the files of silent ones, since the folder is shared.
         left = [name for place, name in files.items() if place in self._silent]
         names = {place: [name, *left] for place, name in files.items()}
         await asyncio.gather(
@@ -121,7 +121,7 @@ class _Examination:
             for _ in range(CLOCK_ROUNDS):
                 before_s = probes.clock()
                 there_s = await self._ask(place, probes.clock)
-                # It was read there between these two moments here; each round narrows that down.
+                # That clock was read between these two times here; each round narrows the bounds.
                 earliest_s = max(earliest_s, there_s - probes.clock())
                 latest_s = min(latest_s, there_s - before_s)
             return Clock(earliest_s, latest_s)
@@ -144,10 +144,10 @@ class _Examination:
             seen[place] = replace(seen[place], missing=missing)
         return seen
 
-    async def _look_at_data(
+    async def _probe_data(
         self, places: list[ProcessPlace], data: str
     ) -> dict[ProcessPlace, DataSeen]:
-        answers = await self._ask_all(places, probes.look_at_data, lambda p: (data,))
+        answers = await self._ask_all(places, probes.probe_data, lambda p: (data,))
         return {place: DataSeen(**values) for place, values in answers.items()}
 
     async def _try_links(
@@ -156,14 +156,17 @@ class _Examination:
         hosts = one_per_host({p: f for p, f in facts.items() if p.role is ProcessRole.WORKER})
         lifetime_s = 3 * self._timeout_s + 2 * CONNECT_S
         self._listeners = [*hosts, self.scheduler]
-        deaf: dict[ProcessPlace, str] = {}
+        not_listening: dict[ProcessPlace, str] = {}
         scheduler_host = get_host(self.scheduler)
         ports = await self._ask_all(
-            hosts, links.listen, lambda p: (self._key, facts[p].rank_address, lifetime_s), deaf
+            hosts,
+            links.listen,
+            lambda p: (self._key, facts[p].rank_address, lifetime_s),
+            not_listening,
         )
         words = (self._key, scheduler_host, await self._listens_at(), lifetime_s)
         at_scheduler = await self._ask_all(
-            [self.scheduler], links.listen_for_rendezvous, lambda p: words, deaf
+            [self.scheduler], links.listen_for_rendezvous, lambda p: words, not_listening
         )
         tried: dict[ProcessPlace, list[Link]] = {
             source: [
@@ -183,7 +186,7 @@ class _Examination:
             replace(link, trouble=trouble)
             for source, troubles in answers.items()
             for link, trouble in zip(tried[source], troubles, strict=True)
-        ), deaf
+        ), not_listening
 
     async def _listens_at(self) -> str:
         answers = await self._ask_all([self.scheduler], probes.listens_at, lambda p: (), {})
@@ -193,12 +196,12 @@ class _Examination:
         self,
         places: Iterable[ProcessPlace],
         function: Callable[..., Any],
-        words: Callable[[ProcessPlace], tuple[Any, ...]],
+        arguments: Callable[[ProcessPlace], tuple[Any, ...]],
         troubles: dict[ProcessPlace, str] | None = None,
     ) -> dict[ProcessPlace, Any]:
-        """The answers of all places that give one; `troubles` takes errors of those that do not."""
+        """Call `function` at all places; return the answers, and put errors into `troubles`."""
         return await self._gather(
-            places, lambda place: self._ask(place, function, *words(place)), troubles
+            places, lambda place: self._ask(place, function, *arguments(place)), troubles
         )
 
     async def _gather(
@@ -213,9 +216,9 @@ class _Examination:
                     return await work(place)
             except TimeoutError:
                 self._silent[place] = f"no answer within {self._timeout_s:g} s"
-            except Exception as error:  # of whatever its process raised: that is a finding
-                words = f"{type(error).__name__}: {error}"
-                (self._silent if troubles is None else troubles)[place] = words
+            except Exception as error:  # any error of its process is a finding
+                arguments = f"{type(error).__name__}: {error}"
+                (self._silent if troubles is None else troubles)[place] = arguments
             return _NOTHING
 
         asked = [place for place in places if place not in self._silent]
@@ -223,18 +226,18 @@ class _Examination:
         paired = zip(asked, answers, strict=True)
         return {place: answer for place, answer in paired if answer is not _NOTHING}
 
-    async def _ask(self, place: ProcessPlace, function: Callable[..., Any], *words: Any) -> Any:
+    async def _ask(self, place: ProcessPlace, function: Callable[..., Any], *arguments: Any) -> Any:
         if place.role is ProcessRole.WORKER:
             answers = await self._client.run(
-                function, *words, workers=[place.address], on_error="return"
+                function, *arguments, workers=[place.address], on_error="return"
             )
             answer = answers[place.address]
             if isinstance(answer, BaseException):
                 raise answer
             return answer
         if place.role is ProcessRole.SCHEDULER:
-            return await self._client.run_on_scheduler(function, *words)
-        answer = function(*words)
+            return await self._client.run_on_scheduler(function, *arguments)
+        answer = function(*arguments)
         return await answer if asyncio.iscoroutine(answer) else answer
 
 
@@ -242,12 +245,12 @@ _NOTHING = object()
 
 
 def get_host(place: ProcessPlace) -> str:
-    """The host of a place's Dask address; "" for the machine that asks."""
+    """Return the host of a place's Dask address; "" for this machine."""
     return get_address_host(place.address) if place.address else ""
 
 
 def one_per_host(workers: Mapping[ProcessPlace, ProcessFacts]) -> list[ProcessPlace]:
-    """A worker for each network and address that ranks would use there."""
+    """Return one worker for each network and address that its ranks would use."""
     hosts: dict[tuple[str, str], ProcessPlace] = {}
     for place, facts in sorted(workers.items()):
         if facts.rank_address:
@@ -256,7 +259,7 @@ def one_per_host(workers: Mapping[ProcessPlace, ProcessFacts]) -> list[ProcessPl
 
 
 def choose_pairs(hosts: list[ProcessPlace]) -> dict[ProcessPlace, list[ProcessPlace]]:
-    """Whom each host tries: all others; of many the next one and some by chance.
+    """Return the hosts that each host tests: all others, or the next and a random sample of many.
 
     >>> places = [ProcessPlace(ProcessRole.WORKER, f"tcp://10.0.0.{i}:1") for i in range(100)]
     >>> [sum(map(len, choose_pairs(places[:n]).values())) for n in (1, 2, 16, 100)]

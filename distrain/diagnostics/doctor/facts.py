@@ -1,4 +1,4 @@
-"""What is known of a cluster's processes, and what is wrong with them, as values. Pure."""
+"""Facts about a cluster's processes, and findings about them, as values. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -16,11 +16,11 @@ class ProcessRole(StrEnum):
 
 @dataclass(frozen=True, order=True)
 class ProcessPlace:
-    """A process of the cluster, or the one that asks."""
+    """A process of the cluster, or this machine's."""
 
     role: ProcessRole
-    address: str = ""  # as Dask writes it; "" for the one that asks
-    name: str = ""  # a worker's name, where it has one
+    address: str = ""  # as Dask writes it; "" for this machine
+    name: str = ""  # a worker's name, if it has one
 
     def __str__(self) -> str:
         if self.role is not ProcessRole.WORKER:
@@ -30,7 +30,7 @@ class ProcessPlace:
 
 @dataclass(frozen=True)
 class GpuFacts:
-    """A GPU as the driver names it, in the driver's order."""
+    """A GPU with its name in the driver."""
 
     uuid: str
     name: str
@@ -44,40 +44,40 @@ class ProcessFacts:
     network: str = ""  # equal for processes that share a machine's network: its boot and namespace
     user: str = ""
     python: str = ""
-    # by package; "" for one that is not installed
+    # by package; "" if it is not installed
     versions: dict[str, str] = field(default_factory=dict)
     torch_cuda: str = ""  # the version of CUDA that torch was built for; "" for a CPU build
     host: str = ""  # the host of the process's Dask address
     interface: str = ""  # the network interface of its ranks
     rank_address: str = ""  # that interface's address, at which gloo listens
-    interface_trouble: str = ""  # the reason why there is none
+    interface_trouble: str = ""  # the reason why there is no usable interface
     # the IP addresses of all interfaces
     interfaces: dict[str, list[str]] = field(default_factory=dict)
-    # the addresses of the machine's own name
+    # the addresses to which the machine's own name resolves
     name_addresses: list[str] = field(default_factory=list)
-    shm_bytes: int = 0  # the size of /dev/shm; 0 where it cannot be written
+    shm_bytes: int = 0  # the size of /dev/shm; 0 if it cannot be written
     shm_trouble: str = ""  # the reason why it cannot be written
     memory_bytes: int = 0
     available_bytes: int = 0
-    open_files: int = -1  # the limit of open files; -1: none
-    locked_bytes: int = -1  # the limit of locked memory; -1: none
+    open_files: int = -1  # the limit of open files; -1: unlimited
+    locked_bytes: int = -1  # the limit of locked memory; -1: unlimited
     port_range: list[int] = field(default_factory=list)  # the kernel's ephemeral ports
     gpus: list[GpuFacts] = field(default_factory=list)
     visible_devices: str | None = None  # `CUDA_VISIBLE_DEVICES`; `None` if it is not set
     driver: str = ""
-    cuda_driver: str = ""  # the newest version of CUDA that the driver can serve
+    cuda_driver: str = ""  # the newest CUDA version that the driver supports
     infiniband: list[str] = field(default_factory=list)  # names of InfiniBand devices
     rendezvous_ports: str = ""  # `DISTRAIN_RENDEZVOUS_PORTS`
     asked_interface: str = ""  # `DISTRAIN_INTERFACE`
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> "ProcessFacts":
-        """Read a process's answer; one of another version may have more fields, or fewer."""
+        """Read a process's answer; another version may have more or fewer fields."""
         return TypeAdapter(cls).validate_python(values)
 
     @property
     def first_gpu(self) -> str:
-        """The UUID of the GPU that CUDA shows as device 0; "" if it shows none.
+        """The UUID of the GPU that is device 0 in CUDA; "" if there is none.
 
         >>> gpus = [GpuFacts("GPU-a", "H100", 80, 80), GpuFacts("GPU-b", "H100", 80, 80)]
         >>> [ProcessFacts(gpus=gpus, visible_devices=v).first_gpu for v in (None, "1,0")]
@@ -98,7 +98,7 @@ class ProcessFacts:
 
 @dataclass(frozen=True)
 class Clock:
-    """A process's clock, against that of the machine that asks: it lies between these bounds."""
+    """Bounds of a process's clock offset from this machine's clock."""
 
     earliest_s: float
     latest_s: float
@@ -106,12 +106,12 @@ class Clock:
 
 @dataclass(frozen=True)
 class FolderSeen:
-    """A process's view of the folder that all are to share."""
+    """A process's view of the folder that all should share."""
 
-    trouble: str = ""  # the error of writing there; "" for none
+    trouble: str = ""  # the error when writing there; "" for none
     free_bytes: int = 0
     filesystem: str = ""  # type and source, such as `nfs4 nas:/runs`
-    missing: tuple[ProcessPlace, ...] = ()  # the places whose files are not there
+    missing: tuple[ProcessPlace, ...] = ()  # the places whose files are not visible
 
 
 @dataclass(frozen=True)
@@ -126,7 +126,7 @@ class DataSeen:
 
 @dataclass(frozen=True)
 class Link:
-    """One connection; `trouble`: its error, "" for none."""
+    """A tested connection; `trouble` is its error, or ""."""
 
     source: ProcessPlace
     target: ProcessPlace
@@ -137,18 +137,18 @@ class Link:
 
 @dataclass(frozen=True)
 class ClusterSeen:
-    """Everything that `distrain doctor` has seen of a cluster."""
+    """Everything that `distrain doctor` collected about a cluster."""
 
     scheduler: str
     facts: Mapping[ProcessPlace, ProcessFacts]
-    # the places that gave no answer, with the reason
+    # the places that did not answer, with the reason
     silent: Mapping[ProcessPlace, str] = field(default_factory=dict)
     clocks: Mapping[ProcessPlace, Clock] = field(default_factory=dict)
     folders: Mapping[ProcessPlace, FolderSeen] = field(default_factory=dict)
     data: Mapping[ProcessPlace, DataSeen] = field(default_factory=dict)
     links: tuple[Link, ...] = ()
     # the places that could not listen, with the reason
-    deaf: Mapping[ProcessPlace, str] = field(default_factory=dict)
+    not_listening: Mapping[ProcessPlace, str] = field(default_factory=dict)
     device: str = "auto"  # the device of the ranks: `auto`, `cpu` or `cuda`
     run_root: str = ""  # the folder of runs; "" for none
     data_path: str = ""
@@ -158,8 +158,8 @@ class ClusterSeen:
 
 
 class Severity(StrEnum):
-    MISTAKE = "mistake"  # jobs fail, or will not do what was asked
-    WARNING = "warning"  # jobs run, and somebody should know
+    MISTAKE = "mistake"  # jobs fail, or do not run as requested
+    WARNING = "warning"  # jobs run, but with a risk
 
 
 @dataclass(frozen=True)

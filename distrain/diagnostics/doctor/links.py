@@ -1,7 +1,7 @@
-"""Connections as ranks make them: a listener at the address of their interface, and a large text.
+"""Tests connections as ranks make them: from a listener at their interface's address.
 
-A connection that opens and then stands still is what a wrong MTU looks like, so that each carries
-a mebibyte.
+Each connection transfers one mebibyte, since a wrong MTU opens connections that then stall.
+
 """
 
 import asyncio
@@ -17,7 +17,7 @@ _listeners: dict[str, list[asyncio.Server]] = {}
 
 
 async def listen(key: str, host: str, lifetime_s: float) -> list[int]:
-    """Listen at a free port of `host` for `lifetime_s` at most; returns the port."""
+    """Listen at a free port of `host` for at most `lifetime_s`; return the port."""
     server = await asyncio.start_server(_receive, host, 0)
     return _keep(key, [server], lifetime_s)
 
@@ -25,15 +25,15 @@ async def listen(key: str, host: str, lifetime_s: float) -> list[int]:
 async def listen_for_rendezvous(
     key: str, host: str, listens_at: str, lifetime_s: float
 ) -> list[int]:
-    """Listen on the scheduler, as the stores of attempts do; a `ClusterError` if nothing can.
+    """Listen on the scheduler, as the stores of attempts do; a `ClusterError` if that fails.
 
-    Returns the first, one in the middle and the last of the free ports of
-    `DISTRAIN_RENDEZVOUS_PORTS`; without it any free port.
+    Returns the first, a middle and the last of the free ports of `DISTRAIN_RENDEZVOUS_PORTS`;
+    without that variable, any free port.
     """
     from distrain.scheduler.rendezvous import listen_for_store, rendezvous_ports
 
     ports = rendezvous_ports(os.environ)
-    # Of a short range one, or attempts that start now would find none.
+    # Only one of a short range, to leave ports for attempts that start now.
     wide = ports is not None and len(ports) >= 10
     indices = [0, len(ports) // 2, len(ports) - 1] if ports and wide else [0]
     servers: list[asyncio.Server] = []
@@ -43,7 +43,7 @@ async def listen_for_rendezvous(
         except Exception:
             if not servers:
                 raise
-            break  # fewer are free than are tried
+            break  # fewer ports are free than tested
         listener.setblocking(False)
         servers.append(await asyncio.start_server(_receive, sock=listener))
     return _keep(key, servers, lifetime_s)
@@ -55,7 +55,7 @@ async def stop_listening(key: str) -> None:
 
 
 async def try_links(targets: list[list[Any]], timeout_s: float) -> list[str]:
-    """Send a mebibyte to each host and port, all at once; each one's error, "" for none."""
+    """Send a mebibyte to each host and port, all at once; return each error, or ""."""
     return list(await asyncio.gather(*(_send(host, port, timeout_s) for host, port in targets)))
 
 

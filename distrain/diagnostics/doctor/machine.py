@@ -1,4 +1,4 @@
-"""Checks of this machine, and whether a cluster answers at all."""
+"""Checks this machine, and whether a cluster answers at all."""
 
 import os
 import platform
@@ -39,8 +39,8 @@ def check_machine() -> Iterator[Check]:
     for name, check in checks.items():
         try:
             yield from check()
-        except Exception as error:  # a check that fails is a finding, and the others go on
-            yield Check(name, CheckVerdict.FAIL, f"cannot look: {type(error).__name__}: {error}")
+        except Exception as error:  # a failing check is a finding; the others continue
+            yield Check(name, CheckVerdict.FAIL, f"check failed: {type(error).__name__}: {error}")
 
 
 def check_write_access(folder: Path) -> Check:
@@ -50,13 +50,13 @@ def check_write_access(folder: Path) -> Check:
         return Check(
             "write access", CheckVerdict.FAIL, f"{folder}: {error.message}", error.hint or ""
         )
-    except ValueError as error:  # a path that no system takes
+    except ValueError as error:  # a path that no system accepts
         return Check("write access", CheckVerdict.FAIL, f"{folder!r}: {error}")
     return Check("write access", CheckVerdict.OK, str(folder.absolute()))
 
 
 def check_scheduler(address: str, timeout_s: float = 10.0) -> Iterator[Check]:
-    """Whether a Dask cluster answers within `timeout_s`, has workers, and the same versions."""
+    """Check that a cluster answers within `timeout_s`, and has workers of the same versions."""
     from distrain.workers.sources import connect
 
     try:
@@ -99,12 +99,12 @@ def _installed(package: str) -> Check:
 
 
 _REBUILD = (
-    "Install a wheel of distrain for this platform, which holds it (its name has abi3), or a C "
+    "Install a wheel of distrain for this platform, which includes it (its name has abi3), or a C "
     "compiler and then distrain again: pip install --force-reinstall --no-deps ."
 )
 
 
-_KERNELS = {  # by name the flag that says whether it is built, and what works without it
+_KERNELS = {  # by name: the flag of a built kernel, and its fallback
     "loader kernel": ("distrain.loader.filling.kernel:KERNEL", "NumPy fills batches"),
     "page decoder": ("distrain.loader.parquet_pages.leaves:BUILT", "Arrow decodes all columns"),
     "order kernel": (
@@ -151,7 +151,7 @@ def _same_dask() -> Iterator[Check]:
 
 def _cores() -> Iterator[Check]:
     cores = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
-    mend = "Two ranks would share the one core."
+    mend = "Two ranks would share one core."
     yield _noted("cores", str(cores), "" if cores > 1 else mend)
 
 
@@ -185,14 +185,14 @@ def _gpus() -> Iterator[Check]:
     gpus = count_gpus()
     if not gpus:
         yield Check(
-            "gpu", CheckVerdict.NOTE, "none that CUDA's driver shows; ranks train on the CPU"
+            "gpu", CheckVerdict.NOTE, "none visible to CUDA's driver; ranks train on the CPU"
         )
         return
     import torch
 
     if not torch.cuda.is_available():
-        detail = f"the driver shows {gpus}, but torch {torch.__version__} cannot use them"
-        mend = "Install a CUDA build of torch that fits the driver (see nvidia-smi)."
+        detail = f"the driver has {gpus}, but torch {torch.__version__} cannot use them"
+        mend = "Install a CUDA build of torch that matches the driver (see nvidia-smi)."
         yield Check("gpu", CheckVerdict.FAIL, detail, mend)
         return
     for index in range(torch.cuda.device_count()):
@@ -207,9 +207,9 @@ def _gpus() -> Iterator[Check]:
 
 
 def check_for_rapids(verbose: bool = False, **_: object) -> str:
-    """Distrain and its packages are installed and fit each other.
+    """Check that distrain and its packages are installed and compatible.
 
-    `rapids doctor` finds this by the entry point `rapids_doctor_check`.
+    `rapids doctor` calls this through the entry point `rapids_doctor_check`.
 
     Returns:
         The number of checks; with `verbose` each check's result.

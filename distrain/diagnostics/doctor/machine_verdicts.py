@@ -1,4 +1,4 @@
-"""Verdicts on memory, limits, GPUs, versions, folders and clocks. Pure."""
+"""Finds mistakes in memory, limits, GPUs, versions, folders and clocks. Pure."""
 
 from collections.abc import Callable, Iterator, Mapping
 
@@ -29,7 +29,7 @@ def judge_memory(seen: ClusterSeen) -> Iterator[Finding]:
             mend = f"Mount it with mode=1777, or let {facts.user} write there."
             yield mistake("/dev/shm", (place,), facts.shm_trouble, mend)
         elif facts.shm_bytes < LEAST_SHARED_BYTES:
-            fact = f"/dev/shm has {byte_size(facts.shm_bytes)}, NCCL and loaders want 1 GiB"
+            fact = f"/dev/shm has {byte_size(facts.shm_bytes)}, NCCL and loaders need 1 GiB"
             mend = (
                 "`docker run --shm-size=1g`; in Kubernetes an emptyDir with medium: Memory at "
                 "/dev/shm; on a host `mount -o remount,size=50% /dev/shm`."
@@ -38,7 +38,7 @@ def judge_memory(seen: ClusterSeen) -> Iterator[Finding]:
             yield (mistake if on_gpu else warning)("/dev/shm", (place,), fact, mend)
         if facts.available_bytes < LEAST_MEMORY_BYTES:
             fact = f"{byte_size(facts.available_bytes)} of {byte_size(facts.memory_bytes)} are free"
-            mend = "`ps aux --sort=-rss` there says who has it, `distrain plan` what a job needs."
+            mend = "`ps aux --sort=-rss` there shows its users; `distrain plan`, a job's needs."
             yield warning("memory", (place,), fact, mend)
 
 
@@ -49,15 +49,13 @@ def judge_limits(seen: ClusterSeen) -> Iterator[Finding]:
             mend = f"`ulimit -n {16 * LEAST_OPEN_FILES}` before it starts; LimitNOFILE= in systemd."
             yield warning("open files", (place,), fact, mend)
         if facts.infiniband and facts.locked_bytes >= 0:
-            fact = (
-                f"it may lock {byte_size(facts.locked_bytes)}, and InfiniBand wants all it asks for"
-            )
+            fact = f"it may lock {byte_size(facts.locked_bytes)}, but InfiniBand needs more"
             mend = "`ulimit -l unlimited` before it starts; LimitMEMLOCK=infinity in systemd."
             yield warning("locked memory", (place,), fact, mend)
 
 
 def judge_gpus(seen: ClusterSeen) -> Iterator[Finding]:
-    """GPUs that are missing, shared by two workers, taken, or too new for their driver."""
+    """Yield findings on GPUs that are missing, shared, in use, or too new for the driver."""
     if seen.device == "cpu":
         return
     workers = seen.of(ProcessRole.WORKER)
@@ -67,17 +65,17 @@ def judge_gpus(seen: ClusterSeen) -> Iterator[Finding]:
             yield mistake("gpu", places, *_shared(uuid, places))
     without = tuple(sorted(place for place, uuid in first.items() if not uuid))
     if without and (seen.device == "cuda" or len(without) < len(workers)):
-        yield _tell(seen)("gpu", without, *_missing(workers[without[0]]))
+        yield _severity(seen)("gpu", without, *_missing(workers[without[0]]))
     for place, facts in sorted(workers.items()):
         if first[place]:
             yield from _of_one(seen, place, facts)
 
 
 def _shared(uuid: str, places: tuple[ProcessPlace, ...]) -> tuple[str, str]:
-    fact = f"{len(places)} workers have the same GPU as their first: {uuid}"
+    fact = f"{len(places)} workers have the same first GPU: {uuid}"
     mend = (
-        "Start them with `dask cuda worker`, one process with a GPU of its own for each; by hand, "
-        "give each another CUDA_VISIBLE_DEVICES. For jobs on CPUs ask with --device cpu."
+        "Start them with `dask cuda worker`, one process per GPU; or set another "
+        "CUDA_VISIBLE_DEVICES for each. For jobs on CPUs use --device cpu."
     )
     return fact, mend
 
@@ -85,23 +83,23 @@ def _shared(uuid: str, places: tuple[ProcessPlace, ...]) -> tuple[str, str]:
 def _missing(facts: ProcessFacts) -> tuple[str, str]:
     if facts.gpus:
         fact = (
-            f"CUDA_VISIBLE_DEVICES={facts.visible_devices!r} shows none of {len(facts.gpus)} GPUs"
+            f"CUDA_VISIBLE_DEVICES={facts.visible_devices!r} selects none of {len(facts.gpus)} GPUs"
         )
-        return fact, "Name one of them there, or start it with `dask cuda worker`."
+        return fact, "Select one of them there, or start it with `dask cuda worker`."
     fact = "no GPU: neither NVML nor nvidia-smi shows one"
     return (
         fact,
-        "Install the driver; in a container add `--gpus all`, or a runtime class of NVIDIA.",
+        "Install the driver; in a container add `--gpus all`, or NVIDIA's runtime class.",
     )
 
 
 def _of_one(seen: ClusterSeen, place: ProcessPlace, facts: ProcessFacts) -> Iterator[Finding]:
     if not facts.torch_cuda:
         fact = f"torch {facts.versions.get('torch', '')} was built without CUDA"
-        yield _tell(seen)("gpu", (place,), fact, f"{how_to_install('gpu')} there.")
+        yield _severity(seen)("gpu", (place,), fact, f"{how_to_install('gpu')} there.")
     elif facts.cuda_driver and _major(facts.torch_cuda) > _major(facts.cuda_driver):
         fact = (
-            f"torch wants CUDA {facts.torch_cuda}; its driver {facts.driver} serves CUDA "
+            f"torch needs CUDA {facts.torch_cuda}; its driver {facts.driver} supports CUDA "
             f"{facts.cuda_driver} at most"
         )
         mend = "Install a newer driver, or a torch that was built for that CUDA."
@@ -112,10 +110,10 @@ def _of_one(seen: ClusterSeen, place: ProcessPlace, facts: ProcessFacts) -> Iter
                 f"{byte_size(gpu.free_bytes)} of {byte_size(gpu.total_bytes)} of its {gpu.name} "
                 "are free"
             )
-            yield warning("gpu memory", (place,), fact, "See who has it there: nvidia-smi.")
+            yield warning("gpu memory", (place,), fact, "See who uses it there: nvidia-smi.")
 
 
-def _tell(seen: ClusterSeen) -> Callable[..., Finding]:
+def _severity(seen: ClusterSeen) -> Callable[..., Finding]:
     return mistake if seen.device == "cuda" else warning
 
 
@@ -127,11 +125,11 @@ LARGEST_OFFSET_S = 2.0
 LITTLE_DISK_BYTES = 10 * 2**30
 NO_DISK_BYTES = 2**30
 _TALK = ("python", "distrain", "dask", "distributed")
-"""What the client must have as the cluster has it: their messages are pickled."""
+"""Packages that must be equal on client and cluster: their messages are pickled."""
 
 
 def judge_versions(seen: ClusterSeen) -> Iterator[Finding]:
-    """Packages that differ from those of most places."""
+    """Yield findings on packages that differ from those of most places."""
     cluster = seen.of(ProcessRole.WORKER, ProcessRole.SCHEDULER)
     clients = seen.of(ProcessRole.CLIENT)
     packages = dict.fromkeys(name for facts in cluster.values() for name in facts.versions)
@@ -146,7 +144,7 @@ def judge_versions(seen: ClusterSeen) -> Iterator[Finding]:
 
 
 def _version(facts: ProcessFacts, package: str) -> str:
-    if package == "python":  # 3.12.1 and 3.12.9 understand each other
+    if package == "python":  # 3.12.1 and 3.12.9 are compatible
         return ".".join(facts.python.split(".")[:2])
     return facts.versions.get(package, "")
 
@@ -166,14 +164,14 @@ def _odd_version(package: str, version: str, usual: str) -> tuple[str, str]:
     if package == "python":
         return fact, f"Start it with Python {usual}."
     if package == "distrain" and usual:
-        return fact, "Install that one there, of the same checkout or wheel, and start it again."
+        return fact, "Install that version there, from the same checkout or wheel, and restart it."
     if not usual:
         return fact, f"pip uninstall {package}, or install it everywhere."
-    return fact, f"pip install '{package}=={usual}' there, and start it again."
+    return fact, f"pip install '{package}=={usual}' there, and restart it."
 
 
 def judge_clocks(seen: ClusterSeen) -> Iterator[Finding]:
-    """Clocks that are surely more than `LARGEST_OFFSET_S` from the scheduler's."""
+    """Yield findings on clocks certainly more than `LARGEST_OFFSET_S` off the scheduler's."""
     scheduler = ProcessPlace(ProcessRole.SCHEDULER, seen.scheduler)
     reference = seen.clocks.get(scheduler)
     if reference is None:
@@ -188,7 +186,7 @@ def judge_clocks(seen: ClusterSeen) -> Iterator[Finding]:
         for place, offset in offsets.items()
         if offset.earliest_s > LARGEST_OFFSET_S or offset.latest_s < -LARGEST_OFFSET_S
     }
-    mend = "Have a time service keep it there: `timedatectl set-ntp true`, or chrony."
+    mend = "Synchronise it with a time service: `timedatectl set-ntp true`, or chrony."
     if len(off) > 1 and len(off) == len(offsets):
         fact = f"its clock differs from all others, by {_offset(next(iter(off.values())))}"
         yield mistake("clock", (scheduler,), fact, mend)
@@ -214,15 +212,15 @@ def judge_folders(seen: ClusterSeen) -> Iterator[Finding]:
     yield from _apart(seen, writers)
     for place, folder in sorted(writers.items()):
         if folder.free_bytes < LITTLE_DISK_BYTES:
-            tell = mistake if folder.free_bytes < NO_DISK_BYTES else warning
+            severity = mistake if folder.free_bytes < NO_DISK_BYTES else warning
             fact = f"{byte_size(folder.free_bytes)} are free in {seen.run_root}"
-            mend = "Remove old runs and checkpoints, or take a larger filesystem."
-            yield tell("free space", (place,), fact, mend)
-            break  # of one filesystem, told once
+            mend = "Remove old runs and checkpoints, or use a larger filesystem."
+            yield severity("free space", (place,), fact, mend)
+            break  # one finding for the shared filesystem
 
 
 def _apart(seen: ClusterSeen, writers: Mapping[ProcessPlace, FolderSeen]) -> Iterator[Finding]:
-    """Places with another folder at that path than most."""
+    """Yield findings on places that have another folder at that path than most."""
     left = set(writers)
     groups: list[set[ProcessPlace]] = []
     while left:
@@ -239,12 +237,12 @@ def _apart(seen: ClusterSeen, writers: Mapping[ProcessPlace, FolderSeen]) -> Ite
         fact = (
             f"{seen.run_root} is another folder than on most others: on {here} here, {usual} there"
         )
-        mend = f"Mount the same filesystem at {seen.run_root}, and start the worker again."
+        mend = f"Mount the same filesystem at {seen.run_root}, and restart the worker."
         yield _of_workers("run root", places, fact, mend)
 
 
 def _of_workers(check: str, places: tuple[ProcessPlace, ...], fact: str, mend: str) -> Finding:
-    # `distrain train` writes there too, but not where the service does, or for `--run-root` alone.
+    # The client also writes there for `distrain train`, but not if a service does.
     only_client = all(place.role is ProcessRole.CLIENT for place in places)
     return (warning if only_client else mistake)(check, places, fact, mend)
 

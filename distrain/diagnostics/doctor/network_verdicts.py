@@ -1,4 +1,4 @@
-"""Verdicts on who reaches whom, and by which interface. Pure."""
+"""Finds mistakes in connections, interfaces and ports. Pure."""
 
 from collections.abc import Iterator
 
@@ -20,7 +20,7 @@ _SETTINGS = "docs/security.md, Settings for a firewall"
 
 def judge_answers(seen: ClusterSeen) -> Iterator[Finding]:
     for place, why in sorted(seen.silent.items()):
-        mend = "Look at its log; is it stopped, swapping, or of another version of distrain?"
+        mend = "Check its log; is it stopped, swapping, or another version of distrain?"
         yield mistake("no answer", (place,), why, mend)
     if not any(place.role is ProcessRole.WORKER for place in (*seen.facts, *seen.silent)):
         scheduler = ProcessPlace(ProcessRole.SCHEDULER, seen.scheduler)
@@ -29,7 +29,7 @@ def judge_answers(seen: ClusterSeen) -> Iterator[Finding]:
 
 
 def judge_interfaces(seen: ClusterSeen) -> Iterator[Finding]:
-    """Interfaces that ranks cannot use, and addresses that lead nowhere else."""
+    """Yield findings on interfaces that ranks cannot use, and on loopback addresses."""
     for place, facts in sorted(seen.of(ProcessRole.WORKER).items()):
         if facts.interface_trouble:
             listed = ", ".join(
@@ -41,14 +41,14 @@ def judge_interfaces(seen: ClusterSeen) -> Iterator[Finding]:
             yield mistake("interface", (place,), fact, mend)
     cluster = seen.of(ProcessRole.WORKER, ProcessRole.SCHEDULER)
     if len({facts.network for facts in cluster.values()}) < 2:
-        return  # one machine may talk to itself
+        return  # a single machine may use the loopback
     for place, facts in sorted(cluster.items()):
         yield from _loopback(place, facts)
 
 
 def _loopback(place: ProcessPlace, facts: ProcessFacts) -> Iterator[Finding]:
     if is_loopback(facts.host):
-        fact = f"its address is {facts.host}, where no other host reaches it"
+        fact = f"its address is {facts.host}, which other hosts cannot reach"
         mend = "Start it with `--host` and the address of its network."
         yield mistake("address", (place,), fact, mend)
     elif is_loopback(facts.rank_address):
@@ -59,15 +59,15 @@ def _loopback(place: ProcessPlace, facts: ProcessFacts) -> Iterator[Finding]:
     if addresses and all(is_loopback(address) for address in addresses):
         fact = f"its host name {facts.hostname} resolves to {', '.join(addresses)}"
         mend = (
-            f"Give {facts.hostname} its real address in /etc/hosts, in place of {addresses[0]}: a "
-            "program that asks for it would offer others an address that leads back to them."
+            f"Give {facts.hostname} its real address in /etc/hosts, instead of {addresses[0]}: "
+            "programs that look it up would tell others to connect to themselves."
         )
         yield warning("host name", (place,), fact, mend)
 
 
 def judge_links(seen: ClusterSeen) -> Iterator[Finding]:
-    """Connections that failed, or did not carry a large text."""
-    for place, why in sorted(seen.deaf.items()):
+    """Yield findings on connections that failed, or did not transfer a mebibyte."""
+    for place, why in sorted(seen.not_listening.items()):
         if place.role is ProcessRole.SCHEDULER:
             mend = f"Widen DISTRAIN_RENDEZVOUS_PORTS, or free one of them ({_SETTINGS})."
             yield mistake("rendezvous", (place,), f"no store could listen: {why}", mend)
@@ -103,7 +103,7 @@ def _rendezvous(seen: ClusterSeen) -> Iterator[Finding]:
 
 
 def _alone(place: ProcessPlace, links: list[Link]) -> bool:
-    """Whether two others or more tried to reach a place, and none did."""
+    """Return True if at least two hosts tried to reach a place and all failed."""
     tried = [link for link in links if link.target == place]
     others_reach = any(not link.trouble for link in links if link.target != place)
     return len(tried) > 1 and others_reach and all(link.trouble for link in tried)
@@ -117,7 +117,7 @@ def _unreachable(seen: ClusterSeen, place: ProcessPlace, links: list[Link]) -> F
     if facts.asked_interface:
         own = [name for name, addresses in facts.interfaces.items() if facts.host in addresses]
         mend = (
-            f"DISTRAIN_INTERFACE={facts.asked_interface} is set there: is that the network of the "
+            f"DISTRAIN_INTERFACE={facts.asked_interface} is set there: is it on the network of the "
             f"others? The worker's own address, {facts.host}, is on {', '.join(own) or 'none'}."
         )
     else:
@@ -129,8 +129,8 @@ def _pair(link: Link) -> Finding:
     fact = f"{link.source} cannot reach {link.target} at {link.address}: {link.trouble}"
     if "did not get through" in link.trouble:
         mend = (
-            "Small packets pass and large ones are lost: set the same MTU on all interfaces on the "
-            "way (`ip link`; a tunnel or VLAN needs room), or let ICMP `packet too big` through."
+            "Small packets pass and large ones are lost: set the same MTU on all interfaces of the "
+            "path (`ip link`; a tunnel or VLAN needs space), or allow ICMP `packet too big`."
         )
     else:
         mend = _open_ports(None)
@@ -149,13 +149,13 @@ def judge_ports(seen: ClusterSeen) -> Iterator[Finding]:
             continue
         first, last = facts.port_range
         if last - first + 1 < LITTLE_PORTS:
-            fact = f"net.ipv4.ip_local_port_range gives {last - first + 1} ports, {first}-{last}"
-            mend = f"Each rank takes several for each peer; give it {LITTLE_PORTS} or more."
+            fact = f"net.ipv4.ip_local_port_range has {last - first + 1} ports, {first}-{last}"
+            mend = f"Each rank uses several per peer; set at least {LITTLE_PORTS}."
             yield warning("ports", (place,), fact, mend)
         if place.role is ProcessRole.SCHEDULER and _overlap(facts.rendezvous_ports, first, last):
-            fact = f"DISTRAIN_RENDEZVOUS_PORTS={facts.rendezvous_ports} lies within {first}-{last}"
+            fact = f"DISTRAIN_RENDEZVOUS_PORTS={facts.rendezvous_ports} is within {first}-{last}"
             mend = (
-                "The kernel gives those to any program that asks: take a range outside of "
+                "The kernel gives those to any program: choose a range outside "
                 "net.ipv4.ip_local_port_range."
             )
             yield warning("ports", (place,), fact, mend)

@@ -1,12 +1,12 @@
-"""What a process of the cluster finds out about itself and its machine.
+"""Collects a process's facts about itself and its machine.
 
-These functions run on workers and on the scheduler. They answer with JSON values, block no event
-loop, and end by themselves: a filesystem that hangs holds up a thread, not the process. None makes
-a CUDA context.
+These functions run on workers and on the scheduler. They return JSON values, do not block the event
+loop, and end on their own: a hanging filesystem holds up a thread, not the process. None creates a
+CUDA context.
 
-Whether a folder is the same one everywhere is seen by files that each process leaves there. They
-are opened by names that nobody has looked for before: a listing of a network filesystem may be half
-a minute old, and so may be the news that a name does not exist.
+To find out whether a folder is the same everywhere, each process leaves a file there. The files are
+opened by names that were never looked up before: network filesystems cache listings and missing
+names for up to half a minute.
 """
 
 import asyncio
@@ -41,18 +41,18 @@ PACKAGES = ("torch", "dask", "distributed", "pyarrow", "numpy")
 
 
 async def look(host: str) -> dict[str, Any]:
-    """The `ProcessFacts` of this process, whose Dask address is at `host`."""
+    """Return the `ProcessFacts` of this process, whose Dask address is at `host`."""
     facts = await in_thread(lambda: facts_of_here(host))
     return asdict(facts)
 
 
 def clock() -> float:
-    """This machine's clock, in seconds since 1970."""
+    """Return this machine's time, in seconds since 1970."""
     return time.time()
 
 
 async def in_thread(work: Callable[[], Any]) -> Any:
-    """Do blocking work beside the event loop, in a thread that keeps no process from its end."""
+    """Do blocking work in a daemon thread, outside the event loop."""
     loop = asyncio.get_running_loop()
     done: asyncio.Future[Any] = loop.create_future()
 
@@ -64,8 +64,8 @@ async def in_thread(work: Callable[[], Any]) -> Any:
         result, error = None, None
         try:
             result = work()
-        except Exception as found:
-            error = found
+        except Exception as raised:
+            error = raised
         with contextlib.suppress(RuntimeError):  # the loop has been closed meanwhile
             loop.call_soon_threadsafe(finish, result, error)
 
@@ -75,7 +75,7 @@ async def in_thread(work: Callable[[], Any]) -> Any:
 
 def facts_of_here(host: str) -> ProcessFacts:
     memory = psutil.virtual_memory()
-    gpus = look_at_gpus()
+    gpus = query_gpus()
     return ProcessFacts(
         hostname=socket.gethostname(),
         network=_network(),
@@ -106,7 +106,7 @@ def facts_of_here(host: str) -> ProcessFacts:
 
 
 def _network() -> str:
-    # Containers and network namespaces of one machine are hosts of their own to each other.
+    # Containers and network namespaces on one machine count as separate hosts.
     with contextlib.suppress(OSError):
         return f"{boot_id().strip()} {os.readlink('/proc/self/ns/net')}"
     return socket.gethostname()
@@ -115,12 +115,12 @@ def _network() -> str:
 def _user() -> str:
     try:
         return f"{getpass.getuser()} ({os.getuid()})"
-    except (KeyError, OSError):  # a container's user without a name
+    except (KeyError, OSError):  # a user without a name, as in containers
         return str(os.getuid())
 
 
 def _torch_cuda() -> str:
-    # torch itself would take seconds, and memory of the worker.
+    # Importing torch would take seconds, and the worker's memory.
     spec = find_spec("torch")
     if spec is None or spec.origin is None:
         return ""
@@ -142,8 +142,8 @@ def _interface(host: str) -> dict[str, Any]:
     addresses = facts["interfaces"].get(name.partition(",")[0], [])
     if name and not addresses:
         return facts | {"interface": name, "interface_trouble": f"{name} has no IP address here"}
-    # gloo takes the interface's first address, which is one of IPv4 if it has any; without an
-    # interface that of the machine's own name.
+    # gloo uses the interface's first address, IPv4 if it has one; without an interface, the address
+    # of the machine's own name.
     first = (addresses or _own_name() or [""])[0]
     return facts | {"interface": name, "rank_address": first}
 
@@ -163,8 +163,8 @@ def _shared_memory() -> dict[str, Any]:
     return {"shm_bytes": stats.f_blocks * stats.f_frsize}
 
 
-def _limit(what: int) -> int:
-    soft, _ = resource.getrlimit(what)
+def _limit(kind: int) -> int:
+    soft, _ = resource.getrlimit(kind)
     return -1 if soft == resource.RLIM_INFINITY else soft
 
 
@@ -182,7 +182,7 @@ def _names(folder: Path) -> list[str]:
 
 
 def listens_at(dask_scheduler: Any = None) -> str:
-    """The host at which the scheduler's comm listens; Dask hands the scheduler in."""
+    """Return the host at which the scheduler's comm listens; Dask passes the scheduler."""
     from distributed.comm.addressing import get_address_host
 
     listeners = dask_scheduler.listeners if dask_scheduler is not None else []
@@ -195,16 +195,16 @@ _QUERY = "uuid,name,memory.total,memory.free,driver_version"
 
 @dataclass(frozen=True)
 class GpusSeen:
-    """GPUs in the driver's order, the driver's version, and the newest CUDA that it serves."""
+    """GPUs in the driver's order, the driver's version, and the newest CUDA that it supports."""
 
     gpus: list[GpuFacts] = field(default_factory=list)
     driver: str = ""
     cuda: str = ""
 
 
-def look_at_gpus() -> GpusSeen:
-    """Ask NVML, or `nvidia-smi` where NVML's module is not installed; nothing without a driver."""
-    with contextlib.suppress(Exception):  # no module, no driver, or one that does not answer it
+def query_gpus() -> GpusSeen:
+    """Query NVML, or `nvidia-smi` if NVML's module is not installed; empty without a driver."""
+    with contextlib.suppress(Exception):  # no module, no driver, or an unsupported query
         return _ask_nvml()
     with contextlib.suppress(OSError, subprocess.SubprocessError, ValueError):
         return _ask_nvidia_smi()
@@ -238,7 +238,7 @@ def _ask_nvidia_smi() -> GpusSeen:
 
 
 def read_rows(text: str) -> tuple[list[GpuFacts], str]:
-    """The GPUs in the answer of `nvidia-smi`, and the driver's version.
+    """Parse the output of `nvidia-smi`: the GPUs, and the driver's version.
 
     >>> read_rows("GPU-7f, NVIDIA H100, 81559, 81000, 570.86")[0][0].uuid
     'GPU-7f'
@@ -251,7 +251,7 @@ def read_rows(text: str) -> tuple[list[GpuFacts], str]:
 
 
 def _mebibytes(text: str) -> int:
-    return int(text) * 2**20 if text.isdigit() else 0  # [N/A] where memory is the host's
+    return int(text) * 2**20 if text.isdigit() else 0  # [N/A] if the GPU uses host memory
 
 
 def _run(*words: str) -> str:
@@ -264,12 +264,12 @@ def _text(value: Any) -> str:
 
 
 async def leave_file(folder: str, name: str) -> dict[str, Any]:
-    """Write a file whose text is its name; returns the free space and the filesystem."""
+    """Write a file that contains its name; return the free space and the filesystem."""
     return dict(await in_thread(lambda: _leave(Path(folder), name)))
 
 
 async def find_files(folder: str, names: list[str]) -> list[str]:
-    """The names whose files are there with their text."""
+    """Return the names whose files exist with the expected text."""
     return list(await in_thread(lambda: [name for name in names if _is_there(folder, name)]))
 
 
@@ -277,8 +277,8 @@ async def remove_files(folder: str, names: list[str]) -> None:
     await in_thread(lambda: _remove([Path(folder, name) for name in names]))
 
 
-async def look_at_data(path: str) -> dict[str, Any]:
-    """The `DataSeen` of a path, folder, glob or URL."""
+async def probe_data(path: str) -> dict[str, Any]:
+    """Return the `DataSeen` of a path, folder, glob or URL."""
     return asdict(await in_thread(lambda: _data(path)))
 
 
@@ -293,7 +293,7 @@ def _leave(folder: Path, name: str) -> dict[str, Any]:
             os.fsync(file.fileno())
     except OSError as error:
         seen["trouble"] = error.strerror or str(error)
-        with contextlib.suppress(OSError):  # half a file on a disk that is full
+        with contextlib.suppress(OSError):  # a partial file on a full disk
             (folder / name).unlink(missing_ok=True)
     return seen
 
@@ -312,7 +312,7 @@ def _is_there(folder: str, name: str) -> bool:
 
 
 def filesystem_of(folder: Path) -> str:
-    """Type and source of the filesystem that a folder is on, as the kernel lists them."""
+    """Return type and source of a folder's filesystem, as listed by the kernel."""
     best, filesystem = -1, ""
     with contextlib.suppress(OSError):
         real = os.path.realpath(folder)
@@ -320,7 +320,7 @@ def filesystem_of(folder: Path) -> str:
             left, _, right = line.partition(" - ")
             point = left.split()[4].replace("\\040", " ")
             inside = real == point or real.startswith(point.rstrip("/") + "/")
-            if inside and len(point) >= best:  # the last of several at one point hides the others
+            if inside and len(point) >= best:  # the last mount at a point hides earlier ones
                 kind, source = right.split()[:2]
                 best, filesystem = len(point), f"{kind} {source}"
     return filesystem

@@ -1,4 +1,4 @@
-"""A report on a cluster: the verdict on what was seen of it, as text and as JSON. Pure."""
+"""Reports on a cluster as text and as JSON. Pure."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -46,21 +46,21 @@ CHECKS = (
 
 
 def judge(seen: ClusterSeen) -> list[Finding]:
-    """All findings, mistakes first."""
+    """Return all findings, mistakes first."""
     findings = [finding for check in CHECKS for finding in check(seen)]
     return sorted(findings, key=lambda finding: finding.severity is not Severity.MISTAKE)
 
 
 @dataclass(frozen=True)
 class Report:
-    """What was seen of a cluster, and what is wrong with it, mistakes first."""
+    """The facts collected about a cluster, and the findings, mistakes first."""
 
     seen: ClusterSeen
     findings: tuple[Finding, ...]
 
     @property
     def mistakes(self) -> int:
-        """How many findings keep jobs from running as asked."""
+        """The number of findings that are mistakes."""
         return sum(finding.severity is Severity.MISTAKE for finding in self.findings)
 
 
@@ -69,14 +69,14 @@ _MARKS = {Severity.MISTAKE: "FAIL", Severity.WARNING: "note"}
 
 def verdict_line(report: Report) -> str:
     counts = Counter(str(finding.severity) for finding in report.findings)
-    text = ", ".join(_counted(counts[word], word) for word in counts) or "all well"
+    text = ", ".join(_counted(counts[word], word) for word in counts) or "no findings"
     everywhere = {*report.seen.facts, *report.seen.silent}
     workers = sum(place.role is ProcessRole.WORKER for place in everywhere)
     return f"cluster: {text} on {_counted(workers, 'worker')}"
 
 
 def report_lines(report: Report) -> Iterator[str]:
-    """The verdict, and each finding with its places, the fact and its mend."""
+    """Yield the verdict, and each finding with its places, fact and remedy."""
     yield verdict_line(report)
     for finding in report.findings:
         where = ", ".join(map(str, finding.places))
@@ -88,10 +88,10 @@ def report_lines(report: Report) -> Iterator[str]:
 
 def _not_looked_at(seen: ClusterSeen) -> Iterator[str]:
     if not seen.run_root:
-        yield "not checked: whether all workers share a folder of runs; name it with --run-root"
+        yield "not checked: whether all workers share a folder of runs; set it with --run-root"
     hosts = {facts.network for facts in seen.of(ProcessRole.WORKER).values()}
     if len(hosts) == 1:
-        yield "not checked: connections between hosts; all workers are on one"
+        yield "not checked: connections between hosts; all workers are on one host"
 
 
 HEADINGS = (

@@ -163,8 +163,8 @@ class LoadingSpec(Section):
     prefetch_batches: PositiveInt = Field(4, description="Batches prepared ahead of the step.")
     decode_threads: PositiveInt | Literal["auto"] = Field(
         "auto",
-        description="Threads that decode parquet, per rank. `auto`: 1 for a rank on a CPU, and for "
-        "one on a GPU its share of the host's cores but for two, at most 10.",
+        description="Threads that decode parquet, per rank. `auto`: 1 on a CPU; on a GPU the "
+        "rank's share of the host's cores minus two, at most 10.",
     )
     drop_last: bool = Field(False, description="Leave out the last, smaller global batch.")
     retry_s: Real = Field(

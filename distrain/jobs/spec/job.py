@@ -119,6 +119,7 @@ class JobSpec(Section):
                 f"train.early_stopping.metric is {stopping.metric}, but checkpoint.keep_best is "
                 f"{best}; a run has one best model: name the same metric, or leave keep_best out"
             )
+        self._check_refit()
         plateau = self.train.reduce_on_plateau
         for field, section in (("early_stopping", stopping), ("reduce_on_plateau", plateau)):
             if section is not None and not (self.data.valid and self.evaluate.every_steps):
@@ -156,3 +157,20 @@ class JobSpec(Section):
                 f"resources.backend inline trains one rank, but resources.num_ranks is {ranks}"
             )
         return self
+
+    def _check_refit(self) -> None:
+        if not self.train.refit:
+            return
+        if not self.data.valid:
+            raise ValueError("train.refit trains on the validation rows, too: set data.valid")
+        reasons = (
+            ("data.windows", self.data.windows, "whose order a second training would undo"),
+            ("data.negatives", self.data.negatives < 1, "which leaves no validation row out"),
+            ("train.reduce_on_plateau", self.train.reduce_on_plateau, "which needs validations"),
+            ("train.audit", self.train.audit, "which compares with the training rows alone"),
+        )
+        for field, is_set, why in reasons:
+            if is_set:
+                raise ValueError(
+                    f"train.refit goes without {field}, {why}; set train.refit to false"
+                )

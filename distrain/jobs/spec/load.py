@@ -3,7 +3,7 @@
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -82,6 +82,20 @@ def flat(document: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
         else:
             values[prefix + name] = value
     return values
+
+
+def differences(documents: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
+    """The fields that differ, by their dotted names, with each document's value.
+
+    A field that is missing counts as null.
+
+    >>> differences([{"name": "a", "train": {"seed": 0}}, {"name": "b", "train": {"seed": 0}}])
+    {'name': ['a', 'b']}
+    """
+    values = [flat(document) for document in documents]
+    names = dict.fromkeys(name for one in values for name in one)
+    rows = {name: [one.get(name) for one in values] for name in names}
+    return {name: row for name, row in rows.items() if any(value != row[0] for value in row)}
 
 
 def _key(key: object) -> str:
@@ -218,8 +232,8 @@ def parse_yaml(text: str, keep_words: bool = False) -> Any:
         raise ValueError(f"not YAML: {told}") from None
 
 
-def dump_yaml(document: object) -> str:
-    r"""Plain values as text that `parse_yaml` reads as the same.
+def dump_yaml(document: object, *, flow: bool = False) -> str:
+    r"""Plain values as text that `parse_yaml` reads as the same; with `flow` in one line.
 
     >>> dump_yaml({"lr": 0.001, "name": "1e-3"})
     "lr: 0.001\nname: '1e-3'\n"
@@ -230,7 +244,10 @@ def dump_yaml(document: object) -> str:
         pass
 
     Dumper.add_implicit_resolver(_FLOAT_TAG, _EXPONENT, _FIRST_CHARACTERS)
-    return str(yaml.dump(document, Dumper=Dumper, sort_keys=False))
+    width = float("inf") if flow else None
+    return str(
+        yaml.dump(document, Dumper=Dumper, sort_keys=False, default_flow_style=flow, width=width)
+    )
 
 
 class _Refused(ValueError): ...
@@ -274,4 +291,4 @@ def _parse_json(text: str) -> Any:
 def _refuse_repeats(keys: list[str], place: str = "") -> None:
     twice = sorted(key for key, count in Counter(keys).items() if count > 1)
     if twice:
-        raise _Refused(f"a mapping{place} names {', '.join(twice)} twice")
+        raise _Refused(f"a mapping{place} names {', '.join(map(_key, twice))} twice")

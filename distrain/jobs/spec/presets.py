@@ -60,6 +60,12 @@ _OF_EVENTS = ("din", "bst", "sasrec", "hstu", "sasrec_retrieval")
 _SIDES = ((Tags.USER, Tags.USER_ID), (Tags.ITEM, Tags.ITEM_ID))
 
 
+def check_kind(kind: str) -> None:
+    """Raise a `SpecError` unless there is a preset or a model of this name."""
+    if kind not in (known := (*PRESETS, *MODELS)):
+        raise SpecError(f"no model {kind!r}", hint=f"Choose one of {', '.join(known)}.")
+
+
 def job_for(
     kind: str, data: str, schema: Schema | None, table: TableFacts | None = None
 ) -> dict[str, Any]:
@@ -71,8 +77,9 @@ def job_for(
     column of windows become `data.weight` and `data.windows`.
 
     Raises:
-        SpecError: The model does not go with the schema's columns or targets.
+        SpecError: There is no such model, or it does not go with the schema's columns or targets.
     """
+    check_kind(kind)
     document: dict[str, Any]
     if kind in PRESETS:
         document = PRESETS[kind](data, 1).model_dump(mode="json")

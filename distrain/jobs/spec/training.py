@@ -218,6 +218,12 @@ class TrainSpec(Section):
         description="Stops after a validation when `patience` of them in a row were no better than "
         "the best; null: takes all steps.",
     )
+    refit: bool = Field(
+        False,
+        description="Whether a second training follows, from the start, on training and validation "
+        "rows together, for as many passes as the best validation had seen. Its model is saved; "
+        "the figures shown are those of the first training.",
+    )
     init_from: str | None = Field(
         None,
         description="A run directory, a saved model or a checkpoint whose weights a new run begins "

@@ -1,1 +1,1 @@
-"""Full shuffles: rows go to buckets by their places on the line, and from there to batches."""
+"""Full shuffle: rows go to buckets by their places in the epoch's order, and then to batches."""

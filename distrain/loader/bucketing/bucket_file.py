@@ -21,9 +21,9 @@ _NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 
 class BucketFile:
-    """Like `BucketMemory`, but in an unlinked file; the kernel removes it when the process ends.
+    """Like `BucketMemory`, but in an unlinked file, which the kernel removes when the process ends.
 
-    Its whole size is reserved at once. Of each bucket one segment waits in memory.
+    The whole size is reserved at the start. One segment of each bucket waits in memory.
 
     Raises:
         OutputError: The folder cannot be written to, or has too little space.
@@ -131,11 +131,11 @@ class BucketFile:
                 if count:
                     some[0] = some[0][count:]
 
-    def _not_read(self, what: str) -> OutputError:
+    def _not_read(self, problem: str) -> OutputError:
         return OutputError(
-            f"the shuffle's file {what}",
+            f"the shuffle's file {problem}",
             where={"folder": self._folder},
-            hint="The disk fails, or something cut the file: look at its log.",
+            hint="The disk fails, or the file was truncated: look at the system's log.",
         )
 
     def close(self) -> None:
@@ -173,10 +173,10 @@ def _nameless_file(folder: str, size: int) -> int:
 def _not_written(folder: str, error: OSError, size: int | None = None) -> OutputError:
     needed = "" if size is None else f" of {size} bytes"
     room = (
-        "Make room there, name another folder (data.shuffle_dir), or use more ranks on more hosts, "
-        "each of which keeps its share of the rows."
+        "Free space there, name another folder (data.shuffle_dir), or use ranks on more hosts, "
+        "each of which stores its share of the rows."
     )
-    place = "Name a folder on a local disk that ranks may make, and write to (data.shuffle_dir)."
+    place = "Name a folder on a local disk that ranks can create and write to (data.shuffle_dir)."
     return OutputError(
         f"the file{needed} that a full shuffle needs cannot be written: {error.strerror or error}",
         where={"folder": folder},

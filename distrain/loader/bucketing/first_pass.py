@@ -1,10 +1,10 @@
-"""The first pass of a full shuffle: all row groups are read, and their rows go to buckets.
+"""The first pass of a full shuffle: reads all row groups and writes their rows to buckets.
 
-The line of an epoch has its rows in the order of their keys, which are random, so rows whose keys
-lie in one range are neighbours on the line. A bucket holds the rows of such a range; all ranges
-are equal, and buckets so but for chance. Where each begins on the line follows from counting keys,
-and the order in it from sorting its own. So buckets are to lanes what row groups are, and their
-number does not affect the order.
+The rows of an epoch are ordered by random keys. A bucket holds the rows whose keys are in one
+range, so its rows are consecutive in that order. All ranges are equal, so buckets differ in size
+only by chance. The start of each bucket follows from counting keys, and the order within it from
+sorting its own keys. For lanes, buckets play the role of row groups, and their number does not
+affect the order.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ from distrain.loader.reading.kinds import ReaderKind
 from distrain.loader.reading.reader import Expected
 
 LEAST_BUCKET_ROWS = 65_536
-"""A bucket's column should fit a processor's cache while its rows are taken in their order, and the
-rows that a row group has for a bucket should fill cache lines."""
+"""A bucket's column should fit a CPU cache while its rows are read in order, and the rows of a
+row group for one bucket should fill cache lines."""
 
 _COUNTED_AT_A_TIME = 1 << 20
 
@@ -54,13 +54,13 @@ def use_buckets(
 
 
 def _bucket_rows(num_rows: int) -> int:
-    # More rows a bucket: fewer buckets, so less memory for those being written to a file, but more
-    # for those that lanes are in. Both grow with the square root of the table.
+    # More rows per bucket mean fewer buckets: less memory for segments that wait to be written to a
+    # file, but more for the open buckets of lanes. Both grow with the square root of the table.
     return max(LEAST_BUCKET_ROWS, math.isqrt(8 * num_rows))
 
 
 def bucket_rows_bound(num_rows: int) -> int:
-    """Rows of a bucket that none exceeds, but by a chance below one in a million.
+    """Return an upper bound of a bucket's rows; exceeded with a chance below one in a million.
 
     >>> bucket_rows_bound(6_000_000), bucket_rows_bound(1_000)
     (67516, 1000)
@@ -105,9 +105,9 @@ class Buckets:
 
     @staticmethod
     def chunks(sizes: NDArray[np.int64], plan: EpochPlan) -> Chunks:
-        """The line as chunks of a bucket each; empty ones are left out.
+        """Return the epoch's order as chunks of one bucket each, without empty ones.
 
-        Lanes go through it as if it were one chunk.
+        Lanes traverse it as if it were one chunk.
         """
         groups = np.flatnonzero(sizes).astype(np.int32)
         starts = np.cumsum(np.append(0, sizes[groups]))
@@ -135,7 +135,7 @@ class FirstPass:
         pool: Executor,
         is_cancelled: Callable[[], bool],
     ) -> tuple[EpochWork, BucketBackend] | None:
-        """Put the rows that the rank needs into buckets; `None` if it was cancelled."""
+        """Put the rows of the rank into buckets; return `None` if it was cancelled."""
         sizes = self.buckets.sizes()
         chunks = self.buckets.chunks(sizes, work.plan)
         loads = plan_loads(work.plan, chunks, work.lanes, work.steps.start)
@@ -181,9 +181,9 @@ def _run_all(
     pool: Executor,
     threads: int,
     is_cancelled: Callable[[], bool],
-    tell_done: Callable[[int], None],
+    report_done: Callable[[int], None],
 ) -> bool:
-    """Run all tasks, a few at a time; whether none was left out."""
+    """Run all tasks, a few at a time; return True if all were run."""
     in_flight: deque[Future[None]] = deque()
     try:
         for number, (group, first) in enumerate(tasks):
@@ -191,13 +191,13 @@ def _run_all(
                 return False
             if len(in_flight) > threads:
                 in_flight.popleft().result()
-                tell_done(number - len(in_flight))
+                report_done(number - len(in_flight))
             in_flight.append(pool.submit(run, group, first))
         while in_flight:
             in_flight.popleft().result()
         return True
     finally:
-        for future in in_flight:  # nobody may write to the store once this returns
+        for future in in_flight:  # no thread may write to the store after the return
             if not future.cancel():
                 future.exception()
 
@@ -257,7 +257,7 @@ class _BucketGroups(LazySequence[RowGroup]):
 
 
 class BucketBackend:
-    """Fills batches from buckets; the rest is another backend's."""
+    """Fills batches from buckets; delegates the rest to another backend."""
 
     num_lists = 0
 

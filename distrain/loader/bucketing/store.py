@@ -1,7 +1,7 @@
-"""Buckets of rows, written from any thread and each read once; those in memory.
+"""Buckets of rows, written by any thread and read once; and a store for them in memory.
 
 A bucket is cut into segments. A segment is `[columns + 2, rows]` of 4-byte cells: the flat columns
-as they lie in a batch, then the rows' keys, 8 bytes each.
+in the layout of a batch, then the rows' keys, 8 bytes each.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _STAGED_BYTES = 256 << 20
 
 
 def stored_row_bytes(num_columns: int) -> int:
-    """Bytes of a row in a bucket.
+    """Return the bytes of a row in a bucket.
 
     >>> stored_row_bytes(40)
     168
@@ -34,13 +34,13 @@ def stored_row_bytes(num_columns: int) -> int:
 
 
 def segment_rows(num_columns: int, buckets: int) -> int:
-    """Rows of a segment of a file, so that one segment of each bucket can wait in memory."""
+    """Return the rows of a file's segment, such that a segment of each bucket fits in memory."""
     size = min(_SEGMENT_BYTES, max(_LEAST_SEGMENT_BYTES, _STAGED_BYTES // max(buckets, 1)))
     return max(1, size // stored_row_bytes(num_columns))
 
 
 def staged_bytes(num_columns: int, buckets: int) -> int:
-    """The most bytes of segments that wait to be written to a file."""
+    """Return the maximum bytes of segments that wait to be written to a file."""
     return buckets * segment_rows(num_columns, buckets) * stored_row_bytes(num_columns)
 
 
@@ -48,7 +48,7 @@ def staged_bytes(num_columns: int, buckets: int) -> int:
 class Segment:
     cells: Cells  # `[columns + 2, rows]`
     left: int  # rows that are not written yet
-    place: int = 0  # where the segment begins in the file, in bytes
+    place: int = 0  # offset of the segment in the file, in bytes
 
     @property
     def block(self) -> Cells:
@@ -70,7 +70,7 @@ class Slabs:
         self._idle: deque[Cells] = deque(maxlen=1)
 
     def take(self, cells: int) -> Cells:
-        """Uninitialised memory of at least so many cells."""
+        """Return uninitialised memory of at least `cells` cells."""
         with contextlib.suppress(IndexError):
             idle = self._idle.popleft()
             if len(idle) >= cells:
@@ -85,7 +85,7 @@ class Slabs:
 
 
 class BucketMemory:
-    """Buckets in one piece of memory of the slabs, a segment each."""
+    """Buckets in memory of the slabs, one segment each."""
 
     def __init__(self, sizes: Mapping[int, int], num_columns: int, slabs: Slabs):
         width = num_columns + KEY_CELLS
@@ -101,7 +101,10 @@ class BucketMemory:
             end += width * rows
 
     def reserve(self, buckets: Sequence[int], counts: Sequence[int]) -> list[Run]:
-        """Places for so many more rows of each bucket, which the caller fills and then commits."""
+        """Reserve places for `counts` more rows of each bucket.
+
+        The caller fills and commits them.
+        """
         runs = []
         with self._lock:
             for bucket, count in zip(buckets, counts, strict=True):
@@ -113,11 +116,11 @@ class BucketMemory:
     def commit(self, runs: Sequence[Run]) -> None: ...
 
     def keys(self, bucket: int) -> NDArray[np.uint64]:
-        """The keys of a bucket's rows, in the order in which they lie there."""
+        """Return the keys of a bucket's rows, in the order of storage."""
         return self._segments[bucket].keys
 
     def columns(self, bucket: int) -> Cells:
-        """`[columns, rows]`; valid until the same thread reads another bucket."""
+        """Return `[columns, rows]`; valid until the same thread reads another bucket."""
         return self._segments[bucket].block
 
     def close(self) -> None:

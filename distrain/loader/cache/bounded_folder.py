@@ -1,9 +1,9 @@
-"""A folder of files that together stay below a size, shared by processes.
+"""A folder of files with a limited total size, shared by processes.
 
-A writer, which adds a file or makes space, holds a lock on `.lock`; a reader holds none, and must
-expect files to vanish. `.bytes` holds an upper bound of the files' total size, so that a writer
-need not list them all. Where the bound is reached, the least recently used files are removed, by
-their access time, which `touch` sets also on filesystems that do not record it themselves.
+A writer, which adds a file or frees space, holds a lock on `.lock`. A reader holds no lock, and
+must expect files to disappear. `.bytes` holds an upper bound of the files' total size, so that a
+writer need not list them all. When the bound is reached, the least recently used files are removed,
+by access time. `touch` sets that time also on filesystems that do not record it themselves.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from pathlib import Path
 
 _LEFTOVER_AGE_S = 3600.0
 _PARTIAL = ".partial-"
-# Making a bit more space than one file needs saves listing all files for each new one.
+# Freeing a bit more space than one file needs avoids listing all files for each new one.
 _KEPT_SHARE = 0.95
 
 
 class BoundedFolder:
-    """Files of at most `max_bytes` together; those without one of `suffixes` are left alone."""
+    """Files of at most `max_bytes` in total; files without one of `suffixes` are ignored."""
 
     def __init__(self, path: Path, max_bytes: int, suffixes: tuple[str, ...]):
         self.path = path
@@ -32,7 +32,10 @@ class BoundedFolder:
 
     @contextlib.contextmanager
     def partial_file(self) -> Iterator[Path]:
-        """A temporary name in the folder, made if missing; a file left there is removed."""
+        """A temporary path in the folder, which is created if missing.
+
+        The file is removed at exit.
+        """
         self.path.mkdir(parents=True, exist_ok=True)
         partial = self.path / f"{_PARTIAL}{uuid.uuid4().hex}"
         try:
@@ -42,7 +45,11 @@ class BoundedFolder:
                 partial.unlink(missing_ok=True)
 
     def add(self, partial: Path, name: str) -> int | None:
-        """Rename a file to its final name; how many made space, `None` if it exists or is large."""
+        """Rename a file to its final name, and evict others if needed.
+
+        Returns:
+            The number of evicted files; `None` if the name exists or the file exceeds the limit.
+        """
         size = partial.stat().st_size
         final = self.path / name
         if size > self.max_bytes:
@@ -53,14 +60,14 @@ class BoundedFolder:
             total, removed = self._known_total(), 0
             if total is None or total + size > self.max_bytes:
                 total, removed = self._make_room(size)
-            # The bound is written first: a process that dies in between leaves one that is too
-            # high, which is corrected when space is made.
+            # The bound is written first: a process that dies in between leaves a bound that is too
+            # high, which is corrected when space is freed.
             (self.path / ".bytes").write_text(str(total + size))
             partial.rename(final)
             return removed
 
     def remove(self, name: str, inode: int | None = None) -> None:
-        """Remove a file if it exists and, where an inode is given, has that inode."""
+        """Remove a file if it exists and, if an inode is given, has that inode."""
         final = self.path / name
         with contextlib.suppress(OSError), self._locked():
             if inode is None or final.stat().st_ino == inode:
@@ -68,7 +75,7 @@ class BoundedFolder:
 
     def touch(self, name: str) -> None:
         path = self.path / name
-        with contextlib.suppress(OSError):  # gone, or not ours to change
+        with contextlib.suppress(OSError):  # removed, or owned by another user
             os.utime(path, ns=(time.time_ns(), path.stat().st_mtime_ns))
 
     @contextlib.contextmanager
@@ -83,11 +90,14 @@ class BoundedFolder:
     def _known_total(self) -> int | None:
         try:
             return int((self.path / ".bytes").read_text())
-        except (OSError, ValueError):  # it is not there yet, or was written by half
+        except (OSError, ValueError):  # it does not exist yet, or is incomplete
             return None
 
     def _make_room(self, size: int) -> tuple[int, int]:
-        """Remove the least recently used files; return bytes left and files removed."""
+        """Remove the least recently used files.
+
+        Return the remaining bytes and the number removed.
+        """
         files = self._files()
         total = sum(file_bytes for _, _, file_bytes in files)
         if total + size <= self.max_bytes:
@@ -104,8 +114,8 @@ class BoundedFolder:
         return total, removed
 
     def _files(self) -> list[tuple[int, str, int]]:
-        """Last use, path and size of each file; remove what dead processes left."""
-        found = []
+        """Return last use, path and size of each file; remove leftovers of dead processes."""
+        files = []
         with os.scandir(self.path) as entries:
             for entry in entries:
                 with contextlib.suppress(FileNotFoundError):
@@ -114,5 +124,5 @@ class BoundedFolder:
                         if time.time() - status.st_mtime > _LEFTOVER_AGE_S:
                             os.unlink(entry.path)
                     elif entry.name.endswith(self._suffixes):
-                        found.append((status.st_atime_ns, entry.path, status.st_size))
-        return found
+                        files.append((status.st_atime_ns, entry.path, status.st_size))
+        return files

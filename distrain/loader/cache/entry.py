@@ -1,17 +1,18 @@
-"""An entry of a cache folder: the columns of one row group as plain values, then what they are.
+"""An entry of a cache folder: the columns of one row group as plain values, then a directory.
 
 The bytes of an entry, `NAME.rows`, format version 3, all numbers little-endian:
 
-1. Each column's values, contiguous and of fixed width, from a multiple of 64 bytes on; the gap
-   before it is filled with zeros. First the flat columns: ids as `<i4`, or as `u1` or `<u2` where
-   the largest id allows, everything else as `<f4`. Then two runs of values for each list column:
-   the lengths of the rows (`<i4`), and the items (`<i4` ids or `<f4`).
-2. A list of these runs as JSON: `[name, dtype, count, first byte, XXH3-64 of the bytes]` for each.
-3. 24 bytes: the XXH3-64 of that list, its length (both 8 bytes), and `dstrrow3`.
+1. Each column's values, contiguous and of fixed width, aligned to 64 bytes; gaps are filled
+   with zeros. First the flat columns: ids as `<i4`, or as `u1` or `<u2` if the largest id
+   fits; everything else as `<f4`. Then two runs of values for each list column: the lengths
+   of the rows (`<i4`), and the items (`<i4` ids or `<f4`).
+2. The directory of these runs as JSON: `[name, dtype, count, first byte, XXH3-64 of the bytes]`
+   for each.
+3. 24 bytes: the XXH3-64 of the directory, its length (both 8 bytes), and `dstrrow3`.
 
 The values come first, so that columns can be written while they are decoded. A reader needs the
-last 24 bytes, the list, and then any column in one read; no byte of a column is encoded, so a GPU
-can take columns as they are. A column is used only if its checksum is right.
+last 24 bytes, the directory, and then any column in one read. Columns are not encoded, so a GPU
+can use them unchanged. A column is used only if its checksum matches.
 """
 
 from __future__ import annotations
@@ -41,16 +42,16 @@ _FORMAT = b"dstrrow3"
 _TAIL = struct.Struct("<QQ8s")  # the checksum and the length of the list, and the format
 _ID, _NUMBER, _LENGTH = np.dtype("<i4"), np.dtype("<f4"), np.dtype("<i4")
 _NARROW = {kind.str: kind for kind in NARROW_TYPES}  # of ids, one a row
-_DAMAGED = "The disk damaged it."
-_MOST_AT_ONCE = 512  # pieces that are written in one call; Linux takes 1,024
+_DAMAGED = "The file was damaged on disk."
+_MOST_AT_ONCE = 512  # pieces written in one call; Linux allows 1,024
 _ZEROS = bytes(ALIGNMENT)
-# As many rows of so many columns stay in the processor's cache until they have been gathered from,
-# four at a time; with fewer, threads wait more for Python's lock.
+# This number of columns stays in the CPU cache until their rows have been gathered, four columns
+# at a time; with fewer, threads wait more for Python's GIL.
 _COLUMNS_AT_A_TIME = 12
 
 
 class EntryWriter:
-    """Writes one entry, part by part; the caller makes the file appear whole."""
+    """Writes one entry, part by part. The caller makes the file appear atomically."""
 
     def __init__(self, path: Path, columns: Sequence[WantedColumn]):
         self._flat = [column for column in columns if not column.is_list]
@@ -60,7 +61,10 @@ class EntryWriter:
         self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
 
     def add(self, part: DecodedColumns) -> bool:
-        """Write the next columns of the row group; False if they hold what cannot be kept."""
+        """Write the next columns of the row group.
+
+        Return False if they cannot be stored losslessly.
+        """
         runs: list[tuple[WantedColumn, NDArray[Any] | None]] = []
         for cells in part.cells:
             column = self._flat.pop(0)
@@ -109,7 +113,7 @@ class EntryWriter:
 
 
 class Values(NamedTuple):
-    """A run of values in an entry, from byte `start` on."""
+    """A run of values in an entry, starting at byte `start`."""
 
     name: str
     dtype: np.dtype[Any]
@@ -139,9 +143,10 @@ class EntryFacts(NamedTuple):
 
 
 class EntryFile(RawFile):
-    """An open entry; what is `known` of the same file is not read again.
+    """An open entry. `known` facts of the same file are not read again.
 
-    A `DataError` says that it is no whole entry of these columns.
+    Raises:
+        DataError: The file is not a complete entry of these columns.
     """
 
     def __init__(
@@ -161,7 +166,7 @@ class EntryFile(RawFile):
             raise self.error(f"the list of columns is damaged: {error}", _DAMAGED) from None
 
     def read(self, buffers: Buffers, first: int) -> Iterator[DecodedColumns]:
-        """Yield the columns from number `first` on: some flat ones at a time, then each list.
+        """Yield the columns from number `first` on: groups of flat ones, then each list.
 
         Cells are views of this thread's buffer; lists have memory of their own.
         """
@@ -187,14 +192,14 @@ class EntryFile(RawFile):
         return tuple(map(np.frombuffer, parts, [values.dtype for values in columns]))
 
     def _read_new(self, values: Values) -> NDArray[Any]:
-        found = np.empty(values.num_values, values.dtype)
+        buffer = np.empty(values.num_values, values.dtype)
         if values.num_values:
-            self.fill(found.data.cast("B"), values.start)
-        self._compare(values, found.data)
-        return found
+            self.fill(buffer.data.cast("B"), values.start)
+        self._compare(values, buffer.data)
+        return buffer
 
     def _joined(self, lengths: NDArray[Any], items: NDArray[Any]) -> pa.ListArray:
-        # Not left to checksums, which may be made to fit: Arrow trusts offsets.
+        # Not left to checksums, which can be forged: Arrow trusts offsets.
         if lengths.min(initial=0) < 0 or lengths.sum(dtype=np.int64) != len(items):
             raise self.error("lengths of lists that no rows can have", _DAMAGED)
         offsets = np.zeros(len(lengths) + 1, np.int32)
@@ -251,7 +256,9 @@ class EntryFile(RawFile):
         values = Values(name, dtype, count, start, sum_)
         inside = 0 <= start <= start + values.num_bytes <= self.num_bytes
         if name != column.name or kind != dtype.str or rows not in (None, count) or not inside:
-            raise self.error(f"it does not hold column {column.name!r} as wanted", _DAMAGED)
+            raise self.error(
+                f"it does not hold column {column.name!r} in the expected form", _DAMAGED
+            )
         return values
 
 
@@ -268,7 +275,7 @@ def _dtype_of(column: WantedColumn) -> np.dtype[Any]:
 
 
 def _kept(column: WantedColumn, values: NDArray[Any]) -> NDArray[Any] | None:
-    """The values as they are kept; `None` if one would become another that can be used."""
+    """Return the values as they are stored; `None` if a bad value would become a valid one."""
     dtype = _dtype_of(column)
     lossless = np.can_cast(values.dtype, dtype, "safe")
     if not lossless and unusable(column, values).any():
@@ -277,9 +284,9 @@ def _kept(column: WantedColumn, values: NDArray[Any]) -> NDArray[Any] | None:
 
 
 def _narrowed(column: WantedColumn, values: NDArray[Any] | None) -> NDArray[Any] | None:
-    """Ids in the narrowest type that holds all of them; all else as it is."""
+    """Return ids in the narrowest type that holds all of them; other values unchanged."""
     if values is None or column.kind != "id":
         return values
-    largest = int(values.view(np.uint32).max(initial=0))  # negative ones are large
+    largest = int(values.view(np.uint32).max(initial=0))  # negative ids become large
     narrow = narrow_type(largest + 1)
     return values if narrow is None else values.astype(narrow)

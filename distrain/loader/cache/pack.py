@@ -1,4 +1,4 @@
-"""A cache folder filled beforehand, from any table that the loader reads."""
+"""Fills a cache folder in advance, from any table that the loader reads."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from distrain.loader.filling.list_columns import check_lists
 from distrain.loader.partition.table import RowGroup
 from distrain.loader.partition.wanted_columns import WantedColumn
 from distrain.loader.reading.arrow import ArrowReader
-from distrain.loader.reading.source import Source
+from distrain.loader.reading.source import Lease, Source
 from distrain.storage.outputs import check_apart, whole_dir
 
 _MOST_THREADS = 8
@@ -52,13 +52,13 @@ def pack(
     holds one row group, or one slice of a large one.
 
     Args:
-        cache_dir: The folder to make; a loader takes it as `cache`, a job as `data.cache_dir`.
+        cache_dir: The folder to create; loaders use it as `cache`, jobs as `data.cache_dir`.
         overwrite: Whether to replace the folder if it exists.
-        threads: Row groups read at once; by default as many as there are processors, at most 8.
-        progress: Called with rows done and rows to do, from one thread at a time.
+        threads: Row groups read at a time; by default the number of processors, at most 8.
+        progress: Called with rows done and total rows, by one thread at a time.
 
     Raises:
-        DataError: The source cannot be read, or holds what training would refuse.
+        DataError: The source cannot be read, or holds values that training rejects.
         OutputError: The folder exists, holds the source, or could not be written.
         ValueError: `threads` is less than 1.
     """
@@ -86,7 +86,7 @@ class _Job:
         self._stop = threading.Event()
 
     def run(self, threads: int) -> int:
-        """Write all entries; return their bytes."""
+        """Write all entries; return their total bytes."""
         columns = self._dataset.columns
         new_reader = partial(ArrowReader, columns, open_groups=threads, threads=threads)
         source = Source(columns, new_reader, _RETRY_S, self._cache).lease()
@@ -102,11 +102,11 @@ class _Job:
             source.close()
         return self._cache.counters.bytes_written
 
-    def _write_entries(self, source: Source) -> None:
+    def _write_entries(self, source: Lease) -> None:
         try:
             while not self._stop.is_set() and (group := self._next()) is not None:
                 self._write_entry(source, group)
-        except BaseException:  # the others end as well, so that the error is raised now
+        except BaseException:  # makes the others end as well, so that the error is raised now
             self._stop.set()
             raise
 
@@ -114,12 +114,12 @@ class _Job:
         with self._lock:
             return next(self._groups, None)
 
-    def _write_entry(self, source: Source, group: RowGroup) -> None:
+    def _write_entry(self, source: Lease, group: RowGroup) -> None:
         if self._cache.fingerprint(group) is None:
             raise DataError(
-                "the file has no version by which its cache entries could be told from others",
+                "the file has no version that identifies its cache entries",
                 where={"file": group.file},
-                hint="Copy the table to a local disk, or to a store that gives ETags or times.",
+                hint="Copy the table to a local disk, or to a store with ETags or file times.",
             )
         columns = iter(self._dataset.columns)
         for part in source.read(group):
@@ -140,7 +140,7 @@ class _Job:
 def _check(column: WantedColumn, values: Any, group: RowGroup) -> None:
     if not column.is_list:
         check_values(column, values, group)
-    elif column.keep_length:  # where training cuts lists, they may be longer than the schema says
+    elif column.keep_length:  # training truncates lists, which may be longer than the schema says
         check_lists(replace(column, max_length=None), values, group)
     else:
         check_lists(column, values, group)

@@ -1,4 +1,4 @@
-"""Ranges of a local file, which are read into buffers in as few calls as possible."""
+"""Ranges of a local file, read into buffers in as few calls as possible."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from distrain.errors import DataError
 
-_MOST_AT_ONCE = 256  # of parts that are read in one call; Linux takes 1,024 pieces, two for each
+_MOST_AT_ONCE = 256  # parts read in one call; Linux allows 1,024 pieces, two for each part
 _CUT_SHORT_HINT = "The file was changed while it was read."
 
 Identity = tuple[int, int, int, int]
@@ -18,14 +18,14 @@ Identity = tuple[int, int, int, int]
 
 
 class Buffers:
-    """A buffer for each thread; a new thread takes that of one that ended, as memory is dear."""
+    """A buffer for each thread. A new thread reuses the buffer of an ended one, to save memory."""
 
     def __init__(self) -> None:
         self._own = threading.local()
         self._free: deque[memoryview] = deque()
 
     def take(self, num_bytes: int) -> memoryview:
-        """The first `num_bytes` of this thread's buffer, which is overwritten."""
+        """Return the first `num_bytes` of this thread's buffer; earlier content is overwritten."""
         lease: _ThreadBuffer | None = getattr(self._own, "lease", None)
         if lease is None:
             lease = self._own.lease = _ThreadBuffer(self._free)
@@ -49,13 +49,12 @@ class _ThreadBuffer:
 class RawFile:
     """An open local file, for any number of threads.
 
-    Its bytes are read with `preadv`, never mapped: where a mapped file is cut short, the process
-    dies.
+    It is read with `preadv`, never mapped: if a mapped file is truncated, the process dies.
     """
 
     def __init__(self, path: str):
         self.path = path
-        self._descriptor = -1  # for `__del__`, should the next line fail
+        self._descriptor = -1  # for `__del__`, if the next line fails
         self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         self.identity: Identity = _identity(os.fstat(self._descriptor))
 
@@ -70,14 +69,14 @@ class RawFile:
         return self.identity[2]
 
     def is_unchanged(self) -> bool:
-        """Return True if the path still leads to this file, as it was when it was opened."""
+        """Return True if the path still refers to this file, unchanged since it was opened."""
         return _identity(os.stat(self.path)) == self.identity
 
     def error(self, message: str, hint: str, **where: object) -> DataError:
         return DataError(message, where={"file": self.path, **where}, hint=hint)
 
     def fill(self, part: memoryview, start: int) -> None:
-        """Read a part from byte `start` on."""
+        """Fill `part` with the file's bytes from `start` on."""
         done = 0
         while done < len(part):  # the kernel reads at most 2 GiB at once
             count = os.preadv(self._descriptor, [part[done:]], start + done)
@@ -86,29 +85,32 @@ class RawFile:
             done += count
 
     def fill_all(
-        self, parts: Sequence[memoryview], starts: Sequence[int], spare: memoryview
+        self, parts: Sequence[memoryview], starts: Sequence[int], scratch: memoryview
     ) -> None:
-        """Read all `parts` from their `starts`; neighbours in one call, the gap into `spare`."""
+        """Fill all `parts` from their `starts`.
+
+        Neighbours are read in one call, gaps into `scratch`.
+        """
         begin = 0
         for end in range(1, len(parts) + 1):
             if end < len(parts) and end - begin < _MOST_AT_ONCE:
                 gap = starts[end] - starts[end - 1] - len(parts[end - 1])
-                if 0 <= gap <= len(spare):
+                if 0 <= gap <= len(scratch):
                     continue
-            self._fill_neighbours(parts[begin:end], starts[begin:end], spare)
+            self._fill_neighbours(parts[begin:end], starts[begin:end], scratch)
             begin = end
 
     def _fill_neighbours(
-        self, parts: Sequence[memoryview], starts: Sequence[int], spare: memoryview
+        self, parts: Sequence[memoryview], starts: Sequence[int], scratch: memoryview
     ) -> None:
         pieces = []
         place = starts[0]
         for part, start in zip(parts, starts, strict=True):
-            pieces += [spare[: start - place], part]
+            pieces += [scratch[: start - place], part]
             place = start + len(part)
         if os.preadv(self._descriptor, pieces, starts[0]) == place - starts[0]:
             return
-        for part, start in zip(parts, starts, strict=True):  # it was interrupted, or the file ends
+        for part, start in zip(parts, starts, strict=True):  # interrupted, or the file ends
             self.fill(part, start)
 
 

@@ -27,9 +27,9 @@ from distrain.storage.urls import is_remote
 _log = logging.getLogger(__name__)
 
 _OPEN_FILES = 512
-_KNOWN_ENTRIES = 1024  # some 10 MB of 40 columns
+_KNOWN_ENTRIES = 1024  # about 10 MB for 40 columns
 _SUFFIX = ".rows"
-# A process that is short of these learns nothing about the entry.
+# A process that lacks these resources learns nothing about the entry.
 _SHORTAGES = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 
 
@@ -39,23 +39,23 @@ class CacheCounters:
     misses: int = 0  # row groups that were read from the source
     bytes_written: int = 0  # bytes of the entries written
     evictions: int = 0  # entries removed to make space
-    corrupt: int = 0  # damaged entries, which were removed; each is a miss as well
+    corrupt: int = 0  # damaged entries, which were removed; each is also a miss
 
 
 class RowCache:
     """Entries of row groups in a folder, written while the row groups are decoded.
 
-    An entry holds the wanted columns of one row group, or slice of a large one. It serves as long
-    as the source's file, the columns and what nulls become are the same. Any number of threads and
-    processes may use a folder, which may serve many tables, at once. It is on a local disk and made
-    if missing; where its entries exceed `max_bytes`, the least recently used are removed first.
+    An entry holds the wanted columns of one row group, or slice of a large one. It is valid while
+    the source's file, the columns and the replacements of nulls are the same. Any number of threads
+    and processes may use a folder, for many tables. It must be on a local disk, and is created
+    if missing. Above `max_bytes`, the least recently used entries are removed first.
 
-    The cache never makes a run fail. Where an entry is gone or damaged, the source is read; where
-    none can be written, that is logged once and the run goes on without new ones (`problem`).
-    Values that training refuses are kept as they are, or not at all, so the error is the same as
-    without a cache.
+    The cache never makes a run fail. If an entry is missing or damaged, the source is read. If
+    entries cannot be written, this is logged once and the run continues without new ones
+    (`problem`). Values that training rejects are stored unchanged or not at all, so errors are the
+    same as without a cache.
 
-    `fingerprint_of` gives a file's identity and version by its path; where that is `None`, its row
+    `fingerprint_of` returns a file's identity and version by its path; if that is `None`, its row
     groups are not cached. For a URL it is called once, and again before an entry is written.
     """
 
@@ -67,11 +67,11 @@ class RowCache:
         fingerprint_of: Callable[[str], str | None] = file_identity,
     ):
         self._columns = tuple(columns)
-        # An entry holds the constant columns too, so that it is read with nothing to add.
+        # An entry also holds the constant columns, so that a read has nothing to add.
         self._policy = repr([(c.name, c.kind, c.is_list, c.fill_null) for c in columns])
         self._folder = BoundedFolder(Path(directory), max_bytes, (_SUFFIX,))
         self._fingerprint_of = fingerprint_of
-        self._remote: dict[str, str | None] = {}  # to ask a server may take long
+        self._remote: dict[str, str | None] = {}  # a request to a server may take long
         self._buffers = Buffers()
         self._files: OrderedDict[str, EntryFile] = OrderedDict()
         self._known: OrderedDict[str, EntryFacts] = OrderedDict()
@@ -84,7 +84,7 @@ class RowCache:
         return self._counters
 
     def read(self, group: RowGroup, first: int, reader: Reader) -> Iterator[DecodedColumns]:
-        """Yield a row group's columns from number `first` on: of its entry, else of `reader`.
+        """Yield a row group's columns from number `first` on, from its entry or from `reader`.
 
         Cells stay valid until the same thread reads again.
         """
@@ -99,8 +99,8 @@ class RowCache:
             return
         self._count(misses=1)
         parts = reader.read(group, self._columns[first:])
-        # Of an entry that turned out to be damaged, whole columns were used: it is written again
-        # when the row group is read next.
+        # Whole columns of a damaged entry may already be in use: the entry is written again at
+        # the next read of the row group.
         if fingerprint is None or first:
             yield from parts
         else:
@@ -119,7 +119,7 @@ class RowCache:
         self._buffers = Buffers()
 
     def fingerprint(self, group: RowGroup) -> str | None:
-        """The identity and version of a row group's file; `None` if it has none."""
+        """Return the identity and version of a row group's file; `None` if it has none."""
         if not is_remote(group.file):
             return self._fingerprint_now(group)
         if group.file not in self._remote:
@@ -142,20 +142,20 @@ class RowCache:
         )
         if group.slice:
             parts += (group.slice,)
-        if group.selection:  # of its entry each row is one that is taken
+        if group.selection:  # each row of its entry is one that is taken
             parts += (group.selection.digest,)
         key = repr((parts, self._policy)).encode()
         return hashlib.blake2b(key, digest_size=16).hexdigest() + _SUFFIX
 
     def _found(self, name: str, num_rows: int, first: int) -> Iterator[DecodedColumns]:
-        """An entry's columns; none, or not all, if it is not there or cannot be used."""
+        """Yield an entry's columns; fewer or none if it is missing or cannot be used."""
         inode = None
         try:
             file = self._file(name, num_rows)
             inode = file.identity[1]
             yield from file.read(self._buffers, first)
         except (FileNotFoundError, NotADirectoryError, PermissionError):
-            self._forget(name)  # it was never written, or was removed to make space
+            self._forget(name)  # it was never written, or was evicted
         except (DataError, OSError) as error:
             if getattr(error, "errno", None) in _SHORTAGES:
                 self._forget(name)
@@ -186,7 +186,7 @@ class RowCache:
     def _drop(self, name: str, inode: int | None, error: Exception) -> None:
         self._forget(name)
         self._folder.remove(name, inode)
-        if not self._counters.corrupt:  # logged once, and counted each time
+        if not self._counters.corrupt:  # logged once, but counted each time
             reason = first_line(error)
             _log.warning("dropped a damaged entry of the cache %s: %s", self._folder.path, reason)
         self._count(corrupt=1)
@@ -245,7 +245,7 @@ class RowCache:
         with self._lock:
             is_first, self.problem = not self.problem, self.problem or reason
         if is_first:
-            message = "the cache in %s gets no more entries, the run goes on without: %s"
+            message = "the cache in %s gets no more entries, the run continues without them: %s"
             _log.warning(message, self._folder.path, reason)
 
     def _count(self, **more: int) -> None:

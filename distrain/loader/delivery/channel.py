@@ -1,13 +1,13 @@
 """A bounded channel from one producing thread to one consumer.
 
-Every item is a `Ready` batch, a `Failure` or the `End`: the items alone report how the producer
-ended, not whether its thread lives. No side polls: both sleep until the other, or `close`, wakes
-them.
+Every item is a `Ready` batch, a `Failure` or the `End`. The items alone report how the producer
+ended, not whether its thread is alive. No side polls: each sleeps until the other side, or `close`,
+wakes it.
 
 A garbage collection may drop an iterator, and so close its channel, at any moment in any thread,
-the producer's own included. So there are no locks and conditions here: a thread that closed the
-channel between checking a condition and sleeping would never be woken. `SimpleQueue` is made for
-this, and keeps a wake-up until a thread takes it.
+including the producer's own. So there are no locks and conditions here: a thread that closed the
+channel between checking a condition and sleeping would never be woken. `SimpleQueue` is reentrant,
+and keeps a wake-up until a thread takes it.
 """
 
 import contextlib
@@ -46,26 +46,30 @@ class Channel:
             self._room.put(None)
 
     def wait_for_space(self) -> bool:
-        """Sleep until there is space for one more batch; false if the channel was closed."""
+        """Sleep until there is space for one more batch; return False if the channel was closed."""
         if not self._closed:
             self._room.get()
         return not self._closed
 
     def put(self, item: Item) -> None:
-        """Hand over an item; it is dropped if the channel was closed."""
+        """Pass an item to the consumer; it is dropped if the channel was closed."""
         self._items.put(item)
         if self._closed:
             self.close()  # drops it
 
     def get(self) -> Item:
-        """Sleep until there is an item and take it; an `End` if the channel was closed."""
+        """Sleep until there is an item and return it; an `End` if the channel was closed."""
         item = End() if self._closed else self._items.get()
         if self._closed:
-            self._items.put(End())  # wakes another thread that sleeps
+            self._items.put(End())  # wakes another sleeping thread
             return End()
         if isinstance(item, Ready):
             self._room.put(None)
         return item
+
+    def take_last(self) -> Item:
+        """Like `get`, but the producer makes no more batch for it."""
+        return End() if self._closed else self._items.get()
 
     def is_closed(self) -> bool:
         return self._closed

@@ -26,11 +26,11 @@ class CudaStreams:
 
     @property
     def side(self) -> torch.cuda.Stream:
-        """The stream for all loaders' work; the first use initialises the GPU.
+        """The stream for all loaders' work. The first use initialises the GPU.
 
         torch caches memory per stream, so a stream for each loader would keep memory unused.
         """
-        with _side_streams_lock:  # else two threads could begin on two streams
+        with _side_streams_lock:  # otherwise two threads could create two streams
             if self._device not in _side_streams:
                 stream = torch.cuda.Stream(self._device)  # type: ignore[no-untyped-call]
                 _side_streams[self._device] = stream
@@ -40,7 +40,7 @@ class CudaStreams:
         return tensor.device == self._device
 
     def copy(self, tensor: Tensor) -> Tensor:
-        """Begin a copy, on the current stream; the source must live until it is complete."""
+        """Start a copy on the current stream; the source must live until it is complete."""
         return tensor.to(self._device, non_blocking=True)
 
     def beside(self) -> AbstractContextManager[Any]:
@@ -48,17 +48,17 @@ class CudaStreams:
         return torch.cuda.stream(self.side)
 
     def mark(self) -> torch.cuda.Event:
-        """An event at the end of the side stream's work so far."""
+        """Return an event at the end of the side stream's work so far."""
         # A thread that waits for it sleeps, and does not spin.
         event = torch.cuda.Event(blocking=True)  # type: ignore[no-untyped-call]
         event.record(self.side)
         return event
 
     def follow(self, event: torch.cuda.Event, memory: Sequence[Tensor]) -> None:
-        """Let the calling thread's current stream go on after the event; the thread does not wait.
+        """Make the calling thread's current stream wait for the event; the thread does not wait.
 
-        The memory, which was allocated on the side stream, is not allocated again before the work
-        that the current stream has when the memory is dropped is done.
+        The memory was allocated on the side stream. It is not reused until the work that is queued
+        on the current stream, at the time the memory is dropped, is done.
         """
         current = torch.cuda.current_stream(self._device)
         current.wait_event(event)
@@ -67,10 +67,10 @@ class CudaStreams:
 
 
 def resolve_device(device: torch.device | str | None) -> torch.device | None:
-    """The device of that name; `None` for the host.
+    """Return the device of that name; `None` for the host.
 
-    A GPU without an index becomes the calling thread's current one, with its index: other threads
-    have their own current GPU, which is the first.
+    A GPU without an index becomes the calling thread's current GPU, with its index: other threads
+    have their own current GPU, initially the first.
 
     Raises:
         SpecError: There is no such device here, or batches cannot be put there.
@@ -78,35 +78,35 @@ def resolve_device(device: torch.device | str | None) -> torch.device | None:
     if device is None:
         return None
     try:
-        wish = torch.device(device)
+        requested = torch.device(device)
     except RuntimeError as error:
         raise SpecError(f"unknown device {device!r}: {first_line(error)}") from None
-    if wish.type == "cpu":
-        return wish
-    if wish.type != "cuda":
-        raise SpecError(f"the loader puts batches on cpu or cuda devices, not {wish}")
+    if requested.type == "cpu":
+        return requested
+    if requested.type != "cuda":
+        raise SpecError(f"the loader puts batches on cpu or cuda devices, not {requested}")
     if not torch.cuda.is_available():
         raise SpecError(
-            f"device is {wish}, but torch finds no NVIDIA GPU",
-            hint="`distrain doctor` says why; device=None leaves batches on the host.",
+            f"device is {requested}, but torch finds no NVIDIA GPU",
+            hint="`distrain doctor` shows why; device=None leaves batches on the host.",
         )
-    index = torch.cuda.current_device() if wish.index is None else wish.index
+    index = torch.cuda.current_device() if requested.index is None else requested.index
     if index >= torch.cuda.device_count():
-        raise SpecError(f"device is {wish}, but there are {torch.cuda.device_count()} GPUs")
+        raise SpecError(f"device is {requested}, but there are {torch.cuda.device_count()} GPUs")
     return torch.device("cuda", index)
 
 
 def new_streams(device: torch.device | None) -> CudaStreams | None:
-    """The streams of a device from `resolve_device`; `None` for the host."""
+    """Return the streams of a device from `resolve_device`; `None` for the host."""
     return None if device is None or device.type == "cpu" else CudaStreams(device)
 
 
 def thread_set_up(device: torch.device | None, *, pinned: bool) -> Callable[[], None]:
-    """A function that each of the loader's threads calls first, to set its current GPU.
+    """Return a function that each of the loader's threads calls first, to set its current GPU.
 
-    A new thread's current GPU is the first one, and page-locked memory (`pinned`) initialises the
-    current GPU if none is: that costs some hundred MB of its memory. If batches do not go to a GPU,
-    or to `cuda` without a number, threads take the calling thread's current one.
+    A new thread's current GPU is the first one. Page-locked memory (`pinned`) initialises the
+    current GPU if none is initialised, which costs several hundred MB of its memory. So if batches
+    do not go to a GPU, or to `cuda` without an index, threads use the caller's current GPU.
     """
     if device is not None and device.type == "cuda" and device.index is not None:
         return partial(torch.cuda.set_device, device)

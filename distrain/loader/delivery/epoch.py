@@ -1,9 +1,9 @@
-"""A rank's batches: threads load row groups ahead, and an iterator hands out whole batches.
+"""A rank's batches: threads load row groups ahead, and an iterator yields whole batches.
 
-A pool of threads loads row groups in an order fixed beforehand, and each writes its rows to their
-final places in the batches of the coming steps. One thread (`produce`) delivers these in the order
-of the steps: a batch is whole when all loads that its step needs are done. The order in which
-threads decode does not affect the batches, so any number of threads gives the same stream.
+A pool of threads loads row groups in a fixed order, and each thread writes its rows to their final
+places in the batches of the coming steps. One thread (`produce`) delivers batches in the order of
+steps: a batch is complete when all loads of its step are done. The order in which threads decode
+does not affect the batches, so any number of threads gives the same stream.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from distrain.storage.retrying import stop_retrying_when
 
 @dataclass(frozen=True)
 class Production:
-    """What the producer's thread works with."""
+    """The state of the producer's thread."""
 
-    works: Iterator[EpochWork]  # one after another, advanced in that thread
+    works: Iterator[EpochWork]  # in order, advanced in that thread
     options: LoaderOptions
     delivery: Delivery
     set_up_thread: Callable[[], None]  # called first by each thread
@@ -57,13 +57,13 @@ def produce(production: Production, channel: Channel) -> None:
             if work.first_pass is None:
                 return work, backend
             try:
-                begun = work.first_pass(work, backend, pool, channel.is_closed)
+                replacement = work.first_pass(work, backend, pool, channel.is_closed)
             except BaseException:
                 backend.close()
                 raise
-            if begun is None:
+            if replacement is None:
                 backend.close()
-            return begun
+            return replacement
 
         loads = LoadsAhead(production.works, begin, pool, LookAhead(options.loads_ahead))
         try:
@@ -100,14 +100,14 @@ def _make_batches(loads: LoadsAhead, delivery: Delivery, channel: Channel) -> No
 class EpochIterator:
     """Iterates over a rank's batches, which background threads prepare.
 
-    Where they are of several epochs, or windows, the first row groups of one are loaded while
-    batches of the one before are left, but for a full shuffle through buckets.
+    At the end of an epoch or window, the first row groups of the next one are loaded while batches
+    of the current one remain; not for a full shuffle through buckets.
 
     Use it in a `with` statement: leaving it, at the end, early or by an exception, ends the threads
     and closes the files. So does its garbage collection.
 
     Attributes:
-        wait_s: Seconds the consumer has waited for batches so far.
+        wait_s: Seconds that the consumer has waited for batches so far.
     """
 
     def __init__(self, production: Production):
@@ -117,8 +117,8 @@ class EpochIterator:
         self._hand_over = production.delivery.hand_over
         self._stats = production.stats
         self._start_s: float | None = time.perf_counter()
-        # The thread knows the channel but not this object, which can so be collected. It is a
-        # daemon only to let the interpreter exit: the finalizer ends and joins it there, too.
+        # The thread holds the channel but not this object, which can therefore be collected. It is
+        # a daemon only to let the interpreter exit: the finalizer ends and joins it there, too.
         thread = threading.Thread(
             target=produce, args=(production, self._channel), name="loader", daemon=True
         )
@@ -129,7 +129,7 @@ class EpochIterator:
         return self
 
     def __next__(self) -> Any:
-        """The next batch, or what the loader's transforms made of it.
+        """Return the next batch, or the output of the loader's transforms.
 
         Raises:
             StopIteration: The epoch is over, or the iterator was closed.
@@ -180,6 +180,6 @@ class EpochIterator:
 
 def _stop(channel: Channel, thread: threading.Thread) -> None:
     channel.close()
-    # A collection inside a loader's thread may end up here; it would wait for itself.
+    # A garbage collection in a loader's thread may call this; it would wait for itself.
     if not in_own_thread():
         thread.join()

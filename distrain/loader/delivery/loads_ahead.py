@@ -1,4 +1,4 @@
-"""Row groups that are loaded ahead of the step that is due, over the ends of epochs."""
+"""Row groups that are loaded ahead of the current step, across the ends of epochs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from distrain.loader.partition.table import RowGroup
 from distrain.loader.reading.reader import Expected
 
 BeginWork = Callable[[EpochWork], tuple[EpochWork, Backend] | None]
-"""Makes a work's backend and runs its first pass; `None` if that was cancelled."""
+"""Creates a work's backend and runs its first pass; `None` if that was cancelled."""
 
 
 class _Task(NamedTuple):
@@ -35,7 +35,7 @@ class _Task(NamedTuple):
 
 
 class _OpenEpoch:
-    """An epoch with rows that were loaded and batches that were not given."""
+    """An epoch with loaded rows and batches that are not delivered yet."""
 
     def __init__(self, work: EpochWork, backend: Backend, first: int):
         self.work = work
@@ -46,13 +46,15 @@ class _OpenEpoch:
         self.end = first + len(work.steps)
         self._offset = first - work.steps.start  # of steps counted over all epochs
         self._loads = plan_loads(work.plan, work.chunks, work.lanes, work.steps.start)
-        # Telling of each row group costs as much as decoding a hundred rows.
-        is_told = work.any_remote
-        self._expected = backend.expect(_groups(work, self._loads)) if is_told else Expected()
+        # Announcing a row group costs as much as decoding a hundred rows.
+        is_remote_work = work.any_remote
+        self._expected = (
+            backend.expect(_groups(work, self._loads)) if is_remote_work else Expected()
+        )
         self._num_done = 0
 
     def tasks(self) -> Generator[_Task, None, None]:
-        """Each row group to load, that which is needed first before the others."""
+        """Yield a task for each row group to load, in the order of need."""
         work = self.work
         seed = None if work.options.shuffle == "none" else work.options.seed
         for load in _needed(work, self._loads):
@@ -84,7 +86,7 @@ class _OpenEpoch:
         self.backend.close()
 
 
-# Of an epoch's work, not of the epoch: a circle of references would keep its batches.
+# A function of an epoch's work, not of the epoch: a reference cycle would keep its batches.
 def _needed(work: EpochWork, loads: Iterable[Load]) -> Iterator[Load]:
     return takewhile(lambda load: load.step < work.steps.stop, loads)
 
@@ -95,11 +97,11 @@ def _groups(work: EpochWork, loads: Iterable[Load]) -> Iterator[RowGroup]:
 
 
 class LoadsAhead:
-    """Loads row groups in the order in which they are needed, within the memory that there is.
+    """Loads row groups in the order of need, within the available memory.
 
-    Steps are counted over all epochs, from 0. Which loads begin depends on the step that is due
-    (see `LookAhead`), and not on the order in which others are done. So threads go on to the next
-    epoch while batches of one are left, and its batches share the same memory.
+    Steps are counted over all epochs, from 0. Which loads begin depends on the current step (see
+    `LookAhead`), and not on the order in which other loads finish. Threads continue with the next
+    epoch while batches of the current one remain, and its batches share the same memory.
     """
 
     def __init__(
@@ -114,14 +116,14 @@ class LoadsAhead:
         self._begin = begin
         self._pool = pool
         self._epochs: deque[_OpenEpoch] = deque()
-        self._following: EpochWork | None = None  # the work that begins next, once looked at
-        self._error: Exception | None = None  # that it could not begin, for when its turn comes
+        self._following: EpochWork | None = None  # the next work, once peeked at
+        self._error: Exception | None = None  # why it could not begin, raised in its turn
         self._tasks: Generator[_Task, None, None] | None = None  # of the last open epoch
         self._task: _Task | None = None  # the next of them
         self._in_flight: deque[tuple[_Task, Future[None]]] = deque()
 
     def epoch_at(self, step: int) -> _OpenEpoch | None:
-        """The epoch of a step, all before which were given; `None` if no step is left."""
+        """Return the epoch of a step after closing finished ones; `None` if no step is left."""
         while self._epochs and self._epochs[0].end <= step:
             self._epochs.popleft().close()
         if not self._epochs:
@@ -131,7 +133,7 @@ class LoadsAhead:
         return self._epochs[0] if self._epochs else None
 
     def begin_loads(self, step: int) -> None:
-        """Begin all loads that may begin while a step is due."""
+        """Begin all loads that may begin at the current step."""
         while task := self._next_task(step):
             if not self._look_ahead.may_begin(task.steps, step):
                 return
@@ -146,7 +148,7 @@ class LoadsAhead:
             task.epoch.count_done()
 
     def drop(self) -> None:
-        """Drop the loads that have not begun: a circle of references would keep their batches."""
+        """Drop the loads that have not begun: a reference cycle would keep their batches."""
         if self._tasks is not None:
             self._tasks.close()
         self._task = None
@@ -168,25 +170,25 @@ class LoadsAhead:
         return self._task
 
     def _open_early(self, step: int) -> bool:
-        """Open the following epoch if loads of it may begin while batches of the last are left."""
+        """Open the next epoch early, if its loads may begin before the last one ends."""
         last = self._epochs[-1]
         is_too_early = len(self._epochs) > 1 or last.end >= step + last.work.open_steps
         if is_too_early or self._error is not None:
             return False
         try:
             work = self._peek()
-            # A first pass takes all threads, and as much memory as the one before.
+            # A first pass uses all threads, and as much memory as the epoch before.
             return work is not None and work.first_pass is None and self._open_following(last.end)
-        except Exception as error:  # comes after the batches before it
+        except Exception as error:  # raised after the remaining batches
             self._error = error
             return False
 
     def _open_following(self, first: int) -> bool:
         work, self._following = self._peek(), None
-        begun = None if work is None else self._begin(work)
-        if begun is None:
+        work_and_backend = None if work is None else self._begin(work)
+        if work_and_backend is None:
             return False
-        work, backend = begun
+        work, backend = work_and_backend
         try:
             self._epochs.append(_OpenEpoch(work, backend, first))
         except BaseException:

@@ -16,15 +16,15 @@ class LoaderStats:
     Attributes:
         batches: Batches handed out.
         rows: Rows in them.
-        row_groups: Row groups read, or slices of large ones; one whose rows go to several ranks is
-            read by each.
+        row_groups: Row groups read, or slices of large ones. A row group with rows for several
+            ranks is read by each.
         bytes_read: Compressed bytes of the columns read.
         decode_s: Seconds of reading and decoding, over all threads.
         fill_s: Seconds of shuffling, checking and laying out, over all threads.
-        wait_s: Seconds the consumer waited for batches, the first ones included.
+        wait_s: Seconds that the consumer waited for batches, including the first ones.
         first_batch_s: Seconds from the start of an iterator to its first batch, over all iterators.
-        epochs: Epochs that were begun; of a dataset with windows, windows.
-        queue_depth_sum: Finished batches that waited at each call for the next one, summed.
+        epochs: Epochs begun; for a dataset with windows, windows begun.
+        queue_depth_sum: Sum over batches of the finished batches that waited at the call.
     """
 
     batches: int = 0
@@ -40,9 +40,9 @@ class LoaderStats:
 
     @property
     def mean_queue_depth(self) -> float:
-        """Finished batches that waited when the next one was asked for, on average.
+        """Finished batches that waited when the next one was requested, on average.
 
-        Near `prefetch_batches` the loader is ahead; near 0 the consumer waits for it.
+        Close to `prefetch_batches`, the loader is ahead; close to 0, the consumer waits for it.
         """
         return self.queue_depth_sum / max(1, self.batches)
 
@@ -54,7 +54,7 @@ class StatsRecorder:
     """Adds to statistics from any thread, without waiting for another thread.
 
     If the loader's threads waited for a lock here, a garbage collection in a thread that holds it
-    could drop an iterator, and so wait for these threads, for ever.
+    could drop an iterator and wait for these threads: a deadlock.
     """
 
     def __init__(self) -> None:
@@ -77,17 +77,28 @@ class StatsRecorder:
 
     def _sum_up(self) -> None:
         for _ in range(self._added.qsize()):
-            amounts = self._added.get_nowait()  # only who holds the lock takes any
+            amounts = self._added.get_nowait()  # only the holder of the lock takes any
             for name, amount in amounts.items():
                 setattr(self._stats, name, getattr(self._stats, name) + amount)
 
 
 def difference(later: LoaderStats, earlier: LoaderStats) -> LoaderStats:
-    """The difference of two readings.
+    """Return the difference of two readings.
 
     >>> difference(LoaderStats(rows=7), LoaderStats(rows=4)).rows
     3
     """
     return LoaderStats(
         **{f.name: getattr(later, f.name) - getattr(earlier, f.name) for f in fields(LoaderStats)}
+    )
+
+
+def total(one: LoaderStats, other: LoaderStats) -> LoaderStats:
+    """The sum of two readings.
+
+    >>> total(LoaderStats(rows=7), LoaderStats(rows=4)).rows
+    11
+    """
+    return LoaderStats(
+        **{f.name: getattr(one, f.name) + getattr(other, f.name) for f in fields(LoaderStats)}
     )

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from distrain.loader.batch import Batch
+from distrain.loader.batch import Batch, Ragged
 from distrain.loader.delivery.cuda_streams import CudaStreams
 from distrain.loader.filling.batch_memory import NarrowBatch
 
@@ -21,7 +21,7 @@ Transform = Callable[[Any], Any]
 
 _MOST_COPIES = 2  # one that runs and one that waits keep the link busy
 _ALIGNMENT_BYTES = 16  # enough for any dtype; a view of raw bytes must begin at a multiple
-_MOST_WASTE = 2  # a block is copied whole if its tensors cover at least one byte in so many
+_MOST_WASTE = 2  # a block is copied whole if its tensors cover at least this part (1/2) of it
 
 
 class HostDelivery:
@@ -49,10 +49,10 @@ class BatchInTransfer(NamedTuple):
 
 
 class DeviceDelivery:
-    """Copies batches on a side stream; the consumer's stream waits for them, its thread does not.
+    """Copies batches on a side stream. The consumer's stream waits for them, its thread does not.
 
-    Page-locked memory is held until its copy is complete. Torch does so itself only for a copy that
-    begins where an allocation begins, which views of a block often do not.
+    Page-locked memory is held until its copy is complete. Torch itself does this only for copies
+    that start at the beginning of an allocation, which views of a block often do not.
     """
 
     def __init__(self, streams: CudaStreams, transforms: Sequence[Transform] = ()):
@@ -61,7 +61,7 @@ class DeviceDelivery:
         self._copying: deque[tuple[torch.cuda.Event, list[Tensor]]] = deque()
 
     def prepare(self, batch: Any) -> BatchInTransfer:
-        """Transform a batch on the side stream, begin its copy, and widen narrow ids behind it."""
+        """Transform a batch on the side stream, start its copy, and then widen narrow ids."""
         with self._streams.beside():
             item = self._transform(batch)
             if isinstance(item, NarrowBatch):
@@ -101,7 +101,7 @@ def new_delivery(streams: CudaStreams | None, transforms: Sequence[Transform]) -
 
 
 class Moved(NamedTuple):
-    """An item on its target: `memory` is all that it takes there, `sources` what is copied."""
+    """An item on its target: `memory` is all its memory there, `sources` the copied tensors."""
 
     item: Any
     memory: list[Tensor]
@@ -111,9 +111,9 @@ class Moved(NamedTuple):
 def move(item: Any, target: CudaStreams) -> Moved:
     """Move all tensors of an item, in any nesting of dataclasses, mappings, tuples and lists.
 
-    Tensors that are views of one storage, as the columns of a batch are, are moved by one copy of
+    Tensors that are views of one storage, such as the columns of a batch, are moved by one copy of
     the bytes from the first to the last, and are views of one storage again, with the same strides.
-    A small part of a large storage is copied by itself.
+    A small part of a large storage is copied separately.
     """
     groups: dict[tuple[int, int], list[Tensor]] = {}
 
@@ -144,7 +144,7 @@ def move(item: Any, target: CudaStreams) -> Moved:
 
 
 def _widened(batch: NarrowBatch, target: CudaStreams) -> Moved:
-    """The batch that a narrow one becomes, whose memory only the current stream uses."""
+    """Return the widened batch on the device; only the current stream uses its memory."""
     lists = move(batch.lists, target)
     block = target.copy(batch.block)
     wide, memory = replace(batch, block=block, lists=lists.item).widened()
@@ -152,7 +152,7 @@ def _widened(batch: NarrowBatch, target: CudaStreams) -> Moved:
 
 
 def map_tensors(item: Any, function: Callable[[Tensor], Tensor]) -> Any:
-    """The same nesting with other tensors.
+    """Return the same nesting with `function` applied to each tensor.
 
     >>> map_tensors({"a": (torch.tensor([1]), "x")}, lambda tensor: tensor + 1)
     {'a': (tensor([2]), 'x')}
@@ -165,6 +165,8 @@ def map_tensors(item: Any, function: Callable[[Tensor], Tensor]) -> Any:
         return type(item)(*(map_tensors(value, function) for value in item))
     if type(item) in (tuple, list):
         return type(item)(map_tensors(value, function) for value in item)
+    if isinstance(item, Ragged):
+        return item.mapped(function)
     if is_dataclass(item) and not isinstance(item, type):
         names = [field.name for field in fields(item) if field.init]
         return replace(item, **{n: map_tensors(getattr(item, n), function) for n in names})

@@ -1,4 +1,4 @@
-"""What an epoch's batches are made of, and who makes them."""
+"""The work of an epoch: which batches to make, and the backend that makes them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Backend(Protocol):
     def new_block(self, num_rows: int) -> Any: ...
 
     def expect(self, groups: Iterator[RowGroup | None]) -> Expected:
-        """Look ahead to the row groups that will be loaded, in this order."""
+        """Announce the row groups that will be loaded, in this order."""
         ...
 
     def load(self, group: RowGroup, deal: Deal, batches: Sequence[OpenBatch[Any]]) -> None:
@@ -49,14 +49,14 @@ class EpochWork:
     options: LoaderOptions
     epoch: int
     steps: range  # of the plan
-    open_steps: int  # steps whose batches may be open: the one that is due and those after it
+    open_steps: int  # steps whose batches may be open, from the current one on
     new_backend: Callable[[], Backend]  # called in the producer's thread
-    # Runs before the first batch is made, if set: gives what makes the batches instead of the work
-    # and its backend; `None` if it was cancelled.
+    # Runs before the first batch, if set. Returns a replacement of the work and its backend;
+    # `None` if it was cancelled.
     first_pass: Preparation | None = None
     # the order of a chunk's rows, by its number; by default that of `row_permutation`
     order_of: Callable[[int], NDArray[np.int64]] | None = None
-    any_remote: bool = True  # whether a file may be a remote one, which readers fetch ahead
+    any_remote: bool = True  # whether a file may be remote, which readers prefetch
 
     @property
     def lanes(self) -> range:

@@ -1,6 +1,6 @@
-"""Memory of batches: a pool of blocks, batches being filled, and tiles for the kernel in C.
+"""Memory of batches: a pool of blocks, batches being filled, and tiles for the C kernel.
 
-On their way to a device ids take as few bytes as their vocabularies allow.
+On their way to a device, ids take as few bytes as their vocabularies allow.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _MOST_THREE_BYTES = 1 << 24
 
 
 class NarrowLayout:
-    """The flat columns of a batch one after another in bytes, each contiguous.
+    """The layout of flat columns as contiguous bytes, one column after another.
 
     Ids below 2^8, 2^16 and 2^24 take one, two and three bytes, all else 4, as in `BatchLayout`.
 
@@ -62,11 +62,14 @@ class NarrowLayout:
         return self.row_bytes < 4 * len(self._cells)
 
     def part(self, columns: slice) -> tuple[bytes, NDArray[np.int64], int]:
-        """What the kernels that fill blocks want to know of some columns."""
+        """Return the filling kernels' arguments for some columns: cells, offsets, row bytes."""
         return self._cells[columns].encode(), self._offsets[columns], self.row_bytes
 
     def widened(self, narrow: Tensor, num_rows: int) -> Tensor:
-        """A block as in `BatchLayout`, `[columns, rows]`, int32, by work on the current stream."""
+        """Return a block as in `BatchLayout`, `[columns, rows]`, int32.
+
+        Runs on the current stream.
+        """
         if not num_rows:  # torch views no empty memory as another type
             shape = (len(self._cells), 0)
             return torch.empty(shape, dtype=torch.int32, device=narrow.device)
@@ -75,15 +78,15 @@ class NarrowLayout:
         parts = zip(torch.split(narrow, sizes), _LETTERS, strict=True)
         wide = [_as_int32(part, letter) for part, letter in parts if len(part)]
         columns = torch.cat(wide).view(len(self._cells), num_rows)
-        # Not by index_copy_, which sorts indices where torch is told to be deterministic.
+        # Not by index_copy_, which sorts indices in torch's deterministic mode.
         return columns.index_select(0, self._places_on(narrow.device))
 
     def _places_on(self, device: torch.device) -> Tensor:
-        """Where each column of a block is among those that are sorted by their widths."""
+        """Return the place of each column of a block among the columns sorted by width."""
         if device not in self._places:
             by_width = [number for numbers in self._numbers.values() for number in numbers]
             places = np.argsort(by_width).tolist()
-            # Made there: a copy would wait for the device.
+            # Created there: a copy would wait for the device.
             made = [torch.arange(place, place + 1, device=device) for place in places]
             self._places[device] = torch.cat(made)
         return self._places[device]
@@ -100,13 +103,13 @@ class NarrowBatch:
     narrow: NarrowLayout
 
     def widened(self) -> tuple[Batch, Tensor]:
-        """The batch on the same device, and the new memory of its flat columns."""
+        """Return the batch on the same device, and the new memory of its flat columns."""
         block = self.narrow.widened(self.block, self.num_rows)
         return self.layout.batch(block, self.lists), block
 
 
 def narrow_layout(columns: Sequence[WantedColumn]) -> NarrowLayout | None:
-    """The layout of these columns, if it saves bytes and `DISTRAIN_NARROW` is not 0."""
+    """Return the layout of these columns, if it saves bytes and `DISTRAIN_NARROW` is not 0."""
     layout = NarrowLayout(columns)
     return layout if layout.is_narrower and os.environ.get("DISTRAIN_NARROW") != "0" else None
 
@@ -125,7 +128,7 @@ def _as_int32(cells: Tensor, letter: str) -> Tensor:
         return cells.to(torch.int32)
     if letter == "T":
         return torch.constant_pad_nd(cells.view(-1, 3), (0, 1)).view(-1).view(torch.int32)
-    # Not torch.uint16, which few operations know. The mask is no number: the result has its type.
+    # Not torch.uint16, which few operations support. The mask is no tensor: it keeps the type.
     return torch.bitwise_and(cells.view(torch.int16), _low_half(cells.device))
 
 
@@ -134,14 +137,14 @@ def _low_half(device: torch.device) -> Tensor:
     return torch.full((1,), 0xFFFF, dtype=torch.int32, device=device)
 
 
-_MAPPED_BYTES = 1 << 20  # from here on a block is mapped on its own
+_MAPPED_BYTES = 1 << 20  # blocks of at least this size are mapped individually
 
 
 _COLUMNS = 4
 _ROW_BYTES = 4 * _COLUMNS
-_FEWEST_ROWS = 1 << 13  # columns of fewer rows lie in the L1 cache
-_MOST_ROWS = 1 << 17  # a larger tile than the L2 cache gains nothing
-_TILE_BYTES = _MOST_ROWS * _ROW_BYTES  # a huge page of x86, which is taken whole
+_FEWEST_ROWS = 1 << 13  # columns of fewer rows fit the L1 cache
+_MOST_ROWS = 1 << 17  # a tile larger than the L2 cache gains nothing
+_TILE_BYTES = _MOST_ROWS * _ROW_BYTES  # a huge page of x86, used as a whole
 
 Tile = NDArray[np.uint8]
 
@@ -149,7 +152,7 @@ _NO_TILE: Tile = np.empty(0, np.uint8)
 
 
 def tile_bytes(num_rows: int, num_columns: int) -> int:
-    """Bytes of memory for the tiles of a row group of so many rows and flat columns.
+    """Return the bytes of the tiles for a row group with these numbers of rows and flat columns.
 
     >>> tile_bytes(65_536, 40), tile_bytes(65_536, 3), tile_bytes(1_000, 40)
     (2097152, 0, 0)
@@ -164,7 +167,7 @@ class TilePool:
 
     @contextlib.contextmanager
     def lend(self, num_rows: int, num_columns: int) -> Iterator[Tile]:
-        """Memory for tiles of so many rows of some of the columns; empty where none are made."""
+        """Memory for tiles of `num_rows` rows of some columns; empty if the kernel uses none."""
         if not tile_bytes(num_rows, num_columns):
             yield _NO_TILE
             return
@@ -183,7 +186,7 @@ class TilePool:
 
 
 def _mapped(num_bytes: int) -> mmap.mmap:
-    """Fresh memory, in huge pages where the kernel has them."""
+    """Return new memory, in huge pages if the kernel supports them."""
     memory = mmap.mmap(-1, num_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     if hasattr(mmap, "MADV_HUGEPAGE"):
         with contextlib.suppress(OSError):  # a kernel without them
@@ -192,14 +195,14 @@ def _mapped(num_bytes: int) -> mmap.mmap:
 
 
 def _one_huge_page() -> Tile:
-    """Its rows are used in any order, for which a huge page is best. None if there is no memory."""
+    """Return memory for a tile, empty if there is none. Random access favours a huge page."""
     try:
         memory = _mapped(2 * _TILE_BYTES)
     except (OSError, AttributeError):  # no memory is left, or this system has other flags
         return _NO_TILE
-    found: Tile = np.frombuffer(memory, np.uint8)
-    start = -found.ctypes.data % _TILE_BYTES
-    return found[start : start + _TILE_BYTES]
+    tile: Tile = np.frombuffer(memory, np.uint8)
+    start = -tile.ctypes.data % _TILE_BYTES
+    return tile[start : start + _TILE_BYTES]
 
 
 @dataclass(frozen=True)
@@ -230,7 +233,10 @@ class BatchLayout:
         return len(names) + self.has_weight + len(self.task_weight_names)
 
     def batch(self, block: Tensor, lists: Mapping[str, Ragged] | None = None) -> Batch:
-        """The batch whose columns a filled block, int32, holds; its tensors are views of it."""
+        """Return the batch whose columns a filled block, int32, holds.
+
+        Its tensors are views of it.
+        """
         num_ids = len(self.categorical_names)
         num_features = num_ids + len(self.continuous_names)
         num_targets = len(self.label_names)
@@ -253,17 +259,18 @@ class BatchLayout:
 
 
 class BlockPool:
-    """Lends blocks `[columns, rows]` of 4-byte cells, and takes them back when they are dropped.
+    """Lends blocks `[columns, rows]` of 4-byte cells, and reuses them when they are dropped.
 
-    New memory costs a page fault every 4 KiB, a tenth of the loader's work; a block that was used
-    before has had them. Any thread may borrow a block, which returns once nothing refers to it or
-    to a tensor made of it. At most `most_idle` blocks are kept (`None`: all), since a consumer that
-    gathers batches and drops them together gives back more than a loader ever needs. `pinned`,
-    page-locked, blocks are kept by torch and not by this pool: torch knows which of them a copy to
-    a device still reads. With `narrow_row_bytes`, blocks are of so many bytes a row.
+    New memory costs a page fault every 4 KiB, a tenth of the loader's work; a reused block has had
+    its faults. Any thread may borrow a block. It returns when no reference to it, or to a tensor
+    made of it, is left. At most `most_idle` blocks are kept (`None`: all), since a consumer that
+    collects batches and drops them together returns more than a loader ever needs.
+
+    `pinned` (page-locked) blocks are kept by torch and not by this pool: torch knows which of them
+    a copy to a device still reads. With `narrow_row_bytes`, blocks have that many bytes a row.
 
     Attributes:
-        tiles: Memory of those who fill blocks.
+        tiles: Scratch memory for the threads that fill blocks.
     """
 
     def __init__(
@@ -306,16 +313,16 @@ class BlockPool:
             owner = self._idle.popleft()
         except IndexError:
             owner = np.empty(0, np.int32)
-        # Batches differ by a few rows, the last one by many: with a little space a block fits
-        # almost all of them.
+        # Batches differ by a few rows, and the last one by many: with a little extra space, a block
+        # fits almost all of them.
         return owner if len(owner) >= cells else _new_cells(cells + 64 * max(1, self._num_columns))
 
 
 def _new_cells(count: int) -> NDArray[np.int32]:
-    """Fresh memory, which goes back to the system as a whole once it is dropped.
+    """Return new memory, which is returned to the system as a whole when it is dropped.
 
-    malloc keeps what several threads took and others freed, in pieces: a process that made a loader
-    for each epoch held five loaders' memory after a few.
+    malloc keeps fragments of memory that several threads allocate and others free: a process that
+    made a loader for each epoch held the memory of five loaders after a few epochs.
     """
     num_bytes = 4 * count
     if num_bytes < _MAPPED_BYTES or not hasattr(mmap, "MAP_ANONYMOUS"):
@@ -332,8 +339,8 @@ BlockT = TypeVar("BlockT")
 
 class ListRun(NamedTuple):
     start: int  # where the rows begin in the batch
-    stop: int  # where they end, if they follow each other
-    # each row's place in the batch; `None` if they follow each other
+    stop: int  # where they end, if they are consecutive
+    # each row's place in the batch; `None` if they are consecutive
     places: NDArray[np.int32] | None
     items: NDArray[np.int32]  # the bits of int32 ids or of float32 values
 
@@ -342,14 +349,14 @@ class ListRun(NamedTuple):
 class OpenBatch(Generic[BlockT]):
     num_rows: int
     block: BlockT  # the flat columns, `[columns, rows]`
-    # Of each list column the runs so far, `ListRun` on the host and `DealtLists` on a device, and,
-    # on the host, `[list columns, rows]`: how long each row's list is.
+    # For each list column its runs so far: `ListRun` on the host, `DealtLists` on a device. On the
+    # host also the length of each row's list, `[list columns, rows]`.
     lists: list[list[Any]] = field(default_factory=list)
     lengths: NDArray[np.int32] = field(default_factory=lambda: np.empty((0, 0), np.int32))
 
 
 class OpenBatches(Generic[BlockT]):
-    """Opens batches when the first rows for them come; threads fill different rows of them."""
+    """Opens a batch when its first rows arrive; threads fill different rows of it."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""What `_fill.c` does, in NumPy: for machines without a compiler, and to test it against."""
+"""The NumPy reference implementation of `_fill.c`, also for machines without a compiler."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -46,23 +46,23 @@ def fill(
         roles: A letter per column: `i` an id, `v` a value, `l` a label, `w` a weight.
         types: A letter per column, as in `array.array`: `i` int32, `q` int64, `B` uint8,
             `H` uint16, `f` float32, `d` float64. Ids are integers, all else is not.
-        limits: Ids must lie below these, one a column; from 1 to 2^31.
-        rows: Which rows, for all runs.
-        starts: Where each run begins in its block.
+        limits: Upper bounds (exclusive) of ids, one a column; from 1 to 2^31.
+        rows: Indices of rows, for all runs.
+        starts: The first cell of each run in its block.
         counts: Rows of each run.
-        places: For each entry of `rows` its place in the run; empty if they follow each other.
-        cells: A letter per column, where blocks are bytes as in `NarrowLayout`, or hold other
-            columns, too: cells of type `i`, `H` or `B`, or `T`, of three bytes, the lowest first.
-            By default all are of 4 bytes, and blocks as above.
-        offsets: With `cells`, the bytes of a row that lie before each column's.
+        places: For each entry of `rows` its place in the run; empty if they are consecutive.
+        cells: A letter per column, if blocks are bytes as in `NarrowLayout` or hold other columns
+            too: cells of type `i`, `H` or `B`, or `T`, of three bytes, the lowest first. By default
+            all cells have 4 bytes, and blocks are as above.
+        offsets: With `cells`, the bytes of a row before each column's.
         row_bytes: With `cells`, the bytes of a row.
-        tile: Memory that the kernel in C may use: with 16 bytes for each row of the row group it
-            gathers four columns at a time. What it holds afterwards means nothing.
+        tile: Scratch memory for the C kernel: with 16 bytes for each row of the row group it
+            gathers four columns at a time.
 
     Returns:
-        A byte per column: 1 if it holds a suspicious value among these rows (an id not below its
-        limit, a value that is not finite as float32, a label other than 0 and 1, a weight that is
-        negative or not finite). A weight of -0.0 is suspicious too, though it is good.
+        A byte per column: 1 if these rows hold a suspicious value (an id not below its limit, a
+        value that is not finite as float32, a label other than 0 and 1, a weight that is negative
+        or not finite). A weight of -0.0 also counts as suspicious, though it is valid.
     """
     suspicious = bytearray(len(sources))
     stops = np.cumsum(counts)
@@ -89,7 +89,7 @@ def fill(
 
 
 def cells_of(values: NDArray[Any]) -> NDArray[np.int32]:
-    """Integers as int32, or the bits of numbers as float32."""
+    """Return integers as int32, or the bits of numbers as float32."""
     if values.dtype.kind in "iu":
         return values.astype(np.int32, copy=False)
     with np.errstate(over="ignore"):
@@ -99,7 +99,7 @@ def cells_of(values: NDArray[Any]) -> NDArray[np.int32]:
 def is_suspicious(
     role: str, values: NDArray[Any], cells: NDArray[np.int32], limit: np.uint64
 ) -> bool:
-    """Whether one of a column's values, which became `cells`, is suspicious."""
+    """Return True if one of a column's values, stored as `cells`, is suspicious."""
     if role == "i":
         return bool((values.view(f"u{values.itemsize}") >= limit).any())
     if role == "l":
@@ -117,10 +117,10 @@ def measure_lists(
     lengths: NDArray[np.int32],
     totals: NDArray[np.int64],
 ) -> int:
-    """The lengths of rows' lists, and the items of each run; returns the longest.
+    """Compute the lengths of rows' lists, and the items of each run; return the longest length.
 
     Run `k` takes the next `counts[k]` entries of `rows`, and the first `most` items of each list.
-    `offsets` says where each list of the row group begins, and where the last one ends. Fills
+    `offsets` has the start of each list of the row group, and the end of the last one. Fills
     `lengths`, by entry, and `totals`, by run.
     """
     lengths[:] = np.minimum(offsets[1:][rows] - offsets[rows], most)
@@ -140,11 +140,10 @@ def gather_lists(
     most: int,
     blocks: Sequence[NDArray[np.int32]],
 ) -> bool:
-    """The items of rows, run by run, as 4-byte cells; whether one of them is suspicious.
+    """Write the items of rows, run by run, as 4-byte cells; return True if one is suspicious.
 
-    `items` are those of all rows of the row group, of type `kind`, with the letters and the
-    suspicions of `fill_numpy.fill`. Each of `blocks` has as many cells as its run's lists have
-    items.
+    `items` are those of all rows of the row group, of type `kind`, with the letters and checks
+    of `fill_numpy.fill`. Each of `blocks` has as many cells as its run's lists have items.
     """
     values = np.asarray(items).view(DTYPES[kind.decode()])
     suspicious = False
@@ -165,13 +164,13 @@ def place_lists(
     offsets: NDArray[np.int32],
     values: NDArray[np.int32],
 ) -> None:
-    """Write items of rows, one after another, to their rows' places in a batch's values."""
+    """Write items of consecutive rows to their rows' places in a batch's values."""
     starts = offsets[places].astype(np.int64)
     values[_indices(starts, offsets[1:][places] - starts)] = items
 
 
 def _indices(starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[np.int64]:
-    """`lengths[k]` numbers from `starts[k]` on, for each `k`.
+    """Return `lengths[k]` numbers from `starts[k]` on, for each `k`.
 
     >>> _indices(np.array([5, 9]), np.array([2, 3])).tolist()
     [5, 6, 9, 10, 11]

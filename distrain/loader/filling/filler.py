@@ -1,4 +1,4 @@
-"""Decoded columns to their places in batches: converted to 4-byte cells, shuffled, checked."""
+"""Writes decoded columns to their places in batches: as 4-byte cells, shuffled and checked."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from distrain.loader.partition.wanted_columns import WantedColumn, value_problem
 
 Block = NDArray[np.int32]
 
-# What the kernels check: `l` is 0 or 1, `w` is 0 or more, and a `v` only finite.
+# The kernels' checks: `l` is 0 or 1, `w` is 0 or more, and a `v` is finite.
 _ROLES = {"id": "i", "value": "v", "label": "l", "weight": "w", "task_weight": "w"}
-# The types that the kernels read, of this machine's byte order, and what they call them.
+# The types that the kernels read, in native byte order, and their letters.
 _ID_TYPES = {np.dtype(np.int32): b"i", np.dtype(np.int64): b"q"}
 _ID_TYPES |= {np.dtype(np.uint8): b"B", np.dtype(np.uint16): b"H"}
 _FLOAT_TYPES = {np.dtype(np.float32): b"f", np.dtype(np.float64): b"d"}
@@ -30,7 +30,7 @@ class _Part(NamedTuple):
     columns: tuple[WantedColumn, ...]
     roles: bytes
     limits: NDArray[np.uint64]
-    # their cells, their offsets in a block, and the bytes of a row of it
+    # their cells, their offsets in a block, and the bytes of a block's row
     cells: tuple[bytes, NDArray[np.int64], int]
     has_classes: bool
 
@@ -60,9 +60,9 @@ class Filler:
     ) -> None:
         """Write rows of some columns of a row group to their places.
 
-        `cells` are neighbouring columns, each `[rows of the row group]`, of any integer, floating
-        or boolean type, the first of them number `first_column` of a block; `blocks` has the block
-        of each run of the deal. A `DataError` names the first value that `check_values` refuses.
+        `cells` are consecutive columns, each `[rows of the row group]`, of any integer, floating or
+        boolean type; the first is column `first_column` of a block. `blocks` has the block of each
+        run of the deal. Raises a `DataError` for the first value that `check_values` rejects.
         """
         if not cells:
             return
@@ -107,7 +107,7 @@ class Filler:
         return known
 
     def copy(self, cells: Block, deal: Deal, blocks: Sequence[Block]) -> None:
-        """Write rows of columns that were filled before, `[columns, rows]`, to their places."""
+        """Write rows of columns in the format of blocks, `[columns, rows]`, to their places."""
         if not len(cells):
             return
         count = len(cells)
@@ -130,7 +130,7 @@ class Filler:
 
 
 def has_classes(column: WantedColumn) -> bool:
-    """Whether a column holds labels of classes, which no kernel checks."""
+    """Return True if a column holds labels of classes, which the kernels do not check."""
     return column.kind == "label" and column.target_kind == "multiclass"
 
 
@@ -140,7 +140,7 @@ def _role(column: WantedColumn) -> str:
 
 
 def source_of(column: WantedColumn, values: NDArray[Any]) -> NDArray[Any]:
-    """A column's values in a type that the kernels read."""
+    """Return a column's values in a type that the kernels read."""
     return _as_id(values) if column.kind == "id" else _as_float(values)
 
 
@@ -149,7 +149,7 @@ def type_letter(source: NDArray[Any]) -> bytes:
 
 
 def _as_id(values: NDArray[Any]) -> NDArray[Any]:
-    """As a type that the kernels read; what is too large for int64 becomes negative, as wrong."""
+    """Return ids in a type that the kernels read. Ids above int64 become negative: also invalid."""
     if values.dtype in _ID_TYPES:
         return values
     if values.dtype == np.uint64:
@@ -169,12 +169,12 @@ def check_values(
     *,
     row_of_value: NDArray[Any] | None = None,
 ) -> None:
-    """Raise a `DataError` about the first value, of `rows`, that cannot be used.
+    """Raise a `DataError` for the first value, of `rows`, that cannot be used.
 
-    `row_of_value` are the rows of a list column's items.
+    `row_of_value` has the rows of a list column's items.
     """
-    looked_at = values if rows is None else values[rows]
-    bad = np.flatnonzero(unusable(column, looked_at))
+    checked = values if rows is None else values[rows]
+    bad = np.flatnonzero(unusable(column, checked))
     if not bad.size:
         return
     place = int((bad if rows is None else rows[bad]).min())
@@ -189,7 +189,7 @@ def check_values(
 
 
 def unusable(column: WantedColumn, values: NDArray[Any]) -> NDArray[np.bool_]:
-    """A mask, `[values]`, of the values that training cannot use."""
+    """Return a mask, `[values]`, of the values that training cannot use."""
     bad: NDArray[np.bool_]
     if column.kind == "id":
         bad = (values < 0) | (values >= column.id_limit)

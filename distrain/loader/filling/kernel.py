@@ -1,4 +1,4 @@
-"""The functions that fill batches: those in C, or in NumPy where no compiler built them."""
+"""The functions that fill batches: in C, or in NumPy if the C code was not built."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ measure_lists = _fill.measure_lists
 place_lists = _fill.place_lists
 
 KERNEL_VERSION = 3
-"""That of the C code that is called here; `_fill.c` has the same number."""
+"""The version of the C code that is called here; `_fill.c` has the same number."""
 
 if KERNEL == "C":
     check_kernel_version(

@@ -1,4 +1,4 @@
-"""List columns: items dealt run by run, joined to values and offsets when a batch is whole."""
+"""List columns: items are dealt run by run, and joined to values and offsets at the end."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ _MOST_ITEMS = 2**31 - 1  # of a column in a batch, whose offsets are int32
 
 
 def list_limits(columns: Sequence[WantedColumn], given: Mapping[str, int] | None) -> dict[str, int]:
-    """The most items that lists keep, by column; `given` outranks the schema."""
+    """Return the maximum list length by column; `given` takes precedence over the schema."""
     limits = {c.name: c.keep_length for c in columns if c.is_list and c.keep_length}
     lists = [column.name for column in columns if column.is_list]
     for name, most in (given or {}).items():
         if name not in lists:
             raise SpecError(
-                f"max_list_length names {name!r}, which is no column of lists",
+                f"max_list_length names {name!r}, which is not a list column",
                 hint=f"There are: {', '.join(lists) or 'none'}.",
             )
         limits[name] = most
@@ -42,7 +42,7 @@ def list_limits(columns: Sequence[WantedColumn], given: Mapping[str, int] | None
 
 
 def cut_lists(rows: pa.Array, most: int | None) -> pa.Array:
-    """The first `most` items of each list; `None` keeps all.
+    """Return the first `most` items of each list; `None` keeps all.
 
     >>> cut_lists(pa.array([[1, 2, 3], [], [4]]), 2).to_pylist()
     [[1, 2], [], [4]]
@@ -53,7 +53,7 @@ def cut_lists(rows: pa.Array, most: int | None) -> pa.Array:
 
 
 def check_lists(column: WantedColumn, rows: pa.Array, group: RowGroup) -> None:
-    """Raise a `DataError` that names the first list or item of a row group that cannot be used."""
+    """Raise a `DataError` for the first list or item of a row group that cannot be used."""
     lengths = np.diff(rows.offsets.to_numpy())
     if column.max_length and lengths.size and lengths.max() > column.max_length:
         row = int(np.argmax(lengths > column.max_length))
@@ -77,7 +77,7 @@ def deal_lists(
     batches: Sequence[OpenBatch[Any]],
     group: RowGroup,
 ) -> None:
-    """Give lists without nulls, cut to `most` items, to batches; a `DataError` names a bad row."""
+    """Deal lists without nulls, cut to `most` items, to batches; `DataError` names a bad row."""
     items = source_of(column, rows.values.to_numpy(zero_copy_only=False))
     offsets = rows.offsets.to_numpy()
     kept = _MOST_ITEMS if most is None else most
@@ -123,7 +123,7 @@ def check_total(column: WantedColumn, num_items: int) -> None:
 
 
 def join_lists(column: WantedColumn, lengths: NDArray[np.int32], runs: Sequence[ListRun]) -> Ragged:
-    """A batch's list column from the length of each row, and the items of its runs in any order."""
+    """Return a batch's list column, from each row's length and the items of runs in any order."""
     total = sum(len(run.items) for run in runs)
     check_total(column, total)
     offsets = np.zeros(len(lengths) + 1, np.int32)
@@ -135,4 +135,4 @@ def join_lists(column: WantedColumn, lengths: NDArray[np.int32], runs: Sequence[
         else:
             _place(run.items, run.places, offsets, values)
     dtype = torch.int32 if column.kind == "id" else torch.float32
-    return Ragged(torch.from_numpy(values).view(dtype), torch.from_numpy(offsets), offsets)
+    return Ragged(torch.from_numpy(values).view(dtype), torch.from_numpy(offsets))

@@ -1,9 +1,8 @@
-"""When a rank loads which chunk, and where the chunk's rows go: numbers to numbers.
+"""When a rank loads which chunk, and where the chunk's rows go; pure functions of numbers.
 
-Where a lane comes to a chunk, the chunk's part inside the lane's span is needed. A rank loads a
-chunk when the first of its lanes comes to it, and puts the rows of all its lanes to their places in
-the batches of the coming steps; lanes that share a chunk come to it at the same time (see
-`partition.pieces`).
+A lane needs the part of a chunk that is inside the lane's span. A rank loads a chunk when the first
+of its lanes needs it, and writes the rows of all its lanes to their places in the batches of the
+coming steps. Lanes that share a chunk need it at the same time (see `partition.pieces`).
 """
 
 from __future__ import annotations
@@ -51,29 +50,30 @@ class Loads(LazySequence[Load]):
 class LoadSteps(NamedTuple):
     first: int  # the first step that a load has rows for
     last: int
-    open_steps: int  # how many batches may be open, that of the step that is due and later ones
-    begin: int  # of the epoch, or window: its step 0
+    open_steps: int  # number of steps whose batches may be open, from the current one on
+    begin: int  # step 0 of the epoch or window
 
     @classmethod
     def of(cls, plan: EpochPlan, load: Load, open_steps: int, begin: int = 0) -> LoadSteps:
-        """Those of a load; steps count on from `begin`."""
+        """Return the steps of a load, counted from `begin`."""
         last = max(steps_of(plan, piece).stop for piece in load.pieces) - 1
         return cls(begin + load.step, begin + last, open_steps, begin)
 
 
 class LookAhead:
-    """Says which loads may begin, in the order of their first steps, while a step is due.
+    """Decides which loads may begin at the current step; loads come in the order of first steps.
 
-    Those that it needs may, and others whose rows are all for steps that may be open: `most` of
-    its epoch, and all of the next one, as every lane needs a chunk at an epoch's first step.
+    A load may begin if the current step needs it, or if all its rows are for steps that may be
+    open. Of the latter, at most `most` in the same epoch; in the next epoch all of them, since
+    every lane needs a chunk at an epoch's first step.
     """
 
     def __init__(self, most: int):
         self._most = most
-        self._ahead: deque[int] = deque()  # the first steps of those that may, and were not needed
+        self._ahead: deque[int] = deque()  # first steps of loads that began before they were needed
 
     def may_begin(self, load: LoadSteps, step: int) -> bool:
-        """Whether a load may begin; if so, ask for the one after it."""
+        """Return True if a load may begin. The caller then asks about the next load."""
         while self._ahead and self._ahead[0] <= step:
             self._ahead.popleft()
         are_few = len(self._ahead) < self._most or step < load.begin
@@ -84,7 +84,7 @@ class LookAhead:
 
 
 class BatchRuns(NamedTuple):
-    """Where a piece's rows go: run by run, each some rows for one batch."""
+    """The places of a piece's rows, by run. A run is consecutive rows of one batch."""
 
     steps: NDArray[np.int64]
     starts: NDArray[np.int64]
@@ -95,12 +95,12 @@ def epoch_chunks(dataset: Dataset, options: LoaderOptions, epoch: int) -> Chunks
     by_parts = options.shuffle == "chunk"
     slices = dataset.slices
     chunks = chunk_order(
-        # The line of "full" is the same for row groups and for slices.
+        # The order of "full" is the same for row groups and for slices.
         slices.rows if options.shuffle == "full" else dataset.table.compact.rows,
         options.seed,
         epoch,
         options.shuffle,
-        # Without a shuffle, larger chunks are the same line in fewer, larger steps.
+        # Without a shuffle, larger chunks give the same order in fewer, larger steps.
         options.parts_per_chunk if by_parts else 1,
         parts=dataset.parts if by_parts else None,
     )
@@ -112,13 +112,13 @@ def epoch_chunks(dataset: Dataset, options: LoaderOptions, epoch: int) -> Chunks
 
 
 def bands_of(options: LoaderOptions) -> int:
-    """The number of groups of lanes; each group reads its own part of the files."""
-    # With one band, each lane goes through the files from the first to the last.
+    """Return the number of groups of lanes; each group reads its own part of the files."""
+    # With one band, each lane traverses the files from the first to the last.
     return num_bands(options.lanes) if options.shuffle == "chunk" else 1
 
 
 def open_groups(dataset: Dataset, options: LoaderOptions) -> int:
-    """The number of large row groups whose slices a rank reads at a time."""
+    """Return the number of large row groups whose slices a rank reads at a time."""
     slices = dataset.slices
     if not slices.any_large:
         return 0
@@ -135,7 +135,7 @@ def open_groups(dataset: Dataset, options: LoaderOptions) -> int:
 
 
 def plan_loads(plan: EpochPlan, chunks: Chunks, lanes: Iterable[int], start_step: int = 0) -> Loads:
-    """All loads that some lanes need from `start_step` on, in the order of their steps."""
+    """Return all loads that some lanes need from `start_step` on, in the order of their steps."""
     cells = np.concatenate([_pieces_from(plan, chunks, lane, start_step) for lane in lanes])
     lane, chunk, offset = cells[:, 0], cells[:, 1], cells[:, 4]
     steps = plan.step_of(lane, offset)
@@ -155,13 +155,13 @@ def plan_loads(plan: EpochPlan, chunks: Chunks, lanes: Iterable[int], start_step
 
 
 def steps_of(plan: EpochPlan, piece: Piece) -> range:
-    """The steps that a piece has rows for."""
+    """Return the steps that a piece has rows for."""
     last = piece.offset + piece.stop - piece.start - 1
     return range(plan.step_of(piece.lane, piece.offset), plan.step_of(piece.lane, last) + 1)
 
 
 def runs_of(plan: EpochPlan, lanes: range, piece: Piece) -> BatchRuns:
-    """Where the rows of a piece go in the batches of the rank that serves `lanes`.
+    """Return where the rows of a piece go in the batches of the rank that serves `lanes`.
 
     >>> plan = EpochPlan(num_rows=12, lanes=2, global_batch_size=4)
     >>> runs = runs_of(plan, range(2), Piece(lane=1, chunk=0, start=6, stop=12, offset=0))
@@ -172,21 +172,21 @@ def runs_of(plan: EpochPlan, lanes: range, piece: Piece) -> BatchRuns:
     if len(steps) <= _FEW_RUNS:
         return _few_runs(plan, lanes, piece, steps)
     first, last = piece.offset, piece.offset + piece.stop - piece.start
-    # How many rows of the epoch were taken before each of these steps, and before the one after.
+    # Number of the epoch's rows taken before each of these steps, and before the one after.
     taken = np.arange(steps.start, steps.stop + 1, dtype=np.int64) * plan.global_batch_size
     taken = np.minimum(taken, plan.num_rows)
     below = plan.rows_below(piece.lane, taken)
     of_lane = plan.rows_below(piece.lane + 1, taken) - below
     earlier = below - plan.rows_below(lanes.start, taken)
     bounds = np.minimum(np.maximum(of_lane, first), last)
-    skipped = bounds[:-1] - of_lane[:-1]  # of the first run, where the piece begins inside a step
+    skipped = bounds[:-1] - of_lane[:-1]  # of the first run, if the piece begins inside a step
     return BatchRuns(
         np.arange(steps.start, steps.stop), earlier[1:] - earlier[:-1] + skipped, np.diff(bounds)
     )
 
 
 def _few_runs(plan: EpochPlan, lanes: range, piece: Piece, steps: range) -> BatchRuns:
-    """As `runs_of`, step by step in Python, which is faster than NumPy for a few steps."""
+    """Compute `runs_of` step by step in Python, which is faster than NumPy for a few steps."""
     first, last = piece.offset, piece.offset + piece.stop - piece.start
     starts, counts = [], []
     before: tuple[int, int, int] | None = None
@@ -203,7 +203,7 @@ def _few_runs(plan: EpochPlan, lanes: range, piece: Piece, steps: range) -> Batc
 
 
 def _pieces_from(plan: EpochPlan, chunks: Chunks, lane: int, start_step: int) -> NDArray[np.int64]:
-    """The lane's pieces without the rows that it gives before `start_step`, or never."""
+    """Return the lane's pieces, without rows before `start_step` and rows that are never used."""
     first = plan.lane_rows_before(lane, start_step)
     last = plan.lane_rows_before(lane, plan.num_steps)
     cells = lane_pieces(plan, chunks, lane).cells
@@ -222,14 +222,14 @@ _MOST_ROWS = 2**31  # of a chunk: its rows are numbered by int32
 
 @dataclass(frozen=True)
 class Deal:
-    """A row group's rows for one rank, run by run (a run is some rows for one batch)."""
+    """A row group's rows for one rank, run by run. A run is consecutive rows of one batch."""
 
     rows: NDArray[np.int32]  # `[rows dealt]`, int32: rows of the row group, run after run
     steps: NDArray[np.int64]  # the step of each run
     starts: NDArray[np.int64]  # the place in the rank's batch where each run begins
     counts: NDArray[np.int64]  # rows of each run
-    # `[rows dealt]`, int32: each row's place, from its run's start on; empty if the rows of a
-    # run follow each other
+    # `[rows dealt]`, int32: each row's place relative to its run's start; empty if the rows of
+    # each run are consecutive
     places: NDArray[np.int32]
 
 
@@ -240,8 +240,8 @@ def _joined(arrays: Sequence[NDArray[Any]]) -> NDArray[Any]:
 class ChunkDealer:
     """Deals a chunk's rows, one row group at a time, from any thread.
 
-    `rows_per_group` follows the chunk's order of row groups; without a `seed` its rows keep their
-    order. `order` gives another one.
+    `rows_per_group` is in the chunk's order of row groups. Without a `seed`, rows keep their order.
+    `order` overrides it.
     """
 
     def __init__(
@@ -269,12 +269,12 @@ class ChunkDealer:
         runs = [runs_of(plan, lanes, piece) for piece in load.pieces]
         self._steps, self._starts, self._counts = map(_joined, zip(*runs, strict=True))
         self._lock = threading.Lock()
-        self._left = len(rows_per_group)  # row groups that are not dealt; then the order goes
+        self._left = len(rows_per_group)  # row groups left to deal; at 0 the order is dropped
         self._order: NDArray[np.int32] | None = None
         self._by_group: NDArray[np.int64] | None = None
 
     def deal(self, number: int) -> Deal:
-        """The rows of the chunk's row group `number`, counted from 0 in the chunk."""
+        """Return the rows of the chunk's row group `number`, counted from 0 in the chunk."""
         if len(self._bounds) == 2:
             rows = self._dealt_rows()
             return Deal(rows, self._steps, self._starts, self._counts, _NO_PLACES)
@@ -301,7 +301,7 @@ class ChunkDealer:
         return _joined(pieces)
 
     def _group_order(self, rows: NDArray[np.int32]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Entries of `rows`, stably sorted by row group, and where each group begins."""
+        """Return the entries of `rows`, stably sorted by row group, and the start of each group."""
         num_groups = len(self._bounds) - 1
         small = np.uint16 if num_groups < 2**16 else np.uint32  # NumPy sorts 16 bits by counting
         group = (np.searchsorted(self._bounds, rows, side="right") - 1).astype(small)

@@ -1,4 +1,4 @@
-"""Rows and lists dealt to batches on a device, with the bits of `filler` and `list_columns`."""
+"""Rows and lists dealt to batches on a device, bit-identical to `filler` and `list_columns`."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ class DealtLists(NamedTuple):
 
 
 class TorchListFiller:
-    """Deals the lists of row groups to batches, and makes columns of batches of them.
+    """Deals the lists of row groups to batches, and makes the batches' list columns.
 
     Args:
-        limits: The most items that lists keep, the first ones, by column.
+        limits: Maximum list lengths by column; the first items are kept.
     """
 
     def __init__(
@@ -56,9 +56,9 @@ class TorchListFiller:
     def deal(
         self, lists: Sequence[DeviceLists], deal: Deal, batches: Sequence[OpenBatch[Tensor]]
     ) -> Tensor:
-        """Give rows to the batches of a deal's runs; a mask of columns with unusable rows.
+        """Deal rows to the batches of a deal's runs; return a mask of columns with unusable rows.
 
-        The thread waits for the device once: for the number of items.
+        The thread waits for the device once, for the number of items.
         """
         if not self._columns:
             return torch.zeros(0, dtype=torch.bool, device=self._device)
@@ -87,7 +87,7 @@ class TorchListFiller:
         return torch.stack(bad)
 
     def join(self, batch: OpenBatch[Tensor]) -> dict[str, Ragged]:
-        """The list columns of a batch whose rows are all there; nothing waits for the device."""
+        """Return the list columns of a complete batch, without waiting for the device."""
         return {
             column.name: self._joined(column, batch.num_rows, runs)
             for column, runs in zip(self._columns, batch.lists, strict=True)
@@ -115,7 +115,7 @@ class TorchListFiller:
         begin = np.repeat(deal.starts, counts)
         if len(deal.places):
             return self._to_device(deal.places + begin)
-        before = np.repeat(np.cumsum(counts) - counts, counts)  # rows of a run follow each other
+        before = np.repeat(np.cumsum(counts) - counts, counts)  # rows of a run are consecutive
         return self._to_device(np.arange(len(begin)) - before + begin)
 
     def _items_of_runs(self, lengths: Sequence[Tensor], deal: Deal) -> list[list[int]]:
@@ -127,13 +127,13 @@ class TorchListFiller:
 
 
 def ranges(starts: Tensor, lengths: Tensor, total: int) -> Tensor:
-    """`lengths[k]` numbers from `starts[k]` on, for each `k`: `total` numbers, all int64.
+    """Return `lengths[k]` numbers from `starts[k]` on, for each `k`: `total` numbers, all int64.
 
     >>> ranges(torch.tensor([5, 9]), torch.tensor([2, 3]), 5).tolist()
     [5, 6, 9, 10, 11]
     """
     before = lengths.cumsum(0) - lengths
-    # Told the size of the result, torch need not ask the device for it.
+    # With the size of the result given, torch need not ask the device for it.
     first = torch.repeat_interleave(starts - before, lengths, dim=0, output_size=total)
     return first + torch.arange(total, device=starts.device)
 
@@ -156,7 +156,7 @@ _SIGNED = {torch.uint16: torch.int16, torch.uint32: torch.int32, torch.uint64: t
 
 
 def signed_bits(values: Tensor) -> Tensor:
-    """The same bits as a type that torch computes with: it does little with most unsigned ones."""
+    """Return the same bits in a signed type: torch supports few operations on unsigned ones."""
     return values.view(_SIGNED.get(values.dtype, values.dtype))
 
 
@@ -173,7 +173,7 @@ class TorchFiller:
         self._device = device
 
     def fill(self, cells: Sequence[Tensor], deal: Deal, blocks: Sequence[Tensor]) -> Tensor:
-        """Write rows to the block of each run; a mask of columns with unusable values."""
+        """Write rows to the block of each run; return a mask of columns with unusable values."""
         rows = to_device(torch.from_numpy(deal.rows), self._device)
         dealt = torch.empty((len(cells), len(rows)), dtype=torch.int32, device=self._device)
         for column, source, target in zip(self._columns, cells, dealt, strict=True):
@@ -224,7 +224,7 @@ class TorchFiller:
 
 
 def with_capacity(column: WantedColumn, values: Tensor) -> Tensor:
-    """The values in a type for what nulls become, too: 0.5 is no int32, 300 no int8."""
+    """Return the values in a type for fill values, too: 0.5 is not an int32, 300 not an int8."""
     if column.kind == "id":
         is_wide = values.dtype.itemsize >= 4
         return values if is_wide else _as_id(column, signed_bits(values), values.dtype)
@@ -234,7 +234,7 @@ def with_capacity(column: WantedColumn, values: Tensor) -> Tensor:
 
 
 def gather_column(column: WantedColumn, source: Tensor, rows: Tensor, target: Tensor) -> None:
-    """Write the rows of a column to `target`, int32; what cannot be used stays unusable there."""
+    """Write the rows of a column to `target`, int32; unusable values remain unusable there."""
     bits = signed_bits(source)
     if column.kind != "id":
         target = target.view(torch.float32)
@@ -250,7 +250,7 @@ def _as_id(_: WantedColumn, values: Tensor, kind: torch.dtype) -> Tensor:
     if kind == torch.uint16:
         return values.to(torch.int32) & 0xFFFF
     if kind == torch.uint32:
-        return values  # one that is too large is negative, which is as wrong
+        return values  # a too large one becomes negative, which is also invalid
     if values.dtype == torch.int64:  # uint64 as well
         return torch.where((values < 0) | (values >= 2**31), -1, values).to(torch.int32)
     return values.to(torch.int32)
@@ -262,7 +262,7 @@ def _as_float(column: WantedColumn, values: Tensor, kind: torch.dtype) -> Tensor
     elif kind == torch.uint32:
         values = values.to(torch.int64) & 0xFFFFFFFF
     elif kind == torch.uint64:
-        # The upper half reads as negative: halve it, with a last bit that rounds like the rest.
+        # The upper half reads as negative: halve it, with a sticky last bit for rounding.
         half = ((values >> 1) & (2**63 - 1)) | (values & 1)
         return torch.where(values < 0, half.to(torch.float32) * 2, values.to(torch.float32))
     elif kind == torch.float64 and column.kind == "label":

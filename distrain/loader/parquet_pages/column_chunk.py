@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from distrain.loader.parquet_pages import _pages
 
 CODECS = ("UNCOMPRESSED", "SNAPPY", "LZ4", "ZSTD", "GZIP")
-"""As `pyarrow.parquet` names those that are read here; LZ4 is what parquet calls LZ4_RAW."""
+"""The codecs that are read here, by pyarrow's names; LZ4 is LZ4_RAW in the parquet format."""
 
 _PYARROW_CODECS = {"SNAPPY": "snappy", "ZSTD": "zstd"}
 _DICTIONARY_PAGE, _PLAIN = 2, 0
@@ -34,14 +34,14 @@ class _Page(NamedTuple):
 
 
 class ColumnChunk:
-    """The values of a column of a row group, taken from the front, from all bytes of its chunk.
+    """The values of a column of a row group, read in order, from all bytes of its chunk.
 
-    An `optional` one may hold nulls, which are refused where there are any. With `read_again`,
-    which gives bytes of the chunk by their start and count, pages are read when they are decoded.
+    An `optional` column may hold nulls; a null is an error. With `read_again`, which returns bytes
+    of the chunk by start and count, pages are read when they are decoded.
 
     Raises:
-        ValueError, OSError: The bytes are damaged, or laid out as it is not known here: Arrow has
-            to read the column. The methods raise the same.
+        ValueError, OSError: The bytes are damaged, or their layout is not supported here: Arrow
+            has to read the column. The methods raise the same.
     """
 
     def __init__(
@@ -97,7 +97,7 @@ class ColumnChunk:
 
     def _enter(self, page: _Page | None) -> None:
         if page is None:
-            raise ValueError("there are fewer values than rows are wanted")
+            raise ValueError("there are fewer values than rows")
         content = self._content(page)
         start = max(0, page.levels_bytes)
         if self._optional:
@@ -117,7 +117,7 @@ class ColumnChunk:
             _pages.lookup(self._page, self._run, self._dictionary, out, self.dtype.itemsize)
 
     def _content(self, page: _Page) -> Any:
-        """A page's bytes: levels, then values."""
+        """Return a page's bytes: levels, then values."""
         if self._read_again is not None:
             raw = memoryview(self._read_again(page.start, page.compressed))
         else:
@@ -141,7 +141,7 @@ class ColumnChunk:
             block = np.empty(size, np.uint8)
             _pages.lz4(raw, block)
             return block
-        # The codec does not tell how much it wrote; the rest would be what the memory held before.
+        # The codec does not report how much it wrote; the rest would be stale memory.
         if _pages.content_bytes(self._codec, raw) != size:
             raise ValueError("a page does not hold as much as its header says")
         return self._pyarrow_codec.decompress(raw, size)
@@ -153,6 +153,6 @@ def _inflated(raw: memoryview, size: int) -> bytes:
         content = stream.decompress(raw, size + 1)
     except zlib.error as error:
         raise ValueError(f"a page cannot be decompressed: {error}") from error
-    if len(content) != size or not stream.eof:  # only the end has been checked against its checksum
+    if len(content) != size or not stream.eof:  # the stream's checksum is checked only at its end
         raise ValueError("a page does not hold as much as its header says")
     return content

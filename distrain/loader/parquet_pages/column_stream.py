@@ -25,20 +25,20 @@ class Descriptor:
 
 
 class Span(NamedTuple):
-    start: int  # its first byte
-    end: int  # the byte behind its last one
+    start: int  # offset of its first byte
+    end: int  # offset after its last byte
     codec: int  # 0 for none, 1 for snappy, 7 for LZ4
     num_rows: int  # of the row group
     optional: bool  # whether it may hold nulls
-    dtype: np.dtype[Any]  # int32, int64, float32 or float64, as the file has it
+    dtype: np.dtype[Any]  # int32, int64, float32 or float64, as in the file
 
 
 class ColumnStream:
-    """The values of a column of a row group, taken from the front, by one thread at a time.
+    """The values of a column of a row group, read in order, by one thread at a time.
 
-    It holds the column's dictionary and one page. Where nulls may be filled, `fill` gives the bytes
-    of what they become in a type, or none. Values come in the first of `dtypes`, each with more
-    space than the one before it, until one does not fit; the last has space for all.
+    It holds the column's dictionary and one page. `fill` returns the bytes of the replacement of
+    nulls in a type, or no bytes if nulls are not filled. Values have the first of `dtypes`, ordered
+    by width, until a value does not fit; the last type holds all values.
     """
 
     def __init__(
@@ -64,17 +64,18 @@ class ColumnStream:
         )  # fmt: skip
 
     def read(self, rows: int) -> NDArray[Any]:
-        """The next values, in memory that the thread uses again once nothing refers to them.
+        """Return the next values, in memory that the thread reuses once it is not referenced.
 
-        A `ValueError` says why Arrow has to read the column.
+        Raises:
+            ValueError: Arrow has to read the column, and why.
         """
-        (found,) = read_aligned([self], rows)
-        if isinstance(found, str):
-            raise ValueError(found)
-        return found
+        (values,) = read_aligned([self], rows)
+        if isinstance(values, str):
+            raise ValueError(values)
+        return values
 
     def skip(self, rows: int) -> None:
-        """Pass over values without decompressing their pages; raises as `read`."""
+        """Skip values without decompressing their pages; raises the errors of `read`."""
         try:
             _pages.skip(self._stream, self._file.number, MEMORY.kernel, rows)
         except OverflowError:
@@ -97,19 +98,19 @@ class ColumnStream:
 
 
 def read_aligned(streams: Sequence[ColumnStream], rows: int) -> list[NDArray[Any] | str]:
-    """The next values of each stream in one call of C; instead, why Arrow must read the column."""
+    """Return each stream's next values, from one call of C; or why Arrow must read the column."""
     outs = MEMORY.columns_for(rows, [stream._dtype for stream in streams])
     wanted = [
         (stream._stream, stream._file.number, values)
         for stream, values in zip(streams, outs, strict=True)
     ]
-    found: list[NDArray[Any] | str] = []
+    results: list[NDArray[Any] | str] = []
     problems = _pages.read(MEMORY.kernel, wanted)
     for stream, values, problem in zip(streams, outs, problems, strict=True):
         if problem == _pages.TOO_WIDE:
-            found.append(stream._read_wider(rows))
+            results.append(stream._read_wider(rows))
             continue
         if problem is None:
             stream._taken += rows
-        found.append(values if problem is None else problem)
-    return found
+        results.append(values if problem is None else problem)
+    return results

@@ -1,6 +1,6 @@
-"""What the footer of a parquet file says about its column chunks, without Arrow.
+"""Reads column chunks from the footer of a parquet file, without Arrow.
 
-pyarrow ends the process where it is asked for a codec that does not exist, as damaged footers have.
+pyarrow aborts the process if it is asked for a codec that does not exist, as in damaged footers.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ else:
     IS_BUILT = True
 
 KERNEL_VERSION = 7
-"""That of the C code that these Python files call; `_pages.c` has the same number."""
+"""The version of the C code that these files call; `_pages.c` has the same number."""
 
 CODECS = ("UNCOMPRESSED", "SNAPPY", "GZIP", "LZO", "BROTLI", "LZ4_HADOOP", "ZSTD", "LZ4")
-"""By their numbers; LZ4 is what parquet calls LZ4_RAW, as in pyarrow."""
+"""The codecs by number; LZ4 is LZ4_RAW in the parquet format, as in pyarrow."""
 
 _MAGIC = b"PAR1"
 _TAIL_BYTES = 8  # the footer's length, and the magic word
@@ -36,28 +36,28 @@ if IS_BUILT:
 
 
 class ChunkFacts(NamedTuple):
-    """A column chunk as the footer has it; -1 for what it does not tell."""
+    """A column chunk as described by the footer; -1 for missing values."""
 
     type: int  # the number of its physical type
     codec: int  # A number, in `CODECS` if it is known
     num_values: int  # its values and nulls
     num_bytes: int  # compressed
-    data_page: int  # where its first data page begins in the file
-    dictionary_page: int  # where its dictionary begins in the file, before the data pages
-    nulls: int  # how many there are
+    data_page: int  # offset of its first data page in the file
+    dictionary_page: int  # offset of its dictionary in the file, before the data pages
+    nulls: int  # number of nulls
     encodings: int  # A bit for the number of each
-    is_elsewhere: int  # whether it lies in another file or is encrypted
+    is_elsewhere: int  # whether it is in another file or encrypted
 
 
 def chunks_of(row_group: bytes | memoryview) -> list[ChunkFacts]:
-    """The column chunks in a row group's part of a footer; a `ValueError` if that is damaged."""
+    """Return the column chunks in a row group's part of a footer; `ValueError` if damaged."""
     return [ChunkFacts(*facts) for facts in _pages.chunks(row_group)]
 
 
 def read_row_groups(read_at: Callable[[int, int], bytes], num_bytes: int) -> list[memoryview]:
-    """Each row group's part of the footer of a file of `num_bytes`; raises as `chunks_of`.
+    """Return each row group's part of the footer of a file of `num_bytes` bytes.
 
-    `read_at` reads from a place on so many bytes of the file.
+    `read_at(start, count)` reads bytes of the file. Raises the errors of `chunks_of`.
     """
     end = num_bytes - _TAIL_BYTES
     tail = read_at(max(0, end), _TAIL_BYTES)
@@ -70,10 +70,10 @@ def read_row_groups(read_at: Callable[[int, int], bytes], num_bytes: int) -> lis
 
 
 def codec_bytes(handle: IO[bytes], columns: Collection[int]) -> list[Counter[str]]:
-    """Compressed bytes of columns by codec for each row group; empty if laid out otherwise."""
+    """Return columns' compressed bytes by codec for each row group; empty if not supported."""
     if not IS_BUILT:
         return []
-    found: list[Counter[str]] = []
+    counts: list[Counter[str]] = []
 
     def read_at(start: int, count: int) -> bytes:
         handle.seek(start)
@@ -86,7 +86,7 @@ def codec_bytes(handle: IO[bytes], columns: Collection[int]) -> list[Counter[str
             for facts in (chunks[number] for number in columns if number < len(chunks)):
                 if 0 <= facts.codec < len(CODECS):
                     sizes[CODECS[facts.codec]] += facts.num_bytes
-            found.append(sizes)
+            counts.append(sizes)
     except ValueError:
         return []
-    return found
+    return counts

@@ -1,4 +1,4 @@
-"""Which columns of files may be decoded here, and the types that their values come in."""
+"""Columns of files that may be decoded here, and the types of their values."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _LOGICAL: dict[tuple[str, pa.DataType], np.dtype[Any]] = {
     ("FLOAT", pa.float32()): np.dtype(np.float32),
     ("DOUBLE", pa.float64()): np.dtype(np.float64),
 }
-"""What Arrow makes of a type in the file, where that has the same bits, or the lowest ones."""
+"""Arrow's types of types in the file, if both have the same bits, or Arrow's the lowest ones."""
 
 
 class Leaf(NamedTuple):
@@ -45,13 +45,13 @@ class Leaf(NamedTuple):
     dtype: np.dtype[Any]
     logical: np.dtype[Any]
     optional: bool  # whether it may hold nulls
-    fill: float | int | None  # what they become; `None` leaves them to Arrow
-    # the types that its values come in, each with more space than the one before it. The first
-    # one whose space suffices is taken; the last one is that of the file.
+    fill: float | int | None  # the replacement of nulls; `None` leaves them to Arrow
+    # the types of its values, by rising width. The first one that holds the values is used; the
+    # last one is that of the file.
     dtypes: tuple[np.dtype[Any], ...]
 
     def fill_bytes(self, dtype: np.dtype[Any]) -> bytes:
-        """What nulls become in an array of a type; nothing where that cannot be."""
+        """Return the bytes of the replacement of nulls in a type; none if it does not fit."""
         if self.fill is None or self.logical != self.dtype:
             return b""
         if dtype.kind in "iu":
@@ -61,18 +61,18 @@ class Leaf(NamedTuple):
         return np.array(self.fill, dtype).tobytes()
 
     def as_logical(self, values: NDArray[Any]) -> NDArray[Any]:
-        """Values of the file as Arrow has them, which drops bits that the type has no space for."""
+        """Return values of the file in Arrow's type, which drops the bits that it lacks."""
         return values if self.logical == self.dtype else values.astype(self.logical)
 
 
 def is_enabled() -> bool:
-    """Whether pages are decoded here: it is built, and `DISTRAIN_PAGES` is not 0."""
+    """Return True if pages are decoded here: the C code is built, and `DISTRAIN_PAGES` is not 0."""
     return BUILT and os.environ.get("DISTRAIN_PAGES") != "0"
 
 
 class PageColumns(NamedTuple):
     leaves: Mapping[str, Leaf]  # by their names
-    num_columns: int  # how many columns the files have, all counted
+    num_columns: int  # total number of columns of the files
 
 
 def page_columns(
@@ -81,18 +81,18 @@ def page_columns(
     fills: Mapping[str, float | int | None] | None = None,
     id_limits: Mapping[str, int] | None = None,
 ) -> PageColumns:
-    """Those of some columns of a file, open in Arrow, that may be decoded here.
+    """Return the columns of a file, open in Arrow, that may be decoded here.
 
-    `fills` has what nulls become, by column; others leave them to Arrow. `id_limits` has numbers
-    that integers should lie below, as those of a vocabulary do: they come as uint8 or uint16 where
-    these have space.
+    `fills` has the replacements of nulls by column; nulls of others are left to Arrow. `id_limits`
+    has exclusive upper bounds of integers, such as the sizes of vocabularies: these columns are
+    returned as uint8 or uint16 if they fit.
     """
     count = parquet.metadata.num_columns
     if not is_enabled():
         return PageColumns({}, count)
     fills, id_limits, wanted = fills or {}, id_limits or {}, set(names)
     types = {field.name: field.type for field in parquet.schema_arrow}
-    found: dict[str, Leaf] = {}
+    leaves: dict[str, Leaf] = {}
     seen = set()
     for number in range(count):
         leaf = parquet.schema.column(number)
@@ -101,11 +101,11 @@ def page_columns(
             continue
         logical = _LOGICAL.get((leaf.physical_type, types.get(name)))
         is_flat = leaf.max_repetition_level == 0 and leaf.max_definition_level <= 1
-        if name in seen:  # two columns of one name: Arrow knows what that means
-            found.pop(name, None)
+        if name in seen:  # two columns of one name are left to Arrow
+            leaves.pop(name, None)
         elif is_flat and logical is not None:
             dtype = _IN_FILE[leaf.physical_type]
-            found[name] = Leaf(
+            leaves[name] = Leaf(
                 name,
                 number,
                 leaf.physical_type,
@@ -116,15 +116,15 @@ def page_columns(
                 _types_to_try(dtype, logical, id_limits.get(name)),
             )
         seen.add(name)
-    return PageColumns(found, count)
+    return PageColumns(leaves, count)
 
 
 def _types_to_try(
     dtype: np.dtype[Any], logical: np.dtype[Any], id_limit: int | None
 ) -> tuple[np.dtype[Any], ...]:
-    """The types that values of a type in the file come in, the narrowest first."""
+    """Return the types to try for a type of the file, the narrowest first."""
     narrow = None
     if id_limit is not None and dtype.kind == "i" and logical == dtype:
         narrow = narrow_type(id_limit)
-    found = [] if narrow is None else [narrow]
-    return (*found, *([_IN_FILE["INT32"]] if dtype == np.int64 else []), dtype)
+    narrowest = [] if narrow is None else [narrow]
+    return (*narrowest, *([_IN_FILE["INT32"]] if dtype == np.int64 else []), dtype)

@@ -1,7 +1,7 @@
 """Columns of a local file that are decoded here, from their bytes.
 
-Arrow decides what is right: what is damaged or unknown here is left to it, and so are nulls of
-columns without something to fill them with.
+Arrow is the reference: damaged or unsupported data is left to it, and so are nulls of
+columns without a fill value.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if IS_BUILT:
     from distrain.loader.parquet_pages._pages import TOO_WIDE, decode
 
 REFUSED = (ValueError, OSError, pa.ArrowException)
-"""What is raised where Arrow has to read a column."""
+"""The errors that leave a column to Arrow."""
 
 _T = TypeVar("_T")
 
@@ -44,7 +44,7 @@ _TYPES = {1: "INT32", 2: "INT64", 4: "FLOAT", 5: "DOUBLE"}
 
 
 class _Chunk(NamedTuple):
-    """A column chunk that C decompresses: where it starts in the file, its bytes, its codec."""
+    """A column chunk that C decompresses: its offset in the file, its size, its codec."""
 
     leaf: Leaf
     start: int
@@ -53,9 +53,9 @@ class _Chunk(NamedTuple):
 
 
 class OpenColumn:
-    """A column of a row group whose rows are taken from the front, by one thread at a time.
+    """A column of a row group whose rows are read in order, by one thread at a time.
 
-    `source` gives its values as the file has them.
+    `source` returns its values in the file's type.
     """
 
     def __init__(self, leaf: Leaf, source: column_chunk.ColumnChunk | column_stream.ColumnStream):
@@ -63,7 +63,7 @@ class OpenColumn:
         self.source = source
 
     def read(self, rows: int) -> NDArray[Any]:
-        """The next values; raises one of `REFUSED` where Arrow has to read the column."""
+        """Return the next values; raises one of `REFUSED` if Arrow has to read the column."""
         return self.leaf.as_logical(self.source.read(rows))
 
     def skip(self, rows: int) -> None:
@@ -71,8 +71,8 @@ class OpenColumn:
 
 
 def read_columns(columns: Mapping[str, OpenColumn], rows: int) -> dict[str, NDArray[Any]]:
-    """The next values of columns of one row group; without those that Arrow has to read."""
-    found = {}
+    """Return the next values of columns of a row group; columns left to Arrow are missing."""
+    values_of = {}
     streams: dict[str, column_stream.ColumnStream] = {}
     for name, column in columns.items():
         source = column.source
@@ -80,19 +80,19 @@ def read_columns(columns: Mapping[str, OpenColumn], rows: int) -> dict[str, NDAr
             streams[name] = source
             continue
         with contextlib.suppress(*REFUSED):
-            found[name] = column.read(rows)
+            values_of[name] = column.read(rows)
     together = column_stream.read_aligned(list(streams.values()), rows) if streams else []
     for name, values in zip(streams, together, strict=True):
         if not isinstance(values, str):
-            found[name] = columns[name].leaf.as_logical(values)
-    return found
+            values_of[name] = columns[name].leaf.as_logical(values)
+    return values_of
 
 
 class PagesOfFile:
     """A local parquet file's column chunks, for one thread; opened when a chunk is first read.
 
-    `span` says where a row group's part of the footer lies in the file; without it the whole footer
-    is read again and held.
+    `span` returns the place of a row group's part of the footer in the file; without it the whole
+    footer is read again and held.
     """
 
     def __init__(
@@ -106,31 +106,31 @@ class PagesOfFile:
         self._descriptor: Descriptor | None = None
         self._columns = columns
         self._refused: set[str] = set()
-        self._dtypes: dict[str, tuple[np.dtype[Any], ...]] = {}  # of columns that need more space
+        self._dtypes: dict[str, tuple[np.dtype[Any], ...]] = {}  # of columns that need wider types
         self._footer: list[memoryview] | None = None
         self._latest: tuple[int, list[ChunkFacts]] = (-1, [])
 
     def read(self, index: int, num_rows: int, names: Iterable[str]) -> dict[str, NDArray[Any]]:
-        """Those of some columns of a row group of so many rows that do not need Arrow.
+        """Return those of some columns of a row group that do not need Arrow, each `[num_rows]`.
 
-        Integers come in the narrowest of their column's types that has space for all of them, of
-        the row group and of those that were read before it.
+        Integers have the narrowest of their column's types that holds all values of this row group
+        and of those read before.
         """
-        found: dict[str, NDArray[Any]] = {}
+        decoded: dict[str, NDArray[Any]] = {}
         chunks = []
         for leaf in self._leaves_to_try(names):
-            begun = self._tried(index, num_rows, leaf, self._begun)
-            if isinstance(begun, _Chunk):
-                chunks.append(begun)
-            elif begun is not None:
-                found[leaf.name] = begun
+            result = self._tried(index, num_rows, leaf, self._begun)
+            if isinstance(result, _Chunk):
+                chunks.append(result)
+            elif result is not None:
+                decoded[leaf.name] = result
         while chunks:
-            chunks = self._decode(chunks, num_rows, found)
-        return found
+            chunks = self._decode(chunks, num_rows, decoded)
+        return decoded
 
     def chunk_bytes(self, index: int, numbers: Iterable[int]) -> int | None:
-        """Compressed bytes of some columns of a row group; `None` if Arrow has to tell."""
-        if not self._columns.leaves:  # nothing else asks for them
+        """Return the compressed bytes of some columns of a row group; `None` if Arrow must tell."""
+        if not self._columns.leaves:  # the footer is not needed otherwise
             return None
         try:
             facts = self._facts(index)
@@ -139,7 +139,7 @@ class PagesOfFile:
         return sum(facts[number].num_bytes for number in numbers)
 
     def open(self, index: int, num_rows: int, name: str) -> OpenColumn | None:
-        """The same in steps, holding one page and a file of its own; for any one thread."""
+        """Open a column to read it in parts, with one page and its own file; for any one thread."""
         leaves = self._leaves_to_try([name])
         return self._tried(index, num_rows, leaves[0], self._opened) if leaves else None
 
@@ -162,7 +162,7 @@ class PagesOfFile:
             return None
 
     def _begun(self, facts: ChunkFacts, leaf: Leaf, num_rows: int) -> _Chunk | NDArray[Any]:
-        """A column chunk that C decodes, or its values where it does not decompress it."""
+        """Return a column chunk that C decodes, or its values if C does not decompress it."""
         start, size = self._span_of(facts)
         if facts.codec in _DECOMPRESSED_IN_C:
             return _Chunk(leaf, start, size, facts.codec)
@@ -170,9 +170,9 @@ class PagesOfFile:
         return leaf.as_logical(self._chunk(facts, leaf, num_rows, chunk).read(num_rows))
 
     def _decode(
-        self, chunks: Sequence[_Chunk], num_rows: int, found: dict[str, NDArray[Any]]
+        self, chunks: Sequence[_Chunk], num_rows: int, decoded: dict[str, NDArray[Any]]
     ) -> list[_Chunk]:
-        """Add what chunks become to `found`; returns those that need wider values."""
+        """Add decoded chunks to `decoded`; return the chunks that need wider types."""
         dtypes = [self._dtypes_of(chunk.leaf)[0] for chunk in chunks]
         outs = MEMORY.columns_for(num_rows, dtypes)
         described = [
@@ -193,7 +193,7 @@ class PagesOfFile:
         for chunk, values, problem in zip(chunks, outs, problems, strict=True):
             name = chunk.leaf.name
             if problem is None:
-                found[name] = chunk.leaf.as_logical(values)
+                decoded[name] = chunk.leaf.as_logical(values)
             elif problem == TOO_WIDE:
                 self._dtypes[name] = self._dtypes_of(chunk.leaf)[1:]
                 again.append(chunk)
@@ -242,15 +242,15 @@ class PagesOfFile:
         if self._latest[0] != index:
             if self._span is not None:
                 begin, end = self._span(index)
-                found = chunks_of(self._bytes_at(begin, end - begin))
+                facts = chunks_of(self._bytes_at(begin, end - begin))
             else:
                 if self._footer is None:
                     file = self._opened_file()
                     self._footer = read_row_groups(self._bytes_at, file.num_bytes)
-                found = chunks_of(self._footer[index]) if index < len(self._footer) else []
-            if len(found) != self._columns.num_columns:
+                facts = chunks_of(self._footer[index]) if index < len(self._footer) else []
+            if len(facts) != self._columns.num_columns:
                 raise ValueError("a row group has another number of columns")
-            self._latest = (index, found)
+            self._latest = (index, facts)
         return self._latest[1]
 
     def _span_of(self, facts: ChunkFacts) -> tuple[int, int]:
@@ -270,15 +270,15 @@ class PagesOfFile:
         return self._descriptor
 
     def close(self) -> None:
-        """Close the file, once its open columns are dropped; it is opened again if need be."""
+        """Close the file, once its open columns are dropped; it is reopened if needed."""
         self._descriptor = None
 
 
 def _bytes_of(file: Descriptor, start: int, count: int) -> bytes:
-    found = os.pread(file.number, count, start)
-    if len(found) != count:
+    content = os.pread(file.number, count, start)
+    if len(content) != count:
         raise ValueError("a column chunk ends early")
-    return found
+    return content
 
 
 def _is_known(facts: ChunkFacts, leaf: Leaf, num_rows: int) -> bool:

@@ -1,6 +1,6 @@
-"""Memory of a thread that is used again, for the values of column chunks.
+"""Reusable memory of a thread, for the values of column chunks.
 
-Fresh memory of these sizes costs a page fault every 4 KiB, and is given back to the kernel at once.
+Fresh memory of these sizes costs a page fault every 4 KiB, and is returned to the kernel at once.
 """
 
 from __future__ import annotations
@@ -19,25 +19,25 @@ if IS_BUILT:
     from distrain.loader.parquet_pages import _pages
 
 _MOST_KEPT_BYTES = 8 << 20  # larger pieces are not kept
-_MOST_ARRAYS = 8  # as many columns as streams give at a time, and some that a consumer still has
+_MOST_ARRAYS = 8  # columns that streams return at a time, and some that a consumer still uses
 _ALIGNMENT = 64
 
 
 def _references_of_a_list() -> int:
-    """References to an array that its list, a loop and, before Python 3.14, an argument hold."""
+    """Count the references held by a list, a loop and, before Python 3.14, an argument."""
     for owner in [np.empty(0, np.uint8)]:
-        found = sys.getrefcount(owner)
-    return found
+        count = sys.getrefcount(owner)
+    return count
 
 
 _ONLY_HERE = _references_of_a_list()
 
 
 class ThreadMemory(threading.local):
-    """Each thread has its own, until it ends.
+    """Memory of each thread, until the thread ends.
 
     Attributes:
-        kernel: What the C code uses for column chunks, pages and dictionaries.
+        kernel: The C code's memory for column chunks, pages and dictionaries.
     """
 
     def __init__(self) -> None:
@@ -46,7 +46,7 @@ class ThreadMemory(threading.local):
         self._arrays: list[NDArray[np.uint8]] = []
 
     def columns_for(self, count: int, dtypes: Sequence[np.dtype[Any]]) -> list[NDArray[Any]]:
-        """Arrays `[count]` of each type in one piece, given again once nothing refers to any."""
+        """Return arrays `[count]` of each type in one piece, reused once none is referenced."""
         starts = [0]
         for dtype in dtypes:
             end = starts[-1] + count * dtype.itemsize
@@ -67,10 +67,10 @@ class ThreadMemory(threading.local):
             elif len(owner) >= num_bytes:
                 return owner
         new: NDArray[np.uint8] = np.empty(num_bytes, np.uint8)
-        # Those that are too small make space for it, and so do the oldest that are still in use.
+        # Too small pieces are dropped to make space, and so are the oldest that are still in use.
         self._arrays = [*in_use[-_MOST_ARRAYS + 1 :], new]
         return new
 
 
 MEMORY = ThreadMemory()
-"""That of the thread that asks."""
+"""The memory of the calling thread."""

@@ -1,4 +1,4 @@
-"""Which rows of an epoch belong to which lane, step and rank.
+"""Assigns the rows of an epoch to lanes, steps and ranks.
 
 The rows of an epoch form a line, `0 .. num_rows-1` (see `row_order`). The line is cut into `lanes`
 spans of equal length, plus or minus one. Steps take rows from the lanes in turn: the epoch's
@@ -6,15 +6,15 @@ spans of equal length, plus or minus one. Steps take rows from the lanes in turn
 `i // global_batch_size`. Hence
 
 - after `t` steps lane `l` has given `ceil((min(t * B, N) - l) / S)` rows (B rows a step, N rows in
-  all, S lanes), which is between the floor and the ceiling of an even share;
-- every step holds exactly B rows, the last one the rest, and all lanes end in the same step;
-- any S and any B will do, and nothing here depends on how many ranks there are.
+    in total, S lanes), which is between the floor and the ceiling of an even share;
+  - every step holds exactly B rows, the last one the rest, and all lanes end in the same step;
+  - any S and any B are possible, and nothing depends on the number of ranks.
 
-A rank serves whole lanes, neighbours on the line, so the global batch of a step (the ranks' rows in
+A rank serves whole lanes, adjacent on the line, so the global batch of a step (the ranks' rows in
 rank order) is the same for every number of ranks that divides the lanes.
 
-A table may be cut into windows (see `windows`). Each has a line and a plan of its own, and an epoch
-takes the steps of one window after those of another (`EpochSteps`).
+A table may be cut into windows (see `windows`). Each window has its own line and plan, and an epoch
+consists of the steps of the windows, in order (`EpochSteps`).
 """
 
 import math
@@ -36,7 +36,7 @@ _IntT = TypeVar("_IntT", int, NDArray[np.int64])
 class EpochPlan:
     """How an epoch's N rows are dealt to S lanes, to steps of B rows over all ranks, and to ranks.
 
-    `drop_last` leaves out a last step with fewer than B rows.
+    `drop_last` drops a last step with fewer than B rows.
 
     >>> plan = EpochPlan(num_rows=10, lanes=3, global_batch_size=4)
     >>> plan.num_steps, plan.rows_in_step(2)
@@ -72,21 +72,21 @@ class EpochPlan:
         return min(self.global_batch_size, self.num_rows - start)
 
     def lane_span(self, lane: int) -> tuple[int, int]:
-        """The lane's first row on the line, and one past its last."""
+        """Return the lane's first row on the line, and one past its last."""
         self._check_lane(lane)
         return self.rows_below(lane, self.num_rows), self.rows_below(lane + 1, self.num_rows)
 
     def lane_rows_before(self, lane: int, step: int) -> int:
-        """How many rows the lane gives in the steps before `step`, `0 <= step <= num_steps`."""
+        """Return the lane's rows in the steps before `step`, `0 <= step <= num_steps`."""
         self._check_lane(lane)
         taken = min(step * self.global_batch_size, self.num_rows)
         return self.rows_below(lane + 1, taken) - self.rows_below(lane, taken)
 
     def lane_slice(self, lane: int, step: int) -> tuple[int, int]:
-        """The lane's rows of a step: the first, and one past the last.
+        """Return the lane's rows of a step: the first, and one past the last.
 
-        They are counted from the start of the lane's span, in the order in which the lane gives its
-        rows; `lane_pieces` says where on the line they are.
+        They are counted from the start of the lane's span, in the lane's order of rows;
+        `lane_pieces` maps them to places on the line.
         """
         self._check_step(step)
         start = self.lane_span(lane)[0]
@@ -94,11 +94,11 @@ class EpochPlan:
         return start + before, start + self.lane_rows_before(lane, step + 1)
 
     def step_of(self, lane: _IntT, offset: _IntT) -> _IntT:
-        """The step that takes row `offset` (from 0) of the lane."""
+        """Return the step that takes row `offset` (from 0) of the lane."""
         return (offset * self.lanes + lane) // self.global_batch_size
 
     def lanes_of_rank(self, rank: int, num_ranks: int) -> range:
-        """The lanes that a rank serves.
+        """Return the lanes that a rank serves.
 
         Raises:
             SpecError: `num_ranks` does not divide the lanes.
@@ -117,7 +117,7 @@ class EpochPlan:
         return range(rank * lanes_per_rank, (rank + 1) * lanes_per_rank)
 
     def rank_rows(self, step: int, rank: int, num_ranks: int) -> int:
-        """Rows of a step that a rank serves; 0 is possible in a short last step."""
+        """Return the rows of a step that a rank serves; may be 0 in a short last step."""
         self._check_step(step)
         lanes = self.lanes_of_rank(rank, num_ranks)
         start = step * self.global_batch_size
@@ -129,12 +129,12 @@ class EpochPlan:
         return up_to - below
 
     def rows_below(self, lane: int, taken: _IntT) -> _IntT:
-        """How many of the epoch's first `taken` rows come from the lanes below `lane`.
+        """Return how many of the epoch's first `taken` rows come from the lanes below `lane`.
 
-        Which rows a lane, a step or a rank gets follows from this number alone.
+        The rows of a lane, a step or a rank follow from this number alone.
         """
         rounds, rest = divmod(taken, self.lanes)
-        # The last two terms are the lesser of `rest` and `lane`, for a number and for an array.
+        # The last two terms are min(rest, lane), for a number and for an array.
         return rounds * lane + rest - (rest - lane) * (rest > lane)
 
     def _check_lane(self, lane: int) -> None:
@@ -148,7 +148,7 @@ class EpochPlan:
 
 @dataclass(frozen=True)
 class EpochSteps:
-    """The steps of an epoch: those of its windows, one window after another.
+    """The steps of an epoch: those of its windows, in order.
 
     A table without windows is one window.
 
@@ -175,15 +175,15 @@ class EpochSteps:
 
     @property
     def trained_rows(self) -> int:
-        """Rows of all steps: those of the table but for what `drop_last` leaves out."""
+        """Rows of all steps: those of the table except rows that `drop_last` drops."""
         return self._rows_before[-1]
 
     def window_of(self, step: int) -> int:
-        """The window that a step lies in; of the epoch's end, the last one."""
+        """Return the window of a step; for the epoch's end, the last one."""
         return min(bisect_right(self._firsts, step), len(self.plans)) - 1
 
     def span(self, window: int) -> tuple[int, int]:
-        """The window's first step, and one past its last."""
+        """Return the window's first step, and one past its last."""
         return self._firsts[window], self._firsts[window + 1]
 
     def rows_in_step(self, step: int) -> int:
@@ -201,7 +201,7 @@ class EpochSteps:
         return tuple(plan.rank_rows(of_window, rank, num_ranks) for rank in range(num_ranks))
 
     def rows_before(self, step: int) -> int:
-        """Rows of the steps before `step`, `0 <= step <= num_steps`."""
+        """Return the rows of the steps before `step`, `0 <= step <= num_steps`."""
         window = self.window_of(step)
         plan, of_window = self.plans[window], step - self._firsts[window]
         rows = min(of_window * plan.global_batch_size, plan.num_rows)

@@ -1,6 +1,6 @@
-"""Which rows a filter takes: by the statistics in footers where these decide, else by the values.
+"""Row filters: decided by the statistics in footers where possible, else by the values.
 
-Arrow compares. A comparison with null is null, and a row is taken where the filter is true. NaN is
+Arrow compares. A comparison with null is null, and a row is selected if the filter is true. NaN is
 unequal to every number, and neither less nor greater.
 """
 
@@ -43,18 +43,18 @@ _COMPARE = {
 }  # fmt: skip
 _TOO_FINE = re.compile(r"[.,][0-9]{7}")
 _TRUTHS = {"true": True, "false": False}
-_HINT = "Texts stand in quotes, and so do dates: '2026-11-30'. Numbers, true and false do not."
+_HINT = "Put texts and dates in quotes: '2026-11-30'. Numbers, true and false have none."
 
 
 class RowFilter:
     """A filter of rows.
 
     Args:
-        text: As `distrain.jobs.spec.row_filter.parse_filter` takes it.
-        hive: Whether folders named `key=value` give columns.
+        text: A condition in the syntax of `distrain.jobs.spec.row_filter.parse_filter`.
+        hive: Whether folders named `key=value` define columns.
 
     Attributes:
-        columns: The columns that it names.
+        columns: The columns in the condition.
     """
 
     def __init__(self, text: str, *, hive: bool = False):
@@ -66,10 +66,10 @@ class RowFilter:
         self.columns = tuple(dict.fromkeys([*(t.column.name for t in self._tests), *others]))
 
     def outcomes(self, file: str, handle: IO[bytes], schema: ArrowSchema) -> list[bool | None]:
-        """For each row group whether all of its rows are taken, or none; `None` if it must be read.
+        """Return for each row group True if all rows match, False if none, `None` if unknown.
 
         Raises:
-            SpecError: It names a column that the file lacks, or compares unlike types.
+            SpecError: The filter names a column that the file lacks, or compares unlike types.
         """
         import pyarrow as pa
         import pyarrow.dataset as ds
@@ -77,7 +77,7 @@ class RowFilter:
         taken = self._expression(self._condition, file, schema)
         fragment = ds.ParquetFileFormat().make_fragment(handle)
         floats = [c for c in self.columns if c in schema.names and _is_float(schema.field(c).type)]
-        # Statistics leave out NaN, for which these tests hold.
+        # Statistics ignore NaN, for which these tests are true.
         hold_for_nan = any(
             side.name in floats and (test.operator == "!=" or test.negated)
             for test in self._tests
@@ -93,7 +93,7 @@ class RowFilter:
         return [None if n in some & rest else n in some for n in sorted(all_groups)]
 
     def applied(self, table: Table, taken: Sequence[bool | None], retry_s: float = 0.0) -> Table:
-        """The rows of a table that it takes, from the outcomes of its row groups."""
+        """Return the matching rows of a table, from the outcomes of its row groups."""
         unsure = [group for group, is_taken in zip(table.row_groups, taken, strict=True)
                   if is_taken is None]  # fmt: skip
         read = iter(scan_columns(unsure, self.columns, self._chosen, retry_s))
@@ -103,9 +103,9 @@ class RowFilter:
         ]
         if not any(kept):
             raise SpecError(
-                f"the filter takes none of {table.num_rows} rows",
+                f"the filter selects none of {table.num_rows} rows",
                 where={"data.filter": self.text, "file": table.row_groups[0].file},
-                hint="Look at the columns' values; null passes no test but `is null`.",
+                hint="Check the columns' values; null passes only the test `is null`.",
             )
         return table.taking(kept)
 
@@ -122,7 +122,7 @@ class RowFilter:
             return self._expression_of_test(condition, file, schema)
         parts = [self._expression(part, file, schema) for part in condition.conditions]
         join = operator.and_ if condition.word == "and" else operator.or_
-        while len(parts) > 1:  # as a balanced tree, for Arrow walks down it by recursion
+        while len(parts) > 1:  # as a balanced tree, since Arrow descends by recursion
             pairs = [parts[n : n + 2] for n in range(0, len(parts), 2)]
             parts = [reduce(join, pair) for pair in pairs]
         return parts[0]
@@ -132,14 +132,14 @@ class RowFilter:
 
         column, kind = self._operand(test.column, test.value, file, schema)
         try:
-            found = self._compared(column, kind, test, file, schema)
-            _values(found, schema.empty_table())
+            expression = self._compared(column, kind, test, file, schema)
+            _values(expression, schema.empty_table())
         except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
             name, value = test.column.name, test.value
             other = f"column {value.name!r}" if isinstance(value, ColumnName) else repr(value)
             message = f"column {name!r} holds {kind}, which does not compare with {other}"
             raise self._error(f"{message}: {first_line(error)}", test.column, file, _HINT) from None
-        return found
+        return expression
 
     def _compared(
         self, column: Expression, kind: DataType, test: ColumnTest, file: str, schema: ArrowSchema
@@ -155,20 +155,20 @@ class RowFilter:
             if pa.types.is_decimal(kind):
                 column, kind = column.cast(pa.float64(), safe=False), pa.float64()
             same = _equal_values(literals, pa.float64() if _is_float(kind) else kind)
-            found = column.isin(_equal_floats(same, kind) if _is_float(kind) else same)
-            return ~found & column.is_valid() if test.negated else found
+            expression = column.isin(_equal_floats(same, kind) if _is_float(kind) else same)
+            return ~expression & column.is_valid() if test.negated else expression
         if isinstance(test.value, ColumnName):
             other, other_kind = self._operand(test.value, test.column, file, schema)
         else:
             other = _literal(test.value, kind)
             other_kind = other.type
-        found = _COMPARE[test.operator](*_sides(column, kind, other, other_kind))
-        return ~found if test.negated else found
+        expression = _COMPARE[test.operator](*_sides(column, kind, other, other_kind))
+        return ~expression if test.negated else expression
 
     def _operand(
         self, column: ColumnName, other: Any, file: str, schema: ArrowSchema
     ) -> tuple[Expression, DataType]:
-        """A column of the file, or the value that a folder gives it."""
+        """Return a column of the file, or its value from a folder's name."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
@@ -193,12 +193,12 @@ class RowFilter:
 
 
 def _row_groups(fragment: ParquetFileFragment, holds: Expression) -> set[int]:
-    """The row groups in which an expression may be true for some row."""
+    """Return the row groups in which an expression may be true for some row."""
     return {group.id for group in fragment.subset(holds).row_groups}
 
 
 def _values(expression: Expression, table: Any) -> Any:
-    """The values of an expression for each row."""
+    """Return the values of an expression for each row."""
     import pyarrow.dataset as ds
 
     return ds.dataset(table).to_table(columns={"": expression})[""]
@@ -211,54 +211,54 @@ def _is_float(kind: DataType) -> bool:
 
 
 def _sides(column: Any, kind: DataType, other: Any, other_kind: DataType) -> tuple[Any, Any]:
-    """Two expressions, or scalars, for a comparison."""
+    """Return two expressions, or scalars, in types that can be compared."""
     import pyarrow as pa
 
     kinds, types = (kind, other_kind), pa.types
     mixed = any(map(_is_float, kinds)) and any(map(types.is_integer, kinds))
     if not mixed and not any(map(types.is_decimal, kinds)):
         return column, other
-    # Arrow itself refuses to round integers above 2^53, and to widen decimals.
+    # Arrow itself rejects rounding integers above 2^53, and widening decimals.
     first, second = (side.cast(pa.float64(), safe=False) for side in (column, other))
     return first, second
 
 
 def _equal_values(literals: Sequence[Scalar], kind: DataType) -> Any:
-    """The values of a type that are equal to some of the literals, which compare with it."""
+    """Return the values of a type that equal some of the literals, which compare with it."""
     import pyarrow as pa
 
-    found = []
+    arrays = []
     for own in {literal.type for literal in literals}:
         some = pa.array([literal for literal in literals if literal.type == own], own)
         try:
-            found.append(some.cast(kind))
-        except pa.ArrowInvalid:  # some are no values of the type
+            arrays.append(some.cast(kind))
+        except pa.ArrowInvalid:  # some are not values of the type
             for number in range(len(some)):
                 with suppress(pa.ArrowInvalid):
-                    found.append(some[number : number + 1].cast(kind))
-    return pa.concat_arrays([pa.array([], kind), *found])
+                    arrays.append(some[number : number + 1].cast(kind))
+    return pa.concat_arrays([pa.array([], kind), *arrays])
 
 
 def _equal_floats(numbers: Any, kind: DataType) -> Any:
-    """The floats of a type that are equal to some of the numbers, float64, for `isin`."""
+    """Return the floats of a type that equal some of the numbers, float64, for `isin`."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
     rounded = numbers.cast(kind, safe=False)
     equal = rounded.filter(pc.equal(rounded.cast(pa.float64()), numbers))
-    zeros = [-0.0, 0.0] if 0.0 in equal.to_pylist() else []  # for `isin` these are two values
+    zeros = [-0.0, 0.0] if 0.0 in equal.to_pylist() else []  # different values for `isin`
     return pa.concat_arrays([equal, pa.array(zeros, pa.float64()).cast(kind)])
 
 
 def _literal(value: Value, kind: DataType) -> Scalar:
-    """A value for the comparison with a column of type `kind`."""
+    """Return a value for the comparison with a column of type `kind`."""
     import pyarrow as pa
 
     types = pa.types
     if isinstance(value, str) and types.is_date(kind):
         return pa.scalar(date.fromisoformat(value), kind)
     if isinstance(value, str) and types.is_timestamp(kind):
-        if _TOO_FINE.search(value):  # which Python would cut off
+        if _TOO_FINE.search(value):  # Python would truncate it
             raise ValueError("moments have six digits of a second at most")
         moment = datetime.fromisoformat(value)
         if kind.tz is not None and moment.tzinfo is None:
@@ -268,14 +268,14 @@ def _literal(value: Value, kind: DataType) -> Scalar:
         value = int(value)
     if type(value) is not int:
         return pa.scalar(value)
-    # Arrow makes no int64 of uint64.
+    # Arrow does not cast uint64 to int64.
     own, bits = (kind, 64) if types.is_uint64(kind) else (pa.int64(), 63)
     fits = (0 if bits == 64 else -(2**63)) <= value < 2**bits
     return pa.scalar(value, own) if fits and not _is_float(kind) else pa.scalar(float(value))
 
 
 def _folder_value(text: str, other: Any) -> Scalar:
-    """A value in a folder's name: a number where it is compared with one, else a text."""
+    """Return a value in a folder's name: a number if it is compared with one, else a text."""
     import pyarrow as pa
 
     first = other[0] if isinstance(other, tuple) and other else other

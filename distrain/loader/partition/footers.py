@@ -1,4 +1,4 @@
-"""Parquet footers: the row groups of a table, and every problem that footers show."""
+"""Reads parquet footers: the row groups of a table, and every problem that footers show."""
 
 from __future__ import annotations
 
@@ -45,20 +45,20 @@ _MOST_LISTED = 5
 
 
 RawColumns = Callable[[str], Sequence[str]]
-"""Gives the columns to read of a raw file; a `DataError` says that it cannot be used."""
+"""Returns the columns to read of a raw file; a `DataError` if it cannot be used."""
 
 
 @dataclass(frozen=True)
 class _Footer:
     file: InputFile
     rows_per_group: tuple[int, ...]
-    taken: tuple[bool | None, ...]  # whether the filter takes all rows of a group, or none
+    taken: tuple[bool | None, ...]  # whether the filter selects all rows of a group, or none
     types: tuple[str, ...]
     problems: tuple[DataError, ...]
     constants: Constants = ()
     version: str = ""
     labels: frozenset[float | None] = frozenset()  # bounds in its row groups; `None` if unknown
-    # of the row groups with rows that are taken, where windows are wanted
+    # of the row groups with selected rows, if windows are requested
     spans: Mapping[int, Span] = field(default_factory=dict)
 
 
@@ -75,34 +75,33 @@ def read_footers(
     raw_columns: RawColumns | None = None,
     retry_s: float = 0.0,
 ) -> Table:
-    """Find the row groups of a table and check all that footers show.
+    """Return the row groups of a table, after checking everything that footers show.
 
     Args:
         patterns: Paths, folders, globs or URLs, as for `distrain.storage.inputs.list_inputs`.
         schema: Names the columns (tags categorical, continuous, target, weight), the cardinalities
-            and which columns hold lists.
+            and the list columns.
         need_label: Whether the target columns, and the weight column if the schema has one, are
             required.
-        hive: Whether folders that are named `key=value` give the files below them a column of one
-            value (see `distrain.loader.partition.hive`).
-        fill_null_id: What a null id becomes; `None` refuses nulls.
-        fill_null_value: What a null value becomes; `None` refuses nulls.
-        row_filter: Selects rows, as `distrain.jobs.spec.row_filter` reads it; its columns are
-            read where statistics do not decide. `None` takes all.
+        hive: Whether folders named `key=value` give the files below them a constant column
+            (see `distrain.loader.partition.hive`).
+        fill_null_id: Replacement of null ids; `None` rejects nulls.
+        fill_null_value: Replacement of null values; `None` rejects nulls.
+        row_filter: Selects rows, in the syntax of `distrain.jobs.spec.row_filter`; its columns are
+            read where statistics do not decide. `None` selects all.
         windows: Which row groups are trained before which; `None` for no such order.
-        raw_columns: Of files that are prepared as they are read: the columns to read of one. Their
-            values are checked then, and the schema is of what is made of them.
-        retry_s: How long to try again where the storage does not answer, for each file.
+        raw_columns: For files that are prepared as they are read: returns the columns to read.
+            Their values are checked later, and the schema describes the prepared columns.
+        retry_s: How long to retry if the storage does not answer, for each file.
 
     Raises:
         Unavailable: The storage does not answer.
-        DataError: A file is missing, empty, truncated or no parquet file; a column is missing, of
-            a wrong type, or has nulls that are not filled; an id, a label or a weight is out of its
-            range by the footer's statistics; there are no rows at all. The first few
-            mistakes are listed.
+        DataError: The first few of these mistakes are listed. A file is missing, empty, truncated
+            or not parquet. A column is missing, has a wrong type, or nulls that are not filled. An
+            id, a label or a weight is out of range by the footer's statistics. There are no rows.
         SchemaError: The schema cannot be used (see `wanted_columns`).
-        SpecError: The filter is no condition, names a missing column, compares unlike types, or
-            takes no row.
+        SpecError: The filter is not a condition, names a missing column, compares unlike types, or
+            selects no row.
     """
     taking = None if row_filter is None else RowFilter(row_filter, hive=hive)
     wanted = wanted_columns(
@@ -139,7 +138,7 @@ def read_footers(
         raise DataError(
             f"no rows in {_count(len(files), 'file')}",
             where={"file": files[0].path},
-            hint="Whatever wrote them kept no rows; look at its input and its filters.",
+            hint="Their writer wrote no rows; check its input and its filters.",
         )
     if taking is not None:
         pairs = [pair for f in footers for pair in zip(f.rows_per_group, f.taken, strict=True)]
@@ -151,18 +150,18 @@ def read_footers(
 
 
 def _only_label(footers: Sequence[_Footer]) -> float | None:
-    found = {label for footer in footers for label in footer.labels}
-    label = found.pop() if len(found) == 1 else None
-    return None if label is None else label + 0.0  # writers give -0.0 as the least of zeros
+    labels = {label for footer in footers for label in footer.labels}
+    label = labels.pop() if len(labels) == 1 else None
+    return None if label is None else label + 0.0  # some writers store a minimum of -0.0
 
 
 def _refuse_vocabularies(files: Sequence[InputFile]) -> None:
-    """Refuse a folder that `distrain prep` wrote as a whole: its vocabularies are no rows."""
+    """Reject a whole output folder of `distrain prep`: its vocabularies are not rows."""
     for file in files:
         folder, is_vocabulary, _ = file.path.rpartition("/workflow/categories/")
         if is_vocabulary:
             raise DataError(
-                "this folder holds more than rows: `distrain prep` writes vocabularies beside them",
+                "the folder also holds vocabularies, which `distrain prep` writes next to the rows",
                 where={"path": folder},
                 hint=f"Name {folder}/train or {folder}/valid.",
             )
@@ -206,7 +205,7 @@ def _not_parquet_hint(path: str) -> str:
     if path.endswith(PARQUET_SUFFIXES):
         return "Its writer died, or it's still being copied, or it is another kind of file."
     return (
-        "Text is prepared first: `distrain prep`, with --workflow as rows before were. "
+        "Prepare text files first with `distrain prep`; later rows need --workflow. "
         "If it is parquet, its writer died, or it's still being copied."
     )
 
@@ -271,7 +270,7 @@ def _fingerprint(footers: Iterable[_Footer]) -> str:
             footer.rows_per_group,
             footer.types,
         )
-        if footer.constants:  # what has none keeps the fingerprint that it always had
+        if footer.constants:  # other files keep the fingerprint of earlier versions
             parts += (footer.constants,)
         digest.update(repr(parts).encode())
     return digest.hexdigest()
@@ -316,16 +315,16 @@ def _column_problems(
         if mismatch:
             yield DataError(mismatch, where=where, hint=type_hint(column, kind))
             continue
-        if column.kind == "raw":  # what statistics say is of other values than those of training
+        if column.kind == "raw":  # statistics are of values before preparation
             continue
         leaf = _leaf_of(leaves, column)
         for group, statistics in enumerate(_statistics_of(metadata, groups, leaf)):
-            found = _null_problem(statistics, column) or _range_problem(statistics, column)
-            if found and taken[group]:  # else it may be of rows that are left out
+            problem = _null_problem(statistics, column) or _range_problem(statistics, column)
+            if problem and taken[group]:  # otherwise the value may be in a row that is not selected
                 yield DataError(
-                    found[0],
+                    problem[0],
                     where={"file": file, "row group": group, "column": column.name},
-                    hint=found[1],
+                    hint=problem[1],
                 )
                 break
 
@@ -343,7 +342,7 @@ def _statistics_of(
 def _label_bounds(
     metadata: FileMetaData, groups: Sequence[RowGroupChunks], wanted: Sequence[WantedColumn]
 ) -> Iterator[tuple[float | None, ...]]:
-    """The least and the greatest first label of each row group; `None` if it does not say."""
+    """Yield the minimum and maximum first label of each row group; `None` if unknown."""
     label = next((column for column in wanted if column.kind == "label"), None)
     leaf = None if label is None else _leaf_of(_leaves(metadata), label)
     for statistics in _statistics_of(metadata, groups, leaf):
@@ -365,19 +364,20 @@ def _leaves(metadata: FileMetaData) -> list[tuple[str, bool]]:
 
 
 def _leaf_of(leaves: Sequence[tuple[str, bool]], column: WantedColumn) -> int | None:
-    """The file's leaf column that holds the values; `None` if that is ambiguous."""
-    found = [
+    """Return the file's leaf column that holds the values; `None` if that is ambiguous."""
+    candidates = [
         index
         for index, (path, repeated) in enumerate(leaves)
         if repeated == column.is_list
-        # A list's leaf is `tags.list.element`, `tags.bag.array_element`, ... by its writer.
+        # A list's leaf is `tags.list.element`, `tags.bag.array_element`, ..., depending on its
+        # writer.
         and (path == column.name or (repeated and path.startswith(f"{column.name}.")))
     ]
-    return found[0] if len(found) == 1 else None
+    return candidates[0] if len(candidates) == 1 else None
 
 
 def _null_problem(statistics: Statistics, column: WantedColumn) -> tuple[str, str] | None:
-    # Writers count empty lists among the nulls, so only the reader of lists finds nulls.
+    # Writers count empty lists as nulls, so only the reader of lists finds nulls.
     if column.fill_null is not None or column.is_list or not statistics.nulls:
         return None
     message = f"column {column.name!r} has {statistics.nulls} nulls"

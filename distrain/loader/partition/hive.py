@@ -20,7 +20,7 @@ _TRUTHS = {"true": 1, "false": 0}
 def read_constants(
     path: str, wanted: Sequence[WantedColumn]
 ) -> tuple[Constants, tuple[str, ...], list[DataError]]:
-    """The wanted columns in the names of a file's folders.
+    """Return the wanted columns in the names of a file's folders.
 
     Returns the columns' values in the order of `wanted` (integers for ids, floats for others), the
     names of all wanted columns among the keys, and the problems of any of them.
@@ -46,7 +46,7 @@ def ambiguous_columns(path: str, keys: Sequence[str], names: Sequence[str]) -> I
             yield DataError(
                 f"column {key!r} is in the file and in the name of a folder above it",
                 where={"file": path, "column": key},
-                hint="Either may be meant: drop the column from the files, rename the folders, "
+                hint="This is ambiguous: drop the column from the files, rename the folders, "
                 "or read the table without hive.",
             )
 
@@ -98,12 +98,12 @@ def _parse(column: WantedColumn, text: str) -> int | float | None:
 
 
 def folder_number(text: str) -> int | float | None:
-    """The number that a folder's name gives; `None` if it is another text.
+    """Return the number in a folder's name; `None` if it is another text.
 
     >>> folder_number("007"), folder_number("1e3"), folder_number("1_000")
     (7, 1000.0, None)
     """
-    if "_" not in text and text.isascii() and text == text.strip():  # only Python reads others
+    if "_" not in text and text.isascii() and text == text.strip():  # Python-only syntax
         for kind in (int, float):
             with suppress(ValueError):
                 return kind(text)

@@ -10,9 +10,9 @@ ItemT = TypeVar("ItemT")
 
 
 class LazySequence(Sequence[ItemT]):
-    """A sequence that keeps numbers instead of objects, which take ten times the memory.
+    """A sequence that stores numbers instead of objects, which take ten times the memory.
 
-    It is equal to every sequence of the same items.
+    It equals every sequence of the same items.
     """
 
     @abstractmethod

@@ -1,4 +1,4 @@
-"""Leaves out rows with label 0 by chance, the same ones on any number of ranks, in every epoch."""
+"""Drops rows with label 0 at random, the same rows on any number of ranks, in every epoch."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from distrain.schema.folders import folder_values
 
 
 def thinned(table: Table, label: str, share: float, seed: int, retry_s: float = 0.0) -> Table:
-    """The table with each row whose label is 0 kept with probability `share`.
+    """Return the table with each row whose label is 0 kept with probability `share`.
 
     Whether a row is kept depends on its number in its file, the file's base name, the `key=value`
-    folders above it, and the seed, not on other files or on which other rows are taken. Rows with
-    other labels stay.
+    folders above it, and the seed; not on other files or on which other rows are selected. Rows
+    with other labels are always kept.
 
     Args:
         share: Above 0 and below 1.
-        retry_s: How long to try again where the storage does not answer, for each file.
+        retry_s: How long to retry if the storage does not answer, for each file.
 
     Raises:
         DataError: A file cannot be read, or no row is left.
@@ -35,15 +35,15 @@ def thinned(table: Table, label: str, share: float, seed: int, retry_s: float = 
         draws = row_draws(seed, file, first, group.group_rows)[group.rows_in_file]
         stays = draws < np.uint64(share * 2.0**64)
         if label in columns:
-            labels = columns[label].to_numpy()  # nulls, which the loader refuses, become NaN
+            labels = columns[label].to_numpy()  # nulls, which the loader rejects, become NaN
             return group.taking(stays | (labels != 0))
         return group.taking(stays) if dict(group.constants)[label] == 0 else group
 
-    found = scan_columns(table.row_groups, [label], kept, retry_s)
-    if not any(found):
+    groups = scan_columns(table.row_groups, [label], kept, retry_s)
+    if not any(groups):
         raise DataError(
             "data.negatives leaves no rows",
             where={"data.negatives": share, "rows": table.num_rows},
-            hint="All of few rows have label 0.",
+            hint="The table is small, and all its rows have label 0.",
         )
-    return table.taking(found)
+    return table.taking(groups)

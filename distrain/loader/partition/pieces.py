@@ -1,13 +1,13 @@
-"""The pieces of chunks that a lane goes through, in its order.
+"""The pieces of chunks that a lane traverses, in its order.
 
-Neighbouring lanes share the chunk that their border cuts. Even lanes go through their chunks from
-the first to the last, odd lanes from the last to the first. So the two lanes at a border come to
-the shared chunk at the same time, both at the start of the epoch or both at its end, and a rank
-that serves both needs it once; otherwise one lane's rows of it would have to be kept for a whole
-epoch, or be decoded again. Within a chunk, every lane keeps the chunk's order.
+Adjacent lanes share the chunk at their border. Even lanes traverse their chunks from first to last,
+odd lanes from last to first. So the two lanes at a border reach the shared chunk at the same time,
+both at the start of the epoch or both at its end, and a rank that serves both needs it once.
+Otherwise one lane's rows of it would be kept for a whole epoch, or decoded again. Within a
+chunk, every lane keeps the chunk's order.
 
-The only chunk of a full shuffle is gone through forwards by all lanes, also where it comes in parts
-(`forward_pieces`). In tables with large row groups lanes are dealt their chunks instead (see
+All lanes traverse the only chunk of a full shuffle forwards, also if it is read in parts
+(`forward_pieces`). In tables with large row groups, chunks are dealt to lanes instead (see
 `dealing`).
 """
 
@@ -28,7 +28,7 @@ class Piece(NamedTuple):
     chunk: int  # the chunk's number in the epoch's order
     start: int  # the first row, in the chunk
     stop: int  # one past the last row
-    offset: int  # the number of rows that the lane gives before these
+    offset: int  # the number of the lane's rows before these
 
 
 class Pieces(LazySequence[Piece]):
@@ -49,7 +49,7 @@ class Pieces(LazySequence[Piece]):
 
 
 def lane_pieces(plan: EpochPlan, chunks: Chunks, lane: int) -> Pieces:
-    """A lane's pieces, in the order in which it gives their rows.
+    """Return a lane's pieces, in the order of the lane's rows.
 
     >>> from distrain.loader.partition.row_order import chunk_order
     >>> plan = EpochPlan(12, lanes=2, global_batch_size=4)
@@ -66,7 +66,7 @@ def lane_pieces(plan: EpochPlan, chunks: Chunks, lane: int) -> Pieces:
 
 
 def forward_pieces(plan: EpochPlan, chunks: Chunks) -> NDArray[np.int64]:
-    """The pieces of all lanes where odd lanes go forward, too; `Chunks.dealt` of such an epoch."""
+    """Return the pieces of all lanes with odd lanes going forwards, too, as in `Chunks.dealt`."""
     cells = [_pieces_on_line(plan, chunks, n, backwards=False).cells for n in range(plan.lanes)]
     return np.concatenate(cells)
 

@@ -1,7 +1,7 @@
-"""The order of an epoch: row groups to one line of rows.
+"""The order of an epoch: from row groups to one line of rows.
 
-The line is a sequence of chunks. A chunk is some row groups, whose rows are permuted by (seed,
-epoch, chunk). `shuffle` says how row groups form chunks:
+The line is a sequence of chunks. A chunk is one or more row groups, whose rows are permuted by
+(seed, epoch, chunk). `shuffle` determines how row groups form chunks:
 
 - `"none"`: in the order of the files; rows keep their order as well.
 - `"chunk"`: a part is a row group, or several of a file that stay together (see `parts_of`). Parts
@@ -9,13 +9,13 @@ epoch, chunk). `shuffle` says how row groups form chunks:
 - `"full"`: one chunk holds all row groups in the order of the files, so the line is a uniform
   permutation of all rows.
 
-Where a row group is large, chunks hold slices instead of row groups, and lanes are dealt chunks
-instead of being cut from the line (`sliced_order`); but for `"full"`, whose line stays the same.
+Large row groups are replaced by slices, and lanes are dealt chunks instead of being cut from the
+line (`sliced_order`); except for `"full"`, whose line stays the same.
 
-Permutations come from sorting distinct keys, raw Philox output above and the row's own number
-below, and not from NumPy's `Generator`: NumPy keeps the raw streams of its bit generators the same
-from release to release, but not what `Generator` makes of them (its NEP 19). A job that resumes
-after an upgrade finds the same order.
+Permutations come from sorting distinct keys: raw Philox output in the high bits, the row's own
+number in the low bits. NumPy's `Generator` is not used: NumPy guarantees the raw streams of its
+bit generators across releases, but not the output of `Generator` (NEP 19). A job that resumes
+after an upgrade has the same order.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Parts(LazySequence[tuple[int, ...]]):
 
     @classmethod
     def of(cls, parts: Sequence[Sequence[int]], num_groups: int) -> Parts:
-        """Parts from lists of row groups, which must be all of them in their order."""
+        """Return parts from lists of row groups, which must be all of them in their order."""
         if list(chain.from_iterable(parts)) != list(range(num_groups)):
             raise ValueError(f"parts do not hold the row groups 0..{num_groups - 1} in order")
         return cls(np.cumsum([0, *map(len, parts)], dtype=np.int32))
@@ -67,17 +67,17 @@ class Parts(LazySequence[tuple[int, ...]]):
 
 
 def parts_of(row_groups: Sequence[RowGroup], part_rows: int | None = None) -> Parts:
-    """Join neighbouring row groups of a file to parts of at most `part_rows` rows.
+    """Join consecutive row groups of a file to parts of at most `part_rows` rows.
 
     Small row groups cost a reader more per row than large ones, and shuffling mixes the rows of
-    small ones less. From the first row group on, each joins the part before it if both lie in the
-    same file and the part has space; so a row group larger than `part_rows` is a part by itself.
+    small ones less. Each row group joins the part before it if both are in the same file and the
+    part has space; so a row group larger than `part_rows` is a part of its own.
 
     Args:
-        part_rows: The most rows of a part that has several row groups; `None` joins none.
+        part_rows: The maximum rows of a part of several row groups; `None` joins none.
 
     Returns:
-        For each part its row groups, as places in `row_groups`: each place once, in order.
+        For each part its row groups, as indices into `row_groups`: each index once, in order.
 
     Raises:
         SpecError: `part_rows` is less than 1.
@@ -104,14 +104,14 @@ def _begins(row_groups: Sequence[RowGroup], part_rows: int) -> Iterator[int]:
             file, rows_of_part = group.file, group.num_rows
 
 
-_NUMBERS_AT_A_TIME = 4  # Philox draws so many of each state
+_NUMBERS_AT_A_TIME = 4  # numbers that Philox draws from each state
 _DRAWS = (0, 0, 0)  # a key of its own: those of orders are pairs
 
 
 class Chunk(NamedTuple):
     """Row groups, or slices of them, whose rows are shuffled together."""
 
-    row_groups: tuple[int, ...]  # their numbers, in the order of their rows in the chunk
+    row_groups: tuple[int, ...]  # their indices, in the order of their rows in the chunk
     start: int  # the chunk's first row on the epoch's line
     num_rows: int  # rows of all its row groups
 
@@ -121,8 +121,8 @@ class Chunks(LazySequence[Chunk]):
 
     Attributes:
         starts: Each chunk's first row on the epoch's line, and the number of rows.
-        dealt: The pieces of all lanes, lane by lane, as `dealing` made them; `None` where lanes are
-            cut from the line.
+        dealt: The pieces of all lanes, lane by lane, from `dealing`; `None` if lanes are cut from
+            the line.
     """
 
     def __init__(
@@ -154,13 +154,13 @@ def chunk_order(
     parts_per_chunk: int = 1,
     parts: Sequence[Sequence[int]] | None = None,
 ) -> Chunks:
-    """The chunks of an epoch, in the order of its line.
+    """Return the chunks of an epoch, in the order of its line.
 
     Args:
         shuffle: `"chunk"` permutes the parts; `"none"` keeps the order of the files; `"full"` puts
-            all row groups into one chunk, whatever the parts.
+            all row groups into one chunk and ignores the parts.
         parts_per_chunk: Parts of a chunk (the last chunk may have fewer).
-        parts: The row groups of each part, as `parts_of` joins them: each row group once, in file
+        parts: The row groups of each part, as from `parts_of`: each row group once, in file
             order. By default each row group is a part.
 
     Raises:
@@ -181,7 +181,7 @@ def chunk_order(
     if shuffle == "full":
         parts_per_chunk = max(len(parts), 1)
     lengths = np.diff(parts.bounds)[places]
-    begins = np.cumsum(lengths, dtype=np.int32) - lengths  # of parts, once they are laid down
+    begins = np.cumsum(lengths, dtype=np.int32) - lengths  # of parts in the new order
     groups = np.repeat(parts.bounds[:-1][places] - begins, lengths)
     groups += np.arange(len(rows), dtype=np.int32)
     bounds = np.append(begins[::parts_per_chunk], np.int32(len(rows)))
@@ -190,16 +190,16 @@ def chunk_order(
 
 
 def sliced_order(chunks: Chunks, slices: Slices, lane_rows: Sequence[int], bands: int) -> Chunks:
-    """The chunks of an epoch whose large row groups are read in slices, dealt to lanes.
+    """Return the chunks of an epoch whose large row groups are read in slices, dealt to lanes.
 
     A chunk of large row groups becomes a run of chunks: the first holds the first slice of each,
-    the next the second, until the largest row group is over. `bands` have runs of their own; see
-    `dealing`.
+    the next the second, and so on to the end of the largest row group. Each band works on its own
+    run; see `dealing`.
     """
     runs = [_layers(chunk, slices.firsts) for chunk in chunks]
     sizes = ([int(slices.rows[layer].sum()) for layer in run] for run in runs)
-    begun, dealt = deal_runs(sizes, lane_rows, bands)
-    layers = [runs[run][place] for run, place in begun]
+    order, dealt = deal_runs(sizes, lane_rows, bands)
+    layers = [runs[run][place] for run, place in order]
     bounds = np.cumsum([0, *map(len, layers)], dtype=np.int32)
     groups = np.concatenate(layers).astype(np.int32)
     starts = np.cumsum(np.append(0, slices.rows[groups]))[bounds]
@@ -207,19 +207,21 @@ def sliced_order(chunks: Chunks, slices: Slices, lane_rows: Sequence[int], bands
 
 
 def _layers(chunk: Chunk, firsts: NDArray[np.int32]) -> list[NDArray[np.int64]]:
-    """The first slice of each row group of a chunk, then the second of each that has one, ..."""
+    """Return the first slice of each row group of a chunk, then the second where it exists, ..."""
     first, end = firsts[list(chunk.row_groups)], firsts[[n + 1 for n in chunk.row_groups]]
     layers = (first.astype(np.int64) + number for number in range(int((end - first).max())))
     return [layer[layer < end] for layer in layers]
 
 
 def row_permutation(num_rows: int, seed: int, epoch: int, chunk: int) -> NDArray[np.int64]:
-    """The order of a chunk's rows: place `i` of the chunk holds its row `result[i]`."""
+    """Return the order of a chunk's rows: place `i` of the chunk holds its row `result[i]`."""
     return _permutation(num_rows, seed, epoch, stream=1 + chunk)
 
 
 def row_order(num_rows: int, seed: int, epoch: int, chunk: int) -> NDArray[np.int32]:
-    """The same as int32, in a third of the time where the kernel was built; of at most 2^31 rows.
+    """Return `row_permutation` as int32, in a third of the time if the kernel is built.
+
+    At most 2^31 rows.
 
     >>> row_order(5, 1, 2, 0).tolist() == row_permutation(5, 1, 2, 0).tolist()
     True
@@ -233,10 +235,10 @@ def row_order(num_rows: int, seed: int, epoch: int, chunk: int) -> NDArray[np.in
 
 
 def row_keys(num_rows: int, seed: int, epoch: int, first: int, count: int) -> NDArray[np.uint64]:
-    """Distinct keys of rows `first .. first+count-1` of the only chunk of `"full"`.
+    """Return distinct keys of rows `first .. first+count-1` of the only chunk of `"full"`.
 
-    The rows of the line are the rows in the order of their keys, so that a part of the line can be
-    found without the permutation of the whole table.
+    The line is the rows in the order of their keys, so a part of the line can be found without
+    the permutation of the whole table.
 
     >>> keys = [row_keys(7, 1, 2, first, 1) for first in range(7)]
     >>> np.argsort(np.concatenate(keys)).tolist() == row_permutation(7, 1, 2, 0).tolist()
@@ -246,10 +248,10 @@ def row_keys(num_rows: int, seed: int, epoch: int, first: int, count: int) -> ND
 
 
 def key_order(keys: NDArray[np.uint64], num_rows: int) -> NDArray[np.int64]:
-    """The places of some of `row_keys`, of a table of so many rows, in rising order.
+    """Return the argsort of some of `row_keys`, for a table of `num_rows` rows.
 
-    As `np.argsort`, in half the time: keys are sorted with their places in them, where they have
-    the row's own number, which matters only where all bits before it are equal.
+    It takes half the time of `np.argsort`: keys are sorted with their places in their low bits,
+    instead of the row's number, which matters only if all higher bits are equal.
 
     >>> keys = row_keys(7, 1, 2, 0, 7)
     >>> key_order(keys, 7).tolist() == np.argsort(keys).tolist()
@@ -268,7 +270,7 @@ def key_order(keys: NDArray[np.uint64], num_rows: int) -> NDArray[np.int64]:
 
 
 def row_draws(seed: int, file: int, first: int, count: int) -> NDArray[np.uint64]:
-    """Random numbers of a file's rows `first .. first+count-1`, the same for any cut of the rows.
+    """Return random numbers of a file's rows `first .. first+count-1`, for any cut of the rows.
 
     >>> np.array_equal(row_draws(1, 7, 0, 9)[5:], row_draws(1, 7, 5, 4))
     True
@@ -298,7 +300,7 @@ def _number_bits(size: int) -> np.uint64:
 def _source(seed: int, epoch: int, stream: int) -> np.random.SeedSequence:
     if seed < 0:
         raise SpecError(f"seed is {seed}, not 0 or more")
-    # The spawn key stands apart from the seed, so no two (seed, epoch, stream) share a stream.
+    # The spawn key is separate from the seed, so no two (seed, epoch, stream) share a stream.
     return np.random.SeedSequence(seed, spawn_key=(epoch, stream))
 
 
@@ -306,9 +308,9 @@ def _keys(
     size: int, seed: int, epoch: int, stream: int, first: int, count: int
 ) -> NDArray[np.uint64]:
     keys = _numbers(_source(seed, epoch, stream), first, count)
-    # The keys are distinct, so any correct sort gives the same result. Rows whose random bits above
-    # the row number tie keep their order among themselves; which rows tie is chance, and of 2^24
-    # rows (40 random bits) one in 65,000 does, of 2^28 rows (36 bits) one in 256.
+    # The keys are distinct, so any correct sort gives the same result. Rows with equal random bits
+    # above the row number keep their order. Ties are chance: of 2^24 rows (40 random bits) one in
+    # 65,000 ties, of 2^28 rows (36 bits) one in 256.
     number_bits = _number_bits(size)
     keys >>= number_bits
     keys <<= number_bits

@@ -1,4 +1,4 @@
-"""Reads files in parallel before anything is trained: footers, and columns of row groups."""
+"""Reads files in parallel before training: footers, and columns of row groups."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 Columns: TypeAlias = "Mapping[str, ChunkedArray]"
 
 _READERS = 16
-_SAMPLED_ROWS = 2_000_000  # about so many: more say no more of a mean
+_SAMPLED_ROWS = 2_000_000  # approximate; more do not improve a mean
 _CHANGED = "The file is damaged, or was removed or changed since its footer was read; start again."
 
 ItemT = TypeVar("ItemT")
@@ -32,9 +32,9 @@ ResultT = TypeVar("ResultT")
 def read_files(
     files: Sequence[str], read: Callable[[int], ResultT], retry_s: float
 ) -> list[ResultT]:
-    """What `read` makes of each number of `files`, in their order, in parallel.
+    """Return the result of `read` for each index of `files`, in order, computed in parallel.
 
-    Where a storage does not answer, a file is read again for `retry_s`.
+    If the storage does not answer, a file is retried for `retry_s`.
     """
     over = threading.Event()
     readers = ThreadPoolExecutor(
@@ -60,21 +60,21 @@ def scan_columns(
     result_of: Callable[[RowGroup, Columns, int], ResultT],
     retry_s: float = 0.0,
 ) -> list[ResultT]:
-    """What `result_of` makes of some columns of each row group, in the order of the row groups.
+    """Return the result of `result_of` for some columns of each row group, in order.
 
     Args:
-        groups: No slices; those of a file stand together.
-        columns: Those that a file lacks are not passed.
-        result_of: Called in any thread, with the columns of the rows that are taken, and the number
-            in the file of the row group's first row.
-        retry_s: How long to try again where the storage does not answer, for each file.
+        groups: Whole row groups; those of a file are consecutive.
+        columns: Columns that a file lacks are not passed.
+        result_of: Called in any thread, with the columns of the selected rows, and the number in
+            the file of the row group's first row.
+        retry_s: How long to retry if the storage does not answer, for each file.
 
     Raises:
         DataError: A file cannot be read, or is not the one whose footer was read.
         Unavailable: The storage does not answer.
     """
     by_file = [list(of_file) for _, of_file in groupby(groups, lambda group: group.file)]
-    cuts = max(1, _READERS // max(1, len(by_file)))  # a single file is work for all threads, too
+    cuts = max(1, _READERS // max(1, len(by_file)))  # a single file uses all threads, too
     pieces = [
         of_file[first : first + size]
         for of_file in by_file
@@ -89,7 +89,7 @@ def scan_columns(
 
 
 def sampled_groups(table: Table) -> list[RowGroup]:
-    """Evenly spaced row groups of about two million rows; of a smaller table all."""
+    """Return evenly spaced row groups of about two million rows; all of a smaller table."""
     stride = -(-table.num_rows // _SAMPLED_ROWS)
     return [table.row_groups[n] for n in range(0, len(table.row_groups), stride)]
 
@@ -97,10 +97,10 @@ def sampled_groups(table: Table) -> list[RowGroup]:
 def column_moments(
     table: Table, columns: Sequence[ColumnSchema], weight: str | None = None
 ) -> dict[str, tuple[float, float]]:
-    """Mean and standard deviation of columns of numbers, of evenly spaced row groups.
+    """Return mean and standard deviation of numeric columns, from evenly spaced row groups.
 
     Args:
-        columns: Of a target only rows whose label is known count.
+        columns: For targets, only rows with a known label count.
         weight: The column of the rows' weights; `None` if all are 1.
     """
     import numpy as np
@@ -110,7 +110,7 @@ def column_moments(
 
     def of_group(_: RowGroup, given: Columns, __: int) -> dict[str, tuple[float, float, float]]:
         numbers = {name: given[name].to_numpy().astype(np.float64) for name in given}
-        found = {}
+        moments = {}
         for name in (name for name in names if name in numbers):
             weights = np.ones_like(numbers[name]) if weight is None else numbers[weight]
             if (which := known[name]) is not None:
@@ -120,8 +120,8 @@ def column_moments(
             if len(values):
                 mean = np.average(values, weights=weights)
                 squares = (weights * np.square(values - mean)).sum()
-                found[name] = (weights.sum(), mean, squares)
-        return found
+                moments[name] = (weights.sum(), mean, squares)
+        return moments
 
     wanted = [*names, *(name for name in (weight, *known.values()) if name is not None)]
     parts = scan_columns(sampled_groups(table), wanted, of_group)
@@ -130,7 +130,8 @@ def column_moments(
         if some := [part[name] for part in parts if name in part]:
             sizes, means, squares = np.array(some).T
             mean = np.average(means, weights=sizes)
-            # No difference of large sums: that would lose a spread that is small beside the mean.
+            # Not a difference of large sums, which would lose a spread that is small beside the
+            # mean.
             variance = (squares + sizes * np.square(means - mean)).sum() / sizes.sum()
             moments[name] = (float(mean), float(np.sqrt(variance)))
     return moments

@@ -1,4 +1,4 @@
-"""Which rows of a row group a job takes, where these are not all of them."""
+"""The rows of a row group that a job selects, if it does not select all."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from numpy.typing import NDArray
 
 @dataclass(frozen=True)
 class Selection:
-    """Some rows of a row group, at least one, in a bit a row."""
+    """Some rows of a row group, at least one, in one bit a row."""
 
     group_rows: int  # rows of the whole row group
-    num_rows: int  # rows that are taken
-    bits: bytes = field(repr=False)  # whether each row is taken, as `numpy.packbits` has it
+    num_rows: int  # rows that are selected
+    bits: bytes = field(repr=False)  # whether each row is selected, as from `numpy.packbits`
 
     @classmethod
     def of(cls, is_taken: NDArray[np.bool_]) -> Selection:
-        """Of a mask, `[group_rows]`.
+        """Return the selection of a mask, `[group_rows]`.
 
         >>> Selection.of(np.array([True, False, True])).places.tolist()
         [0, 2]
@@ -30,13 +30,13 @@ class Selection:
 
     @property
     def is_taken(self) -> NDArray[np.bool_]:
-        """`[group_rows]`."""
+        """Whether each row is selected, `[group_rows]`."""
         packed = np.frombuffer(self.bits, np.uint8)
         return np.unpackbits(packed, count=self.group_rows).view(np.bool_)
 
     @property
     def places(self) -> NDArray[np.int64]:
-        """The rows that are taken, by their numbers in the row group, `[num_rows]`."""
+        """The selected rows, by their numbers in the row group, `[num_rows]`."""
         return np.flatnonzero(self.is_taken)
 
     @cached_property

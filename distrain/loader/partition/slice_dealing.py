@@ -1,15 +1,15 @@
-"""Dealing slices of large row groups to lanes, so that few row groups are open at a time.
+"""Deals slices of large row groups to lanes, so that few row groups are open at a time.
 
-A slice can only be decoded after those before it, so a lane must not begin inside of a row group,
-as it does where lanes are cut from the epoch's line. Instead, neighbouring lanes form bands. A band
-takes a run, the chunks that follow each other in the same row groups, and gives each chunk to that
-of its lanes that is least far, until the run is over. So a band has one run open, and a rank those
-of its lanes' bands. When no run is left, a band joins another one in its run.
+A slice can only be decoded after those before it, so a lane must not begin inside a row group,
+as it does when lanes are cut from the epoch's line. Instead, adjacent lanes form bands. A band
+takes a run (the consecutive chunks of the same row groups) and gives each chunk to its least
+advanced lane, until the run is over. So a band has one run open, and a rank those of its lanes'
+bands. When no run is left, a band joins another one in its run.
 
-All lanes would come to new chunks at the same step, which is why two lanes share their first chunk,
-each two at another place. A lane's last chunk is cut where the lane is full.
+All lanes would start new chunks at the same step, so two lanes share their first chunk, each
+pair at another place. A lane's last chunk is cut where the lane is full.
 
-The result depends on the rows of the chunks, the runs, and the lanes; no other number enters.
+The result depends only on the rows of the chunks, the runs, and the lanes.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 LANES_PER_BAND = 3
-"""More lanes in a band: fewer row groups are open, and fewer meet in a batch."""
+"""With more lanes in a band, fewer row groups are open, and fewer are mixed in a batch."""
 
 
 def num_bands(lanes: int) -> int:
@@ -35,14 +35,14 @@ def deal_runs(
     """Deal the chunks of runs to lanes.
 
     Args:
-        runs: The rows of each chunk of each run; they come to as many as the lanes have in all.
+        runs: The rows of each chunk of each run; their sum is that of the capacities.
         capacities: Rows of each lane.
-        bands: How many groups of neighbouring lanes have runs of their own.
+        bands: The number of groups of adjacent lanes; each works on its own run.
 
     Returns:
         The order in which chunks are begun, as (run, chunk of the run); and the pieces
         `[pieces, 5]` of all lanes, as in `Pieces`: chunks are numbered in that order, and the
-        pieces of a lane stand in the order of their rows.
+        pieces of a lane are in the order of their rows.
     """
     table = _Table(runs, bands)
     lanes, size = len(capacities), -(-len(capacities) // bands)
@@ -65,7 +65,7 @@ def deal_runs(
         at = give(lane, chunk, at, cut)
         at = give(lane + 1, chunk, at, stop) if shared else at
         table.give_back(lane // size, (chunk, at, stop))
-    # In the order of the epoch's rows, of which lanes give one each in turn.
+    # In the order of the epoch's rows, which come from the lanes in turn.
     turns = [(done[lane], lane) for lane in range(lanes) if done[lane] < capacities[lane]]
     heapq.heapify(turns)
     while turns:
@@ -89,7 +89,7 @@ class _Table:
         self._rests: list[list[tuple[int, int, int]]] = [[] for _ in range(bands)]
 
     def next_for(self, band: int) -> tuple[int, int, int]:
-        """The chunk's number, and its first row and one past its last that are not dealt."""
+        """Return the number of the band's next chunk, and the range of its rows to deal."""
         if self._rests[band]:
             return self._rests[band].pop()
         if not self._open[band]:
@@ -102,6 +102,6 @@ class _Table:
         return len(self.begun) - 1, 0, rows
 
     def give_back(self, band: int, rest: tuple[int, int, int]) -> None:
-        """What lanes left of a chunk, if anything, is the next that its band deals."""
+        """Keep the undealt rest of a chunk, if any, as the next one of its band."""
         if rest[1] < rest[2]:
             self._rests[band].append(rest)

@@ -1,9 +1,8 @@
 """Large row groups, cut into slices that are read one after another.
 
-Other tools write row groups of 250,000 to 1,000,000 rows. A loader that decoded them whole would
-hold as many rows for each lane, and give its first batch after all of them. So a slice is to chunks
-and lanes what a small row group is. How many slices there are depends on the row group's rows
-alone.
+Other tools write row groups of 250,000 to 1,000,000 rows. Decoding them whole would hold as many
+rows for each lane, and delay the first batch. So slices take the place of small row groups in
+chunks and lanes. The number of slices depends on the row group's rows alone.
 """
 
 from __future__ import annotations
@@ -18,11 +17,11 @@ from distrain.loader.partition.lazy_sequence import LazySequence
 from distrain.loader.partition.table import RowGroup, RowGroups, Slice
 
 LARGE_ROWS = 131_072
-"""Row groups of more rows are cut into slices of at most a quarter as many, equal but the last."""
+"""Larger row groups are cut into equal slices (but the last) of at most a quarter of this."""
 
 
 def slice_sizes(rows: NDArray[np.int64], large_rows: int = LARGE_ROWS) -> NDArray[np.int64]:
-    """Rows of a slice of each row group; those of the row group itself where it is not large.
+    """Return the rows of a slice of each row group; all its rows if it is not large.
 
     >>> slice_sizes(np.array([131_072, 131_073, 1_000_000])).tolist()
     [131072, 26215, 32259]
@@ -33,12 +32,12 @@ def slice_sizes(rows: NDArray[np.int64], large_rows: int = LARGE_ROWS) -> NDArra
 
 
 class Slices(LazySequence[RowGroup]):
-    """The slices of all row groups, in 24 bytes each; a row group that is not large is one itself.
+    """The slices of all row groups, in 24 bytes each; a small row group is one slice.
 
     Attributes:
         firsts: Each row group's first slice, and the number of slices: `[row groups + 1]`.
         rows: Rows of each slice.
-        sizes: Rows of each row group's first slice, which none of its others exceeds.
+        sizes: Rows of each row group's first slice, which is its largest.
     """
 
     def __init__(self, groups: RowGroups, large_rows: int = LARGE_ROWS):
@@ -62,7 +61,7 @@ class Slices(LazySequence[RowGroup]):
 
     @cached_property
     def most_read(self) -> int:
-        """The most rows that are read at a time: those between taken ones are read, too."""
+        """The maximum rows that are read at a time, including rows between selected ones."""
         most = int(self.rows.max())
         for group, selection in self._groups.selections.items():
             first, end = self.firsts[group : group + 2].tolist()

@@ -1,4 +1,4 @@
-"""Statistics of column chunks, from a footer's bytes: pyarrow ends the process on damaged ones."""
+"""Statistics of column chunks, from a footer's bytes: pyarrow aborts on damaged footers."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ RowGroupChunks = list[dict[int, Any]]
 
 
 class Statistics(NamedTuple):
-    """What a column chunk tells: how many nulls it has, its least and its greatest number."""
+    """Statistics of a column chunk: its number of nulls, its minimum and its maximum."""
 
-    nulls: int | None = None  # `None` if it does not say
+    nulls: int | None = None  # `None` if unknown
     bounds: tuple[float, ...] = ()
 
 
 def read_chunks(handle: IO[bytes]) -> list[RowGroupChunks]:
-    """The column chunks of each row group of a file; an `OSError` if the footer is damaged."""
+    """Return the column chunks of each row group of a file; an `OSError` for damaged footers."""
     handle.seek(-8, 2)
     length = int.from_bytes(handle.read(4), "little")
     handle.seek(-8 - length, 2)
@@ -40,26 +40,31 @@ def read_chunks(handle: IO[bytes]) -> list[RowGroupChunks]:
 
 
 def read_statistics(chunks: RowGroupChunks, leaf: int, kind: str, unsigned: bool) -> Statistics:
-    """What the chunk of a leaf column of physical type `kind` tells; an `OSError` if damaged."""
+    """Return the statistics of the chunk of a leaf of physical type `kind`.
+
+    `OSError` if damaged.
+    """
     try:
         own = chunks[leaf][3]
         if _TYPES[own[1] >> 1] != kind:
             raise TypeError
-        told = own.get(12, {})
+        statistics = own.get(12, {})
         form, newer = _FORMATS.get(kind, ""), (6, 5)
         if unsigned:
             form = form.upper()
-        elif 6 not in told:
-            newer = (2, 1)  # of older writers, which compare unsigned numbers as signed ones
-        has_bounds = form and all(field in told for field in newer)
-        bounds = [struct.unpack(form, told[field])[0] for field in newer] if has_bounds else []
-        return Statistics(told[3] >> 1 if 3 in told else None, tuple(bounds))
+        elif 6 not in statistics:
+            newer = (2, 1)  # older writers compare unsigned numbers as signed ones
+        has_bounds = form and all(field in statistics for field in newer)
+        bounds = (
+            [struct.unpack(form, statistics[field])[0] for field in newer] if has_bounds else []
+        )
+        return Statistics(statistics[3] >> 1 if 3 in statistics else None, tuple(bounds))
     except (IndexError, KeyError, TypeError, AttributeError, struct.error) as error:
         raise OSError(f"a chunk of leaf column {leaf} is damaged") from error
 
 
 def _read_number(data: bytes, at: int) -> tuple[int, int]:
-    """Seven bits a byte, the lowest first; and where what follows begins."""
+    """Return a varint (seven bits a byte, lowest first), and the offset after it."""
     value, shift = data[at] & 127, 7
     while data[at] > 127:
         at += 1
@@ -81,18 +86,18 @@ def _read_value(data: bytes, at: int, kind: int) -> tuple[Any, int]:
         at += 1
         if count == 15:
             count, at = _read_number(data, at)
-        found = []
+        values = []
         for _ in range(count):
             value, at = _read_value(data, at, items)
-            found.append(value)
-        return found, at
+            values.append(value)
+        return values, at
     if kind > _DOUBLE:
         raise TypeError
-    return None, at + (8 if kind == _DOUBLE else 1)  # what nobody asks for
+    return None, at + (8 if kind == _DOUBLE else 1)  # not used
 
 
 def _read_struct(data: bytes, at: int) -> tuple[dict[int, Any], int]:
-    """Thrift's compact protocol; a number stays as it is stored, twice itself or negative."""
+    """Read a struct of Thrift's compact protocol; integers stay zigzag-encoded."""
     fields: dict[int, Any] = {}
     number = 0
     while kind := data[at] & 15:
@@ -103,10 +108,10 @@ def _read_struct(data: bytes, at: int) -> tuple[dict[int, Any], int]:
         else:
             number, at = _read_number(data, at)
             number >>= 1
-        if _I16 <= kind <= _I64 and data[at] < 128:  # as most are, without two calls
+        if _I16 <= kind <= _I64 and data[at] < 128:  # the common case, without two calls
             fields[number] = data[at]
             at += 1
-        elif kind > 2:  # else a truth value, which the kind tells
+        elif kind > 2:  # otherwise a boolean, which the kind encodes
             fields[number], at = _read_value(data, at, kind)
     return fields, at + 1
 
@@ -116,7 +121,7 @@ class _NotRead(Exception):
 
 
 class _NothingToRead(io.RawIOBase):
-    """A file of some size, none of whose bytes can be read."""
+    """A file with a size, none of whose bytes can be read."""
 
     def __init__(self, size_bytes: int):
         self._size_bytes = size_bytes
@@ -137,10 +142,10 @@ class _NothingToRead(io.RawIOBase):
 
 
 def refuse_bad_chunks(metadata: FileMetaData, size_bytes: int, names: Sequence[str]) -> None:
-    """Raise what Arrow says of column chunks that are encrypted, or whose metadata is damaged.
+    """Raise Arrow's error for column chunks that are encrypted, or whose metadata is damaged.
 
-    Where Python asks for one of these, pyarrow ends the process. Where Arrow itself looks at them,
-    it raises; it does so for all chunks before it reads the first, and here none can be read.
+    pyarrow aborts the process if Python asks for such a chunk. If Arrow itself reads them, it
+    raises; it checks all chunks before it reads the first, and here reading is impossible.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq

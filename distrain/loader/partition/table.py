@@ -1,4 +1,4 @@
-"""A table: its row groups in little memory, and its bytes for another process."""
+"""A table: its row groups in little memory, and its serialised form for another process."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from distrain.loader.partition.selection import Selection
 
 
 class Slice(NamedTuple):
-    """Which rows of a large row group are read at a time, of those that are taken."""
+    """Which of the selected rows of a large row group are read at a time."""
 
     number: int  # which slice of the row group, from 0
     slice_rows: int  # rows of each slice; the last one may have fewer
@@ -30,23 +30,23 @@ class Slice(NamedTuple):
 class RowGroup:
     """A row group of a parquet file, or a slice of one, with all its rows or some."""
 
-    file: str  # a local path, or a URL as fsspec takes it
+    file: str  # a local path, or an fsspec URL
     index: int  # which row group of the file, from 0
-    num_rows: int  # the rows that are taken of it, or of the slice; at least 1
-    # columns that are not in the file, since the names of its folders give one value for all rows:
-    # integers for ids, floats for others
+    num_rows: int  # the selected rows of it, or of the slice; at least 1
+    # columns with one value for all rows, from the names of the file's folders: integers for ids,
+    # floats for others
     constants: Constants = ()
     # the file's version when its footer was read; "" if unknown
     version: str = field(default="", compare=False)
-    slice: Slice | None = None  # which of the taken rows these are; `None` for all of them
-    # which rows of the row group are taken; `None` for all of them
+    slice: Slice | None = None  # which of the selected rows these are; `None` for all of them
+    # which rows of the row group are selected; `None` for all of them
     selection: Selection | None = None
 
     def taking(self, is_taken: NDArray[np.bool_]) -> RowGroup | None:
-        """The row group, no slice of it, with some of its rows; `None` if there are none.
+        """Return the row group (not a slice) with some of its rows; `None` without any.
 
         Args:
-            is_taken: Whether each of the rows that it has now is taken, `[num_rows]`.
+            is_taken: Whether each of its current rows is selected, `[num_rows]`.
 
         >>> group = RowGroup("a", 0, 4).taking(np.array([False, True, True, True]))
         >>> again = group.taking(np.array([True, False, True]))
@@ -67,7 +67,7 @@ class RowGroup:
 
     @property
     def group_rows(self) -> int:
-        """Rows that the row group has in the file."""
+        """Rows of the row group in the file."""
         if self.selection:
             return self.selection.group_rows
         return self.slice.group_rows if self.slice else self.num_rows
@@ -91,23 +91,23 @@ class RowGroup:
 
     @property
     def read_rows(self) -> int:
-        """Rows that are read to have those that are taken: neighbours, from `first_row` on."""
+        """Number of consecutive rows, from `first_row` on, to read for the selected ones."""
         if not self.selection:
             return self.num_rows
         return int(self.rows_in_file[-1]) + 1 - self.first_row if self.slice else self.group_rows
 
     @property
     def taken(self) -> NDArray[np.int64] | None:
-        """Which of the rows that are read are taken; `None` if all are."""
+        """The selected rows among those that are read; `None` if all are."""
         return self.rows_in_file - self.first_row if self.selection else None
 
     def row_in_file(self, row: int) -> int:
-        """The number in the row group of row `row`."""
+        """Return the number in the row group of row `row`."""
         return int(self.rows_in_file[row]) if self.selection else self.first_row + row
 
     @property
     def spans(self) -> NDArray[np.int64]:
-        """The first row that is read of each slice of the row group, and one past the last."""
+        """The first row to read of each slice of the row group, and one past the last."""
         assert self.slice is not None
         firsts = np.arange(0, self.slice.group_rows, self.slice.slice_rows)
         lasts = np.minimum(firsts + self.slice.slice_rows, self.slice.group_rows) - 1
@@ -121,12 +121,12 @@ class RowGroup:
 
 
 class RowGroups(LazySequence[RowGroup]):
-    """Row groups in 16 bytes each, and a bit a row of those that are not taken whole.
+    """Row groups in 16 bytes each, plus one bit a row for partially selected ones.
 
-    Those of a file stand together.
+    Row groups of a file are consecutive.
 
     Attributes:
-        selections: Those of the row groups that are not taken whole, by their places.
+        selections: Selections of partially selected row groups, by index.
     """
 
     def __init__(self, groups: Iterable[RowGroup]):
@@ -154,7 +154,7 @@ class RowGroups(LazySequence[RowGroup]):
 
     @property
     def group_rows(self) -> NDArray[np.int64]:
-        """The rows that each row group has in its file."""
+        """The rows of each row group in its file."""
         rows = self._num_rows.copy()
         for place, selection in self.selections.items():
             rows[place] = selection.group_rows
@@ -165,7 +165,7 @@ class RowGroups(LazySequence[RowGroup]):
         return list(dict.fromkeys(self._files[n][0] for n in np.unique(self._numbers).tolist()))
 
     def at(self, places: NDArray[np.int64]) -> RowGroups:
-        """Some of them, in the order of `places`."""
+        """Return the row groups at `places`, in that order."""
         some = RowGroups(())
         some._files, some._numbers = self._files, self._numbers[places]
         some._indices, some._num_rows = self._indices[places], self._num_rows[places]
@@ -189,13 +189,13 @@ class RowGroups(LazySequence[RowGroup]):
 
 
 class Windows(NamedTuple):
-    """Which row groups are trained before which: those of one window after those of another."""
+    """The order of windows: all row groups of a window are trained before those of the next."""
 
     names: tuple[str, ...]  # in their order
     of_group: NDArray[np.int32]  # the window of each row group
 
     def at(self, is_kept: Sequence[bool]) -> Windows:
-        """Those of the row groups that are kept; windows without any are left out."""
+        """Return the windows of the kept row groups; empty windows are dropped."""
         numbers, of_group = np.unique(self.of_group[np.array(is_kept, bool)], return_inverse=True)
         names = tuple(self.names[number] for number in numbers.tolist())
         return Windows(names, of_group.astype(np.int32))
@@ -207,13 +207,12 @@ class Table:
 
     row_groups: Sequence[RowGroup]  # in the order of the files, without empty ones
     # SHA-256 (hex) over, in order, each file's base name, size, rows per row group, the types of
-    # the columns that are used, and the columns that its folders give. It does not depend on where
-    # the files lie otherwise, and it does not read their rows. Where rows are left out, which ones
-    # is hashed too.
+    # the used columns, and the columns from its folders. It does not depend on the files' location
+    # otherwise, and rows are not read. If rows are dropped, the selection is hashed too.
     fingerprint: str
-    # the label that all rows have; `None` if there are two, or footers do not say
+    # the label of all rows; `None` if there are two, or footers do not tell
     only_label: float | None = field(default=None, compare=False)
-    # the windows that its row groups lie in; `None` if nobody asked for any
+    # the windows of its row groups; `None` if not requested
     windows: Windows | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
@@ -230,7 +229,7 @@ class Table:
         return int(self.compact.rows.sum())
 
     def taking(self, kept: Sequence[RowGroup | None]) -> Table:
-        """The table with what is kept of each of its row groups; `None` for nothing."""
+        """Return the table with the kept part of each of its row groups; `None` for nothing."""
         digest = hashlib.sha256(self.fingerprint.encode())
         for group in kept:
             some = group and group.selection
@@ -240,8 +239,14 @@ class Table:
         windows = self.windows and self.windows.at([group is not None for group in kept])
         return Table([group for group in kept if group], fingerprint, self.only_label, windows)
 
+    def followed_by(self, other: Table) -> Table:
+        """The rows of both tables, which share no file and have no windows."""
+        both = hashlib.sha256(f"{self.fingerprint}{other.fingerprint}".encode()).hexdigest()
+        label = self.only_label if self.only_label == other.only_label else None
+        return Table([*self.row_groups, *other.row_groups], both, label)
+
     def of_window(self, window: int) -> Table:
-        """The row groups of one window, in the order of the files."""
+        """Return the row groups of one window, in the order of the files."""
         assert self.windows is not None
         places = np.flatnonzero(self.windows.of_group == window)
         return Table(self.compact.at(places), self.fingerprint, self.only_label)
@@ -268,7 +273,7 @@ class Table:
 
     @classmethod
     def from_bytes(cls, content: bytes) -> Table:
-        """The inverse of `to_bytes`; a `ValueError` if this is no table."""
+        """Return the table from `to_bytes`; raises `ValueError` for other bytes."""
         try:
             with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
                 header = json.loads(arrays["told"].tobytes())

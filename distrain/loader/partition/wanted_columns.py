@@ -1,4 +1,4 @@
-"""The columns to read from a table's files, and the types and values that they may hold."""
+"""The columns to read from a table's files, and their permitted types and values."""
 
 from __future__ import annotations
 
@@ -25,24 +25,24 @@ FILL_HINT = (
 )
 _FLOAT32_MAX = 3.4028234663852886e38
 _MOST_CLASSES = 2**24
-"""Labels are kept as float32, which has all whole numbers up to here."""
+"""Labels are stored as float32, which is exact for integers up to this number."""
 
 
 @dataclass(frozen=True)
 class WantedColumn:
     name: str
-    # `"id"` (categorical), `"value"` (continuous), `"label"` or one of weights; of files that are
-    # prepared as they are read `"raw"`: any type, lists or not
+    # `"id"` (categorical), `"value"` (continuous), `"label"` or one of weights; `"raw"` for files
+    # that are prepared as they are read: any type, lists or not
     kind: Kind
-    # ids, or classes of labels, lie in `0 .. cardinality-1`; `None` if unknown
+    # ids, or classes of labels, are in `0 .. cardinality-1`; `None` if unknown
     cardinality: int | None = None
     is_list: bool = False  # whether each row holds a list of such values instead of one
-    # the greatest length of a list that the schema allows; `None` if unbounded
+    # the maximum length of a list in the schema; `None` if unbounded
     max_length: int | None = None
-    # the most items of a list that are kept, the first ones; `None` for all
+    # the maximum items of a list to keep, the first ones; `None` for all
     keep_length: int | None = None
-    # what a null becomes, in a list what a null item becomes (a null list then is an empty one);
-    # `None` refuses nulls
+    # the replacement of nulls, or of null items in a list (a null list becomes an empty one);
+    # `None` rejects nulls
     fill_null: float | int | None = None
     target_kind: TargetKind = "binary"  # the kind of labels
 
@@ -52,7 +52,7 @@ class WantedColumn:
 
     @property
     def id_limit(self) -> int:
-        """Ids lie below this limit; they are stored as int32, whatever the cardinality."""
+        """Exclusive upper bound of ids; they are stored as int32 for any cardinality."""
         return min(self.cardinality or _INT32_IDS, _INT32_IDS)
 
 
@@ -63,7 +63,7 @@ def wanted_columns(
     fill_null_id: int | None = None,
     fill_null_value: float | None = None,
 ) -> tuple[WantedColumn, ...]:
-    """The columns that the schema's tags ask for.
+    """Return the columns that the schema's tags select.
 
     In this order, each group in the order of the schema: ids, values, labels, the weight, weights
     of tasks, lists of ids, lists of values.
@@ -71,16 +71,16 @@ def wanted_columns(
     Args:
         schema: Categorical columns are ids, continuous ones values, targets labels; at most one
             column is tagged `weight`, and any number `task_weight`.
-        need_label: Whether labels and weights are wanted; if so, there is at least one label.
-        fill_null_id: What a null id becomes; `None` refuses nulls.
-        fill_null_value: What a null value becomes; `None` refuses nulls. Null labels and weights
-            are always refused.
+        need_label: Whether labels and weights are read; if so, there is at least one label.
+        fill_null_id: Replacement of null ids; `None` rejects nulls.
+        fill_null_value: Replacement of null values; `None` rejects nulls. Null labels and weights
+            are always rejected.
 
     Raises:
         SchemaError: There is no feature column, a column has two of these roles, a label is needed
-            and there is none, there are two weights, a label or a weight is a list, a target of
-            classes does not say how many, or `fill_null_id` is no id of some column.
-        SpecError: `fill_null_value` is no finite float32 number.
+            and there is none, there are two weights, a label or a weight is a list, a multiclass
+            target has no number of classes, or `fill_null_id` is outside the ids of some column.
+        SpecError: `fill_null_value` is not a finite float32 number.
 
     >>> user = ColumnSchema("user", tags=("categorical",), cardinality=9)
     >>> (wanted,) = wanted_columns(Schema((user,)), need_label=False, fill_null_id=0)
@@ -115,23 +115,23 @@ def wanted_columns(
 
 
 def column_of_leaf(path: str, flat: Collection[str], lists: Collection[str]) -> str | None:
-    """The column that a leaf of a parquet schema belongs to; `None` if it is not listed.
+    """Return the column that a leaf of a parquet schema belongs to; `None` if it is not listed.
 
     >>> column_of_leaf("tags.list.element", (), ("tags",)), column_of_leaf("a.b", ("a", "a.b"), ())
     ('tags', 'a.b')
     """
     if path in flat:
         return path
-    # A name may hold dots itself, so any beginning of a path may be a list column's name.
+    # A name may contain dots itself, so any prefix of a path may be a list column's name.
     beginnings = [*accumulate(path.split("."), "{}.{}".format)]
     return next((name for name in reversed(beginnings) if name in lists), None)
 
 
 def type_problem(column: WantedColumn, kind: DataType) -> str | None:
-    """Why values of an Arrow type cannot be used; `None` if they can."""
+    """Return why values of an Arrow type cannot be used; `None` if they can."""
     from pyarrow import types
 
-    if column.kind == "raw":  # the workflow says what it takes
+    if column.kind == "raw":  # the workflow checks its inputs
         return None
     holds = f"column {column.name!r} holds {kind}"
     if _is_list(kind):
@@ -167,7 +167,7 @@ def type_hint(column: WantedColumn, kind: DataType) -> str:
     if _is_list(kind):
         kind = kind.value_type
     if types.is_nested(kind):
-        return "Write the field that is needed to a column of its own."
+        return "Write the needed field to a separate column."
     if types.is_dictionary(kind) or _is_text(kind):
         return "Run `distrain prep` on the table first: it turns words into ids 0, 1, 2, ..."
     if types.is_null(kind):
@@ -186,7 +186,7 @@ def type_hint(column: WantedColumn, kind: DataType) -> str:
 
 
 def value_problem(column: WantedColumn, value: float | int) -> tuple[str, str] | None:
-    """Why a single value, no null, cannot be used, and a hint; `None` if it can."""
+    """Return why a non-null value cannot be used, and a hint; `None` if it can."""
     name = repr(column.name)
     if column.kind == "id":
         if 0 <= value < column.id_limit:
@@ -201,7 +201,7 @@ def value_problem(column: WantedColumn, value: float | int) -> tuple[str, str] |
         if 0 <= value < column.id_limit and value == int(value):
             return None
         classes = f"not a whole number in 0..{column.id_limit - 1}"
-        return f"label {name} is {value}, {classes}", "Has the target as many classes as it says?"
+        return f"label {name} is {value}, {classes}", "Is the number of classes right?"
     if not math.isfinite(value):
         message = f"column {name} holds {value}, which is not a finite number"
         return message, "Clip or fill it when the table is prepared."
@@ -214,7 +214,7 @@ def id_hint(column: WantedColumn, value: int) -> str:
     if value < 0:
         return "Ids start at 0; a negative one often stands for a missing value."
     if column.cardinality is None:
-        return "Ids are kept as int32; prepare the table again so that they are numbered from 0."
+        return "Ids are stored as int32; prepare the table again so that they are numbered from 0."
     return (
         f"The schema says cardinality {column.cardinality}: it is likely of another prep run than "
         "the files. For ids that prep --update added, `distrain train JOB --set "
@@ -250,10 +250,10 @@ def _label_columns(schema: Schema) -> list[WantedColumn]:
     for label in labels:
         if label.target_kind == "multiclass" and not 2 <= (label.cardinality or 0) <= _MOST_CLASSES:
             raise SchemaError(
-                f"the target {label.name!r} is of classes, and does not say of how many",
+                f"the target {label.name!r} is multiclass, but has no number of classes",
                 where={"column": label.name, "its cardinality": label.cardinality},
-                hint=f"Set its cardinality in the schema, or `classes` of its task; 2 to "
-                f"{_MOST_CLASSES:,} can be had.",
+                hint=f"Set its cardinality in the schema, or `classes` of its task: 2 to "
+                f"{_MOST_CLASSES:,}.",
             )
     labels += [_wanted(column, "weight") for column in weights]
     labels += [_wanted(column, "task_weight") for column in schema.select_by_tag(Tags.TASK_WEIGHT)]
@@ -272,8 +272,8 @@ def _check_fill_id(ids: Sequence[WantedColumn], fill: int | None) -> None:
     outside = [f"{c.name} (0..{c.id_limit - 1})" for c in ids if not 0 <= fill < c.id_limit]
     if outside:
         raise SchemaError(
-            f"fill_null_id is {fill}, which is no id of: {', '.join(outside)}",
-            hint="Choose an id that every categorical column has; 0 always is one.",
+            f"fill_null_id is {fill}, which is not an id of: {', '.join(outside)}",
+            hint="Choose an id that every categorical column has; 0 is always valid.",
         )
 
 

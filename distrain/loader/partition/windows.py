@@ -1,9 +1,9 @@
 """Windows of a table: which row groups are trained strictly before which.
 
-A window is a stretch of time, or of another number, or a value of its own: a day, say. Which one a
-row group lies in is known from its file's name, from the folders above it, or from the least and
-the greatest value of a column, which footers hold. Rows are read only where a row group crosses a
-border: it then counts as two, each with the rows of one window.
+A window is a range of time or of another number, or a single value, for example a day. The window
+of a row group follows from its file's name, from the folders above it, or from the minimum and
+maximum of a column in the footer. Rows are read only if a row group crosses a border: it then
+counts as two, each with the rows of one window.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ _NAMES = {"time": "times", "number": "numbers", "text": "texts"}
 
 
 class Span(NamedTuple):
-    """The least and the greatest value of a row group; times as nanoseconds since 1970, in UTC."""
+    """The minimum and maximum of a row group; times as nanoseconds since 1970, in UTC."""
 
     kind: Kind
     low: Any
     high: Any
-    is_sure: bool = True  # else some of its rows may have no value, and are read
+    is_sure: bool = True  # if False, some rows may have no value, and are read
 
 
 def row_group_spans(
@@ -54,7 +54,7 @@ def row_group_spans(
     groups: Mapping[int, RowGroupChunks],
     schema: ArrowSchema,
 ) -> tuple[dict[int, Span], list[DataError]]:
-    """The span of each of some row groups of a file, by their numbers; and why there is none."""
+    """Return the span of each of some row groups of a file, by number; or the problems."""
     if windows.by == "file":
         return dict.fromkeys(groups, Span("file", path, path)), []
     if windows.by in schema.names:
@@ -73,7 +73,7 @@ def row_group_spans(
 
 
 def _of_text(text: str) -> Span:
-    """The value that a folder's name gives.
+    """Return the span of a value in a folder's name.
 
     >>> _of_text("2026-11-03").kind, _of_text("20261103").low, _of_text("north").kind
     ('time', 20261103, 'text')
@@ -103,7 +103,7 @@ def _of_column(
     leaves = [n for n in range(metadata.num_columns) if metadata.schema.column(n).path == name]
     if factor is None or len(leaves) != 1:
         problem = DataError(
-            f"windows are no values of column {name!r}, which holds {kind}",
+            f"column {name!r} holds {kind}, which cannot define windows",
             where={"file": path, "data.windows.by": name},
             hint="Dates, timestamps, integers and floating numbers are ordered; write another "
             "column as one of these, or folders named `key=value`.",
@@ -111,21 +111,23 @@ def _of_column(
         return {}, [problem]
     leaf = metadata.schema.column(leaves[0])
     unsigned = leaf.converted_type.startswith("UINT")
-    may_be_nan = leaf.physical_type in ("FLOAT", "DOUBLE")  # which statistics leave out
+    may_be_nan = leaf.physical_type in ("FLOAT", "DOUBLE")  # which statistics ignore
     spans = {}
     for place, group in groups.items():
-        found = read_statistics(group, leaves[0], leaf.physical_type, unsigned)
-        may_be_null = leaf.max_definition_level > 0 if found.nulls is None else found.nulls > 0
-        is_known = len(found.bounds) == 2 and all(map(math.isfinite, found.bounds))
-        # The rows that a filter takes may all have values, also where the footer knows none.
-        low, high = (bound * (factor or 1) for bound in (found.bounds if is_known else (0, 0)))
+        statistics = read_statistics(group, leaves[0], leaf.physical_type, unsigned)
+        may_be_null = (
+            leaf.max_definition_level > 0 if statistics.nulls is None else statistics.nulls > 0
+        )
+        is_known = len(statistics.bounds) == 2 and all(map(math.isfinite, statistics.bounds))
+        # The rows of a filter may all have values, even if the footer has no bounds.
+        low, high = (bound * (factor or 1) for bound in (statistics.bounds if is_known else (0, 0)))
         is_sure = is_known and not (may_be_nan or may_be_null)
         spans[place] = Span("time" if factor else "number", low, high, is_sure)
     return spans, []
 
 
 def _factor(kind: DataType) -> int | None:
-    """Nanoseconds of a step of a type's values; 0 for numbers, `None` for other types."""
+    """Return the nanoseconds per unit of a type's values; 0 for numbers, `None` for other types."""
     from pyarrow import types
 
     if types.is_timestamp(kind):
@@ -139,13 +141,13 @@ def _factor(kind: DataType) -> int | None:
 def cut_windows(
     windows: WindowsSpec, table: Table, spans: Mapping[tuple[str, int], Span], retry_s: float
 ) -> Table:
-    """Put a table's row groups into windows, which are in the order of their values.
+    """Put a table's row groups into windows, in the order of their values.
 
     Args:
-        spans: Of each row group, by its file and number.
+        spans: The span of each row group, by its file and number.
 
     Raises:
-        DataError: Rows of a row group lie in more than two windows, or values are not of one kind.
+        DataError: Rows of a row group are in more than two windows, or values are of mixed kinds.
     """
     groups = list(table.row_groups)
     own = [spans[group.file, group.index] for group in groups]
@@ -157,29 +159,29 @@ def cut_windows(
 
     def split(group: RowGroup, columns: Columns, _: int) -> list[tuple[Any, RowGroup]]:
         _refuse_missing(columns[windows.by], group, windows.by)
-        found = _keys_of(columns[windows.by], width)
-        own_keys = np.unique(found)[:3].tolist()
+        window_keys = _keys_of(columns[windows.by], width)
+        own_keys = np.unique(window_keys)[:3].tolist()
         if len(own_keys) > 2:
             values = np.unique(_keys_of(columns[windows.by], None))[[0, -1]].tolist()
             raise _straddling(windows, [_label(value, kind) for value in values], group)
-        parts = [(key, group.taking(found == key)) for key in own_keys]
+        parts = [(key, group.taking(window_keys == key)) for key in own_keys]
         return [(key if width is None else int(key), part) for key, part in parts if part]
 
     read = iter(scan_columns(unsure, [windows.by], split, retry_s))
     pairs: list[tuple[Any, RowGroup]] = []
     for group, (low, _), is_sure in zip(groups, keys, sure, strict=True):
         pairs += [(low, group)] if is_sure else next(read)
-    # Files are in the order of their names already, numbers in them as numbers.
-    found = [key for key, _ in pairs]
-    order = list(dict.fromkeys(found)) if kind == "file" else sorted(set(found))
+    # Files are in the order of their names already, with numbers in names compared as numbers.
+    keys_present = [key for key, _ in pairs]
+    order = list(dict.fromkeys(keys_present)) if kind == "file" else sorted(set(keys_present))
     numbers = {key: number for number, key in enumerate(order)}
     names = _file_names(order) if kind == "file" else _labels(order, kind, width)
-    cut = Windows(tuple(names), np.array([numbers[key] for key in found], np.int32))
+    cut = Windows(tuple(names), np.array([numbers[key] for key in keys_present], np.int32))
     return Table([group for _, group in pairs], table.fingerprint, table.only_label, cut)
 
 
 def _refuse_missing(values: Any, group: RowGroup, name: str) -> None:
-    """Refuse nulls, NaN and infinity in an Arrow column."""
+    """Raise an error for nulls, NaN and infinity in an Arrow column."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -190,14 +192,14 @@ def _refuse_missing(values: Any, group: RowGroup, name: str) -> None:
     for word, count in counts.items():
         if count:
             raise DataError(
-                f"{count} rows have {word} column {name!r}, and so lie in no window",
+                f"{count} rows have {word} column {name!r}, so they are in no window",
                 where={**group.where, "column": name},
-                hint="Leave such rows out by data.filter, or when it is written.",
+                hint="Exclude such rows with data.filter, or when the table is written.",
             )
 
 
 def _keys_of(values: Any, width: float | None) -> NDArray[Any]:
-    """The window of each value of an Arrow column, as `_key` says it."""
+    """Return the window of each value of an Arrow column, as from `_key`."""
     import pyarrow as pa
 
     kind, unit = values.type, 0
@@ -206,14 +208,14 @@ def _keys_of(values: Any, width: float | None) -> NDArray[Any]:
     elif pa.types.is_date(kind):
         values, unit = values.cast(pa.timestamp("ms")).cast(pa.int64()), _UNIT_NS["ms"]
     numbers: NDArray[Any] = values.to_numpy()
-    if numbers.dtype.itemsize < 8:  # where a width may have no space
+    if numbers.dtype.itemsize < 8:  # a width may not fit
         numbers = numbers.astype(np.int64 if numbers.dtype.kind in "iu" else np.float64)
     if unit:
-        if max(-int(numbers.min()), int(numbers.max())) * unit >= 2**63:  # as of the year 9999
+        if max(-int(numbers.min()), int(numbers.max())) * unit >= 2**63:  # e.g. year 9999
             numbers = numbers.astype(object)
         numbers = numbers * unit
-    found: NDArray[Any] = numbers if width is None else np.floor_divide(numbers, width)
-    return found
+    keys: NDArray[Any] = numbers if width is None else np.floor_divide(numbers, width)
+    return keys
 
 
 def _refuse_mixed(windows: WindowsSpec, spans: Sequence[Span], groups: Sequence[RowGroup]) -> None:
@@ -221,9 +223,9 @@ def _refuse_mixed(windows: WindowsSpec, spans: Sequence[Span], groups: Sequence[
     for span, group in zip(spans, groups, strict=True):
         files.setdefault(span.kind, group.file)
     if len(files) > 1:
-        told = " and ".join(f"{_NAMES[kind]} in {file}" for kind, file in files.items())
+        kinds_in_files = " and ".join(f"{_NAMES[kind]} in {file}" for kind, file in files.items())
         raise DataError(
-            f"windows by {windows.by!r} have no common order: it holds {told}",
+            f"windows by {windows.by!r} have no common order: it holds {kinds_in_files}",
             where={"data.windows.by": windows.by},
             hint="Write one type of value into all files.",
         )
@@ -240,12 +242,12 @@ def _width(windows: WindowsSpec, kind: Kind) -> float | None:
     if kind == "time" and width is not None:
         return width
     if kind in ("file", "text"):
-        message = "each file or text is a window of its own, and has no size"
+        message = "each file or text is a window of its own, without a size"
         raise DataError(message, where=where, hint="Leave data.windows.size out.")
     if kind == "number":
-        message, hint = "the values are numbers, and the size is a time", "86400 is a day in s"
+        message, hint = "the values are numbers, but the size is a time", "86400 is a day in s"
     else:
-        message, hint = "the values are times, and the size is a number", "say 1d or 12h"
+        message, hint = "the values are times, but the size is a number", "use 1d or 12h"
     raise DataError(message, where=where, hint=f"Give the size in the unit of the values: {hint}.")
 
 
@@ -267,7 +269,7 @@ def _labels(order: Sequence[Any], kind: Kind, width: float | None) -> list[str]:
 
 
 def _label(value: Any, kind: Kind) -> str:
-    """A window's name: its value, or where it begins.
+    """Return a window's name: its value, or its start.
 
     >>> _label(86_400 * 10**9, "time"), _label(3_600 * 10**9, "time"), _label(7, "number")
     ('1970-01-02', '1970-01-01T01:00:00', '7')
@@ -278,7 +280,7 @@ def _label(value: Any, kind: Kind) -> str:
         moment = _EPOCH + timedelta(microseconds=value // 1000)
     except OverflowError:
         return str(value)
-    if value % 1000:  # no two windows have one name
+    if value % 1000:  # names must be unique
         return f"{moment.isoformat(timespec='microseconds')}{value % 1000:03d}"
     return moment.isoformat() if value % _DAY_NS else moment.date().isoformat()
 

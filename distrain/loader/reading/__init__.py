@@ -1,4 +1,4 @@
-"""Decodes row groups to columns with Arrow, fetched ahead where remote; refuses changed files.
+"""Decodes row groups to columns with Arrow. Prefetches remote files; rejects changed files.
 
-`raw` is imported where rows are raw: it needs the ETL.
+`raw` is imported only for raw rows, since it imports `prep`.
 """

@@ -1,4 +1,4 @@
-"""Row groups of parquet files, read with Arrow, or by `loader/parquet_pages` where that can."""
+"""Reads row groups of parquet files with Arrow, or with `loader/parquet_pages` where possible."""
 
 from __future__ import annotations
 
@@ -43,26 +43,25 @@ _OPEN_FILES_PER_THREAD = 32
 _MOST_LISTED = 5
 _HEADER_BYTES = 100
 _CHANGED = "The file is damaged, or was changed since its footer was read; start again."
-# What is decoded at once should stay in the processor's cache until it has been gathered from:
-# 65,536 rows of twelve columns are 3 MB. With less, threads wait more for Python's lock. Slices of
-# a large row group are decoded in order, so its columns must be enough streams for all threads.
+# Columns decoded together should stay in the CPU cache until they have been gathered from:
+# 65,536 rows of twelve columns are 3 MB. With less, threads wait more for Python's GIL. Slices of
+# a large row group are decoded in order, so its columns must form enough streams for all threads.
 _CELLS_AT_A_TIME = 12 * 65_536
 _CELLS_OF_A_SLICE = 4 * 65_536
-_COLUMNS_TOGETHER = 4  # they are gathered by fours
+_COLUMNS_TOGETHER = 4  # they are gathered in fours
 
 
 class ArrowReader(Reader):
     """Reads row groups, the wanted columns only, from any thread.
 
-    Each thread has its own handle of a file, so that threads don't wait for each other; the handles
-    of a file share its footer, which is read once. A thread keeps its 32 latest files open until it
-    ends: a loader whose epochs overlap never closes its reader, but its threads end. Of
-    a remote file, each row group is a file of its own, in memory, which is fetched as a whole, and
-    ahead if it is expected (`Fetcher`); a thread keeps none of these.
+    Each thread has its own handle of a file, so that threads do not wait for each other; the
+    handles of a file share its footer, which is read once. A thread keeps its 32 latest files open
+    until it ends: a loader with overlapping epochs never closes its reader, but its threads end.
+    Each row group of a remote file is a file in memory, which is fetched as a whole, and in advance
+    if it is expected (`Fetcher`); threads keep none of these.
 
-    Slices of a row group are decoded one after another, each once, as long as they are asked for in
-    this order, and by decoders that stay open for `open_groups` row groups; `threads` may ask
-    at a time.
+    Slices of a row group are decoded one after another, each once, if they are requested in this
+    order. Decoders stay open for `open_groups` row groups; `threads` may request slices at a time.
     """
 
     def __init__(
@@ -74,7 +73,7 @@ class ArrowReader(Reader):
         fetch: FetchOptions | None = None,
     ):
         self._columns = tuple(columns)
-        # One group more for each thread: another epoch's, or one that is left for the next.
+        # One group more for each thread: another epoch's, or a leftover for the next.
         self._streams = SliceStreams(len(columns) * (open_groups + threads), threads)
         self._known: dict[str, FileFacts] = {}
         self._latest = LatestColumns()
@@ -102,7 +101,7 @@ class ArrowReader(Reader):
         num_bytes = self._check(group)
         flat = [column for column in columns if not column.is_list]
         lists = [column for column in columns if column.is_list]
-        # All slices of a row group in the same steps: each has a stream of its own.
+        # All slices of a row group in the same steps: each has its own stream.
         rows, cells = group.group_rows, _CELLS_AT_A_TIME
         if group.slice:
             rows = rows * group.slice.slice_rows // group.slice.group_rows
@@ -122,9 +121,9 @@ class ArrowReader(Reader):
     ) -> tuple[NDArray[Any], ...]:
         constants = dict(group.constants)
         wanted = [column for column in columns if column.name not in constants]
-        found = self._read_cells(group, [column.name for column in wanted])
+        columns_by_name = self._read_cells(group, [column.name for column in wanted])
         cells = {
-            column.name: _cells(column, _taken(found[column.name], group), group)
+            column.name: _cells(column, _taken(columns_by_name[column.name], group), group)
             for column in wanted
         }
         return tuple(
@@ -135,12 +134,12 @@ class ArrowReader(Reader):
         )
 
     def _read_cells(self, group: RowGroup, names: list[str]) -> Columns:
-        if group.slice:  # its stream knows which way each goes
+        if group.slice:  # its stream decides how each column is decoded
             return self._read_arrow(group, names)
-        found = self._read_pages(group, names)
-        if left := [name for name in names if name not in found]:
-            found |= self._read_arrow(group, left)
-        return found
+        columns = self._read_pages(group, names)
+        if left := [name for name in names if name not in columns]:
+            columns |= self._read_arrow(group, left)
+        return columns
 
     def _read_pages(self, group: RowGroup, names: Sequence[str]) -> Columns:
         with self._errors_translated(group):
@@ -158,16 +157,16 @@ class ArrowReader(Reader):
                 return {}
             if group.slice:
                 opened = partial(self._open, group, streams=True)
-                found = self._streams.take(group, names, handle, opened)
-                num_rows = min(map(len, found.values()), default=0)
+                columns = self._streams.take(group, names, handle, opened)
+                num_rows = min(map(len, columns.values()), default=0)
             else:
                 parquet, index = handle.find(group.index)
                 table = parquet.read_row_group(index, columns=names, use_threads=False)
-                found = dict(zip(table.column_names, table.columns, strict=True))
+                columns = dict(zip(table.column_names, table.columns, strict=True))
                 num_rows = table.num_rows
-        if num_rows != group.read_rows:  # pages may hold fewer than the footer says
+        if num_rows != group.read_rows:  # pages may hold fewer rows than the footer says
             raise _other_rows(num_rows, group)
-        return found
+        return columns
 
     @contextlib.contextmanager
     def _errors_translated(self, group: RowGroup) -> Iterator[None]:
@@ -175,7 +174,7 @@ class ArrowReader(Reader):
             yield
         except (DistrainError, MemoryError):
             raise
-        except Exception as error:  # remote filesystems raise what they like
+        except Exception as error:  # remote filesystems raise arbitrary errors
             more: dict[str, object] = {}
             if is_transient(error):
                 self._close_file(group)
@@ -185,7 +184,7 @@ class ArrowReader(Reader):
             raise unreadable(group, error, first_line(error), hint, **more) from error
 
     def _check(self, group: RowGroup) -> int:
-        """Compare a row group with what was planned; compressed bytes of the wanted columns."""
+        """Compare a row group with the plan; return the compressed bytes of the wanted columns."""
         with self._errors_translated(group):
             handle = self._handle(group)
             row_group = handle.row_group(group.index)
@@ -204,13 +203,13 @@ class ArrowReader(Reader):
         names = [column.name for column in self._columns_in(group)]
         try:
             handle = self._handle(group)
-        except Exception:  # the error concerns none of them
+        except Exception:  # the error is not about a column
             return {}
         for name in names:
             try:
                 parquet, index = handle.find(group.index)
                 parquet.read_row_group(index, columns=[name])
-            except Exception:  # the error is known; the question is which columns it concerns
+            except Exception:  # the error is known; this only finds the columns
                 damaged.append(name)
         if len(damaged) == len(names):
             return {}
@@ -228,7 +227,6 @@ class ArrowReader(Reader):
         for files in list(self._open_files):
             files.close()
         self._fetcher.close()
-        self._own = threading.local()
 
     def _handle(self, group: RowGroup) -> Handle:
         key = _key(group)
@@ -266,13 +264,13 @@ class ArrowReader(Reader):
     def _spans(
         self, group: RowGroup, paths: Sequence[str], metadata: pq.RowGroupMetaData
     ) -> list[Span]:
-        # Of other columns the metadata may be encrypted, which ends the process that asks for it.
+        # The metadata of other columns may be encrypted, and reading it aborts the process.
         numbers = column_numbers(paths, self._columns_in(group))
         return [_span(metadata.column(number)) for number in numbers]
 
 
 def _key(group: RowGroup) -> tuple[str, int]:
-    """What a handle is for: a local file, or a row group of a remote one."""
+    """Return the key of a handle: a local file, or a row group of a remote one."""
     return group.file, group.index if is_remote(group.file) else -1
 
 
@@ -280,7 +278,7 @@ def _span(chunk: pq.ColumnChunkMetaData) -> Span:
     begin = chunk.data_page_offset
     if chunk.has_dictionary_page and 0 < chunk.dictionary_page_offset < begin:
         begin = chunk.dictionary_page_offset
-    # Some writers leave the dictionary's header out of the size, for which Arrow adds as much.
+    # Some writers leave the dictionary's header out of the size; Arrow adds the same allowance.
     return Span(begin, begin + chunk.total_compressed_size + _HEADER_BYTES)
 
 
@@ -295,7 +293,7 @@ def _other_rows(num_rows: int, group: RowGroup) -> DataError:
 def _taken(
     values: NDArray[Any] | pa.ChunkedArray, group: RowGroup
 ) -> NDArray[Any] | pa.ChunkedArray:
-    """The rows that are taken, before anything is said of the others' values."""
+    """Return the selected rows, before the values of others are checked."""
     rows = group.taken
     if rows is None:
         return values
@@ -317,7 +315,7 @@ def _cells(
 
 
 def _plain(array: pa.Array) -> pa.Array:
-    """Dates as whole numbers: days since 1970, or milliseconds."""
+    """Return dates as integers: days since 1970, or milliseconds."""
     if pa.types.is_date32(array.type):
         return array.view(pa.int32())
     return array.view(pa.int64()) if pa.types.is_date64(array.type) else array
@@ -334,7 +332,7 @@ def _without_nulls(
 
 
 def _wider_type(column: WantedColumn, kind: pa.DataType) -> pa.DataType:
-    """A type for the column's values and for what nulls become: 0.5 is no int32, 300 no int8."""
+    """Return a type for the values and their fill value: 0.5 is not an int32, 300 not an int8."""
     if column.kind == "id":
         has_room = not pa.types.is_null(kind) and kind.bit_width >= 32
         return kind if has_room else pa.int32()
@@ -358,7 +356,7 @@ def null_item_error(column: WantedColumn, row: int, group: RowGroup) -> DataErro
 
 
 def _lists(column: WantedColumn, values: pa.ChunkedArray, group: RowGroup) -> pa.Array:
-    """Lists without nulls: a null list is an empty one where nulls are filled."""
+    """Return lists without nulls: if nulls are filled, a null list becomes an empty one."""
     rows = values.chunk(0) if values.num_chunks == 1 else pa.concat_arrays(values.chunks)
     if not pa.types.is_list(rows.type):  # large, or of fixed size
         rows = rows.cast(pa.list_(rows.type.value_type))

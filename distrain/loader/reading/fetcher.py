@@ -1,4 +1,4 @@
-"""Fetches row groups of remote files before they are asked for, within a memory bound."""
+"""Fetches row groups of remote files before they are requested, within a memory bound."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ _Key = tuple[str, int]
 _MOST_AHEAD = 64  # row groups, each of which holds an open file
 _MOST_LOOKED_AT = 1024  # beyond those that were loaded
 _FILES_WITH_HANDLES = 32
-_DEMANDED, _AHEAD = 0, 1  # how urgent a request is
+_DEMANDED, _AHEAD = 0, 1  # the urgency of a request
 
 SpansOf = Callable[[RowGroup, Sequence[str], pq.RowGroupMetaData], list[Span]]
 IsHeld = Callable[[RowGroup], bool]
 
 
 class Fetcher:
-    """Gives images of row groups, which hold the bytes of the wanted columns.
+    """Returns images of row groups, which hold the bytes of the wanted columns.
 
-    Row groups that are expected are fetched in the order in which they will be asked for, as many
-    as `FetchOptions` allows. One that is asked for earlier comes before them. A request that failed
-    is made again once somebody who asked for its row group was told, and asks again; the others of
-    it are kept. `spans_of` says which bytes of a file a row group's wanted columns take.
+    Expected row groups are fetched in the order of expectation, within the limits of
+    `FetchOptions`; a row group that is requested earlier takes precedence. A failed request is
+    retried only after a caller has received the error and asks again; other requests of the row
+    group are kept. `spans_of` returns the byte ranges of a row group's wanted columns.
     """
 
     def __init__(self, spans_of: SpansOf, options: FetchOptions | None = None):
@@ -46,7 +46,7 @@ class Fetcher:
         self._changed = threading.Condition()
         self._connections = Connections(self._options.connections)
         self._files: dict[str, RemoteFile] = {}
-        self._with_handles: OrderedDict[str, RemoteFile] = OrderedDict()  # used last stand last
+        self._with_handles: OrderedDict[str, RemoteFile] = OrderedDict()  # oldest use first
         self._wanted: dict[_Key, _Wanted] = {}  # in the order of their announcement
         self._images: weakref.WeakValueDictionary[_Key, Image] = weakref.WeakValueDictionary()
         self._expectations: list[_Expectation] = []
@@ -55,12 +55,12 @@ class Fetcher:
         self._num_threads = 0
 
     def file(self, url: str) -> RemoteFile:
-        """A file that is read from; its handles may be closed where many others are used."""
+        """Return a file; its handles may be closed if many other files are used."""
         with self._changed:
             return self._file(url)
 
     def expect(self, groups: Iterator[RowGroup | None], is_held: IsHeld | None = None) -> Expected:
-        """Fetch row groups ahead that will be asked for in this order, but for those held."""
+        """Prefetch row groups that will be requested in this order, except those held elsewhere."""
         expectation = _Expectation(groups, is_held, self._forget)
         with self._changed:
             self._expectations.append(expectation)
@@ -68,7 +68,10 @@ class Fetcher:
         return expectation
 
     def take(self, group: RowGroup) -> Image:
-        """The image of a row group; raises what the filesystem raised, and may be called again."""
+        """Return the image of a row group.
+
+        Raises the filesystem's errors, and may be called again.
+        """
         with self._changed:
             image = self._images.get((group.file, group.index)) or self._fetched(group)
             for expectation in self._expectations:
@@ -81,14 +84,14 @@ class Fetcher:
         if wanted is None:
             wanted = self._wanted[key] = _Wanted(group)
         wanted.is_taken = True
-        if wanted.is_told:
-            wanted.error, wanted.is_told = None, False
+        if wanted.is_reported:
+            wanted.error, wanted.is_reported = None, False
         if wanted.error is None:
             self._ask(wanted, _DEMANDED)
         self._look_ahead()
         self._changed.wait_for(lambda: wanted.is_whole or wanted.has_failed)
         if wanted.has_failed:
-            wanted.is_told = True
+            wanted.is_reported = True
             assert wanted.error is not None
             raise wanted.error
         if self._wanted.get(key) is wanted:
@@ -128,14 +131,14 @@ class Fetcher:
             self._look_ahead()
 
     def _look_ahead(self) -> None:
-        """Start what there is space for; the lock is held."""
+        """Start the fetches that fit into memory; the lock is held."""
         ahead = [wanted for wanted in self._wanted.values() if not wanted.is_taken]
         held = sum(wanted.num_bytes for wanted in ahead if wanted.is_started)
         for wanted in ahead:
             if wanted.is_started or wanted.error is not None:
                 continue
             if wanted.image is None:
-                break  # what comes first is fetched first
+                break  # fetches start in order
             if held and held + wanted.num_bytes > self._options.ahead_bytes:
                 return
             held += wanted.num_bytes
@@ -171,7 +174,7 @@ class Fetcher:
         heapq.heappush(self._tasks, (urgency, next(self._count), task))
         if self._num_threads < self._options.connections:
             threading.Thread(target=self._run_tasks, name="fetch", daemon=True).start()
-            self._num_threads += 1  # where it could be started
+            self._num_threads += 1  # after the start, which may fail
 
     def _run_tasks(self) -> None:
         mark_own_thread()
@@ -198,7 +201,7 @@ class Fetcher:
             if self._is_held(wanted):
                 return
             metadata, begin, part = file.row_group(group.index)
-            # Of a damaged footer some may lie beyond the file.
+            # With a damaged footer some may be beyond the end of the file.
             spans = [
                 Span(max(0, span.begin), min(span.end, file.num_bytes))
                 for span in self._spans_of(group, file.paths, metadata)
@@ -222,7 +225,7 @@ class Fetcher:
             self._changed.notify_all()
 
     def _is_held(self, wanted: _Wanted) -> bool:
-        """Whether somebody else gives a row group, which is forgotten then."""
+        """Return True if a row group is held elsewhere; then forget it."""
         expectation = wanted.expectation
         if wanted.is_taken or expectation is None or expectation.is_held is None:
             return False
@@ -242,7 +245,7 @@ class Fetcher:
 
     def _fetch(self, wanted: _Wanted, span: Span) -> None:
         with self._changed:
-            if span not in wanted.missing:  # another thread has it, or nobody wants it any more
+            if span not in wanted.missing:  # another thread has it, or it is not needed any more
                 return
             wanted.missing.remove(span)
             wanted.in_flight += 1
@@ -273,7 +276,7 @@ class Fetcher:
 
 
 def _image(file: RemoteFile, group: RowGroup, ranges: list[Span], footer: Span) -> Image:
-    """Where a row group is fetched to, with other processes where the file has a version."""
+    """Return the memory of a row group, shared between processes if the file has a version."""
     name = (group.file, file.version, group.index)
     shared = shared_image(name, file.num_bytes, ranges, footer) if file.version else None
     return shared or Image(file.num_bytes)
@@ -291,11 +294,11 @@ class _Expectation(Expected):
         self._forget = forget
         self.is_held = is_held
         self.num_passed = 0
-        self._last_of: dict[_Key, int] = {}  # the last slice of each row group, of those looked at
+        self._last_of: dict[_Key, int] = {}  # the last known slice of each row group
         self._images: dict[_Key, Image] = {}
 
     def next(self) -> _Wanted | None:
-        """The next row group that was not passed yet, unless that is far away."""
+        """Return the next row group that was not passed yet, unless it is too far ahead."""
         count = self.num_passed + _MOST_LOOKED_AT - self._num_seen
         for group in itertools.islice(self._groups, max(0, count)):
             number = self._num_seen
@@ -307,9 +310,9 @@ class _Expectation(Expected):
         return None
 
     def hold(self, group: RowGroup, image: Image) -> None:
-        """Keep the image while slices of the row group come: a thread may be late with the first.
+        """Keep the image while slices of the row group remain: a thread may be late with the first.
 
-        Else, where others are done with theirs by then, it would be fetched again.
+        Otherwise it would be fetched again if the others have finished by then.
         """
         key = (group.file, group.index)
         if self._last_of.get(key, -1) >= self.num_passed:
@@ -329,7 +332,7 @@ class _Expectation(Expected):
 
 
 class _Wanted:
-    """A row group being fetched: the `number`-th expected, or one asked for out of order."""
+    """A row group being fetched: the `number`-th expected, or one requested out of order."""
 
     def __init__(self, group: RowGroup, expectation: _Expectation | None = None, number: int = 0):
         self.group = group
@@ -337,14 +340,14 @@ class _Wanted:
         self.expectation = expectation
         self.number = number
         self.image: Image | None = None  # once its ranges are planned
-        self.missing: set[Span] = set()  # ranges that nobody is asking for
-        self.in_flight = 0  # how many ranges are being asked for
+        self.missing: set[Span] = set()  # ranges that are not being requested
+        self.in_flight = 0  # number of ranges being requested
         self.num_bytes = 0  # of all its ranges
         self.is_planning = False
-        self.is_started = False  # its ranges may be asked for
-        self.is_taken = False  # somebody waits for it
-        self.error: BaseException | None = None  # that of the last request that failed
-        self.is_told = False  # somebody who asked was given the error
+        self.is_started = False  # its ranges may be requested
+        self.is_taken = False  # a caller waits for it
+        self.error: BaseException | None = None  # of the last failed request
+        self.is_reported = False  # a caller has received the error
 
     @property
     def is_whole(self) -> bool:

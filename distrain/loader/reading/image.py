@@ -1,4 +1,4 @@
-"""Parts of a remote file: which ranges to ask for, and memory that is read as a local file is."""
+"""Parts of a remote file: ranges to request, and memory that is read like a local file."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import NamedTuple, Protocol
 
 
 class Span(NamedTuple):
-    begin: int  # the first one
-    end: int  # the one behind the last one
+    begin: int  # the first byte
+    end: int  # one past the last byte
 
     @property
     def num_bytes(self) -> int:
@@ -18,10 +18,10 @@ class Span(NamedTuple):
 
 
 def plan_ranges(spans: Iterable[Span], *, gap_bytes: int, most_bytes: int) -> list[Span]:
-    """The ranges to ask for, in the order of the file, none of which overlap.
+    """Return the ranges to request, in the order of the file, without overlaps.
 
-    Gaps of up to `gap_bytes` are read over, which takes less time than another request. What is
-    longer than `most_bytes` is cut into equal ranges, which several connections bring at a time.
+    Gaps of up to `gap_bytes` are read as well, which is faster than another request. Ranges longer
+    than `most_bytes` are cut into equal parts, which several connections fetch at a time.
 
     >>> spans = [Span(100, 140), Span(0, 10), Span(12, 20)]
     >>> [tuple(span) for span in plan_ranges(spans, gap_bytes=2, most_bytes=30)]
@@ -43,10 +43,10 @@ def _cut(span: Span, most_bytes: int) -> list[Span]:
 
 
 class Image:
-    """A file in memory as large as a remote one, of which only what was written takes space.
+    """A file in memory of the size of a remote one; only written parts take memory.
 
-    Bytes that were not written read as zeros. Its memory is free when nothing refers to it and
-    whoever opened `path`, for reading, has closed it.
+    Bytes that were not written read as zeros. The memory is freed when nothing refers to it and
+    all readers that opened `path` have closed it.
     """
 
     _memory: _HasNumber
@@ -57,14 +57,14 @@ class Image:
         self.path = f"/proc/self/fd/{self._memory.number}"
 
     def write(self, begin: int, content: bytes) -> None:
-        """Put bytes to their place in the file; from any thread."""
+        """Write bytes to their place in the file; from any thread."""
         view = memoryview(content)
         while view:
             count = os.pwrite(self._memory.number, view, begin)
             begin, view = begin + count, view[count:]
 
     def bring(self, span: Span, read: Callable[[int, int], bytes]) -> None:
-        """Put a range of the file, which `read` gives, to its place."""
+        """Write a range of the file, from `read`, to its place."""
         self.write(span.begin, read(*span))
 
 
@@ -75,8 +75,8 @@ class _HasNumber(Protocol):
 class _Memory:
     """A descriptor of new memory, closed when nothing refers to it any more.
 
-    It is no part of `Image`, which is found by weak references: these still give an object while
-    its `__del__` runs, whose descriptor is closed, or another file's by then.
+    It is separate from `Image`, which is looked up by weak references: these still return an object
+    while its `__del__` runs, when the descriptor is closed or may belong to another file.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""The readers of row groups by name, and what the rest of the loader must know of each."""
+"""The readers of row groups by name, and the properties that the loader depends on."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class ReaderKind:
-    cell_bytes: int = 8  # the most bytes of a decoded value on the host
-    on_gpu: bool = False  # whether it decodes on the GPU that batches go to, past the host
+    cell_bytes: int = 8  # the maximum bytes of a decoded value on the host
+    on_gpu: bool = False  # whether it decodes on the batches' GPU, bypassing the host
 
 
 READERS = {
     "arrow": ReaderKind(),
-    # Not yet tested on a GPU: it must be asked for.
+    # Not yet tested on a GPU: `auto` does not choose it.
     "cudf": ReaderKind(on_gpu=True),
-    # Raw rows, which `data.workflow` asks for.
+    # Raw rows, for `data.workflow`.
     "raw": ReaderKind(cell_bytes=32),
 }
 ANY_TABLE = READERS["arrow"]

@@ -1,4 +1,4 @@
-"""Parquet files that are open for a thread, or for a stream of slices, and their wanted columns."""
+"""Parquet files that are open for a thread, or for a stream of slices, and their columns."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ _ARROW_SCHEMA = b"ARROW:schema"
 
 
 class FileColumns(NamedTuple):
-    problem: str | None  # why they are not those that are wanted, if so
-    numbers: list[int]  # their numbers in the file's row groups
-    pages: PageColumns  # what decodes some of them without Arrow
+    problem: str | None  # why they differ from the wanted columns, if they do
+    numbers: list[int]  # their indices in the file's row groups
+    pages: PageColumns  # the decoder of some of them without Arrow
 
 
 class LatestColumns:
-    """Gives the columns of files; of one that is like the file before it, the same again.
+    """Returns the columns of files, reusing the result if a file has the schema of the last one.
 
-    What Arrow makes of a schema and the comparison with what is wanted cost two milliseconds for 40
-    columns, as much as 10,000 rows. Any thread may ask.
+    Arrow's schema conversion and the comparison with the wanted columns cost two milliseconds for
+    40 columns, as much as 10,000 rows. Thread-safe.
     """
 
     def __init__(self) -> None:
@@ -48,13 +48,13 @@ class LatestColumns:
         prepared = [column for column in columns if column.kind != "raw"]
         fills = {column.name: column.fill_null for column in prepared if not column.is_list}
         limits = {column.name: column.id_limit for column in columns if column.kind == "id"}
-        found = FileColumns(
+        columns_of_file = FileColumns(
             _problem(parquet.schema_arrow, columns),
             column_numbers(paths_of(parquet.metadata), columns),
             page_columns(parquet, fills, fills, limits),
         )
-        self._latest = schema, arrow, names, found
-        return found
+        self._latest = schema, arrow, names, columns_of_file
+        return columns_of_file
 
 
 def _problem(schema: pa.Schema, columns: Sequence[WantedColumn]) -> str | None:
@@ -102,13 +102,13 @@ class OpenFiles:
 
 class FileFacts(NamedTuple):
     footer: pq.FileMetaData | SlicedFooter  # of a long one what `SlicedFooter` keeps
-    columns: FileColumns | None  # `None` until a handle has found them
+    columns: FileColumns | None  # `None` until a handle has read them
 
 
 class Handle:
-    """A parquet file, for one thread, or for a stream of slices; open in Arrow where Arrow reads.
+    """A parquet file, for one thread or for a stream of slices; opened in Arrow only if needed.
 
-    `index` is a row group that will be read; of a remote file `image` holds that one alone.
+    `index` is a row group that will be read; `image` holds that row group of a remote file.
     `streams` says whether Arrow reads it in parts.
     """
 
@@ -125,7 +125,7 @@ class Handle:
         self.image = image
         self._buffer_bytes = _STREAM_BUFFER_BYTES if streams else 0
         self._parquet: pq.ParquetFile | None = None
-        self._index = -1  # which row group that is of, where the footer is sliced
+        self._index = -1  # the row group of the open footer, if footers are sliced
         try:
             self.footer = known.footer if known else self._read_footer()
             own = known.columns if known else None
@@ -176,11 +176,11 @@ class Handle:
             pre_buffer=False,
             buffer_size=self._buffer_bytes,
             page_checksum_verification=True,
-            coerce_int96_timestamp_unit="us",  # as raw rows are read elsewhere
+            coerce_int96_timestamp_unit="us",  # as for raw rows elsewhere
         )
 
     def close_row_group(self) -> None:
-        """Close what only the last row group needs: some 300 KB of 40 columns."""
+        """Close the state of the last row group: about 300 KB for 40 columns."""
         if isinstance(self.footer, SlicedFooter):
             self._close_parquet()
 

@@ -15,9 +15,9 @@ from distrain.prep.transforming import raw_tables
 
 
 class RawReader(ArrowReader):
-    """Reads raw row groups with Arrow, and gives the columns that the workflow makes of them.
+    """Reads raw row groups with Arrow, and returns the columns that the workflow makes of them.
 
-    A row group, or a slice of a large one, is prepared as a whole in the thread that asks for it.
+    A row group, or a slice of a large one, is prepared as a whole in the calling thread.
     """
 
     def __init__(self, columns: Sequence[WantedColumn], workflow: str, **options: Any):

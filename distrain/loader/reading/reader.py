@@ -1,4 +1,4 @@
-"""The interface of readers of row groups, and the errors that all of them raise."""
+"""The interface of readers of row groups, and their common errors."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ class DecodedColumns:
     """Some columns of a row group, without nulls, in the order of `WantedColumn`.
 
     On the host, cells are arrays, `[rows]`, of any int, float or bool dtype, C-contiguous. They may
-    be unaligned and may be in a buffer that the reader uses again: they hold until the same thread
-    reads the next row group. Lists are `pa.ListArray`. Of a reader on a GPU, both are tensors there
-    (see `cudf_reader`).
+    be unaligned and may be in a reused buffer: they are valid until the same thread reads the next
+    row group. Lists are `pa.ListArray`. For a reader on a GPU, both are tensors there (see
+    `cudf_reader`).
     """
 
     cells: tuple[Any, ...]  # the flat columns
@@ -33,24 +33,24 @@ class DecodedColumns:
 
 
 class Expected:
-    """The row groups that a reader will be asked for; this one makes no use of them."""
+    """The row groups that a reader expects; this implementation ignores them."""
 
     def passed(self, count: int) -> None:
         """Note that the first `count` row groups have been loaded, or are not needed."""
 
     def close(self) -> None:
-        """Note that no others will be asked for."""
+        """Note that no others will be requested."""
 
 
 class Reader(Protocol):
     """Reads row groups, or slices of large ones, from any thread."""
 
     def read(self, group: RowGroup, columns: Sequence[WantedColumn]) -> Iterator[DecodedColumns]:
-        """Yield columns of the rows that are taken of a row group: flat ones first, some at a time.
+        """Yield columns of the selected rows of a row group: flat ones first, some at a time.
 
-        A part stays valid until the next one is requested. A reader that decodes yields few columns
-        at a time, so that they are still in the processor's cache when they are used. `columns`
-        are the last of those that the reader was made for, in the same order.
+        A part stays valid until the next one is requested. A decoding reader yields few columns at
+        a time, so that they are still in the CPU cache when they are used. `columns` are the last
+        of those that the reader was created for, in the same order.
 
         Raises:
             DataError: The row group cannot be read, or is not the planned one; the error names
@@ -62,12 +62,12 @@ class Reader(Protocol):
     def expect(
         self, groups: Iterator[RowGroup | None], is_held: Callable[[RowGroup], bool] | None = None
     ) -> Expected:
-        """Take note of the row groups that will be asked for, in this order.
+        """Note the row groups that will be requested, in this order.
 
-        `None` stands for one that comes from elsewhere. The iterator may be advanced in any thread,
-        one at a time, and waits for nothing. `is_held` says of a row group whether it comes from
-        elsewhere, which may take long; it is called in any thread, by several at a time. A reader
-        that looks ahead holds what it reads until the row group is asked for or passed.
+        `None` is a row group that another source provides. The iterator may be advanced in any
+        thread, one at a time, and must not block. `is_held` returns True if a row group comes from
+        elsewhere; it may take long, and is called in any thread, by several at a time. A
+        prefetching reader holds its data until the row group is requested or passed.
         """
         return Expected()
 
@@ -79,7 +79,7 @@ class Reader(Protocol):
 def unreadable(
     group: RowGroup, error: Exception, reason: str, hint: str, **more: object
 ) -> DataError | Unavailable:
-    """What to raise where a row group could not be read: `Unavailable` if another try may help."""
+    """Return the error for an unreadable row group: `Unavailable` if a retry may help."""
     message = f"could not read a row group: {reason}"
     if is_transient(error):
         return Unavailable(message, where=group.where)

@@ -1,4 +1,4 @@
-"""A remote parquet file: ranges of it, by many threads at a time, and its footer."""
+"""A remote parquet file: ranges of it, requested by many threads at a time, and its footer."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from distrain.storage.ranges import Connections, SignedRanges, signed_ranges
 
 _MAGIC = b"PAR1"
 _TAIL_BYTES = 8  # the footer's length, and the magic word
-_FIRST_BYTES = 64 << 10  # of the end of a file: most footers are shorter
+_FIRST_BYTES = 64 << 10  # read from the end of a file: most footers are shorter
 
 
 class RemoteFile:
-    """A parquet file on a filesystem of fsspec's; all methods from any thread.
+    """A parquet file on an fsspec filesystem. All methods are thread-safe.
 
-    Each thread that reads has a handle of its own, so that ranges are asked for at a time. What the
-    filesystem raises is passed on. An object of S3 is read by `SignedRanges` where that works.
+    Each reading thread has its own handle, so that ranges are requested concurrently. Errors of the
+    filesystem are passed on. S3 objects are read by `SignedRanges` if possible.
     """
 
     def __init__(self, url: str, connections: Connections):
@@ -38,11 +38,11 @@ class RemoteFile:
         self._one_at_a_time = threading.Lock()
         self._idle: list[Any] = []
         self._size: int | None = None
-        self.version: str | None = None  # the server's name of the version; `None` if it has none
+        self.version: str | None = None  # the server's identifier of the version, if it has one
         self._tail = b""
         self._footer: pq.FileMetaData | SlicedFooter | None = None
         self._footer_lock = threading.Lock()
-        self.paths: tuple[str, ...] = ()  # of the leaf columns, when the footer is known
+        self.paths: tuple[str, ...] = ()  # of the leaf columns, once the footer is read
 
     @property
     def num_bytes(self) -> int:
@@ -51,23 +51,24 @@ class RemoteFile:
 
     @property
     def footer(self) -> pq.FileMetaData | SlicedFooter:
-        """What is kept of the footer, which is read once."""
+        """The stored part of the footer, which is read once."""
         with self._footer_lock:
             if self._footer is None:
                 self._footer = self._read_footer()
             return self._footer
 
     def read(self, begin: int, end: int) -> bytes:
-        """Bytes of the file, in one request where the filesystem can do that.
+        """Return bytes of the file, in one request if the filesystem supports it.
 
-        A `DataError` says that the file is another one than when it was first opened.
+        Raises:
+            DataError: The file is not the one that was first opened.
         """
         if self._signed is not None:
             content = self._signed.read(begin, end)
             if content is not None:
                 return content
         handle = self._take_handle()
-        # In memory all handles are one, and so is their place in the file.
+        # In fsspec's memory filesystem all handles are one object with one position.
         shared = self._one_at_a_time if isinstance(handle, io.BytesIO) else contextlib.nullcontext()
         try:
             with shared:
@@ -86,7 +87,7 @@ class RemoteFile:
         return bytes(content)
 
     def row_group(self, index: int) -> tuple[pq.RowGroupMetaData, int, bytes]:
-        """A row group in the footer, and where its part of the footer begins, with that."""
+        """Return a row group's metadata, the offset of its part of the footer, and that part."""
         footer = self.footer
         if isinstance(footer, SlicedFooter):
             begin, end = footer.span(index)
@@ -95,19 +96,19 @@ class RemoteFile:
         return footer.row_group(index), self.num_bytes - len(self._tail), self._tail
 
     def close(self) -> None:
-        """Close the handles that nobody reads with; the footer stays known."""
+        """Close the handles that are not in use; the footer is kept."""
         with self._lock:
             idle, self._idle = self._idle, []
         for handle in idle:
             _close(handle)
 
     def _read_footer(self) -> pq.FileMetaData | SlicedFooter:
-        self._give_back(self._take_handle())  # which asks for the size
+        self._give_back(self._take_handle())  # which requests the size
         size = self.num_bytes
         tail = self.read(max(0, size - _FIRST_BYTES), size)
         length = int.from_bytes(tail[-_TAIL_BYTES:-4], "little") + _TAIL_BYTES
         if tail[-4:] != _MAGIC or length > size:
-            raise pa.ArrowInvalid("it does not end as parquet files do")
+            raise pa.ArrowInvalid("it does not end like a parquet file")
         if length > len(tail):
             tail = self.read(size - length, size - len(tail)) + tail
         tail = tail[-length:]
@@ -147,6 +148,6 @@ class RemoteFile:
 
 
 def _close(handle: Any) -> None:
-    if not isinstance(handle, io.BytesIO):  # which the filesystem itself holds
+    if not isinstance(handle, io.BytesIO):  # which belongs to the filesystem
         with contextlib.suppress(Exception):  # its connection may be broken
             handle.close()

@@ -1,4 +1,4 @@
-"""Images of row groups that the processes of a machine fetch together, and hold once."""
+"""Images of row groups that the processes of a machine fetch together, and store once."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from distrain.jobs.devices import SHARED_MEMORY
 from distrain.loader.reading.image import Image, Span
 
 _FOLDER = Path(SHARED_MEMORY)
-_LEAST_BYTES = 1 << 20  # smaller row groups are read by several ranks rarely
-_FREE_PART = 0.5  # of the folder's filesystem, which others need as well
+_LEAST_BYTES = 1 << 20  # several ranks rarely read the same smaller row group
+_FREE_PART = 0.5  # of the folder's filesystem, which other programs need as well
 _ATTEMPTS = 20
 _PAUSE_S = 0.001
-_PATIENCE_S = 2.0  # about what a range takes of a slow store
+_PATIENCE_S = 2.0  # about the time of a range from a slow store
 _POLL_S = 0.01
 _MARK_BYTES = 8
 _MARKS = ".marks"
@@ -33,11 +33,11 @@ _FLAGS = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
 def shared_image(
     name: object, num_bytes: int, ranges: Sequence[Span], footer: Span
 ) -> SharedImage | None:
-    """An image that other processes of this user on this machine bring `ranges` to as well.
+    """Return an image whose `ranges` other processes of this user on this machine fetch as well.
 
-    It lies in shared memory for as long as one of them refers to it. What killed ones left there is
-    removed. The `repr` of `name` differs where bytes of the file may differ. `None` where it is
-    small, or where there is no shared memory, or less than half of that would remain free.
+    It is in shared memory while a process refers to it. Leftovers of killed processes are removed.
+    The `repr` of `name` must differ if bytes of the file may differ. Returns `None` for a small
+    image, without shared memory, or if less than half of that would remain free.
     """
     if sum(span.num_bytes for span in ranges) < _LEAST_BYTES:
         return None
@@ -51,19 +51,19 @@ def shared_image(
             if marks is not None:
                 return SharedImage(path, marks, num_bytes, ranges, footer)
             time.sleep(_PAUSE_S)
-    except OSError:  # full, another user's, or there is none
+    except OSError:  # full, owned by another user, or missing
         pass
     return None
 
 
 class SharedImage(Image):
-    """An image each range of which one of the processes that refer to it fetches.
+    """An image of which each range is fetched by one of the processes that refer to it.
 
-    Beside the bytes lies a file of marks, one for each range that is there: the number of the file
-    that holds it, so that none tells of a file that others removed. A process holds a shared lock
-    on the file of marks as long as it refers to the image, and one on the mark while it fetches
-    the range; both end with the process, however that ends. Who gets the whole lock is the last
-    one, and removes the files.
+    A file of marks has one mark for each fetched range: the inode of the file that holds the bytes,
+    so that marks never refer to a file that was removed. A process holds a shared lock on the file
+    of marks while it refers to the image, and a lock on a mark while it fetches the range. Both
+    locks end with the process, even if it is killed. The process that gets the exclusive lock is
+    the last one, and removes the files.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class SharedImage(Image):
         self.path = f"/proc/self/fd/{self._memory.number}"
 
     def bring(self, span: Span, read: Callable[[int, int], bytes]) -> None:
-        """Put a range to its place, unless another process has, or does it in time."""
+        """Fetch a range, unless another process has fetched it or does so in time."""
         place = self._places[span]
         is_mine = self._lock(place)
         try:
@@ -92,7 +92,10 @@ class SharedImage(Image):
                 _lock_mark(self._marks, place, fcntl.F_UNLCK)
 
     def _lock(self, place: int) -> bool:
-        """Wait for who fetches a range; not for long, and not again after that was in vain."""
+        """Wait for the process that fetches a range.
+
+        Not for long, and not again after a timeout.
+        """
         end = time.monotonic() + _PATIENCE_S
         while not self._is_there(place):
             try:
@@ -113,7 +116,7 @@ class SharedImage(Image):
 
 
 class _SharedMemory:
-    """Descriptors of an image's bytes and marks, closed as those of `_Memory` are."""
+    """Descriptors of an image's bytes and marks, closed like those of `_Memory`."""
 
     def __init__(self, path: Path, marks: int):
         self.path = path
@@ -134,13 +137,16 @@ _held: weakref.WeakSet[_SharedMemory] = weakref.WeakSet()
 
 @atexit.register
 def _remove_held() -> None:
-    """Remove the names of what is held; threads that end with the process may still write to it."""
+    """Remove the names of held images.
+
+    Threads that end with the process may still write to them.
+    """
     for memory in list(_held):
         _remove_if_last(memory.path, memory.marks)
 
 
 def _own_folder() -> Path:
-    """A folder of this user alone, so that nobody else's bytes are read; else an `OSError`."""
+    """Return a folder that only this user can read; otherwise raise an `OSError`."""
     folder = _FOLDER / f"distrain-fetched-{os.getuid()}"
     with contextlib.suppress(FileExistsError):
         folder.mkdir(0o700)
@@ -151,16 +157,16 @@ def _own_folder() -> Path:
 
 
 def _remove_left(folder: Path) -> None:
-    """Remove the images that nobody refers to: who did was killed."""
+    """Remove the images of killed processes, to which no process refers."""
     for marks in folder.glob(f"*{_MARKS}"):
-        with contextlib.suppress(OSError):  # somebody else removes it
+        with contextlib.suppress(OSError):  # another process removes it
             number = os.open(marks, os.O_RDWR | os.O_CLOEXEC)
             _remove_if_last(marks.with_suffix(""), number)
             os.close(number)
 
 
 def _open_marks(path: Path) -> int | None:
-    """The file of marks, locked; `None` if somebody is removing it."""
+    """Return the file of marks, locked; `None` if another process is removing it."""
     name = path.with_suffix(_MARKS)
     marks = os.open(name, _FLAGS, 0o600)
     try:
@@ -177,12 +183,12 @@ def _open_marks(path: Path) -> int | None:
 
 
 def _remove_if_last(path: Path, marks: int) -> None:
-    """Remove an image and its file of marks if nobody else holds that."""
+    """Remove an image and its file of marks if no other process holds it."""
     name = path.with_suffix(_MARKS)
     with contextlib.suppress(OSError):
         fcntl.flock(marks, fcntl.LOCK_EX | fcntl.LOCK_NB)
         if _has_name(marks, name):
-            # First, so that whenever this is killed, no mark tells of bytes that are gone.
+            # First, so that a kill at any time leaves no marks of bytes that are gone.
             os.ftruncate(marks, 0)
             path.unlink(missing_ok=True)
             name.unlink()
@@ -202,7 +208,7 @@ def _lock_mark(marks: int, place: int, kind: int) -> None:
 
 
 def _allocate(number: int, spans: Sequence[Span]) -> None:
-    """Give spans of a file their memory, so that no write finds it full; else an `OSError`."""
+    """Allocate memory for spans of a file, so that no write fails for space; else `OSError`."""
     wanted = sum(span.num_bytes for span in spans)
     if os.fstat(number).st_blocks * 512 < wanted:
         room = os.fstatvfs(number)

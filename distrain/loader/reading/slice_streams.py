@@ -1,8 +1,9 @@
 """Slices of large row groups, decoded one after another by decoders that stay open.
 
-A slice of a column is found by the pages before it. So a decoder stays open from one slice to the
-next, and gives each of them once. Any thread may ask for a slice: who finds the decoder before the
-slice passes over what lies between, and keeps what another thread asks for soon.
+The position of a slice in a column follows from the pages before it. So a decoder stays open from
+one slice to the next, and returns each slice once. Any thread may request a slice. If the decoder
+is before the slice, the thread skips or decodes those between, and keeps slices that other threads
+will request soon.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ Columns = dict[str, Any]
 class SliceStream:
     """Some columns of a row group, slice after slice.
 
-    `file` is used in this thread, at once; `open_file` opens another where Arrow is needed.
+    `file` is used in this thread, at once; `open_file` opens another one if Arrow is needed.
     """
 
     def __init__(
@@ -46,13 +47,13 @@ class SliceStream:
         self._at = 0  # the row that is read next
         self._open_file = open_file
         self._file: Handle | None = None
-        self._image = file.image  # kept while there is something to read
+        self._image = file.image  # kept until everything is read
         rows = group.group_rows
         opened = {name: file.pages.open(self._index, rows, name) for name in names}
         self._opened = {name: column for name, column in opened.items() if column is not None}
         self._batches: list[tuple[list[str], _RowsAhead]] = []
         self.following = 0  # the slice that is decoded next
-        self.kept: dict[int, Columns] = {}  # slices that were decoded on the way to another one
+        self.kept: dict[int, Columns] = {}  # slices decoded on the way to another one
         self.lock = threading.Lock()  # held while a thread decodes
         self.is_closed = False
         if left := [name for name in names if name not in self._opened]:
@@ -78,15 +79,15 @@ class SliceStream:
         return not self.is_closed and (number >= self.following or number in self.kept)
 
     def take(self, number: int, most_kept: int) -> Columns:
-        """The slice; the last `most_kept` before it stay for threads that are late."""
+        """Return the slice; keep the last `most_kept` before it for late threads."""
         self._skip_to(number - most_kept)
         while self.following <= number:
             self.kept[self.following] = self._decode_next()
             self.following += 1
-        found = self.kept.pop(number)
+        result = self.kept.pop(number)
         for old in sorted(self.kept)[: max(0, len(self.kept) - most_kept)]:
             del self.kept[old]
-        return found
+        return result
 
     def _skip_to(self, number: int) -> None:
         if number > self.following:
@@ -114,15 +115,15 @@ class SliceStream:
             self._begin([name])
 
     def _decode_next(self) -> Columns:
-        """The rows of the next slice; fewer where the row group ends."""
+        """Return the rows of the next slice; fewer at the end of the row group."""
         first, end = self._spans[self.following]
         self._pass_to(first)
         columns = self._from_pages(end - first)
         for names, ahead in self._batches:
-            found = ahead.take(end - first)
-            columns.update(zip(names, found.columns, strict=bool(found.columns)))
+            batch = ahead.take(end - first)
+            columns.update(zip(names, batch.columns, strict=bool(batch.columns)))
         self._at = end
-        # A column whose pages end early ends the slice, which its reader refuses.
+        # A column whose pages end early shortens the slice; its reader raises an error.
         rows = min((len(column) for column in columns.values()), default=0)
         if len(columns) < len(self._names):
             rows = 0
@@ -130,7 +131,7 @@ class SliceStream:
 
     def _from_pages(self, rows: int) -> Columns:
         columns: Columns = dict(read_columns(self._opened, rows))
-        # Arrow says what is wrong with the others.
+        # Arrow reports the errors of the others.
         self._leave_to_arrow([name for name in self._opened if name not in columns])
         return columns
 
@@ -148,28 +149,28 @@ class _RowsAhead:
         self._rest: pa.RecordBatch | None = None
 
     def take(self, rows: int) -> pa.Table:
-        """The next rows; fewer where the row group ends."""
-        found: list[pa.RecordBatch] = []
+        """Return the next rows; fewer at the end of the row group."""
+        result: list[pa.RecordBatch] = []
         while rows > 0:
             batch = next(self._batches, None) if self._rest is None else self._rest
             if batch is None:
                 break
-            found.append(batch[:rows])
+            result.append(batch[:rows])
             self._rest = batch[rows:] if batch.num_rows > rows else None
-            rows -= found[-1].num_rows
-        return pa.Table.from_batches(found) if found else pa.table({})
+            rows -= result[-1].num_rows
+        return pa.Table.from_batches(result) if result else pa.table({})
 
 
 class SliceStreams:
-    """The open streams of a reader; `threads` may ask for neighbouring slices at a time.
+    """The open streams of a reader; `threads` may request consecutive slices at a time.
 
-    Of `most_columns` columns decoders stay open: those that were used last.
+    Decoders of `most_columns` columns stay open, the most recently used ones.
     """
 
     def __init__(self, most_columns: int, threads: int):
         self._most_columns = most_columns
         self._most_kept = threads - 1
-        self._streams: dict[_Key, list[SliceStream]] = {}  # those that were used last stand last
+        self._streams: dict[_Key, list[SliceStream]] = {}  # least recently used first
         self._lock = threading.Lock()
 
     def take(
@@ -179,7 +180,7 @@ class SliceStreams:
         file: Handle,
         open_file: Callable[[], Handle],
     ) -> Columns:
-        """The columns of a slice; it has fewer rows than planned where the file has."""
+        """Return the columns of a slice; fewer rows than planned if the file has fewer."""
         assert group.slice is not None
         cut = group.slice
         key = (group.file, group.index, group.selection, tuple(names))
@@ -207,14 +208,14 @@ class SliceStreams:
             stream.close()
 
     def _find(self, key: _Key, number: int) -> SliceStream | None:
-        """The stream that is nearest to the slice and not behind it."""
+        """Return the stream that is nearest to the slice and not past it."""
         with self._lock:
             streams = self._streams.get(key, ())
-            found = [stream for stream in streams if stream.can_give(number)]
-            if not found:
+            usable = [stream for stream in streams if stream.can_give(number)]
+            if not usable:
                 return None
             self._streams[key] = self._streams.pop(key)
-            return max(found, key=lambda stream: (number in stream.kept, stream.following))
+            return max(usable, key=lambda stream: (number in stream.kept, stream.following))
 
     def _open(self, key: _Key, cut: Slice, opened: Callable[[], SliceStream]) -> SliceStream:
         with self._lock:

@@ -1,12 +1,12 @@
 """Long footers of parquet files, of which a reader keeps only an index.
 
-Arrow takes some 300 bytes for each column of each row group to hold a parsed footer, which for a
-large table is more than all batches. So of a long footer only its ends are kept, and where each row
-group's part lies in the file: together they are the footer of a file with that one row group.
+Arrow needs about 300 bytes for each column of each row group to hold a parsed footer; for a large
+table, that exceeds all batches. So only the ends of a long footer are kept, and the offset of each
+row group's part in the file. Ends and part form the footer of a file with that one row group.
 
-A footer is a struct in Thrift's compact protocol. Where row groups begin is found by the bytes that
-each begins with. There must be as many as the footer says, and the first and the last must be what
-Arrow reads there; else the whole footer is kept.
+A footer is a struct in Thrift's compact protocol. Row groups are located by the bytes with which
+each begins. Their number must match the footer's, and the first and the last must equal Arrow's
+reading of them; otherwise the whole footer is kept.
 """
 
 from __future__ import annotations
@@ -23,30 +23,30 @@ LONG_BYTES = 256 << 10
 
 _MAGIC = b"PAR1"
 _TAIL_BYTES = 8  # the footer's length, and the magic word
-_LIST, _BINARY = b"\x19", b"\x18"  # a field of that type, one number after the field before it
+_LIST, _BINARY = b"\x19", b"\x18"  # a field of that type, numbered one above the previous field
 _NEXT_BUT_ONE_BINARY = b"\x28"
-_FILE_OFFSET = b"\x26"  # how each column of a row group begins: field 2, an i64
+_FILE_OFFSET = b"\x26"  # the first byte of each column of a row group: field 2, an i64
 
 
 @dataclass(frozen=True)
 class SlicedFooter:
-    """The ends of a footer, and where the row groups between them lie in the file."""
+    """The ends of a footer, and the offsets of the row groups between them."""
 
     head: bytes  # the schema, up to the list of row groups
-    tail: bytes  # what comes after that list
-    # where each row group's part begins in the file, and where the last one ends
+    tail: bytes  # the part after that list
+    # the offset of each row group's part in the file, and the end of the last one
     bounds: array[int]
 
     def span(self, index: int) -> tuple[int, int]:
         return self.bounds[index], self.bounds[index + 1]
 
     def footer_of(self, part: bytes) -> pq.FileMetaData:
-        """The footer of a file with one row group, from the bytes of its `span`."""
+        """Return the footer of a file with one row group, from the bytes of its `span`."""
         return _parsed(self.head + _list_of(1) + part + self.tail)
 
 
 def slice_footer(footer: pq.FileMetaData, handle: IO[bytes]) -> SlicedFooter | None:
-    """Slice the footer that Arrow read from a file; `None` if it is short or laid out otherwise."""
+    """Slice a footer that Arrow has read; `None` if it is short or has another layout."""
     length, groups = footer.serialized_size, footer.num_row_groups
     keys = list(footer.metadata or ())
     if length < LONG_BYTES or groups < 2:
@@ -57,7 +57,7 @@ def slice_footer(footer: pq.FileMetaData, handle: IO[bytes]) -> SlicedFooter | N
     raw = handle.read(length)
     begins = _LIST + _list_of(footer.num_columns) + _FILE_OFFSET
     count = _LIST + _list_of(groups)
-    # After the row groups come keys and values, if there are any, then the writer's name.
+    # After the row groups come keys and values, if any, then the writer's name.
     follows = _NEXT_BUT_ONE_BINARY + _text(footer.created_by.encode())
     if keys:
         follows = _LIST + _list_of(len(keys)) + _BINARY + _text(keys[0])
@@ -65,13 +65,13 @@ def slice_footer(footer: pq.FileMetaData, handle: IO[bytes]) -> SlicedFooter | N
     first = raw.find(count + begins)
     if first < 0 or tail < 0:
         return None
-    found = array("q", [start + first + len(count)])
-    while (at := raw.find(begins, found[-1] - start + 1, tail)) >= 0:
-        found.append(start + at)
-    if len(found) != groups:
+    bounds = array("q", [start + first + len(count)])
+    while (at := raw.find(begins, bounds[-1] - start + 1, tail)) >= 0:
+        bounds.append(start + at)
+    if len(bounds) != groups:
         return None
-    found.append(start + tail)
-    sliced = SlicedFooter(raw[: first + 1], raw[tail:], found)
+    bounds.append(start + tail)
+    sliced = SlicedFooter(raw[: first + 1], raw[tail:], bounds)
     return sliced if _is_right(sliced, footer, raw, start) else None
 
 
@@ -93,7 +93,7 @@ def _parsed(footer: bytes) -> pq.FileMetaData:
 
 
 def _list_of(count: int) -> bytes:
-    """The head of a list of `count` structs."""
+    """Return the head of a list of `count` structs."""
     return bytes([count << 4 | 0xC]) if count < 15 else b"\xfc" + _number(count)
 
 
@@ -102,13 +102,13 @@ def _text(content: bytes) -> bytes:
 
 
 def _number(value: int) -> bytes:
-    """Seven bits a byte, the lowest first.
+    """Return a varint: seven bits a byte, the lowest first.
 
     >>> _number(300).hex()
     'ac02'
     """
-    found = bytearray()
+    encoded = bytearray()
     while value >= 0x80:
-        found.append(value & 0x7F | 0x80)
+        encoded.append(value & 0x7F | 0x80)
         value >>= 7
-    return bytes([*found, value])
+    return bytes([*encoded, value])

@@ -1,4 +1,4 @@
-"""How a loader reads a row group: cache, reader, retries and the check that files stay the same."""
+"""Reads row groups for a loader: cache, reader, retries and the check for changed files."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ _Version = tuple[int, int, int, int]
 class Source:
     """The row groups of a table, for all epochs of a loader and from any thread.
 
-    The reader is made when it is first used. Each user calls `lease` first and `close` at last; the
-    files are closed when no one uses them.
+    The reader is created at its first use. Each user takes a `lease`; the files are closed when
+    the last lease ends.
     """
 
     def __init__(
@@ -43,15 +43,14 @@ class Source:
         self._retry_s = retry_s
         self._cache = cache
         self._reader: Reader | None = None
-        self._users = 0
+        self._leases: set[Lease] = set()
         self._lock = threading.Lock()
         self._versions: dict[str, _Version] = {}  # of local files, when they were first read
 
     def read(self, group: RowGroup) -> Iterator[DecodedColumns]:
         """Yield a row group's columns, some at a time; see `Reader.read`.
 
-        Where the storage does not answer, the columns that are missing are read again for
-        `retry_s`.
+        If the storage does not answer, the missing columns are read again for `retry_s`.
         """
         first = 0
         parts = self._parts(group, first)
@@ -60,7 +59,7 @@ class Source:
             nonlocal parts
             try:
                 return next(parts, None)
-            except BaseException:  # which ends a generator: the next try needs a new one
+            except BaseException:  # it ends the generator: the next try needs a new one
                 parts = self._parts(group, first)
                 raise
 
@@ -69,10 +68,10 @@ class Source:
             first += part.num_columns
 
     def _parts(self, group: RowGroup, first: int) -> Iterator[DecodedColumns]:
-        """A row group's columns from number `first` on.
+        """Yield a row group's columns from number `first` on.
 
-        A local file must be the same before and after, whether its rows come from it or from the
-        cache: else rows of two versions of it would meet. URLs have versions of their own.
+        A local file must be unchanged before and after, whether its rows come from the file or from
+        the cache: otherwise rows of two versions could be mixed. URLs have versions of their own.
         """
         assert self._reader is not None
         self._check_version(group)
@@ -106,19 +105,33 @@ class Source:
         assert self._reader is not None
         return self._reader.expect(groups, None if self._cache is None else self._cache.holds)
 
-    def lease(self) -> Source:
+    def lease(self) -> Lease:
+        lease = Lease(self)
         with self._lock:
             if self._reader is None:
                 self._reader = self._new_reader()
-            self._users += 1
-        return self
+            self._leases.add(lease)
+        return lease
 
-    def close(self) -> None:
-        """End one lease."""
+    def end(self, lease: Lease) -> None:
         with self._lock:
-            self._users -= 1
-            if self._users or self._reader is None:
+            if lease not in self._leases:
+                return
+            self._leases.remove(lease)
+            if self._leases or self._reader is None:
                 return
             self._reader.close()
             if self._cache is not None:
                 self._cache.close()
+
+
+class Lease:
+    """One user's access to a source, from any thread."""
+
+    def __init__(self, source: Source):
+        self._source = source
+        self.read, self.expect = source.read, source.expect
+
+    def close(self) -> None:
+        """End the lease; further calls have no effect."""
+        self._source.end(self)

@@ -1,4 +1,4 @@
-"""The parts that networks are made of; each a `Block`."""
+"""The building blocks of networks; each is a `Block`."""
 
 from distrain.models.blocks.block import (
     Aggregate as Aggregate,

@@ -1,4 +1,4 @@
-"""Blocks, and how they are put together: one after another, side by side, made one again."""
+"""Blocks, and their composition: chains, branches and aggregation."""
 
 import functools
 import operator
@@ -26,15 +26,15 @@ from distrain.models.shapes import (
 class Block(nn.Module):
     """A part of a network whose sizes follow from its input.
 
-    A subclass defines `build(given)`, which makes the parameters for an input of that shape and
+    A subclass defines `build(given)`, which creates the parameters for an input of that shape and
     returns the output's shape, and `forward(value)`. Only `attach` calls `build`. Parameters are
     drawn from torch's default generator.
 
     Attributes:
         given: The input's shape; `None` until the block is attached.
         gives: The output's shape; `None` until then.
-        only_multiplies: Whether embeddings enter products of matrices and nothing else, so that
-            under autocast it does not matter who rounds them.
+        only_multiplies: Whether embeddings are used only in matrix products, so that under
+            autocast it does not matter where they are rounded.
     """
 
     given: Shape | None = None
@@ -47,10 +47,10 @@ class Block(nn.Module):
         return type(self).__name__
 
     def attach(self, given: Shape) -> Shape:
-        """Make the parameters for an input of a shape; returns the shape of the output.
+        """Create the parameters for an input of a shape; return the shape of the output.
 
         Raises:
-            ModelError: The block cannot take it, or was attached before.
+            ModelError: The block does not accept the shape, or was attached before.
         """
         if self.given is not None:
             raise ModelError(
@@ -62,15 +62,15 @@ class Block(nn.Module):
         return self.gives
 
     def build(self, given: Shape) -> Shape:
-        """Make the parameters; see the class."""
+        """Create the parameters; see the class."""
         raise NotImplementedError
 
     def connect(self, *blocks: "Block") -> "Chain":
-        """This block, then those."""
+        """Return a chain of this block and the given ones."""
         return Chain([self, *blocks])
 
     def connect_branch(self, *branches: "Block", aggregation: str | None = "concat") -> "Chain":
-        """This block, then branches that all take its output; see `ParallelBlock`."""
+        """Return a chain of this block and parallel branches on its output; see `ParallelBlock`."""
         return self.connect(ParallelBlock(*branches, aggregation=aggregation))
 
     def connect_with_shortcut(
@@ -79,18 +79,18 @@ class Block(nn.Module):
         aggregation: str | None = "concat",
         shortcut_filter: "Block | None" = None,
     ) -> "Chain":
-        """This block, then its output, or some of it, beside another block's output of it."""
+        """Return a chain of this block, and a block on its output with a shortcut around it."""
         return self.connect(with_shortcut(block, aggregation, shortcut_filter))
 
     def connect_with_residual(
         self, block: "Block", activation: str | Callable[..., Any] | None = None
     ) -> "Chain":
-        """This block, then its output plus another block's output of it."""
+        """Return a chain of this block, and a block on its output with a residual connection."""
         return self.connect(with_residual(block, activation))
 
 
 class Chain(Block):
-    """Blocks one after another; a chain of none passes its input on."""
+    """Blocks one after another; an empty chain is the identity."""
 
     def __init__(self, blocks: Sequence[Block] = ()):
         super().__init__()
@@ -105,7 +105,7 @@ class Chain(Block):
 
     @property
     def label(self) -> str:
-        """The last block's, or the one's before an empty chain."""
+        """The label of the last block, or of the input for an empty chain."""
         *_, last = [self._passes_on, *(block.label for block in self)]
         return last
 
@@ -130,7 +130,7 @@ def _averaged(pieces: Sequence[Tensor]) -> Tensor:
 
 
 def _multiplied(pieces: Sequence[Tensor]) -> Tensor:
-    # torch.prod's gradient looks for zeros, and waits for the device to know them.
+    # torch.prod's gradient searches for zeros, which waits for the device.
     return functools.reduce(operator.mul, pieces)
 
 
@@ -147,10 +147,10 @@ class Aggregate(Block):
     """The branches, or the vectors of a row, combined into one value.
 
     Args:
-        how: "concat" lays everything flat, side by side. "stack" makes every flat branch a vector
-            beside the vectors of the others. "sum", "mean" and "product" work element by element on
-            the branches, each laid flat, or on the vectors; the product of a user's and an item's
-            vector is generalised matrix factorisation (arXiv:1708.05031).
+        how: "concat" flattens and concatenates everything. "stack" makes every flat branch a
+            vector beside the vectors of the others. "sum", "mean" and "product" work element by
+            element on the flattened branches, or on the vectors. The product of a user's and an
+            item's vector is generalised matrix factorisation (arXiv:1708.05031).
 
     Shape:
         branches or vectors to `[rows, width]`, or `[rows, count, dim]` if stacked.
@@ -172,8 +172,8 @@ class Aggregate(Block):
         self.how = how
         if how not in AGGREGATIONS:
             raise ModelError(
-                f"there is no aggregation {how!r}",
-                hint=f"Take one of {', '.join(AGGREGATIONS)}; a ParallelBlock with None gives a "
+                f"unknown aggregation {how!r}",
+                hint=f"Use one of {', '.join(AGGREGATIONS)}; a ParallelBlock with None returns a "
                 "dictionary.",
             )
 
@@ -223,16 +223,16 @@ class Aggregate(Block):
 
 
 class ParallelBlock(Block):
-    """Branches that all take the same input.
+    """Branches with a common input.
 
     Args:
-        blocks: The branches, or one mapping from their names; those without names are "0", "1", ...
+        blocks: The branches, or a mapping from names to branches; default names are "0", "1", ...
         aggregation: One of `AGGREGATIONS` (see `Aggregate`) for the outputs, or `None` for a
-            dictionary. The next linear layer takes a dictionary in parts, without the copy that
-            "concat" makes.
+            dictionary. The next linear layer reads a dictionary in parts, without the copy of
+            "concat".
 
     Shape:
-        anything that all branches take, to branches, or to one value.
+        any shape that all branches accept, to branches, or to one value.
 
     Raises:
         ModelError: No branches, or an unknown aggregation.
@@ -249,12 +249,12 @@ class ParallelBlock(Block):
         if not named:
             raise ModelError("a ParallelBlock needs branches")
         self.names = tuple(named)
-        # A list, for torch's own dictionary of modules refuses names such as "items".
+        # A list, since torch's dictionary of modules rejects names such as "items".
         self.branches = nn.ModuleList(named.values())
         self.aggregate = None if aggregation is None else Aggregate(aggregation)
 
     def __getitem__(self, name: str) -> Block:
-        """A branch by its name; `ModelError` for an unknown one."""
+        """Return a branch by its name; `ModelError` for an unknown one."""
         if name not in self.names:
             raise ModelError(f"no branch {name!r}; there are {', '.join(self.names)}")
         branch = self.branches[self.names.index(name)]
@@ -280,7 +280,7 @@ class _Activation(Block):
     def __init__(self, function: Callable[..., Any]):
         super().__init__()
         self.function = function
-        # What a plain function does is not known; a module speaks for itself.
+        # A plain function is opaque; a module declares its properties.
         self.rows_are_independent = isinstance(function, nn.Module)
 
     def build(self, given: Shape) -> Shape:
@@ -293,11 +293,11 @@ class _Activation(Block):
 def with_shortcut(
     block: Block, aggregation: str | None = "concat", shortcut_filter: Block | None = None
 ) -> ParallelBlock:
-    """A block's input beside its output.
+    """Return a block's input beside its output.
 
     Args:
         aggregation: See `ParallelBlock`.
-        shortcut_filter: A block for the input on its way past, such as a `Filter`.
+        shortcut_filter: A block applied to the shortcut, such as a `Filter`.
 
     >>> from distrain.models.blocks.mlp import MLPBlock
     >>> str(with_shortcut(MLPBlock([3])).attach(Flat(5)))
@@ -308,10 +308,10 @@ def with_shortcut(
 
 
 def with_residual(block: Block, activation: str | Callable[..., Any] | None = None) -> Chain:
-    """A block's input plus its output, then an activation (arXiv:1512.03385).
+    """Return a block's input plus its output, then an activation (arXiv:1512.03385).
 
     Args:
-        block: Gives as much as it takes.
+        block: A block with equal input and output widths.
         activation: One of `ACTIVATIONS`, or a function of a tensor.
 
     >>> from distrain.models.blocks.mlp import MLPBlock
@@ -331,8 +331,6 @@ def _named(blocks: tuple[Block | Mapping[str, Block], ...]) -> dict[str, Block]:
     named = {}
     for number, block in enumerate(blocks):
         if isinstance(block, Mapping):
-            raise ModelError(
-                "a ParallelBlock takes blocks, or one dictionary of blocks, and not both"
-            )
+            raise ModelError("a ParallelBlock accepts blocks or one dictionary of blocks, not both")
         named[str(number)] = block
     return named

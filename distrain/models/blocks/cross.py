@@ -1,4 +1,4 @@
-"""Explicit crosses of features, of a bounded degree: the cross layers of DCN, DCN-v2 and GDCN."""
+"""Explicit feature crosses of bounded degree: the cross layers of DCN, DCN-v2 and GDCN."""
 
 from typing import Any, Literal
 
@@ -21,25 +21,25 @@ from distrain.models.shapes import Flat, Shape, Value, flat, flat_parts, some_wi
 class CrossBlock(Block):
     """Layers that multiply their input by the block's input, and add it.
 
-    With x0 the block's input and x the layer's, both `[rows, d]`, and * element by element, a layer
-    of version
+    With x0 the block's input and x the layer's, both `[rows, d]`, and * element by element, the
+    layers are, by version,
 
         v1               x0 * (x . w) + b + x        w, b: [d]           arXiv:1708.05123, eq. 3
         v2               x0 * (W x + b) + x          W: [d, d], b: [d]   arXiv:2008.13535, eq. 1
         v2, low_rank r   x0 * (U (V x) + b) + x      U: [d, r], V: [r, d]                  eq. 2
         gated            x0 * (W x + b) * s(G x) + x  as v2, G: [d, d]   arXiv:2311.04635, eq. 4
 
-    with s the sigmoid. After l layers an output is a polynomial of degree l + 1 in the inputs, but
-    for the gates. Weights are drawn as
-    torch's linear layers draw theirs; biases begin at 0.
+    with s the sigmoid. After l layers an output is a polynomial of degree l + 1 in the inputs,
+    except for the gates. Weights are initialised like those of torch's linear layers; biases
+    are 0.
 
     Args:
-        depth: The number of layers.
+        depth: Number of layers.
         version: "v1", "v2" or "gated".
-        low_rank: The rank of W, of v2; `None` for a full one. Below d / 2 it saves parameters.
+        low_rank: The rank of W in v2; `None` for a full matrix. Below d / 2 it saves parameters.
 
     Shape:
-        anything flat to `[rows, the same width]`.
+        any flat shape to `[rows, the same width]`.
 
     Raises:
         ModelError: No layers, an unknown version, or a bad rank.
@@ -64,7 +64,7 @@ class CrossBlock(Block):
         if depth < 1:
             raise ModelError(f"a CrossBlock has at least 1 layer, not {depth}")
         if version not in ("v1", "v2", "gated"):
-            raise ModelError(f"there is no CrossBlock {version!r}", hint="Take v1, v2 or gated.")
+            raise ModelError(f"unknown CrossBlock version {version!r}", hint="Use v1, v2 or gated.")
         if low_rank is not None and (version != "v2" or low_rank < 1):
             raise ModelError(
                 f"a CrossBlock {version} has no rank {low_rank}",

@@ -1,4 +1,4 @@
-"""What blocks over a row's events have in common: vectors of the events, and of their target."""
+"""The common part of blocks over a row's events: vectors of the events, and of their target."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -19,20 +19,20 @@ from distrain.schema.column import Tags
 class EventBlock(Block):
     """A block that reads a row's events, and their target: the same fields of the row itself.
 
-    The target's vector is its fields' embeddings side by side, and an event's those of the same
-    fields. What else an event has, other lists of ids and numbers, is added to its vector by a
-    linear layer; a time difference comes in there as `log10(1 + s)`.
+    The target's vector is the concatenation of its fields' embeddings, and an event's that of the
+    same fields. Other lists of ids and numbers of an event are added to its vector by a linear
+    layer; a time difference is used as `log10(1 + s)`.
 
     Args:
         events: Their name: the property `event` of the schema's columns.
-        targets: For each list of ids that has one, the flat column of the target.
+        targets: For each list of ids with a target, the target's flat column.
 
     Raises:
         ModelError: There are no such events or columns, no list has a target, or the embeddings of
             a list and its target differ in width.
     """
 
-    takes_times = True  # whether time differences are among what else an event has
+    takes_times = True  # whether time differences are used
 
     def __init__(self, events: str, targets: Mapping[str, str]):
         super().__init__()
@@ -44,50 +44,50 @@ class EventBlock(Block):
         return f"{type(self).__name__}({self.events!r})"
 
     def build_fields(self, given: Shape) -> int:
-        """Find the fields that events and target share; returns the width of the vectors."""
-        found = self._events_of(given)
+        """Find the fields that events and target share; return the width of the vectors."""
+        events = self._events_of(given)
         assert isinstance(given, Columns)
-        self.max_length = found.max_length
-        self._place = given.events.index(found)
+        self.max_length = events.max_length
+        self._place = given.events.index(events)
         self._targets: list[tuple[int, int]] = []
         self._fields: list[int] = []
         width = 0
-        for field, (column, dim) in enumerate(zip(found.lists.values(), found.dims, strict=True)):
+        for field, (column, dim) in enumerate(zip(events.lists.values(), events.dims, strict=True)):
             if column.name in self.targets:
                 self._targets.append(self._target(given, column.name, column.part, dim))
                 self._fields.append(field)
                 width += dim
-        unknown = set(self.targets) - {column.name for column in found.lists.values()}
+        unknown = set(self.targets) - {column.name for column in events.lists.values()}
         if unknown or not width:
             raise ModelError(
                 f"{self.label} needs the target of a list, and "
                 + (f"has no list {', '.join(sorted(unknown))}" if unknown else "is given none"),
-                where={"lists": ", ".join(column.name for column in found.lists.values())},
+                where={"lists": ", ".join(column.name for column in events.lists.values())},
                 hint="Name the row's own column for a list of its events.",
             )
         return width
 
     def build_vectors(self, given: Shape) -> int:
-        """The same, and make the layer of what else events have."""
-        width, found = self.build_fields(given), self._events_of(given)
-        timed = [column.tags.count(Tags.TIME_DIFFERENCE) > 0 for column in found.numbers]
+        """Find the shared fields and create the layer of the others; return the vectors' width."""
+        width, events = self.build_fields(given), self._events_of(given)
+        timed = [column.tags.count(Tags.TIME_DIFFERENCE) > 0 for column in events.numbers]
         self._times = [place for place, is_time in enumerate(timed) if is_time]
         self._numbers = [place for place, is_time in enumerate(timed) if not is_time]
-        self._others = [i for i in range(len(found.dims)) if i not in self._fields]
-        extra = sum(found.dims[i] for i in self._others) + len(self._numbers)
+        self._others = [i for i in range(len(events.dims)) if i not in self._fields]
+        extra = sum(events.dims[i] for i in self._others) + len(self._numbers)
         extra += len(self._times) if self.takes_times else 0
         self.register_module("extra", nn.Linear(extra, width, bias=False) if extra else None)
         return width
 
     def fields(self, value: Features) -> tuple[Tensor, Ragged]:
-        """As `vectors`, of the shared fields alone."""
+        """Return `vectors` of the shared fields alone."""
         events = value.events[self._place]
         target = torch.cat([value.embedded[group][:, i] for group, i in self._targets], dim=1)
         vectors = torch.cat([events.embedded[field] for field in self._fields], dim=1)
         return target, Ragged(vectors, events.offsets, events.host_offsets)
 
     def vectors(self, value: Features) -> tuple[Tensor, Ragged]:
-        """The target's vector, `[rows, width]`, and those of each row's events, of that width."""
+        """Return vectors of the targets, `[rows, width]`, and of each row's events."""
         events = value.events[self._place]
         target, rows = self.fields(value)
         vectors = rows.values
@@ -105,7 +105,7 @@ class EventBlock(Block):
         return target, replace(rows, values=vectors)
 
     def longest(self, rows: Ragged) -> int:
-        """The length that holds each row's events, at least 1."""
+        """Return the maximum number of events in a row, at least 1."""
         if torch.compiler.is_compiling() or rows.offsets.shape[0] < 2:
             return self.max_length
         return max(1, int(np.diff(rows.offsets_on_host()).max()))
@@ -140,17 +140,17 @@ class EventBlock(Block):
 
 
 class RowGroups:
-    """Rows in groups of like lengths, for kernels that want padding.
+    """Rows in groups of similar lengths, for kernels that need padding.
 
-    The groups have at most twice as many places as there are values, and a few. In a graph of
-    torch's exporters there is one group, of `most` places a row.
+    The groups have at most about twice as many places as there are values. In a graph of torch's
+    exporters there is one group, of `most` places a row.
 
     Args:
         values: The rows.
-        most: The most values of a row that get places, its newest ones.
+        most: Maximum number of places of a row, for its latest values.
 
     Attributes:
-        counts: For each group how many values its rows have, `[rows of the group]`.
+        counts: For each group the number of values of its rows, `[rows of the group]`.
 
     >>> clicks = Ragged(torch.tensor([[1.0], [2.0], [4.0]]), torch.tensor([0, 2, 2, 3]))
     >>> groups = RowGroups(clicks, most=2)
@@ -189,9 +189,9 @@ class RowGroups:
         self._place_of_value = (shift[self._row_of_values] + numbers).clamp(min=0)
 
     def pad(self, values: Tensor) -> list[Tensor]:
-        """Each group's rows of `[values, dim]`, `[rows, length, dim]`, with zeros after them."""
+        """Return each group's rows of `[values, dim]`, zero-padded to `[rows, length, dim]`."""
         with_zeros = torch.cat([values.new_zeros(1, values.shape[1]), values])
-        # Zeros get no gradient: there are as many of them as padding needs.
+        # Padding refers to the zero row, which gets no gradient.
         places = functional.embedding(self._value_of_place, with_zeros, padding_idx=0)
         if self._order is None:
             return [torch.unflatten(places, 0, self._shapes[0])]
@@ -200,12 +200,12 @@ class RowGroups:
         return [torch.unflatten(part, 0, shape) for part, shape in shaped]
 
     def unpad(self, groups: Sequence[Tensor]) -> Tensor:
-        """The inverse of `pad`: `[values, dim]`."""
+        """Return the inverse of `pad`: `[values, dim]`."""
         places = [group.flatten(0, 1) for group in groups]
         return of_rows(torch.cat(places), self._place_of_value)
 
     def side_by_side(self, values: Tensor) -> GroupedRows:
-        """Each row's of `[values, dim]` side by side, the newest one first."""
+        """Return each row of `[values, dim]` with its values concatenated, the latest first."""
         ends, rows = self._offsets[1:] + self._offsets[:-1] - 1, self._row_of_values
         turned = ends[rows] - torch.arange(values.shape[0], device=rows.device)
         groups = tuple(group.flatten(1) for group in self.pad(of_rows(values, turned)))
@@ -213,27 +213,30 @@ class RowGroups:
         return GroupedRows(groups, places, self._most * values.shape[1])
 
     def newest(self, values: Tensor) -> Tensor:
-        """Each row's last one of `[values, dim]`, `[rows, dim]`; zeros for a row without any."""
+        """Return each row's last value of `[values, dim]`, `[rows, dim]`.
+
+        Zeros for an empty row.
+        """
         return padded(values, self._offsets, 1)[:, 0]
 
     def split(self, rows: Tensor) -> Sequence[Tensor]:
-        """Each group's rows of `[rows, ...]`."""
+        """Return each group's rows of `[rows, ...]`."""
         if self._order is None:
             return [rows]
         sizes = [num_rows for num_rows, _ in self._shapes]
         return torch.split(rows[self._order], sizes)
 
     def join(self, groups: Sequence[Tensor]) -> Tensor:
-        """The inverse of `split`."""
+        """Return the inverse of `split`."""
         rows = torch.cat(list(groups))
         return rows if self._order is None else rows[self._order.argsort()]
 
 
-_FEW_PLACES = 1 << 14  # not worth a group of their own
+_FEW_PLACES = 1 << 14  # a group of fewer places is not worth it
 
 
 def _group_shapes(counts: Tensor) -> Iterator[tuple[int, int]]:
-    """Rows and places of groups of rows with these counts, the largest first.
+    """Yield rows and places of groups of rows with these counts, the largest first.
 
     >>> _FEW_PLACES, [*_group_shapes(torch.tensor([9000, 8000, 3, 3, 2, 0]))]
     (16384, [(2, 9000), (4, 3)])
@@ -250,7 +253,7 @@ def _group_shapes(counts: Tensor) -> Iterator[tuple[int, int]]:
 
 
 def with_last(rows: Ragged, last: Tensor) -> Ragged:
-    """The rows, each with one more value at its end: `last`, `[rows, dim]`.
+    """Return the rows, each with one more value at its end: `last`, `[rows, dim]`.
 
     >>> rows = Ragged(torch.tensor([[1.0], [2.0]]), torch.tensor([0, 2, 2]))
     >>> longer = with_last(rows, torch.tensor([[7.0], [8.0]]))
@@ -270,12 +273,12 @@ def with_last(rows: Ragged, last: Tensor) -> Ragged:
 
 
 def of_rows(values: Tensor, rows: Tensor) -> Tensor:
-    """`values[rows]`, `[n, dim]`: its backward pass adds in one order, and is the quickest one."""
+    """Return `values[rows]`, `[n, dim]`; its backward pass is deterministic and the fastest."""
     return functional.embedding(rows, values)
 
 
 def sum_of_rows(values: Tensor, offsets: Tensor) -> Tensor:
-    """The sums of the values of each row, `[rows, dim]`.
+    """Return the sums of the values of each row, `[rows, dim]`.
 
     >>> sum_of_rows(torch.tensor([[1.0], [2.0], [4.0]]), torch.tensor([0, 2, 2, 3])).tolist()
     [[3.0], [0.0], [4.0]]
@@ -287,9 +290,9 @@ def sum_of_rows(values: Tensor, offsets: Tensor) -> Tensor:
 
 
 def padded(values: Tensor, offsets: Tensor, length: int, *, newest_first: bool = False) -> Tensor:
-    """Each row's vectors, `[rows, length, dim]`, with zeros after them.
+    """Return each row's vectors, zero-padded to `[rows, length, dim]`.
 
-    Of more than `length`, the newest. They stand in their order, or the newest one first.
+    Rows with more than `length` keep their latest vectors, in order or latest first.
 
     >>> values, offsets = torch.tensor([[1.0], [2.0], [4.0]]), torch.tensor([0, 2, 2, 3])
     >>> padded(values, offsets, 2)[..., 0].tolist()
@@ -301,18 +304,17 @@ def padded(values: Tensor, offsets: Tensor, length: int, *, newest_first: bool =
     ends = offsets[1:, None].long()
     starts = ends - (ends - offsets[:-1, None]).clamp(max=length)
     index = ends - places if newest_first else starts + places + 1
-    # Of row 0, which is zeros and gets no gradient, there are as many as padding needs.
+    # Padding refers to row 0, which is zeros and gets no gradient.
     with_zeros = torch.cat([values.new_zeros(1, values.shape[1]), values])
     index = torch.where(places < ends - starts, index, 0)
     return functional.embedding(index, with_zeros, padding_idx=0)
 
 
 class TargetAttention(EventBlock):
-    """The sum of a row's events, each weighed by an MLP of it and the target (arXiv:1706.06978).
+    """The sum of a row's events, each weighted by an MLP of it and the target (arXiv:1706.06978).
 
-    The MLP takes `[q, k, q - k, q * k]` of the target's vector q and the event's k, and its output
-    is the weight as it is: without a softmax, as in the paper (section 4.3). A row without events
-    gets zeros.
+    The MLP reads `[q, k, q - k, q * k]` of the target's vector q and the event's k. Its output is
+    the weight, without a softmax, as in the paper (section 4.3). A row without events gets zeros.
 
     Args:
         hidden: Widths of the MLP's hidden layers.
@@ -343,7 +345,7 @@ class TargetAttention(EventBlock):
         assert isinstance(first, nn.Linear)
         of_q, of_k, of_difference, of_product = first.weight.chunk(4, dim=1)
         rows, keys = events.row_of_values, events.values
-        # The first layer without copies side by side, and what it makes of q once a row.
+        # The first layer without concatenation; its product with q is computed once a row.
         asked = functional.linear(target, of_q + of_difference, first.bias)
         weights = torch.addmm(of_rows(asked, rows), keys, (of_k - of_difference).t())
         weights = torch.addmm(weights, of_rows(target, rows) * keys, of_product.t())

@@ -1,4 +1,4 @@
-"""Picking columns, or branches, by what they are called; and columns as vectors."""
+"""Selects columns, or branches, by name; and columns as vectors."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
@@ -29,16 +29,16 @@ Kind = Literal["categorical", "continuous"]
 class Filter(Block):
     """Some of the columns, or of the branches.
 
-    A column is picked if it passes every condition that is given. Groups that are taken whole, and
-    columns that stand side by side, are not copied. Events are left out.
+    A column is selected if it passes all given conditions. Whole groups and adjacent columns are
+    not copied. Events are dropped.
 
     Args:
         names: Of the columns ("C1") or their tables ("wide/C1"), or of branches.
         tags: A column needs one of these.
-        part: A column's table is for this part of the model, such as "wide"; "" is the main one, to
-            which continuous columns belong as well.
+        part: The part of the model of a column's table, such as "wide"; "" is the main part, which
+            includes continuous columns.
         kind: "categorical" or "continuous".
-        exclude: Pick those that do not pass.
+        exclude: Select the columns that do not pass.
 
     Shape:
         columns to columns; branches to branches, in the order of the names, or to the branch itself
@@ -64,7 +64,7 @@ class Filter(Block):
         self.exclude = exclude
         if kind not in (None, "categorical", "continuous"):
             raise ModelError(
-                f"Filter knows no kind {kind!r}", hint="Take categorical or continuous."
+                f"Filter knows no kind {kind!r}", hint="Use categorical or continuous."
             )
 
     @property
@@ -100,7 +100,7 @@ class Filter(Block):
         if self.tags or self.part is not None or self.kind is not None or not self.names:
             raise ModelError(f"{self.label} picks branches, which have names only: give those")
         self._check_names(given.shapes, given, "branch")
-        # Plain names, no parameters: which keys of the dictionary to take.
+        # Plain names, no parameters: the keys of the dictionary to keep.
         self.picked = self.names
         if self.exclude:
             self.picked = tuple(name for name in given.shapes if name not in self.names)
@@ -155,7 +155,7 @@ class Filter(Block):
 
 
 class _Pick(nn.Module):
-    """Some of a tensor's columns: all as they are, neighbours as a view, others copied."""
+    """Some of a tensor's columns: all unchanged, adjacent ones as a view, others copied."""
 
     places: Tensor
 
@@ -186,10 +186,10 @@ class ContinuousFeatures(Block):
     """The continuous columns, or some of them.
 
     Args:
-        names: All if none are given.
+        names: By default all.
         tags: Only columns with one of these.
-        normalisation: "batch_norm", "layer_norm" or "none". fastai's TabularModel has a batch norm
-            there.
+        normalisation: "batch_norm", "layer_norm" or "none". fastai's TabularModel uses a batch
+            norm.
 
     Shape:
         columns to `[rows, continuous columns]`.
@@ -224,11 +224,11 @@ class PiecewiseLinear(Block):
     With knots `k_0 < ... < k_n` these are the n values `min(1, max(0, (x - k_i) / (k_i+1 - k_i)))`
     (arXiv:2203.05556, section 3.2). The paper's knots are quantiles of the column. Here they are
     those of a normal distribution, from 0.02 to 0.98, for columns of mean 0 and deviation 1, such
-    as `normalize` makes: no row has to be looked at. A linear layer above it is a piecewise linear
+    as from `normalize`, so no rows are needed. A linear layer above it is a piecewise linear
     function of each column.
 
     Args:
-        pieces: How many values a column gets besides its own; 0 for none.
+        pieces: Number of values per column besides its own; 0 for none.
 
     Shape:
         columns to columns, the continuous ones `1 + pieces` times as many.
@@ -249,7 +249,7 @@ class PiecewiseLinear(Block):
     def build(self, given: Shape) -> Shape:
         if not isinstance(given, Columns):
             raise ModelError(f"{self.label} takes columns, and {given.made_by} gives {given}")
-        # The same on every device that a model is outlined or built on.
+        # The same on every device on which a model is outlined or built.
         shares = [0.02 + 0.96 * place / max(1, self.pieces) for place in range(self.pieces + 1)]
         knots = torch.tensor([NormalDist().inv_cdf(share) for share in shares])
         self.register_buffer("knots", knots, persistent=False)
@@ -264,13 +264,13 @@ class PiecewiseLinear(Block):
 
 
 class FieldVectors(Block):
-    """The embeddings, and each continuous column's value times a vector of its own.
+    """The embeddings, and each continuous column's value times its own vector.
 
-    The vector of a number is that of arXiv:1810.11921, eq. 4. Its initial values are as small as a
-    linear layer's of `dim` inputs.
+    The vector of a number follows arXiv:1810.11921, eq. 4. It is initialised like a linear layer
+    of `dim` inputs.
 
     Shape:
-        columns, all embeddings equally wide, to `[rows, columns, dim]`.
+        columns, with embeddings of equal width, to `[rows, columns, dim]`.
     """
 
     def build(self, given: Shape) -> Shape:

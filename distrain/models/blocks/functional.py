@@ -1,4 +1,4 @@
-"""What blocks are made of: activations by name, linear layers, one-hot."""
+"""Functions for blocks: activations by name, linear layers, one-hot."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, cast
@@ -19,42 +19,43 @@ _LAYERS: dict[str, Callable[..., nn.Module]] = {
     "leaky_relu": nn.LeakyReLU,
     "none": nn.Identity,
 }
-# These can overwrite what they are given: their gradient follows from their output.
+# These can overwrite their input: their gradient follows from their output.
 _IN_PLACE = {"relu", "selu", "leaky_relu"}
 
 ACTIVATIONS = tuple(_LAYERS)
 
 
 def activation_layer(name: str, *, inplace: bool = False) -> nn.Module:
-    """A new layer of one of `ACTIVATIONS`, with torch's defaults (leaky_relu: a slope of 0.01).
+    """Return a new layer of one of `ACTIVATIONS`, with torch's defaults (leaky_relu: slope 0.01).
 
-    `inplace` overwrites the input, where the activation can: only where no gradient needs it.
+    `inplace` overwrites the input, if the activation can. Use it only if no gradient needs the
+    input.
 
     >>> activation_layer("relu", inplace=True)
     ReLU(inplace=True)
     """
     if name not in _LAYERS:
         raise ModelError(
-            f"there is no activation {name!r}", hint=f"Take one of {', '.join(ACTIVATIONS)}."
+            f"unknown activation {name!r}", hint=f"Use one of {', '.join(ACTIVATIONS)}."
         )
     return _LAYERS[name](inplace=True) if inplace and name in _IN_PLACE else _LAYERS[name]()
 
 
 class Linear(nn.Linear):
-    """torch's linear layer, in the form for a GPU there; see `linear_over`."""
+    """torch's linear layer, with a faster gradient on a GPU; see `linear_over`."""
 
     def forward(self, input: Tensor) -> Tensor:
         return linear_over(self, [input])
 
 
 def linear_over(layer: nn.Linear, parts: Sequence[Tensor]) -> Tensor:
-    """`layer(torch.cat(parts, dim=1))` for one or more parts `[rows, width]`, without the copy.
+    """Return `layer(torch.cat(parts, dim=1))` for parts `[rows, width]`, without the copy.
 
-    The weight is cut instead. The embeddings of a batch are its largest tensor by far, and a step
-    that never copies them, nor their gradient, is about a tenth faster for it (docs/log.md).
+    The weight is split instead. The embeddings of a batch are by far its largest tensor, and a step
+    without copies of them and their gradient is about a tenth faster (docs/log.md).
 
-    On a GPU the gradient of the bias is a product with a vector of ones, and where `pads` says so,
-    parts and weights get columns of zeros.
+    On a GPU the gradient of the bias is a product with a vector of ones. If `pads` returns True,
+    parts and weights are padded with columns of zeros.
 
     >>> layer, (a, b) = nn.Linear(5, 2), (torch.ones(4, 3), torch.ones(4, 2))
     >>> torch.allclose(linear_over(layer, [a, b]), layer(torch.cat([a, b], dim=1)))
@@ -75,28 +76,28 @@ def linear_over(layer: nn.Linear, parts: Sequence[Tensor]) -> Tensor:
 
 
 def linear_of(layer: nn.Linear, value: Value) -> Tensor:
-    """`layer(flat(value))`, without the copy; grouped rows stay in their groups."""
+    """Return `layer(flat(value))`, without the copy; grouped rows stay in their groups."""
     parts = all_parts(value)
     if not any(isinstance(part, GroupedRows) for part in parts):
         return linear_over(layer, flat_parts(value))
     weights = torch.split(layer.weight, [part.shape[1] for part in parts], dim=1)
-    found = [
+    products = [
         part.times(weight) if isinstance(part, GroupedRows) else functional.linear(part, weight)
         for part, weight in zip(parts, weights, strict=True)
     ]
-    output: Tensor = sum(found[1:], found[0])
+    output: Tensor = sum(products[1:], products[0])
     return output if layer.bias is None else output + layer.bias
 
 
 def linear_as_wide(layer: nn.Linear, value: Tensor, width: int) -> Tensor:
-    """`layer(value)`, `[rows, width]`, where both may have columns of zeros after their own."""
+    """Return `layer(value)`, `[rows, width]`; both may be padded with columns of zeros."""
     more = width - layer.out_features
     weight = grown(layer.weight, more, value.shape[1] - layer.in_features)
     return _linear(value, weight, layer.bias if layer.bias is None else grown(layer.bias, more))
 
 
 def grown(values: Tensor, *added: int) -> Tensor:
-    """With so many zeros after what each dimension has."""
+    """Return values with zeros appended, `added` of them in each dimension."""
     sizes = [size for more in reversed(added) for size in (0, more)]
     return functional.pad(values, sizes) if any(added) else values
 
@@ -110,13 +111,13 @@ def _linear(value: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
 
 
 ALIGNED = 8
-"""Matrix units take rows that begin at multiples of 16 bytes: 8 numbers of 16 bits."""
+"""Matrix units need rows that begin at multiples of 16 bytes: 8 numbers of 16 bits."""
 
 
 def pads(value: Tensor) -> bool:
-    """Whether columns of zeros are worth a copy of it: for products of 16 bits on a GPU.
+    """Return True if padding with columns of zeros is worth a copy: for 16-bit products on a GPU.
 
-    Without, these are four to ten times as slow (13, 367 or 429 columns, on an H200).
+    Without it, they are four to ten times as slow (13, 367 or 429 columns, on an H200).
     """
     if not is_eager_gpu(value) or value.dtype == torch.float64:
         return False
@@ -124,19 +125,19 @@ def pads(value: Tensor) -> bool:
 
 
 def padded(parts: Sequence[Tensor]) -> Tensor:
-    """Parts side by side in autocast's type, with zeros up to a multiple of `ALIGNED` columns."""
+    """Return parts concatenated in autocast's dtype, padded to a multiple of `ALIGNED` columns."""
     if len(parts) == 1 and (whole := getattr(parts[0], "padded", None)) is not None:
         return cast(Tensor, whole)
     dtype = torch.get_autocast_dtype(parts[0].device.type)
     *others, last = (part.to(dtype) for part in parts)
     more = -sum(part.shape[1] for part in parts) % ALIGNED
-    # The zeros go to the last part first: torch copies parts of whole 16 bytes three times as fast.
+    # The last part is padded first: torch copies parts of whole 16 bytes three times as fast.
     last = torch.cat([last, last.new_zeros(len(last), more)], dim=1) if more else last
     return torch.cat([*others, last], dim=1) if others else last
 
 
 def without_padding(value: Tensor, width: int) -> Tensor:
-    """Its first columns; `padded` finds the zeros after them again, without a copy."""
+    """Return the first columns; `padded` can recover the zeros after them without a copy."""
     if value.shape[1] == width:
         return value
     own = value[:, :width]
@@ -145,22 +146,22 @@ def without_padding(value: Tensor, width: int) -> Tensor:
 
 
 def side_by_side(parts: Sequence[Tensor]) -> Tensor:
-    """`torch.cat(parts, dim=1)`, made ready for products."""
+    """Return `torch.cat(parts, dim=1)`, padded for products where that helps."""
     if pads(parts[0]):
         return without_padding(padded(parts), sum(part.shape[1] for part in parts))
     return torch.cat([*parts], dim=1)
 
 
 def is_eager_gpu(value: Tensor) -> bool:
-    """Whether it lies on a GPU, and neither a compiler nor an exporter looks on."""
+    """Return True if it is on a GPU, and not traced by a compiler or an exporter."""
     return value.is_cuda and not torch.compiler.is_compiling()
 
 
 class _BiasGradient(torch.autograd.Function):
-    """Gives a linear layer's output, which has the bias in it, the gradient of the bias.
+    """Adds the bias gradient to a linear layer's output, which includes the bias.
 
-    torch sums the output's gradient over the rows. For 65,536 rows of 128 that takes an H200 0.06
-    ms, and a product with ones, as wide as a head's, 0.01 ms.
+    torch sums the output's gradient over the rows. For 65,536 rows of 128 that takes 0.06 ms on an
+    H200, and a product with ones 0.01 ms.
     """
 
     @staticmethod
@@ -169,19 +170,19 @@ class _BiasGradient(torch.autograd.Function):
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:
-        ctx.mark_dirty(output)  # is passed on itself, for activations to overwrite
+        ctx.mark_dirty(output)  # returned unchanged, so that activations can overwrite it
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor]:
-        if grad.shape[1] == 1:  # a product of two vectors has one thread block
+        if grad.shape[1] == 1:  # a product of two vectors uses one thread block
             return grad, grad.sum(0)
         return grad, (grad.new_ones(1, grad.shape[0]) @ grad)[0]
 
 
 def one_hot(ids: Tensor, num_bins: int, dtype: torch.dtype = torch.float32) -> Tensor:
-    """A 1 in the place of each id, 0 elsewhere, `[rows, num_bins]`; nothing waits for the device.
+    """Return 1 at the place of each id, 0 elsewhere, `[rows, num_bins]`, without synchronising.
 
-    A linear layer over it picks a column of its weight, which an embedding of the same ids does
+    A linear layer over it selects a column of its weight. An embedding of the same ids does that
     without the zeros: give `Embeddings` the cross or the column, with `dim` the layer's outputs.
 
     Args:

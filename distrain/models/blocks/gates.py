@@ -24,21 +24,21 @@ from distrain.models.shapes import (
 
 
 class MaskNetBlock(Block):
-    """Mask blocks beside each other or one after another (arXiv:2102.07619, section 3).
+    """Mask blocks, in parallel or in series (arXiv:2102.07619, section 3).
 
-    With e a row's embeddings laid flat, a mask block has the mask m = U relu(V e + b) + c. The
-    first on the way gives relu(LN(W (m * N(e)))), where N normalises each embedding by itself; a
-    later one of `serial` gives relu(LN(W (m * h))), with h the output of the one before. LN is a
-    layer norm, * works element by element. Continuous columns stand beside the embeddings, and N
-    leaves them as they are.
+    With e a row's flattened embeddings, a mask block has the mask m = U relu(V e + b) + c. The
+    first block gives relu(LN(W (m * N(e)))), where N normalises each embedding separately. A later
+    block of `serial` gives relu(LN(W (m * h))), with h the output of the block before. LN is a
+    layer norm, * works element by element. Continuous columns are appended to the embeddings, and N
+    does not change them.
 
     Args:
-        widths: The outputs of each mask block.
-        reduction: The width of V's output is that of e, or for later blocks of h, times this.
-        structure: "parallel", all take e, and outputs stand side by side; or "serial".
+        widths: The output width of each mask block.
+        reduction: The width of V's output, relative to that of e, or of h for later blocks.
+        structure: "parallel": all read e, and outputs are concatenated; or "serial".
 
     Shape:
-        columns to `[rows, sum(widths)]`, or `[rows, widths[-1]]` of serial ones.
+        columns to `[rows, sum(widths)]`, or `[rows, widths[-1]]` if serial.
 
     Raises:
         ModelError: No mask blocks, or an unknown structure.
@@ -53,7 +53,7 @@ class MaskNetBlock(Block):
             raise ModelError("a MaskNetBlock has at least 1 mask block")
         if structure not in ("parallel", "serial"):
             raise ModelError(
-                f"there is no MaskNetBlock {structure!r}", hint="Take parallel or serial."
+                f"unknown MaskNetBlock structure {structure!r}", hint="Use parallel or serial."
             )
 
     def build(self, given: Shape) -> Shape:
@@ -93,7 +93,7 @@ class _MaskBlock(nn.Module):
 
 
 class _VectorNorm(nn.Module):
-    """A layer norm of each vector, with a scale and a shift of its own."""
+    """A layer norm of each vector, with its own scale and shift."""
 
     def __init__(self, count: int, dim: int):
         super().__init__()
@@ -106,14 +106,14 @@ class _VectorNorm(nn.Module):
 
 
 class FeatureGate(Block):
-    """The features laid flat, each value times a gate between 0 and 2 (arXiv:2304.00902, eq. 5).
+    """The flattened features, each value times a gate between 0 and 2 (arXiv:2304.00902, eq. 5).
 
-    Gates are twice the sigmoid of an MLP of the context: some columns of the row, or without any a
-    vector that is learnt, 0 at first.
+    Gates are twice the sigmoid of an MLP of the context: some columns of the row, or by default a
+    learnt vector, initially 0.
 
     Args:
         hidden: Widths of the MLP's hidden layers.
-        context: Columns.
+        context: Names of columns.
 
     Shape:
         columns to `[rows, width]`.
@@ -140,17 +140,17 @@ class FeatureGate(Block):
 
 
 class BilinearFusion(Block):
-    """One number of two vectors: a linear layer of both, and x' W y (arXiv:2304.00902, eq. 7, 8).
+    """One number from two vectors: a linear layer of both, and x' W y (arXiv:2304.00902, eq. 7, 8).
 
     Args:
-        heads: Both are cut into so many pieces, and x' W y is the sum over pairs of pieces, each
-            with a W of its own.
+        heads: Number of pieces of both vectors; x' W y is the sum over pairs of pieces, each with
+            its own W.
 
     Shape:
         two flat branches to `[rows, 1]`.
 
     Raises:
-        ModelError: Other branches, or widths that are no multiples of `heads`.
+        ModelError: Other branches, or widths that are not multiples of `heads`.
     """
 
     def __init__(self, heads: int = 1):

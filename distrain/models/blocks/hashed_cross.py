@@ -8,37 +8,37 @@ from torch import Tensor
 from distrain.errors import ModelError
 from distrain.models.blocks.functional import one_hot
 
-# A Mersenne prime, above every int32 id but itself.
+# A Mersenne prime, larger than every other int32 id.
 PRIME = 2**31 - 1
 
 
 @dataclass(frozen=True)
 class HashedCross:
-    """A column made of several: the bin that their ids, taken together, fall into.
+    """A column made from several: the hash bin of their combined ids.
 
     With x_1 .. x_k a row's ids, the bin is
 
         ((a_0 + a_1 x_1 + ... + a_k x_k) mod (2^31 - 1)) mod num_bins
 
     with coefficients that follow from `seed`. It is a universal class of hash functions (Carter and
-    Wegman, "Universal Classes of Hash Functions", JCSS 18, 1979, class H1, over vectors): of all
-    seeds, two different rows of ids share a bin in a share of at most 1/num_bins + 2^-31. In 64-bit
-    integers nothing overflows, so the bins are the same on every machine and device.
+    Wegman, "Universal Classes of Hash Functions", JCSS 18, 1979, class H1, over vectors): over
+    all seeds, two different rows of ids share a bin with probability at most 1/num_bins + 2^-31.
+    64-bit integers cannot overflow here, so the bins are the same on every machine and device.
 
     It has no parameters. `Embeddings(crosses=[...])` makes the table over its bins.
 
     Args:
         columns: Names of two or more categorical columns. Their order matters: a cross of the same
             columns in another order has other bins.
-        num_bins: How many bins, fewer than 2^31 - 1.
+        num_bins: Number of bins, fewer than 2^31 - 1.
         dim: The width of the bins' embeddings; `None` for the part's.
-        seed: Draws the coefficients.
+        seed: Seed of the coefficients.
 
     Attributes:
         coefficients: a_0, a_1, .. a_k, each in 1 .. 2^31 - 2.
 
     Raises:
-        ModelError: Fewer than two columns, one of them twice, or no such number of bins.
+        ModelError: Fewer than two columns, a repeated column, or an invalid number of bins.
 
     >>> import torch
     >>> cross = HashedCross(["cat_0", "cat_1"], num_bins=10)
@@ -66,7 +66,8 @@ class HashedCross:
                 hint=f"Give it at least 1 and fewer than {PRIME}.",
             )
 
-        # Now, for torch's compiler does not follow a property that is cached when it is first read.
+        # Computed here, since torch's compiler does not support a property that is cached at first
+        # use.
         drawn = (_splitmix64(self.seed, number) for number in range(len(self.columns) + 1))
         object.__setattr__(self, "coefficients", tuple(1 + z % (PRIME - 1) for z in drawn))
 
@@ -75,13 +76,13 @@ class HashedCross:
         return "_X_".join(self.columns)
 
     def ids(self, columns: Sequence[Tensor]) -> Tensor:
-        """The rows' bins, `[rows]`, in 0 .. num_bins-1, of the first column's type.
+        """Return the rows' bins, `[rows]`, in 0 .. num_bins-1, in the first column's dtype.
 
         Each of `columns` is `[rows]`, int32 or int64, from 0 to below 2^31 - 1, in the order of
         `HashedCross.columns`.
 
         Raises:
-            ModelError: There are more or fewer columns than are crossed.
+            ModelError: The number of columns differs from that of the cross.
         """
         if len(columns) != len(self.columns):
             raise ModelError(
@@ -96,12 +97,12 @@ class HashedCross:
         return (total % self.num_bins).to(columns[0].dtype)
 
     def one_hot(self, columns: Sequence[Tensor]) -> Tensor:
-        """The rows' bins as one-hot vectors, `[rows, num_bins]`; see `one_hot`."""
+        """Return the rows' bins as one-hot vectors, `[rows, num_bins]`; see `one_hot`."""
         return one_hot(self.ids(columns), self.num_bins)
 
 
 def _splitmix64(seed: int, number: int) -> int:
-    """The number-th 64-bit output of SplitMix64.
+    """Return the number-th 64-bit output of SplitMix64.
 
     Steele, Lea and Flood, "Fast Splittable Pseudorandom Number Generators", OOPSLA 2014.
     """

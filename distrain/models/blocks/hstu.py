@@ -13,7 +13,7 @@ from distrain.models.blocks.functional import Linear
 from distrain.models.blocks.transformers import check_heads, of_heads
 from distrain.models.shapes import Features, Flat, Shape
 
-_TIME_BUCKETS = 64  # from a second on, each 1.35 times the one before
+_TIME_BUCKETS = 64  # from one second on, each 1.35 times the previous one
 _LOG_OF_A_BUCKET = 0.301
 _MOST_WEIGHTS = 1 << 20  # of attention in memory at once
 
@@ -37,7 +37,7 @@ class _Unit(nn.Module):
     def forward(
         self, tokens: Tensor, groups: RowGroups, ages: Sequence[Tensor | None], last_only: bool
     ) -> Tensor:
-        """Of `[tokens, width]` as many, or those of each row's last one.
+        """Return the outputs of all tokens `[tokens, width]`, or only of each row's last one.
 
         `ages`: for each group its tokens' seconds before the row's last one, `[rows, length]`.
         """
@@ -49,48 +49,48 @@ class _Unit(nn.Module):
         gate, query = _projected(normed, of_u, of_q).chunk(2, dim=1)
         queries = groups.split(query[:, None]) if last_only else groups.pad(query)
         of_groups = zip(queries, others, groups.counts, ages, strict=True)
-        found = [self._attended(*group, last_only) for group in of_groups]
-        values = groups.join(found)[:, 0] if last_only else groups.unpad(found)
+        outputs = [self._attended(*group, last_only) for group in of_groups]
+        values = groups.join(outputs)[:, 0] if last_only else groups.unpad(outputs)
         result: Tensor = tokens + self.out(self.drop(self.norms[1](values) * gate))
         return result
 
     def _attended(
         self, query: Tensor, others: Tensor, counts: Tensor, ages: Tensor | None, last_only: bool
     ) -> Tensor:
-        """Of one group; in blocks where there are many weights."""
+        """Attend within one group; in blocks if there are many weights."""
         rows, length, _ = others.shape
-        if last_only:  # its weights are as many as the tokens
+        if last_only:  # one weight per token
             return self._weighed(query, others, counts[:, None] - 1, counts, ages)
         places = torch.arange(length, device=counts.device)[None]
         if torch.compiler.is_compiling() or rows * length**2 * self.heads <= _MOST_WEIGHTS:
             return self._weighed(query, others, places, counts, ages)
         few_rows = max(1, _MOST_WEIGHTS // (length**2 * self.heads))
         few_queries = max(1, _MOST_WEIGHTS // (length * self.heads * few_rows))
-        found = []
+        outputs = []
         for row in range(0, rows, few_rows):
             own = slice(row, row + few_rows)
             blocks = []
             for first in range(0, length, few_queries):
-                asking, seen = slice(first, first + few_queries), slice(first + few_queries)
-                # The backward pass makes the weights again, block by block.
+                query_part, seen = slice(first, first + few_queries), slice(first + few_queries)
+                # The backward pass recomputes the weights, block by block.
                 block = checkpoint(
                     self._weighed,
-                    query[own, asking],
+                    query[own, query_part],
                     others[own, seen],
-                    places[:, asking],
+                    places[:, query_part],
                     counts[own],
                     None if ages is None else ages[own, seen],
                     use_reentrant=False,
                     preserve_rng_state=False,
                 )
                 blocks.append(block)
-            found.append(torch.cat(blocks, dim=1))
-        return torch.cat(found)
+            outputs.append(torch.cat(blocks, dim=1))
+        return torch.cat(outputs)
 
     def _weighed(
         self, query: Tensor, others: Tensor, places: Tensor, counts: Tensor, ages: Tensor | None
     ) -> Tensor:
-        """What queries find at their places, `[rows, queries, width]`."""
+        """Return the outputs of the queries at their places, `[rows, queries, width]`."""
         q, k, v = (of_heads(x, self.heads) for x in (query, *others.chunk(2, dim=2)))
         apart = places[:, :, None] - torch.arange(others.shape[1], device=places.device)
         bias = functional.embedding(apart.clamp(min=0), self.of_place[:, None])[..., 0]
@@ -99,8 +99,8 @@ class _Unit(nn.Module):
             gaps = _buckets(own[:, :, None] - ages[:, None])
             bias = bias + functional.embedding(gaps, self.of_time[:, None])[..., 0]
         weights = functional.silu(q @ k.transpose(2, 3) + bias[:, None]) * (apart >= 0)[:, None]
-        found = (weights @ v).transpose(1, 2).flatten(2)
-        return torch.div(found, counts[:, None, None])
+        weighted = (weights @ v).transpose(1, 2).flatten(2)
+        return torch.div(weighted, counts[:, None, None])
 
 
 def _projected(values: Tensor, *weights: Tensor) -> Tensor:
@@ -115,9 +115,10 @@ def _buckets(seconds: Tensor) -> Tensor:
 class HSTUBlock(EventBlock):
     """The target's vector after units of pointwise attention over its events (arXiv:2402.17152).
 
-    Each token sees itself and the older ones, the target all. A weight is the SiLU of a product,
-    plus a bias of the distance of both places and one of the logarithm of their distance in time,
-    where the schema tags a list `time_difference`; it is divided by the number of the row's tokens.
+    Each token attends to itself and earlier ones, the target to all. A weight is the SiLU of a
+    product, plus a bias of the distance of both places and one of the logarithm of their distance
+    in time, if the schema tags a list `time_difference`. It is divided by the row's number of
+    tokens.
 
     Args:
         heads: Of each unit; they share the vectors' width.
@@ -127,7 +128,7 @@ class HSTUBlock(EventBlock):
         columns with such events to `[rows, width]`.
 
     Raises:
-        ModelError: Besides those of `EventBlock`, the width is no multiple of `heads`.
+        ModelError: Those of `EventBlock`; or the width is not a multiple of `heads`.
     """
 
     takes_times = False

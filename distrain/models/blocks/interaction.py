@@ -37,7 +37,7 @@ class PairProducts(nn.Module):
     (arXiv:1906.00091).
 
     Args:
-        num_vectors: How many vectors a row has, at least 2.
+        num_vectors: Number of vectors of a row, at least 2.
 
     Attributes:
         num_pairs: `num_vectors * (num_vectors - 1) / 2`.
@@ -55,11 +55,11 @@ class PairProducts(nn.Module):
     def __init__(self, num_vectors: int):
         super().__init__()
         self.num_vectors = n = num_vectors
-        # By NumPy: on `meta`, torch's own would load its compiler, for seconds.
+        # With NumPy: on `meta`, torch's own functions would load its compiler, for seconds.
         first, second = np.tril_indices(n, -1)
         self.num_pairs = len(first)
-        # pick[p] is where pair p lies in a flat n*n matrix. spread is the way back: which pair, if
-        # any (num_pairs if none), each place of the symmetric matrix holds.
+        # pick[p] is the place of pair p in a flat n*n matrix. spread is the inverse: the pair of
+        # each place of the symmetric matrix, num_pairs if there is none.
         spread = np.full((n, n), self.num_pairs)
         spread[first, second] = spread[second, first] = np.arange(self.num_pairs)
         self.register_buffer("pick", torch.tensor(first * n + second), persistent=False)
@@ -76,13 +76,13 @@ class PairProducts(nn.Module):
         return products
 
     def beside(self, deep: Tensor, others: Tensor) -> Tensor:
-        """A vector, then the pairs of it, as the first one, and others: `[rows, dim + pairs]`."""
+        """Return a vector, then the pairs of it (first) and others: `[rows, dim + pairs]`."""
         if self._in_triton(others):
             from distrain.models.blocks import interaction_triton
 
             return interaction_triton.pairs_beside(deep, others)
         pairs = self(torch.cat([deep.unsqueeze(1), others], dim=1))
-        # Copied: they are narrow, and cutting the next layer's weight took a fifth longer.
+        # Copied: they are narrow, and splitting the next layer's weight took a fifth longer.
         return side_by_side([deep, pairs])
 
     def _in_triton(self, vectors: Tensor) -> bool:
@@ -128,7 +128,7 @@ class _PairProducts(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
         vectors, spread = ctx.saved_tensors
         rows, n, _ = vectors.shape
-        # The column of zeros is what places without a pair read.
+        # Places without a pair read the column of zeros.
         with_zero = functional.pad(grad.to(vectors.dtype), (0, 1))
         symmetric = with_zero.index_select(1, spread).view(rows, n, n)
         return torch.bmm(symmetric, vectors), None, None
@@ -143,10 +143,12 @@ class FMBlock(Block):
     `Filter(part="wide").connect(Aggregate("sum"))`.
 
     Args:
-        per_dim: Leave out the sum over the dimensions: bi-interaction pooling, the sum of all
-            pairs' products element by element (arXiv:1708.05027, eq. 4).
+        Args:
+            per_dim: Omit the sum over the dimensions: bi-interaction pooling, the sum of all
+                pairs' products element by element (arXiv:1708.05027, eq. 4).
 
-    Shape:
+        Shape:
+            vectors of one width to `[rows, 1]`, or `[rows, dim]` if `per_dim`.
         vectors of one width to `[rows, 1]`, or `[rows, dim]` per dim.
 
     >>> from distrain.models.shapes import Vectors
@@ -174,19 +176,19 @@ class FMBlock(Block):
 class FieldAttention(Block):
     """Layers of multi-head attention among a row's vectors (arXiv:1810.11921, eq. 5 to 8).
 
-    A head's weights are the softmax over the products of queries and keys, without a divisor. The
-    heads stand side by side, a linear layer of the input is added, and a ReLU follows.
+    A head's weights are the softmax over the products of queries and keys, without scaling. The
+    heads are concatenated, a linear layer of the input is added, and a ReLU follows.
 
     Args:
-        layers: Their number.
-        heads: Of each layer.
-        width: Of each layer's vectors; a multiple of `heads`.
+        layers: Number of layers.
+        heads: Number of heads of each layer.
+        width: Width of each layer's vectors; a multiple of `heads`.
 
     Shape:
         vectors of one width to `[rows, count, width]`.
 
     Raises:
-        ModelError: No layers, or a width that is no multiple of `heads`.
+        ModelError: No layers, or a width that is not a multiple of `heads`.
     """
 
     def __init__(self, layers: int, heads: int, width: int):
@@ -197,7 +199,7 @@ class FieldAttention(Block):
         if layers < 1 or width % heads:
             raise ModelError(
                 f"{self.label} cannot have {layers} layers of {heads} heads, {width} wide",
-                hint="Take at least 1 layer, and a width that the heads divide.",
+                hint="Use at least 1 layer, and a width that the heads divide.",
             )
 
     def build(self, given: Shape) -> Shape:
@@ -213,8 +215,8 @@ class FieldAttention(Block):
             query, key, values = (
                 one.unflatten(2, (self.heads, -1)).transpose(1, 2) for one in of_heads
             )
-            found = functional.scaled_dot_product_attention(query, key, values, scale=1.0)
-            vectors = functional.relu(found.transpose(1, 2).flatten(2) + beside)
+            attended = functional.scaled_dot_product_attention(query, key, values, scale=1.0)
+            vectors = functional.relu(attended.transpose(1, 2).flatten(2) + beside)
         return vectors
 
 
@@ -254,7 +256,7 @@ class CompressedInteraction(Block):
         return Flat(sum(self.maps))
 
     def forward(self, value: Value) -> Tensor:
-        # The products, by far the largest tensors, lie as the layer takes them: none is copied.
+        # The products, by far the largest tensors, have the layout of the layer's input: no copies.
         first = vectors = stacked(value).mT.contiguous()
         sums = []
         for layer in self.layers:
@@ -267,20 +269,20 @@ class DLRMBlock(Block):
     """Bottom MLP, dot products of all pairs of vectors, top MLP (arXiv:1906.00091).
 
     The continuous columns pass through the bottom MLP and become one more vector beside the
-    embeddings. The top MLP sees that vector and the dot products of all pairs. Every layer of both
+    embeddings. The top MLP reads that vector and the dot products of all pairs. Every layer of both
     MLPs ends in a ReLU.
 
-    Where `bottom`'s last width is not the embeddings', a linear layer without ReLU brings it there;
-    the job spec's defaults (64 wide above embeddings of 16) need it, the Merlin notebook's 64 above
-    64 does not. Without continuous columns there is no bottom MLP: the embeddings interact by
-    themselves.
+    If `bottom`'s last width differs from that of the embeddings, a linear layer without ReLU
+    projects to it. The job spec's defaults (64 wide above embeddings of 16) need it, the Merlin
+    notebook's 64 above 64 does not. Without continuous columns there is no bottom MLP, and only
+    embeddings interact.
 
     Args:
         bottom: The bottom MLP's widths.
         top: The top MLP's widths.
 
     Shape:
-        columns, all embeddings equally wide, to `[rows, top[-1]]`.
+        columns, with embeddings of equal width, to `[rows, top[-1]]`.
     """
 
     only_multiplies = True

@@ -1,8 +1,8 @@
-"""The dot products of all pairs of a row's vectors, in Triton, for NVIDIA's GPUs.
+"""The dot products of all pairs of a row's vectors, in Triton, for NVIDIA GPUs.
 
-The fallback in torch, `interaction.PairProducts`, multiplies all n*n pairs, writes them, and picks
-half of them; here a program holds a row's vectors and writes the pairs only. Import this module
-only where `runs_triton` allows it: it needs the package `triton`.
+The torch fallback, `interaction.PairProducts`, computes and stores all n*n products and selects
+half of them. Here a program holds a row's vectors and stores only the pairs. Import this module
+only if `runs_triton` allows it: it needs the package `triton`.
 """
 
 from typing import Any
@@ -17,19 +17,19 @@ from distrain.models.blocks.functional import ALIGNED, pads, without_padding
 
 
 def pair_products(vectors: Tensor) -> Tensor:
-    """`interaction.PairProducts` of `[rows, n, dim]`, n at most 64, of the type of the vectors.
+    """Return `interaction.PairProducts` of `[rows, n, dim]`, n at most 64, in the vectors' dtype.
 
-    Where autocast is on, the result has its type.
+    With autocast, the result has its dtype.
     """
     products: Tensor = _PairProducts.apply(None, vectors)  # type: ignore[no-untyped-call]
     return products
 
 
 def pairs_beside(deep: Tensor, others: Tensor) -> Tensor:
-    """`PairProducts.beside` of `[rows, dim]` and `[rows, n - 1, dim]`, which are not copied."""
+    """Return `PairProducts.beside` of `[rows, dim]` and `[rows, n - 1, dim]`, without a copy."""
     _, count, dim = others.shape
-    found: Tensor = _PairProducts.apply(deep, others)  # type: ignore[no-untyped-call]
-    return without_padding(found, dim + count * (count + 1) // 2)
+    result: Tensor = _PairProducts.apply(deep, others)  # type: ignore[no-untyped-call]
+    return without_padding(result, dim + count * (count + 1) // 2)
 
 
 class _PairProducts(torch.autograd.Function):
@@ -67,7 +67,7 @@ class _PairProducts(torch.autograd.Function):
 
 
 def _contiguous(deep: Tensor | None, others: Tensor) -> tuple[list[Tensor], int]:
-    """Both, the others twice if there is no first one, and how many vectors a row has."""
+    """Return both (the others twice without a first one), and the number of vectors of a row."""
     others = others.contiguous()
     if deep is None:
         return [others, others], others.shape[1]
@@ -75,24 +75,24 @@ def _contiguous(deep: Tensor | None, others: Tensor) -> tuple[list[Tensor], int]
 
 
 def _width(count: int) -> int:
-    """A width that a matrix unit takes: a power of two, at least 16."""
+    """Return a width for matrix units: a power of two, at least 16."""
     return max(16, int(triton.next_power_of_2(count)))
 
 
 def _options(n: int, dim: int, dtype: torch.dtype) -> dict[str, Any]:
     precision = _precision()
-    # Without matrix units each thread multiplies one by one, in code without loops: 64 vectors of
+    # Without matrix units each thread multiplies one by one, in unrolled code: 64 vectors of
     # 128 at once took the compiler minutes.
     is_slow = dtype == torch.float32 and precision == "ieee"
     chunk = 16 if is_slow else min(_width(dim), 64)
-    # A row is little work for matrix units: one warp a row has no others to wait for.
+    # A row is little work for matrix units: with one warp a row, warps do not wait for each other.
     num_warps = 1 if not is_slow and _width(n) <= 32 else 4
     return {"VECTORS": _width(n), "CHUNK": chunk, "PRECISION": precision, "num_warps": num_warps}
 
 
 def _precision() -> str:
     matmul = torch.backends.cuda.matmul
-    # torch before 2.9 has a plain switch; later ones refuse a mixture of both.
+    # torch before 2.9 has a boolean option; later versions reject a mixture of both.
     precision = getattr(matmul, "fp32_precision", None)
     is_tf32 = matmul.allow_tf32 if precision is None else precision == "tf32"
     return "tf32" if is_tf32 else "ieee"
@@ -169,7 +169,7 @@ def _backward(
 
 @triton.jit
 def _vectors(deep, others, row, n, dim, numbers, values, DEEP: tl.constexpr, TYPE: tl.constexpr):
-    """A row's vectors, the deep one first if there is one, of the type that is multiplied."""
+    """Return a row's vectors, the deep one first if there is one, in the dtype of the product."""
     at, is_there = _places(row, n, dim, numbers, values, DEEP)
     own = tl.load(others + at, mask=is_there, other=0).to(TYPE)
     if DEEP:
@@ -180,6 +180,6 @@ def _vectors(deep, others, row, n, dim, numbers, values, DEEP: tl.constexpr, TYP
 
 @triton.jit
 def _places(row, n, dim, numbers, values, DEEP: tl.constexpr):
-    """Where a row's vectors lie among the others, and whether they do."""
+    """Return the places of a row's vectors among the others, and the mask of valid ones."""
     is_there = ((numbers >= DEEP) & (numbers < n))[:, None] & (values < dim)[None, :]
     return (row * (n - DEEP) + numbers[:, None] - DEEP) * dim + values[None, :], is_there

@@ -23,14 +23,13 @@ from distrain.models.shapes import (
 
 
 class BatchNorm(nn.BatchNorm1d):
-    """Batch normalisation that takes batches of any number of rows.
+    """Batch normalisation that supports batches of any number of rows.
 
-    In training every column is brought to mean 0 and variance 1 over the batch (arXiv:1502.03167).
-    torch's own refuses a batch of one row there, whose variance is 0 over 0. Here a batch of one
-    row, or of none, is normalised as in evaluation, by the running statistics, and leaves those as
-    they were. Ranks meet such batches at the end of an epoch.
-
-    Every rank has the statistics of its own rows.
+    In training every column is normalised to mean 0 and variance 1 over the batch
+    (arXiv:1502.03167). torch's layer rejects a training batch of one row, whose variance is 0 over
+    0. Here a batch of one row or none is normalised as in evaluation, by the running statistics,
+    without updating them. Ranks get such batches at the end of an epoch. Every rank has the
+    statistics of its own rows.
 
     Shape:
         `[rows, width]` to the same.
@@ -53,7 +52,7 @@ class BatchNorm(nn.BatchNorm1d):
 class Dice(nn.Module):
     """`p x + (1 - p) a x` with `p` a sigmoid of x, batch-normed (arXiv:1706.06978, section 5.3).
 
-    `a` is a parameter of each column, 0 at first. The norm is that of `BatchNorm`.
+    `a` is a parameter of each column, initially 0. The norm is that of `BatchNorm`.
 
     Shape:
         `[rows, width]` to the same.
@@ -81,8 +80,8 @@ NORMALISATIONS = tuple(_LAYERS)
 def normalisation_layer(name: str, width: int) -> nn.Module:
     if name not in _LAYERS:
         raise ModelError(
-            f"there is no normalisation {name!r}",
-            hint=f"Take one of {', '.join(NORMALISATIONS)}.",
+            f"unknown normalisation {name!r}",
+            hint=f"Use one of {', '.join(NORMALISATIONS)}.",
         )
     return _LAYERS[name](width)
 
@@ -90,7 +89,7 @@ def normalisation_layer(name: str, width: int) -> nn.Module:
 class L2Norm(Block):
     """Every vector divided by its length: dot products become cosines.
 
-    A vector shorter than 1e-12 is divided by that, so zeros stay zeros.
+    A vector shorter than 1e-12 is divided by 1e-12, so zeros stay zeros.
 
     Shape:
         `[rows, width]`, a vector a row, or vectors of one width `[rows, count, dim]`, to the same.
@@ -113,15 +112,15 @@ class L2Norm(Block):
 
 
 class Dropout(Block):
-    """Sets a share of the values to 0 in training, and scales the others up.
+    """Sets a share of the values to 0 in training, and scales up the others.
 
     Over the embeddings of `Filter(kind="categorical")` it is fastai's `embed_p`.
 
     Args:
-        share: At least 0 and below 1, else `ModelError`.
+        share: At least 0 and below 1, otherwise `ModelError`.
 
     Shape:
-        anything to the same.
+        any shape to the same.
 
     >>> import torch
     >>> Dropout(0.5).eval()(torch.ones(2, 3)).shape
@@ -150,14 +149,14 @@ class Dropout(Block):
 class LogitsTemperatureScaler(Block):
     """Logits divided by a temperature.
 
-    Above 1 it draws probabilities towards each other, below 1 apart (arXiv:1503.02531, eq. 1; as a
-    calibration arXiv:1706.04599). The order of the rows, and so the AUC, stays.
+    Above 1 it draws probabilities together, below 1 apart (arXiv:1503.02531, eq. 1; as a
+    calibration arXiv:1706.04599). The order of the rows, and so the AUC, does not change.
 
     Args:
-        temperature: Above 0, else `ModelError`.
+        temperature: Above 0, otherwise `ModelError`.
 
     Shape:
-        a tensor to one of the same shape; anything else laid flat.
+        a tensor to one of the same shape; other values are flattened.
 
     >>> import torch
     >>> LogitsTemperatureScaler(2.0)(torch.tensor([3.0, -1.0]))

@@ -1,4 +1,4 @@
-"""What several tasks share: mixtures of experts, each weighed by gates."""
+"""Layers shared by several tasks: mixtures of experts, weighted by gates."""
 
 from collections.abc import Sequence
 
@@ -30,7 +30,7 @@ class _Experts(Block):
 
 
 def _mixed(gate: nn.Module, value: Value, experts: Tensor) -> Tensor:
-    """The experts' outputs, `[rows, experts, width]`, weighed by a gate's softmax."""
+    """Return the experts' outputs, `[rows, experts, width]`, weighted by a gate's softmax."""
     assert isinstance(gate, nn.Linear)
     shares = linear_over(gate, flat_parts(value)).softmax(dim=1)
     return (shares[:, :, None] * experts).sum(1)
@@ -44,9 +44,9 @@ def _check(names: Sequence[str], hidden: Sequence[int], who: str, **counts: int)
 
 
 class MMoEBlock(Block):
-    """Experts that all tasks weigh, each by a gate of its own: multi-gate mixture of experts.
+    """Experts that are weighted by each task with its own gate: multi-gate mixture of experts.
 
-    With E_i(x) the experts, of task k
+    With E_i(x) the experts, task k has
 
         f_k(x) = sum over i of softmax(W_k x)_i E_i(x)
 
@@ -54,12 +54,12 @@ class MMoEBlock(Block):
     Mixture-of-Experts", KDD 2018, eq. 5 to 7). Gates have no bias.
 
     Args:
-        names: Of the tasks.
-        experts: Their number.
+        names: Names of the tasks.
+        experts: Number of experts.
         hidden: Layer widths of each expert, which end in an activation.
 
     Shape:
-        anything flat to branches of the names, each `[rows, hidden[-1]]`.
+        any flat shape to branches of the names, each `[rows, hidden[-1]]`.
 
     Raises:
         ModelError: No names, no experts, or no layers.
@@ -90,26 +90,26 @@ class MMoEBlock(Block):
 
 
 class PLEBlock(Block):
-    """Experts of single tasks beside shared ones, layer by layer: progressive layered extraction.
+    """Task-specific and shared experts in each layer: progressive layered extraction.
 
-    In each layer, with x_k the input of task k, x_s that of the shared experts, and S_k(x) the
+    In each layer, x_k is the input of task k and x_s that of the shared experts. With S_k(x) the
     outputs of the experts of task k (over x_k) and of the shared ones (over x_s),
 
         g_k(x) = softmax(W_k x_k) S_k(x)
 
-    is the next layer's x_k. Its x_s is the same with a gate over all experts of all tasks, which
-    the last layer does not have (Tang et al., "Progressive Layered Extraction (PLE)", RecSys 2020,
-    eq. 1 to 5). One layer is the paper's customised gate control. Gates have no bias.
+    is the next layer's x_k. Its x_s is computed likewise, with a gate over all experts of all
+    tasks, which the last layer does not have (Tang et al., "Progressive Layered Extraction (PLE)",
+    RecSys 2020, eq. 1 to 5). One layer is the paper's customised gate control. Gates have no bias.
 
     Args:
-        names: Of the tasks.
-        layers: Their number.
-        experts: Of each task in each layer.
-        shared_experts: Of each layer.
+        names: Names of the tasks.
+        layers: Number of layers.
+        experts: Number of experts of each task in each layer.
+        shared_experts: Number of shared experts in each layer.
         hidden: Layer widths of each expert, which end in an activation.
 
     Shape:
-        anything flat to branches of the names, each `[rows, hidden[-1]]`.
+        any flat shape to branches of the names, each `[rows, hidden[-1]]`.
 
     Raises:
         ModelError: No names, no experts, or no layers.

@@ -11,35 +11,36 @@ from distrain.models.blocks.layers import Dice, normalisation_layer
 from distrain.models.shapes import Flat, Shape, Value, flat, some_width
 
 USUAL_ORDER = ("linear", "norm", "activation", "dropout")
-# What fastai's LinBnDrop does with lin_first=True, as its TabularModel does.
+# fastai's LinBnDrop with lin_first=True, as in its TabularModel.
 FASTAI_ORDER = ("linear", "activation", "norm", "dropout")
-# What LinBnDrop does with lin_first=False.
+# LinBnDrop with lin_first=False.
 NORM_FIRST_ORDER = ("norm", "dropout", "linear", "activation")
 
 
 class MLPBlock(Block):
-    """Linear layers, each with an activation, and with normalisation and dropout if asked for.
+    """Linear layers, each with an activation, and optional normalisation and dropout.
 
-    The first layer takes the parts of its input as they lie, so that embeddings are never copied
-    side by side, unless `order` wants something done to them before.
+    The first layer reads the parts of its input in place, so that embeddings are never
+    concatenated, unless `order` puts another step before it.
 
     Args:
-        widths: Of the layers; with none, the block passes its input on.
-        activation: One of `ACTIVATIONS`, or "dice", which has a batch norm in it.
-        dropout: The share of a layer's outputs that training sets to 0; of all layers, or each.
-        normalisation: "batch_norm", "layer_norm" or "none".
-        no_activation_last_layer: The last layer is a linear one alone, without activation,
-            normalisation and dropout.
-        bias: Whether the linear layers have a bias. With batch normalisation after them they need
-            none; fastai leaves it out.
-        order: Of "linear", "norm", "activation" and "dropout" in a layer: the usual one, or such as
-            `FASTAI_ORDER`.
+            widths: Widths of the layers; without any, the block is the identity.
+            activation: One of `ACTIVATIONS`, or "dice", which includes a batch norm.
+            dropout: The share of a layer's outputs that training sets to 0; for all layers, or
+                each.
+            normalisation: "batch_norm", "layer_norm" or "none".
+            no_activation_last_layer: Whether the last layer is only linear, without activation,
+                normalisation and dropout.
+            bias: Whether the linear layers have a bias. Before batch normalisation they need none;
+                fastai omits it.
+            order: Order of "linear", "norm", "activation" and "dropout" in a layer, for example
+                `FASTAI_ORDER`.
 
     Shape:
-        anything flat to `[rows, widths[-1]]`.
+        any flat shape to `[rows, widths[-1]]`.
 
     Raises:
-        ModelError: A width is below 1, or an argument has none of the values it may have.
+        ModelError: A width is below 1, or an argument is invalid.
 
     >>> import torch
     >>> mlp = MLPBlock([8, 3], activation="tanh", dropout=0.1)
@@ -101,8 +102,9 @@ class MLPBlock(Block):
         return result
 
     def _layer(self, width: int, next_width: int, dropout: float) -> list[nn.Module]:
-        # In place after the linear layer: neither that nor what may stand between the two needs its
-        # own output for its gradient. Before, it could be the block's input, which others read.
+        # In place after the linear layer: neither that nor a layer between the two needs its own
+        # output for its gradient. Before it, it could overwrite the block's input, which others
+        # read.
         inplace = self._is_after_linear("activation")
         active_width = next_width if inplace else width
         norm_width = next_width if self._is_after_linear("norm") else width

@@ -16,11 +16,12 @@ from distrain.models.blocks.functional import Linear, activation_layer
 from distrain.models.shapes import Features, Flat, GroupedRows, Shape, flat, some_width
 
 Queries = Literal["all", "causal", "newest"]
-"""Which tokens ask: each one all of its row, each one those before it, or the newest one alone."""
+"""The queries of attention: each token over all of its row, each over those before it, or only
+the newest one."""
 
 
 class _Layer(nn.Module):
-    """Multi-head self-attention, then two linear layers, each beside its input (1706.03762)."""
+    """Multi-head self-attention, then two linear layers, each with a residual (1706.03762)."""
 
     def __init__(
         self, width: int, heads: int, activation: str, dropout: float, norm_first: bool
@@ -37,14 +38,16 @@ class _Layer(nn.Module):
         self.drop = nn.Dropout(dropout)
 
     def forward(self, tokens: Tensor, groups: RowGroups, queries: Queries) -> Tensor:
-        """Of `[tokens, width]` as many, or with "newest" those of each row's newest one."""
+        """Return outputs for `[tokens, width]`, or with "newest" only each row's newest token."""
         first, second = self.norms
-        found = self._attended(first(tokens) if self.norm_first else tokens, groups, queries)
-        asking = groups.newest(tokens) if queries == "newest" else tokens
-        asking = asking + self.drop(found)
+        attended = self._attended(first(tokens) if self.norm_first else tokens, groups, queries)
+        query_tokens = groups.newest(tokens) if queries == "newest" else tokens
+        query_tokens = query_tokens + self.drop(attended)
         if not self.norm_first:
-            asking = first(asking)
-        fed: Tensor = asking + self.drop(self.feed(second(asking) if self.norm_first else asking))
+            query_tokens = first(query_tokens)
+        fed: Tensor = query_tokens + self.drop(
+            self.feed(second(query_tokens) if self.norm_first else query_tokens)
+        )
         return fed if self.norm_first else cast(Tensor, second(fed))
 
     def _attended(self, tokens: Tensor, groups: RowGroups, queries: Queries) -> Tensor:
@@ -52,36 +55,36 @@ class _Layer(nn.Module):
         if queries == "newest":
             of_query, of_others = self.qkv.weight.tensor_split([width])
             newest = functional.linear(groups.newest(tokens), of_query)
-            asking = groups.split(newest[:, None])
+            query_groups = groups.split(newest[:, None])
             others = groups.pad(functional.linear(tokens, of_others))
         else:
             rows = groups.pad(self.qkv(tokens))
-            asking = [group[..., :width] for group in rows]
+            query_groups = [group[..., :width] for group in rows]
             others = [group[..., width:] for group in rows]
-        of_groups = zip(asking, others, groups.counts, strict=True)
-        found = [self._mixed(*group, queries == "causal") for group in of_groups]
-        values = groups.join(found)[:, 0] if queries == "newest" else groups.unpad(found)
+        of_groups = zip(query_groups, others, groups.counts, strict=True)
+        outputs = [self._mixed(*group, queries == "causal") for group in of_groups]
+        values = groups.join(outputs)[:, 0] if queries == "newest" else groups.unpad(outputs)
         joined: Tensor = self.joined(values)
         return joined
 
     def _mixed(self, query: Tensor, others: Tensor, counts: Tensor, is_causal: bool) -> Tensor:
         q, k, v = (of_heads(x, self.heads) for x in (query, *others.chunk(2, dim=2)))
-        # Padding stands after a row's events, so none of them sees it.
+        # Padding comes after a row's events, so no event attends to it.
         places = torch.arange(k.shape[2], device=k.device)
         mask = None if is_causal else (places < counts.clamp(min=1)[:, None])[:, None, None]
-        found = functional.scaled_dot_product_attention(q, k, v, mask, is_causal=is_causal)
-        return found.transpose(1, 2).flatten(2)
+        mixed = functional.scaled_dot_product_attention(q, k, v, mask, is_causal=is_causal)
+        return mixed.transpose(1, 2).flatten(2)
 
 
 class _Transformer(EventBlock):
-    """What the transformers have in common: layers, and learnt vectors of positions.
+    """The common part of transformers: layers, and learnt vectors of positions.
 
     Args:
         heads: Of each layer; they share the vectors' width.
         dropout: Of each layer's two outputs, and of the tokens.
 
     Raises:
-        ModelError: Besides those of `EventBlock`, the width is no multiple of `heads`.
+        ModelError: Those of `EventBlock`; or the width is not a multiple of `heads`.
     """
 
     activation = "relu"
@@ -113,24 +116,24 @@ class _Transformer(EventBlock):
         return width
 
     def placed(self, tokens: Ragged) -> Tensor:
-        """The tokens with the vectors of their positions, the first one the newest's."""
+        """Return the tokens plus the vectors of their positions; position 0 is the newest token."""
         ages = tokens.offsets[1:].long()[tokens.row_of_values]
         ages = ages - 1 - torch.arange(tokens.values.shape[0], device=ages.device)
-        ages = ages.clamp(max=self.positions.shape[0] - 1)  # older ones are nobody's
+        ages = ages.clamp(max=self.positions.shape[0] - 1)  # older ones are never attended to
         placed: Tensor = self.drop(tokens.values + of_rows(self.positions, ages))
         return placed
 
 
 class TargetTransformer(_Transformer):
-    """The target and its events through transformer layers, side by side (arXiv:1905.06874).
+    """The target and its events through transformer layers, concatenated (arXiv:1905.06874).
 
-    The target is the first token, the newest event the second, and so on; what they give stands
-    side by side, with zeros for events that are not there. A position's vector is added to its
-    token; the paper makes it of the time between event and target.
+    The target is the first token, the newest event the second, and so on. Outputs are concatenated,
+    with zeros for missing events. A position's vector is added to its token; the paper derives it
+    from the time between event and target.
 
     Args:
-        grouped: Hand over `GroupedRows`, which hold no zeros for events that are not there, to an
-            `MLPBlock` above.
+        grouped: Return `GroupedRows`, which omit the zeros of missing events, for an `MLPBlock`
+            above.
 
     Shape:
         columns with such events to `[rows, (max_length + 1) * width]`.
@@ -169,9 +172,9 @@ class TargetTransformer(_Transformer):
 
 
 class _CausalTransformer(_Transformer):
-    """Layers in which each event sees itself and the older ones (arXiv:1808.09781).
+    """Layers in which each event attends to itself and the older ones (arXiv:1808.09781).
 
-    A position's vector is added to its event, the last one to the oldest.
+    A position's vector is added to its event; the last one is that of the oldest.
     """
 
     def build_layers(self, given: Shape) -> int:
@@ -180,10 +183,10 @@ class _CausalTransformer(_Transformer):
         return width
 
     def states(self, value: Features, *, every: bool) -> tuple[Tensor, Tensor]:
-        """The target's vector, and the newest event's state, `[rows, 1, width]`.
+        """Return the target's vector, and the newest event's state, `[rows, 1, width]`.
 
-        With `every` those of all events, newest first, `[rows, length, width]`. Of events that are
-        not there they are zeros.
+        With `every` the states of all events, newest first, `[rows, length, width]`, zeros for
+        missing events.
         """
         target, rows = self.vectors(value)
         groups = RowGroups(rows, self.max_length)
@@ -201,9 +204,9 @@ class _CausalTransformer(_Transformer):
 class CausalTransformer(_CausalTransformer):
     """The newest event's vector after causal layers, and its product with the target's.
 
-    Each event sees itself and the older ones (arXiv:1808.09781); the target sees none, so the sum
-    of the product is the paper's score. A row without events gets zeros. A position's vector is
-    added to its event, the last one to the oldest.
+    Each event attends to itself and the older ones (arXiv:1808.09781), but not to the target, so
+    the sum of the product is the paper's score. A row without events gets zeros. A position's
+    vector is added to its event; the last one is that of the oldest.
 
     Shape:
         columns with such events to `[rows, 2 * width]`.
@@ -219,14 +222,15 @@ class CausalTransformer(_CausalTransformer):
 
 
 class HistoryVector(_CausalTransformer):
-    """The newest event's vector after causal layers: what a user is like, to find items for.
+    """The newest event's vector after causal layers: a user vector for item retrieval.
 
     A row without events gets zeros. Events are multiplied by the root of their width, as in the
-    authors' code: small embeddings, which products with items want, would drown in positions.
+    authors' code: products with items favour small embeddings, which would be dominated by
+    positions.
 
     Args:
-        every: In training also the older events' vectors, newest first, as many as the longest of
-            the batch's rows has events.
+        every: In training also return the older events' vectors, newest first, up to the largest
+            number of events in the batch.
 
     Shape:
         columns with such events to `[rows, width]`.
@@ -258,10 +262,10 @@ class HistoryVector(_CausalTransformer):
 
 
 class NextVector(EventBlock):
-    """The target's vector: of the item that comes after a row's events.
+    """The target's vector: that of the item after a row's events.
 
     Args:
-        every: In training also the vectors of the items that came after the older events, at the
+        every: In training also return the vectors of the items after the older events, at the
             places of `HistoryVector`.
 
     Shape:
@@ -285,14 +289,14 @@ class NextVector(EventBlock):
 
 
 class ItemTower(Block):
-    """A row's item through some layers; in training those drawn for the row too, side by side.
+    """A row's item through some layers; in training also the items drawn for the row.
 
     Args:
-        item: Gives the embeddings of the row's item, as wide as its table.
-        above: The layers; none for embeddings as they are.
+        item: Returns the embeddings of the row's item, as wide as its table.
+        above: The layers; none to return the embeddings.
 
     Shape:
-        columns to what the layers give.
+        columns to the layers' output.
     """
 
     def __init__(self, item: Block, above: Block | None = None):
@@ -301,8 +305,8 @@ class ItemTower(Block):
         self.above = Chain([] if above is None else [above])
 
     def build(self, given: Shape) -> Shape:
-        found = self.item.attach(given)
-        return Flat(some_width(self.above.attach(Flat(some_width(found, self.label))), self.label))
+        shape = self.item.attach(given)
+        return Flat(some_width(self.above.attach(Flat(some_width(shape, self.label))), self.label))
 
     def forward(self, value: Features) -> Tensor:
         item: Tensor = self.above(flat(self.item(value)))
@@ -321,6 +325,6 @@ def check_heads(label: str, width: int, heads: int) -> None:
 
 
 def of_heads(values: Tensor, heads: int) -> Tensor:
-    """`[rows, length, width]` as `[rows, heads, length, width / heads]`."""
+    """Return `[rows, length, width]` as `[rows, heads, length, width / heads]`."""
     rows, length, width = values.shape
     return values.view(rows, length, heads, width // heads).transpose(1, 2)

@@ -1,13 +1,14 @@
-"""An exponential moving average of weights whose step costs what a batch touches.
+"""An exponential moving average of weights whose step costs only the rows of a batch.
 
 After step `t` the average is `a(t) = d a(t-1) + (1 - d) w(t)`, with `d` the decay and `a(0) = w(0)`
-(Polyak and Juditsky 1992; torch's `AveragedModel` with `get_ema_multi_avg_fn`). Kept is the gap
-`g = (a - w) / d^(t - s)`, with `s` the step where the present period began. A value that a step
-leaves as it is has `a(t) - w = d (a(t-1) - w)`, so its gap stays; one that moves from `w` to `w'`
-has `g + (w - w') / d^(t-1-s)`. Before a power leaves fp32, a new period begins.
+(Polyak and Juditsky 1992; torch's `AveragedModel` with `get_ema_multi_avg_fn`). The state is the
+gap `g = (a - w) / d^(t - s)`, with `s` the step at which the current period began. A value that a
+step does not change has `a(t) - w = d (a(t-1) - w)`, so its gap is constant. A value that changes
+from `w` to `w'` gets `g + (w - w') / d^(t-1-s)`. Before a power leaves fp32, a new period begins.
 
-The initial weights have the share `d^t` in an average. While that is more than `MOST_OF_START`, the
-weights themselves stand for the average, or early validations would judge untrained weights.
+The initial weights have the share `d^t` in an average. Above `MOST_OF_START`, the weights
+themselves are used instead of the average; otherwise early validations would score untrained
+weights.
 """
 
 import math
@@ -42,7 +43,7 @@ class Averaging:
         return max(1, int(math.log(_SMALLEST_POWER) / math.log(self.decay)))
 
     def factor(self, steps: int) -> float:
-        """What a gap is multiplied with, after so many steps, to be the average less the value."""
+        """Return the factor of a gap after `steps` steps: average minus value is the product."""
         return float(self.decay ** ((steps - 1) % self.period + 1)) if steps else 1.0
 
     def begin(self, gaps: Tensor, step: int) -> None:
@@ -51,12 +52,15 @@ class Averaging:
             gaps *= self.decay**self.period
 
     def moved(self, step: int) -> float:
-        """What a gap gets for each unit by which step `step`, from 1, lowers a value."""
+        """Return the change of a gap per unit by which a value falls in `step`, from 1."""
         return float(self.decay ** -((step - 1) % self.period))
 
     @torch.no_grad()
     def averages(self, values: Tensor, gaps: Tensor, steps: int) -> Tensor:
-        """The averages, in the type of the values; early in a training copies of the values."""
+        """Return the averages in the dtype of the values.
+
+        Early in a training, copies of the values.
+        """
         if self.decay**steps > MOST_OF_START:
             return values.clone()
         return torch.add(values.to(gaps.dtype), gaps, alpha=self.factor(steps)).to(values.dtype)

@@ -1,9 +1,9 @@
-"""Tables and their optimizer state in a form that does not depend on placements and ranks.
+"""Tables and their optimizer state in a form independent of placements and ranks.
 
 The canonical tensor of a group has the rows of its tables one after another, in the order of the
-columns (a shared table where its first column is): what one rank alone holds as that group's
-weight. However many ranks hold it, and however they share it, its rows and their order are these.
-It is far too large to be put together anywhere, so it is read and written in slabs of rows.
+columns (a shared table at its first column): the group's weight on a single rank. For any number of
+ranks and any distribution of rows, the canonical rows and their order are these. The tensor is
+far too large to be assembled anywhere, so it is read and written in slabs of rows.
 """
 
 import math
@@ -23,13 +23,13 @@ from distrain.models.embeddings.store import Store
 
 
 class _Run(NamedTuple):
-    """Canonical rows `start .. stop`, which are neighbouring keys of one store."""
+    """Canonical rows `start .. stop`, which are consecutive keys of one store."""
 
     start: int
     stop: int
     first_key: int
     store: Store
-    values: Tensor  # what this rank holds of the store's tensor
+    values: Tensor  # this rank's share of the store's tensor
 
 
 class _Part(NamedTuple):
@@ -41,12 +41,12 @@ class _Part(NamedTuple):
 
 @dataclass(frozen=True)
 class CanonicalTensor:
-    """All rows of one group, wherever they live; a view, which holds no values of its own."""
+    """All rows of one group, on any rank; a view, which holds no values of its own."""
 
-    shape: tuple[int, ...]  # `[rows, dim]`, or `[rows]` for what is kept once per row
+    shape: tuple[int, ...]  # `[rows, dim]`, or `[rows]` for state that is kept once per row
     dtype: torch.dtype
     peers: Peers
-    runs: tuple[_Run, ...]  # where they are, in order
+    runs: tuple[_Run, ...]  # their locations, in order
 
     @property
     def shared(self) -> bool:
@@ -54,10 +54,10 @@ class CanonicalTensor:
 
     @torch.no_grad()
     def read(self, rows: slice, *, everywhere: bool = False) -> Tensor | None:
-        """Neighbouring rows, `[rows, ...]` on the CPU; collective if the tensor is `shared`.
+        """Return consecutive rows, `[rows, ...]` on the CPU; collective if the tensor is `shared`.
 
-        They are the same rows on every rank. The result may be a view of the live values; it is
-        `None` on all ranks but the first, unless rows are wanted `everywhere`.
+        All ranks must pass the same rows. The result may be a view of the live values. It is `None`
+        on all ranks but the first, unless rows are requested `everywhere`.
         """
         parts = list(self._parts(rows))
         wanted = everywhere or self.peers.rank == 0
@@ -78,7 +78,7 @@ class CanonicalTensor:
 
     @torch.no_grad()
     def write(self, rows: slice, values: Tensor) -> None:
-        """Write this rank's share of neighbouring rows out of all of them; no communication."""
+        """Write this rank's share of consecutive rows out of all of them; no communication."""
         for part in self._parts(rows):
             local = part.store.local_part(part.keys)
             part.values[local] = values[part.place][part.store.kept_of(part.keys)].to(
@@ -106,7 +106,7 @@ class CanonicalTensor:
 
     def _gather(self, parts: Sequence[_Part], everywhere: bool) -> list[Tensor] | None:
         own = [part.values[_given(part, self.peers.rank)] for part in parts]
-        # As bytes, since a backend may not know the type; what is on the host may travel by NCCL.
+        # As bytes, since a backend may not support the dtype; host data may travel by NCCL.
         flat = torch.cat([o.reshape(len(o), math.prod(self.shape[1:])) for o in own])
         flat = flat.to(self.peers.device)
         lengths = [
@@ -130,7 +130,7 @@ class CanonicalTensor:
 
 
 def canonical_weights(tables: EmbeddingCollection) -> dict[str, CanonicalTensor]:
-    """The live weights in canonical form, `weights.GROUP`: good until the next step of training.
+    """Return the live weights in canonical form, `weights.GROUP`: valid until the next step.
 
     Values of the tables are these times `tables.factor`.
     """
@@ -142,12 +142,12 @@ def canonical_weights(tables: EmbeddingCollection) -> dict[str, CanonicalTensor]
 def canonical_form(
     tables: EmbeddingCollection, values: Sequence[Tensor]
 ) -> dict[int, CanonicalTensor]:
-    """Values of each store's rows in canonical form, by group."""
+    """Return values of each store's rows in canonical form, by group."""
     return {group: _canonical(tables, group, values) for group in _groups(tables)}
 
 
 def canonical_state(optimizer: SparseOptimizer) -> dict[str, CanonicalTensor]:
-    """An optimizer's state in canonical form, `GROUP.NAME`: `[rows, dim]`, or `[rows]` per row."""
+    """Return an optimizer's state in canonical form, `GROUP.NAME`: `[rows, dim]` or `[rows]`."""
     tables, state = optimizer.embeddings, optimizer.state_dict()
     names = sorted({name.partition(".")[2] for name in state} - {""})
     return {

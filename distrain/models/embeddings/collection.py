@@ -1,4 +1,4 @@
-"""All embedding tables of a model, and the five verbs of a training step on them."""
+"""All embedding tables of a model, and the five operations of a training step on them."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -21,9 +21,9 @@ from distrain.models.embeddings.row_cache import RowCache
 from distrain.models.embeddings.store import Store, StoreWeights, column_placements, make_stores
 
 DEFAULT_CACHE_BYTES = 1 << 30
-_DRAWN_VALUES = 1 << 18  # at a time, of this rank's own
+_DRAWN_VALUES = 1 << 18  # drawn at a time, of this rank's own
 _FIRST = torch.zeros(1, dtype=torch.int64)
-_DRAWN_ON_DEVICE = 1 << 23  # where each operation is a launch; 18 bytes a value meanwhile
+_DRAWN_ON_DEVICE = 1 << 23  # where each operation is a kernel launch; uses 18 bytes a value
 
 
 class TouchedRows(NamedTuple):
@@ -34,52 +34,52 @@ class TouchedRows(NamedTuple):
 
 
 class EmbeddingCollection(nn.Module):
-    """The tables of columns; those of equal width and placement are slices of one weight.
+    """The tables of columns; tables of equal width and placement are slices of one weight.
 
-    The columns of one width are a *group*; a lookup gives one tensor per group, and after those one
-    for each sequence, a list column whose embeddings are not pooled. Groups are ordered by width,
+    The columns of one width are a *group*. A lookup returns one tensor per group, then one for
+    each sequence, a list column whose embeddings are not pooled. Groups are ordered by width,
     columns within a group as given. The tables of a group with the same placement are a
     *store*, which has one weight. The weights are parameters without gradients: `expand` returns
     leaves of the autograd graph, from whose gradients a `SparseOptimizer` updates touched rows. A
     step::
 
-        route = tables.route(ids)               # needs ids only: may be made ahead
+        route = tables.route(ids)               # needs only ids: may run ahead
         rows = tables.fetch(route)              # distinct rows
         embedded = tables.expand(route, rows)   # leaves for the dense model
         ...                                     # loss, backward
         sums = tables.collect(route, [leaf.grad for leaf in embedded])
         optimizer.apply(tables.exchange(route, sums), lr)
 
-    Where ranks share the tables, `route`, `fetch` and `exchange` are collective operations.
+    If ranks share the tables, `route`, `fetch` and `exchange` are collective operations.
 
-    Each column has a table of its own, or shares that of others that name the same one. A row that
-    is looked up through several columns is fetched, exchanged and updated once, with the sum of all
-    its gradients.
+    Each column has its own table, or shares the table of columns with the same table name. A row
+    that is looked up through several columns is fetched, exchanged and updated once, with the sum
+    of all its gradients.
 
     Each value of a table is drawn uniformly from `-1/sqrt(cardinality) .. 1/sqrt(cardinality)`,
     the rule of facebookresearch/dlrm (`create_emb`), or within another bound (`init`). It depends
     on the generator's state, the table's name, the row and the place in the row alone (`_draw`), so
-    the tables are the same on any number of ranks, whatever the placement.
+    the tables are the same for any number of ranks and any placement.
 
     Args:
         columns: In the order of the columns of `ids`, with list columns anywhere.
         placements: For each column "replicated" (all ranks hold all rows), "row_wise" (each row
-            lives on one rank) or "host_cached" (row-wise in the host's memory, with recently used
-            rows on the device); `None` for all replicated. A rank alone holds everything. Columns
+            is on one rank) or "host_cached" (row-wise in the host's memory, with recently used
+            rows on the device); `None` for all replicated. A single rank holds everything. Columns
             of one table have one placement.
-        generator: Where the initial values come from; `None` for torch's default generator.
-        dtype: Of the weights: float32, bfloat16 or float64.
-        cache_bytes: What the weights of host-cached tables may take on the device. Stores share it
-            by their sizes. An optimizer's state comes on top, in proportion.
+        generator: Generator of the initial values; `None` for torch's default generator.
+        dtype: Dtype of the weights: float32, bfloat16 or float64.
+        cache_bytes: Device memory for the weights of host-cached tables. Stores share it by their
+            sizes. An optimizer's state is added, in proportion.
         init: The bound of the initial values, of all tables or by column.
-        device: Where tables are made, and their values drawn; `None` for the host, on which
+        device: The device on which tables are created and drawn; `None` for the host, on which
             host-cached ones always are.
 
     Attributes:
         groups: For each group, the positions of its columns in `columns`.
         sequences: The positions of the columns whose combiner is "sequence".
         weights: For each store, `[rows on this rank, dim]`.
-        route_peers: Like `peers`; give it a process group of its own to route ahead in a thread.
+        route_peers: Like `peers`; use a separate process group to route ahead in a thread.
 
     >>> tables = EmbeddingCollection([TableColumn("a", 3, 2), TableColumn("b", 5, 2)])
     >>> [tuple(weight.shape) for weight in tables.weights]
@@ -137,9 +137,11 @@ class EmbeddingCollection(nn.Module):
         return tuple(column.name for column in self.columns if column.combiner is not None)
 
     def table(self, name: str) -> Tensor:
-        """One column's table, `[cardinality, dim]`: a view of its store's weight.
+        """Return one column's table, `[cardinality, dim]`: a view of its store's weight.
 
-        `KeyError`: there is no such column. `InputError`: this rank holds a share of it only.
+        Raises:
+            KeyError: There is no such column.
+            InputError: This rank holds only a share of it.
         """
         number, keys = self.keys_of_table(name)
         store = self.stores[number]
@@ -155,18 +157,18 @@ class EmbeddingCollection(nn.Module):
     def route(
         self, ids: Tensor, lists: Mapping[str, Ragged] | None = None, *, peers: Peers | None = None
     ) -> Route:
-        """Find out which rows a batch needs, whose they are, and who else needs them.
+        """Determine the rows that a batch needs, their owners, and the other ranks that need them.
 
-        A collective operation where ranks share the tables.
+        A collective operation if ranks share the tables.
 
         Args:
-            ids: `[rows, flat columns]`, int32 or int64. Each must lie in `0 .. cardinality-1` of
-                its column. That is not checked here, where a check would cost as much as the
-                lookup: the loader refuses other ids before they get this far. An id past its
-                column's end would mean a row of another table.
+            ids: `[rows, flat columns]`, int32 or int64. Each must be in `0 .. cardinality-1` of its
+                column. This is not checked here, since a check would cost as much as the lookup:
+                the loader rejects other ids earlier. An id beyond its column's end would read a row
+                of another table.
             lists: The list columns by name; others than the collection's are ignored. Their ids
-                must lie in the same range.
-            peers: Whose process group the ids travel through; `None` for `route_peers`.
+                must be in the same range.
+            peers: The process group for the ids; `None` for `route_peers`.
 
         Raises:
             ValueError: There are other columns, or lists for another number of rows.
@@ -192,12 +194,12 @@ class EmbeddingCollection(nn.Module):
 
     @property
     def fetches_from_peers(self) -> bool:
-        """Whether `fetch` brings rows from other ranks."""
+        """Whether `fetch` reads rows of other ranks."""
         return any(store.spread for store in self.stores)
 
     @torch.no_grad()
     def fetch(self, route: Route) -> tuple[Tensor, ...]:
-        """The distinct rows that a batch needs; collective where ranks share row-wise tables.
+        """Return the distinct rows that a batch needs; collective if ranks share row-wise tables.
 
         For each store `[u, dim]`, float32 (float64 for float64 tables).
         """
@@ -213,11 +215,11 @@ class EmbeddingCollection(nn.Module):
     def expand(
         self, route: Route, rows: Sequence[Tensor], part: slice | None = None
     ) -> tuple[Tensor, ...]:
-        """The embeddings of a batch, or of `part` of its rows, a slice without a step.
+        """Return the embeddings of a batch, or of `part` of its rows, a slice without a step.
 
         For each group `[rows, columns of the group, dim]`, without its sequences; then for each
-        sequence `[ids of the rows, dim]`, row after row. Each is a leaf that requires grad where
-        gradients are enabled. The memory is used again once they are dropped.
+        sequence `[ids of the rows, dim]`, row after row. Each is a leaf that requires grad if
+        gradients are enabled. The memory is reused once they are dropped.
         """
         bounded, num_rows = _bounded(part, route.num_rows)
         with torch.no_grad():
@@ -248,17 +250,17 @@ class EmbeddingCollection(nn.Module):
         part: slice | None = None,
         into: Sequence[Tensor] | None = None,
     ) -> tuple[Tensor, ...]:
-        """Add up the gradients of each distinct row, in the order of the batch's rows.
+        """Sum the gradients of each distinct row, in the order of the batch's rows.
 
-        `grads` are of what `expand` returned for `part` of the rows; `None` counts as zeros. They
-        are added to the sums of earlier parts, `into`. For each store `[u, dim]`.
+        `grads` are those of the output of `expand` for `part` of the rows; `None` counts as zeros.
+        They are added to the sums of earlier parts, `into`. For each store `[u, dim]`.
         """
         bounded, _ = _bounded(part, route.num_rows)
         sums = []
         for number, (store, own) in enumerate(zip(self.stores, route.stores, strict=True)):
             grad = grads[self.group_of(store)]
             shape, dtype = (own.num_distinct, store.dim), values_dtype(self.weights[number])
-            # Beside the batch: the weight of host-cached tables lies on the host.
+            # On the batch's device: the weight of host-cached tables is on the host.
             total = (
                 self._lend(shape, dtype, own.inverse.device).zero_()
                 if into is None
@@ -275,10 +277,10 @@ class EmbeddingCollection(nn.Module):
         return tuple(sums)
 
     def exchange(self, route: Route, sums: Sequence[Tensor]) -> tuple[TouchedRows, ...]:
-        """Add the ranks' sums, in rank order; every rank calls it, also with a batch of no rows.
+        """Add the ranks' sums, in rank order; every rank must call it, also for an empty batch.
 
-        For each store the rows to update on this rank and their gradients: of all touched rows if
-        it is replicated, of those that live here if it is row-wise. Collective if it is shared.
+        For each store the rows to update on this rank and their gradients: all touched rows if it
+        is replicated, the rows that this rank owns if it is row-wise. Collective if it is shared.
         """
         return self.begin_exchange(route, sums)()
 
@@ -286,7 +288,7 @@ class EmbeddingCollection(nn.Module):
     def begin_exchange(
         self, route: Route, sums: Sequence[Tensor]
     ) -> Callable[[], tuple[TouchedRows, ...]]:
-        """Begin an `exchange`; the function returned ends it, and calls no collective operation."""
+        """Begin an `exchange`; the returned function ends it, without a collective operation."""
         ends = [
             store.begin_exchange(own_sums, own)
             for store, own, own_sums in zip(self.stores, route.stores, sums, strict=True)
@@ -299,14 +301,14 @@ class EmbeddingCollection(nn.Module):
         return finish
 
     def lookup(self, ids: Tensor, lists: Mapping[str, Ragged] | None = None) -> tuple[Tensor, ...]:
-        """The embeddings of a batch, as `expand` returns them; collective where tables are spread.
+        """Return the embeddings of a batch, as `expand` does; collective for sharded tables.
 
-        Where nothing is trained and this rank holds all rows, they are copied straight from the
-        tables, without a route.
+        Copies them straight from the tables, without a route, if no gradients are needed and this
+        rank holds all rows.
         """
         if self._can_look_up and not torch.is_grad_enabled():
             return self._copied(ids)
-        # Routes made ahead in a thread may be on their way among `route_peers`.
+        # Routes computed ahead in a thread may be in flight among `route_peers`.
         route = self.route(ids, lists, peers=self.peers)
         return self.expand(route, self.fetch(route))
 
@@ -346,14 +348,14 @@ class EmbeddingCollection(nn.Module):
         return self.lookup(ids, lists)
 
     def settle_caches(self) -> None:
-        """Bring changed rows of host-cached tables back to the host, and empty their caches."""
+        """Write changed rows of host-cached tables back to the host, and empty their caches."""
         for store in self.stores:
             if store.cache is not None:
                 store.cache.settle()
 
     @torch.no_grad()
     def settle(self, factor: float = 1.0) -> None:
-        """Let the weights hold all values, divided by another `factor`. It empties the caches."""
+        """Make the weights hold all values, divided by another `factor`; empties the caches."""
         self.settle_caches()
         if self.factor != factor:
             for weight in self.weights:
@@ -370,7 +372,10 @@ class EmbeddingCollection(nn.Module):
         return f"{len(self.columns)} columns in {sizes}"
 
     def keys_of_table(self, name: str) -> tuple[int, slice]:
-        """The number of a column's store, and the column's keys among the store's; `KeyError`."""
+        """Return the number of a column's store, and the column's keys in the store.
+
+        Or `KeyError`.
+        """
         for number, store in enumerate(self.stores):
             for table, column in zip(store.table_of, store.columns, strict=True):
                 if column.name == name:
@@ -415,7 +420,7 @@ class EmbeddingCollection(nn.Module):
         return next(n for n, group in enumerate(self.groups) if first in group)
 
     def _sequence(self, column: int, route: Route) -> tuple[int, ListRoute]:
-        """The number of a sequence's store, and its ids on a route."""
+        """Return the number of a sequence's store, and its ids on a route."""
         for number, (store, own) in enumerate(zip(self.stores, route.stores, strict=True)):
             if column in store.lists:
                 return number, own.lists[store.lists.index(column)]

@@ -1,4 +1,4 @@
-"""What a categorical column needs of its table, and what placements mean. No torch in here."""
+"""The properties of a categorical column for its table, and of placements; without torch."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -8,13 +8,13 @@ from distrain.errors import SchemaError
 from distrain.jobs.spec.fields import Pooling
 
 Combiner = Literal[Pooling, "sequence"]
-"""How the embeddings of a row's ids become one; "sequence" leaves them one by one."""
+"""How the embeddings of a row's ids are combined; "sequence" keeps them separate."""
 
 
 @dataclass(frozen=True)
 class PlacementFacts:
-    is_dealt: bool  # whether each row lies on one rank (`dealing.py`), not on all
-    on_host: bool = False  # rows lie on the host, recently used ones on the device, too
+    is_dealt: bool  # whether each row is on one rank (`dealing.py`), not on all
+    on_host: bool = False  # rows are on the host, recently used ones also on the device
 
 
 PLACEMENTS = {
@@ -26,15 +26,15 @@ PLACEMENTS = {
 
 @dataclass(frozen=True)
 class TableColumn:
-    """One categorical column, and the table that it is looked up in."""
+    """One categorical column, and the table of its embeddings."""
 
     name: str
-    cardinality: int  # its ids lie in `0 .. cardinality-1`, which is also the table's row count
+    cardinality: int  # its ids are in `0 .. cardinality-1`, which is also the table's row count
     dim: int  # the width of its embeddings
-    # for a column of lists, how the embeddings of a row's ids become one; a row without ids gets
+    # for a list column, how the embeddings of a row's ids are combined; a row without ids gets
     # zeros. `None` for a column with one id per row
     combiner: Combiner | None = None
-    # names the table; columns that name the same one share it. `None`: the table has the column's
+    # the table's name; columns with the same table share it. `None`: the table has the column's
     # name
     table: str | None = None
 
@@ -52,9 +52,10 @@ class TableColumn:
 
 
 def first_of_tables(columns: Iterable[TableColumn]) -> tuple[TableColumn, ...]:
-    """Of each table the first column that is looked up in it, in the order of the columns.
+    """Return the first column of each table, in the order of the columns.
 
-    `SchemaError`: two columns share a table and differ in cardinality or width.
+    Raises:
+        SchemaError: Two columns share a table and differ in cardinality or width.
 
     >>> columns = [TableColumn("bought", 9, 4, table="item"), TableColumn("shop", 3, 4)]
     >>> columns.append(TableColumn("seen", 9, 4, "mean", table="item"))

@@ -1,12 +1,11 @@
-"""The verbs of a step on tables in shapes that are known before the batch is.
+"""The operations of a step on tables, in shapes that are known before the batch.
 
-The verbs of `EmbeddingCollection` work on as many rows as a batch touches, and asking a GPU how
-many that is makes the host wait for it. Here every shape follows from the batch's. Of replicated
-tables there is capacity for `sum(min(rows * columns, cardinality))` rows, which is the most that
-can be touched, and what is left is padding whose key is one past the last row. Nothing waits for
-the device, so a CUDA graph can hold the whole step; what changes from step to step are tensors:
-ids, learning rate, number of the step. The price is work on padding, and with several ranks its
-transport.
+The operations of `EmbeddingCollection` have as many rows as a batch touches, and reading that
+number from a GPU makes the host wait. Here every shape follows from the batch's. For replicated
+tables the capacity is `sum(min(rows * columns, cardinality))` rows, an upper bound of the touched
+rows; the rest is padding whose key is one past the last row. Nothing waits for the device, so a
+CUDA graph can hold the whole step. Ids, learning rate and step number are tensors, which may change
+from step to step. The cost is work on padding, and with several ranks its transport.
 
 Of tables that are spread over ranks, ids travel before the step, in shapes of a capacity that
 `padded.py` describes. Whether that sufficed is in what `ask` returns.
@@ -20,7 +19,8 @@ A step::
     ...                                         # loss, backward
     fixed.update(route, [leaf.grad for leaf in embedded], lr, scale)
 
-Who looks at the sums in between, such as for clipping, calls `collect`, `exchange` and `apply`.
+Callers that need the sums in between, for example for clipping, call `collect`, `exchange` and
+`apply`.
 
 To capture a step in a graph: fill one tensor with each batch's ids, one with the learning rate,
 those of `padded` with the batch's, and call the verbs on these, `ask` in a graph of its own.
@@ -55,12 +55,12 @@ class FixedRoute:
 class FixedTables:
     """Looks up and updates the tables of a collection without waiting for the device.
 
-    Its results are those of the collection's verbs and `SparseOptimizer.apply`: on a CPU the same
-    bits, on a GPU to rounding, for the sums there run in another order.
+    Its results are those of the collection's operations and `SparseOptimizer.apply`: on a CPU the
+    same bits, on a GPU up to rounding, since sums have another order there.
 
-    `tables` are on their device, and `max_rows` is the most rows that a batch has, on any rank. The
-    optimizer's state is used and updated, its `num_steps` is not. `InputError`: there are columns
-    of lists, or host-cached tables.
+    `tables` are on their device, and `max_rows` is the maximum number of rows of a batch on any
+    rank. The optimizer's state is used and updated, but not its `num_steps`. `InputError`: there
+    are list columns, or host-cached tables.
     """
 
     def __init__(self, tables: EmbeddingCollection, optimizer: SparseOptimizer, max_rows: int):
@@ -69,7 +69,7 @@ class FixedTables:
         self.optimizer = optimizer
         self.max_rows = max_rows
         self._device = tables.weights[0].device
-        # a scalar on the device, int64: how many updates were made
+        # a scalar on the device, int64: the number of updates
         self.num_steps = torch.zeros((), dtype=torch.int64, device=self._device)
         self._stores = [
             (SpreadStore if store.spread else WholeStore)(
@@ -89,12 +89,12 @@ class FixedTables:
 
     @property
     def asks(self) -> bool:
-        """Whether some tables are spread over ranks, so that `ask` must come before `route`."""
+        """Whether some tables are sharded over ranks, so that `ask` must precede `route`."""
         return bool(self._spread)
 
     @property
     def capacities(self) -> tuple[tuple[int, ...], ...]:
-        """Of each spread store, how many rows of each owner a rank may ask for."""
+        """The number of rows of each owner that a rank may request, for each sharded store."""
         return tuple(store.capacities.now for store in self._spread)
 
     def make_capacity(self, wanted: Sequence[int]) -> None:
@@ -124,7 +124,7 @@ class FixedTables:
 
     @torch.no_grad()
     def route(self, ids: Tensor, padded: PaddedRoutes = _NOT_SPREAD) -> FixedRoute:
-        """The route of ids, for which owners of spread tables answered `padded`; collective."""
+        """Return the route of ids whose spread rows the owners answered as `padded`; collective."""
         self._check_ids(ids)
         answers = iter(padded.stores)
         return FixedRoute(
@@ -136,9 +136,9 @@ class FixedTables:
         )
 
     def lookup(self, route: FixedRoute, dtype: torch.dtype | None = None) -> tuple[Tensor, ...]:
-        """The embeddings of a batch, as of `EmbeddingCollection.expand`; collective if spread.
+        """Return a batch's embeddings, like `EmbeddingCollection.expand`; collective if spread.
 
-        They may be of another type than that of the sums, and so are their gradients.
+        They, and so their gradients, may have another dtype than the sums.
         """
         tables = self.tables
         leaves = [
@@ -157,7 +157,7 @@ class FixedTables:
 
     @torch.no_grad()
     def collect(self, route: FixedRoute, grads: Sequence[Tensor | None]) -> tuple[Tensor, ...]:
-        """As `EmbeddingCollection.collect`: `[any, dim]` for each store, zeros in the padding."""
+        """Sum gradients like `EmbeddingCollection.collect`: `[any, dim]` per store, padding 0."""
         return tuple(
             weight.new_zeros(len(own.own.keys), weight.shape[1], dtype=values_dtype(weight))
             if (grad := grads[group]) is None
@@ -169,7 +169,10 @@ class FixedTables:
 
     @torch.no_grad()
     def exchange(self, route: FixedRoute, sums: Sequence[Tensor]) -> tuple[TouchedRows, ...]:
-        """As `EmbeddingCollection.exchange`; padding has the weight's number of rows, and zeros."""
+        """Exchange like `EmbeddingCollection`.
+
+        Padding has the weight's number of rows, and zeros.
+        """
         return tuple(
             store.exchange(own_sums, own)
             for store, own, own_sums in zip(self._stores, route.stores, sums, strict=True)
@@ -197,7 +200,7 @@ class FixedTables:
         lr: Tensor | float,
         scale: Tensor | float = 1.0,
     ) -> None:
-        """`collect`, `exchange` and `apply`; for a rank alone on a GPU in one kernel."""
+        """Run `collect`, `exchange` and `apply`; on a single GPU rank in one kernel."""
         if self.tables.peers.num_ranks > 1 or any(grad is None for grad in grads):
             self.apply(self.exchange(route, self.collect(route, grads)), lr, scale)
             return
@@ -220,11 +223,11 @@ class FixedTables:
             )
 
     def read_steps(self) -> None:
-        """Set the optimizer's number of steps, as before saving; waits for the device."""
+        """Set the optimizer's number of steps, for example before saving; waits for the device."""
         self.optimizer.num_steps = int(self.num_steps)
 
     def write_steps(self) -> None:
-        """Take over the optimizer's number of steps, as after loading it; does not wait."""
+        """Copy the optimizer's number of steps, for example after loading it; does not wait."""
         self.num_steps.fill_(self.optimizer.num_steps)
 
     def _check_ids(self, ids: Tensor) -> None:
@@ -235,7 +238,7 @@ class FixedTables:
             )
 
     def _named(self, number: int, keys: Tensor) -> Tensor | None:
-        """The keys that the rounding of bfloat16 depends on; `None` where these are it."""
+        """Return the keys for the rounding of bfloat16; `None` if they are the given ones."""
         if self.tables.weights[number].dtype != torch.bfloat16:
             return None
         return self._stores[number].global_keys(keys)

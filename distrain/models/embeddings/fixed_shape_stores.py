@@ -1,8 +1,7 @@
-"""One store in shapes known before the batch is: held whole by each rank, or spread over ranks.
+"""One store in shapes known before the batch: complete on each rank, or spread over ranks.
 
-Each form finds out which places of a batch read the same row (`route`), brings the rows that are
-read (`values`), and adds up what the ranks have for one row (`exchange`). Nothing here waits for
-the device.
+Each form determines which places of a batch read the same row (`route`), fetches the rows
+(`values`), and adds the ranks' sums for each row (`exchange`). Nothing here waits for the device.
 """
 
 from collections import Counter
@@ -24,28 +23,28 @@ _MOST_INT32 = 2**31 - 1
 
 @dataclass(frozen=True)
 class FixedStoreRoute:
-    # `[columns, rows]`, int32 or int64: which row each id means, of the weight, or of what
-    # the owners send
+    # `[columns, rows]`, int32 or int64: the row of each id, in the weight, or among the owners'
+    # rows
     keys: Tensor
-    own: Segments  # which of these are the same, with capacity for all that there may be
-    # `[columns * rows]`: for each of `own.order` where its gradient lies in `[rows *
+    own: Segments  # groups of equal keys, with capacity for the maximum number
+    # `[columns * rows]`: for each of `own.order` the place of its gradient in `[rows *
     # columns of the group, dim]`
     sources: Tensor
     union: Segments | None = None  # which sums of several ranks are of one row
-    padded: PaddedRows | None = None  # what the owners were asked for, of spread tables
+    padded: PaddedRows | None = None  # the request to the owners, for spread tables
 
 
 class FixedStore:
-    """What both forms share, for a store without columns of lists and without a cache.
+    """The common part of both forms, for a store without list columns and without a cache.
 
-    `max_rows` is the most rows of a batch on any rank, `group_columns` those of its group.
+    `max_rows` is the maximum rows of a batch on any rank, `group_columns` those of its group.
     """
 
     def __init__(self, store: Store, max_rows: int, group_columns: int, device: torch.device):
         self._store = store
         self._max_rows = max_rows
         self._group_columns = group_columns
-        # Made once: a tensor made of Python's numbers in a step would be a copy that waits.
+        # Created once: a tensor from Python numbers in a step would be a copy that waits.
         self.places = torch.tensor(store.places, device=device)
         self._starts = store.starts.to(device)
         self._moves = torch.tensor(store.canonical_starts, device=device) - self._starts
@@ -54,7 +53,7 @@ class FixedStore:
         )
 
     def global_keys(self, keys: Tensor) -> Tensor | None:
-        """Those rows of the weight among the group's in canonical order; `None`: they are these."""
+        """Return rows of the weight as canonical rows of the group; `None` if they are equal."""
         if self._is_canonical:
             return None
         everywhere = self._store.keys_at(keys)
@@ -70,7 +69,7 @@ class WholeStore(FixedStore):
 
     def __init__(self, store: Store, max_rows: int, group_columns: int, device: torch.device):
         super().__init__(store, max_rows, group_columns, device)
-        self.capacity = self._capacity(1)  # the most rows that a batch can touch
+        self.capacity = self._capacity(1)  # maximum number of rows that a batch can touch
         # Keys in int32, where they fit, are faster to sort.
         dtype = torch.int32 if store.num_rows <= _MOST_INT32 else torch.int64
         self._column_starts = store.starts[list(store.table_of)].to(dtype).unsqueeze(1).to(device)
@@ -202,14 +201,14 @@ class SpreadStore(FixedStore):
         return FixedStoreRoute(slots, own, sources, union, padded)
 
     def values(self, weight: Tensor, route: FixedStoreRoute) -> Tensor:
-        """The rows that `route.keys` counts, from their owners; a collective operation."""
+        """Return the rows that `route.keys` indexes, from their owners; a collective operation."""
         assert route.padded is not None
         sent = kernels.gather(weight, route.padded.requested.clamp(max=len(weight) - 1))
         receive, send = self._splits(route.padded)
         return self._store.sharers.exchange_rows(sent, send, receive)
 
     def exchange(self, sums: Tensor, route: FixedStoreRoute) -> TouchedRows:
-        """Bring the sums `[slots, dim]` to the owners, who add them; a collective operation."""
+        """Send the sums `[slots, dim]` to the owners, who add them; a collective operation."""
         assert route.padded is not None
         assert route.union is not None
         send, receive = self._splits(route.padded)

@@ -1,4 +1,4 @@
-"""Routes of tables that are spread over ranks, in shapes known before the batch is.
+"""Routes of tables that are sharded over ranks, in shapes known before the batch.
 
 How many rows a batch wants of each owner depends on its ids. Here each rank has a *capacity* for a
 number of each owner's rows, the rest is padding, and all that travels has the shape of the
@@ -34,7 +34,7 @@ class PaddedRows:
     # `[ranks * capacity]`, int64: the rows of the own weight that ranks ask for, those for rank 0
     # first, each rank's filled up with one past the last row
     requested: Tensor
-    capacities: tuple[int, ...]  # how many rows each owner sends, padding included
+    capacities: tuple[int, ...]  # the number of rows that each owner sends, padding included
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:
@@ -43,7 +43,7 @@ class PaddedRows:
 
 @dataclass(frozen=True)
 class PaddedRoutes:
-    """A batch's rows of all stores that are spread over ranks, in the order of the stores."""
+    """A batch's rows of all stores that are sharded over ranks, in the order of the stores."""
 
     stores: tuple[PaddedRows, ...]
 
@@ -69,9 +69,9 @@ class PaddedRoutes:
 
 
 class RowCapacities:
-    """How many rows of each owner a rank may ask for in a step.
+    """Number of rows that a rank may request of each owner in a step.
 
-    The store is spread over ranks, without columns of lists; no batch has more than `max_rows`.
+    The store is sharded over ranks, without list columns; no batch has more than `max_rows`.
     """
 
     def __init__(self, store: Store, max_rows: int):
@@ -98,6 +98,6 @@ class RowCapacities:
         return tuple(min(most, max(plan, self._wanted)) for most, plan in planned)
 
     def make(self, wanted: int) -> None:
-        """Have capacity for `wanted` rows of each owner, from now on."""
+        """Provide capacity for `wanted` rows of each owner from now on."""
         if wanted:
             self._wanted = max(self._wanted, math.ceil(_GROWTH * wanted))

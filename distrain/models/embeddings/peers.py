@@ -1,4 +1,4 @@
-"""The ranks that share embedding tables, and how rows travel between them."""
+"""Ranks that share embedding tables, and the transfer of rows between them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,10 +10,10 @@ from torch import Tensor, distributed as dist
 
 
 class Arrival(Protocol):
-    """Values on their way, such as torch's `Work`."""
+    """Values in transfer, such as torch's `Work`."""
 
     def wait(self) -> object:
-        """Until they are there, and what was sent may be changed."""
+        """Wait until the values have arrived and the sent ones may be changed."""
 
 
 class _Transfers(list["dist.Work | None"]):
@@ -30,14 +30,15 @@ def begin_all_to_all(
     send: Sequence[int],
     group: dist.ProcessGroup | None,
 ) -> Arrival:
-    """Begin to give each rank its rows, and to get this rank's from each; collective.
+    """Begin to send each rank its rows, and to receive this rank's from each; collective.
 
     `received`, `[sum(receive), ...]`, and `rows`, `[sum(send), ...]`, are in rank order and
-    contiguous, and must not be touched until they have arrived. `receive` counts the rows that each
-    rank has for this one, `send` those that this one has for each.
+    contiguous, and must not be used until they have arrived. `receive` counts the rows from each
+    rank, `send` the rows for each.
     """
     if not _is_gloo(group) or rows.device.type != "cpu":
-        # Gloo's own moves a GPU's tensors through the host; its sends take the host's alone.
+        # Gloo's all_to_all moves a GPU's tensors through the host; its sends accept host memory
+        # only.
         work: Arrival = dist.all_to_all_single(
             received, rows, list(receive), list(send), group=group, async_op=True
         )
@@ -49,7 +50,7 @@ def _begin(
     places: Sequence[Tensor], origins: Sequence[Tensor], group: dist.ProcessGroup | None
 ) -> Arrival:
     own, ranks = dist.get_rank(group), len(places)
-    # Each begins with its neighbour, so that nobody is sent to by all at once.
+    # Each rank begins with its neighbour, so that no rank receives from all at once.
     peers = [(own + step) % ranks for step in range(1, ranks)]
     begun = _Transfers(
         dist.irecv(places[peer], group=group, group_src=peer) for peer in peers if len(places[peer])
@@ -70,7 +71,7 @@ def all_to_all(
     send: Sequence[int],
     group: dist.ProcessGroup | None,
 ) -> None:
-    """The same, and wait until the rows are there; on a GPU only its stream waits."""
+    """Run `begin_all_to_all` and wait for the rows; on a GPU only its stream waits."""
     begin_all_to_all(received, rows, receive, send, group).wait()
 
 
@@ -85,11 +86,11 @@ def _slices(values: Tensor, lengths: Sequence[int]) -> list[Tensor]:
 
 @dataclass(frozen=True)
 class Peers:
-    """A rank among those that share the tables. `Peers()` is a rank alone.
+    """A rank among those that share the tables. `Peers()` is a single rank.
 
     Each method is a collective operation: every rank calls it, in the same order. `group` is their
-    process group; `None` is the default one. If its backend moves the host's memory only, as gloo
-    does, `on_host` makes gathers and exchanges of a device's values go through the host.
+    process group; `None` is the default one. If its backend moves host memory only, like gloo,
+    `on_host` sends gathers and exchanges of a device's values through the host.
     """
 
     rank: int = 0
@@ -99,32 +100,35 @@ class Peers:
 
     @property
     def device(self) -> torch.device:
-        """Where tensors that travel must lie: on this process's GPU for NCCL, else on the host."""
+        """Return the device of exchanged tensors: this process's GPU for NCCL, else the host."""
         if self.num_ranks > 1 and dist.get_backend(self.group) == "nccl":
             return torch.device("cuda", torch.cuda.current_device())
         return torch.device("cpu")
 
     def gather_counts(self, counts: Tensor) -> Tensor:
-        """Every rank's int64 counts, `[num_ranks, *counts.shape]`, on the CPU; waits for a GPU."""
+        """Return every rank's int64 counts, `[num_ranks, *counts.shape]`, on the CPU.
+
+        Waits for a GPU.
+        """
         return self._all_gather(counts).cpu()
 
     def exchange_counts(self, counts: Tensor) -> Tensor:
-        """What each rank counted for this one, `[num_ranks, ...]`, on the CPU; waits for a GPU.
+        """Return each rank's count for this one, `[num_ranks, ...]`, on the CPU; waits for a GPU.
 
-        `counts` is `[num_ranks, ...]`, int64, of one shape on all ranks: what this rank counted.
+        `counts` is `[num_ranks, ...]`, int64, of one shape on all ranks: this rank's counts.
         """
         received = torch.empty_like(counts)
         self._all_to_all(received, counts.contiguous())
         return received.cpu()
 
     def gather_padded(self, rows: Tensor, most: int) -> Tensor:
-        """Every rank's rows, at most `most`, then zeros: `[num_ranks * most, ...]`."""
+        """Return every rank's rows, padded with zeros to `most`: `[num_ranks * most, ...]`."""
         if most == 0:
             return rows
         return self._all_gather(_padded(rows, most)).flatten(0, 1)
 
     def gather_rows(self, rows: Tensor, lengths: Sequence[int]) -> list[Tensor]:
-        """Every rank's rows: `[lengths[r], ...]` for each rank r, of one type and inner shape."""
+        """Return rows of each rank r, `[lengths[r], ...]`, of one type and inner shape."""
         most = max(lengths)
         if most == 0:
             return [rows] * self.num_ranks
@@ -132,7 +136,7 @@ class Peers:
         return [gathered[rank, :length] for rank, length in enumerate(lengths)]
 
     def gather_rows_at_first(self, rows: Tensor, lengths: Sequence[int]) -> list[Tensor] | None:
-        """As `gather_rows`, for rank 0 alone; the others get `None`."""
+        """Return the result of `gather_rows` on rank 0, and `None` on other ranks."""
         most = max(lengths)
         if most == 0:
             return [rows] * self.num_ranks if self.rank == 0 else None
@@ -146,20 +150,20 @@ class Peers:
         return [values[:length] for values, length in zip(out, lengths, strict=True)]
 
     def exchange_rows(self, rows: Tensor, send: Sequence[int], receive: Sequence[int]) -> Tensor:
-        """Give `[sum(send), ...]` to the ranks in turn, get `[sum(receive), ...]` from them."""
+        """Send `[sum(send), ...]` to the ranks in turn, receive `[sum(receive), ...]` from them."""
         received = rows.new_empty(sum(receive), *rows.shape[1:])
         self._all_to_all(received, rows.contiguous(), list(receive), list(send))
         return received
 
     def begin_rows(self, rows: Tensor, send: Sequence[int], receive: Sequence[int]) -> "Arriving":
-        """Begin an `exchange_rows`; `arrived` ends it."""
+        """Begin an `exchange_rows`, which `arrived` ends."""
         received = rows.new_empty(sum(receive), *rows.shape[1:])
         sent = rows.contiguous()
         work = begin_all_to_all(received, sent, receive, send, self.group)
         return Arriving(received, sent, work)
 
     def begin_gather(self, rows: Tensor, most: int) -> "Arriving":
-        """Begin to gather all ranks' rows: `[num_ranks, most, ...]`; `arrived` ends it."""
+        """Begin to gather all ranks' rows: `[num_ranks, most, ...]`, which `arrived` ends."""
         sent = _padded(rows, most).contiguous()
         received = rows.new_empty(self.num_ranks, most, *rows.shape[1:])
         work = None
@@ -169,13 +173,13 @@ class Peers:
         return Arriving(received, sent, work)
 
     def arrived(self, arriving: "Arriving") -> Tensor:
-        """Wait for rows, on a GPU its stream alone; not collective: others may ask later."""
+        """Wait for rows, on a GPU in its stream only; not collective: others may call it later."""
         if arriving.work is not None:
             arriving.work.wait()
         return arriving.received
 
     def add_up(self, values: Tensor) -> Tensor:
-        """The sum over the ranks, in rank order, so that all ranks get the same bits."""
+        """Return the sum over the ranks, in rank order, so that all ranks get the same bits."""
         if self.num_ranks == 1:
             return values
         total = torch.zeros_like(values)
@@ -184,7 +188,7 @@ class Peers:
         return total
 
     def count_up(self, counts: Tensor) -> Tensor:
-        """The sum of int64 `counts` over the ranks; no order of additions changes it."""
+        """Return the sum of int64 `counts` over the ranks, which is exact in any order."""
         if self.num_ranks == 1:
             return counts
         total = counts.clone()
@@ -192,7 +196,7 @@ class Peers:
         return total
 
     def largest(self, numbers: Sequence[int]) -> list[int]:
-        """The largest of the ranks' numbers at each place; the host waits for them."""
+        """Return the largest of the ranks' numbers at each place; the host waits for the result."""
         if self.num_ranks == 1:
             return list(numbers)
         largest = torch.tensor(numbers, dtype=torch.int64, device=self.device)
@@ -216,7 +220,7 @@ class Peers:
     ) -> None:
         sent = rows.cpu() if self.on_host else rows
         arrived = torch.empty_like(received, device="cpu") if self.on_host else received
-        if receive is None or send is None:  # few bytes, for which one operation is enough
+        if receive is None or send is None:  # few bytes, so one operation is enough
             dist.all_to_all_single(arrived, sent, group=self.group)
         else:
             all_to_all(arrived, sent, receive, send, self.group)
@@ -227,21 +231,21 @@ class Peers:
 def all_gather_flat(
     out: Tensor, values: Tensor, group: dist.ProcessGroup | None, *, async_op: bool = False
 ) -> Arrival | None:
-    """Gather `[n]` values of each rank into `[ranks * n]`; NCCL without the copy of a list."""
+    """Gather `[n]` values of each rank into `[ranks * n]`, with NCCL without copying a list."""
     on_gloo = values.device.type == "cpu" and _is_gloo(group)
     if on_gloo and dist.get_world_size(group) == 2:
         arrival = _begin(list(out.chunk(2)), [values, values], group)
         if not async_op:
             arrival.wait()
         return arrival
-    # torch 2.13 renamed it, and warns of the old name.
+    # torch 2.13 renamed it, and warns about the old name.
     gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
     work: Arrival | None = gather(out, values, group=group, async_op=async_op)
     return work
 
 
 class Arriving(NamedTuple):
-    """Rows on their way between the ranks; neither tensor may be touched until `Peers.arrived`."""
+    """Rows in transfer between the ranks; neither tensor may be used until `Peers.arrived`."""
 
     received: Tensor
     sent: Tensor

@@ -1,8 +1,8 @@
 """Placement "replicated": every rank holds all rows, and all ranks update all touched rows.
 
-A rank finds every row at home. After the backward pass the ranks gather each other's sums of
+Every row is local to a rank. After the backward pass the ranks gather each other's sums of
 gradients, add them in rank order, and make the same update. A rank with u distinct rows of R bytes
-sends `(W-1) * u * (R + 4)` bytes, its ids included; all send as many rows as the rank with most.
+sends `(W-1) * u * (R + 4)` bytes, including its ids. All ranks send the largest number of rows.
 """
 
 from collections.abc import Callable
@@ -18,11 +18,11 @@ from distrain.models.embeddings.peers import Peers
 @dataclass(frozen=True)
 class ReplicatedRoute:
     keys: Tensor  # `[u]`, int64: the rows of the weight that this rank looks up
-    touched: Tensor  # `[v]`, int64: those that any rank looks up
-    # `[ranks * most]`, int32: where each rank's rows stand in `touched`, rank by rank; those
-    # that fill up stand one past its end. `None` for a rank alone.
+    touched: Tensor  # `[v]`, int64: the rows that any rank looks up
+    # `[ranks * most]`, int32: the position of each rank's rows in `touched`, rank by rank. Padding
+    # is one past the end. `None` for a single rank.
     inverse: Tensor | None = None
-    most: int = 0  # the largest u of a rank, to which those of the others are filled up
+    most: int = 0  # the largest u of a rank, to which the other ranks are padded
     others: int = 0
     sent_ids_bytes: int = 0
 
@@ -30,14 +30,17 @@ class ReplicatedRoute:
         return self.sent_ids_bytes + self.others * self.most * row_bytes
 
     def at(self, places: Callable[[Tensor], Tensor]) -> "ReplicatedRoute":
-        """The route of a weight whose rows lie at other places, such as a cache's."""
+        """Return the route of a weight whose rows have other positions, such as in a cache."""
         return replace(self, keys=places(self.keys))
 
     def fetch(self, weight: Tensor, peers: Peers) -> Tensor:
         return kernels.gather(weight, self.keys)
 
     def begin_exchange(self, sums: Tensor, peers: Peers) -> Callable[[], tuple[Tensor, Tensor]]:
-        """Begin to gather sums `[u, dim]`; the end adds them in rank order: rows, sums."""
+        """Begin to gather sums `[u, dim]`.
+
+        The returned function returns rows and sums in rank order.
+        """
         inverse = self.inverse
         if inverse is None:
             return lambda: (self.touched, sums)
@@ -46,7 +49,7 @@ class ReplicatedRoute:
         def finish() -> tuple[Tensor, Tensor]:
             gathered = peers.arrived(arriving).flatten(0, 1)
             count = len(self.touched)
-            total = sums.new_zeros(count + 1, sums.shape[1])  # one more takes what fills up
+            total = sums.new_zeros(count + 1, sums.shape[1])  # the last row receives the padding
             add_rows(gathered, inverse, total)
             return self.touched, total[:count]
 
@@ -54,7 +57,7 @@ class ReplicatedRoute:
 
 
 def make_route(grouping: Grouping, starts: Tensor, peers: Peers) -> ReplicatedRoute:
-    """Learn which rows others look up; collective. `starts`: where each column's keys begin."""
+    """Gather the rows that other ranks look up; collective. `starts`: each column's first key."""
     keys = keys_of(grouping, starts)
     if peers.num_ranks == 1:
         return ReplicatedRoute(keys, keys)

@@ -1,8 +1,8 @@
-"""The route of a batch's ids: the rows that they mean, the owners, what is sent to whom.
+"""The route of a batch's ids: their rows, the owners of the rows, and the transfers.
 
-A route depends on ids alone, not on what is in the tables, so it can be made while earlier batches
-still train. It is then all that a step needs to know: fetching, expanding, collecting and
-exchanging only move values along it.
+A route depends on ids only, not on the values of the tables, so it can be made while earlier
+batches train. A step needs nothing else: fetching, expanding, collecting and exchanging only move
+values along the route.
 """
 
 from collections.abc import Sequence
@@ -21,10 +21,10 @@ RowsRoute = ReplicatedRoute | RowWiseRoute
 
 @dataclass(frozen=True)
 class ListRoute:
-    """How the ids of a list column become one embedding a row."""
+    """The data that combine the ids of a list column into one embedding a row."""
 
-    inverse: Tensor  # `[ids]`, int32: which distinct row each id means
-    offsets: Tensor  # `[rows + 1]`, int32: where each row's ids begin
+    inverse: Tensor  # `[ids]`, int32: the distinct row of each id
+    offsets: Tensor  # `[rows + 1]`, int32: the start of each row's ids
 
     @property
     def lengths(self) -> Tensor:
@@ -34,7 +34,7 @@ class ListRoute:
         num_rows = len(self.offsets) - 1
         start, stop, _ = rows.indices(num_rows)
         if (start, stop) == (0, num_rows):
-            return self  # and need not wait for a GPU to find where ids begin and end
+            return self  # and need not wait for a GPU to read where ids begin and end
         bounds = self.offsets[start : stop + 1]
         first, last = int(bounds[0]), int(bounds[-1])
         return ListRoute(self.inverse[first:last], bounds - first)
@@ -42,10 +42,10 @@ class ListRoute:
 
 @dataclass(frozen=True)
 class StoreRoute:
-    inverse: Tensor  # `[flat columns, rows]`, int32: which distinct row each id means
+    inverse: Tensor  # `[flat columns, rows]`, int32: the distinct row of each id
     lists: tuple[ListRoute, ...]  # the same for each of its list columns
-    num_distinct: int  # u, how many distinct rows the batch looks up
-    rows: RowsRoute  # where those rows are, and how they and their gradients travel
+    num_distinct: int  # u, the number of distinct rows that the batch looks up
+    rows: RowsRoute  # the owners of those rows, and the transfer of rows and gradients
 
 
 @dataclass(frozen=True)
@@ -58,9 +58,9 @@ class Route:
 
 
 def table_segments(table_of: Sequence[int], lengths: Sequence[int]) -> tuple[Tensor, Tensor]:
-    """Where each table's ids lie when those of the columns stand one after another.
+    """Return the segments of each table's ids if the ids of the columns follow each other.
 
-    Offsets and counts are `[tables, most columns of a table]`, int64: empty segments fill up.
+    Offsets and counts are `[tables, most columns of a table]`, int64, padded with empty segments.
 
     >>> offsets, counts = table_segments([0, 1, 0], [5, 5, 3])
     >>> offsets.tolist(), counts.tolist()

@@ -1,13 +1,14 @@
-"""A table in the host's memory whose recently used rows lie on the device.
+"""A table in the host's memory whose recently used rows are on the device.
 
-Rows come to the device when a batch needs them. They go back, with their optimizer state, when
-others need their place. A clock's hand decides which go: it sweeps over the places, passes by those
-that were used since it last came, and takes the others ("second chance"). A step costs what its
-batch touches here too, never the table or the cache.
+Rows are copied to the device when a batch needs them. They are copied back, with their optimizer
+state, when other rows need their place. A clock hand selects these: it sweeps over the places,
+skips those used since its last pass, and takes the others ("second chance"). The cost of a step
+depends on its batch here too, not on the size of the table or the cache.
 
-The hand turns on the host, which waits for a GPU once a batch: for the numbers of the batch's rows
-and their places. Values travel through page-locked memory while the host goes on. Those that go
-back arrive while the batch trains, and are put into the table before the next batch loads any.
+The hand runs on the host, which waits for a GPU once a batch: for the numbers of the batch's rows
+and their places. Values are copied through page-locked memory while the host continues. Rows that
+are copied back arrive while the batch trains, and are put into the table before the next batch
+loads any.
 """
 
 from dataclasses import dataclass
@@ -20,12 +21,12 @@ from distrain.errors import SpecError
 from distrain.loader.host_memory import Slab, event_after, to_device
 
 _SMALLEST_SWEEP = 4096
-_SETTLED_AT_ONCE = 1 << 16  # places, and so what page-locked memory a settling takes
+_SETTLED_AT_ONCE = 1 << 16  # places, which limit the page-locked memory of a settling
 
 
 @dataclass
 class CacheTraffic:
-    """Rows that batches asked for, those loaded from the host, those written back to free space."""
+    """Number of rows that batches requested, loaded from the host, and wrote back to free space."""
 
     asked: int = 0
     loaded: int = 0
@@ -33,7 +34,7 @@ class CacheTraffic:
 
 
 class _Returning(NamedTuple):
-    """Values on their way to the rows of the host's tensors; there once the event is done."""
+    """Values in transfer to the rows of the host's tensors, complete after the event."""
 
     rows: Tensor
     values: list[Tensor]
@@ -41,7 +42,7 @@ class _Returning(NamedTuple):
 
 
 class RowCache:
-    """The `capacity` places on the device, or `num_rows` if that is less, and the row in each.
+    """The `capacity` places on the device, at most `num_rows`, and the row in each.
 
     >>> table = torch.arange(6.0).view(6, 1)
     >>> cache = RowCache(num_rows=6, capacity=3)
@@ -63,7 +64,7 @@ class RowCache:
         self._reset(torch.device("cpu"))
 
     def attach(self, host: Tensor) -> int:
-        """Cache one more tensor, stale on the host until `settle`; returns its number."""
+        """Cache another tensor, which is stale on the host until `settle`; returns its number."""
         self.settle()
         self._hosts.append(host)
         self._loads.append(Slab())
@@ -74,9 +75,10 @@ class RowCache:
         return self._values[number]
 
     def admit(self, rows: Tensor) -> Tensor:
-        """Bring distinct rows `[v]`, int64, to the device; waits for a GPU, once.
+        """Copy distinct rows `[v]`, int64, to the device; waits for a GPU once.
 
-        Returns their places, `[v]`, int64, good until the next call; `SpecError` for more rows.
+        Returns their places, `[v]`, int64, valid until the next call. `SpecError`: more rows than
+        places.
         """
         if len(rows) > self.capacity:
             raise SpecError(
@@ -91,7 +93,7 @@ class RowCache:
         numbers, found = asked.clone()
         is_missing = found < 0
         missing, here = numbers[is_missing], found[~is_missing]
-        # Marked before others are looked for places for, so that these stay.
+        # Marked before free places are searched for, so that these rows stay.
         self._used[here] = True
         self._pinned[here] = True
         if len(missing):
@@ -113,11 +115,11 @@ class RowCache:
         return self._row_there[places]
 
     def changed(self) -> None:
-        """Note that the rows of the last `admit` were changed, so must go back some day."""
+        """Note that the rows of the last `admit` were changed, and must be copied back later."""
         self._dirty[self._admitted] = True
 
     def settle(self) -> None:
-        """Bring every changed row back to the host, and forget all that lies on the device."""
+        """Copy every changed row back to the host, and empty the device's places."""
         if self._values:
             for start in range(0, self.capacity, _SETTLED_AT_ONCE):
                 stop = min(start + _SETTLED_AT_ONCE, self.capacity)
@@ -140,7 +142,7 @@ class RowCache:
         self._hand = 0
 
     def _free_places(self, count: int) -> Tensor:
-        """`count` places without a row of this batch, in the order of the hand's sweep."""
+        """Return `count` places without a row of this batch, in the order of the hand's sweep."""
         found: list[Tensor] = []
         while count > 0:
             width = min(self.capacity, max(_SMALLEST_SWEEP, 2 * count))
@@ -148,7 +150,7 @@ class RowCache:
             window %= self.capacity
             free = window[~self._used[window] & ~self._pinned[window]][:count]
             if len(free) == count:
-                # The hand stops behind the last place that it took.
+                # The hand stops behind the last place taken.
                 passed = (int(free[-1]) - self._hand) % self.capacity + 1
                 window = window[:passed]
             self._used[window] = False
@@ -159,12 +161,12 @@ class RowCache:
         return torch.cat(found)
 
     def _write_back(self, places: Tensor, *, count: bool = True) -> None:
-        """Empty some places, and begin to bring back what changed there."""
+        """Empty some places, and begin to copy their changed rows back."""
         rows = self._row_at[places]
         full = rows >= 0
         self._place_of[self._there(rows[full])] = -1
         places = places[full & self._dirty[places]]
-        self._finish_return()  # whose memory is used again
+        self._finish_return()  # its memory is used again
         if len(places):
             taken = self._there(places)
             values = [
@@ -188,7 +190,7 @@ class RowCache:
     def _load(self, rows: Tensor, places: Tensor) -> None:
         rows_there, places_there = self._there(rows), self._there(places)
         for host, values, slab in zip(self._hosts, self._values, self._loads, strict=True):
-            # What was lent before has been read: the host has waited since.
+            # Memory lent earlier has been read: the host has waited since.
             lent = slab.lend_as(host, len(rows), values.device)
             torch.index_select(host, 0, rows, out=lent)
             values.index_copy_(0, places_there, lent.to(values.device, non_blocking=True))

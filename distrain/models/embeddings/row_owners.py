@@ -1,8 +1,8 @@
-"""Which rank has a row of tables that ranks share, and where. Keys are numbers, or int64 tensors.
+"""Owners of the rows of tables that ranks share. Keys are numbers, or int64 tensors.
 
-Of `W` keys in a row, `b * W .. b * W + W - 1`, each of `W` ranks has one, at `b` in its weight. A
-hash of `b` says whose the first is. So ranks hold equally many rows, and keys of any stride fall on
-all ranks alike; by `key % W` all multiples of `W` would lie on one.
+Of `W` consecutive keys, `b * W .. b * W + W - 1`, each of `W` ranks has one, at `b` in its weight.
+A hash of `b` selects the rank of the first. So ranks hold equally many rows, and keys of any stride
+are spread evenly; with `key % W` all multiples of `W` would be on one rank.
 """
 
 from typing import Any
@@ -11,7 +11,7 @@ from distrain.models.embeddings.kernels import lowbias32
 
 
 def place_of(key: Any, num_ranks: int) -> tuple[Any, Any]:
-    """The rank that has a key's row, and which of its rows that is.
+    """Return the rank that has a key's row, and the row's index on that rank.
 
     >>> [place_of(key, 2) for key in range(0, 10, 2)]
     [(0, 0), (0, 1), (1, 2), (1, 3), (1, 4)]
@@ -24,7 +24,7 @@ def place_of(key: Any, num_ranks: int) -> tuple[Any, Any]:
 
 
 def key_at(row: Any, rank: int, num_ranks: int) -> Any:
-    """The key of a rank's row; keys ascend with rows.
+    """Return the key of a rank's row; keys ascend with rows.
 
     >>> [[key_at(row, rank, 3) for row in range(4)] for rank in range(3)]
     [[0, 5, 6, 11], [1, 3, 7, 9], [2, 4, 8, 10]]
@@ -33,12 +33,12 @@ def key_at(row: Any, rank: int, num_ranks: int) -> Any:
 
 
 def place_in_block(block: Any, rank: int, num_ranks: int) -> Any:
-    """Where a rank's key stands among those of a block, in `0 .. num_ranks - 1`."""
+    """Return the position of a rank's key among those of a block, in `0 .. num_ranks - 1`."""
     return (rank - lowbias32(block)) % num_ranks
 
 
 def num_rows_before(key: int, rank: int, num_ranks: int) -> int:
-    """How many of a rank's rows have lower keys.
+    """Return the number of a rank's rows that have lower keys.
 
     >>> [num_rows_before(7, rank, 3) for rank in range(3)]
     [3, 2, 2]

@@ -1,10 +1,10 @@
-"""Placement "row_wise": each row lives on one rank, as `dealing.py` deals them.
+"""Placement "row_wise": each row is on one rank, which `row_owners.py` selects.
 
-Ranks have single rows rather than blocks of them, since ids are often ordered by frequency: one
-block would then hold what everybody asks for. A rank asks each owner for the distinct rows it
-needs, gets them, and later sends their sums of gradients back the same way; owners add the sums in
-rank order and update. A rank with u distinct rows of R bytes sends about
-`(W-1)/W * u * (2R + 4)` bytes: ids, rows that others asked for, sums.
+Ranks have single rows instead of blocks, because ids are often ordered by frequency, and then one
+block would hold the rows that every rank requests. A rank requests its distinct rows from each
+owner, receives them, and later sends their sums of gradients back. Owners add the sums in rank
+order and update. A rank with u distinct rows of R bytes sends about `(W-1)/W * u * (2R + 4)` bytes:
+ids, rows that others requested, sums.
 """
 
 from collections.abc import Callable
@@ -22,36 +22,37 @@ from distrain.models.embeddings.row_owners import place_of
 
 @dataclass(frozen=True)
 class RowWiseRoute:
-    # `[u]`, int64: this rank's distinct rows in the order in which they are asked for: those
-    # of rank 0 first
+    # `[u]`, int64: this rank's distinct rows in the order of their requests, rank 0 first
     by_owner: Tensor
-    arrival: Tensor  # `[u]`, int64: the inverse; where each distinct row stands in what arrives
-    asked: tuple[int, ...]  # how many rows this rank asks of each
-    # `[sum of wanted]`, int64: rows of the own weight that the ranks ask for, those for rank
-    # 0 first
+    arrival: Tensor  # `[u]`, int64: the inverse, the position of each distinct row in received rows
+    asked: tuple[int, ...]  # the number of rows that this rank requests of each
+    # `[sum of wanted]`, int64: rows of the own weight that the ranks request, rank 0 first
     requested: Tensor
-    wanted: tuple[int, ...]  # how many rows each rank asks of this one
+    wanted: tuple[int, ...]  # the number of rows that each rank requests of this one
     touched: Tensor  # `[v]`, int64: the distinct ones among them
-    inverse: Tensor  # `[sum of wanted]`, int32: where each requested row stands in `touched`
+    inverse: Tensor  # `[sum of wanted]`, int32: the position of each requested row in `touched`
     rank: int
-    sent_ids_bytes: int  # what this rank sent to make the route
+    sent_ids_bytes: int  # the bytes that this rank sent to make the route
 
     def sent_bytes(self, row_bytes: int) -> int:
         away = sum(self.asked) + sum(self.wanted) - self.asked[self.rank] - self.wanted[self.rank]
         return self.sent_ids_bytes + away * row_bytes
 
     def at(self, places: Callable[[Tensor], Tensor]) -> "RowWiseRoute":
-        """The route of a weight whose rows lie at other places, such as a cache's."""
+        """Return the route of a weight whose rows have other positions, such as in a cache."""
         return replace(self, requested=places(self.requested))
 
     def fetch(self, weight: Tensor, peers: Peers) -> Tensor:
-        """The batch's distinct rows from their owners, `[u, dim]`; a collective operation."""
+        """Return the batch's distinct rows from their owners, `[u, dim]`.
+
+        A collective operation.
+        """
         served = kernels.gather(weight, self.requested)
         arrived = peers.exchange_rows(served, self.wanted, self.asked)
         return kernels.gather(arrived, self.arrival)
 
     def begin_exchange(self, sums: Tensor, peers: Peers) -> Callable[[], tuple[Tensor, Tensor]]:
-        """Begin to bring sums `[u, dim]` to owners; the end adds them in rank order: rows, sums."""
+        """Begin to send sums `[u, dim]` to owners. The returned function returns rows and sums."""
         arriving = peers.begin_rows(kernels.gather(sums, self.by_owner), self.asked, self.wanted)
 
         def finish() -> tuple[Tensor, Tensor]:
@@ -64,7 +65,7 @@ class RowWiseRoute:
 
 
 def make_route(grouping: Grouping, starts: Tensor, peers: Peers) -> RowWiseRoute:
-    """Ask the owners for this rank's rows; collective. `starts`: where each column's keys begin."""
+    """Request this rank's rows of the owners; collective. `starts`: each column's first key."""
     own = ask_owners(grouping, starts, peers)
     union = kernels.unique(own.requested, *part_segments(own.wanted))
     arrival = torch.empty_like(own.by_owner)
@@ -83,16 +84,16 @@ def make_route(grouping: Grouping, starts: Tensor, peers: Peers) -> RowWiseRoute
 
 
 class RowRequests(NamedTuple):
-    by_owner: Tensor  # as of `RowWiseRoute`, as are the next two
+    by_owner: Tensor  # as in `RowWiseRoute`, like the next two
     asked: tuple[int, ...]
     requested: Tensor  # but int32
-    # `[ranks, columns]`, int64, on the CPU: how many rows each rank asks of this one
+    # `[ranks, columns]`, int64, on the CPU: the number of rows that each rank requests of this one
     wanted: Tensor
-    sent_bytes: int  # what this rank sent to ask
+    sent_bytes: int  # the bytes that this rank sent for its requests
 
 
 def ask_owners(grouping: Grouping, starts: Tensor, peers: Peers) -> RowRequests:
-    """Ask the owners for rows, and learn who asks this rank; as `make_route`, which it begins."""
+    """Request rows of their owners, and receive the requests of others; `make_route` begins so."""
     num_ranks, num_columns = peers.num_ranks, len(starts)
     keys = keys_of(grouping, starts)
     owners, rows = place_of(keys, num_ranks)
@@ -103,7 +104,7 @@ def ask_owners(grouping: Grouping, starts: Tensor, peers: Peers) -> RowRequests:
     asked = asked.view(num_ranks, num_columns)  # [owner, column]
     wanted = peers.exchange_counts(asked)  # [asker, column]
     send = asked.sum(1).tolist()
-    # Rows of the owner's weight fit into int32, whatever the number of keys.
+    # Rows of the owner's weight fit into int32 for any number of keys.
     local = rows[by_owner].int()
     requested = peers.exchange_rows(local, send, wanted.sum(1).tolist())
     sent_bytes = 4 * (len(keys) - send[peers.rank]) + 8 * (num_ranks - 1) * num_columns

@@ -1,4 +1,4 @@
-"""Sparse optimizers: a step reads and writes the touched rows, nothing else.
+"""Sparse optimizers: a step reads and writes the touched rows only.
 
 | update rule | equals | state |
 |---|---|---|
@@ -7,10 +7,10 @@
 | rowwise_adagrad | fbgemm's EXACT_ROWWISE_ADAGRAD: a row's mean square | one per row |
 | adam | `torch.optim.SparseAdam` | two per value |
 
-Adam is the lazy one: a row's moments stand still while no batch touches it, whereas those of dense
-`torch.optim.Adam` decay at every step and go on moving the row. The two differ for rows that are
-not in every batch; the bias correction counts steps, not touches. Weight decay is that of
-`torch.optim.AdamW`, of every row in every step: the tables' values are their weights times a
+Adam is lazy: the moments of a row do not change while no batch touches it. Those of dense
+`torch.optim.Adam` decay at every step and still move the row. The two differ for rows that are not
+in every batch; the bias correction counts steps, not touches. Weight decay is that of
+`torch.optim.AdamW`, of every row in every step. The tables' values are their weights times a
 factor, which decays, and the touched rows' updates are divided by it (Bottou 2012, "Stochastic
 Gradient Descent Tricks", section 5.1).
 """
@@ -35,14 +35,14 @@ _SMALLEST_FACTOR = 1e-6
 
 
 class SparseOptimizer:
-    """Updates the touched rows of an `EmbeddingCollection`, alike on every rank.
+    """Update the touched rows of an `EmbeddingCollection`, in the same way on every rank.
 
-    The state is made beside the tables, so move these to their device first. `kind` is one of
-    `jobs.optimizers`, such as "adagrad", whose default `eps` may be replaced, and whose sums
-    start at `initial_accumulator_value`. `seed`, of the stochastic rounding of bfloat16 weights, is
-    the same on all ranks. A step first takes `lr * weight_decay` of every row. With `averaging` it
-    keeps an average of the weights, too; not with a decay. `FixedTables` does neither.
-    `InputError`: there is no such kind, or the averages are of host-cached tables.
+    The state is made on the tables' device, so move the tables first. `kind` is one of
+    `jobs.optimizers`, such as "adagrad"; `eps` replaces its default, and its sums start at
+    `initial_accumulator_value`. `seed`, of the stochastic rounding of bfloat16 weights, is
+    the same on all ranks. A step first subtracts `lr * weight_decay` of every row. With `averaging`
+    it also keeps an average of the weights, but not together with a decay. `FixedTables` supports
+    neither. `InputError`: the kind is unknown, or the averages are of host-cached tables.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class SparseOptimizer:
         rule = optimizer_facts(kind).update_rule
         self.embeddings = embeddings
         self.kind = kind
-        # by which rows are updated, and its numbers
+        # for the update of rows, with its numbers
         self.rule = RowRule(optimizer_facts(kind).rule, rule.eps if eps is None else eps, betas)
         self.seed = seed
         self.averaging = averaging
@@ -90,9 +90,9 @@ class SparseOptimizer:
     def apply(
         self, touched: Sequence[TouchedRows], lr: float, *, scale: float | Tensor = 1.0
     ) -> None:
-        """Update the touched rows, of each store, as `EmbeddingCollection.exchange` gives them.
+        """Update the touched rows of each store, as `EmbeddingCollection.exchange` returns them.
 
-        `scale` is a factor on the gradients. `1 / num_ranks` gives the mean that
+        `scale` is a factor of the gradients. `1 / num_ranks` gives the mean that
         `DistributedDataParallel` takes of dense gradients.
         """
         self.num_steps += 1
@@ -102,7 +102,7 @@ class SparseOptimizer:
         rate = lr
         if self.corrects_bias:
             beta1, beta2 = self.rule.betas
-            # As in SparseAdam, eps is added before the bias correction, not after it.
+            # Like in SparseAdam, eps is added before the bias correction, not after it.
             rate *= math.sqrt(1 - beta2**self.num_steps) / (1 - beta1**self.num_steps)
         if self.weight_decay:
             self.embeddings.factor *= max(1 - lr * self.weight_decay, _SMALLEST_FACTOR)
@@ -131,7 +131,10 @@ class SparseOptimizer:
 
     @contextmanager
     def averaged(self) -> Iterator[None]:
-        """Inside, the weights are their averages, if these are kept; nothing may be updated."""
+        """Use averages as the weights inside the context, if they are kept.
+
+        Updates are not allowed.
+        """
         own = [weight.data for weight in self.embeddings.weights]
         if self.averaging is not None:
             self.take_averages()
@@ -149,7 +152,7 @@ class SparseOptimizer:
         return cache.values(0), [cache.values(place) for place in self._cached[number]]
 
     def _rounding(self, number: int, keys: Tensor) -> dict[str, Any]:
-        """How bfloat16 weights are rounded: alike wherever a row lives, otherwise in every step."""
+        """Return the seed and keys that round bfloat16 weights, equal on all ranks."""
         if self.embeddings.weights[number].dtype != torch.bfloat16:
             return {}
         store = self.embeddings.stores[number]
@@ -159,7 +162,7 @@ class SparseOptimizer:
         }
 
     def state_dict(self) -> dict[str, Tensor]:
-        """The live state: `num_steps`, and `STORE.NAME` for each store's state."""
+        """Return the current state: `num_steps`, and `STORE.NAME` for each store's state."""
         self.embeddings.settle_caches()
         state = {"num_steps": torch.tensor(self.num_steps)}
         for number, own in enumerate(self._state):
@@ -167,9 +170,9 @@ class SparseOptimizer:
         return state
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
-        """Take over a state of the same kind for tables of the same shapes.
+        """Load a state of the same kind for tables of the same shapes.
 
-        `InputError`: it holds other names or other shapes; nothing was changed.
+        `InputError`: it has other names or other shapes; then nothing is changed.
         """
         own = self.state_dict()
         if set(own) != set(state):
@@ -190,7 +193,7 @@ class SparseOptimizer:
 
 
 def rounding_seed(seed: int, num_steps: int, dim: int) -> int:
-    """The 64 bits from which the weights of a width are rounded in a step; linear in each."""
+    """Return 64 bits that seed the rounding of a width's weights in a step; linear in each."""
     return ((seed * 1_000_003 + num_steps) * 1_000_003 + dim) % 2**64
 
 

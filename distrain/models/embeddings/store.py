@@ -1,4 +1,4 @@
-"""The tables of one width and one placement: one weight, and the verbs of a step on it."""
+"""The tables of one width and one placement: one weight, and the operations of a step on it."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -28,26 +28,29 @@ from distrain.models.embeddings.row_cache import RowCache
 
 @dataclass(frozen=True)
 class Store:
-    """Where the tables of one width and placement are, and what a step does to their weight."""
+    """The tables of one width and placement, and the operations of a step on their weight."""
 
     placement: str  # one of `PLACEMENTS`
     flat: tuple[int, ...]  # its columns with one id per row, as positions among all columns
     lists: tuple[int, ...]  # its columns of lists, as positions among all columns
     columns: tuple[TableColumn, ...]  # `flat`, then `lists`
     tables: tuple[TableColumn, ...]  # the first of `columns` of each table
-    table_of: tuple[int, ...]  # for each of `columns`, which of `tables` it is looked up in
-    # for each of `columns`, its place among the columns of its group, without sequences; theirs
-    # have no meaning
+    table_of: tuple[int, ...]  # for each of `columns`, the index in `tables` of its table
+    # for each of `columns`, its place among the columns of its group, without sequences; the
+    # places of sequences have no meaning
     places: tuple[int, ...]
-    # for each of `tables`, where it begins among all tables of the group in the collection's
-    # order, whatever their placement
+    # for each of `tables`, its start among all tables of the group in the collection's order, for
+    # any placement
     canonical_starts: tuple[int, ...]
     peers: Peers
-    cache: RowCache | None = None  # of a host-cached store: the rows that lie on the device
+    cache: RowCache | None = None  # of a host-cached store: the rows that are on the device
 
     @property
     def sharers(self) -> Peers:
-        """The ranks that have one copy of all rows together, dealt if there are several."""
+        """Return the ranks that hold one copy of all rows together.
+
+        Several if the rows are sharded.
+        """
         return self.peers if self.facts.is_dealt else replace(self.peers, rank=0, num_ranks=1)
 
     @property
@@ -64,7 +67,7 @@ class Store:
 
     @property
     def starts(self) -> Tensor:
-        """`[tables]`, int64, on the CPU: the key at which each table begins."""
+        """Return the key at which each table begins: `[tables]`, int64, on the CPU."""
         return torch.tensor(self._bounds[:-1], dtype=torch.int64)
 
     @property
@@ -80,14 +83,14 @@ class Store:
         return list(accumulate((table.cardinality for table in self.tables), initial=0))
 
     def local_part(self, keys: slice) -> slice:
-        """The weight's rows of those of `keys` that this rank holds."""
+        """Return the rows of the weight for those of `keys` that this rank holds."""
         if not self.spread:
             return keys
         rank, ranks = self.sharers.rank, self.sharers.num_ranks
         return slice(*(row_owners.num_rows_before(k, rank, ranks) for k in (keys.start, keys.stop)))
 
     def kept_of(self, keys: slice) -> slice | Tensor:
-        """Where those that this rank holds stand among `keys`."""
+        """Return the positions among `keys` of the keys that this rank holds."""
         if not self.spread:
             return slice(0, keys.stop - keys.start)
         local = self.local_part(keys)
@@ -95,14 +98,14 @@ class Store:
         return own
 
     def keys_at(self, rows: Tensor) -> Tensor:
-        """The keys of this rank's weight's rows `[n]`, int64."""
+        """Return the keys of this rank's weight's rows `[n]`, int64."""
         if not self.spread:
             return rows
         keys: Tensor = row_owners.key_at(rows, self.sharers.rank, self.sharers.num_ranks)
         return keys
 
     def local_rows_of(self, keys: Tensor) -> tuple[Tensor, Tensor]:
-        """Whether this rank holds each of `keys`, `[n]`, int64; and the weight's rows of those."""
+        """Return a mask of the `keys` `[n]`, int64, on this rank, and their weight rows."""
         if not self.spread:
             return torch.ones_like(keys, dtype=torch.bool), keys
         owners, rows = row_owners.place_of(keys, self.sharers.num_ranks)
@@ -110,7 +113,7 @@ class Store:
         return mine, rows[mine]
 
     def canonical_keys(self, rows: Tensor) -> Tensor:
-        """The places of this rank's weight's rows among the group's rows in canonical order."""
+        """Return the places of this rank's weight rows in the group's canonical order."""
         if self.cache is not None:
             rows = self.cache.rows_at(rows)
         keys = self.keys_at(rows)
@@ -121,7 +124,7 @@ class Store:
         return keys + on(tuple(moves))[tables]
 
     def route(self, ids: Tensor, lists: Sequence[Ragged], peers: Peers) -> StoreRoute:
-        """Find out which rows are needed; a collective operation where ranks share the tables.
+        """Make the route of a batch; a collective operation if ranks share the tables.
 
         `ids` is `[flat columns, rows]`, int32, contiguous. `peers` may have another process group.
         """
@@ -145,7 +148,7 @@ class Store:
     def fetch(self, weight: Tensor, route: StoreRoute) -> Tensor:
         if self.cache is None:
             return route.rows.fetch(weight, self.peers)
-        # Those that other ranks ask for are among the touched ones.
+        # The rows that other ranks request are among the touched rows.
         self.cache.admit(route.rows.touched)
         return route.rows.at(self.cache.places).fetch(self.cache.values(0), self.peers)
 
@@ -198,7 +201,10 @@ class Store:
     def begin_exchange(
         self, sums: Tensor, route: StoreRoute
     ) -> Callable[[], tuple[Tensor, Tensor]]:
-        """Begin to add the ranks' sums up; the end gives rows to update, `[v]`, and gradients."""
+        """Begin to add up the ranks' sums.
+
+        The returned function returns rows `[v]` and gradients.
+        """
         end = route.rows.begin_exchange(sums, self.peers)
         return end if self.cache is None else partial(self._in_cache, end, self.cache)
 
@@ -207,12 +213,12 @@ class Store:
         end: Callable[[], tuple[Tensor, Tensor]], cache: RowCache
     ) -> tuple[Tensor, Tensor]:
         touched, grads = end()
-        cache.changed()  # all that `fetch` has brought
+        cache.changed()  # all rows that `fetch` has copied to the device
         return cache.places(touched), grads
 
     @cached_property
     def _turns(self) -> list[list[int]]:
-        """Its flat columns, such that no two of a turn share a table: one turn if none do."""
+        """Group its flat columns in turns, so that no two of a turn share a table."""
         turns: list[list[int]] = []
         of_table = Counter[int]()
         for column, table in enumerate(self.table_of[: len(self.flat)]):
@@ -234,7 +240,7 @@ class StoreWeights(nn.ParameterList):
         self._on_host: set[int] = set()
 
     def stay_on_host(self, weight: nn.Parameter) -> None:
-        """Leave this one where it is when the model is moved to a device."""
+        """Keep this weight where it is when the model is moved to a device."""
         self._on_host.add(id(weight))
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Any:
@@ -245,7 +251,7 @@ class StoreWeights(nn.ParameterList):
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
         moved = dict(self._parameters)
         self._parameters.clear()
-        # In their order again, which is that of the stores.
+        # Restore their order, which is that of the stores.
         self._parameters.update({name: moved.get(name, p) for name, p in own.items()})
         return self
 
@@ -253,10 +259,10 @@ class StoreWeights(nn.ParameterList):
 def column_placements(
     columns: Sequence[TableColumn], placements: Sequence[str] | None, num_ranks: int
 ) -> tuple[str, ...]:
-    """Each column's placement; one rank holds everything, whatever its placement is called.
+    """Return each column's placement; a single rank holds everything under any placement.
 
-    `ValueError`: not as many placements as columns. `InputError`: one is unknown, or a table's
-    columns have different ones.
+    `ValueError`: the number of placements is not that of the columns. `InputError`: one is unknown,
+    or columns of one table have different ones.
     """
     placed = ("replicated",) * len(columns) if placements is None else tuple(placements)
     if len(placed) != len(columns):
@@ -313,7 +319,7 @@ def make_stores(
 
 
 def _factors(lengths: Tensor, combiner: str | None, dtype: torch.dtype) -> Tensor:
-    """What sums of rows' embeddings are multiplied with, `[rows, 1]`, as nn.EmbeddingBag does."""
+    """Return the factors of sums of rows' embeddings, `[rows, 1]`, like nn.EmbeddingBag."""
     counts = lengths.clamp(min=1).to(dtype)
     if combiner == "sqrtn":
         counts = kernels.sqrt(counts)

@@ -1,4 +1,4 @@
-"""What a model is trained for: the last block of a network, its loss and its scores."""
+"""Tasks of a model: the last block of a network, its loss and its scores."""
 
 from distrain.models.heads.multitask import ESMMTask as ESMMTask, MultiTask as MultiTask
 from distrain.models.heads.retrieval import ItemRetrievalTask as ItemRetrievalTask

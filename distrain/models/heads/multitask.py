@@ -1,4 +1,4 @@
-"""Several tasks over one input: side by side, or each a condition of the next."""
+"""Several tasks over one input: in parallel, or each a condition of the next."""
 
 from collections.abc import Mapping
 from itertools import pairwise
@@ -15,20 +15,20 @@ from distrain.models.shapes import Branches, Flat, Shape, Value
 
 
 class MultiTask(Task):
-    """Tasks over one input; the loss is the weighted sum of theirs.
+    """Tasks over one input; the loss is the weighted sum of their losses.
 
     Args:
-        tasks: By name. The first one's score is that of all.
-        weights: Of the tasks' losses; 1 for others.
-        sharing: A block between the input and the tasks, such as an `MMoEBlock`; where it gives
-            branches of the tasks' names, each task takes its own.
-        towers: A block for each of some tasks, between that and the task.
+        tasks: The tasks by name. The score of the first is the score of the whole.
+        weights: Weights of the tasks' losses by name; the default is 1.
+        sharing: A block between the input and the tasks, such as an `MMoEBlock`. If it returns
+            branches with the tasks' names, each task receives its own.
+        towers: Blocks for some tasks by name, between `sharing` and the task.
 
     Shape:
-        anything that all tasks take to `[rows, sum of their widths]`, or `[rows]` if that is 1.
+        a shape that all tasks accept to `[rows, sum of their widths]`, or `[rows]` if that is 1.
 
     Raises:
-        ModelError: No tasks, or a weight or a tower for none of them, or a weight below 0.
+        ModelError: There are no tasks, a weight or a tower has no task, or a weight is below 0.
 
     >>> from distrain.models.heads.tasks import RegressionTask
     >>> both = MultiTask({"click": BinaryClassificationTask(), "price": RegressionTask("price")})
@@ -50,14 +50,14 @@ class MultiTask(Task):
         self.metrics = next(iter(tasks.values())).metrics
         for name, task in tasks.items():
             task.name = name
-        # A list, for torch's own dictionary of modules refuses names such as "items".
+        # A list, because torch's own dictionary of modules refuses names such as "items".
         self.tasks = nn.ModuleList(tasks.values())
         given = dict(weights or {})
         wrong = [name for name, weight in given.items() if name not in tasks or not weight >= 0]
         if wrong:
             weighed = ", ".join(f"{name!r} by {given[name]}" for name in wrong)
             raise ModelError(
-                f"a MultiTask cannot weigh {weighed}",
+                f"a MultiTask cannot use the weights {weighed}",
                 where={"tasks": ", ".join(tasks)},
                 hint="Weights are of the tasks by name, and 0 or more.",
             )
@@ -68,7 +68,7 @@ class MultiTask(Task):
         self.tower_of = {name: place for place, name in enumerate(towers or {})}
         if unknown := self.tower_of.keys() - tasks.keys():
             raise ModelError(
-                f"a MultiTask has towers for {', '.join(sorted(unknown))}, which are no tasks",
+                f"a MultiTask has towers for {', '.join(sorted(unknown))}, which are not tasks",
                 where={"tasks": ", ".join(tasks)},
             )
 
@@ -120,13 +120,13 @@ class MultiTask(Task):
 
     def weight_sums(self, batch: Batch) -> Tensor | None:
         sums = [task.weight_sums(batch) for task in self._tasks()]
-        if all(found is None for found in sums):
+        if all(one is None for one in sums):
             return None
         rows = torch.full((1,), batch.num_rows, dtype=torch.float64, device=batch.continuous.device)
         return torch.cat(
             [
-                rows.expand(len(task.targets)) if found is None else found
-                for task, found in zip(self._tasks(), sums, strict=True)
+                rows.expand(len(task.targets)) if one is None else one
+                for task, one in zip(self._tasks(), sums, strict=True)
             ]
         )
 
@@ -158,19 +158,19 @@ class MultiTask(Task):
 
 
 class ESMMTask(MultiTask):
-    """Binary tasks, each of which happens only where the one before does: click, then conversion.
+    """Binary tasks, each of which happens only if the one before does: click, then conversion.
 
     With p_i the probability of task i given those before it, and z_i its logit, the output of task
     k is the logit of the product p_1 ... p_k over all rows:
 
         z = -log((1 + exp(-z_1)) ... (1 + exp(-z_k)) - 1)
 
-    So the second label of a pair is 1 where both happened, and each loss is of all rows: of the
-    click p(ctr), of the conversion p(ctcvr) = p(ctr) p(cvr) (Ma et al., "Entire Space Multi-Task
-    Model", SIGIR 2018, eq. 2 and 3). Arguments as of `MultiTask`.
+    So the second label of a pair is 1 if both happened, and each loss is over all rows: p(ctr) for
+    the click, p(ctcvr) = p(ctr) p(cvr) for the conversion (Ma et al., "Entire Space Multi-Task
+    Model", SIGIR 2018, eq. 2 and 3). The arguments are those of `MultiTask`.
 
     Raises:
-        ModelError: A task is not binary with one output, or as of `MultiTask`.
+        ModelError: A task is not binary with one output, or an error of `MultiTask`.
 
     >>> click, bought = (BinaryClassificationTask(name) for name in ("click", "bought"))
     >>> str(ESMMTask({"click": click, "bought": bought}).attach(Flat(5)))
@@ -186,16 +186,16 @@ class ESMMTask(MultiTask):
         ]
         if others or len(tasks) < 2:
             raise ModelError(
-                f"esmm takes two binary tasks or more, and has {', '.join(others or tasks)}",
-                hint="Name the click first, then what only follows a click.",
+                f"esmm needs at least two binary tasks, and has {', '.join(others or tasks)}",
+                hint="Name the click first, then the tasks that only follow a click.",
             )
 
     def _outputs(self, value: Value) -> list[Tensor]:
-        # Sums of exponentials need more digits than bfloat16 has.
-        found = (
+        # Sums of exponentials need more precision than bfloat16 has.
+        outputs = (
             out.float() if out.dtype == torch.bfloat16 else out for out in super()._outputs(value)
         )
-        first, *others = found
+        first, *others = outputs
         joined = [first]
         for own in others:
             before = joined[-1]
@@ -207,9 +207,9 @@ _OF_TASKS = ("tasks", "towers", "gates", "experts")
 
 
 def name_by_task(task: Task, name: str) -> str:
-    """The name of a parameter of a network, with tasks by their names in place of their numbers.
+    """Return the name of a parameter of a network, with task names instead of task numbers.
 
-    A task alone has the names that it would have among others.
+    A single task gets the names that it would have among others.
 
     >>> both = MultiTask({"click": BinaryClassificationTask(), "buy": BinaryClassificationTask()})
     >>> name_by_task(both, "dense.task.tasks.1.logit.bias")

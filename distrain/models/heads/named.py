@@ -22,19 +22,19 @@ from distrain.schema.schema import Schema
 def named_head(
     schema: Schema, tasks: Mapping[str, TaskSpec], sharing: SharingSpec | None
 ) -> Task | None:
-    """The tasks as the last block; `None` for one binary target, which each model has itself.
+    """Return the tasks as the last block; `None` for one binary target, which each model handles.
 
     Args:
-        schema: Its tags say the kinds of targets; without tasks its targets are the tasks.
+        schema: Its tags give the kinds of targets. Without `tasks` its targets are the tasks.
 
     Raises:
-        ModelError: Tasks cannot share so.
+        ModelError: The tasks cannot share in this way.
     """
     targets = schema.select_by_tag(Tags.TARGET).columns
     named = dict(tasks) or {column.name: TaskSpec() for column in targets}
     if isinstance(sharing, EsmmSpec) and sharing.order:
         named = _ordered(named, sharing.order)
-    # A weight that all tasks have is the batch's own.
+    # A weight for all tasks is the weight of the batch.
     common = schema.select_by_tag(Tags.WEIGHT).names
     leaves = {}
     for name, task in named.items():
@@ -44,7 +44,7 @@ def named_head(
         leaves[name] = leaf
     if sharing is not None and len(leaves) < 2:
         raise ModelError(
-            f"model.sharing is {sharing.kind}, and there is nothing to share with one task",
+            f"model.sharing is {sharing.kind}, and one task cannot share",
             where={"tasks": ", ".join(leaves) or "none"},
             hint="Name several tasks in model.tasks, or leave model.sharing out.",
         )
@@ -89,16 +89,16 @@ def _sharing(sharing: SharingSpec | None, names: tuple[str, ...]) -> Block | Non
 
 
 def weigh(task: Task, schema: Schema, class_weight: Mapping[str, Mapping[int, float]]) -> None:
-    """Give a model's tasks the factors of `data.class_weight`, by name or by target.
+    """Set the factors of `data.class_weight` in a model's tasks, by task name or by target.
 
     Raises:
-        SpecError: Rows have weights and the task takes none, or a name is of no task.
-        ModelError: A label is of no class.
+        SpecError: Rows have weights that the task does not support, or a name has no task.
+        ModelError: A label has no class.
     """
     weights = schema.select_by_tag(Tags.WEIGHT, Tags.TASK_WEIGHT).names
     if (weights or class_weight) and not task.takes_weights:
         raise SpecError(
-            f"a {type(task).__name__} takes no weights of rows",
+            f"a {type(task).__name__} does not support weights of rows",
             where={"weights": ", ".join(weights) or "data.class_weight"},
             hint="Leave data.weight, data.class_weight and the schema's tag `weight` out.",
         )
@@ -109,7 +109,7 @@ def weigh(task: Task, schema: Schema, class_weight: Mapping[str, Mapping[int, fl
         named = named or [one for one in leaves if (one.target or targets[0]) == name]
         if not named:
             raise SpecError(
-                f"data.class_weight names {name!r}, which is no task and no target",
+                f"data.class_weight names {name!r}, which is neither a task nor a target",
                 hint=f"There are: {', '.join(one.name for one in leaves)}.",
             )
         for one in named:

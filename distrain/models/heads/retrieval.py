@@ -19,11 +19,11 @@ from distrain.models.shapes import Flat, Shape, Value, flat
 
 RetrievalLoss = Literal["softmax", "bpr"]
 
-# The scores of more pairs than these are never held at once, and are computed twice: those of a
+# At most this number of pair scores is held at once, and they are computed twice: those of a
 # batch of 65,536 would take 17 GB.
 _SCORES_AT_A_TIME = 4096 * 4096
 _USERS_FROM = 1 << 32
-"""Keys of users lie beyond those of items."""
+"""Keys of users are larger than those of items."""
 
 
 @dataclass(frozen=True)
@@ -33,12 +33,12 @@ class _Queries:
     users: Tensor  # `[queries, dim]`
     items: Tensor  # `[queries, dim]`
     ids: Tensor  # of the items, `[queries]`, int64
-    keys: Tensor  # which queries are one user's, `[queries]`, int64
+    keys: Tensor  # `[queries]`, int64; queries with the same key are of one user
     labels: Tensor  # `[queries]`
 
 
 class ItemRetrievalTask(Task):
-    """A user's vector times its own item's, against those of other items.
+    """Score of a user's vector and its own item's, against the vectors of other items.
 
     With u_i and v_i the vectors of row i and of its item, c_j those of the candidates, T the
     temperature and q the probability that an item is a candidate, a row with label 1 has the loss
@@ -50,39 +50,39 @@ class ItemRetrievalTask(Task):
 
     (Yi et al., "Sampling-Bias-Corrected Neural Modeling for Large Corpus Item Recommendations",
     RecSys 2019, eq. 3 to 6, for rewards of 0 and 1; Rendle et al., "BPR", UAI 2009.) The candidates
-    are the items of the other rows, those with label 0 too. Left out are the items of rows with
-    label 1 of the same user: the row's own item in other rows, where `item_id` says what the items
-    are, and the user's other items, where `user_id` says who the users are. Ids below 3, which
-    `distrain prep` gives to users that it does not know, are of nobody. The correction by log q
-    undoes that popular items are candidates more often than others.
+    are the items of the other rows, including rows with label 0. Excluded are the items of rows
+    with label 1 of the same user: the row's own item in other rows if `item_id` is given, and the
+    user's other items if `user_id` is given. Ids below 3, which `distrain prep` gives to unknown
+    users, belong to no user. The correction by log q compensates for popular items being candidates
+    more often than others. In a training step the candidates are those of all ranks.
 
-    In a training step the candidates are those of all ranks.
-
-    In training the branches may give several vectors a row, side by side: those of the row first,
-    then for each older event, newest first, what was known before it and its item. Those pairs are
+    In training the branches may give several vectors a row, one after another: those of the row
+    first, then for each older event, newest first, the state before it and its item. These pairs
+    are examples with label 1, as far as `events` has items, and a row's loss is the sum over all of
+    them.
     examples with label 1, as far as `events` has items, and a row's loss is the sum of them all.
 
     Args:
         user: The branch of users' vectors.
         item: The branch of items' vectors, as wide.
-        item_id: The categorical column that tells items apart; needed for `log_q` and `user_id`.
-        temperature: Above 0. Vectors of length 1 (`L2Norm`) want one well below 1.
+        item_id: The categorical column that identifies items; needed for `log_q` and `user_id`.
+        temperature: Above 0. Vectors of length 1 (`L2Norm`) need one well below 1.
         log_q: `None` for no correction; a tensor `[items]` of log q by item id; "batch": q is the
-            share of the candidates that are the item; "stream": the same of all candidates since
-            training began, which are counted in the model's buffer `seen`.
-        target: Whose label; `None` for the first target.
-        user_id: The categorical column that tells users apart.
+            item's share of the candidates; "stream": the same over all candidates since training
+            began, which the model's buffer `seen` counts.
+        target: The target whose label is used; `None` for the first target.
+        user_id: The categorical column that identifies users.
         kind: "softmax" or "bpr".
-        num_items: Rows of `seen`, for "stream".
-        events: The column of lists of the items of a row's events.
-        draws: The candidates are items that are drawn for the rows, in place of the rows' own, and
-            q is how likely each is; `log_q` is `None` then. An `ItemTower` gives their vectors.
+        num_items: The number of rows of `seen`, for "stream".
+        events: The list column of the items of a row's events.
+        draws: The candidates are items drawn for the rows instead of the rows' own, and q is the
+            probability of drawing each. `log_q` is `None` then. An `ItemTower` gives their vectors.
 
     Shape:
         branches to `[rows, 2 * dim]`: user vectors, then item vectors.
 
     Raises:
-        ModelError: An argument has none of the values it may have, or `item_id` is missing.
+        ModelError: An argument has a value that is not allowed, or `item_id` is missing.
 
     >>> from distrain.models.shapes import Branches
     >>> task = ItemRetrievalTask(item_id="movie", temperature=0.1, log_q="batch")
@@ -95,7 +95,7 @@ class ItemRetrievalTask(Task):
     log_q: Tensor | None
     seen: Tensor
 
-    metrics = (RETRIEVAL_METRIC,)  # labels 0 and 1 are not what it tells apart
+    metrics = (RETRIEVAL_METRIC,)  # it does not separate labels 0 and 1
 
     def __init__(
         self,
@@ -121,7 +121,7 @@ class ItemRetrievalTask(Task):
         self.kind = kind
         self.counts = log_q if isinstance(log_q, str) else None
         self._check_arguments(log_q, num_items)
-        # Of the data, not of the model: it is not saved, and predictions do not need it.
+        # It belongs to the data, not the model: it is not saved, and predictions do not need it.
         kept = log_q.detach() if isinstance(log_q, Tensor) else None
         self.register_buffer("log_q", kept, persistent=False)
         if self.counts == "stream":
@@ -132,29 +132,29 @@ class ItemRetrievalTask(Task):
             raise ModelError(f"a temperature is above 0, not {self.temperature}")
         if self.kind not in get_args(RetrievalLoss):
             raise ModelError(
-                f"an ItemRetrievalTask has no loss {self.kind!r}: it has softmax and bpr"
+                f"unknown loss {self.kind!r} of an ItemRetrievalTask; use softmax or bpr"
             )
         if isinstance(log_q, str) and log_q not in ("batch", "stream"):
             raise ModelError(
-                f"an ItemRetrievalTask has no log_q {log_q!r}",
-                hint="Take a tensor of log probabilities by item id, 'batch', 'stream', or None.",
+                f"unknown log_q {log_q!r} of an ItemRetrievalTask",
+                hint="Use a tensor of log probabilities by item id, 'batch', 'stream', or None.",
             )
         if isinstance(log_q, Tensor) and not log_q.is_meta and not bool(log_q.isfinite().all()):
             raise ModelError(
                 "an ItemRetrievalTask's log_q is not finite",
-                hint="Count every item at least once: an item without a row has no log.",
+                hint="Count every item at least once: the log of 0 is not finite.",
             )
         if log_q is not None and self.item_id is None:
-            raise ModelError("an ItemRetrievalTask corrects by log_q only with an item_id")
+            raise ModelError("an ItemRetrievalTask with log_q needs an item_id")
         if self.user_id is not None and self.item_id is None:
-            raise ModelError("an ItemRetrievalTask tells users apart only with an item_id")
+            raise ModelError("an ItemRetrievalTask with user_id needs an item_id")
         if self.draws is not None and (log_q is not None or self.item_id is None):
             raise ModelError(
-                "an ItemRetrievalTask draws negatives with an item_id, and without a log_q",
-                hint="Leave log_q out: how likely an item is drawn is known, and corrected for.",
+                "an ItemRetrievalTask with draws needs an item_id, and cannot have a log_q",
+                hint="Remove log_q: the probabilities of drawn items are corrected without it.",
             )
         if self.counts == "stream" and not num_items:
-            raise ModelError("an ItemRetrievalTask counts a stream only with num_items")
+            raise ModelError("an ItemRetrievalTask with log_q 'stream' needs num_items")
 
     def build(self, given: Shape) -> Shape:
         self.dim = tower_width(given, self.user, self.item, self.label)
@@ -208,34 +208,34 @@ class ItemRetrievalTask(Task):
         return total
 
     def logits(self, output: Tensor) -> Tensor:
-        """The scores of the rows' own pairs, u . v / T."""
+        """Return the scores of the rows' own pairs, u . v / T."""
         users, items = self.vectors(output)
         return (users * items).sum(1) / self.temperature
 
     def vectors(self, output: Tensor) -> tuple[Tensor, Tensor]:
-        """The users' and the items' vectors of an output, each `[rows, dim]`."""
+        """Return the users' and the items' vectors of an output, each `[rows, dim]`."""
         return output[:, : self.dim], output[:, self.dim : 2 * self.dim]
 
     def _queries(self, output: Tensor, batch: Batch) -> _Queries:
         drawn = 0 if self.draws is None or batch.key is None else self.draws.per_row * self.dim
-        width = max(2 * self.dim, output.shape[1] - drawn)  # of no rows nothing is drawn
+        width = max(2 * self.dim, output.shape[1] - drawn)  # nothing is drawn without rows
         pairs = torch.unflatten(output[:, :width], 1, (-1, 2 * self.dim))
         labels = label_of(batch, self.target).to(output.dtype)[:, None]
         ids = torch.zeros(len(output), 1, dtype=torch.int64, device=output.device)
         if self.item_id is not None:
             ids = batch[self.item_id].long()[:, None]
-        there = None
+        is_present = None
         if pairs.shape[1] > 1:
             assert self.events is not None, "several vectors a row are those of its events"
-            there, ids = _with_events(ids, batch.lists[self.events], pairs.shape[1])
+            is_present, ids = _with_events(ids, batch.lists[self.events], pairs.shape[1])
             labels = torch.cat([labels, labels.new_ones(ids.shape)[:, 1:]], dim=1)
         keys = ids
         if self.user_id is not None:
             users = batch[self.user_id].long()[:, None]
-            # An item's id stands for a user that nobody knows: others may have had other items.
+            # The item's id replaces an unknown user, because other users may have had other items.
             keys = torch.where(users < FIRST_VALUE_ID, ids, users + _USERS_FROM)
         pairs, ids, keys, labels = (
-            some.flatten(0, 1) if there is None else some[there]
+            some.flatten(0, 1) if is_present is None else some[is_present]
             for some in (pairs, ids, keys, labels)
         )
         users, items = torch.split(pairs, self.dim, dim=1)
@@ -244,7 +244,7 @@ class ItemRetrievalTask(Task):
     def _log_q(
         self, own: Tensor, candidates: Tensor, dtype: torch.dtype
     ) -> tuple[Tensor | None, Tensor | None]:
-        """Of the queries' own items, and of the candidates."""
+        """Return log q of the queries' own items, and of the candidates."""
         if self.kind == "bpr":
             return None, None
         if self.draws is not None:
@@ -253,7 +253,7 @@ class ItemRetrievalTask(Task):
             return None, None
         if self.log_q is not None:
             return self.log_q.index_select(0, own), self.log_q.index_select(0, candidates)
-        # Sorted, an item's count is the distance between the places before and after it.
+        # In sorted order an item's count is the distance between the places before and after it.
         ordered = candidates.sort().values
         pair = []
         for ids in (own.contiguous(), candidates.contiguous()):
@@ -282,7 +282,7 @@ class ItemRetrievalTask(Task):
         if own_q is not None and log_q is not None:
             own, scores = own - own_q.index_select(0, part), scores - log_q
         columns = torch.arange(len(candidates.vectors), device=part.device)
-        # Drawn items are no row's own.
+        # Drawn items belong to no row.
         own_places = part + first if self.draws is None else torch.full_like(part, -1)
         left_out = own_places[:, None] == columns
         if known is not None:
@@ -297,11 +297,11 @@ class ItemRetrievalTask(Task):
 
 
 class _KnownItems:
-    """Which candidates a query's user is known to have had, by shapes that do not depend on ids."""
+    """Mask of candidates that a query's user is known to have, by shapes independent of ids."""
 
     def __init__(self, candidates: Candidates, keys: Tensor):
         users, items = candidates.known.t().contiguous()
-        # An id's first place among the sorted ids is its number.
+        # An id's number is its first place among the sorted ids.
         ordered = users.sort().values
         self._of_users = torch.searchsorted(ordered, users)
         self._of_queries = torch.searchsorted(ordered, keys.contiguous())
@@ -312,10 +312,10 @@ class _KnownItems:
         self._is_user = users >= 0
 
     def of(self, part: Tensor) -> Tensor:
-        """`[queries, candidates]`."""
+        """Return the mask, `[queries, candidates]`."""
         users, items = self._sizes
         queries = self._of_queries.index_select(0, part)
-        # A user of several queries has the row of one of them; the row behind the last is nobody's.
+        # A user of several queries has the row of one of them; the row after the last has no user.
         row_of = torch.full((users + 1,), len(part), device=part.device)
         row_of[queries] = torch.arange(len(part), device=part.device)
         of_users = row_of.index_select(0, self._of_users)
@@ -328,8 +328,8 @@ class _KnownItems:
 
 
 def _with_events(own: Tensor, events: Ragged, places: int) -> tuple[Tensor, Tensor]:
-    """Whether a row has an item at a place, and its id: its own first, then the newest event's."""
+    """Return a mask of the items at each place, and their ids: own item, then newest event."""
     ages = torch.arange(places, device=own.device)
-    there = ages < events.lengths[:, None].clamp(min=1)
+    is_present = ages < events.lengths[:, None].clamp(min=1)
     older = (events.offsets[1:, None].long() - ages[1:]).clamp(min=0)
-    return there, torch.cat([own, events.values[older].long()], dim=1)
+    return is_present, torch.cat([own, events.values[older].long()], dim=1)

@@ -1,4 +1,4 @@
-"""What the tasks of a model are trained on: columns of labels, and the weights of rows."""
+"""Targets of a model's tasks: columns of labels, and weights of rows."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,16 +12,16 @@ from distrain.schema.column import TargetKind
 
 @dataclass(frozen=True)
 class Target:
-    """A task's target.
+    """Target of a task.
 
     Attributes:
-        name: The task's name; of a single task without a name the target's column.
+        name: The task's name. A single task without a name has the name of the target's column.
         column: The column of labels; `None` for the first target of the schema.
-        classes: Of a multiclass target, whose labels are `0 .. classes-1`.
-        weight: The column of the rows' weights for this target alone; `None` for that of the batch.
+        classes: Number of classes of a multiclass target, whose labels are `0 .. classes-1`.
+        weight: The column of row weights for this target only; `None` for that of the batch.
         is_count: Whether labels below 0 are wrong.
-        known: The column that holds 1 in rows whose label is known, and 0 in those that count for
-            nothing; `None` where all are known.
+        known: The column that is 1 in rows whose label is known, and 0 in rows that do not count;
+            `None` if all labels are known.
     """
 
     name: str
@@ -34,13 +34,13 @@ class Target:
 
 
 class Candidates(NamedTuple):
-    """What rows bring to the losses of a step's other rows.
+    """Data of some rows for the losses of the other rows of a step.
 
     Attributes:
-        vectors: `[candidates, dim]`, of items.
-        ids: Of the items, `[candidates]`, int64.
-        known: `[pairs, 2]`, int64: users, and items that they are known to have; a user below 0
-            makes a pair count for nothing.
+        vectors: Vectors of items, `[candidates, dim]`.
+        ids: Ids of the items, `[candidates]`, int64.
+        known: `[pairs, 2]`, int64: users, and items that they are known to have. A pair with a
+            user below 0 is ignored.
     """
 
     vectors: Tensor
@@ -49,13 +49,13 @@ class Candidates(NamedTuple):
 
 
 def output_names(targets: Sequence[Target]) -> tuple[str, ...]:
-    """The outputs of an exported model: "logits" of one binary target, else the targets' names."""
+    """Return the outputs of an exported model: "logits" of one binary target, else target names."""
     is_plain = len(targets) == 1 and targets[0].kind == "binary"
     return ("logits",) if is_plain else tuple(target.name for target in targets)
 
 
 def label_of(batch: Batch, column: str | None) -> Tensor:
-    """The labels of a target, `[rows]`; of the first one for `None`."""
+    """Return the labels of a target, `[rows]`; of the first one for `None`."""
     if column is not None:
         return batch[column]
     assert batch.label is not None, "rows without labels have no loss"
@@ -63,7 +63,7 @@ def label_of(batch: Batch, column: str | None) -> Tensor:
 
 
 def weight_of(batch: Batch, target: Target) -> Tensor | None:
-    """The weights of a target's rows, `[rows]`; `None` where all are 1."""
+    """Return the weights of a target's rows, `[rows]`; `None` if all are 1."""
     weights = batch.weight if target.weight is None else batch[target.weight]
     if target.known is None:
         return weights

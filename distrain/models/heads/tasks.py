@@ -22,12 +22,12 @@ from distrain.models.shapes import Flat, Shape, Value, flat, flat_parts, some_wi
 class Task(Block):
     """The last block of a network, with its loss and its scores.
 
-    A subclass defines `build` and `forward`, as every block, and `loss` and `logits`; one whose
-    target is not binary, or that has several, also `targets` and `scores`. It gives a `Flat` shape;
-    an output of width 1 is `[rows]`, any other `[rows, width]`.
+    A subclass defines `build` and `forward`, like every block, and `loss` and `logits`. If its
+    target is not binary, or it has several, it also defines `targets` and `scores`. It returns a
+    `Flat` shape; an output of width 1 is `[rows]`, any other `[rows, width]`.
 
     Attributes:
-        metrics: The spec's metrics that may judge its validations.
+        metrics: The spec's metrics that its validation supports.
         name: The task's name in reports.
         target: The column of its labels; `None` for the first target.
         takes_weights: Whether its loss weighs rows.
@@ -44,42 +44,46 @@ class Task(Block):
         return (Target(self.name or self.target or "", self.target),)
 
     def loss(self, output: Tensor, batch: Batch) -> Tensor:
-        """The SUM of the rows' losses, a scalar; a step divides it by the rows of all ranks.
+        """Return the SUM of the rows' losses, a scalar; a step divides it by the rows of all ranks.
 
-        `output` is the result of `forward` for the rows of `batch`, fp32; the loss of no rows is 0.
+        `output` is the result of `forward` for the rows of `batch`, fp32. Without rows the loss is
+        0.
         """
         raise NotImplementedError
 
     def losses(self, output: Tensor, batch: Batch) -> Tensor:
-        """The parts of `loss` by target, `[targets]`."""
+        """Return the parts of `loss` by target, `[targets]`."""
         return self.loss(output, batch).reshape(1)
 
     def weight_sums(self, batch: Batch) -> Tensor | None:
-        """The sums of the rows' weights by target, `[targets]`, float64; `None` if all are 1.
+        """Return the sums of row weights by target, `[targets]`, float64; `None` if all are 1.
 
         A step divides each of `losses` by the sum of all ranks.
         """
         return None
 
     def candidates(self, output: Tensor, batch: Batch) -> Candidates | None:
-        """What these rows bring to the losses of all ranks' rows; `None`: rows need no others."""
+        """Return these rows' data for the losses of all ranks' rows.
+
+        `None`: rows are independent.
+        """
         return None
 
     def loss_against(
         self, output: Tensor, batch: Batch, candidates: Candidates, first: int
     ) -> Tensor:
-        """`loss`, given the candidates of all ranks in rank order, this rank's from `first` on."""
+        """Return `loss` given the candidates of all ranks, this rank's from `first` on."""
         raise NotImplementedError
 
     def observe(self, candidates: Candidates) -> None:
-        """Count a step's candidates, after its loss; the same on all ranks."""
+        """Count the candidates of a step after its loss; the same on all ranks."""
 
     def logits(self, output: Tensor) -> Tensor:
-        """The rows' scores, `[rows]`: higher for a more likely 1 of the first target."""
+        """Return the rows' scores, `[rows]`: higher for a more likely 1 of the first target."""
         raise NotImplementedError
 
     def scores(self, output: Tensor) -> tuple[Tensor, ...]:
-        """The rows' scores of each target.
+        """Return the rows' scores of each target.
 
         Of a binary one logits, `[rows]`; of a regression predictions, `[rows]`, on the target's
         scale; of a multiclass one a logit for each class, `[rows, classes]`.
@@ -90,13 +94,13 @@ class Task(Block):
 class LabelTask(Task):
     """A task over one column of labels; a subclass defines `build`, `forward` and `compare`.
 
-    A row's weight is that of the task's own column, else of the batch, times the factor of its
-    label where `weigh_classes` has set some. Weight 2 counts as the row twice, 0 as no row. Rows
-    whose label is unknown weigh 0.
+    A row's weight is that of the task's own column, otherwise of the batch, times the factor of
+    its label if `weigh_classes` has set one. Weight 2 counts as the row twice, 0 as no row. Rows
+    with an unknown label have weight 0.
 
     Args:
         target: The column of labels; `None` for the first target.
-        weight: A column of weights for this task alone.
+        weight: A column of weights for this task only.
     """
 
     takes_weights = True
@@ -107,11 +111,12 @@ class LabelTask(Task):
         super().__init__()
         self.target = target
         self.weight = weight
-        # Of the job, not of the model: it is not saved, and predictions do not need it.
+        # They belong to the job, not the model: they are not saved, and predictions do not need
+        # them.
         self.register_buffer("class_weight", None, persistent=False)
 
     def compare(self, output: Tensor, label: Tensor, reduction: str) -> Tensor:
-        """The rows' losses, `[rows]`, or with the reduction "sum" their sum."""
+        """Return the rows' losses, `[rows]`, or with the reduction "sum" their sum."""
         raise NotImplementedError
 
     @property
@@ -130,10 +135,10 @@ class LabelTask(Task):
         return None if weights is None else weights.double().sum().reshape(1)
 
     def weigh_classes(self, factors: Mapping[int, float]) -> None:
-        """Multiply the weights of rows by a factor for their label; 1 for labels without one.
+        """Multiply the weights of rows by a factor for their label; the default is 1.
 
         Raises:
-            ModelError: The target has no such class, or no classes at all.
+            ModelError: The target does not have such a class, or has no classes.
         """
         (target,) = self.targets
         classes = 0 if target.kind == "regression" else target.classes
@@ -161,24 +166,24 @@ class LabelTask(Task):
 class BinaryClassificationTask(LabelTask):
     """A linear layer to one logit, and binary cross entropy; or to two, and cross entropy.
 
-    Two outputs are fastai's way: the logit is then the second minus the first, and the two losses
-    agree, but the layer has twice the parameters.
+    fastai uses two outputs: the logit is then the second minus the first. The two losses agree, but
+    the layer has twice the parameters.
 
     Args:
-        target: `None` for the first one.
+        target: The column of labels; `None` for the first target.
         outputs: 1 or 2.
-        layer: Without a layer the input is the output: the sum of several parts' logits, say, and
-            as wide as `outputs`.
+        layer: Whether there is a layer. Without it the input, such as the sum of several parts'
+            logits, is the output, and must have the width `outputs`.
         pre: A block for the output before loss and scores, such as a `LogitsTemperatureScaler`.
-        weight: A column of weights for this task alone.
-        mean: The share of ones; its log odds are added to the network's logit.
-        label_smoothing: The share of each label that the loss gives to both classes alike.
+        weight: A column of weights for this task only.
+        mean: The share of ones, whose log odds are added to the network's logit.
+        label_smoothing: The share of each label that the loss spreads evenly over both classes.
 
     Shape:
-        anything flat to `[rows]`, or `[rows, 2]`.
+        any flat shape to `[rows]`, or `[rows, 2]`.
 
     Raises:
-        ModelError: Neither 1 nor 2 outputs, or, without a layer, an input of another width.
+        ModelError: `outputs` is not 1 or 2, or, without a layer, the input has another width.
 
     >>> task = BinaryClassificationTask("clicked")
     >>> str(task.attach(Flat(5)))
@@ -226,7 +231,7 @@ class BinaryClassificationTask(LabelTask):
         odds = math.log(self.mean / (1 - self.mean))
         if self.outputs == 1:
             return output + odds
-        # No tensor made of numbers: its copy to a GPU waits, and a graph cannot record it.
+        # Not a tensor made of numbers: copying it to a GPU waits, and a graph cannot record it.
         return torch.stack([output[:, 0], output[:, 1] + odds], dim=1)
 
     def compare(self, output: Tensor, label: Tensor, reduction: str) -> Tensor:
@@ -247,18 +252,18 @@ class BinaryClassificationTask(LabelTask):
 class MulticlassTask(LabelTask):
     """A linear layer to one logit a class, and cross entropy.
 
-    Its score is that of class 1 against all others: with z the logits, the log of p_1 / (1 - p_1),
+    The score is that of class 1 against all others: with z the logits, the log of p_1 / (1 - p_1),
     which is z_1 - log(sum over the others of exp z_j).
 
     Args:
-        target: A target of whole numbers `0 .. num_classes-1`; `None` for the first one.
-        num_classes: 2 or more, else `ModelError`.
+        target: A target of integers `0 .. num_classes-1`; `None` for the first one.
+        num_classes: 2 or more, otherwise `ModelError`.
         pre: A block for the logits before loss and scores, such as a `LogitsTemperatureScaler`.
-        weight: A column of weights for this task alone.
-        label_smoothing: The share of each label that the loss gives to all classes alike.
+        weight: A column of weights for this task only.
+        label_smoothing: The share of each label that the loss spreads evenly over all classes.
 
     Shape:
-        anything flat to `[rows, num_classes]`.
+        any flat shape to `[rows, num_classes]`.
 
     >>> str(MulticlassTask("genre", 20).attach(Flat(5)))
     '[rows, 20]'
@@ -315,27 +320,27 @@ class RegressionTask(LabelTask):
         huber    e^2 / 2 where |e| <= delta, else delta * (|e| - delta / 2)
                  (Huber, "Robust Estimation of a Location Parameter", 1964)
         poisson  exp(output) - target * output: the negative log likelihood of a count, without the
-                 term that depends on the target alone; its targets are 0 or more
+                       term that depends on the target only; its targets are 0 or more
 
-    Its score is the number itself; of "poisson" the rate, exp(output). The output is
-    `mean + std * number`, of "poisson" `log(mean) + number`, and errors count in units of `std`.
+        The score is the number itself; for "poisson" the rate, exp(output). The output is
+        `mean + std * number`, for "poisson" `log(mean) + number`. Errors are in units of `std`.
 
     Args:
-        target: `None` for the first one.
-        kind: "mse", "mae", "huber" or "poisson", else `ModelError`.
+        target: The column of labels; `None` for the first target.
+        kind: "mse", "mae", "huber" or "poisson", otherwise `ModelError`.
         delta: The error at which huber's loss becomes linear, above 0.
-        weight: A column of weights for this task alone.
-        mean: What predictions begin at, about; 0 if it is `None`, of "poisson" 1.
+        weight: A column of weights for this task only.
+        mean: The approximate initial prediction. `None` means 0, or 1 for "poisson".
         std: The unit of the network's number, and of errors in the loss.
 
     Shape:
-        anything flat to `[rows]`.
+        any flat shape to `[rows]`.
 
     >>> str(RegressionTask("price").attach(Flat(5)))
     '[rows, 1]'
     """
 
-    metrics = ("auc",)  # its score is no logit
+    metrics = ("auc",)  # its score is not a logit
 
     def __init__(
         self,
@@ -353,7 +358,8 @@ class RegressionTask(LabelTask):
         kinds = get_args(RegressionLoss)
         if kind not in kinds:
             raise ModelError(
-                f"a RegressionTask has no loss {kind!r}", hint=f"Take one of {', '.join(kinds)}."
+                f"unknown loss {kind!r} of a RegressionTask",
+                hint=f"Use one of {', '.join(kinds)}.",
             )
         if not delta > 0:
             raise ModelError(f"a RegressionTask's delta is above 0, not {delta}")

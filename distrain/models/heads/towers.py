@@ -1,4 +1,4 @@
-"""Click or not by a user's and an item's vector."""
+"""A binary task that predicts clicks from a user's and an item's vector."""
 
 import torch
 from torch import Tensor, nn
@@ -10,12 +10,12 @@ from distrain.models.shapes import Branches, Flat, Shape, Value, flat, some_widt
 
 
 def tower_width(given: Shape, user: str, item: str, who: str) -> int:
-    """The width of the vectors of the branches `user` and `item` in the input of the task `who`."""
+    """Return the width of the branches `user` and `item` in the input of the task `who`."""
     shapes = given.shapes if isinstance(given, Branches) else {}
     if not {user, item} <= set(shapes):
         raise ModelError(
             f"{who} takes branches {user!r} and {item!r}, and {given.made_by} gives {given}",
-            hint="Let a ParallelBlock give a dictionary: aggregation=None.",
+            hint="Use a ParallelBlock with aggregation=None.",
         )
     width = some_width(shapes[user], who)
     if width != shapes[item].width:
@@ -30,14 +30,14 @@ def tower_width(given: Shape, user: str, item: str, who: str) -> int:
 class DotProductTask(LabelTask):
     """Binary cross entropy of a user's vector times an item's: `logit = u . v / T + b`.
 
-    The temperature is the only factor, so the items with the greatest products are those with the
-    greatest probabilities. The bias b starts at 0.
+    The temperature is the only factor, so the items with the greatest products have the greatest
+    probabilities. The bias b starts at 0.
 
     Args:
         user: The branch of users' vectors.
         item: The branch of items' vectors, as wide.
-        temperature: Above 0, else `ModelError`.
-        target: `None` for the first one.
+        temperature: Above 0, otherwise `ModelError`.
+        target: The column of labels; `None` for the first target.
 
     Shape:
         branches to `[rows]`.

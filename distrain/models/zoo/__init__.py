@@ -1,4 +1,4 @@
-"""The models of a job spec: functions of a schema, named as their `kind`."""
+"""The models of a job spec: functions of a schema, with the names of their `kind`."""
 
 from collections.abc import Callable
 from importlib import import_module
@@ -12,8 +12,10 @@ MakeModel = Callable[..., Blueprint]
 
 
 def _makers() -> dict[str, MakeModel]:
-    """The public functions of this folder's modules that return a `Blueprint`, by name."""
-    modules = [import_module(f"{__name__}.{found.name}") for found in iter_modules(__path__)]
+    """Return the public functions of this folder's modules that return a `Blueprint`, by name."""
+    modules = [
+        import_module(f"{__name__}.{module_info.name}") for module_info in iter_modules(__path__)
+    ]
     return {
         name: make
         for module in modules
@@ -26,4 +28,4 @@ def _makers() -> dict[str, MakeModel]:
 
 
 MODELS: dict[str, MakeModel] = {"custom": custom, **_makers()}
-"""By `kind`; each takes what all are given, and its section."""
+"""The models by `kind`. Each accepts the common arguments and its section."""

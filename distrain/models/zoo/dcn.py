@@ -8,30 +8,33 @@ from distrain.models.blueprint import Blueprint, Given
 
 
 def dcn(given: Given, spec: DcnSpec) -> Blueprint:
-    """Cross layers with a vector (arXiv:1708.05123, eq. 3) beside an MLP, or below it; one logit.
+    """Build cross layers with a vector (arXiv:1708.05123, eq. 3) beside or below an MLP; one logit.
 
-    The paper's is `parallel`: both take the embeddings and continuous columns, and the logit's
-    layer takes both outputs side by side (eq. 5).
+    The paper's structure is `parallel`: both receive the embeddings and continuous columns, and the
+    logit's layer receives both outputs (eq. 5).
     """
     return _with_mlp(given, spec, CrossBlock(spec.cross_depth, "v1"))
 
 
 def dcn_v2(given: Given, spec: DcnV2Spec) -> Blueprint:
-    """Cross layers with a matrix (arXiv:2008.13535, eq. 1), of low rank if wanted (eq. 2).
+    """Build cross layers with a matrix (arXiv:2008.13535, eq. 1), optionally of low rank (eq. 2).
 
-    The MLP is above the crosses or beside them (section 3.2), and one logit above both.
+    The MLP is above the cross layers or beside them (section 3.2), with one logit above both.
     """
     cross = CrossBlock(spec.cross_depth, "v2", spec.low_rank)
     return _with_mlp(given, spec, cross)
 
 
 def gdcn(given: Given, spec: GdcnSpec) -> Blueprint:
-    """`dcn_v2` with full matrices, and a gate in each cross layer (arXiv:2311.04635, section 4)."""
+    """Build `dcn_v2` with full matrices and a gate in each cross layer (arXiv:2311.04635, sec.
+
+    4).
+    """
     return _with_mlp(given, spec, CrossBlock(spec.cross_depth, "gated"))
 
 
 def _with_mlp(given: Given, spec: DcnSpec | DcnV2Spec | GdcnSpec, cross: CrossBlock) -> Blueprint:
-    """Crosses below an MLP ("stacked") or beside it ("parallel"); alone without layers."""
+    """Build cross layers below an MLP ("stacked") or beside it ("parallel"); an MLP is optional."""
     inputs = given.inputs(spec.embedding_dim)
     deep = MLPBlock(spec.hidden, dropout=spec.dropout)
     body: Block = cross.connect(deep)

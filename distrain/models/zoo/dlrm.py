@@ -10,17 +10,17 @@ from distrain.models.zoo.wide_deep import WIDE, sum_or_parts, wide_tables
 
 
 def dlrm(given: Given, spec: DlrmSpec) -> Blueprint:
-    """The deep learning recommendation model (arXiv:1906.00091)."""
+    """Build the deep learning recommendation model (arXiv:1906.00091)."""
     inputs = given.inputs(spec.embedding_dim)
     return Blueprint(inputs, DLRMBlock(spec.bottom, spec.top), given.task)
 
 
 def dlrm_cross(given: Given, spec: DlrmCrossSpec) -> Blueprint:
-    """The logit of DLRM (arXiv:1906.00091) plus one weight for each cross's bin.
+    """Build DLRM (arXiv:1906.00091) with one weight for each bin of each cross added to its logit.
 
-    That is Wide & Deep (arXiv:1606.07792, eq. 3) with DLRM as the deep part. A one-hot vector of a
-    cross and a linear layer over it, as in Merlin's "customize and extend" notebook, is the same as
-    a table of width 1. A head of several tasks takes both parts side by side.
+    This is Wide & Deep (arXiv:1606.07792, eq. 3) with DLRM as the deep part. Merlin's "customize
+    and extend" notebook has a one-hot vector of a cross and a linear layer over it, which equals a
+    table of width 1. A head of several tasks receives both parts.
     """
     inputs = given.inputs(spec.embedding_dim, wide_tables({}, spec.crosses, names=()))
     deep = Filter(part="").connect(DLRMBlock(spec.bottom, spec.top))

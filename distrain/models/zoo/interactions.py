@@ -17,7 +17,7 @@ from distrain.models.zoo.wide_deep import linear, logit_or_layers, sum_or_parts,
 
 
 def masknet(given: Given, spec: MaskNetSpec) -> Blueprint:
-    """Mask blocks (arXiv:2102.07619), beside each other below an MLP or in a row; one logit."""
+    """Build mask blocks (arXiv:2102.07619), in parallel below an MLP or in series; one logit."""
     inputs = given.inputs(spec.embedding_dim)
     body = MaskNetBlock(spec.masks, spec.reduction, spec.structure).connect(
         MLPBlock(spec.hidden, dropout=spec.dropout)
@@ -26,10 +26,10 @@ def masknet(given: Given, spec: MaskNetSpec) -> Blueprint:
 
 
 def autoint(given: Given, spec: AutoIntSpec) -> Blueprint:
-    """Attention among embeddings and numbers as vectors (arXiv:1810.11921); one logit.
+    """Build attention among embeddings and numbers as vectors (arXiv:1810.11921); one logit.
 
-    With `hidden` an MLP over the same inputs stands beside it, as in the paper's AutoInt+, and the
-    logit's layer takes both.
+    With `hidden` an MLP over the same inputs is added, like in the paper's AutoInt+, and the
+    logit's layer receives both.
     """
     inputs = given.inputs(spec.embedding_dim)
     body: Block = FieldVectors().connect(FieldAttention(spec.layers, spec.heads, spec.width))
@@ -40,10 +40,10 @@ def autoint(given: Given, spec: AutoIntSpec) -> Blueprint:
 
 
 def xdeepfm(given: Given, spec: XDeepFmSpec) -> Blueprint:
-    """A linear model, a compressed interaction network and an MLP (arXiv:1803.05170, eq. 9).
+    """Build a linear model, a compressed interaction network and an MLP (arXiv:1803.05170, eq. 9).
 
-    The logit is the sum of a logit of each. Numbers are vectors as in `autoint` for the second; the
-    paper has no numbers. A head of several tasks takes the three parts side by side.
+    The logit is the sum of a logit of each. For the second, numbers are vectors as in `autoint`;
+    the paper has no numbers. A head of several tasks receives the three parts.
     """
     inputs = given.inputs(spec.embedding_dim, wide_tables(given.combiners))
     last = Chain() if given.head else MLPBlock([1], no_activation_last_layer=True)
@@ -57,9 +57,9 @@ def xdeepfm(given: Given, spec: XDeepFmSpec) -> Blueprint:
 
 
 def finalmlp(given: Given, spec: FinalMlpSpec) -> Blueprint:
-    """Two MLPs over gated features, fused by a bilinear form (arXiv:2304.00902); one logit.
+    """Build two MLPs over gated features, fused by a bilinear form (arXiv:2304.00902); one logit.
 
-    A head of several tasks takes both MLPs' outputs side by side.
+    A head of several tasks receives both MLPs' outputs.
     """
     inputs = given.inputs(spec.embedding_dim)
     streams = {

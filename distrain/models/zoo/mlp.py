@@ -10,11 +10,11 @@ from distrain.models.heads.tasks import BinaryClassificationTask
 
 
 def mlp(given: Given, spec: MlpSpec) -> Blueprint:
-    """All embeddings and continuous values side by side, hidden layers with ReLU, one logit.
+    """Build hidden layers with ReLU over all embeddings and continuous values, and one logit.
 
     With `hidden: [128, 128, 128]` it is the network of NVTabular's "Training with TensorFlow"
-    notebook, without the final sigmoid: the loss has it. Without hidden layers it is a logistic
-    regression.
+    notebook, without the final sigmoid, which is part of the loss. Without hidden layers it is a
+    logistic regression.
     """
     inputs = given.inputs(spec.embedding_dim)
     body = MLPBlock(spec.hidden, dropout=spec.dropout)
@@ -22,9 +22,9 @@ def mlp(given: Given, spec: MlpSpec) -> Blueprint:
 
 
 def tabular(given: Given, spec: TabularSpec) -> Blueprint:
-    """Embeddings with dropout beside batch-normed continuous columns, and layers over both.
+    """Build layers over embeddings with dropout and batch-normed continuous columns.
 
-    A layer is linear without bias, ReLU, batch norm, dropout; the last one is linear alone, to two
+    A layer is linear without bias, ReLU, batch norm, dropout. The last one is only linear, to two
     logits or one. Source: `TabularModel` in fastai/tabular/model.py and `LinBnDrop` in
     fastai/layers.py, with `lin_first=True`. Initial values are ours.
     """

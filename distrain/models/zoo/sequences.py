@@ -1,4 +1,4 @@
-"""Models of a row's events, each against the row's own item: its target."""
+"""Models that compare a row's events with the row's own item: its target."""
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -33,14 +33,14 @@ from distrain.schema.schema import Schema
 
 _Spec = DinSpec | BstSpec | SasrecSpec | HstuSpec | SasrecRetrievalSpec
 EventTargets = Mapping[str, Mapping[str, str]]
-"""For each of the events their lists of ids that have a target, and its column."""
+"""For each of the events its lists of ids that have a target, and the target's column."""
 
 
 def event_targets(schema: Schema, given: Mapping[str, str], model: str) -> EventTargets:
-    """The events that have a target: a flat column of a list's domain, or the given one.
+    """Return the events that have a target: a flat column of a list's domain, or the given one.
 
-    `ModelError`: there are none, a given column is not there, or several have a list's domain, none
-    is named as the domain, and no target is given.
+    `ModelError`: no events have a target, a given column does not exist, or a list's target is
+    ambiguous: several columns have its domain, none has the domain's name, and none is given.
     """
     features = schema.remove_by_tag(Tags.TARGET).categorical
     lists = {column.name: column for column in features if column.holds_lists}
@@ -52,18 +52,18 @@ def event_targets(schema: Schema, given: Mapping[str, str], model: str) -> Event
             where={"lists of ids": ", ".join(lists), "columns": ", ".join(c.name for c in flat)},
             hint="It names a flat categorical column for a categorical column of lists.",
         )
-    found: dict[str, dict[str, str]] = {}
+    targets: dict[str, dict[str, str]] = {}
     for column in lists.values():
         target = given.get(column.name) or _of_domain(column, flat, may_have_none=bool(given))
         if target:
-            found.setdefault(column.event, {})[column.name] = target
-    if not found:
+            targets.setdefault(column.event, {})[column.name] = target
+    if not targets:
         raise ModelError(
             f"a {model} model needs events and their target, and the schema has none",
             where={"lists of ids": ", ".join(lists) or "none"},
             hint="Give a list the domain of the row's own column, or name both in model.targets.",
         )
-    return found
+    return targets
 
 
 def _of_domain(
@@ -88,7 +88,7 @@ def _inputs(
     names: Sequence[str] | None = None,
     draws: ItemDraws | None = None,
 ) -> InputBlock:
-    """`names`: the categorical columns to take besides the lists of events; `None` for all."""
+    """Return the inputs with the columns `names` besides the lists of events; `None` for all."""
     features = given.schema.remove_by_tag(Tags.TARGET).categorical
     sequences = {c.name: "sequence" for c in features if c.holds_lists and c.event in events}
     both: dict[str, Combiner] = {**given.combiners, **sequences}  # type: ignore[dict-item]
@@ -105,7 +105,7 @@ def _ranked(
     read: Callable[[str, Mapping[str, str]], Block],
     above: MLPBlock,
 ) -> Blueprint:
-    """What `read` makes of each of the events, beside the row's own columns, below an MLP."""
+    """Build the blocks that `read` makes for each of the events, and the columns, below an MLP."""
     events = event_targets(given.schema, spec.targets, spec.kind)
     blocks = [read(name, columns) for name, columns in events.items()]
     body = ParallelBlock(Filter(), *blocks, aggregation=None).connect(above)
@@ -114,7 +114,7 @@ def _ranked(
 
 
 def din(given: Given, spec: DinSpec) -> Blueprint:
-    """The events weighed by their target and summed, beside the row's columns, below an MLP.
+    """Build the sum of the events, weighted by their target, and the columns, below an MLP.
 
     Source: Zhou et al., "Deep Interest Network" (arXiv:1706.06978).
     """
@@ -124,7 +124,7 @@ def din(given: Given, spec: DinSpec) -> Blueprint:
 
 
 def bst(given: Given, spec: BstSpec) -> Blueprint:
-    """The target and its events through a transformer, beside the row's columns, below an MLP.
+    """Build a transformer over the target and its events, and the row's columns, below an MLP.
 
     Source: Chen et al., "Behavior Sequence Transformer" (arXiv:1905.06874).
     """
@@ -136,7 +136,7 @@ def bst(given: Given, spec: BstSpec) -> Blueprint:
 
 
 def sasrec(given: Given, spec: SasrecSpec) -> Blueprint:
-    """The newest event after causal layers, its product with the target, and an MLP over both.
+    """Build the newest event after causal layers, its product with the target, and an MLP.
 
     Source: Kang and McAuley, "Self-Attentive Sequential Recommendation" (arXiv:1808.09781), whose
     score is the sum of the product.
@@ -146,27 +146,27 @@ def sasrec(given: Given, spec: SasrecSpec) -> Blueprint:
 
 
 def hstu(given: Given, spec: HstuSpec) -> Blueprint:
-    """The target after pointwise attention over its events, beside the row's columns.
+    """Build the target after pointwise attention over its events, beside the row's columns.
 
     Source: Zhai et al., "Actions Speak Louder than Words" (arXiv:2402.17152). Of its features this
-    takes the events' alone, one token each.
+    uses only those of the events, one token each.
     """
     read = partial(HSTUBlock, heads=spec.heads, layers=spec.layers, dropout=spec.dropout)
     return _ranked(given, spec, read, MLPBlock(spec.hidden))
 
 
 def sasrec_retrieval(given: Given, spec: SasrecRetrievalSpec) -> Blueprint:
-    """The newest event after causal layers is the user's vector, the target's is the item's.
+    """Build a two-tower model of the newest event after causal layers (user) and the target (item).
 
-    The events are those whose target is the column tagged `item_id`; of several such those that
-    `targets` names. Other columns are left out. Source: as of `sasrec`.
+    The events are those whose target is the column tagged `item_id`. If there are several, they are
+    those that `targets` names. Other columns are not used. Source: see `sasrec`.
     """
     schema = given.schema
     item = id_column(schema, Tags.ITEM_ID, "sasrec_retrieval")
-    found = event_targets(schema, spec.targets, "sasrec_retrieval")
+    targets = event_targets(schema, spec.targets, "sasrec_retrieval")
     events = {
         name: columns
-        for name, columns in found.items()
+        for name, columns in targets.items()
         if item in columns.values() and (not spec.targets or {*spec.targets} & {*columns})
     }
     if len(events) != 1:

@@ -26,7 +26,7 @@ ITEM_TAGS = (Tags.ITEM, Tags.ITEM_ID)
 
 
 def side_columns(schema: Schema, model: str) -> tuple[str, ...]:
-    """The categorical columns of the two sides; `ModelError` if a side has no column at all."""
+    """Return the categorical columns of both sides; `ModelError` if a side has no column."""
     features = schema.remove_by_tag(Tags.TARGET)
     taken = features.select_by_tag(Tags.CATEGORICAL, Tags.CONTINUOUS)
     for side, tags in (("user", USER_TAGS), ("item", ITEM_TAGS)):
@@ -40,14 +40,14 @@ def side_columns(schema: Schema, model: str) -> tuple[str, ...]:
 
 
 def id_column(schema: Schema, tag: Tags, model: str) -> str:
-    """The flat categorical column with a tag such as `item_id`; `ModelError` if not just one."""
+    """Return the flat categorical column with a tag such as `item_id`; `ModelError` if not one."""
     tagged = schema.remove_by_tag(Tags.TARGET).categorical.select_by_tag(tag)
     flat = [column.name for column in tagged if not column.holds_lists]
     if len(flat) != 1:
         lists = [column.name for column in tagged if column.holds_lists]
-        found = f"these have it: {', '.join(flat)}" if flat else "none has it"
+        listed = f"these have it: {', '.join(flat)}" if flat else "none has it"
         raise ModelError(
-            f"a {model} model needs one categorical column with the tag `{tag}`, and {found}",
+            f"a {model} model needs one categorical column with the tag `{tag}`, and {listed}",
             where={"lists with it": ", ".join(lists)} if lists else None,
             hint="Set the tags in the schema; a column of lists cannot be the one.",
         )
@@ -60,7 +60,7 @@ def retrieval_task(
     draws: ItemDraws | None,
     events: str | None = None,
 ) -> ItemRetrievalTask:
-    """The task over the columns tagged `item_id` and, where just one is, `user_id`."""
+    """Return the task of the column tagged `item_id`, and of `user_id` if just one has it."""
     item = id_column(schema, Tags.ITEM_ID, spec.kind)
     users = schema.remove_by_tag(Tags.TARGET).categorical.select_by_tag(Tags.USER_ID)
     names = [column.name for column in users if not column.holds_lists]
@@ -77,7 +77,7 @@ def retrieval_task(
 
 
 def item_draws(schema: Schema, spec: TwoTowerSpec | SasrecRetrievalSpec) -> ItemDraws | None:
-    """The negatives of a section's `negatives`; `None` for those of the batch."""
+    """Return the draws for a section's `negatives`; `None` if negatives are those of the batch."""
     if spec.negatives == "batch":
         return None
     item = id_column(schema, Tags.ITEM_ID, spec.kind)
@@ -85,9 +85,9 @@ def item_draws(schema: Schema, spec: TwoTowerSpec | SasrecRetrievalSpec) -> Item
 
 
 def two_tower(given: Given, spec: TwoTowerSpec) -> Blueprint:
-    """An MLP over the user's columns and one over the item's; columns of neither are left out.
+    """Build an MLP over the user's columns and one over the item's; other columns are not used.
 
-    The last layer of a tower has no activation, as its vector must be able to point anywhere.
+    The last layer of a tower has no activation, so that its vector can have any direction.
     """
     schema = given.schema
     names = side_columns(schema, "two_tower")
@@ -116,16 +116,16 @@ def _check_items(schema: Schema, draws: ItemDraws) -> None:
         raise ModelError(
             f"negatives of a two_tower model are drawn by {draws.column!r} alone, and its items "
             f"have more columns: {', '.join(others)}",
-            hint="Set model.negatives to batch, or take these columns' tags away.",
+            hint="Set model.negatives to batch, or remove these columns' tags.",
         )
 
 
 def check_towers(model: ClickModel) -> ParallelBlock:
-    """The two towers of a model; `ModelError` if it has none."""
+    """Return the two towers of a model; `ModelError` if it has none."""
     body = model.dense.body
     if not isinstance(body, ParallelBlock) or set(body.names) != {"user", "item"}:
         raise ModelError(
-            "the model has no tower for the user and none for the item",
+            "the model has no towers for user and item",
             hint="`distrain init two_tower` and `distrain init sasrec_retrieval` write jobs of "
             "models that have both.",
         )
@@ -133,18 +133,18 @@ def check_towers(model: ClickModel) -> ParallelBlock:
 
 
 def tower_vectors(model: ClickModel, batch: Batch) -> dict[str, Tensor]:
-    """The vectors of the users and of the items of a batch's rows, by "user" and "item".
+    """Return the vectors of the users and of the items of a batch's rows, by "user" and "item".
 
-    To score all items for a user, take the items' vectors of a batch with a row for each item, the
-    user's of another, and multiply; what stands in the other side's columns does not matter.
+    To score all items for a user, multiply the items' vectors of a batch with a row for each item
+    by the user's vector of another batch. The values of the other side's columns do not matter.
 
     Returns:
-        Each `[rows, last width of the towers]`, of length 1 where the model normalises them. The
-        model's logits are their dot products over its temperature, plus a bias if it is a binary
-        model's.
+        Each `[rows, last width of the towers]`, of length 1 if the model normalises them. The
+        model's logits are their dot products over its temperature, plus a bias for a binary
+        model.
 
     Raises:
-        ModelError: The model has no two towers.
+        ModelError: The model is not a two-tower model.
         SchemaError: The batch's columns are not the model's.
     """
     body = check_towers(model)
@@ -157,9 +157,9 @@ def tower_vectors(model: ClickModel, batch: Batch) -> dict[str, Tensor]:
 
 
 def ncf(given: Given, spec: NcfSpec) -> Blueprint:
-    """The product of two embeddings beside an MLP over another two, and one logit of both.
+    """Build the product of two embeddings beside an MLP over another two, and one logit of both.
 
-    It takes the two columns tagged `user_id` and `item_id`; all others are left out. The product's
+    It uses only the two columns tagged `user_id` and `item_id`. The product's
     tables are called `mf/COLUMN`.
     """
     names = [id_column(given.schema, tag, "ncf") for tag in (Tags.USER_ID, Tags.ITEM_ID)]

@@ -23,7 +23,7 @@ def wide_tables(
     crosses: Sequence[CrossSpec] = (),
     names: Sequence[str] | None = None,
 ) -> Embeddings:
-    """Tables of width 1: a table's row is an id's weight in a linear model."""
+    """Return tables of width 1: a table's row is an id's weight in a linear model."""
     made = [HashedCross(cross.columns, cross.num_bins) for cross in crosses]
     seen = [cross.name for cross in made]
     twice = sorted({name for name in seen if seen.count(name) > 1})
@@ -36,9 +36,9 @@ def wide_tables(
 
 
 def linear(inputs: InputBlock) -> Block:
-    """The sum of a row's weights in the wide tables and of its weighted continuous columns.
+    """Build the sum of a row's weights in the wide tables and of its weighted continuous columns.
 
-    No bias: the deep part beside it has one.
+    It has no bias, because the deep part has one.
     """
     branches: dict[str, Block] = {}
     if any(column.part == WIDE for group in inputs.shape.groups for column in group.columns):
@@ -50,26 +50,26 @@ def linear(inputs: InputBlock) -> Block:
 
 
 def sum_or_parts(branches: Mapping[str, Block], head: Task | None) -> tuple[Block, Task]:
-    """The sum of the branches as one logit, or for a head its parts side by side."""
+    """Return the sum of the branches as one logit, or the separate branches for a head."""
     if head is None:
         return ParallelBlock(branches, aggregation="sum"), BinaryClassificationTask(layer=False)
     return ParallelBlock(branches, aggregation=None), head
 
 
 def logit_or_layers(spec: WideDeepSpec | DeepFmSpec | XDeepFmSpec, head: Task | None) -> MLPBlock:
-    """The MLP of a model whose branches `sum_or_parts` adds up."""
+    """Return the MLP of a model whose branches `sum_or_parts` adds."""
     if head is None:
         return MLPBlock([*spec.hidden, 1], dropout=spec.dropout, no_activation_last_layer=True)
     return MLPBlock(spec.hidden, dropout=spec.dropout)
 
 
 def wide_deep(given: Given, spec: WideDeepSpec) -> Blueprint:
-    """A linear model of columns and hashed crosses, and an MLP over embeddings; one logit.
+    """Build a linear model of columns and hashed crosses, and an MLP over embeddings; one logit.
 
-    The logit is the sum of the two (arXiv:1606.07792, eq. 3). Every categorical column has a weight
-    for each id in the wide part, as every cross has for each bin and every continuous column for
-    its value; all of them train with the job's one optimizer, where the paper has FTRL for these.
-    A head of other tasks takes the wide part's sum and the MLP's last layer side by side.
+    The logit is the sum of the two (arXiv:1606.07792, eq. 3). In the wide part every categorical
+    column has a weight for each id, every cross for each bin, and every continuous column for its
+    value. All weights train with the job's optimizer, while the paper uses FTRL for the wide part.
+    A head of other tasks receives the wide part's sum and the MLP's last layer.
     """
     wide = wide_tables(given.combiners, spec.crosses)
     inputs = given.inputs(spec.embedding_dim, wide)
@@ -81,11 +81,11 @@ def wide_deep(given: Given, spec: WideDeepSpec) -> Blueprint:
 
 
 def deepfm(given: Given, spec: DeepFmSpec) -> Blueprint:
-    """A linear model, the dot products of all pairs of embeddings, and an MLP over the same ones.
+    """Build a linear model, the dot products of all pairs of embeddings, and an MLP over the same.
 
     The logit is the sum of the three (arXiv:1703.04247, eq. 1 and 2). Continuous columns have a
-    weight in the linear part and go into the MLP as they are, as in DeepCTR; the paper leaves open
-    how they become vectors.
+    weight in the linear part and go into the MLP unchanged, as in DeepCTR. The paper does not
+    specify how they become vectors.
     """
     inputs = given.inputs(spec.embedding_dim, wide_tables(given.combiners))
     branches = {

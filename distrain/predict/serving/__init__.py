@@ -1,1 +1,1 @@
-"""Exports: folders that score without distrain, of ids or of raw rows, and deltas between them."""
+"""Exports of models that score ids or raw rows without distrain, and deltas between exports."""

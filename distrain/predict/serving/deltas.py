@@ -1,12 +1,13 @@
-"""What makes the next export of one: rows of tables that changed, and small files whole.
+"""Deltas: changed embedding rows and complete small files that turn one export into the next.
 
-    python deltas.py OUT BASE DELTA ...    writes to OUT what the deltas make of BASE, in order
+    python deltas.py OUT BASE DELTA ...    applies the deltas to BASE, in order, and writes OUT
 
-It stands in every folder that `distrain export --since` wrote, and needs NumPy alone. Beside it:
+A copy of this file is in every folder that `distrain export --since` wrote, and needs NumPy alone.
+Beside it:
 
-    delta.json    versions before and after, hashes of files, and how they are made anew
-    whole/        files that are new, or changed otherwise than by rows
-    patches/      of a file with tables: what stands between them, and their changed rows
+    delta.json    versions before and after, hashes of files, and how to restore them
+    whole/        new files, and files that changed otherwise than by rows
+    patches/      for each file with tables: their changed rows, and the bytes between tables
 """
 
 from __future__ import annotations
@@ -30,28 +31,28 @@ MANIFEST, DELTA = "manifest.json", "delta.json"
 WHOLE, PATCHES, VOCABULARIES = "whole", "patches", "vocabularies"
 ROWS_AT_ONCE = 65536
 PLACE = np.dtype("<u8")
-"""Of the place of a changed row in its table."""
+"""The type of a changed row's index in its table."""
 KEYS, ORDER = ".keys.npy", ".order.npy"
-"""How the names of a vocabulary's keys end, and of their places in rising order of the keys."""
+"""Suffixes of a vocabulary's keys, and of the permutation that sorts the keys."""
 
 
 class DamagedExport(Exception):
-    """A file of the folder is missing, or is not the one that was exported."""
+    """A file of the folder is missing or was modified."""
 
 
 class WrongDelta(Exception):
-    """A delta does not go on from where an export is."""
+    """A delta does not start at the version of the export."""
 
 
 class Delta:
     """A folder that `distrain export --since` wrote.
 
     Attributes:
-        before, after: The versions of the exports before and after it.
-        files: The SHA-256 of each file after it.
+        before, after: The versions of the exports before and after the delta.
+        files: The SHA-256 of each file after the delta.
 
     Raises:
-        DamagedExport: A file of it is missing, or is not the one that was written.
+        DamagedExport: A file of the delta is missing or was modified.
     """
 
     def __init__(self, folder: str | Path):
@@ -70,10 +71,10 @@ class Delta:
 
 
 def verified(folder: Path) -> dict[str, Any]:
-    """The manifest of an export.
+    """Return the manifest of an export.
 
     Raises:
-        DamagedExport: A file is missing, or is not the one that was exported.
+        DamagedExport: A file is missing or was modified.
     """
     manifest = _signed(folder / MANIFEST)
     check_files(folder, manifest["files"])
@@ -81,7 +82,7 @@ def verified(folder: Path) -> dict[str, Any]:
 
 
 def signed(document: Mapping[str, Any]) -> dict[str, Any]:
-    """A document with its version: a hash of all that it says."""
+    """Return a document with its version: a hash of its content."""
     text = json.dumps(document, sort_keys=True)
     return {**document, "version": hashlib.sha256(text.encode()).hexdigest()}
 
@@ -101,15 +102,16 @@ def _signed(file: Path) -> dict[str, Any]:
 
 
 def apply_deltas(out: str | Path, base: str | Path, deltas: Sequence[str | Path]) -> None:
-    """Write the export that deltas make of another: the same files, bit by bit.
+    """Write the export that results from deltas: the same files, bit by bit.
 
     Args:
-        out: A folder that does not exist yet; it appears whole or not at all.
-        base: A whole export.
-        deltas: Folders, each made since the export that those before it make.
+        out: A folder that does not exist yet. It appears complete or not at all.
+        base: A complete export.
+        deltas: Folders, each made since the export that results from those before it.
 
     Raises:
-        WrongDelta: A delta is missing, comes twice or is out of order; it is named.
+        WrongDelta: A delta is missing, repeated or out of order; it is named.
+        DamagedExport: A file is missing or was modified; it is named.
         DamagedExport: A file is not the one that was exported; it is named.
         FileExistsError: `out` exists.
     """
@@ -133,11 +135,11 @@ def apply_deltas(out: str | Path, base: str | Path, deltas: Sequence[str | Path]
 
 
 def check_chain(version: str, base: str, deltas: Sequence[Delta]) -> None:
-    """Refuse deltas of which one does not go on from the version before it."""
+    """Raise `WrongDelta` unless each delta starts at the version before it."""
     been, at = {version}, base
     for place, delta in enumerate(deltas):
         if delta.before != version:
-            here = f"{delta.name} goes on from version {delta.before[:12]}, and {at} is version "
+            here = f"{delta.name} starts at version {delta.before[:12]}, but {at} is version "
             here += version[:12]
             others = [one.name for one in deltas[place + 1 :] if one.before == version]
             if delta.after in been:
@@ -145,7 +147,7 @@ def check_chain(version: str, base: str, deltas: Sequence[Delta]) -> None:
             elif others:
                 why = f"{others[0]} comes first"
             else:
-                why = "a delta between them is missing, or this is another export"
+                why = "a delta between them is missing, or this is a different export"
             raise WrongDelta(f"{here}: {why}")
         version, at = delta.after, delta.name
         been.add(version)
@@ -170,13 +172,13 @@ def _make(before: Path, delta: Delta, after: Path) -> None:
 
 
 def save_order(file: Path) -> None:
-    """Write the order of the keys of a vocabulary, which lie beside it."""
+    """Write the sort order of a vocabulary's keys, which are in the file beside it."""
     keys = np.load(file.with_name(file.name.removesuffix(ORDER) + KEYS))
     np.save(file, np.argsort(keys, kind="stable"))
 
 
 def patched(old: Path, pieces: Sequence[Mapping[str, Any]], patch: BinaryIO) -> Iterator[bytes]:
-    """The content of a file, from that before it and the pieces of its patch."""
+    """Yield the content of a file, from its previous version and the pieces of its patch."""
     for piece in pieces:
         if "bytes" in piece:
             yield patch.read(piece["bytes"])
@@ -193,24 +195,24 @@ def patched(old: Path, pieces: Sequence[Mapping[str, Any]], patch: BinaryIO) -> 
 
 
 def rows_at(file: Path, offset: int, rows: int, row_bytes: int) -> Array:
-    """Rows of a table in a file, `[rows, row_bytes]`, mapped into memory."""
+    """Return the rows of a table in a file, `[rows, row_bytes]`, mapped into memory."""
     return np.memmap(file, np.uint8, "r", offset, (rows, row_bytes))
 
 
 def hashes_of(folder: Path) -> dict[str, str]:
-    """The SHA-256 of all files of a folder."""
+    """Return the SHA-256 of all files of a folder."""
     files = sorted(file for file in folder.rglob("*") if file.is_file())
     return {file.relative_to(folder).as_posix(): sha256_of(file) for file in files}
 
 
 def check_files(folder: Path, files: Mapping[str, str]) -> None:
-    """Raise a `DamagedExport` that names a file which does not have its hash."""
-    for name, wanted in files.items():
+    """Raise a `DamagedExport` that names the first file whose hash differs."""
+    for name, expected in files.items():
         try:
-            found = sha256_of(folder / name)
+            digest = sha256_of(folder / name)
         except OSError as error:
             raise DamagedExport(f"{name} cannot be read: {error.strerror}") from None
-        if found != wanted:
+        if digest != expected:
             raise DamagedExport(f"{name} is not the file that was exported")
 
 
@@ -220,8 +222,8 @@ def sha256_of(file: Path) -> str:
 
 
 def main() -> int:
-    """Write what deltas make of an export."""
-    parser = argparse.ArgumentParser(description="Write what deltas make of an export.")
+    """Apply deltas to an export, from the command line."""
+    parser = argparse.ArgumentParser(description="Apply deltas to an export.")
     parser.add_argument("out", help="a new folder")
     parser.add_argument("base", help="a whole export")
     parser.add_argument("deltas", nargs="+", help="folders of deltas, in order")

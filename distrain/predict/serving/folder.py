@@ -1,4 +1,4 @@
-"""A model's export with the workflow of its data: a folder that scores raw rows, as checked."""
+"""Exports a model with its workflow: a folder that scores raw rows, checked against `predict`."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ TOLERANCE = 1e-6
 MEASURED = ("auc", "log_loss", "normalised_entropy", "calibration")
 _MODULES = (score, preprocess, rows, raw_values, steps, deltas)
 _ABSOLUTE = re.compile(r"^from distrain\.(predict\.serving|prep)\.", re.M)
-"""How these modules import each other; in the folder they stand side by side."""
+"""Imports between these modules; in the exported folder the modules are neighbours."""
 _MISTAKE = (
-    "This is a mistake of distrain: please report it. Without --with-workflow the model is "
+    "This is a bug in distrain: please report it. Without --with-workflow the model is "
     "exported for ids."
 )
 
@@ -51,16 +51,16 @@ _MISTAKE = (
 @dataclass(frozen=True)
 class ServedExport:
     rows: int  # the golden rows
-    refused: int  # rows with odd values that neither the folder nor `predict` takes
+    refused: int  # rows with odd values that both the folder and `predict` reject
     largest_difference: float  # to the probabilities of `predict`
-    no_graph: Mapping[str, str]  # why columns have no form in a graph of raw columns, by name
+    no_graph: Mapping[str, str]  # why columns are not in the graph of raw columns, by name
 
 
 @dataclass(frozen=True)
 class Written:
     served: ServedExport | None  # with the workflow
     delta: DeltaSize | None  # since another export
-    # metrics of the exported tables, and under `fp32` of those that were trained
+    # metrics of the exported tables, and under `fp32` those of the trained tables
     validation: Mapping[str, Any] | None
 
 
@@ -78,23 +78,25 @@ def export_folder(
     beside: Callable[[Path], None] | None = None,
     replace: bool = False,
 ) -> Written:
-    """Write a model to a folder that needs no distrain.
+    """Write a model to a folder that scores without distrain.
 
     Args:
-        with_workflow: Whether the folder has the workflow of the model's data, too, and takes raw
+        with_workflow: Whether the folder also has the workflow of the model's data, and scores raw
             rows.
-        sample: Such rows; `None` for the first file that the workflow was fitted on. The first of
-            them, and rows with odd values, are scored by the folder and by `predict`.
-        valid: Labelled rows, prepared or raw, whose metrics the manifest has.
-        since: The export before, whole or a delta: what changed is written.
-        tables, beside, replace: As of `write_export`.
+        sample: Raw rows; `None` for the first file that the workflow was fitted on. Its first
+            rows, and rows with odd values, are scored by the folder and by `predict`.
+        valid: Labelled rows, prepared or raw. Their metrics are added to the manifest.
+        since: The previous export, complete or a delta. Only the changes are written.
+        tables: As in `write_export`.
+        beside: As in `write_export`.
+        replace: As in `write_export`.
 
     Raises:
-        InputError: The workflow makes a column that cannot be made of one row alone; or the export
-            before is of another form.
-        DataError: Sample, validation rows, workflow or the export before cannot be read; or scores
+        InputError: The workflow makes a column that depends on other rows; or the previous export
+            has another form.
+        DataError: Sample, validation rows, workflow or previous export cannot be read; or scores
             differ, and nothing is written.
-        ModelError, OutputError: As of `write_export`.
+        ModelError, OutputError: As in `write_export`.
     """
     facts: dict[str, Any] = {"model": model_file(to)}
     rounded = saved
@@ -165,7 +167,7 @@ class _ServedWorkflow:
         return checked
 
     def _write_graph(self, folder: Path, manifest: Mapping[str, Any]) -> dict[str, Any]:
-        """What the manifest says of the graph of raw columns: its inputs, or why there is none."""
+        """Return the manifest's entries for the raw graph: its inputs, or why it is missing."""
         inputs, unserved = raw_inputs(self._program, manifest["targets"])
         if unserved:
             return {"no_raw_graph": unserved}
@@ -173,7 +175,7 @@ class _ServedWorkflow:
         return {"raw_graph": {"file": RAW_GRAPH, "inputs": [asdict(one) for one in inputs]}}
 
     def _checked(self, folder: Path) -> tuple[dict[str, Any], ServedExport]:
-        """The golden rows with the scores of `predict`, which the folder's are compared with."""
+        """Return the golden rows and their scores by `predict`, compared with the folder's."""
         scorer, sample = score.Scorer(folder), with_edges(self._first)
         form, table = sample.form, sample.table
         given = {name: values_of(table[name]) for name in table.column_names}
@@ -205,13 +207,13 @@ class _ServedWorkflow:
         return golden, ServedExport(len(usable), refused, difference, no_graph)
 
     def _check_refused(self, table: pa.Table, bad: Exception) -> None:
-        """Refuse to write a folder that refuses a row which `predict` takes."""
+        """Raise a `DataError` if `predict` scores a row that the folder rejects."""
         try:
             self._predicted(table)
         except DistrainError:
             return
         raise DataError(
-            f"the export refuses a row of the sample that predict takes: {bad}; nothing was "
+            f"the export rejects a row of the sample that predict scores: {bad}; nothing was "
             "written",
             hint=_MISTAKE,
         )
@@ -227,7 +229,7 @@ def _scores_of_graph(scorer: score.Scorer, rows: dict[str, list[Any]], form: str
 
     graph = scorer.manifest["raw_graph"]
     options = onnxruntime.SessionOptions()
-    options.log_severity_level = 3  # inputs that may be left out are warned of
+    options.log_severity_level = 3  # ignore warnings of optional inputs
     session = onnxruntime.InferenceSession(str(scorer.folder / graph["file"]), options)
     read = scorer.preprocessor.read(rows, form)
     given: dict[str, Any] = {}
@@ -274,7 +276,7 @@ def _manifest(folder: Path, saved: SavedModel, facts: Mapping[str, Any]) -> dict
 
 
 def write_manifest(folder: Path, facts: Mapping[str, Any]) -> None:
-    """Write `manifest.json` anew: the facts, and the hashes of all other files."""
+    """Write `manifest.json`, replacing an old one: the facts, and the hashes of all other files."""
     (folder / deltas.MANIFEST).unlink(missing_ok=True)
     made = {"format": deltas.FORMAT, "distrain": __version__, "files": deltas.hashes_of(folder)}
     text = json.dumps(deltas.signed({**made, **facts}), indent=1, ensure_ascii=False)
@@ -282,14 +284,14 @@ def write_manifest(folder: Path, facts: Mapping[str, Any]) -> None:
 
 
 def _differs(
-    rows: Mapping[str, list[Any]], found: Mapping[str, Any], wanted: Mapping[str, Any]
+    rows: Mapping[str, list[Any]], actual: Mapping[str, Any], expected: Mapping[str, Any]
 ) -> DataError:
-    apart = score.differences(found, wanted)
+    apart = score.differences(actual, expected)
     name = max(apart, key=lambda one: float(np.nan_to_num(apart[one], nan=np.inf).max()))
     row = int(np.argmax(np.nan_to_num(apart[name], nan=np.inf)))
     shown = {column: repr(values[row])[:60] for column, values in list(rows.items())[:20]}
     return DataError(
-        f"the export scores otherwise than predict: {name} differs by {apart[name][row]:.2g}, and "
+        f"the export and predict score differently: {name} differs by {apart[name][row]:.2g}, and "
         f"{TOLERANCE:g} is allowed; nothing was written",
         where={"row of the sample": row, **shown},
         hint=_MISTAKE,
@@ -302,7 +304,7 @@ _TEXT_NUMBERS = ("1e3", "-0.25", " 5 ", "1e39", "-7")
 
 
 def with_edges(sample: RawSample) -> RawSample:
-    """The rows, and after them variants with one odd value each, and rows without any value."""
+    """Return the rows, variants with one odd value each, and rows without any value."""
     table = sample.table
     odd = {name: _odd_values(table.schema.field(name).type, sample) for name in table.column_names}
     every = pa.table({n: pa.nulls(1, table.schema.field(n).type) for n in table.column_names})
@@ -343,7 +345,7 @@ def _odd_values(dtype: pa.DataType, sample: RawSample) -> list[Any]:
 
 
 def values_of(values: pa.Array | pa.ChunkedArray) -> list[Any]:
-    """The values as rows have them without Arrow, each as exact as in the column."""
+    """Return the values as Python or NumPy values, each as exact as in the column."""
     types = pa.types
     if isinstance(values, pa.ChunkedArray):
         values = values.combine_chunks()

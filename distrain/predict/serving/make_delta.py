@@ -1,4 +1,4 @@
-"""Deltas between two exports: which rows of tables and which values of vocabularies changed."""
+"""Makes deltas between two exports: the changed rows of tables and values of vocabularies."""
 
 from __future__ import annotations
 
@@ -23,20 +23,22 @@ _BYTES_AT_ONCE = 1 << 24
 
 @dataclass(frozen=True)
 class DeltaSize:
-    rows: int  # of all tables after it
+    rows: int  # of all tables after the delta
     changed_rows: int  # new ones among them
     dropped_rows: int
-    new_values: int  # of vocabularies, also in the place of others
+    new_values: int  # of vocabularies, including replacements of others
     dropped_values: int
 
 
 @contextmanager
 def previous_export(folder: Path) -> Iterator[Path]:
-    """A whole export: the folder itself, or of a delta what it makes, beside it for a while.
+    """Context manager of a complete export: the folder itself, or the result of a delta.
+
+    The latter is written to a temporary folder beside it.
 
     Raises:
         InputError: The folder is neither.
-        DataError: What a delta was made since is not there any more, or a file was changed.
+        DataError: An export that a delta is based on is missing, or a file was changed.
     """
     try:
         base, *chain = _chain(folder)
@@ -50,14 +52,14 @@ def previous_export(folder: Path) -> Iterator[Path]:
             yield whole
     except (deltas.DamagedExport, deltas.WrongDelta) as error:
         raise DataError(
-            f"the export before cannot be read: {error}",
+            f"the previous export cannot be read: {error}",
             where={"since": str(folder)},
-            hint="Write a whole export, without --since.",
+            hint="Write a complete export, without --since.",
         ) from None
 
 
 def _chain(folder: Path) -> list[Path]:
-    """A whole export, and the deltas from it to the one in the folder."""
+    """Return a complete export, and the deltas from it to the one in the folder."""
     chain = [folder.absolute()]
     while (chain[0] / deltas.DELTA).exists():
         base = Path(os.path.normpath(chain[0] / deltas.Delta(chain[0]).document["since"]))
@@ -66,12 +68,12 @@ def _chain(folder: Path) -> list[Path]:
         chain.insert(0, base)
     if not (chain[0] / deltas.MANIFEST).exists():
         raise InputError(
-            f"the delta {chain[1]} was made since an export that is not there"
+            f"the delta {chain[1]} is based on an export that is missing"
             if chain[1:]
-            else "no export to compare with: it has no manifest",
+            else "not an export: the folder has no manifest",
             where={"folder": str(chain[0])},
-            hint="Give --since a folder that `distrain export` wrote. What a delta was made since "
-            "must stay where it was, seen from the delta.",
+            hint="Give --since a folder that `distrain export` wrote. The base of a delta "
+            "must keep its place relative to the delta.",
         )
     return chain
 
@@ -79,35 +81,35 @@ def _chain(folder: Path) -> list[Path]:
 def write_delta(
     path: str | Path, since: Path, before: Path, after: Path, *, replace: bool = False
 ) -> DeltaSize:
-    """Write what makes one whole export of another.
+    """Write the delta from one complete export to another.
 
     Args:
-        since: The folder that `before` is the whole export of.
+        since: The folder whose complete export `before` is.
 
     Raises:
-        InputError: The exports are of different forms, or the folder is one that the delta needs.
+        InputError: The exports have different forms, or the delta depends on the folder `path`.
         OutputError: The folder exists and `replace` is false, or it could not be written.
     """
     if Path(path).resolve() in [one.resolve() for one in _chain(since)]:
         raise InputError(
-            "a delta cannot take the place of an export that it is made since",
+            "a delta cannot replace an export that it is based on",
             where={"folder": str(path)},
-            hint="Give another folder; to replace this one leave --since out.",
+            hint="Give another folder. To replace this one, leave --since out.",
         )
     forms = [_form(folder) for folder in (before, after)]
     if forms[0] != forms[1]:
         raise InputError(
-            f"the export before has {forms[0]}, and this one {forms[1]}",
+            f"the previous export has {forms[0]}, but this one {forms[1]}",
             where={"since": str(since)},
-            hint="Give the options of the export before, or leave --since out.",
+            hint="Give the options of the previous export, or leave --since out.",
         )
     old, new = (json.loads((folder / deltas.MANIFEST).read_text()) for folder in (before, after))
     with whole_dir(path, replace=replace) as folder:
         writer = _Writer(before, after, folder)
-        for name, found in new["files"].items():
+        for name, digest in new["files"].items():
             if name not in old["files"]:
                 writer.add_whole(name)
-            elif found != old["files"][name]:
+            elif digest != old["files"][name]:
                 writer.add(name)
         writer.add_whole(deltas.MANIFEST)
         source = Path(str(deltas.__file__))
@@ -135,7 +137,7 @@ def _form(folder: Path) -> str:
 
 
 class _Writer:
-    """Writes the files of a delta one by one, and counts what they change."""
+    """Writes the files of a delta one by one, and counts the changes."""
 
     def __init__(self, before: Path, after: Path, folder: Path):
         self.before, self.after, self.folder = before, after, folder
@@ -159,14 +161,14 @@ class _Writer:
         return DeltaSize(sum(new.get(name, 0) for name in rows), *changed(rows), *changed(values))
 
     def add(self, name: str) -> None:
-        """A file that was there before."""
+        """Add a file that the previous export has too."""
         places = [place for place in self._new if place["file"] == name]
         if places:
             path = self.folder / deltas.PATCHES / name
             path.parent.mkdir(parents=True, exist_ok=True)
             with (self.after / name).open("rb") as file, path.open("wb") as patch:
                 self.patches[name] = list(self._pieces(name, places, file, patch))
-        elif not name.endswith(deltas.ORDER):  # which the keys have in them
+        elif not name.endswith(deltas.ORDER):  # it follows from the keys
             self.add_whole(name)
 
     def add_whole(self, name: str) -> None:
@@ -177,7 +179,10 @@ class _Writer:
     def _pieces(
         self, name: str, places: list[dict[str, Any]], file: BinaryIO, patch: BinaryIO
     ) -> Iterator[dict[str, Any]]:
-        """What `deltas.patched` reads; new rows, and what stands between tables, is taken whole."""
+        """Write and yield pieces for `deltas.patched`.
+
+        New rows and bytes between tables are copied.
+        """
         had = {(p["table"], p["part"]): p for p in self._old if p["file"] == name}
         for place in places:
             table, width = place["table"], place["row_bytes"]
@@ -208,7 +213,7 @@ def _copied(file: BinaryIO, patch: BinaryIO, end: int) -> Iterator[dict[str, int
 
 
 def _tables(folder: Path) -> list[dict[str, Any]]:
-    """Where the rows of tables and vocabularies lie, in the order of their bytes."""
+    """Return the places of the rows of tables and vocabularies, in the order of their bytes."""
     described = json.loads((folder / INPUTS_FILE).read_text())
     places: list[dict[str, Any]] = list(described["tables"]["places"])
     for file in (folder / deltas.VOCABULARIES).glob("*.npy"):
@@ -221,9 +226,9 @@ def _tables(folder: Path) -> list[dict[str, Any]]:
 
 
 def _changed(before: deltas.Array, after: deltas.Array) -> deltas.Array:
-    """The places of rows that have other bytes."""
-    found = [np.arange(0)]
+    """Return the indices of rows whose bytes differ."""
+    changed = [np.arange(0)]
     for first in range(0, len(before), deltas.ROWS_AT_ONCE):
         some = slice(first, first + deltas.ROWS_AT_ONCE)
-        found.append(np.flatnonzero((before[some] != after[some]).any(axis=1)) + first)
-    return np.concatenate(found)
+        changed.append(np.flatnonzero((before[some] != after[some]).any(axis=1)) + first)
+    return np.concatenate(changed)

@@ -1,4 +1,4 @@
-"""Steps that values of a column go through, as nodes of an ONNX graph: `steps` traced."""
+"""Steps of a column's values as nodes of an ONNX graph: traces the functions of `steps`."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ DTYPES = {
     "truth": np.dtype(bool),
 }
 EMPTY = {"text": "", "integer": 0, "time": 0}
-"""What stands in the place of a missing value."""
+"""The placeholder of a missing value, by kind."""
 
 _KINDS = {DTYPES[kind]: kind for kind in ("integer", "number", "float32", "uint64")}
 _where: Callable[..., Tensor] = np.where  # type: ignore[assignment]
@@ -41,14 +41,14 @@ _TESTS = {
     "less": "Less", "less_equal": "LessOrEqual", "greater": "Greater", "equal": "Equal",
     "greater_equal": "GreaterOrEqual", "isnan": "IsNaN", "isinf": "IsInf",
 }  # fmt: skip
-"""By NumPy's names."""
+"""ONNX operators, by the names of NumPy's functions."""
 
 
 class Nodes:
-    """Nodes of a graph, and the constants that they take.
+    """Nodes of a graph, and their constants.
 
     Attributes:
-        refused: Tensors that say of each row, or of all rows, that a value cannot be used.
+        refused: Boolean tensors, one flag per row or one for all rows: a value cannot be used.
     """
 
     def __init__(self, program: Program):
@@ -60,7 +60,7 @@ class Nodes:
         self._known: dict[Any, str] = {}
 
     def add(self, op: str, *inputs: str, out: str | None = None, **attributes: Any) -> str:
-        """Add a node; the name of what it gives."""
+        """Add a node; return the name of its output."""
         from onnx import helper
 
         name = out or f"raw/{op}_{next(self._numbers)}"
@@ -83,7 +83,7 @@ class Nodes:
         return self._known[key]
 
     def refuse(self, bad: str, lists: bool) -> None:
-        """Give the rows with such values no scores; of values in lists, no row at all."""
+        """Withhold the scores of rows with such values; for values in lists, of all rows."""
         if lists:
             total = self.add("ReduceSum", self.cast(bad, np.int64), keepdims=0)
             some = self.add("Greater", total, self.constant(0, np.int64))
@@ -93,11 +93,11 @@ class Nodes:
 
 @dataclass(frozen=True, eq=False)
 class Tensor(NDArrayOperatorsMixin):
-    """A tensor of a graph, of any shape: NumPy's functions add nodes.
+    """A tensor of a graph, of any shape. NumPy functions applied to it add nodes.
 
     Attributes:
         kind: One of `DTYPES`; times are microseconds since 1970.
-        lists: Whether the values are those of lists.
+        lists: Whether the values are items of lists.
     """
 
     graph: Nodes
@@ -127,7 +127,7 @@ class Tensor(NDArrayOperatorsMixin):
             chosen, *pair = args
             typed = next(one for one in pair if isinstance(one, Tensor))
             return typed.made("Where", chosen.name, *map(typed._name_of, pair))
-        assert function is np.searchsorted  # to the right
+        assert function is np.searchsorted  # with side="right"
         last = self.graph.constant([-1], np.int64)
         reached = (self.made("Unsqueeze", self.name, last) >= args[0]).astype(np.int64)
         return reached.made("ReduceSum", reached.name, last, keepdims=0)
@@ -137,7 +137,7 @@ class Tensor(NDArrayOperatorsMixin):
         return self if kind == self.kind else self.called(self.graph.cast(self.name, dtype), kind)
 
     def any(self) -> bool:
-        """False: rows are refused when the graph runs, and not while it is made."""
+        """Return False: rows are rejected when the graph runs, not while it is traced."""
         self.graph.refuse(self.name, self.lists)
         return False
 
@@ -154,7 +154,7 @@ class Tensor(NDArrayOperatorsMixin):
 
 
 def as_numbers(values: Values) -> Values:
-    """Whole numbers as float64, NaN where one is missing."""
+    """Return integers as float64, NaN where one is missing."""
     x = values.x.astype(np.float64)
     return Values(x if values.missing is None else _where(values.missing, np.nan, x))
 
@@ -181,7 +181,7 @@ def _encode(values: Values, step: Step, program: Program) -> Values:
 def _calendar(values: Values, step: Step, _: Any) -> Values:
     clock = values.x if values.missing is None else _where(values.missing, 0, values.x)
     for bad in (clock < FIRST_TIME, clock >= END_OF_TIMES):
-        refuse(bad, "not a time of the years 1 to 9999")
+        refuse(bad, "not a time in the years 1 to 9999")
     part = steps.calendar_part(clock, step["part"])
     found = Values(part if step["part"] == "seconds" else part.astype(np.int64), values.missing)
     return found if step["whole"] else as_numbers(found)
@@ -195,11 +195,14 @@ STEPS: dict[str, Callable[[Values, Any, Any], Values]] = {
     "TargetEncode": _encode,
     "calendar": _calendar,
 }
-"""Steps that look values up have nodes of their own; all others are traced."""
+"""Steps with lookups have nodes of their own; all others are traced."""
 
 
 def _table(vocabulary: Vocabulary, kind: str) -> dict[str, Any]:
-    """A vocabulary as the attributes of a LabelEncoder; other values get the first unknown id."""
+    """Return a vocabulary as the attributes of a LabelEncoder.
+
+    Other values get the first OOV id.
+    """
     keys = vocabulary.values.to_pylist()
     ids = [*range(vocabulary.first_value_id, vocabulary.first_value_id + len(keys))]
     if not keys:  # an encoder needs one
@@ -212,7 +215,7 @@ def _table(vocabulary: Vocabulary, kind: str) -> dict[str, Any]:
 
 
 def tensor(array: Any, name: str) -> Any:
-    """An array as a tensor of a graph."""
+    """Return an array as a tensor of a graph."""
     from onnx import numpy_helper
 
     return numpy_helper.from_array(array, name)

@@ -1,8 +1,8 @@
-"""Raw rows to a model's inputs, with NumPy alone.
+"""Turns raw rows into a model's inputs, with NumPy alone.
 
-`distrain export --with-workflow` writes a copy of this file beside a `program.json`, which says for
-each column how values are read and which steps they go through. Steps are those of the workflow
-that the model was trained with, by the names of distrain's operators.
+`distrain export --with-workflow` writes a copy of this file beside a `program.json`. The program
+gives, for each column, the type of its values and the steps to apply: those of the workflow that
+the model was trained with, by the names of distrain's operators.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from distrain.prep.raw_values import (
 from distrain.prep.steps import Values, Vocabulary, after_steps
 
 FORMS = ("table", "csv", "json")
-"""What rows are: values with types, fields of a text file, or values of JSON lines."""
+"""Forms of rows: values with types, fields of a text file, or values of JSON lines."""
 
 MOST_KEPT = 1 << 16
-"""Values of a column whose ids or numbers are kept in memory, of these types."""
+"""Maximum number of a column's values whose ids or numbers are cached."""
 
 _FEW_ROWS = 64
-"""Of more rows numbers are computed in less time than they are looked up."""
+"""Above this number of rows, computing numbers is faster than looking them up."""
 
 _KEPT_TYPES = frozenset([str, int, type(None)])
 _TEXTS = frozenset([str, type(None)])
@@ -44,11 +44,11 @@ _PLAIN_NUMBERS = frozenset([float, int, type(None)])
 
 
 class Preprocessor:
-    """The inputs of a model from raw rows, as a program says.
+    """Computes the inputs of a model from raw rows, as a program defines.
 
     Args:
         program: The content of `program.json`.
-        folder: Where its vocabularies lie.
+        folder: The folder of its vocabularies.
     """
 
     def __init__(self, program: Mapping[str, Any], folder: Path):
@@ -65,7 +65,7 @@ class Preprocessor:
         self._lists = [(self._columns[name], event) for name, event in program["lists"]]
         flat = [*self._categorical, *self._numbers]
         self._all_met = _getters(flat)
-        # The getter of one column makes no tuples; rows do not hold crosses.
+        # A getter of one column returns no tuple, and rows do not hold crosses.
         can_be_few = flat[1:] and not (self._lists or program.get("crosses"))
         self._row_of = itemgetter(*(column.source for column in flat)) if can_be_few else None
         self._crosses = {
@@ -78,13 +78,12 @@ class Preprocessor:
         self.sources = tuple(sources)
 
     def inputs(self, rows: Any, form: str | None = None) -> dict[str, Array]:
-        """The model's inputs by name.
+        """Return the model's inputs by name.
 
         Args:
             rows: A list of dictionaries, or columns by name: a dictionary of lists or arrays, a
-                data frame of pandas or polars, a table of Arrow. `None` and NaN stand for missing
-                values.
-            form: One of `FORMS`; `None` for that of the rows that the export was checked with.
+                pandas or polars DataFrame, an Arrow table. `None` and NaN are missing values.
+            form: One of `FORMS`; by default that of the rows that the export was checked with.
 
         Raises:
             BadValue: A column is missing, or a value cannot be used.
@@ -100,7 +99,7 @@ class Preprocessor:
         if self._row_of is not None and num_rows <= _FEW_ROWS:
             for column, made in zip(self._numbers, numbers.T, strict=True):
                 column.keep(given[column.source], made, form)
-        found: dict[str, Array] = {
+        columns: dict[str, Array] = {
             "categorical": self._ids(given, form, num_rows),
             "continuous": numbers,
         }
@@ -113,25 +112,25 @@ class Preprocessor:
             if first != lengths:
                 row = next(n for n, (a, b) in enumerate(zip(first, lengths, strict=True)) if a != b)
                 raise BadValue(name, row, f"its list is not as long as that of {other!r}")
-            found[f"{name}.values"] = np.asarray(values, column.dtype)
-            found[f"{name}.lengths"] = np.array(lengths, np.int64)
-        return found
+            columns[f"{name}.values"] = np.asarray(values, column.dtype)
+            columns[f"{name}.lengths"] = np.array(lengths, np.int64)
+        return columns
 
     def _few(self, rows: list[Mapping[str, Any]], form: str) -> dict[str, Array] | None:
-        """The inputs of a few rows, taken by rows; `None` unless all values were met before."""
+        """Return the inputs of a few rows, row by row; `None` unless all values are cached."""
         if self._row_of is None:
             return None
         try:
             raw = [*map(self._row_of, rows)]
             if not _are_kept(chain.from_iterable(raw)):
                 return None
-            found = _met(self._all_met[form], [*zip(*raw, strict=True)], np.float64)
+            numbers = _met(self._all_met[form], [*zip(*raw, strict=True)], np.float64)
         except (IndexError, KeyError, TypeError, ValueError):
             return None
         num_ids = len(self._categorical)
         return {
-            "categorical": found[:, :num_ids].astype(np.int64, "C"),
-            "continuous": found[:, num_ids:].astype(np.float32, "C"),
+            "categorical": numbers[:, :num_ids].astype(np.int64, "C"),
+            "continuous": numbers[:, num_ids:].astype(np.float32, "C"),
         }
 
     def _ids(self, given: Mapping[str, Any], form: str, num_rows: int) -> Array:
@@ -139,13 +138,13 @@ class Preprocessor:
         if not raw or not num_rows:
             return np.zeros((num_rows, len(raw)), np.int64)
         whole = chain.from_iterable([raw[place] for place in self._whole])
-        with suppress(TypeError):  # a value that no dictionary takes
+        with suppress(TypeError):  # an unhashable value
             if _are_kept(whole):
                 with suppress(KeyError):
                     return _met(self._ids_met[form], raw, np.int64)
                 for column, values in zip(self._categorical, raw, strict=True):
                     column.meet(values, form)
-                with suppress(KeyError):  # of values that cannot be used, or are of other types
+                with suppress(KeyError):  # unusable values, or values of other types
                     return _met(self._ids_met[form], raw, np.int64)
         pairs = zip(self._categorical, raw, strict=True)
         return np.array(
@@ -153,17 +152,17 @@ class Preprocessor:
         ).T.copy()
 
     def read(self, rows: Any, form: str | None = None) -> dict[str, tuple[Any, Any]]:
-        """Each column's values before its steps, and the lengths of its lists or `None`.
+        """Return each column's values before its steps, and the lengths of its lists or `None`.
 
-        Texts and whole numbers are lists with `None` for what is missing, numbers arrays with NaN,
-        times arrays, of those with a zone in UTC.
+        Texts and integers are lists with `None` for missing values, numbers are arrays with NaN.
+        Times are arrays; times with a zone are converted to UTC.
         """
         form = self._known_form(form)
         given = self._given(rows, form)
         return {name: c.read(given[c.source], form) for name, c in self._columns.items()}
 
     def _given(self, rows: Any, form: str) -> dict[str, Any]:
-        """The columns of rows, and the crosses of some by their names in the program."""
+        """Return the program's source columns, and its crosses of columns under their own names."""
         given = columns_of(rows, self.sources)
         for name, parts in self._crosses.items():
             given[name] = crossed([part.read(given[part.source], form)[0] for part in parts])
@@ -177,7 +176,7 @@ class Preprocessor:
 
 
 def _text_of(source: str) -> dict[str, Any]:
-    """A column of texts of values of any type, as a cross takes them."""
+    """Return the program entry that reads a column of any type as texts, for a cross."""
     takes = ["text", "integer", "number", "bool", "decimal", "time"]
     as_text = {"to": "text", "takes": takes, "lists": False, "separator": None}
     of = {"name": source, "source": source, "steps": [], "slices": []}
@@ -185,7 +184,7 @@ def _text_of(source: str) -> dict[str, Any]:
 
 
 def crossed(columns: Sequence[Sequence[str | None]]) -> list[str | None]:
-    """The texts of several columns as one; missing where all of them are."""
+    """Return the texts of several columns joined; `None` in rows where all are missing."""
     return [
         None if row.count(None) == len(row) else BETWEEN_TEXTS.join(map(_in_cross, row))
         for row in zip(*columns, strict=True)
@@ -207,7 +206,7 @@ class _Column:
         self, spec: Mapping[str, Any], text: Mapping[str, Any], known: Mapping[str, Vocabulary]
     ):
         self.name, self.source, self.steps = spec["name"], spec["source"], spec["steps"]
-        self.told = self.name if BETWEEN_TEXTS in self.source else self.source
+        self.name_in_errors = self.name if BETWEEN_TEXTS in self.source else self.source
         self.has_ids = any(step["kind"] == "Categorify" for step in self.steps)
         self.dtype = np.int64 if self.has_ids else np.float32
         self.takes = frozenset(spec["takes"])
@@ -223,7 +222,7 @@ class _Column:
         return spec["to"] == "number" and not (spec["lists"] or spec["is_whole"])
 
     def ids(self, values: Any, form: str) -> tuple[Any, list[int] | None]:
-        """`made` of `read`; the ids of values that were met before are kept in memory."""
+        """Return `made` of `read`. The ids of values are cached by value."""
         values, lengths = self._flat(values, form)
         if self.has_ids and self.meet(values, form):
             with suppress(KeyError):
@@ -232,28 +231,31 @@ class _Column:
         return self.made(self._read_items(values, lengths, form), lengths)
 
     def meet(self, values: Any, form: str) -> bool:
-        """Keep the ids of values; false if there are too many, or of other types: True equals 1."""
+        """Cache the ids of values.
+
+        Return False if there are too many, or of other types (True == 1).
+        """
         if not set(map(type, values)) <= (_TEXTS if self.holds_text else _KEPT_TYPES):
             return False
         distinct = {*values}
         if len(distinct) > MOST_KEPT:
             return False
-        # Not a difference of sets, which goes through all that is kept.
+        # Not a difference of sets, which would iterate over the whole cache.
         if new := [value for value in distinct if value not in self.met[form]]:
             met = self.known(form, len(new))
             new = new if met else list(distinct)
-            with suppress(BadValue):  # which is told with its row
+            with suppress(BadValue):  # raised later, with its row
                 ids = self.made(self._read_items(new, None, form), None)[0]
                 met.update(zip(new, ids.tolist(), strict=True))
         return True
 
     def keep(self, values: Sequence[Any], made: Array, form: str) -> None:
-        """Keep what these values became, if all are of types that are kept."""
+        """Cache the results of these values, if all are of cacheable types."""
         if _are_kept(values):
             self.known(form, len(values)).update(zip(values, made.tolist(), strict=True))
 
     def known(self, form: str, more: int) -> dict[Any, Any]:
-        """What values become that were met before; emptied when it is full."""
+        """Return the cache of results by value, emptied if `more` entries would not fit."""
         if len(self.met[form]) + more > MOST_KEPT:
             self.met[form].clear()
         return self.met[form]
@@ -263,12 +265,12 @@ class _Column:
         return self._read_items(values, lengths, form), lengths
 
     def made(self, values: Any, lengths: list[int] | None) -> tuple[Array, Any]:
-        """The values after all steps: int64 ids or float32 numbers; and the lists' lengths."""
+        """Return the values after all steps, int64 ids or float32, and the lists' lengths."""
         with self._rows_of(lengths):
             made = after_steps(Values(values), self.steps, self._known)
             if self.has_ids:
                 return made.x, lengths
-            if isinstance(made.x, list) or made.missing is not None:  # whole numbers
+            if isinstance(made.x, list) or made.missing is not None:  # integers
                 made = Values(to_numbers(made.listed, frozenset(["integer"]), {}, {}))
             return _as_float32(made.x), lengths
 
@@ -279,7 +281,7 @@ class _Column:
             return READERS[self._spec["to"]](items, self.takes, self._text, self._spec)
 
     def _flat(self, values: Any, form: str) -> tuple[Any, list[int] | None]:
-        """The items of lists, and the lists' lengths."""
+        """Return the items of lists, and the lists' lengths."""
         if not self._spec["lists"]:
             return values, None
         with self._rows_of(None):
@@ -302,19 +304,19 @@ class _Column:
         if separator is not None and not isinstance(value, bytes | Mapping) and is_single(value):
             return texts_of_any([value])[0].split(separator)
         if is_single(value):
-            raise ValueError(f"{value!r} is no list")
+            raise ValueError(f"{value!r} is not a list")
         return list(listed(self.source, value))
 
     @contextmanager
     def _rows_of(self, lengths: list[int] | None) -> Iterator[None]:
-        """Tell a value that cannot be used with its row, also where it is an item of a list."""
+        """Add the row to errors about an unusable value, also if it is an item of a list."""
         try:
             yield
         except UnusableValue as bad:
             row = bad.place
             if lengths is not None:
                 row = int(np.searchsorted(np.cumsum(lengths), row, side="right"))
-            raise BadValue(self.told, row, bad.problem) from None
+            raise BadValue(self.name_in_errors, row, bad.problem) from None
 
 
 def _as_float32(values: Array) -> Array:
@@ -327,10 +329,10 @@ def _as_float32(values: Array) -> Array:
 
 
 class _Matrix:
-    """Columns of numbers whose steps are of the same kinds, which are taken at once.
+    """Numeric columns with the same kinds of steps, which are computed together.
 
     Attributes:
-        places: The columns' places among the model's continuous ones.
+        places: The columns' indices among the model's continuous columns.
     """
 
     def __init__(self, columns: Mapping[int, _Column]):
@@ -344,7 +346,7 @@ class _Matrix:
             self._steps = [_side_by_side(of_columns) for of_columns in steps]
 
     def made(self, given: Mapping[str, Any], form: str) -> Array:
-        """The columns after all steps, `[rows, columns]`, float32."""
+        """Return the columns after all steps, `[rows, columns]`, float32."""
         columns = self._columns
         if not columns[0].is_plain_number:
             column: Array = columns[0].ids(given[columns[0].source], form)[0]
@@ -355,7 +357,7 @@ class _Matrix:
             x = _as_float32(after_steps(Values(x), self._steps, {}).x)
         except UnusableValue as bad:
             place, row = divmod(bad.place, x.shape[1])
-            raise BadValue(columns[place].told, row, bad.problem) from None
+            raise BadValue(columns[place].name_in_errors, row, bad.problem) from None
         return x.T
 
     def _read(self, raw: Sequence[Any], form: str) -> Array:
@@ -364,7 +366,7 @@ class _Matrix:
             and set(map(type, raw)) <= {list, tuple}
             and set(map(type, chain.from_iterable(raw))) <= _PLAIN_NUMBERS
         ):
-            with suppress(OverflowError):  # which is told with its row
+            with suppress(OverflowError):  # raised later, with its row
                 return np.array(raw, np.float64)
         pairs = zip(self._columns, raw, strict=True)
         return np.stack([column.read(values, form)[0] for column, values in pairs])
@@ -375,12 +377,12 @@ def _are_kept(values: Iterable[Any]) -> bool:
 
 
 def _met(getters: Sequence[Any], raw: Sequence[Any], dtype: Any) -> Array:
-    """What columns of values that were met before become, `[rows, columns]`.
+    """Return the cached results of columns of values, `[rows, columns]`; `KeyError` on a miss.
 
-    All columns at once: a call for each takes longer than the column of one row.
+    All columns at once: a call per column takes longer than computing the column of one row.
     """
-    found = np.fromiter(chain.from_iterable(map(map, getters, raw)), dtype)
-    return np.ascontiguousarray(found.reshape(len(raw), -1).T)
+    results = np.fromiter(chain.from_iterable(map(map, getters, raw)), dtype)
+    return np.ascontiguousarray(results.reshape(len(raw), -1).T)
 
 
 def _matrices(columns: Sequence[_Column]) -> list[_Matrix]:
@@ -393,11 +395,11 @@ def _matrices(columns: Sequence[_Column]) -> list[_Matrix]:
 
 
 def _side_by_side(steps: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """One step of several columns: its settings as column vectors, a missing bound as infinity."""
+    """Return one step for several columns: settings as column vectors, missing bounds infinite."""
     none = {"min": -np.inf, "low": -np.inf, "max": np.inf, "high": np.inf}
-    found: dict[str, Any] = {"kind": steps[0]["kind"]}
-    for name in steps[0].keys() - found:
+    combined: dict[str, Any] = {"kind": steps[0]["kind"]}
+    for name in steps[0].keys() - combined:
         values = [none[name] if step[name] is None else step[name] for step in steps]
         some = any(step[name] is not None for step in steps)
-        found[name] = np.array(values, np.float64)[:, None] if some else None
-    return found
+        combined[name] = np.array(values, np.float64)[:, None] if some else None
+    return combined

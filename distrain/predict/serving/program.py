@@ -1,4 +1,4 @@
-"""What a workflow does to the raw columns of a model, as a program for `preprocess`."""
+"""The steps of a workflow for the raw columns of a model, as a program for `preprocess`."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ Floats = np.ndarray[Any, np.dtype[np.float64]]
 
 @dataclass(frozen=True)
 class Program:
-    """The program of a workflow, and the vocabularies that it needs by name."""
+    """The program of a workflow, and the vocabularies that it uses, by name."""
 
     document: dict[str, Any]
     vocabularies: Mapping[str, Vocabulary]
@@ -51,13 +51,13 @@ class Program:
 def program_of(
     workflow: Workflow, features: FeatureConfig | None, saved: SavedModel, form: str
 ) -> Program:
-    """The program of the columns that a model takes.
+    """Return the program of the columns that a model reads.
 
     Args:
-        form: What rows are if nobody says it, one of `preprocess.FORMS`.
+        form: The default form of rows, one of `preprocess.FORMS`.
 
     Raises:
-        InputError: A column cannot be made of one row alone; all such columns are listed.
+        InputError: A column depends on other rows. All such columns are listed.
     """
     inputs = saved.model.inputs
     lists = (*inputs.list_names, *inputs.number_names)
@@ -66,10 +66,10 @@ def program_of(
     unserved = {name: why for name in names for why in _mistakes(name, groups, workflow, features)}
     if unserved:
         raise InputError(
-            "the workflow cannot be exported: of one raw row alone these cannot be made",
+            "the workflow cannot be exported: these columns cannot be made from one raw row",
             where={f"column {name}": why for name, why in unserved.items()},
-            hint="Leave --with-workflow out and give the model ids, which `distrain prep "
-            "--workflow` makes; or train without these columns (model and data sections).",
+            hint="Leave --with-workflow out and score ids, which `distrain prep "
+            "--workflow` makes; or train without these columns (sections model and data).",
         )
     vocabularies: dict[str, Vocabulary] = {}
     numbers: dict[str, Floats] = {}
@@ -119,12 +119,12 @@ def column_program(
     lists: bool,
     holds_text: bool = False,
 ) -> tuple[dict[str, Any], dict[str, Vocabulary]]:
-    """A column of a program, and the vocabulary that it needs by name.
+    """Return a column of a program, and the vocabularies that it uses, by name.
 
     Args:
-        spec: What the features document says of it; `None` if the workflow takes it as it is.
+        spec: The column's entry in the features document; `None` if the workflow has none.
         lists: Whether it holds lists.
-        holds_text: Whether it holds texts, where no vocabulary of its values says so.
+        holds_text: Whether it holds texts, if no vocabulary of its values determines that.
     """
     vocabularies = {}
     for one in operators:
@@ -156,7 +156,7 @@ def _vocabulary(encoding: CountEncode | TargetEncode, column: str) -> Vocabulary
 
 
 def _numbers(encoding: CountEncode | TargetEncode, column: str) -> Floats:
-    """The number of each id of that vocabulary."""
+    """Return the number of each id of the vocabulary of `_vocabulary`."""
     is_gap = encoding.tables[column].values.is_null().to_numpy(zero_copy_only=False)
     *known, unknown = encoding.numbers(column)
     of_gap = np.array(known)[is_gap]
@@ -165,7 +165,7 @@ def _numbers(encoding: CountEncode | TargetEncode, column: str) -> Floats:
 
 
 def described(vocabulary: Vocabulary) -> dict[str, Any]:
-    """What `preprocess.Vocabulary` is told of a vocabulary beside its files."""
+    """Return the settings of a vocabulary for `preprocess.Vocabulary`, besides its files."""
     holds = "text" if is_text(vocabulary.values.type) else "integer"
     return {"holds": holds, "num_oov": vocabulary.num_oov}
 
@@ -176,11 +176,11 @@ def _mistakes(
     workflow: Workflow,
     features: FeatureConfig | None,
 ) -> Iterator[str]:
-    """Why a column cannot be made of one raw row, behind the name of an operator."""
+    """Yield why a column cannot be made of one raw row, each reason after an operator's name."""
     if name not in groups:
         is_history = workflow.history is not None and name.startswith("history_")
         what = "no operator: the workflow does not make it"
-        yield "History: it looks at earlier rows" if is_history else what
+        yield "History: it reads earlier rows" if is_history else what
         return
     if features is not None:
         joined = {column for join in features.document.joins for column in join.columns}
@@ -189,13 +189,13 @@ def _mistakes(
     for one in groups[name].operators:
         is_step = one.kind in STEPS or isinstance(one, ListSlice)
         if not (isinstance(one, ServedOperator) and is_step):
-            yield f"{one.kind}: it has no form without distrain"
+            yield f"{one.kind}: it has no implementation without distrain"
         if groups[name].is_categorical and isinstance(one, Clip | LogOp | Normalize):
-            yield f"{one.kind}: it stands before Categorify"
+            yield f"{one.kind}: it comes before Categorify"
 
 
 def _slices(operators: Sequence[Any], spec: ColumnSpec | None) -> Iterator[list[int | None]]:
-    """Places of lists that are kept, as Python's slices."""
+    """Yield the slices of lists that are kept, as start and end of Python slices."""
     if spec is not None and spec.list_slice is not None:
         yield [spec.list_slice.start, spec.list_slice.end]
     for one in operators:
@@ -205,9 +205,9 @@ def _slices(operators: Sequence[Any], spec: ColumnSpec | None) -> Iterator[list[
 
 
 def _reading(spec: ColumnSpec | None, operators: Sequence[Any], holds_text: bool) -> dict[str, Any]:
-    """How a column's values are read, and its steps.
+    """Return how a column's values are read, and its steps.
 
-    What `distrain.prep` reads of a table with types is read: `takes` has the kinds of values.
+    Values are read as `distrain.prep` reads a table with types. `takes` has the accepted kinds.
     """
     as_ = AS_IS if spec is None else spec.as_
     taken = takes_of(operators)
@@ -226,7 +226,7 @@ def _reading(spec: ColumnSpec | None, operators: Sequence[Any], holds_text: bool
         steps.append({"kind": "calendar", "part": as_, "whole": whole})
     elif taken == "numbers":
         to, takes = "number", (_NUMBERS if as_ == AS_IS else (*_NUMBERS, "text"))
-    elif as_ == AS_IS:  # what stands in a table is taken as it is
+    elif as_ == AS_IS:  # the table's values are used unchanged
         takes = tuple(kind for kind in _ANY if kind != "integer") if holds_text else ("integer",)
     elif as_ in (None, "integer"):
         takes = _VALUES

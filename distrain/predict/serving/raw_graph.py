@@ -1,4 +1,4 @@
-"""An ONNX graph that takes raw columns: the steps of a program before the model's own graph."""
+"""An ONNX graph of raw columns: the steps of a program, followed by the model's own graph."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ RAW_GRAPH = "raw.onnx"
 _MODEL, _MISSING = "model/", ".missing"
 _HOW = ("lists", "separator", "epoch", "is_canonical")
 _MOST_BYTES = 1 << 30
-"""Of the texts of a column's values: a file of ONNX ends at 2 GiB."""
-_NO_BYTES = "unknown texts are spread by their bytes, which ONNX does not see"
+"""Limit of the bytes of a column's distinct texts: an ONNX file is limited to 2 GiB."""
+_NO_BYTES = "out-of-vocabulary ids depend on the bytes of texts, which ONNX cannot read"
 
 
 @dataclass(frozen=True)
@@ -37,12 +37,12 @@ class RawInput:
     """A raw column of the graph."""
 
     name: str
-    # "text" (numbers spelled as `canonical` does), "integer", "number" (float64, NaN where a value
-    # is missing), "time" (int64, microseconds since 1970, of times with a zone in UTC), or
-    # "presence": the graph takes `NAME.missing` alone
+    # "text" (numbers spelled as by `canonical`), "integer", "number" (float64, NaN for a missing
+    # value), "time" (int64, microseconds since 1970; times with a zone in UTC), or "presence": the
+    # graph reads only `NAME.missing`
     kind: str
-    column: str  # a column of the program that is read from it so
-    lists: bool  # whether its values lie in `NAME.values`, and how many a row has in `NAME.lengths`
+    column: str  # a column of the program that is read from this input
+    lists: bool  # whether its items are in `NAME.values`, and each row's count in `NAME.lengths`
 
     @property
     def values(self) -> str:
@@ -54,34 +54,34 @@ class RawInput:
 
     @property
     def names(self) -> set[str]:
-        """All that the graph may call its inputs."""
+        """All names that the graph's inputs of this column may have."""
         return {self.values, self.missing, *([f"{self.name}.lengths"] if self.lists else [])}
 
     def fed(self, values: Any, lengths: Sequence[int] | None) -> dict[str, Any]:
-        """The graph's inputs of a column as `Preprocessor.read` gives it."""
-        found: dict[str, Any] = {}
+        """Return the graph's inputs of a column, from the output of `Preprocessor.read`."""
+        feeds: dict[str, Any] = {}
         shape = (-1,) if self.lists else (-1, 1)
         if self.lists:
-            found[f"{self.name}.lengths"] = np.array(lengths, np.int64)
+            feeds[f"{self.name}.lengths"] = np.array(lengths, np.int64)
         if self.kind == "time":
             values = [None if np.isnat(one) else int(one.astype(np.int64)) for one in values]
         elif self.kind == "presence":
             values = [None if np.isnan(one) else one for one in values]
         if self.kind != "number":
-            found[self.missing] = np.array([one is None for one in values], bool).reshape(shape)
+            feeds[self.missing] = np.array([one is None for one in values], bool).reshape(shape)
             values = [EMPTY.get(self.kind) if one is None else one for one in values]
         if self.kind != "presence":
-            found[self.values] = np.array(values, DTYPES[self.kind]).reshape(shape)
-        return found
+            feeds[self.values] = np.array(values, DTYPES[self.kind]).reshape(shape)
+        return feeds
 
 
 def raw_inputs(
     program: Program, targets: Sequence[Mapping[str, Any]]
 ) -> tuple[list[RawInput], dict[str, str]]:
-    """The raw columns that the graph takes, and why columns have no form in ONNX, by name.
+    """Return the graph's raw columns, and why other columns cannot be in ONNX, by name.
 
     Args:
-        targets: As of `manifest.json`.
+        targets: As in `manifest.json`.
     """
     columns = program.document["columns"]
     outputs = {name for target in targets for name in target["columns"]}
@@ -107,7 +107,7 @@ def raw_inputs(
 
 def _mistake(column: Mapping[str, Any], program: Program, outputs: set[str]) -> str | None:
     if BETWEEN_TEXTS in column["source"]:
-        return "cross: ONNX cannot join texts so"
+        return "cross: ONNX cannot join texts this way"
     if column["slices"]:
         return "list_slice: the graph takes whole lists"
     if column["source"] in outputs:
@@ -132,9 +132,9 @@ def write_raw_graph(
 ) -> None:
     """Write `raw.onnx` into the folder of an exported ONNX model, whose weights it shares.
 
-    Flat columns are `[rows, 1]`. `NAME.missing`, bool, may be left out where no value is missing.
+    Flat columns are `[rows, 1]`. `NAME.missing`, bool, may be omitted if no value is missing.
     The outputs are the columns that `distrain predict` writes, `[rows]` or `[rows, classes]`. In
-    rows with a value that `predict` refuses they are NaN, and a class is -1.
+    rows with a value that `predict` rejects they are NaN, and a class is -1.
     """
     import onnx
 
@@ -171,7 +171,7 @@ def _read(nodes: Nodes, inputs: Sequence[RawInput]) -> list[Any]:
         if one.kind != "presence":
             given.append(_described(one.values, DTYPES[one.kind], shape))
         if one.kind != "number":
-            # A size of its own: where it is left out, one value stands for all.
+            # A size of its own: the default, if it is omitted, is one value for all rows.
             shape[0] = size if one.kind == "presence" else f"{one.missing} or 1"
             given.append(_described(one.missing, np.dtype(bool), shape))
         if one.kind in EMPTY:
@@ -190,13 +190,13 @@ def _read_as(kind: str, values: Values) -> Values:
     x, missing = values
     if kind == "presence" and missing is None:
         return Values(x, np.isnan(x))
-    if kind == "presence" and x.kind != kind:  # a mask that is left out is one value for all
+    if kind == "presence" and x.kind != kind:  # an omitted mask is one value for all rows
         return Values(x, missing.made("Expand", missing.name, x.graph.add("Shape", x.name)))
     return values
 
 
 def _prepare(nodes: Nodes, raw: Mapping[str, Values], taken: set[str]) -> None:
-    """Make the inputs of the model that it takes."""
+    """Make those inputs of the model that are in `taken`."""
     document = nodes.program.document
     columns = {column["name"]: column for column in document["columns"]}
     flat = {
@@ -217,7 +217,7 @@ def _prepare(nodes: Nodes, raw: Mapping[str, Values], taken: set[str]) -> None:
 
 
 def _no_columns(nodes: Nodes, others: Sequence[str], name: str) -> str:
-    """`[rows, 0]`, of the type of the model's input; `others` are columns of as many rows."""
+    """Return a `[rows, 0]` input of the model; `others` are columns with as many rows."""
     zero, one = nodes.constant([0], np.int64), nodes.constant([1], np.int64)
     if not others:
         listed = next(iter(nodes.program.document["lists"]))[0]
@@ -229,7 +229,7 @@ def _no_columns(nodes: Nodes, others: Sequence[str], name: str) -> str:
 
 
 def _column(raw: Mapping[str, Values], column: Mapping[str, Any]) -> str:
-    """A column after its steps: int64 ids or float32 numbers."""
+    """Return a column after its steps: int64 ids or float32 numbers."""
     values = _read_as(column["to"], raw[column["source"]])
     if column["is_whole"]:
         x = values.x
@@ -246,12 +246,12 @@ def _column(raw: Mapping[str, Values], column: Mapping[str, Any]) -> str:
 
 
 def _score(nodes: Nodes, targets: Sequence[Mapping[str, Any]]) -> list[Any]:
-    """Make the columns of scores of the model's outputs; the graph's outputs."""
+    """Add nodes for the score columns of the model's outputs; return the graph's outputs."""
     refused = nodes.constant([[False]], bool)
     for other in nodes.refused:
         refused = nodes.add("Or", refused, other)
     of_row = nodes.add("Reshape", refused, nodes.constant([-1], np.int64))
-    nan, found = nodes.constant(np.nan, np.float32), []
+    nan, outputs = nodes.constant(np.nan, np.float32), []
     for target in targets:
         first, *others = target["columns"]
         scores = _MODEL + target["output"]
@@ -261,14 +261,14 @@ def _score(nodes: Nodes, targets: Sequence[Mapping[str, Any]]) -> list[Any]:
             nodes.add("Where", of_row, none, nodes.cast(best, np.int32), out=first)
             kept = nodes.add("Where", refused, nan, scores)
             nodes.add("Softmax", kept, out=others[0], axis=1)
-            found += [_described(first, np.dtype(np.int32), ["rows"])]
-            found += [_described(others[0], np.dtype(np.float32), ["rows", target["classes"]])]
+            outputs += [_described(first, np.dtype(np.int32), ["rows"])]
+            outputs += [_described(others[0], np.dtype(np.float32), ["rows", target["classes"]])]
             continue
         nodes.add("Where", of_row, nan, scores, out=first)
         for probability in others:
             nodes.add("Sigmoid", first, out=probability)
-        found += [_described(name, np.dtype(np.float32), ["rows"]) for name in target["columns"]]
-    return found
+        outputs += [_described(name, np.dtype(np.float32), ["rows"]) for name in target["columns"]]
+    return outputs
 
 
 def _described(name: str, dtype: np.dtype[Any], shape: Sequence[str | int]) -> Any:

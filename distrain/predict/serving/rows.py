@@ -1,4 +1,4 @@
-"""Rows in any form to columns, with NumPy alone.
+"""Converts rows in any form to columns, with NumPy alone.
 
 `distrain export --with-workflow` writes a copy of this file.
 """
@@ -15,11 +15,11 @@ import numpy as np
 from distrain.prep.raw_values import is_missing
 
 _NARROW = re.compile(r"float(?!64)", re.I)
-"""In the type of a data frame's column of floats of at most 32 bits, or of lists of these."""
+"""Matches the dtype of floats of at most 32 bits, or of lists of these, in a DataFrame."""
 
 
 class BadValue(ValueError):
-    """A value that cannot be scored; the message names its column and row."""
+    """A value that cannot be scored. The message names its column and row."""
 
     def __init__(self, column: str, row: int | None, problem: str):
         at = "" if row is None else f", row {row}"
@@ -28,15 +28,15 @@ class BadValue(ValueError):
 
 
 def columns_of(rows: Any, names: Sequence[str]) -> dict[str, Any]:
-    """The columns of rows: arrays, or lists or tuples of Python's values."""
-    held = getattr(rows, "column_names", getattr(rows, "columns", None))
+    """Return the columns of rows: arrays, or lists or tuples of Python values."""
+    names_held = getattr(rows, "column_names", getattr(rows, "columns", None))
     if isinstance(rows, Mapping):
-        held = rows.keys()
-    if held is not None:
-        there = list(held)
+        names_held = rows.keys()
+    if names_held is not None:
+        present = list(names_held)
         for problem, those in (
-            ("not given", [name for name in names if name not in there]),
-            ("given twice", [name for name in names if there.count(name) > 1]),
+            ("not given", [name for name in names if name not in present]),
+            ("given twice", [name for name in names if present.count(name) > 1]),
         ):
             if those:
                 others = f", and {len(those) - 1} more" if those[1:] else ""
@@ -50,7 +50,7 @@ def columns_of(rows: Any, names: Sequence[str]) -> dict[str, Any]:
 
 
 def _transposed(rows: list[Mapping[str, Any]], names: Sequence[str]) -> dict[str, Any]:
-    """Row by row, since a row's values lie near each other."""
+    """Return the columns of rows, read row by row, since a row's values are close in memory."""
     try:
         values = map(itemgetter(*names), rows)
         columns = zip(*values, strict=True) if names[1:] else [tuple(values)]
@@ -58,10 +58,10 @@ def _transposed(rows: list[Mapping[str, Any]], names: Sequence[str]) -> dict[str
     except (IndexError, KeyError, TypeError, ValueError):
         for number, row in enumerate(rows):
             if not isinstance(row, Mapping):
-                raise BadValue(names[0], number, f"{type(row).__name__} is no row") from None
+                raise BadValue(names[0], number, f"{type(row).__name__} is not a row") from None
             for name in names:
                 if name not in row:
-                    problem = "not given; null stands for a missing value"
+                    problem = "not given; use null for a missing value"
                     raise BadValue(name, number, problem) from None
         return dict.fromkeys(names, ())
 
@@ -71,7 +71,7 @@ def listed(column: str, values: Any) -> Any:
         is_exact = values.dtype.kind in "OUiub" or values.dtype == np.float64
         return values.tolist() if is_exact else values
     if is_single(values):
-        problem = f"{values!r} is no list of values; one row is [{{column: value}}]"
+        problem = f"{values!r} is not a list of values; one row is [{{column: value}}]"
         raise BadValue(column, None, problem)
     kept = getattr(values, "to_list", getattr(values, "to_pylist", values.__iter__))()
     dtype = getattr(values, "dtype", getattr(values, "type", None))
@@ -79,12 +79,12 @@ def listed(column: str, values: Any) -> Any:
 
 
 def _narrow(values: Any) -> Any:
-    """Numbers of 32 bits as such: their texts are shorter than those of the same float64."""
+    """Return numbers of 32 bits as float32: their texts are shorter than those of float64."""
     if any(hasattr(value, "__len__") for value in values):
         return [None if is_missing(value) else _narrow(value) for value in values]
     return np.array([np.nan if is_missing(value) else value for value in values], np.float32)
 
 
 def is_single(value: Any) -> bool:
-    """Whether it holds no values."""
+    """Return True if the value is not a sequence of values."""
     return isinstance(value, str | bytes | Mapping) or not hasattr(value, "__len__")

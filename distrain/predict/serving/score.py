@@ -1,10 +1,10 @@
-"""Scores of raw rows by an exported model, without distrain.
+"""Scores raw rows with an exported model, without distrain.
 
     python score.py ROWS.jsonl     scores as JSON lines, one for each line of ROWS.jsonl
     python score.py --check        scores the golden rows again, and compares
 
-It stands in the folder that `distrain export --with-workflow` wrote. It needs NumPy, and
-onnxruntime for `model.onnx` or torch for `model.pt2`.
+A copy of this file is in the folder that `distrain export --with-workflow` wrote. It needs NumPy,
+and onnxruntime for `model.onnx` or torch for `model.pt2`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ PROGRAM, GOLDEN = "program.json", "golden.json"
 
 
 class Scorer:
-    """An exported model; threads may share it.
+    """An exported model. Threads may share it.
 
     Args:
         folder: The folder that `distrain export --with-workflow` wrote.
@@ -36,7 +36,7 @@ class Scorer:
     Attributes:
         manifest: The content of `manifest.json`.
         preprocessor: Makes the inputs of the model's program from raw rows.
-        run: Gives the outputs of the model's program, by target, for such inputs.
+        run: Returns the outputs of the model's program, by target, for such inputs.
 
     Raises:
         DamagedExport: A file is missing, was changed, or is of another export; it is named.
@@ -51,9 +51,9 @@ class Scorer:
         self.run = open_model(self.folder, self.manifest)
 
     def score(self, rows: Any, form: str | None = None) -> dict[str, Array]:
-        """The columns that `distrain predict` writes of these rows, by name, `[rows]`.
+        """Return the columns that `distrain predict` writes for these rows, by name, `[rows]`.
 
-        Of several classes probabilities are `[rows, classes]`. Arguments and errors are those of
+        Probabilities of several classes are `[rows, classes]`. Arguments and errors are those of
         `Preprocessor.inputs`.
         """
         inputs = self.preprocessor.inputs(rows, form)
@@ -62,35 +62,36 @@ class Scorer:
             of_targets = self.run(inputs)
         else:
             of_targets = [np.zeros(_no_rows(target), np.float32) for target in targets]
-        found: dict[str, Array] = {}
+        scores_by_name: dict[str, Array] = {}
         for target, scores in zip(targets, of_targets, strict=True):
-            found |= zip(target["columns"], _columns(target["kind"], scores), strict=True)
-        return found
+            scores_by_name |= zip(target["columns"], _columns(target["kind"], scores), strict=True)
+        return scores_by_name
 
     def check(self) -> float:
-        """Score the golden rows again; the largest difference to what they had at export."""
+        """Score the golden rows again; return the largest difference to their scores at export."""
         golden = json.loads((self.folder / GOLDEN).read_text(encoding="utf-8"))
-        found = self.score(decoded(golden["rows"]), golden["form"])
-        return largest_difference(found, golden["scores"])
+        scores = self.score(decoded(golden["rows"]), golden["form"])
+        return largest_difference(scores, golden["scores"])
 
 
-def largest_difference(found: Mapping[str, Array], wanted: Mapping[str, Any]) -> float:
-    """Of `differences`; NaN if one is."""
+def largest_difference(actual: Mapping[str, Array], expected: Mapping[str, Any]) -> float:
+    """Return the largest of `differences`; NaN if one is NaN."""
     return float(
-        np.max([0.0, *(np.max(of, initial=0.0) for of in differences(found, wanted).values())])
+        np.max([0.0, *(np.max(of, initial=0.0) for of in differences(actual, expected).values())])
     )
 
 
-def differences(found: Mapping[str, Array], wanted: Mapping[str, Any]) -> dict[str, Array]:
-    """Of each row, of probabilities; of predictions by their size. Equal NaN are 0.
+def differences(actual: Mapping[str, Array], expected: Mapping[str, Any]) -> dict[str, Array]:
+    """Return the absolute differences of probabilities and predictions, by column, `[rows]`.
 
-    A prediction's size is its own, the 90 % quantile of all or 1, whichever is largest: it is a
-    sum of float32 of the target's size, also where it comes out near 0.
+    A prediction's difference is divided by its size: the largest of its absolute value, the 90 %
+    quantile of all, and 1. Predictions are float32 sums of the target's size, also if they are
+    close to 0. Equal NaN have a difference of 0.
     """
     apart = {}
-    for name, values in wanted.items():
+    for name, values in expected.items():
         if name.startswith(("probability", "prediction")):
-            one, other = found[name].astype(np.float64), np.asarray(values, np.float64)
+            one, other = actual[name].astype(np.float64), np.asarray(values, np.float64)
             size = _sizes(other) if name.startswith("prediction") else 1.0
             with np.errstate(invalid="ignore"):
                 difference = np.abs(one - other) / size
@@ -114,7 +115,7 @@ def _columns(kind: str, scores: Array) -> tuple[Array, ...]:
     if kind == "regression":
         return (scores,)
     if kind == "binary":
-        least = np.maximum(scores, np.float32(-700))  # of a lower one the probability is 0, too
+        least = np.maximum(scores, np.float32(-700))  # the probability of a lower one is 0, too
         return scores, (1 / (1 + np.exp(-least.astype(np.float64)))).astype(np.float32)
     shares = np.exp(scores - scores.max(axis=1, keepdims=True))
     return scores.argmax(axis=1).astype(np.int32), shares / shares.sum(axis=1, keepdims=True)
@@ -139,14 +140,14 @@ def _of_torch(folder: Path, manifest: Mapping[str, Any]) -> Run:
 
     def run(inputs: Mapping[str, Array]) -> list[Array]:
         with torch.no_grad():
-            found = program(*(torch.from_numpy(inputs[name]) for name in manifest["inputs"]))
-        return [one.numpy() for one in (found if isinstance(found, tuple) else (found,))]
+            outputs = program(*(torch.from_numpy(inputs[name]) for name in manifest["inputs"]))
+        return [one.numpy() for one in (outputs if isinstance(outputs, tuple) else (outputs,))]
 
     return run
 
 
 def encoded(value: Any) -> Any:
-    """A value of a row as JSON."""
+    """Return a value of a row as JSON."""
     if isinstance(value, dict):
         return {name: encoded(one) for name, one in value.items()}
     if isinstance(value, list):
@@ -171,7 +172,7 @@ _MAKERS: dict[str, Callable[[str], Any]] = {
 
 
 def decoded(columns: Mapping[str, Any]) -> dict[str, Any]:
-    """The columns that `encoded` made JSON of."""
+    """Return the columns from the JSON of `encoded`."""
 
     def of(value: Any) -> Any:
         if isinstance(value, list):
@@ -185,10 +186,8 @@ def decoded(columns: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def main() -> int:
-    """Score rows, or the golden rows again."""
-    parser = argparse.ArgumentParser(
-        description="Scores of raw rows by the model beside this file."
-    )
+    """Score rows, or the golden rows again, from the command line."""
+    parser = argparse.ArgumentParser(description="Score raw rows with the model beside this file.")
     parser.add_argument("rows", nargs="?", help="a file of JSON lines")
     parser.add_argument("--check", action="store_true", help="score the golden rows again")
     args = parser.parse_args()

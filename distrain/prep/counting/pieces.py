@@ -1,4 +1,4 @@
-"""Counts of columns added up by pieces, and what the pieces gave written by one task a column."""
+"""Sums counts of columns by pieces; one task a column writes the result."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from distrain.prep.workers import TaskRunner
 
 @dataclass(frozen=True)
 class CountedColumn:
-    """What tasks have counted of a column, or of a domain."""
+    """The counts of a column, or of a domain, from all tasks."""
 
     name: str
-    operator: FittedOperator  # without what it has learnt
+    operator: FittedOperator  # without its fitted state
     spilled: tuple[Spilled, ...]
 
     @property
@@ -38,10 +38,10 @@ class Work:
     """The work on one column.
 
     Attributes:
-        size_bytes: What is added up, in memory.
+        size_bytes: Memory of the counts to sum.
         piece: The arguments of each piece's task, before its buckets and the stem of its files.
-        whole: The arguments of the last task, before what the pieces gave.
-        most_pieces: How many pieces there may be.
+        whole: The arguments of the last task, before the results of the pieces.
+        most_pieces: Maximum number of pieces.
     """
 
     size_bytes: int
@@ -58,7 +58,7 @@ def add_up(
     stem: str,
     piece_bytes: int,
 ) -> list[Any]:
-    """What `of_whole` gives of each column, whose pieces `of_piece` has added up."""
+    """Return the result of `of_whole` for each column, from its pieces' results of `of_piece`."""
     buckets = [pieces_of(one.size_bytes, piece_bytes, one.most_pieces) for one in work]
     pieces = [
         (*one.piece, some, f"{stem}-{place:04d}-{number:03d}")
@@ -70,9 +70,9 @@ def add_up(
         for one, pieces in zip(work, buckets, strict=True)
         for _ in pieces
     ]
-    found = iter(runner.run("add-up", of_piece, pieces, sizes_bytes=sizes))
+    results = iter(runner.run("add-up", of_piece, pieces, sizes_bytes=sizes))
     wholes = [
-        (*one.whole, tuple(next(found) for _ in pieces))
+        (*one.whole, tuple(next(results) for _ in pieces))
         for one, pieces in zip(work, buckets, strict=True)
     ]
     sizes = [one.size_bytes for one in work]

@@ -1,6 +1,6 @@
-"""What vocabularies take of each piece of the counts, in runs in the order of the ids.
+"""The entries that vocabularies take from each piece of the counts, in runs in id order.
 
-Of these a vocabulary is written in that order, however large it is.
+A vocabulary of any size is written from them, in that order.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ _STRING_BYTES = 2**31 - 1
 
 @dataclass(frozen=True)
 class Run:
-    """What a vocabulary takes of some buckets, in the order of the ids."""
+    """The entries that a vocabulary takes from some buckets, in id order."""
 
     path: str
-    entries: int  # how many values it has
-    size_bytes: int  # what they take in memory
+    entries: int  # number of values
+    size_bytes: int  # their size in memory
 
 
 def write_run(kept: Counts, path: str) -> Run:
@@ -36,7 +36,7 @@ def write_run(kept: Counts, path: str) -> Run:
 
 
 class RunsInOrder:
-    """The first `most` values of some runs in the order of the ids, `range_bytes` at a time."""
+    """Merges runs: their first `most` values in id order, `range_bytes` at a time."""
 
     def __init__(self, runs: Sequence[Run], most: int | None, range_bytes: int):
         entries = sum(run.entries for run in runs)
@@ -47,12 +47,12 @@ class RunsInOrder:
         self.num_values = entries if most is None else min(entries, most)
 
     def value_type(self, text_before: int = 0, values_before: int = 0) -> pa.DataType:
-        """The type of a vocabulary with these values behind others; of strings, wide enough."""
-        found = self._runs[0].rows.schema.field("value").type
-        if not is_text(found):
-            return found
+        """Return a type for a vocabulary with these values appended; for strings, wide enough."""
+        value_dtype = self._runs[0].rows.schema.field("value").type
+        if not is_text(value_dtype):
+            return value_dtype
         before = text_before + 8 * (values_before + 1)
-        # What the runs take bounds the text from above, however many there are.
+        # The size of the runs is an upper bound of the text.
         if before + self._size_bytes <= _STRING_BYTES:
             return pa.string()
         text = sum(int(pc.sum(pc.binary_length(rows["value"])).as_py()) for rows in self)

@@ -1,4 +1,4 @@
-"""What was counted of some parts, in files in the order of buckets of a hash of the values."""
+"""Counts of some parts, in files ordered by buckets of a hash of the values."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _BEGINS = b"buckets begin"
 
 
 def pieces_of(size_bytes: int, piece_bytes: int, most: int = NUM_BUCKETS) -> list[range]:
-    """The buckets of each piece of a column, of `most` pieces.
+    """Return the buckets of each piece of a column, in at most `most` pieces.
 
     >>> pieces_of(1000, 2000)
     [range(0, 4096)]
@@ -38,8 +38,8 @@ def pieces_of(size_bytes: int, piece_bytes: int, most: int = NUM_BUCKETS) -> lis
 class Spilled:
     # Arrow files, whose rows are in the order of their buckets; at least one
     files: tuple[str, ...]
-    size_bytes: int  # what the rows of all files take in memory
-    nulls: int  # how many values were missing
+    size_bytes: int  # memory of the rows of all files
+    nulls: int  # number of missing values
 
 
 def spill_counts(
@@ -47,7 +47,7 @@ def spill_counts(
 ) -> dict[str, Spilled]:
     """Count the values of some parts into the files `STEM-*`, by column or domain.
 
-    Counts of `held_bytes` of a column are added up and, if they stay many, written.
+    Above `held_bytes` a column's counts are summed, and written if they are still large.
     """
     sinks: dict[str, _Sink] = {}
     for states in unit.states(parts):
@@ -75,8 +75,8 @@ class _Sink:
             return
         total = self._operator.merge(*self._held)
         self._held, self._held_bytes = [total], total.nbytes
-        # What stays is half of what is added up next at most, so each count is added up twice on
-        # average, however many parts there are.
+        # The remainder is at most half of the next sum, so each count is summed twice on average,
+        # for any number of parts.
         if self._held_bytes > self._most_bytes // 2:
             self._write(total)
 
@@ -95,7 +95,7 @@ class _Sink:
 
 
 def write_buckets(rows: pa.Table, path: str) -> None:
-    """Write rows in the order of the buckets of their column `value`, and else as they are."""
+    """Write rows in the order of the buckets of their column `value`; stable within a bucket."""
     in_order, begins = in_buckets(rows)
     write_rows(in_order.replace_schema_metadata({_BEGINS: begins.tobytes()}), path)
 
@@ -106,10 +106,10 @@ def write_rows(rows: pa.Table, path: str) -> None:
 
 
 def read_buckets(path: str, buckets: range) -> pa.Table:
-    """The rows of some buckets of a file, as they lie there.
+    """Return the rows of some buckets of a file, in their order.
 
-    They are in memory of their own and the file is mapped no more. A kernel may map 2 MiB for a
-    byte that is looked at: slices of many files would take many times their size.
+    They are copied, so that the file is no longer mapped. A kernel may map 2 MiB for a single byte
+    that is read: slices of many files would take many times their size.
     """
     table = MappedFile.staged(path).rows
     begins = np.frombuffer(table.schema.metadata[_BEGINS], np.int64)
@@ -119,5 +119,5 @@ def read_buckets(path: str, buckets: range) -> pa.Table:
 
 
 def read_counts(paths: Sequence[str], buckets: range) -> Counts:
-    """The counts of some buckets of all files, one file after another."""
+    """Return the counts of some buckets of all files, one file after another."""
     return joined([Counts.of_rows(read_buckets(path, buckets)) for path in paths])

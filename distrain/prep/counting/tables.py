@@ -1,7 +1,7 @@
 """The tables of counts and target means, fitted out of core.
 
-No process holds a whole table: a piece is summed by a task, and the file of a column is written
-piece by piece.
+No process holds a whole table: each piece is summed by a task, and the file of a column is
+written piece by piece.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def fit_tables(
     staging: str,
     memory: MemoryPlan,
 ) -> list[SavedTable]:
-    """Write the tables of what was counted to the folder `categories`.
+    """Write the tables of counted columns to the folder `categories`.
 
     Raises:
         DataError: A column has too many values.
@@ -41,7 +41,7 @@ def fit_tables(
     work = []
     for column in counted:
         num_folds = cast(Encoding, column.operator).num_folds
-        # A cell takes as much as counts and sums of two folds, of which a table has all.
+        # A cell needs the memory of counts and sums of two folds; a table has all folds.
         size_bytes = column.size_bytes * (1 + num_folds // 2)
         whole = (column.name, categories)
         work.append(Work(size_bytes, (column.files, num_folds), whole))

@@ -33,33 +33,33 @@ from distrain.prep.vocabulary import (
 from distrain.prep.workers import TaskRunner
 
 KEPT = "rare"
-"""How the names of files with counts of values without an id begin."""
+"""The prefix of files with counts of values without an id."""
 
 KEPT_BUCKETS = 256
-"""Counts of rare values are kept for so many buckets; fixed, for it decides which are kept."""
+"""Buckets of rare values whose counts are kept; fixed, since it decides which are kept."""
 
 _BUCKETS_IN_ONE = NUM_BUCKETS // KEPT_BUCKETS
 
 
 @dataclass(frozen=True)
 class VocabularyReport:
-    name: str  # what its files are called after: the column, or the domain
-    cardinality: int  # how many ids it has
-    new_ids: int = 0  # how many of these an update has added
-    kept_counts: int = 0  # of how many values without an id the counts are kept
-    kept_bytes: int = 0  # the size of the file with these
+    name: str  # the name in its files: the column, or the domain
+    cardinality: int  # number of ids
+    new_ids: int = 0  # number of ids added by an update
+    kept_counts: int = 0  # number of values without an id whose counts are kept
+    kept_bytes: int = 0  # the size of their file
 
 
 @dataclass(frozen=True)
 class Limits:
     new: int | None  # values that may get an id; `None` for any number
     # values without an id whose counts are kept, rounded up to an equal number for each of the 256
-    # buckets of hashes. So pieces keep what the whole would, in bounded memory
+    # buckets of hashes. So pieces keep the same values as the whole would, in bounded memory
     rare: int
 
     @classmethod
     def of(cls, operator: Categorify, keep_counts: int, num_old: int = 0) -> Limits:
-        """Counts of rare values are of no use where no value can get an id any more."""
+        """Return the limits. Counts of rare values are useless once no value can get an id."""
         left = max(0, operator.max_size - num_old) if operator.max_size else None
         return cls(left, 0 if left == 0 else keep_counts)
 
@@ -70,17 +70,17 @@ class Limits:
 
 @dataclass(frozen=True)
 class Chosen:
-    """What a vocabulary takes of a piece, in files."""
+    """The entries that a vocabulary takes from a piece, in files."""
 
     new: Run  # values that get an id, in the order of the ids
-    rare: Run | None  # values that get none, those whose counts are kept, in the order of buckets
-    observed: int  # how many values of the rows were not missing
+    rare: Run | None  # values without an id whose counts are kept, in the order of buckets
+    observed: int  # number of non-missing values in the rows
 
 
 def choose(
     operator: Categorify, counts: Counts, limits: Limits, observed: int, stem: str
 ) -> Chosen:
-    """Choose what gets an id among values that have none, and write it to files `STEM-*`.
+    """Choose the values that get an id, and write them to files `STEM-*`.
 
     Args:
         counts: Each value once.
@@ -102,7 +102,7 @@ def fit_vocabularies(
     memory: MemoryPlan,
     keep_counts: int = 0,
 ) -> list[VocabularyReport]:
-    """Write the vocabularies of what was counted to the folder `categories`."""
+    """Write the vocabularies of counted columns to the folder `categories`."""
     work = []
     for column in counted:
         operator = cast(Categorify, column.operator)
@@ -145,7 +145,7 @@ def _write_fitted(
 
 
 def write_kept(pieces: Sequence[Chosen], categories: str, name: str) -> tuple[int, int]:
-    """Write the counts that are kept, if some are; returns their number and the file's size."""
+    """Write the kept counts, if any; return their number and the file's size."""
     runs = [piece.rare for piece in pieces if piece.rare is not None]
     if not runs:
         return 0, 0
@@ -162,7 +162,7 @@ def kept_file(name: str) -> str:
 
 
 def most_frequent(counts: Counts, limit: int | None) -> Counts:
-    """The counts from the most frequent on, equals by value; at most `limit`, `None` for all."""
+    """Return the most frequent counts, ties ordered by value; at most `limit`, `None` for all."""
     order = by_frequency(counts.rows)
     order = order if limit is None else order.slice(0, limit)
     return Counts(counts.values.take(order), counts.counts.take(order))

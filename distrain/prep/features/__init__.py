@@ -1,1 +1,1 @@
-"""Any table, described by a features document: read, checked and staged for the workflow."""
+"""Tables described by a features document: read, checked and staged for the workflow."""

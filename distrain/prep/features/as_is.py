@@ -1,4 +1,4 @@
-"""Tables whose columns hold what operators take: what is wrong with their columns and types."""
+"""Checks of tables whose columns are used unchanged by operators."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SHOWN_COLUMNS = 12
 
 
 def check_text(path: str, features: FeatureConfig) -> None:
-    """Raise an error if lines of Criteo's form lack a column of the workflow or one to keep."""
+    """Raise an error if Criteo's lines lack a column of the workflow or one to keep."""
     unknown = [name for name in features.document.columns if name not in RAW_COLUMNS]
     if unknown:
         raise DataError(
@@ -29,25 +29,25 @@ def check_text(path: str, features: FeatureConfig) -> None:
         raise DataError(
             "raw Criteo lines have no histories",
             where={"file": path},
-            hint="They have neither users nor times; a workflow with a history needs parquet.",
+            hint="They have no users and times; a workflow with a history needs parquet.",
         )
     if features.keep:
         raise InputError(
-            f"raw Criteo lines hold nothing to keep: {', '.join(features.keep)}",
+            f"raw Criteo lines have no columns to keep: {', '.join(features.keep)}",
             where={"file": path},
-            hint="Each row's place, row_number, is written with --unlabeled.",
+            hint="With --unlabeled, each row's number is written as row_number.",
         )
 
 
 def check_types(path: str, types: Mapping[str, pa.DataType], features: FeatureConfig) -> None:
-    """Raise a `DataError` that names all columns of parquet that are missing or unusable."""
+    """Raise a `DataError` that lists all columns of parquet that are missing or unusable."""
     wanted = {} if features.unlabeled else {LABEL: LABEL}
     columns = {name: column.kind for name, column in features.document.columns.items()}
     history = features.document.history
     for name in (*features.keep, *((history.by, history.order) if history else ()), *columns):
         wanted.setdefault(name, columns.get(name, "kept"))
-    found = {name: _mistake(types, name, kind) for name, kind in wanted.items()}
-    mistakes = {name: mistake for name, mistake in found.items() if mistake is not None}
+    problem_of = {name: _mistake(types, name, kind) for name, kind in wanted.items()}
+    mistakes = {name: mistake for name, mistake in problem_of.items() if mistake is not None}
     if not mistakes:
         return
     missing = [name for name, mistake in mistakes.items() if mistake == "missing"]
@@ -55,7 +55,7 @@ def check_types(path: str, types: Mapping[str, pa.DataType], features: FeatureCo
         raise _another_table(path, list(types), missing, len(wanted))
     raise DataError(
         f"{len(mistakes)} of {len(wanted)} columns cannot be used",
-        where={"file": path, **{f"column {name}": said for name, said in mistakes.items()}},
+        where={"file": path, **{f"column {name}": problem for name, problem in mistakes.items()}},
         hint="Rename or convert the columns, or leave the file out.",
     )
 
@@ -64,16 +64,15 @@ def _another_table(
     path: str, held: Sequence[str], missing: Sequence[str], num_wanted: int
 ) -> DataError:
     return DataError(
-        f"another table than the workflow is for: {len(missing)} of its {num_wanted} columns are "
-        "missing",
+        f"not the table of the workflow: {len(missing)} of its {num_wanted} columns are missing",
         where={
             "file": path,
             "columns here": some(held, _SHOWN_COLUMNS),
             "columns missing": some(missing, _SHOWN_COLUMNS),
         },
-        hint="`distrain prep` fits the columns of Criteo's logs. For a table of your own name its "
-        "columns with --config, as docs/any-table.md shows, or write a Workflow in Python; what "
-        "holds ids and finite numbers already needs a schema only, and trains as it is.",
+        hint="`distrain prep` expects Criteo's columns by default. For another table describe its "
+        "columns with --config, as docs/any-table.md shows, or write a Workflow in Python. A table "
+        "that already holds ids and finite numbers needs only a schema.",
     )
 
 

@@ -1,4 +1,4 @@
-"""Values that cannot be used, by their places."""
+"""Values that cannot be used, by position."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ class BadValues(Exception):
     Attributes:
         places: Their rows, ascending.
         values: The column, or the items of its lists.
-        items: The places of the values in `values`; the rows, unless those are items.
-        problem: What is wrong with them, after "is VALUE, ".
+        items: The positions of the values in `values`; equal to the rows, except for items.
+        problem: The problem, as the end of a sentence "VALUE is ...".
     """
 
     def __init__(self, places: Places, values: pa.Array, problem: str, hint: str | None = None):
@@ -36,11 +36,11 @@ class BadValues(Exception):
         moved.items = self.items
         return moved
 
-    def said(self, number: int) -> str:
+    def described(self, number: int) -> str:
         found = self.values[int(self.items[number])]
         try:
             value = found.as_py()
-        except (ValueError, OverflowError):  # a time too far away for Python
+        except (ValueError, OverflowError):  # a time outside Python's range
             value = found.cast(pa.string()).as_py().strip("<>")
         if value is None:
             return f"missing, {self.problem}"
@@ -52,7 +52,7 @@ class BadValues(Exception):
 
 
 def places_of(mask: Any) -> Places:
-    """Where a mask is true; a gap in it is false."""
+    """Return the positions where a mask is true; null counts as false."""
     if isinstance(mask, pa.Array | pa.ChunkedArray):
         mask = mask.fill_null(False).to_numpy(zero_copy_only=False)
     return np.flatnonzero(mask).astype(np.int64)
@@ -61,11 +61,11 @@ def places_of(mask: Any) -> Places:
 def converted(
     values: pa.Array, convert: Callable[[pa.Array], pa.Array], problem: str, hint: str | None = None
 ) -> pa.Array:
-    """`convert(values)`; where Arrow refuses, `BadValues` with each value that it refuses."""
+    """Return `convert(values)`; raise `BadValues` with each value that Arrow rejects."""
     try:
         return convert(values)
     except pa.ArrowInvalid:
-        encoded = values.dictionary_encode()  # each value is tried once, however often it is there
+        encoded = values.dictionary_encode()  # each distinct value is tried once
         refused = pa.array(_refused(encoded.dictionary, convert, 0), encoded.indices.type)
         places = places_of(pc.is_in(encoded.indices, value_set=refused, skip_nulls=True))
     raise BadValues(places, values, problem, hint)
@@ -78,24 +78,27 @@ def parsed(
     problem: str,
     hint: str | None = None,
 ) -> pa.Array:
-    """Texts parsed one distinct text at a time; `BadValues` are those that `parse` refuses."""
+    """Return texts parsed, each distinct text once.
+
+    Raise `BadValues` for texts that `parse` rejects.
+    """
     encoded = values.dictionary_encode()
-    found: list[Any] = []
+    results: list[Any] = []
     refused: list[int] = []
     for place, text in enumerate(encoded.dictionary.to_pylist()):
         try:
-            found.append(parse(text))
+            results.append(parse(text))
         except ValueError:
-            found.append(None)
+            results.append(None)
             refused.append(place)
     if refused:
         bad = pc.is_in(encoded.indices, value_set=pa.array(refused, encoded.indices.type))
         raise BadValues(places_of(bad), values, problem, hint)
-    return pa.array(found, dtype).take(encoded.indices)
+    return pa.array(results, dtype).take(encoded.indices)
 
 
 def _refused(values: pa.Array, convert: Callable[[pa.Array], pa.Array], first: int) -> list[int]:
-    """Halves are tried until single values are left: few tries where few values are bad."""
+    """Return the positions of rejected values by bisection: few calls if few values are bad."""
     try:
         convert(values)
     except pa.ArrowInvalid:

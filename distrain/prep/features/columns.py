@@ -1,6 +1,6 @@
-"""What a features document says of a column.
+"""The settings of a column in a features document.
 
-Field descriptions are what the published JSON Schema shows.
+Field descriptions appear in the published JSON Schema.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ As = Literal[
     "year",
 ]
 _TAG = re.compile(r"[a-z][a-z0-9_]*")
-# By kind and target, or by what the prepared values are.
+# Defined by kind and target, or by the type of the prepared values.
 _SAID_ELSEWHERE = (
     *(Tags.CATEGORICAL, Tags.CONTINUOUS, Tags.LIST, Tags.TARGET, Tags.WEIGHT, Tags.EMBEDDING),
     *(Tags.BINARY, Tags.BINARY_CLASSIFICATION, Tags.MULTI_CLASS_CLASSIFICATION, Tags.REGRESSION),
@@ -45,7 +45,7 @@ def _or_number(schema: dict[str, Any]) -> None:
 
 
 class ListSliceSpec(Section):
-    """Places of each list that are kept, as Python's slices count them."""
+    """A slice of each list, with Python's semantics."""
 
     start: Whole = Field(0, description="The first place; below 0 it counts from the end.")
     end: Whole | None = Field(None, description="The place behind the last; null: to the end.")
@@ -60,7 +60,7 @@ class ListSliceSpec(Section):
     @model_validator(mode="after")
     def _keeps_something(self) -> ListSliceSpec:
         if self.start == 0 and self.end is None:
-            raise ValueError("a slice from 0 to the end leaves nothing out")
+            raise ValueError("a slice from 0 to the end drops nothing")
         if self.end == 0:
             raise ValueError("a slice to 0 keeps nothing")
         return self
@@ -110,7 +110,9 @@ class _ColumnSpec(Section):
     def _other_tags(cls, tags: tuple[str, ...]) -> tuple[str, ...]:
         for tag in tags:
             if tag in _SAID_ELSEWHERE or not _TAG.fullmatch(tag):
-                raise ValueError(f"{tag!r} is no tag of a feature; user_id, item_id, user ... are")
+                raise ValueError(
+                    f"{tag!r} is not a tag of a feature; use user_id, item_id, user ..."
+                )
         return tags
 
     @model_validator(mode="after")
@@ -119,13 +121,13 @@ class _ColumnSpec(Section):
         given = [name for name, value in others.items() if value is not None]
         given += ["list_slice"] if self.list_slice else []
         if self.cross and given:
-            raise ValueError(f"cross goes without {', '.join(given)}: it takes values as they are")
+            raise ValueError(f"cross excludes {', '.join(given)}: it uses values unchanged")
         if "cross" in self.model_fields_set and len({*self.cross}) < 2:
             raise ValueError("cross needs two columns or more")
         return self
 
     def sources(self, name: str) -> tuple[str, ...]:
-        """The input's columns that this one, of that name, is made of."""
+        """Return the input's columns that this one, of that name, is made of."""
         return self.cross or (self.source or name,)
 
     @property
@@ -178,9 +180,9 @@ class CategoricalSpec(_ColumnSpec):
     @model_validator(mode="after")
     def _no_numbers(self) -> CategoricalSpec:
         if self.buckets is None and self.as_ == "number":
-            raise ValueError("as: number makes no categories; say text or integer, or set buckets")
+            raise ValueError("as: number makes no categories; use text or integer, or set buckets")
         if self.buckets is not None and (self.as_ == "text" or self.cross or self.hash_buckets):
-            raise ValueError("buckets are of numbers: not with as: text, cross or hash_buckets")
+            raise ValueError("buckets need numbers: not with as: text, cross or hash_buckets")
         return self
 
     @model_validator(mode="after")
@@ -188,7 +190,7 @@ class CategoricalSpec(_ColumnSpec):
         if isinstance(self.buckets, tuple):
             pairs = zip(self.buckets, self.buckets[1:], strict=False)
             if not self.buckets or any(low >= high for low, high in pairs):
-                raise ValueError("buckets needs one number or more, each above the one before")
+                raise ValueError("buckets needs one number or more, in ascending order")
         return self
 
     @property
@@ -233,11 +235,11 @@ class _NumbersSpec(_ColumnSpec):
         keys = self._keys()
         if keys["count"] or keys["target_mean"]:
             if self.as_ == "number":
-                raise ValueError("as: number makes no categories; say text or integer")
+                raise ValueError("as: number makes no categories; use text or integer")
         elif self.cross or self.hash_buckets:
             raise ValueError("cross and hash_buckets make categories: set count or target_mean")
         elif self.as_ == "text":
-            raise ValueError("as: text makes no numbers; leave it out, or say number")
+            raise ValueError("as: text makes no numbers; leave it out, or use number")
         return self
 
     @model_validator(mode="after")
@@ -251,7 +253,7 @@ class _NumbersSpec(_ColumnSpec):
 if TYPE_CHECKING:
 
     class ContinuousSpec(_NumbersSpec):
-        """Numbers, with a key for each operator that has one."""
+        """Numbers, with a key for each operator."""
 
 else:
     _ORDER = ", ".join(key.name for key in DOCUMENT_KEYS)
@@ -275,15 +277,15 @@ Column = Annotated[ColumnSpec, Field(discriminator="kind")]
 
 
 KEYS_OF_HISTORY, TIMES_OF_HISTORY = "history.by", "history.order"
-"""What staged rows call the columns that their histories need."""
+"""The names in staged rows of the columns that histories need."""
 TIMES_OF_SPLIT = "split.time"
-"""What staged rows call the times by which they are split, where operators learn in their order."""
+"""The name in staged rows of the split's times, for operators that learn in time order."""
 
 
 class HistorySpec(Section):
-    """For each row the newest earlier events of the same key, oldest first, as aligned lists.
+    """For each row the latest earlier events of the same key, oldest first, as aligned lists.
 
-    They are written as `history_NAME`. Events at the row's own time are not among them.
+    They are written as `history_NAME`. Events at the row's own time are not included.
     """
 
     by: ColumnName = Field(description="The input's column of keys, such as users.")
@@ -305,7 +307,7 @@ class HistorySpec(Section):
 
     @property
     def staged(self) -> dict[str, ColumnSpec]:
-        """What is staged beside the features; gaps are no errors."""
+        """The columns to stage besides the features; missing values are allowed."""
         keys = CategoricalSpec.model_validate({"kind": "categorical", "from": self.by})
         times = ContinuousSpec.model_validate(
             {

@@ -1,4 +1,4 @@
-"""Features documents: read, checked, and made into a workflow."""
+"""Features documents: read, checked, and converted to a workflow."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _NUMBER: ColumnSpec = ContinuousSpec(kind="continuous")
 
 @dataclass(frozen=True)
 class FeatureConfig:
-    """What a table's columns are: a features document, checked.
+    """The description of a table's columns: a features document, checked.
 
     >>> config = FeatureConfig.parse(
     ...     {"target": "bought", "columns": {"shop": {"kind": "categorical"}}}
@@ -55,20 +55,20 @@ class FeatureConfig:
     """
 
     document: FeatureDocument
-    # whether columns hold what operators take, so that nothing is made of them first, and rows of
-    # parquet stay where they are
+    # whether columns are used unchanged, so that nothing is staged, and rows of parquet are
+    # read in place
     as_is: bool = False
     unlabeled: bool = False  # whether the table has no target
-    keep: tuple[str, ...] = ()  # columns that rows keep as they are, beside the features
+    keep: tuple[str, ...] = ()  # columns that rows keep unchanged, besides the features
 
     @classmethod
     def built_in(
         cls, workflow: Workflow, layout: TextLayout, unlabeled: bool, keep: tuple[str, ...]
     ) -> FeatureConfig:
-        """The document of who has none: the workflow's columns and a label; text as Criteo's."""
+        """Return the document for Criteo's form: the workflow's columns and a label."""
         columns = dict.fromkeys(workflow.columns, _NUMBER)
         columns |= dict.fromkeys(workflow.taking_categories, _CATEGORY)
-        # Not validated: a workflow may name what a document may not.
+        # Not validated: a workflow may use names that a document may not.
         text = FormatSpec.model_construct(
             kind=CRITEO, delimiter=layout.delimiter, header=layout.header
         )
@@ -92,7 +92,7 @@ class FeatureConfig:
 
     @classmethod
     def load(cls, path: str | Path) -> FeatureConfig:
-        """Read a YAML file, or a JSON file if its name ends in `.json`; a URL names YAML.
+        """Read a YAML file, or a JSON file if its name ends in `.json`; a URL is read as YAML.
 
         Raises:
             SpecError: It is missing or not YAML, or has mistakes; all are listed.
@@ -107,11 +107,11 @@ class FeatureConfig:
     def parse(
         cls, document: object, *, source: str | None = None, folder: Path | None = None
     ) -> FeatureConfig:
-        """Check a plain document.
+        """Check a document.
 
         Args:
             source: The file that it was read from, for errors.
-            folder: Where the side tables' paths begin; the working directory if `None`.
+            folder: The base of the side tables' relative paths; by default the working directory.
 
         Raises:
             SpecError: It has mistakes; all are listed, each with its path.
@@ -131,18 +131,25 @@ class FeatureConfig:
         except RecursionError:
             raise SpecError("the features document is nested too deeply", where=where) from None
         except ValidationError as error:
-            told = "\n".join(explain_all(error.errors(), FeatureDocument)).split("\n")
-        # pydantic looks at what lies between keys only where each key is right.
-        told += [mistake for mistake in mistakes_between_keys(content) if mistake not in told]
-        raise SpecError("\n".join(told), where=where)
+            reported = "\n".join(explain_all(error.errors(), FeatureDocument)).split("\n")
+        # pydantic runs checks across keys only if each key is valid.
+        reported += [
+            mistake for mistake in mistakes_between_keys(content) if mistake not in reported
+        ]
+        raise SpecError("\n".join(reported), where=where)
+
+    @property
+    def text(self) -> str:
+        """The document as YAML."""
+        document = self.document.model_dump(mode="json", exclude_defaults=True)
+        return dump_yaml({"version": 1, **document})
 
     def save(self, path: str | Path) -> None:
-        document = self.document.model_dump(mode="json", exclude_defaults=True)
         with whole_file(path) as partial_file:
-            partial_file.write_text(dump_yaml({"version": 1, **document}))
+            partial_file.write_text(self.text)
 
     def without_split(self) -> FeatureConfig:
-        """The same columns, of rows of which none are split off."""
+        """Return the same columns without a split of the rows."""
         return replace(self, document=self.document.model_copy(update={"split": None}))
 
     @staticmethod
@@ -153,7 +160,7 @@ class FeatureConfig:
         }
 
     def workflow(self) -> Workflow:
-        """What is fitted: columns of equal operators together, in the order of the document."""
+        """Return the workflow to fit: columns grouped by equal operators, in document order."""
         groups: dict[str, list[str]] = {}
         operators: dict[str, tuple[Operator, ...]]
         by_time = self.document.times_of_split is not None
@@ -165,7 +172,7 @@ class FeatureConfig:
             for name, column in self.document.columns.items()
         }
         for name, steps in operators.items():
-            groups.setdefault(repr(steps), []).append(name)  # which tells all settings
+            groups.setdefault(repr(steps), []).append(name)  # which includes all settings
         history = self.document.history
         return Workflow(
             tuple(ColumnGroup(tuple(n), operators[n[0]]) for n in groups.values()),
@@ -174,7 +181,7 @@ class FeatureConfig:
 
 
 def _with_absolute_joins(document: FeatureDocument, folder: Path | None) -> FeatureDocument:
-    """Workers and later runs have other working directories."""
+    """Make paths absolute: workers and later runs have other working directories."""
     base = (folder or Path()).absolute()
     joins = tuple(
         join

@@ -1,6 +1,6 @@
-"""The document that says what a table's columns are: `features.yaml`.
+"""The document that describes a table's columns: `features.yaml`.
 
-Field descriptions are what the published JSON Schema shows.
+Field descriptions appear in the published JSON Schema.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from distrain.schema.column import ColumnSchema, Tags
 from distrain.schema.criteo import LABEL
 
 CRITEO: Final = "criteo"
-"""The kind of text whose lines are as in Criteo's logs."""
+"""The kind of text with lines in the form of Criteo's logs."""
 
 
 class RowsSplit(Section):
@@ -48,7 +48,7 @@ class FractionSplit(Section):
 
 
 class TimeSplit(Section):
-    """Rows from a time on are for validation."""
+    """Rows from a given time on are for validation."""
 
     by: Literal["time"] = Field(description="How rows are chosen.")
     column: ColumnName = Field(description="The input's column: times or numbers.")
@@ -72,7 +72,7 @@ class TimeSplit(Section):
 
 
 class HashSplit(Section):
-    """A share of a column's values is for validation, with all their rows."""
+    """A share of a column's values, with all their rows, is for validation."""
 
     by: Literal["hash"] = Field(description="How rows are chosen.")
     column: ColumnName = Field(description="The input's column. A missing value is for training.")
@@ -80,7 +80,7 @@ class HashSplit(Section):
 
 
 class ColumnSplit(Section):
-    """A column says which rows are for validation."""
+    """The values of a column select the rows for validation."""
 
     by: Literal["column"] = Field(description="How rows are chosen.")
     column: ColumnName = Field(description="The input's column.")
@@ -91,7 +91,7 @@ Split = RowsSplit | FractionSplit | TimeSplit | HashSplit | ColumnSplit
 
 
 class FormatSpec(Section):
-    """How text files are laid out."""
+    """The format of text files."""
 
     kind: Literal["auto", "csv", "jsonl", "criteo"] = Field(
         "auto",
@@ -133,7 +133,7 @@ class FormatSpec(Section):
     def _with_header_of_criteo(self, dump: Any) -> dict[str, Any]:
         document: dict[str, Any] = dump(
             self
-        )  # without `header: true`, which is the others' default
+        )  # without `header: true`, which is the default of other kinds
         return {**document, "header": self.header} if self.kind == CRITEO else document
 
     @model_validator(mode="after")
@@ -141,14 +141,14 @@ class FormatSpec(Section):
         if self.kind == CRITEO:
             more = sorted(self.model_fields_set - {"kind", "delimiter", "header"})
             if more:
-                raise ValueError(f"{', '.join(more)}: not with kind criteo, which says it")
+                raise ValueError(f"{', '.join(more)}: not with kind criteo, which determines it")
             return self
         if not self.header and not self.names:
             raise ValueError("without a header, names is needed")
         if self.header and self.names:
             raise ValueError("names is for files without a header; set header to false")
         if self.delimiter is not None and self.delimiter in (self.quote, self.decimal_point):
-            raise ValueError(f"delimiter {self.delimiter!r} is the quote or decimal point as well")
+            raise ValueError(f"delimiter {self.delimiter!r} is also the quote or decimal point")
         repeated = sorted({name for name in self.names if self.names.count(name) > 1})
         if repeated:
             raise ValueError(f"names has {', '.join(repeated)} twice")
@@ -174,7 +174,10 @@ Names = Annotated[dict[ColumnName, ColumnName], BeforeValidator(_one_name)]
 
 
 class JoinSpec(Section):
-    """A small table whose columns rows get by their keys; missing values where it has no row."""
+    """A small table whose columns are joined to rows by keys.
+
+    Values are missing without a match.
+    """
 
     file: str = Field(
         min_length=1,
@@ -195,7 +198,7 @@ class JoinSpec(Section):
 
 
 class FeatureDocument(Section):
-    """What a table's columns are, and which of its rows are for validation."""
+    """The description of a table's columns, and of the split of its rows."""
 
     version: Literal[1] = Field(1, description="Version of this document's format.")
     target: TargetSpec = Field(
@@ -232,13 +235,13 @@ class FeatureDocument(Section):
 
     @property
     def staged(self) -> dict[str, ColumnSpec]:
-        """The features, and what histories and target means need beside them."""
+        """The features, and the columns that histories and target means need besides."""
         times = {TIMES_OF_SPLIT: self.times_of_split} if self.times_of_split else {}
         return {**self.columns, **(self.history.staged if self.history else {}), **times}
 
     @property
     def times_of_split(self) -> ColumnSpec | None:
-        """The times of a split by time, for operators that learn labels in their order."""
+        """The times of a split by time, for operators that learn labels in time order."""
         encoded = any(
             isinstance(operator, TargetEncode)
             for column in self.columns.values()
@@ -275,21 +278,21 @@ class FeatureDocument(Section):
 
     @property
     def targets(self) -> dict[str, TargetSpec]:
-        """All targets, by the name that their labels are written under."""
+        """All targets, by the names of their labels in the output."""
         return {LABEL: self.target, **self.more_targets}
 
     @property
     def beside(self) -> tuple[ColumnSchema, ...]:
-        """What is written beside the features and the first target's label."""
-        found = [target.schema_of(name) for name, target in self.more_targets.items()]
+        """The output columns besides the features and the first target's label."""
+        columns = [target.schema_of(name) for name, target in self.more_targets.items()]
         known = [target.known_schema_of(name) for name, target in self.more_targets.items()]
-        found += [column for column in known if column is not None]
+        columns += [column for column in known if column is not None]
         if self.weight is not None:
-            found.append(ColumnSchema(self.weight, "float32", (Tags.WEIGHT,)))
+            columns.append(ColumnSchema(self.weight, "float32", (Tags.WEIGHT,)))
         if self.windows is not None:
             size = {"window_size": self.windows.size}
-            found.append(ColumnSchema(self.windows.by, tags=(Tags.TIME,), properties=size))
-        return tuple(found)
+            columns.append(ColumnSchema(self.windows.by, tags=(Tags.TIME,), properties=size))
+        return tuple(columns)
 
     @model_validator(mode="after")
     def _consistent(self) -> FeatureDocument:
@@ -301,15 +304,14 @@ class FeatureDocument(Section):
         domains = {n: getattr(column, "domain", None) for n, column in self.columns.items()}
         mistakes = [*_bad_names(sources, domains), *_leaks(sources, targets)]
         mistakes += [
-            f"{name!r} is written beside the features; give what else has the name another one"
-            for name in twice
+            f"{name!r} is the name of another output column; rename one of them" for name in twice
         ]
         mistakes += _unequal_domains(self.columns)
         mistakes += _without_mean(self.columns, self.target)
         if self.target.missing == "unknown":
             mistakes.append(
-                "target.missing: unknown is for more_targets; a row without a label of the first "
-                "target is left out by drop"
+                "target.missing: unknown is only for more_targets; use drop for rows without "
+                "a label of the first target"
             )
         mistakes += _crossed_joins(self.joins)
         mistakes += _unlisted(self.history, [*self.columns, *beside])
@@ -319,7 +321,7 @@ class FeatureDocument(Section):
 
 
 def mistakes_between_keys(document: Mapping[str, Any]) -> list[str]:
-    """What is wrong with a plain document's columns together, as far as it can be read."""
+    """Return mistakes between the columns of a plain document, as far as it can be read."""
     columns, target = document.get("columns"), document.get("target")
     if not isinstance(columns, Mapping):
         return []
@@ -342,25 +344,25 @@ def _sources(name: str, column: object) -> tuple[str, ...]:
 
 
 def _bad_names(sources: Mapping[str, tuple[str, ...]], domains: Mapping[str, object]) -> list[str]:
-    found = []
+    mistakes = []
     for name, of_name in sources.items():
         if name == LABEL:
-            found.append(
+            mistakes.append(
                 f"columns.{name}: the target is written as {LABEL!r}; give the feature another "
                 f"name and `from: {of_name[0]}`"
             )
         elif mistake := mistake_of_name(name):
             hint = f"give another name and `from: {shown(name)[1:-1]}`"
-            found.append(f"columns.{shown(name)}: {mistake}; {hint}")
+            mistakes.append(f"columns.{shown(name)}: {mistake}; {hint}")
         domain = domains.get(name)
         if isinstance(domain, str) and (mistake := mistake_of_name(domain)):
-            found.append(f"columns.{name}.domain {shown(domain)}: {mistake}")
-    return found
+            mistakes.append(f"columns.{name}.domain {shown(domain)}: {mistake}")
+    return mistakes
 
 
 def _leaks(sources: Mapping[str, tuple[str, ...]], targets: Collection[object]) -> list[str]:
     return [
-        f"columns.{name}: {source!r} is the target, and a model would see the answer; leave it "
+        f"columns.{name}: {source!r} is the target, so a model would see the answer; leave it "
         "out, or set target.is_feature to true"
         for name, of_name in sources.items()
         for source in of_name
@@ -369,23 +371,23 @@ def _leaks(sources: Mapping[str, tuple[str, ...]], targets: Collection[object]) 
 
 
 def _crossed_joins(joins: tuple[JoinSpec, ...]) -> list[str]:
-    found = []
+    mistakes = []
     brought: dict[str, int] = {}
     for place, join in enumerate(joins):
         for name in join.columns:
             if name in brought:
-                found.append(
+                mistakes.append(
                     f"joins.{place}.columns: joins.{brought[name]} brings {name!r} too; rename "
                     f"one: columns: {{NEW: {join.columns[name]}}}"
                 )
             brought.setdefault(name, place)
     for place, join in enumerate(joins):
-        found += [
-            f"joins.{place}.key: {name!r} comes from joins.{brought[name]}, which is not before it"
+        mistakes += [
+            f"joins.{place}.key: {name!r} comes from the later joins.{brought[name]}"
             for name in join.key
             if brought.get(name, -1) >= place
         ]
-    return found
+    return mistakes
 
 
 def _unlisted(history: HistorySpec | None, names: Collection[str]) -> list[str]:
@@ -402,28 +404,28 @@ def _without_mean(columns: Mapping[str, ColumnSpec], target: TargetSpec) -> list
     if target.kind != "multiclass":
         return []
     return [
-        f"columns.{name}: target_mean is of a target of two values or of numbers, not of classes"
+        f"columns.{name}: target_mean needs a binary or regression target, not classes"
         for name, column in columns.items()
         if any(isinstance(operator, TargetEncode) for operator in column.operators)
     ]
 
 
 def _unequal_domains(columns: Mapping[str, ColumnSpec]) -> list[str]:
-    found = []
+    mistakes = []
     first: dict[str, tuple[str, CategoricalSpec]] = {}
     for name, column in columns.items():
         if not isinstance(column, CategoricalSpec) or column.domain is None:
             continue
         other, known = first.setdefault(column.domain, (name, column))
         if known.operators != column.operators:
-            found.append(
+            mistakes.append(
                 f"columns.{name}: freq_threshold, max_size, num_buckets, buckets "
-                f"and hash_buckets of the domain {column.domain!r} are others in "
+                f"and hash_buckets of the domain {column.domain!r} differ from "
                 f"columns.{other}; a domain has one vocabulary"
             )
         apart = columns.get(column.domain)
         if isinstance(apart, CategoricalSpec) and apart.domain != column.domain:
-            found.append(
-                f"columns.{name}: the domain {column.domain!r} is the name of a column outside it"
+            mistakes.append(
+                f"columns.{name}: the domain {column.domain!r} has the name of a column outside it"
             )
-    return found
+    return mistakes

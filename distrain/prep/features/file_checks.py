@@ -1,4 +1,4 @@
-"""A look at each file before its rows are read: whether it is a table of the document."""
+"""Checks each file before its rows are read: whether it is a table of the document."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ def looked_at(
     sides: Sequence[SideTable],
     runner: TaskRunner,
 ) -> list[TableFile]:
-    """The files, each a table of the document; a `DataError` if one is none."""
+    """Return the files, checked to be tables of the document; a `DataError` if one is not."""
     return runner.run("look", _checked_look, _looks(files, features, sides))
 
 
 def table_file_of(path: str, features: FeatureConfig) -> TableFile:
-    """One file, a table of the document; a `DataError` if it is none."""
+    """Return one file, checked to be a table of the document; a `DataError` if it is not."""
     sides = side_tables(features.document.joins)
     return _checked_look(*_looks([InputFile(path, 0)], features, sides)[0])
 
@@ -46,7 +46,7 @@ def table_file_of(path: str, features: FeatureConfig) -> TableFile:
 def rows_in_memory(
     name: str, types: Mapping[str, pa.DataType], features: FeatureConfig
 ) -> TableFile:
-    """Rows in memory as a file called `name`; a `DataError` if they are another table."""
+    """Return rows in memory as a file called `name`; a `DataError` if they are another table."""
     sides = side_tables(features.document.joins)
     joined = {name: added for side in sides for name, added in side.columns.items()}
     file = TableFile(name, PARQUET, None, dict(types), "", joined=joined)
@@ -86,15 +86,15 @@ def _checked_look(
 
 
 def same_in_all(files: Sequence[tuple[str, dict[str, str]]], hint: str) -> dict[str, str]:
-    """What each column holds, which must be the same in all files."""
+    """Return the type of each column, which must be the same in all files."""
     first: dict[str, tuple[str, str]] = {}
     for path, columns in files:
-        for column, found in columns.items():
-            known_path, known = first.setdefault(column, (path, found))
-            if known != found:
+        for column, content in columns.items():
+            known_path, known = first.setdefault(column, (path, content))
+            if known != content:
                 raise DataError(
-                    f"the column holds {found} here and {known} in an earlier file",
+                    f"the column holds {content} here and {known} in an earlier file",
                     where={"column": column, "file": path, "earlier file": known_path},
                     hint=hint,
                 )
-    return {column: found for column, (_, found) in first.items()}
+    return {column: content for column, (_, content) in first.items()}

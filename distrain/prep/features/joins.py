@@ -26,7 +26,7 @@ from distrain.storage.inputs import list_inputs
 from distrain.storage.retrying import first_line
 
 MOST_BYTES = 256 << 20
-"""What a side table may take of each worker's memory: its keys and the columns that are joined."""
+"""Maximum memory of a side table on each worker: its keys and the joined columns."""
 
 _BLOCK_BYTES = 16 << 20
 _LOCK = Lock()
@@ -36,9 +36,9 @@ class SideTable:
     """A side table in memory.
 
     Attributes:
-        spec: What is joined.
-        columns: What it brings, by the name that the table's rows get it under.
-        digest: Of keys and values: the same wherever the same table was read.
+        spec: The join.
+        columns: The joined columns, by their names in the table's rows.
+        digest: A hash of keys and values: equal wherever the same table was read.
     """
 
     def __init__(self, spec: JoinSpec, keys: pa.Array, values: pa.Table, text: bool):
@@ -61,17 +61,17 @@ def side_tables(joins: Sequence[JoinSpec]) -> list[SideTable]:
 
 
 def same_side_tables(joins: Sequence[JoinSpec], digests: Sequence[str]) -> list[SideTable]:
-    """The side tables; a `DataError` if one is not that which the run began with."""
-    found = side_tables(joins)
-    for side, digest in zip(found, digests, strict=True):
+    """Return the side tables; a `DataError` if one has changed since the run began."""
+    tables = side_tables(joins)
+    for side, digest in zip(tables, digests, strict=True):
         if side.digest != digest:
             raise DataError(
-                "the side table is another one than when the run began",
+                "the side table has changed since the run began",
                 where={"file": side.spec.file},
-                hint="It was written anew, or differs between machines: all rows must be joined "
-                "with the same one. Start again.",
+                hint="It was rewritten, or differs between machines: all rows must be joined "
+                "with the same table. Start again.",
             )
-    return found
+    return tables
 
 
 def _digest(table: pa.Table) -> str:
@@ -99,14 +99,14 @@ def _cached(spec_json: str, identity: str) -> SideTable:
 
 
 def _side_table(join: JoinSpec, identity: str | None) -> SideTable:
-    if identity is None:  # nothing tells whether its file has changed
+    if identity is None:  # changes of its file cannot be detected
         return _loaded(join)
     return _cached(join.model_dump_json(by_alias=True), identity)
 
 
 def _loaded(join: JoinSpec) -> SideTable:
-    (found,) = list_inputs(join.file)
-    file = look_at(found.path, found.size_bytes, join.format)
+    (file_found,) = list_inputs(join.file)
+    file = look_at(file_found.path, file_found.size_bytes, join.format)
     missing = [
         name for name in (*join.key.values(), *join.columns.values()) if name not in file.types
     ]
@@ -114,7 +114,7 @@ def _loaded(join: JoinSpec) -> SideTable:
         raise DataError(
             f"the side table lacks {', '.join(dict.fromkeys(missing))}",
             where={"file": join.file, "columns here": ", ".join(list(file.types)[:20])},
-            hint="Mend joins in the features document: key and columns map the name that rows have "
+            hint="Correct joins in the features document: key and columns map the name in the rows "
             "to the one in the side table.",
         )
     lists = [name for name in join.key.values() if holds_lists(file.types[name])]
@@ -122,7 +122,7 @@ def _loaded(join: JoinSpec) -> SideTable:
         raise DataError(
             f"the key {', '.join(lists)} holds lists",
             where={"file": join.file},
-            hint="Keys are single values.",
+            hint="Keys must be single values.",
         )
     for name in join.key.values():
         dtype = file.types[name]
@@ -163,7 +163,7 @@ def _bounded(pieces: Iterator[pa.Table], join: JoinSpec) -> pa.Table:
             raise DataError(
                 f"the side table takes more than {MOST_BYTES >> 20} MiB of memory",
                 where={"file": join.file},
-                hint="Each worker holds it whole: leave out columns and rows that are not needed, "
+                hint="Each worker holds all of it: leave out columns and rows that are not needed, "
                 "or join the tables beforehand.",
             )
         held.append(piece)
@@ -182,9 +182,9 @@ def _flat(values: pa.ChunkedArray, join: JoinSpec) -> pa.Array:
         return flat(values)
     except BadValues as bad:
         raise DataError(
-            f"the side table holds {bad.said(0)}",
+            f"the side table holds {bad.described(0)}",
             where={"file": join.file},
-            hint="Say in the join's format.encoding what it is written in.",
+            hint="Set the encoding in the join's format.encoding.",
         ) from None
 
 
@@ -203,7 +203,7 @@ def _refuse_duplicates(keys: pa.Array, join: JoinSpec) -> None:
         f"{name} {value!r}" for name, value in zip(join.key.values(), first, strict=True)
     )
     raise DataError(
-        f"{len(again):,} keys of the side table stand in several rows; {key} in {rows}",
+        f"{len(again):,} keys of the side table have several rows; {key} has {rows}",
         where={"file": join.file, "key": ", ".join(join.key.values())},
-        hint="A join takes one row for each key: leave the others out, or add a column to `key`.",
+        hint="A join needs one row for each key: remove the others, or add a column to `key`.",
     )

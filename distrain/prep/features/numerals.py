@@ -19,7 +19,7 @@ from distrain.prep.vocabulary import is_text
 def numbers_of(
     values: pa.Array, text: FormatSpec | None = None, hint: str | None = None
 ) -> pa.Array:
-    """The numbers that values are or spell, float64; truth values are 0 and 1."""
+    """Return values as float64, parsing texts; booleans are 0 and 1."""
     if not is_text(values.type):
         return values.cast(pa.float64(), safe=False)
     point = "." if text is None else text.decimal_point
@@ -30,17 +30,17 @@ def numbers_of(
 
 
 def _plain_texts(values: pa.Array, point: str) -> Iterator[pa.Array]:
-    """What Arrow's cast may read in place of the texts, and then reads as `number_of` does."""
+    """Yield candidates for Arrow's cast that give the same numbers as `number_of`."""
     if point == ",":
         if pc.any(pc.match_substring(values, ".")).as_py():
-            return  # perhaps between thousands
+            return  # possibly a thousands separator
         values = pc.replace_substring(values, ",", ".")
     yield values
     yield pc.utf8_trim_whitespace(values)
 
 
 def integers_of(values: pa.Array, hint: str | None = None) -> pa.Array:
-    """Return the whole numbers that values are or spell, int64; NaN is missing."""
+    """Return values as int64, parsing texts; NaN becomes null."""
     dtype = values.type
     if pa.types.is_floating(dtype):
         values = pc.if_else(pc.is_nan(values), pa.scalar(None, dtype), values)

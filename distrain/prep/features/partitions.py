@@ -1,4 +1,4 @@
-"""Hive folders: columns whose values stand in the names of folders, `day=2024-05-01/`."""
+"""Hive folders: columns whose values are in the names of folders, `day=2024-05-01/`."""
 
 from __future__ import annotations
 
@@ -20,11 +20,13 @@ Values = Mapping[str, Any]
 
 
 def partitions_of(paths: Sequence[str], types: Mapping[str, str]) -> list[Values]:
-    """The columns in the folders of each file, typed alike in all.
+    """Return the columns in the folders of each file, with the same types in all.
 
-    Whole numbers of 32 bits in all folders are integers, anything else is text, as in
-    `pyarrow.dataset`; `types` says otherwise, by column. A `DataError` says that a folder that
-    should hold an integer does not.
+    If all folders hold integers of 32 bits, the type is integer, otherwise text, as in
+    `pyarrow.dataset`. `types` overrides it by column.
+
+    Raises:
+        DataError: A folder of an integer column does not hold an integer.
     """
     texts: list[dict[str, str | None]] = [
         {name: None if value == NULL_FOLDER else value for name, value in folder_values(path)}
@@ -43,7 +45,7 @@ def partitions_of(paths: Sequence[str], types: Mapping[str, str]) -> list[Values
         bad = sorted(value for value in held[name] if not _are_whole({value}, _INT64))
         if bad:
             raise DataError(
-                f"the folder {name}={bad[0]} holds no whole number",
+                f"the folder {name}={bad[0]} is not an integer",
                 where={"file": paths[[values.get(name) for values in texts].index(bad[0])]},
                 hint=f"Leave partitions.{name} out of the features document, or set it to text.",
             )

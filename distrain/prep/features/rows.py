@@ -1,4 +1,4 @@
-"""The label of each row, and whether it is for validation."""
+"""The label of each row, and whether the row is for validation."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Unlabelled(BadValues):
 def labels_of(
     values: pa.Array | pa.ChunkedArray, target: TargetSpec, text: FormatSpec | None
 ) -> pa.Array:
-    """0 or 1 for each row, int8, a number, or its class; `BadValues` are missing, or no labels."""
+    """Return each row's label: 0 or 1 (int8), a number, or a class; `BadValues` if unusable."""
     values = _labelled(flat(values))
     if target.kind == "regression":
         return finite_numbers(values, text)
@@ -58,16 +58,20 @@ def labels_of(
     if kind in _COMPARE:
         numbers = _labelled(numbers_of(values, text))
         return _COMPARE[kind](numbers, float(wanted)).cast(pa.int8())
-    found = np.zeros(len(values), bool)
+    is_one = np.zeros(len(values), bool)
     for value in wanted if kind == "one_of" else (wanted,):
-        found |= equal_to(values, value, text)
-    return pa.array(found.astype(np.int8))
+        is_one |= equal_to(values, value, text)
+    return pa.array(is_one.astype(np.int8))
 
 
 def known_labels_of(
     values: pa.Array | pa.ChunkedArray, target: TargetSpec, text: FormatSpec | None
 ) -> tuple[pa.Array, pa.Array]:
-    """As `labels_of`, 0 in rows without a value; and 1 or 0 for each row: whether it has one."""
+    """Return all labels, and which of them are known.
+
+    The labels are those of `labels_of`, with 0 for missing ones. The second array is float32: 1
+    for a known label, 0 for a missing one.
+    """
     values = flat(values)
     rows = np.delete(np.arange(len(values)), _gaps(values))
     while True:
@@ -78,19 +82,19 @@ def known_labels_of(
             rows = np.delete(rows, missing.places)
         except BadValues as bad:
             raise bad.of_rows(rows[bad.places]) from None
-    found = np.zeros(len(values), labels.type.to_pandas_dtype())
-    found[rows] = labels.to_numpy(zero_copy_only=False)
+    all_labels = np.zeros(len(values), labels.type.to_pandas_dtype())
+    all_labels[rows] = labels.to_numpy(zero_copy_only=False)
     known = np.zeros(len(values), np.float32)
     known[rows] = 1
-    return pa.array(found), pa.array(known)
+    return pa.array(all_labels), pa.array(known)
 
 
 def finite_numbers(
     values: pa.Array | pa.ChunkedArray, text: FormatSpec | None, least: float = -np.inf
 ) -> pa.Array:
-    """The number of each row, float32, `least` or more; `BadValues` are missing or infinite."""
-    what = "weight" if least == 0 else "label"
-    numbers = _labelled(numbers_of(flat(values), text), what).to_numpy(zero_copy_only=False)
+    """Return each row's number, float32, `least` or more; `BadValues` if missing or infinite."""
+    role = "weight" if least == 0 else "label"
+    numbers = _labelled(numbers_of(flat(values), text), role).to_numpy(zero_copy_only=False)
     with np.errstate(over="ignore"):
         floats = numbers.astype(np.float32)
     bad = places_of(~np.isfinite(floats) | (floats < least))
@@ -104,21 +108,23 @@ def _classes(
 ) -> pa.Array:
     if isinstance(classes, int):
         numbers = _labelled(numbers_of(values, text)).to_numpy(zero_copy_only=False)
-        found = np.where((numbers >= 0) & (numbers < classes) & (numbers % 1 == 0), numbers, -1)
+        class_numbers = np.where(
+            (numbers >= 0) & (numbers < classes) & (numbers % 1 == 0), numbers, -1
+        )
     else:
-        found = np.full(len(values), -1.0)
+        class_numbers = np.full(len(values), -1.0)
         for place, value in enumerate(classes or ()):
-            found[equal_to(values, value, text)] = place
-    bad = places_of(found < 0)
+            class_numbers[equal_to(values, value, text)] = place
+    bad = places_of(class_numbers < 0)
     if len(bad):
-        raise BadValues(bad, values, "none of the target's classes", "Mend target.classes.")
-    return pa.array(found.astype(np.float32))
+        raise BadValues(bad, values, "not one of the target's classes", "Correct target.classes.")
+    return pa.array(class_numbers.astype(np.float32))
 
 
 def window_values(
     values: pa.Array | pa.ChunkedArray, windows: TableWindows, text: FormatSpec | None
 ) -> pa.Array:
-    """What puts rows in windows: times or numbers."""
+    """Return the values that determine windows: times or numbers."""
     values = flat(values)
     if len(gaps := _gaps(values)):
         raise BadValues(gaps, pa.nulls(len(values), values.type), "but windows.by needs it")
@@ -136,9 +142,9 @@ def window_values(
 
 
 def window_numbers(values: pa.Array, windows: TableWindows) -> Places:
-    """A number for the window of each of `window_values`, in the order of the windows."""
+    """Return a number for the window of each of `window_values`, in the order of the windows."""
     if windows.size_ns is not None:
-        # In microseconds: dates such as 9999-12-31 have no nanoseconds.
+        # In microseconds: dates such as 9999-12-31 do not fit into nanoseconds.
         numbers: Places = microseconds(values).to_numpy() // (windows.size_ns // 1000)
     elif windows.size is not None:
         numbers = np.floor_divide(values.to_numpy(), float(windows.size))
@@ -150,7 +156,7 @@ def window_numbers(values: pa.Array, windows: TableWindows) -> Places:
 def validation_mask(
     values: pa.Array | pa.ChunkedArray, split: RowSplit, text: FormatSpec | None
 ) -> Mask:
-    """Which rows are for validation, `[rows]`; a `BadValues` if a time is missing, or no time."""
+    """Return a mask of validation rows, `[rows]`; `BadValues` for a missing or unusable time."""
     values = flat(values)
     match split:
         case HashSplit(share=share):
@@ -167,37 +173,38 @@ def validation_mask(
                 nothing = pa.nulls(len(values), values.type)
                 raise BadValues(gaps, nothing, "but split.by time needs it")
             if isinstance(start, str):
-                found = microseconds(times_of(values, None, text.timestamp if text else None))
+                times = microseconds(times_of(values, None, text.timestamp if text else None))
                 first: float = microseconds_from(start)
             else:
-                found, first = numbers_of(values, text), start
-            return np.asarray(pc.greater_equal(found, first).fill_null(False))
+                times, first = numbers_of(values, text), start
+            return np.asarray(pc.greater_equal(times, first).fill_null(False))
 
 
 def equal_to(
     values: pa.Array, wanted: bool | int | float | str, text: FormatSpec | None = None
 ) -> Mask:
-    """Which values are `wanted`; a gap is not.
+    """Return a mask of the values that equal `wanted`; false for nulls.
 
-    Texts compare as texts or as the value that they spell, numbers also with texts that spell one.
+    Texts are compared as texts or as the value that they spell; numbers also match texts that
+    spell them.
     """
     if is_text(values.type) and not isinstance(wanted, bool | str):
-        found = pc.equal(_spelt_numbers(values, text), float(wanted))
+        matches = pc.equal(_spelt_numbers(values, text), float(wanted))
     elif is_text(values.type):
-        said = category_texts(pa.array([str(wanted)], values.type))[0]
-        found = pc.equal(category_texts(values), said)
+        wanted_text = category_texts(pa.array([str(wanted)], values.type))[0]
+        matches = pc.equal(category_texts(values), wanted_text)
     elif isinstance(wanted, str):
-        said = (
+        wanted_text = (
             _SPELT_TRUTH.get(wanted.lower(), wanted) if pa.types.is_boolean(values.type) else wanted
         )
         try:
-            said = category_texts(pa.array([said]))[0]
-            found = pc.equal(values, said.cast(values.type))
+            wanted_text = category_texts(pa.array([wanted_text]))[0]
+            matches = pc.equal(values, wanted_text.cast(values.type))
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError):  # it spells no such value
-            found = pa.array(np.zeros(len(values), bool))
+            matches = pa.array(np.zeros(len(values), bool))
     else:
-        found = pc.equal(numbers_of(values), float(wanted))
-    mask: Mask = found.fill_null(False).to_numpy(zero_copy_only=False)
+        matches = pc.equal(numbers_of(values), float(wanted))
+    mask: Mask = matches.fill_null(False).to_numpy(zero_copy_only=False)
     return mask
 
 
@@ -212,16 +219,16 @@ def _spelt_numbers(values: pa.Array, text: FormatSpec | None) -> pa.Array:
 
 
 def mistake_of_target(dtype: pa.DataType, target: TargetSpec) -> str | None:
-    """Why a parquet column of this type cannot be the target; `None` if it can."""
+    """Return why a parquet column of this type cannot be the target; `None` if it can."""
     if holds_lists(dtype) or pa.types.is_nested(dtype) or is_time(dtype):
-        return f"{dtype}, which is no target"
+        return f"{dtype}, which cannot be a target"
     return mistake_of_values(dtype)
 
 
 def mistake_of_split(dtype: pa.DataType, split: RowSplit) -> str | None:
-    """Why rows cannot be split by a parquet column of this type; `None` if they can."""
+    """Return why rows cannot be split by a parquet column of this type; `None` if they can."""
     if holds_lists(dtype) or pa.types.is_nested(dtype):
-        return f"{dtype}, by which no rows are split"
+        return f"{dtype}, which cannot split rows"
     if isinstance(split, TimeSplit):
         wants_time = isinstance(split.start, str)
         if wants_time and not (is_time(dtype) or holds_text(dtype)):
@@ -233,12 +240,12 @@ def mistake_of_split(dtype: pa.DataType, split: RowSplit) -> str | None:
     return mistake_of_values(dtype)
 
 
-def _labelled(values: pa.Array, what: str = "label") -> pa.Array:
+def _labelled(values: pa.Array, role: str = "label") -> pa.Array:
     gaps = _gaps(values)
     if len(gaps):
-        hint = f"target: {{column: ..., missing: drop}} leaves rows without a {what} out."
+        hint = f"target: {{column: ..., missing: drop}} drops rows without a {role}."
         nothing = pa.nulls(len(values), values.type)
-        raise Unlabelled(gaps, nothing, f"but each row needs a {what}", hint)
+        raise Unlabelled(gaps, nothing, f"but each row needs a {role}", hint)
     return values
 
 

@@ -1,7 +1,7 @@
-"""The rows of a file to staging files: labels and features, apart for training and validation.
+"""Writes the rows of a file to staging files: labels and features, by training and validation.
 
-Text becomes one staging file per block of lines and side, written as its pieces are parsed, in
-bounded memory. Which form the text has is the business of `text_rows`.
+Text becomes one staging file for each block of lines and side, written while its pieces are parsed,
+in bounded memory. `text_rows` handles the formats of text.
 """
 
 from __future__ import annotations
@@ -65,10 +65,10 @@ class StagingTask:
     rows: TextRange | Part  # bytes of text, or row groups of parquet
     features: FeatureConfig
     lists: frozenset[str]  # the features that hold lists
-    skip_bad_lines: bool  # leave bad lines of text out, rather than stop at the first
+    skip_bad_lines: bool  # drop bad lines of text, rather than stop at the first
     block_bytes: int  # text of a staging file
-    stem: str  # how the names of the staging files begin
-    side_digests: tuple[str, ...] = ()  # of the side tables that rows are joined with
+    stem: str  # the prefix of the staging files' names
+    side_digests: tuple[str, ...] = ()  # of the joined side tables
     holds: Mapping[str, str] = field(default_factory=dict)  # `int64` or `string`, by category
     null_texts: tuple[str, ...] = ()  # texts of typed columns that mean a missing value
 
@@ -83,14 +83,14 @@ class StagingTask:
 
 @dataclass(frozen=True)
 class Staged:
-    # rows in input order: those for training, or all where nothing is split by values
+    # rows in input order: training rows, or all rows if the split is not by values
     parts: tuple[Part, ...]
     valid_parts: tuple[Part, ...] = ()  # rows for validation
-    num_lines: int = 0  # how many lines of text there were
-    # the lines left out, numbered from the range's start
+    num_lines: int = 0  # number of lines of text
+    # the dropped lines, numbered from the range's start
     bad_lines: BadLineTally = field(default_factory=BadLineTally)
-    unlabelled: int = 0  # how many rows were left out since their target is missing
-    num_ones: int = 0  # how many rows have the label 1
+    unlabelled: int = 0  # number of rows dropped because their target is missing
+    num_ones: int = 0  # number of rows with label 1
 
     @property
     def all_parts(self) -> tuple[Part, ...]:
@@ -112,7 +112,7 @@ def stage_rows(task: StagingTask) -> Staged:
     """Read rows, make labels and features of them, and write these to `STEM-*`.
 
     Raises:
-        DataError: A value, or a line, that cannot be used.
+        DataError: A value, or a line, cannot be used.
     """
     if not isinstance(task.rows, Part):
         return _stage_text(task, task.rows)
@@ -125,14 +125,14 @@ def stage_rows(task: StagingTask) -> Staged:
 
 
 def staged_rows(table: pa.Table, task: StagingTask, may_drop: bool = False) -> pa.Table:
-    """Labels and features of a table's rows; a `DataError` names a bad value's row, or none.
+    """Return labels and features of a table's rows; a `DataError` names the row of a bad value.
 
-    Rows without a label are left out where `may_drop`, and else refused.
+    Rows without a label are dropped with `may_drop`; otherwise they raise a `DataError`.
     """
     made = _usable_of(table, task)
     if made.unlabelled and not may_drop:
         raise DataError(
-            f"{made.unlabelled:,} rows have no label, and are left out where rows are prepared",
+            f"{made.unlabelled:,} rows have no label; preparation drops such rows",
             where={"column": task.features.document.target.column},
             hint="Prepare the rows with `distrain prep`, or fill their labels.",
         )
@@ -140,10 +140,10 @@ def staged_rows(table: pa.Table, task: StagingTask, may_drop: bool = False) -> p
 
 
 def _usable_of(table: pa.Table, task: StagingTask) -> _Usable:
-    def refuse(found: _BadColumn, rows: Places) -> NoReturn:
-        where = {"column": found.column, "row": int(rows[found.bad.places[0]])}
-        message = f"{found.column} is {found.bad.said(0)}"
-        raise DataError(message, where=where, hint=found.bad.hint) from None
+    def refuse(bad_column: _BadColumn, rows: Places) -> NoReturn:
+        where = {"column": bad_column.column, "row": int(rows[bad_column.bad.places[0]])}
+        message = f"{bad_column.column} is {bad_column.bad.described(0)}"
+        raise DataError(message, where=where, hint=bad_column.bad.hint) from None
 
     layout = task.features.document.format
     table = without_null_texts(table, task.null_texts)
@@ -160,7 +160,7 @@ def _stage_text(task: StagingTask, text: TextRange) -> Staged:
                 block, before = without_head(piece, task.file, layout)
             usable, numbers, bad = _parsed(block, task, layout, before, text)
         except DataError:
-            check_stream(text)  # or a damaged file would be told as a mistake of its writer
+            check_stream(text)  # otherwise a damaged file would look like a mistake of its writer
             raise
         tally = BadLineTally.of(bad).shifted(text.path, before)
         return _ParsedPiece(usable, numbers, num_lines(piece), tally)
@@ -185,7 +185,7 @@ def _stage_text(task: StagingTask, text: TextRange) -> Staged:
 
 class _Usable(NamedTuple):
     rows: pa.Table
-    places: Places  # among the rows that were given
+    places: Places  # among the given rows
     mask: Mask | None
     unlabelled: int
 
@@ -204,12 +204,12 @@ class _ParsedPiece(NamedTuple):
 
     @property
     def num_rows(self) -> int:
-        """All rows, those left out counted."""
+        """All rows, including dropped ones."""
         return len(self.row_numbers) + self.usable.unlabelled + self.bad_lines.count
 
 
 class _BlockWriter(ExitStack):
-    """The staging files of a block of rows; those without rows are not made."""
+    """The staging files of a block of rows; files without rows are not written."""
 
     def __init__(self, task: StagingTask, number: int):
         super().__init__()
@@ -253,7 +253,7 @@ _VALID = "-valid"
 def _parsed(
     block: bytes, task: StagingTask, layout: FormatSpec, lines_before: int, text: TextRange
 ) -> tuple[_Usable, Places, list[BadLine]]:
-    """The rows, their places among all rows of the block, bad ones counted, and what is bad."""
+    """Return the rows, their places in the block (bad ones included), and the bad lines."""
 
     def stop(line: BadLine) -> DataError:
         return line.at(task.file.path, lines_before + count_lines_before(text)).error()
@@ -267,13 +267,13 @@ def _parsed(
     if bad and stop_at_first:
         raise stop(bad[0])
 
-    def leave_out(found: _BadColumn, lines: Places) -> None:
-        more = _bad_lines(block, lines, found)
+    def leave_out(bad_column: _BadColumn, lines: Places) -> None:
+        more = _bad_lines(block, lines, bad_column)
         if stop_at_first:
             raise stop(next(more)) from None
         bad.extend(more)
 
-    if task.file.kind == "jsonl":  # those of CSV are gaps already
+    if task.file.kind == "jsonl":  # in CSV they have become nulls already
         rows = replace(rows, table=without_null_texts(rows.table, task.null_texts))
     no_rows = [line.line - 1 for line in rows.bad]
     usable = _usable(rows, task, layout, leave_out)
@@ -304,18 +304,18 @@ def _usable(
     return _Usable(table, places, None, 0)
 
 
-def _bad_lines(block: bytes, lines: Places, found: _BadColumn) -> Iterator[BadLine]:
-    told: set[int] = set()
-    kind = NO_LABEL if isinstance(found.bad, Unlabelled) else f"bad {found.column}"
-    for number, row in enumerate(found.bad.places):
+def _bad_lines(block: bytes, lines: Places, bad_column: _BadColumn) -> Iterator[BadLine]:
+    reported: set[int] = set()
+    kind = NO_LABEL if isinstance(bad_column.bad, Unlabelled) else f"bad {bad_column.column}"
+    for number, row in enumerate(bad_column.bad.places):
         line = int(lines[row])
-        if line in told:
+        if line in reported:
             continue  # several items of one list
-        told.add(line)
-        problem = f"{found.column} is {found.bad.said(number)}"
-        # Only the first few are shown, and to find a line's text takes a while.
-        text = shown(line_of(block, line)) if len(told) < 10 else ""
-        yield BadLine(line + 1, kind, problem, text, found.bad.hint)
+        reported.add(line)
+        problem = f"{bad_column.column} is {bad_column.bad.described(number)}"
+        # Only the first few are shown, since finding a line's text takes a while.
+        text = shown(line_of(block, line)) if len(reported) < 10 else ""
+        yield BadLine(line + 1, kind, problem, text, bad_column.bad.hint)
 
 
 def _staged(table: pa.Table, task: StagingTask, layout: FormatSpec) -> tuple[pa.Table, Mask | None]:
@@ -329,9 +329,9 @@ def _staged(table: pa.Table, task: StagingTask, layout: FormatSpec) -> tuple[pa.
             raise _BadColumn(column, bad) from None
 
     for side in same_side_tables(document.joins, task.side_digests):
-        found = side.joined([of(name, lambda v, text: v) for name in side.spec.key])
-        for name in found.column_names:
-            table = table.append_column(name, found[name])
+        joined = side.joined([of(name, lambda v, text: v) for name in side.spec.key])
+        for name in joined.column_names:
+            table = table.append_column(name, joined[name])
     made = {
         name: of(
             column,
@@ -374,7 +374,7 @@ def _category_texts(values: pa.Array, text: FormatSpec | None) -> pa.Array:
 
 
 def without_null_texts(table: pa.Table, null_texts: Sequence[str]) -> pa.Table:
-    """Return the table with gaps where texts mean a missing value."""
+    """Return the table with nulls in place of texts that mean a missing value."""
     for place, column in enumerate(table.schema if null_texts else ()):
         texts = table[place]
         if pa.types.is_dictionary(column.type):

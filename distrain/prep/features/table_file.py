@@ -1,4 +1,4 @@
-"""What kind of table a file holds: its format, its columns and their types."""
+"""Detects the table in a file: its format, its columns and their types."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _JSON_ENDINGS = (".jsonl", ".ndjson", ".json")
 
 
 def detect_format(path: str) -> str | None:
-    """`parquet`, `gzip`, `zstd`, or `None` for plain text, by the file's first bytes."""
+    """Return `parquet`, `gzip`, `zstd`, or `None` for plain text, by the file's first bytes."""
     with open_input(path, retry_s=RETRY_S) as handle:
         head = handle.read(8)
     for magic, name in _FOREIGN.items():
@@ -53,11 +53,11 @@ def detect_format(path: str) -> str | None:
                 where={"file": path},
                 hint="Use plain text, gzip, zstd or parquet.",
             )
-    if head.startswith((b"PAR1", b"PARE")):  # the second has an encrypted footer, as Arrow tells
+    if head.startswith((b"PAR1", b"PARE")):  # PARE: an encrypted footer; Arrow reports it
         return PARQUET
     if path.endswith((".parquet", ".pq")):
         raise DataError(
-            "not a parquet file, though named like one",
+            "not a parquet file, despite its name",
             where={"file": path},
             hint="Its first bytes are not PAR1; write it again.",
         )
@@ -67,7 +67,7 @@ def detect_format(path: str) -> str | None:
 @dataclass(frozen=True)
 class AddedColumn:
     dtype: pa.DataType
-    text: FormatSpec | None = None  # how its texts are laid out; `None` if its values have types
+    text: FormatSpec | None = None  # the format of its texts; `None` if its values are typed
 
 
 @dataclass(frozen=True)
@@ -75,14 +75,14 @@ class TableFile:
     path: str
     kind: str  # `parquet`, `csv`, `jsonl` or `criteo`
     codec: str | None  # `gzip`, `zstd` or `None`
-    # the type of each column; texts in CSV; in JSON what the first lines hold
+    # the type of each column: text for CSV, the type of the first lines for JSON
     types: dict[str, pa.DataType]
     delimiter: str  # between fields of CSV
     row_groups: tuple[int, ...] = ()  # the rows of each row group of parquet
     size_bytes: int = 0
-    # the columns in the names of its folders; those of the file itself come first
+    # the columns from the names of its folders; those of the file itself take precedence
     folders: Values = field(default_factory=dict)
-    # the columns that side tables bring
+    # the columns joined from side tables
     joined: Mapping[str, AddedColumn] = field(default_factory=dict)
 
     @cached_property
@@ -96,7 +96,7 @@ class TableFile:
         return {**self.types, **{name: column.dtype for name, column in self.added.items()}}
 
     def text_of(self, column: str, layout: FormatSpec) -> FormatSpec:
-        """How a column's texts are laid out, where the file's are as `layout` says."""
+        """Return the format of a column's texts, given the file's own `layout`."""
         added = self.added.get(column)
         return layout if added is None or added.text is None else added.text
 
@@ -104,10 +104,10 @@ class TableFile:
         return self.added[column].text is None if column in self.added else self.is_typed
 
     def type_to_keep(self, column: str) -> pa.DataType | None:
-        """The type that a column to keep gets; `None` leaves it as it is read."""
+        """Return the type that a column to keep is cast to; `None` leaves it unchanged."""
         if self.kind != "jsonl" or column not in self.types:
             return None
-        dtype = self.types[column]  # of the first lines; later ones may hold others
+        dtype = self.types[column]  # of the first lines; later ones may differ
         return pa.string() if pa.types.is_null(dtype) else dtype
 
     @property
@@ -116,7 +116,7 @@ class TableFile:
 
     @property
     def is_typed(self) -> bool:
-        """Whether columns have types of their own: all values of each are of one kind."""
+        """Whether columns are typed: all values of each column are of one kind."""
         return self.kind in (PARQUET, CRITEO)
 
     def check(self, features: FeatureConfig, option: str = "--keep") -> None:
@@ -134,7 +134,7 @@ class TableFile:
         if not dict(_mistakes(self, replace(features, keep=()))):
             check_named(option, features.keep, self.columns, self.path)
         hint = (
-            "Mend the features document, or leave the file out. A workflow takes files with the "
+            "Correct the features document, or leave the file out. A workflow takes files with the "
             "columns that it was fitted with."
         )
         if self.kind == "csv" and len(self.types) == 1 and len(features.inputs) > 1:
@@ -147,8 +147,8 @@ class TableFile:
                 "Rows without a target: `distrain predict RUN FILE` scores them, and "
                 "`distrain prep FILE --workflow W --unlabeled` prepares them."
             )
-        where = {"file": self.path, **{f"column {c}": said for c, said in mistakes.items()}}
-        if sum(said.startswith("missing") for said in mistakes.values()) * 2 > len(mistakes):
+        where = {"file": self.path, **{f"column {c}": problem for c, problem in mistakes.items()}}
+        if sum(problem.startswith("missing") for problem in mistakes.values()) * 2 > len(mistakes):
             where["columns here"] = some(list(self.columns), _SHOWN_COLUMNS)
         raise DataError(
             f"{len(mistakes)} of {len(features.inputs)} columns cannot be used",
@@ -157,33 +157,33 @@ class TableFile:
         )
 
     def category_types(self, features: FeatureConfig) -> dict[str, str]:
-        """`int64` or `string`, by categorical column; without those of which nothing is known."""
-        found = {}
+        """Return `int64` or `string` by categorical column, without columns of unknown type."""
+        types_by_column = {}
         for name, column in features.document.columns.items():
             source, *others = column.sources(name)
             dtype, is_typed = _of_item(self.columns[source]), self.has_types_in(source)
             if column.takes != "categories":
                 continue
             if others:
-                found[name] = "string"
+                types_by_column[name] = "string"
             elif not (is_typed and pa.types.is_null(dtype)):
-                found[name] = staged_type(dtype, column, is_typed)
-        return found
+                types_by_column[name] = staged_type(dtype, column, is_typed)
+        return types_by_column
 
     def shapes(self, features: FeatureConfig) -> dict[str, str]:
-        """`lists` or `single values`, by column; without those of which nothing is known."""
-        found = {}
+        """Return `lists` or `single values` by column, without columns of unknown shape."""
+        shape_of = {}
         for name, column in features.document.columns.items():
             dtype = self.columns[column.sources(name)[0]]
             if holds_lists(dtype) or column.separator is not None:
-                found[name] = "lists"
+                shape_of[name] = "lists"
             elif features.as_is or not pa.types.is_null(dtype):
-                found[name] = "single values"
-        return found
+                shape_of[name] = "single values"
+        return shape_of
 
 
 def check_named(option: str, names: Iterable[str], held: Iterable[str], file: str) -> None:
-    """Raise a `DataError` if `held` lacks one of the columns that somebody named by an option."""
+    """Raise a `DataError` if `held` lacks a column named by an option of the command."""
     held = list(held)
     lacking = [name for name in names if name not in held]
     if lacking:
@@ -202,7 +202,7 @@ def _guess(name: str, held: Iterable[str]) -> str:
 
 
 def look_at(path: str, size_bytes: int, text: FormatSpec, may_lack: str | None = None) -> TableFile:
-    """Look at the footer of parquet, or at the first lines of text; at none of Criteo's form.
+    """Read the footer of parquet, or the first lines of text; for Criteo's form, nothing.
 
     Text without a header may lack the column `may_lack` of its `format.names`.
     """
@@ -211,7 +211,7 @@ def look_at(path: str, size_bytes: int, text: FormatSpec, may_lack: str | None =
         with readable_parquet(path) as file:
             schema = file.schema_arrow
             rows = rows_of_groups(file)
-        if text.kind != CRITEO:  # who has no document may have such columns beside those it takes
+        if text.kind != CRITEO:  # without a document, unused columns may repeat
             _refuse_repeats(path, schema.names)
         types = {column.name: column.type for column in schema}
         return TableFile(path, PARQUET, None, types, "", rows, size_bytes)
@@ -229,7 +229,7 @@ def look_at(path: str, size_bytes: int, text: FormatSpec, may_lack: str | None =
 
 
 def holds_criteo_lines(path: str) -> bool:
-    """Whether text begins with lines as Criteo's logs have them, without a header."""
+    """Return True if text begins with lines in the form of Criteo's logs, without a header."""
     codec = detect_format(path)
     if codec == PARQUET:
         return False
@@ -257,7 +257,7 @@ def _refuse_repeats(path: str, names: Sequence[str]) -> None:
 
 
 def _json_types(path: str, lines: list[str]) -> dict[str, pa.DataType]:
-    found: dict[str, list[Any]] = {}
+    values_of: dict[str, list[Any]] = {}
     for number, line in enumerate(lines, start=1):
         if not line.strip():
             continue
@@ -267,26 +267,26 @@ def _json_types(path: str, lines: list[str]) -> dict[str, pa.DataType]:
             row = None
         if not isinstance(row, dict):
             if number > 1:
-                continue  # a bad line, which is told when the lines are read
+                continue  # a bad line, which is reported when the lines are read
             raise DataError(
-                "the first line is no JSON object",
+                "the first line is not a JSON object",
                 where={"file": path, "line": 1, "content": line[:72]},
                 hint="JSON lines hold one object each: one row, by column.",
             )
         for name, value in row.items():
-            found.setdefault(name, []).append(value)
-    return {name: json_type(_most_alike(values)) for name, values in found.items()}
+            values_of.setdefault(name, []).append(value)
+    return {name: json_type(_most_alike(values)) for name, values in values_of.items()}
 
 
 def _most_alike(values: list[Any]) -> list[Any]:
-    """Return the lists or the single values, whichever are more; the other lines are bad."""
+    """Return either the lists or the single values, whichever are more; the rest are bad lines."""
     lists = [value for value in values if isinstance(value, list)]
     single = [v for v in values if v is not None and not isinstance(v, list)]
     return lists if len(lists) > len(single) else single
 
 
 def json_row(line: bytes) -> Any:
-    """What a line of JSON holds; a `ValueError` if none, too deep, or with half a character."""
+    """Parse a line of JSON; `ValueError` if invalid, too deep, or with a lone surrogate."""
     try:
         row = json.loads(line)
     except RecursionError as error:
@@ -297,7 +297,7 @@ def json_row(line: bytes) -> Any:
 
 
 def json_type(values: Iterable[Any]) -> pa.DataType:
-    """The type of some values of one column of JSON lines; texts if they differ.
+    """Return the type of some values of one column of JSON lines; text if they differ.
 
     >>> json_type([1, None, 2.5]), json_type([["a"], []]), json_type([1, "a"])
     (DataType(double), ListType(list<item: string>), DataType(string))
@@ -341,10 +341,10 @@ def _mistakes(file: TableFile, features: FeatureConfig) -> Iterable[tuple[str, s
         checks += [(name, _of_key) for name in join.key]
         for name in join.columns:
             if name in file.types or name in file.folders:
-                yield name, f"here already, and {join.file} brings one; rename it in joins.columns"
+                yield name, f"already present, and also in {join.file}; rename it in joins.columns"
     for name in features.keep:
         if file.kind == "jsonl" and pa.types.is_nested(file.types.get(name, pa.null())):
-            yield name, "lists in JSON lines, which are not kept"
+            yield name, "lists in JSON lines, which cannot be kept"
     for name in document.partitions:
         if name not in file.folders:
             yield name, f"in partitions, but no folder of the file is named {name}=..."
@@ -357,16 +357,16 @@ def _mistakes(file: TableFile, features: FeatureConfig) -> Iterable[tuple[str, s
 
 def _of_key(dtype: pa.DataType) -> str | None:
     if pa.types.is_nested(dtype):
-        return f"{dtype}, not single values, which keys are"
+        return f"{dtype}, not single values, which keys must be"
     return mistake_of_values(dtype)
 
 
 def _of_column(dtype: pa.DataType, column: ColumnSpec) -> str | None:
     if column.cross and holds_lists(dtype):
-        return f"{dtype}, not single values, which cross takes"
+        return f"{dtype}, not single values, which cross needs"
     may_be_lists = holds_lists(dtype) or column.separator is not None
     if column.list_slice is not None and not may_be_lists:
-        return f"{dtype}, not lists, which list_slice cuts"
+        return f"{dtype}, not lists, which list_slice needs"
     return mistake_of_type(_plain(_of_item(dtype)), column)
 
 

@@ -1,6 +1,6 @@
-"""What a features document says of targets and of windows.
+"""The settings of targets and of windows in a features document.
 
-Field descriptions are what the published JSON Schema shows.
+Field descriptions appear in the published JSON Schema.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ def or_name(schema: dict[str, Any]) -> None:
 
 
 def known_name(target: str) -> str:
-    """The column that holds 1 in rows whose label of `target` is known, and 0 in others."""
+    """Return the column that is 1 in rows whose label of `target` is known, and 0 in others."""
     return f"{target}_known"
 
 
 class TargetSpec(Section):
-    """What is to be predicted. Without a comparison the column holds 0 and 1, or truth values."""
+    """The value to predict. Without a comparison the column holds 0 and 1, or booleans."""
 
     column: ColumnName = Field(description="The input's column.")
     kind: Literal["binary", "regression", "multiclass"] = Field(
@@ -91,9 +91,9 @@ class TargetSpec(Section):
     def _one_comparison(self) -> TargetSpec:
         given = [key for key in _COMPARISONS if getattr(self, key) is not None]
         if len(given) > 1:
-            raise ValueError(f"{' and '.join(given)} are two comparisons; give one")
+            raise ValueError(f"{' and '.join(given)} are more than one comparison; give one")
         if given and self.kind != "binary":
-            raise ValueError(f"{given[0]} makes 0 and 1 of values, and kind is {self.kind}")
+            raise ValueError(f"{given[0]} makes binary labels, but kind is {self.kind}")
         if (self.kind == "multiclass") != (self.classes is not None):
             raise ValueError(
                 "classes and kind: multiclass need each other; classes are their number, or all "
@@ -104,21 +104,21 @@ class TargetSpec(Section):
         return self
 
     def schema_of(self, name: str) -> ColumnSchema:
-        """The column of labels that is written."""
+        """Return the output column of labels."""
         classes = len(self.classes) if isinstance(self.classes, tuple) else self.classes
         known = {"known": known_name(name)} if self.missing == "unknown" else {}
         tags = (Tags.TARGET, _KIND_TAGS[self.kind])
         return ColumnSchema(name, "float32", tags, classes, properties=known)
 
     def known_schema_of(self, name: str) -> ColumnSchema | None:
-        """The column that says which labels are known; `None` where all are."""
+        """Return the column that flags known labels; `None` if all are known."""
         if self.missing != "unknown":
             return None
         return ColumnSchema(known_name(name), "float32", (Tags.TASK_WEIGHT,))
 
 
 class TableWindows(WindowsSpec):
-    """Windows that jobs train in their order; their column is written beside the features."""
+    """Windows that jobs train in order; their column is written besides the features."""
 
     epoch: Literal["s", "ms", "us", "ns"] | None = Field(
         None, description="The column holds whole numbers: so many of these units since 1970."

@@ -1,4 +1,4 @@
-"""The first lines of text: their encoding, delimiter and header."""
+"""Reads the first lines of text: their encoding, delimiter and header."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ _DELIMITERS = ",\t;|"
 def header_of(
     path: str, lines: list[str], text: FormatSpec, may_lack: str | None = None
 ) -> tuple[str, list[str]]:
-    """The delimiter of CSV and the names of its columns; a `DataError` if the head shows neither.
+    """Return the delimiter of CSV and the names of its columns; a `DataError` if unclear.
 
-    A file without a header may lack the column `may_lack`, though `format.names` has it.
+    A file without a header may lack the column `may_lack` of `format.names`.
     """
     if text.header:
         _refuse_no_header(path, lines, text)
@@ -62,9 +62,9 @@ def _refuse_no_header(path: str, lines: list[str], text: FormatSpec) -> None:
 
 def _no_header(path: str, problem: str, lines: list[str], num_lines: int) -> DataError:
     return DataError(
-        f"the first line {problem}, and should name the columns",
+        f"the first line {problem}; it should name the columns",
         where={"file": path, "line": 1, "content": lines[0][:_SHOWN_CHARS]},
-        hint=f"Leave it out: tail -n +{num_lines + 1} FILE > NEW. Of a file without names set "
+        hint=f"Remove it: tail -n +{num_lines + 1} FILE > NEW. For a file without names set "
         "format.header to false, and format.names.",
     )
 
@@ -78,13 +78,13 @@ def _fields(path: str, line: str, delimiter: str, text: FormatSpec) -> list[str]
         where = {"file": path, "line": 1, "content": line[:_SHOWN_CHARS].replace("\r", "?")}
         problem, hint = f"the first line cannot be read: {error}", "Does it name the columns?"
         if "\r" in line:
-            problem = "a carriage return stands inside the first line"
+            problem = "the first line contains a carriage return"
             hint = "Lines end with \\n or \\r\\n; write the file again."
         raise DataError(problem, where=where, hint=hint) from None
 
 
 def first_lines(path: str, codec: str | None, encoding: str) -> list[str]:
-    """A file's first lines, without their ends; a `DataError` if it is no text of this encoding."""
+    """Return a file's first lines, without line ends; a `DataError` if they cannot be decoded."""
     with open_input(path, retry_s=RETRY_S) as handle:
         try:
             source = handle
@@ -95,18 +95,18 @@ def first_lines(path: str, codec: str | None, encoding: str) -> list[str]:
             raise DataError(
                 f"the {codec} file cannot be decompressed: {error}",
                 where={"file": path},
-                hint="It was cut short or damaged; get it again.",
+                hint="It was truncated or damaged; copy it again.",
             ) from None
     _refuse_other_encodings(path, head)
     lines = head.decode(encoding, "replace").removeprefix("\ufeff").split("\n")
     if len(head) == _HEAD_BYTES and len(lines) > 1:
-        lines.pop()  # it may be cut
+        lines.pop()  # it may be incomplete
     lines = [line.removesuffix("\r") for line in lines[:_PROBED_LINES]]
     if b"\r" in head and b"\n" not in head:
         raise DataError(
-            "its lines end with carriage returns alone",
+            "its lines end with carriage returns only",
             where={"file": path},
-            hint=r"Old programs write such lines: tr '\r' '\n' < FILE > NEW mends them.",
+            hint=r"Old programs write such lines; convert them: tr '\r' '\n' < FILE > NEW",
         )
     if not any(line.strip() for line in lines):
         raise DataError("the file holds no lines", where={"file": path})
@@ -114,13 +114,13 @@ def first_lines(path: str, codec: str | None, encoding: str) -> list[str]:
         raise DataError(
             "neither parquet nor text",
             where={"file": path},
-            hint="Text is UTF-8, or what format.encoding says.",
+            hint="Text must be UTF-8, or in the encoding of format.encoding.",
         )
     return lines
 
 
 def _refuse_other_encodings(path: str, head: bytes) -> None:
-    """UTF-16 and UTF-32: a line end is no byte of its own there, so no task could find one."""
+    """Reject UTF-16 and UTF-32: a line end is not a single byte, so tasks could not find one."""
     name = next((name for mark, name in _OTHER_MARKS.items() if head.startswith(mark)), None)
     if name is None:
         pairs = head[:_PROBED_BYTES]
@@ -139,7 +139,7 @@ def _refuse_other_encodings(path: str, head: bytes) -> None:
 def _refuse_lines_inside_values(
     path: str, lines: list[str], delimiter: str, text: FormatSpec
 ) -> None:
-    """Tell of a value with a line end before any row is read, if the first lines have one."""
+    """Raise an error for a line end in a quoted value, if the first lines contain one."""
     if text.quote is None:
         return
     reader = csv.reader(
@@ -149,14 +149,14 @@ def _refuse_lines_inside_values(
         escapechar=text.escape,
     )
     before = 0
-    with suppress(csv.Error):  # what cannot be read is told when it is read
+    with suppress(csv.Error):  # errors are reported when the rows are read
         for row in reader:
             if reader.line_num > before + 1 and any("\n" in value for value in row):
                 raise DataError(
-                    f"a quoted value goes on over {reader.line_num - before} lines",
+                    f"a quoted value spans {reader.line_num - before} lines",
                     where={"file": path, "line": before + 1, "content": lines[before][:72]},
-                    hint="A file is cut at line ends, so a value may hold none: write it again, "
-                    "as parquet or without them. If quotes are text, set format.quote to null.",
+                    hint="Files are cut at line ends, so values cannot contain one: write it "
+                    "without them, or as parquet. If quotes are text, set format.quote to null.",
                 )
             before = reader.line_num
 

@@ -1,4 +1,4 @@
-"""Blocks of text lines to rows, with the line that each row stands in."""
+"""Parses blocks of text lines to rows, with the line number of each row."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ _PARSED_AT_ONCE_BYTES = 4 << 20
 
 @dataclass(frozen=True, eq=False)
 class TextRows:
-    table: pa.Table  # the columns that are read; those of CSV hold bytes
+    table: pa.Table  # the columns that are read; for CSV as bytes
     lines: Places  # the line of each row, from 0, in the block
-    bad: tuple[BadLine, ...] = ()  # lines that are no rows, numbered from 1
+    bad: tuple[BadLine, ...] = ()  # lines that are not rows, numbered from 1
 
 
 class TornLines(Exception):
-    """The lines of a block are not its rows, from some line on."""
+    """From some line on, the lines of a block do not match its rows."""
 
     def __init__(self, line: BadLine):
         super().__init__(line.problem)
@@ -48,9 +48,9 @@ def parse_block(
     *,
     stop_at_first: bool = False,
 ) -> TextRows:
-    """The rows of a block of whole lines; `TornLines` if a line's end may be one inside of quotes.
+    """Return the rows of a block of whole lines; `TornLines` if line ends in quotes are possible.
 
-    With `stop_at_first` the caller stops at the first bad line, and needs no rows then.
+    With `stop_at_first` the caller stops at the first bad line, and then needs no rows.
     """
     if file.kind == CRITEO:
         layout = _layout_of(file, text)
@@ -66,7 +66,7 @@ def parse_block(
 
 
 def without_head(block: bytes, file: TableFile, text: FormatSpec) -> tuple[bytes, int]:
-    """A file's first block without its header, if it has one, and how many lines that was."""
+    """Return a file's first block without its header, and the number of header lines."""
     if file.kind == CRITEO:
         block = block.removeprefix(BYTE_ORDER_MARK)
     if not text.header or file.kind == "jsonl":
@@ -83,9 +83,10 @@ def _layout_of(file: TableFile, text: FormatSpec) -> TextLayout:
 def rows_of_pieces(
     pieces: Iterable[bytes], file: TableFile, text: FormatSpec, columns: Sequence[str]
 ) -> Iterator[tuple[TextRows, int]]:
-    """The rows of a file's pieces of whole lines, each with the number of lines before its block.
+    """Yield the rows of a file's pieces of whole lines, each with the number of lines before it.
 
-    A `DataError` says that a line's end cannot be told from one inside of quotes.
+    Raises:
+        DataError: A line end may be inside quotes.
     """
     before = 0
     for number, piece in enumerate(pieces):
@@ -147,7 +148,7 @@ def _parse_csv(block: bytes, file: TableFile, text: FormatSpec, columns: Sequenc
 
 
 def _without_blank_lines(block: bytes) -> tuple[bytes, Places]:
-    """The other lines, and their places; Arrow would take a blank line for a row of gaps."""
+    """Return the other lines, and their indices; Arrow would read blank lines as rows of nulls."""
     if not block.endswith(b"\n"):
         block += b"\n"
     if block[:1] not in b"\r\n" and b"\n\n" not in block and b"\n\r\n" not in block:
@@ -162,8 +163,8 @@ def _torn(block: bytes, lines: Places, text: FormatSpec, cause: str) -> TornLine
     content = block.split(b"\n")
     odd = (n for n, line in enumerate(content) if line.count(quote) % 2 or b"\r" in line[:-1])
     place = next(odd, 0)
-    hint = "A value may hold no line end; if quotes are text here, set format.quote to null."
-    problem = f"lines that are no rows: {cause}"
+    hint = "A value cannot contain a line end; if quotes are plain text, set format.quote to null."
+    problem = f"lines and rows do not match: {cause}"
     line = int(lines[min(place, len(lines) - 1)]) + 1
     return TornLines(BadLine(line, "torn", problem, shown(content[place]), hint))
 
@@ -173,7 +174,7 @@ def _parse_json(block: bytes, file: TableFile, columns: Sequence[str]) -> TextRo
     known = [(c, file.types[c]) for c in columns if not pa.types.is_null(file.types[c])]
     if len(known) == len(columns):
         try:
-            block.decode()  # Arrow does not look whether texts are UTF-8
+            block.decode()  # Arrow does not check whether texts are UTF-8
             table = pa_json.read_json(
                 pa.BufferReader(block),
                 pa_json.ReadOptions(use_threads=False, block_size=len(block) + 1),
@@ -190,7 +191,7 @@ def _parse_json(block: bytes, file: TableFile, columns: Sequence[str]) -> TextRo
 
 
 def _parse_json_lines(block: bytes, file: TableFile, columns: Sequence[str]) -> TextRows:
-    """Line by line: some line is bad, blank, or holds other types than the first ones."""
+    """Parse line by line, if a line is bad, blank, or has other types than the first ones."""
     rows, lines, bad = [], [], []
     for place, line in enumerate(block.removesuffix(b"\n").split(b"\n")):
         if not line.strip():
@@ -206,20 +207,20 @@ def _parse_json_lines(block: bytes, file: TableFile, columns: Sequence[str]) -> 
             continue
         rows.append(row)
         lines.append(place)
-    found = {column: _as_column([row.get(column) for row in rows]) for column in columns}
-    return TextRows(pa.table(found), np.array(lines, np.int64), tuple(bad))
+    arrays = {column: _as_column([row.get(column) for row in rows]) for column in columns}
+    return TextRows(pa.table(arrays), np.array(lines, np.int64), tuple(bad))
 
 
 def _misfit(row: Any, file: TableFile, columns: Sequence[str]) -> str | None:
     if not isinstance(row, dict):
-        return "no JSON object, which a row is"
+        return "not a JSON object"
     for column in columns:
         value, dtype = row.get(column), file.types[column]
         if value is None:
             continue
         items = value if isinstance(value, list) else [value]
         if any(isinstance(item, dict | list) for item in items):
-            return f"{column} is {json.dumps(value)[:60]}, neither a value nor a list of values"
+            return f"{column} is {json.dumps(value)[:60]}, not a value or a list of values"
         if holds_lists(dtype) != isinstance(value, list) and not pa.types.is_null(dtype):
             wanted = "a list" if holds_lists(dtype) else "a single value"
             return f"{column} is {json.dumps(value)[:60]}, not {wanted}"
@@ -241,6 +242,6 @@ def _text(value: Any) -> str | None:
     if value is None or isinstance(value, str):
         return value
     if isinstance(value, float):
-        found: str | None = texts_of(pa.array([value]))[0].as_py()  # as whole columns are spelled
+        found: str | None = texts_of(pa.array([value]))[0].as_py()  # spelled as in whole columns
         return found
     return json.dumps(value)

@@ -1,4 +1,4 @@
-"""Times, and what calendars say of them."""
+"""Times, and their parts by the calendar."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _PARTS = {
     "year": pc.year,
 }
 _UTC = datetime.UTC
-_FAR = "not a time of the years 1 to 9999"
+_FAR = "not a time in the years 1 to 9999"
 
 
 def is_time(dtype: pa.DataType) -> bool:
@@ -31,14 +31,14 @@ def is_time(dtype: pa.DataType) -> bool:
 
 
 def times_of(values: pa.Array, epoch: str | None, pattern: str | None) -> pa.Array:
-    """The values as timestamps of microseconds of the years 1 to 9999, with their time zone if any.
+    """Return the values as timestamps in microseconds, in the years 1 to 9999.
 
-    Integers count `epoch` units since 1970; texts are written as `pattern` says, ISO 8601 if
-    `None`.
+    A time zone is kept. Integers count `epoch` units since 1970. Texts are parsed by `pattern`, or
+    as ISO 8601 if `None`.
     """
     if epoch is not None:
-        counted = integers_of(values, "epoch counts units.")
-        return _near(counted.view(pa.timestamp(epoch)), counted, "Does epoch say what is counted?")
+        counted = integers_of(values, "With epoch, values must be whole numbers.")
+        return _near(counted.view(pa.timestamp(epoch)), counted, "Is epoch the right unit?")
     if is_text(values.type):
         return _parsed(values, pattern)
     if pa.types.is_null(values.type):
@@ -46,44 +46,42 @@ def times_of(values: pa.Array, epoch: str | None, pattern: str | None) -> pa.Arr
     return _near(values, values)
 
 
-def _near(times: pa.Array, told: pa.Array, hint: str | None = None) -> pa.Array:
-    """The times in microseconds; `told` are the values that errors show."""
+def _near(times: pa.Array, originals: pa.Array, hint: str | None = None) -> pa.Array:
+    """Return the times in microseconds; `originals` are shown in errors."""
     zone = times.type.tz if pa.types.is_timestamp(times.type) else None
-    nanoseconds = times.type == pa.timestamp("ns", zone)  # they are cut, and none is far away
+    nanoseconds = times.type == pa.timestamp("ns", zone)  # truncated; none is out of range
 
     def in_microseconds(some: pa.Array) -> pa.Array:
         return pc.cast(some, pa.timestamp("us", zone), safe=not nanoseconds)
 
     try:
-        found = converted(times, in_microseconds, _FAR)
-        counted = found.view(pa.int64())
+        near = converted(times, in_microseconds, _FAR)
+        counted = near.view(pa.int64())
         far = places_of(
             pc.or_(pc.less(counted, FIRST_TIME), pc.greater_equal(counted, END_OF_TIMES))
         )
     except BadValues as bad:
         far = bad.places
     if len(far):
-        raise BadValues(far, told, _FAR, hint)
-    return found
+        raise BadValues(far, originals, _FAR, hint)
+    return near
 
 
 def _parsed(values: pa.Array, pattern: str | None) -> pa.Array:
     if pattern is not None:
-        found = pc.strptime(values, format=pattern, unit="us", error_is_null=True)
-        bad = pc.and_(found.is_null(), values.is_valid())
-        if "%Y" in pattern:  # Arrow takes 24 for the year 24
-            bad = pc.or_(bad, pc.less(pc.year(found), 1000).fill_null(False))
+        times = pc.strptime(values, format=pattern, unit="us", error_is_null=True)
+        bad = pc.and_(times.is_null(), values.is_valid())
+        if "%Y" in pattern:  # Arrow reads 24 as the year 24
+            bad = pc.or_(bad, pc.less(pc.year(times), 1000).fill_null(False))
         if len(places := places_of(bad)):
-            hint = "In format.timestamp %Y is a year of four digits, %y of two."
-            problem = f"not a time as format.timestamp says, {pattern!r}"
+            hint = "In format.timestamp, %Y is a year of four digits, %y of two."
+            problem = f"not a time in the form of format.timestamp, {pattern!r}"
             raise BadValues(places, values, problem, hint)
-        return found
-    for zone in (None, "UTC"):  # Arrow's cast reads texts that all have an offset, or none
+        return times
+    for zone in (None, "UTC"):  # Arrow's cast needs an offset in all texts, or in none
         with suppress(pa.ArrowInvalid):
             return values.cast(pa.timestamp("us", zone))
-    return parsed(
-        values, time_of, pa.timestamp("us", "UTC"), "not a time as in ISO 8601", _hint(values)
-    )
+    return parsed(values, time_of, pa.timestamp("us", "UTC"), "not an ISO 8601 time", _hint(values))
 
 
 def _hint(values: pa.Array) -> str:
@@ -92,13 +90,13 @@ def _hint(values: pa.Array) -> str:
             "They count since 1970: of a column say epoch: s (or ms, us, ns), of a split by time "
             "from: 1451606400, a number."
         )
-    return "Say in format.timestamp how times are written."
+    return "Set format.timestamp to the form of the times."
 
 
 def calendar(times: pa.Array, part: str) -> pa.Array:
     """Return a part of each time, int64 (`seconds` since 1970: float64).
 
-    Times with a zone are read in UTC, so that an instant has one hour in all files.
+    Times with a zone are converted to UTC, so that an instant has one hour in all files.
     """
     if part == "seconds":
         return pc.divide(microseconds(times).cast(pa.float64(), safe=False), 1e6)
@@ -110,7 +108,7 @@ def microseconds(times: pa.Array) -> pa.Array:
 
 
 def microseconds_from(text: str) -> int:
-    """The same of a time as text; without a zone it is UTC.
+    """Return the microseconds since 1970 of a time as text; without a zone it is UTC.
 
     >>> microseconds_from("1970-01-02")
     86400000000

@@ -1,8 +1,8 @@
-"""A column's values, as any file holds them, to those that operators take.
+"""Converts a column's values, from any file format, to those that operators take.
 
-Categories become int64 or strings, numbers float64; lists stay lists of these. What a value becomes
-depends on the features document and on what the column's categories are, never on the file format:
-numbers are spelled where categories are texts, and texts are parsed where numbers are needed.
+Categories become int64 or strings, numbers float64; lists stay lists of these. The result
+depends on the features document and on the type of the column's categories, never on the file
+format: numbers are spelled if categories are texts, and texts are parsed if numbers are needed.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ def staged_values(
     text: FormatSpec | None,
     holds: str | None = None,
 ) -> pa.Array:
-    """One column's values, ready for its operators; `BadValues` are those that cannot be used.
+    """Return one column's values, ready for its operators; `BadValues` for unusable ones.
 
-    `text` says how texts are laid out, `holds` whether categories are `int64` or `string`; `None`
-    if that is not known, because all values are missing.
+    `text` is the format of texts. `holds` is the type of categories, `int64` or `string`; `None`
+    if unknown, because all values are missing.
     """
     values = flat(values)
     if column.separator is not None and not holds_lists(values.type):
@@ -61,7 +61,7 @@ def staged_values(
 
 
 def flat(values: pa.Array | pa.ChunkedArray) -> pa.Array:
-    """One array without dictionaries; texts, and bytes that are UTF-8, as strings."""
+    """Return one array without dictionaries; texts, and bytes that are UTF-8, as strings."""
     values = concrete(values)
     dtype = values.type
     if is_text(dtype) and not _is_utf8(values):
@@ -69,7 +69,7 @@ def flat(values: pa.Array | pa.ChunkedArray) -> pa.Array:
         dtype = values.type
     if holds_text(dtype) and not is_text(dtype):
         to = pa.string() if _has_short_offsets(dtype) else pa.large_string()
-        hint = "Say format.encoding: latin-1, if that is what a text file is written in."
+        hint = "Set format.encoding, for example to latin-1, if the text file is not UTF-8."
         return converted(values, lambda some: some.cast(to), "not UTF-8", hint)
     if pa.types.is_decimal32(dtype) or pa.types.is_decimal64(dtype):
         return values.cast(pa.decimal128(dtype.precision, dtype.scale))
@@ -78,7 +78,7 @@ def flat(values: pa.Array | pa.ChunkedArray) -> pa.Array:
 
 def _is_utf8(values: pa.Array) -> bool:
     try:
-        values.validate(full=True)  # parquet is read without a look at that
+        values.validate(full=True)  # reading parquet does not check it
     except pa.ArrowInvalid:
         return False
     return True
@@ -95,7 +95,7 @@ def holds_text(dtype: pa.DataType) -> bool:
 
 
 def mistake_of_values(dtype: pa.DataType) -> str | None:
-    """Why values of this type are neither features nor targets nor keys; `None` if they can be."""
+    """Return why values of this type cannot be features, targets or keys; `None` if they can."""
     types = pa.types
     number = types.is_integer(dtype) or types.is_floating(dtype) or types.is_boolean(dtype)
     number = number or types.is_decimal(dtype) or types.is_null(dtype)
@@ -105,9 +105,9 @@ def mistake_of_values(dtype: pa.DataType) -> str | None:
 
 
 _NO_NUMBER = (
-    "Mend the value; if the column holds categories, say kind: categorical in the features "
-    "document; if the text means a missing value, add it to format.null_values. Of text, "
-    "--bad-lines skip leaves such lines out."
+    "Correct the value; if the column holds categories, use kind: categorical in the features "
+    "document; if the text means a missing value, add it to format.null_values. For text files, "
+    "--bad-lines skip drops such lines."
 )
 
 
@@ -144,17 +144,17 @@ def _items(
 
 
 def staged_type(dtype: pa.DataType, column: ColumnSpec, is_typed: bool) -> str:
-    """Return what a column's categories are fitted as: `int64` or `string`."""
+    """Return the type in which a column's categories are fitted: `int64` or `string`."""
     if column.as_ is not None:
         return "string" if column.as_ == "text" else "int64"
     if not is_typed or column.separator is not None:
         return "string"
-    # Floats may have fractions, so they are spelled.
+    # Floats may have fractions, so they are spelled as texts.
     return "int64" if pa.types.is_integer(dtype) or pa.types.is_boolean(dtype) else "string"
 
 
 def mistake_of_type(dtype: pa.DataType, column: ColumnSpec) -> str | None:
-    """Why no value of this type, in a parquet file, can be used so; `None` if some can."""
+    """Return why no value of this parquet type can be used for the column; `None` if some can."""
     if (mistake := mistake_of_values(dtype)) is not None:
         return mistake
     if column.takes == "presence" or column.cross:
@@ -165,11 +165,9 @@ def mistake_of_type(dtype: pa.DataType, column: ColumnSpec) -> str | None:
         return f"{dtype}, not whole numbers that count since 1970"
     if as_ in CALENDAR:
         countable = column.epoch is not None or types.is_null(dtype)
-        return (
-            None if countable or not number else f"{dtype}, not times; epoch says what they count"
-        )
+        return None if countable or not number else f"{dtype}, not times; set epoch to their unit"
     if is_time(dtype) and as_ != "text":
-        return f"{dtype}; say in `as` what is made of it ({', '.join(CALENDAR)})"
+        return f"{dtype}; choose a part with `as` ({', '.join(CALENDAR)})"
     return None
 
 
@@ -183,10 +181,10 @@ def category_texts_of(values: pa.Array) -> pa.Array:
 
 
 def checked_numbers(values: pa.Array, column: ColumnSpec) -> pa.Array:
-    """The numbers, NaN as a gap, unless an operator of the column cannot take one."""
-    numbers = values.to_numpy(zero_copy_only=False)  # gaps become NaN
+    """Return the numbers, with NaN as null; `BadValues` for those that an operator cannot take."""
+    numbers = values.to_numpy(zero_copy_only=False)  # nulls become NaN
     missing = np.isnan(numbers)
-    if isinstance(column, CategoricalSpec):  # any number has a bucket, and a gap an id
+    if isinstance(column, CategoricalSpec):  # any number has a bucket, and a null an id
         return pa.array(numbers, mask=missing)
     steps = {step.kind for step in column.operators}
     if FillMissing.kind not in steps and missing.any():
@@ -194,7 +192,7 @@ def checked_numbers(values: pa.Array, column: ColumnSpec) -> pa.Array:
         raise BadValues(
             places_of(missing),
             gaps,
-            "and nothing stands for it",
+            "and has no replacement",
             "Set its fill in the features document.",
         )
     clips = [step for step in column.operators if isinstance(step, Clip)]
@@ -208,7 +206,7 @@ def checked_numbers(values: pa.Array, column: ColumnSpec) -> pa.Array:
     if endless.any():
         raise BadValues(places_of(endless), values, "not a finite number", "Set its clip.")
     if far.any():
-        raise BadValues(places_of(far), values, "beyond float32, which ends at 3.4e38", _BOUND_IT)
+        raise BadValues(places_of(far), values, "beyond the float32 limit of 3.4e38", _BOUND_IT)
     is_clipped = any(clip.min is not None and clip.min > -1 for clip in clips)
     if LogOp.kind in steps and not is_clipped and negative.any():
         problem = "of which log(1 + x) does not exist"

@@ -1,4 +1,4 @@
-"""The events of all parts brought in order on a cluster."""
+"""Sorts the events of all parts on a cluster."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ class _Maker:
     folder: str
 
     def log(self, spills: Sequence[Spill], silent: int, name: str) -> EventLog:
-        """All events of the spills in order, with the spans of the rows that ask."""
+        """Return all events of the spills in order, with the spans of rows that need histories."""
         _check_keys(self.history, spills)
         paths = tuple(spill.path for spill in spills)
         bounds = [None, *self._cuts(spills), None]
-        # Neighbouring ranges are one task: each part looks at the files of all tasks.
+        # Consecutive ranges are one task: each part reads the files of all tasks.
         step = -(-(len(bounds) - 1) // _MOST_TASKS)
         tasks = [
             (
@@ -69,26 +69,26 @@ def _check_keys(history: History, spills: Sequence[Spill]) -> None:
     kinds = {spill.key_type for spill in spills if spill.num_events}
     if len(kinds) > 1:
         raise DataError(
-            "the keys of histories are whole numbers in some files, and texts in others",
+            "the keys of histories are integers in some files, and texts in others",
             where={"column": history.by},
-            hint="Write the files anew with one of the two. Of whole numbers with gaps, pandas "
-            "makes floats, whose keys are texts.",
+            hint="Write the files again with one of the two types. Note that pandas turns integers "
+            "with missing values into floats, whose keys are texts.",
         )
 
 
 def check_log(history: History | None, log: Sequence[str] | None, *, is_fitted: bool) -> None:
-    """Raise an `InputError` if a log is missing, or of no use."""
+    """Raise an `InputError` if a log is missing, or not needed."""
     if history is None and log is not None:
         raise InputError(
-            "a log is for histories, and the workflow has none",
+            "a log is only for histories, but the workflow has none",
             hint="Leave --log out, or add a history to the features document.",
         )
     if history is not None and is_fitted and log is None:
         raise InputError(
-            "the rows' histories need the events before these rows",
+            "histories need the events that came before these rows",
             where={"by": history.by, "order": history.order},
-            hint="Name the files of before with --log FILE, which may be repeated; --log none says "
-            "that nothing happened before.",
+            hint="Name files of earlier rows with --log FILE, which may be repeated; --log none "
+            "means that there are no earlier events.",
         )
 
 
@@ -101,16 +101,16 @@ def make_histories(
     most_bytes: int,
     on_progress: ProgressCallback,
 ) -> Iterator[PartHistory | None]:
-    """The history of each part for training, and then of each for validation.
+    """Yield the history of each part for training, and then of each for validation.
 
-    Rows for training have the events of `before` and of each other; those for validation of all.
+    Training rows have the events of `before` and of each other; validation rows those of all.
 
     Args:
-        parts: Those before, for training, and for validation.
-        is_staged: Whether the parts' columns of keys and times are called as staging does.
-        workflow: The folder of the fitted one, and its lookups.
-        cluster: With a folder that all workers see.
-        most_bytes: What the lists of one row group may take while they are made.
+        parts: The earlier parts, those for training, and those for validation.
+        is_staged: Whether the parts' columns of keys and times have their staging names.
+        workflow: The folder of the fitted workflow, and its lookups.
+        cluster: Includes a folder that all workers see.
+        most_bytes: Maximum memory of the lists of one row group while they are built.
     """
     if history is None:
         return repeat(None)
@@ -131,12 +131,12 @@ def make_histories(
     )
     maker = _Maker(history, runner, memory, folder)
     num_training = len(before) + len(train)
-    found = []
+    histories = []
     for name, of, silent in (
         ("train", spills[:num_training], len(before)),
         ("valid", spills, num_training),
     ):
-        if asking := len(of) - silent:
+        if num_readers := len(of) - silent:
             log = maker.log(of, silent, name)
-            found += [PartHistory(log, n, names[1], most_bytes) for n in range(asking)]
-    return iter(found)
+            histories += [PartHistory(log, n, names[1], most_bytes) for n in range(num_readers)]
+    return iter(histories)

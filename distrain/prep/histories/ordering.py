@@ -1,4 +1,4 @@
-"""The tasks that bring events in order."""
+"""The tasks that sort events."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _SPANS = pa.schema(
     [(PART, pa.int32()), (ROW, pa.int32()), (FIRST, pa.int64()), (LENGTH, pa.int64())]
 )
 _SAMPLED = 512
-"""One of so many events of a part is a sample."""
+"""Every event with this step in a part is a sample."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ def spill_events(
         for name, listed in values.items():
             if holds_lists(listed.type):
                 raise DataError(
-                    "history.of names a column of lists",
+                    "history.of names a list column",
                     where={"column": name},
                     hint="A history lists single values; leave the column out of it.",
                 )
@@ -80,41 +80,41 @@ def spill_events(
 
 @dataclass(frozen=True)
 class OrderedRanges:
-    """Some neighbours in the order of all events, in batches of a bounded size."""
+    """Consecutive ranges of the order of all events, in batches of bounded size."""
 
     events: str  # the file with their values
-    spans: str  # the file with the spans of the rows that ask, in each batch part by part
+    spans: str  # the file with the spans of rows that need histories, by part in each batch
 
 
 def order_ranges(
     spills: Sequence[str], silent: int, bounds: Sequence[Cut | None], keep: int, stem: str
 ) -> OrderedRanges:
-    """Bring the events of all spills from the first bound to the last in order, range by range.
+    """Sort the events of all spills from the first bound to the last, range by range.
 
     Args:
-        silent: So many spills, the first, have events, and no rows that ask for histories.
-        bounds: The cuts between the ranges; `None` is before all events, or behind all.
+        silent: The first `silent` spills have events, but no rows that need histories.
+        bounds: The cuts between the ranges; `None` is before all events, or after all.
     """
     files = [kept_mapped(path) for path in spills]
     runs = [SortedRun(file.rows, _ORDER, (file,)) for file in files]
     schema = runs[0].rows.schema
     columns = [field for field in schema if field.name == SECONDS or field.name.startswith(_VALUE)]
-    found = OrderedRanges(f"{stem}-events.arrow", f"{stem}-spans.arrow")
+    ranges = OrderedRanges(f"{stem}-events.arrow", f"{stem}-spans.arrow")
     with (
-        write_staged(found.events, pa.schema(columns)) as events_to,
-        write_staged(found.spans, _SPANS) as spans_to,
+        write_staged(ranges.events, pa.schema(columns)) as events_to,
+        write_staged(ranges.spans, _SPANS) as spans_to,
     ):
         for low, high in pairwise(bounds):
             events, spans = _ordered(runs, silent, low, high, keep)
             events_to.write_table(events.select([field.name for field in columns]))
             spans_to.write_table(spans)
-    return found
+    return ranges
 
 
 def _ordered(
     runs: Sequence[SortedRun], silent: int, low: Cut | None, high: Cut | None, keep: int
 ) -> tuple[pa.Table, pa.Table]:
-    """The events from `low` to `high` in order, and the spans of those that are rows that ask."""
+    """Return the events from `low` to `high` in order, and the spans of rows among them."""
     begins = [0 if low is None else run.place_of(low) for run in runs]
     ends = [run.rows.num_rows if high is None else run.place_of(high) for run in runs]
     base = sum(begins)
@@ -131,15 +131,15 @@ def _ordered(
     found = Spans.of_sorted(ranks[order], seconds[order], keep, base, key_begin)
     first, length = np.empty(len(order), np.int64), np.empty(len(order), np.int64)
     first[order], length[order] = found.first, found.length
-    asking = slice(int(counts[:silent].sum()), None)
+    readers = slice(int(counts[:silent].sum()), None)
     parts = np.repeat(np.arange(len(runs) - silent), counts[silent:])
-    rows = np.asarray(one_array(table[ROW]))[asking]
-    spans = pa.table([parts, rows, first[asking], length[asking]], schema=_SPANS)
+    rows = np.asarray(one_array(table[ROW]))[readers]
+    spans = pa.table([parts, rows, first[readers], length[readers]], schema=_SPANS)
     return table.take(pa.array(order)), spans
 
 
 def spans_of_part(paths: Sequence[str], number: int, num_rows: int) -> Spans:
-    """The spans of the rows of the `number`-th part that asks; rows without one have none."""
+    """Return the spans of the rows of part `number`; empty for rows without events."""
     spans = Spans.none(num_rows)
     for path in paths:
         file = kept_mapped(path)
@@ -154,7 +154,7 @@ def spans_of_part(paths: Sequence[str], number: int, num_rows: int) -> Spans:
 
 
 def join_column(ranges: Sequence[str], column: str | None, path: str) -> str:
-    """Write one column of all events, the seconds if `None`, to a file; returns its dtype."""
+    """Write one column of all events (seconds if `None`) to a file; return its dtype."""
     name = SECONDS if column is None else _VALUE + column
     dtype = "float64"
     with whole_file(path, make_folder=False, sync=False) as partial, open(partial, "wb") as to:

@@ -22,7 +22,7 @@ class Values:
     name: str  # of the lists
     path: str
     dtype: str
-    is_time: bool  # the seconds of the events, of which lists hold the difference to their row
+    is_time: bool  # the seconds of the events; lists hold their difference to the row
 
 
 @dataclass(frozen=True)
@@ -32,18 +32,18 @@ class EventLog:
 
     @property
     def bytes_of_event(self) -> int:
-        """What an event takes while lists of it are made: places, seconds, and the lists."""
+        """Memory of an event while lists are built: indices, seconds, and the lists."""
         return 16 + 4 * len(self.values)
 
 
 @dataclass(frozen=True)
 class PartHistory:
-    """Where the histories of a part's rows are."""
+    """The location of the histories of a part's rows."""
 
     log: EventLog
-    number: int  # of the part among those that ask
+    number: int  # the index of the part among those that need histories
     order: str  # the part's column of times
-    most_bytes: int  # what the lists of one row group may take
+    most_bytes: int  # maximum memory of the lists of one row group
 
     def opened(self, part: Part) -> OpenHistory:
         seconds = seconds_of(self.order, read_part(part, [self.order])[self.order])
@@ -59,7 +59,7 @@ class OpenHistory:
     most_bytes: int
 
     def pieces(self, places: Int64Array, most_rows: int) -> Iterator[Int64Array]:
-        """Rows at these places, cut so that neither rows nor their lists are too many."""
+        """Yield `places` in pieces, such that neither rows nor their lists are too many."""
         ends = np.cumsum(self.spans.length[places]) * self.log.bytes_of_event
         begin, before = 0, 0
         while begin < len(places):
@@ -69,7 +69,7 @@ class OpenHistory:
             begin, before = end, int(ends[end - 1])
 
     def append_to(self, table: pa.Table, places: Int64Array) -> pa.Table:
-        """The rows at these places with their lists."""
+        """Return the rows at these places with their lists."""
         table = table.take(pa.array(places))
         spans = self.spans[places]
         items = spans.items()

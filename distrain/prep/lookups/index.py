@@ -1,7 +1,7 @@
 """The lookups of a run: the index of each vocabulary, written out of core, and opened.
 
-Batches of the vocabulary are each brought in the order of their keys, and lie beside each other in
-one file. Then they are cut at the same keys, and what lies between two cuts is brought in order.
+Batches of the vocabulary are sorted by key, and written one after another to one file. Then they
+are cut at the same keys, and the entries between two cuts are sorted.
 """
 
 from __future__ import annotations
@@ -50,16 +50,16 @@ from distrain.storage.uploads import nameless_file
 from distrain.storage.urls import is_remote
 
 _BYTES_BY_KEY = 64
-"""Keys and places, their order, and both once more, by each key that is brought in order."""
+"""Memory per sorted key: keys and places, their order, and both once more."""
 
 _RUNS = "runs"
 
 
 @dataclass(frozen=True)
 class Lookups:
-    folder: str | None  # A folder that workers see. `None` has each process make its own lookups
-    names: tuple[str, ...]  # the vocabularies; the folder of the n-th is called after n
-    range_bytes: int  # what is brought in order at once where a process makes its own
+    folder: str | None  # A folder that workers see. `None`: each process makes its own lookups
+    names: tuple[str, ...]  # the vocabularies; the n-th has the subfolder n
+    range_bytes: int  # memory of a sorted range, if a process makes its own
 
     def folder_of(self, name: str) -> str:
         return f"{self.folder}/{self.names.index(name):04d}"
@@ -78,10 +78,10 @@ def make_lookups(
     staging: str,
     memory: MemoryPlan,
 ) -> Lookups:
-    """Make the lookups of vocabularies, of which `num_values` has the names, in `staging`.
+    """Make the lookups of vocabularies, named by `num_values`, in `staging`.
 
-    Where that is a URL, processes make their own: the vocabularies that they fetch for that are
-    smaller than lookups in the store.
+    If that is a URL, processes make their own: fetching the vocabularies is less data than
+    fetching lookups from the store.
     """
     if is_remote(staging):
         return Lookups(None, tuple(num_values), memory.piece_bytes)
@@ -97,14 +97,14 @@ def make_lookups(
 
 
 def write_index(categories: str, name: str, folder: str, range_bytes: int) -> int:
-    """Write the lookup of a vocabulary to a new folder, `range_bytes` at once."""
+    """Write the lookup of a vocabulary to a new folder, sorting `range_bytes` at a time."""
     partial = Path(f"{folder}.{uuid.uuid4().hex[:8]}.partial")
     with translated_errors(folder):
         partial.mkdir()
         try:
             num_values = _write_files(lambda file: partial / file, categories, name, range_bytes)
             (partial / _RUNS).unlink()
-            # Another worker may have made it, and was lost before that was known.
+            # A worker that was lost since may have made it already.
             with suppress(OSError):
                 partial.rename(folder)
         finally:
@@ -113,7 +113,7 @@ def write_index(categories: str, name: str, folder: str, range_bytes: int) -> in
 
 
 def open_own_index(categories: str, name: str, range_bytes: int) -> MappedVocabulary:
-    """The lookup of a vocabulary in nameless files, whose space is free when it is."""
+    """Return the lookup of a vocabulary in unlinked files, whose space is freed with it."""
     with ExitStack() as files:
 
         @cache
@@ -142,7 +142,7 @@ def _write_files(path_of: PathOf, categories: str, name: str, range_bytes: int) 
 
 
 def _write_runs(path_of: PathOf, categories: str, name: str, most: int, holds_text: bool) -> None:
-    """Write the values as they are, and each batch's keys and places in the order of the keys."""
+    """Write the values in id order, and each batch's keys and places sorted by key."""
     schema = pa.schema([(KEYS, pa.uint64() if holds_text else pa.int64()), (PLACES, pa.int32())])
     with ExitStack() as opened:
 
@@ -185,7 +185,7 @@ class _TextFiles:
 
 
 def _bytes(array: np.ndarray[Any, Any]) -> memoryview:
-    """An array as it lies in memory; what is not in one piece is copied."""
+    """Return the bytes of an array; copies it if it is not contiguous."""
     return np.ascontiguousarray(array).view(np.uint8).data
 
 
@@ -193,18 +193,18 @@ _LOAD_LOCK = threading.Lock()
 
 
 def load_workflow(folder: str, lookups: Lookups) -> Workflow:
-    with _LOAD_LOCK:  # or each thread of a worker would read the vocabularies
+    with _LOAD_LOCK:  # otherwise each thread of a worker would read the vocabularies
         return _load_workflow_once(folder, lookups)
 
 
 @functools.lru_cache(maxsize=1)
 def _load_workflow_once(folder: str, lookups: Lookups) -> Workflow:
-    # Safe to keep: every run has its own folder.
+    # Safe to cache: every run has its own folder.
     return Workflow.load(folder, functools.partial(lookups.vocabulary, f"{folder}/{CATEGORIES}"))
 
 
 def forget_run() -> None:
-    """Forget the workflow and the files of a run; workers live longer than it."""
+    """Drop the cached workflow and files of a run; workers outlive it."""
     with _LOAD_LOCK:
         _load_workflow_once.cache_clear()
     forget_tables()

@@ -28,13 +28,13 @@ PathOf = Callable[[str], Path]
 
 OFFSETS, TEXT, VALUES = "offsets", "text", "values"
 COUNTS, KEYS, PLACES = "counts", "keys", "places"
-"""The files in the folder of one lookup, arrays as they lie in memory:
+"""The files in the folder of one lookup, raw arrays:
 
-    values           the values in the order of their ids, int64; of strings instead
-    offsets, text    where each begins, int64, and their UTF-8
+    values           the values in the order of their ids, int64; for strings instead
+    offsets, text    the offset of each, int64, and their UTF-8
     counts           how often each was seen, int64
-    keys, places     the values, or hashes of strings, in rising order; and the places they have
-                     among the values, int32
+    keys, places     the values, or hashes of strings, ascending; and their indices among the
+                     values, int32
 """
 
 
@@ -46,7 +46,7 @@ class MappedVocabulary(Vocabulary):
 
     @classmethod
     def open(cls, categories: str, name: str, path_of: PathOf) -> MappedVocabulary:
-        """Map the files that were made of a vocabulary in `categories`, where `path_of` says."""
+        """Map the lookup files of a vocabulary in `categories`, at the paths from `path_of`."""
         meta, (schema, _) = read_meta(categories, name), read_footer(categories, name)
         files: list[MappedFile] = []
 

@@ -22,7 +22,8 @@ from distrain.prep.operators.operator import (
 from distrain.prep.vocabulary import stable_buckets
 
 _ROUNDED_BITS = 40
-"""Of float64, so 13 significant ones are left: whole numbers to 8,192, and 1/4096 of larger ones"""
+"""Dropped bits of float64. 13 significant bits remain: integers are exact to 8,192, larger
+numbers to 1/4096."""
 
 Floats = np.ndarray[Any, np.dtype[np.float64]]
 _Int64Array = np.ndarray[Any, np.dtype[np.int64]]
@@ -30,14 +31,15 @@ _Int64Array = np.ndarray[Any, np.dtype[np.int64]]
 
 @dataclass(frozen=True)
 class Bucketize(OnNumbers):
-    """The number of a value's bucket, int64; gaps and NaN stay gaps.
+    """The number of a value's bucket, int64; nulls and NaN become null.
 
     Attributes:
-        edges: Where the buckets begin, rising: a bucket's number is how many are not above a value.
-        log_square: The buckets of whole numbers that won Criteo's challenge of 2014 (Y. Juan, W.-S.
-            Chin, Y. Zhuang, "3 Idiots' Approach"): floor(log(x)^2) above 2, floor(x) up to it. Here
-            2 is added to the first, so that greater values have no lower bucket, and negative
-            values mirror positive ones.
+        edges: The lower bounds of the buckets, ascending. A value's bucket is the number of edges
+            that are not above it.
+        log_square: The buckets of the winner of Criteo's challenge of 2014 (Y. Juan, W.-S. Chin,
+            Y. Zhuang, "3 Idiots' Approach"): floor(log(x)^2) above 2, floor(x) up to it. Here 2
+            is added to the first, so that buckets are monotonic, and negative values mirror
+            positive ones.
 
     >>> Bucketize((0, 10)).transform("I1", pa.array([-1, 0, 9.5, 10, None])).to_pylist()
     [0, 1, 1, 2, None]
@@ -55,7 +57,7 @@ class Bucketize(OnNumbers):
         if bool(self.edges) == self.log_square:
             raise InputError("Bucketize needs either edges or log_square")
         if any(low >= high for low, high in zip(self.edges, self.edges[1:], strict=False)):
-            raise InputError(f"Bucketize's edges {list(self.edges)} do not rise")
+            raise InputError(f"Bucketize's edges {list(self.edges)} are not ascending")
 
     def served(self, _column: str) -> dict[str, Any]:
         return self.to_json()
@@ -68,11 +70,11 @@ class Bucketize(OnNumbers):
 class QuantileBuckets(OnNumbers, LearntByColumn):
     """The number of a value's bucket, int64, of `number` buckets with about equally many values.
 
-    Equal values share a bucket, so there may be fewer. The values are counted with 13 significant
+    Equal values share a bucket, so there may be fewer. Values are counted with 13 significant
     bits; a bucket begins at the next such value after a quantile.
 
     Attributes:
-        edges: What was learnt: where the buckets begin, by column.
+        edges: The fitted lower bounds of the buckets, by column.
     """
 
     kind: ClassVar[str] = "QuantileBuckets"
@@ -83,10 +85,10 @@ class QuantileBuckets(OnNumbers, LearntByColumn):
 
     def __post_init__(self) -> None:
         if self.number < 2:
-            raise InputError(f"QuantileBuckets makes 2 buckets or more, not {self.number}")
+            raise InputError(f"QuantileBuckets needs at least 2 buckets, not {self.number}")
 
     def fit(self, values: pa.Array) -> Counts:
-        numbers: Floats = as_doubles(values).to_numpy(zero_copy_only=False)  # gaps become NaN
+        numbers: Floats = as_doubles(values).to_numpy(zero_copy_only=False)  # nulls become NaN
         return counted(pa.array(_rounded(numbers[~np.isnan(numbers)])))
 
     def merge(self, *states: Counts) -> Counts:
@@ -109,7 +111,7 @@ class QuantileBuckets(OnNumbers, LearntByColumn):
 
 @dataclass(frozen=True)
 class HashBucket(SettingsOnly):
-    """A bucket of each value by its hash, `0 .. num_buckets-1`, int64; gaps stay gaps.
+    """A bucket of each value by its hash, `0 .. num_buckets-1`, int64; nulls stay null.
 
     >>> HashBucket(10).transform("C1", pa.array([1, 2, None, 1])).to_pylist()
     [5, 0, None, 5]
@@ -130,12 +132,12 @@ class HashBucket(SettingsOnly):
 
 
 def _rounded(numbers: Floats) -> _Int64Array:
-    """Numbers as integers of the same order, without their last bits."""
+    """Return numbers as integers in the same order, without their last bits."""
     bits = (numbers + 0.0).view(np.int64)  # -0.0 becomes 0.0
     return (bits ^ ((bits >> 63) & np.int64(2**63 - 1))) >> _ROUNDED_BITS
 
 
 def _lowest(rounded: _Int64Array) -> Floats:
-    """The least number that is rounded so."""
+    """Return the least number that rounds to each of `rounded`."""
     bits = rounded << _ROUNDED_BITS
     return (bits ^ ((bits >> 63) & np.int64(2**63 - 1))).view(np.float64)

@@ -1,4 +1,4 @@
-"""Values to small ids."""
+"""Maps values to small ids."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from distrain.prep.operators.spelling import texts_of
 from distrain.prep.vocabulary import Vocabulary, check_cardinality
 
 _SPELLING = 3
-"""How texts are made of values, as saved workflows say: versions 1 and 2 spelled some otherwise."""
+"""The version of the spelling of values as texts; versions 1 and 2 differed in some."""
 
 
 @dataclass(frozen=True)
 class Categorify(LearntByColumn):
     """Ids by descending frequency; see `vocabulary` for their layout.
 
-    Values seen equally often are ordered by value (integers by size, strings by their UTF-8).
+    Ties are ordered by value (integers by size, strings by their UTF-8).
 
     Attributes:
         freq_threshold: Keep only values seen at least this often; 0 keeps all.
         max_size: Keep at most this many values, the most frequent; 0 keeps all.
-        num_buckets: Spread the values that are not kept over so many ids; 0 means one id.
-        domain: The name of one vocabulary that all its columns share, counted over all of them; the
-            schema says so, and a model can share a table. `None` gives each column its own.
-        vocabularies: What was learnt, by column.
+        num_buckets: Number of ids over which other values are spread; 0 means one id.
+        domain: The name of one vocabulary that all columns share, counted over all of them. It is
+            written to the schema, so that a model can share a table. `None`: one for each column.
+        vocabularies: The fitted vocabularies, by column.
     """
 
     kind: ClassVar[str] = "Categorify"
@@ -51,9 +51,9 @@ class Categorify(LearntByColumn):
     def fit(self, values: pa.Array) -> Counts:
         if not pa.types.is_integer(values.type):
             values = as_categories(values)
-        found = counted(values)
-        # Narrow integers are counted as they are, and only the distinct ones made wide.
-        return replace(found, values=as_categories(found.values))
+        counts = counted(values)
+        # Narrow integers are counted in their type, and only the distinct ones are widened.
+        return replace(counts, values=as_categories(counts.values))
 
     def merge(self, *states: Counts) -> Counts:
         if len(states) == 1:
@@ -62,7 +62,7 @@ class Categorify(LearntByColumn):
         if len(types) > 1:
             raise DataError(
                 f"columns of the domain {self.domain!r} hold {' and '.join(types)}",
-                hint="Values of one vocabulary are of one kind.",
+                hint="Values of one vocabulary must be of one kind.",
             )
         return added_up(joined(states))
 
@@ -73,7 +73,7 @@ class Categorify(LearntByColumn):
         return table
 
     def finish(self, state: Counts) -> Vocabulary:
-        """The vocabulary: rare values dropped, the rest ordered, cut to `max_size`."""
+        """Return the vocabulary: rare values dropped, the rest ordered, cut to `max_size`."""
         kept = self._frequent(state)
         kept = kept.take(by_frequency(kept))
         if self.max_size:
@@ -90,14 +90,14 @@ class Categorify(LearntByColumn):
         return vocabulary
 
     def transform(self, column: str, values: pa.Array) -> pa.Array:
-        """The ids, int32, without gaps; a `DataError` where strings meet integers."""
+        """Return the ids, int32, non-null; a `DataError` if the type is not the fitted one."""
         vocabulary = self.vocabularies[column]
         if values.null_count == len(values):
             values = pa.nulls(len(values), vocabulary.values.type)
-        found, known = category_type(values.type), category_type(vocabulary.values.type)
-        if len(vocabulary.values) and found != known:
+        type_here, known = category_type(values.type), category_type(vocabulary.values.type)
+        if len(vocabulary.values) and type_here != known:
             raise DataError(
-                f"the column holds {found}, but its saved categories are {known}",
+                f"the column holds {type_here}, but its saved categories are {known}",
                 where={"column": column},
                 hint="Use the workflow that was fitted on files of this kind.",
             )
@@ -127,7 +127,7 @@ class Categorify(LearntByColumn):
         settings = dict(document)
         if settings.pop("spelling", None) != _SPELLING:
             raise DataError(
-                "the workflow was saved by an earlier version, which spelled some categories "
+                "the workflow was saved by an earlier version, which wrote some categories "
                 "differently",
                 hint="Prepare the data again with `distrain prep --config`, and train on it. "
                 "Models of the earlier version still score rows that it prepared.",
@@ -136,7 +136,7 @@ class Categorify(LearntByColumn):
 
 
 def as_categories(values: pa.Array) -> pa.Array:
-    """Integers of any width as int64, as nothing but gaps is; other values as texts."""
+    """Return integers and all-null columns as int64, other values as texts."""
     whole = pa.types.is_integer(values.type) or pa.types.is_null(values.type)
     target = pa.int64() if whole else pa.string()
     try:
@@ -149,18 +149,18 @@ def as_categories(values: pa.Array) -> pa.Array:
 
 
 def category_type(dtype: pa.DataType) -> str:
-    """What values of this type are as categories: `int64` or `string`."""
+    """Return the category type of values of a dtype: `int64` or `string`."""
     if pa.types.is_dictionary(dtype):
         dtype = dtype.value_type
     return "int64" if pa.types.is_integer(dtype) or pa.types.is_null(dtype) else "string"
 
 
 BY_FREQUENCY = (("count", "descending"), ("value", "ascending"))
-"""The order of ids, as columns by which rows are sorted."""
+"""The sort order of ids, as pairs of column and direction."""
 
 
 def by_frequency(counted: pa.Table) -> pa.Array:
-    """The order of ids, as places of the rows: by count, falling, and by value."""
+    """Return the row indices in id order: by falling count, then by value."""
     return pc.sort_indices(counted, sort_keys=list(BY_FREQUENCY))
 
 

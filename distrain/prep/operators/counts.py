@@ -1,7 +1,7 @@
-"""How often values were seen: counted, joined, and cut by a hash of the value.
+"""Counts of values: counted, joined, and partitioned by a hash of the value.
 
-Equal values have equal hashes. So counts that were cut by them can be joined piece by piece, each
-by itself, in memory for that piece alone.
+Equal values have equal hashes. So counts that are partitioned by hash can be joined piece by
+piece, independently, with the memory of one piece.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ import pyarrow.compute as pc
 from distrain.prep.vocabulary import is_text, one_array
 
 NUM_BUCKETS = 4096
-"""Into so many buckets values are sorted by their hash; a piece is some neighbours of them."""
+"""Number of buckets of the hashes of values; a piece is a range of buckets."""
 
 _STRING_BYTES = 2**31 - 1
-"""Most that the offsets of Arrow's `string` count; `large_string` has wider ones."""
+"""The largest offset of Arrow's `string`; `large_string` has wider ones."""
 
 _TABLE_PLACES = 64
 _HASHED_AT_ONCE = 1 << 16
@@ -35,11 +35,11 @@ _HALF_WORD = 1 << 32
 class Counts:
     values: pa.Array  # distinct values, int64 or string, in no particular order
     counts: pa.Array  # how often each was seen, int64
-    nulls: int = 0  # how many were missing
+    nulls: int = 0  # number of missing values
 
     @classmethod
     def of_rows(cls, rows: pa.Table) -> Counts:
-        """The inverse of `rows`, which have no nulls."""
+        """Return the counts of `rows`, which have no nulls."""
         return cls(one_array(rows["value"]), one_array(rows["count"]))
 
     @property
@@ -52,7 +52,7 @@ class Counts:
 
 
 def joined(states: Sequence[Counts]) -> Counts:
-    # Joined arrays are new memory: what came over the network may lie at odd addresses.
+    # Joined arrays are new memory: data from the network may be unaligned.
     return Counts(
         pa.concat_arrays(_wide_enough([s.values for s in states])),
         pa.concat_arrays([s.counts for s in states]),
@@ -81,8 +81,7 @@ def added_up(counts: Counts) -> Counts:
 
 
 def _added_up_integers(counts: Counts) -> Counts:
-    # Sorting integers takes a tenth of the time that a table of hashes does, which leaves the
-    # processor's caches.
+    # Sorting integers takes a tenth of the time of a hash table, which exceeds the CPU's caches.
     values, numbers = _sorted_by_value(
         counts.values.to_numpy(zero_copy_only=False), counts.counts.to_numpy(zero_copy_only=False)
     )
@@ -96,7 +95,7 @@ def _sorted_by_value(values: _Int64Array, counts: _Int64Array) -> tuple[_Int64Ar
         return values, counts
     lowest = int(values.min())
     if int(values.max()) - lowest < _HALF_WORD and int(counts.max()) < _HALF_WORD:
-        # Both in one word, which is sorted three times as fast as an order of rows.
+        # Both in one word, which is sorted three times as fast as row indices.
         words = (values - lowest).view(np.uint64) << np.uint64(32)
         words |= counts.view(np.uint64)
         words.sort()
@@ -113,7 +112,7 @@ def _begins(in_order: np.ndarray[Any, Any]) -> _Int64Array:
 
 
 def in_buckets(rows: pa.Table) -> tuple[pa.Table, np.ndarray[Any, np.dtype[np.int64]]]:
-    """Rows in the order of the buckets of their `value`, and where each bucket begins, `[4097]`."""
+    """Return rows in the order of the buckets of `value`, and each bucket's start, `[4097]`."""
     buckets = buckets_of(one_array(rows["value"]))
     begins = np.zeros(NUM_BUCKETS + 1, np.int64)
     np.cumsum(np.bincount(buckets, minlength=NUM_BUCKETS), out=begins[1:])
@@ -121,9 +120,9 @@ def in_buckets(rows: pa.Table) -> tuple[pa.Table, np.ndarray[Any, np.dtype[np.in
 
 
 def buckets_of(values: pa.Array) -> Buckets:
-    """The bucket of each value, `[values]`: the same on every machine, evenly spread.
+    """Return the bucket of each value, `[values]`: the same on every machine, evenly spread.
 
-    A gap is in the first.
+    A null is in the first bucket.
     """
     if values.null_count:
         buckets = buckets_of(values.fill_null("" if is_text(values.type) else 0))
@@ -141,7 +140,7 @@ def narrow_enough(values: pa.Array) -> pa.Array:
 
 
 def _wide_enough(arrays: Sequence[pa.Array]) -> Sequence[pa.Array]:
-    """The arrays in a type that holds them joined: texts, if some are, beside empty integers."""
+    """Return the arrays in a common type: text if any is text, wide enough for all together."""
     if any(is_text(array.type) for array in arrays):
         arrays = [array if len(array) else array.cast(pa.string()) for array in arrays]
     types = {array.type for array in arrays}
@@ -158,9 +157,9 @@ def _integers(values: pa.Array) -> Hashes:
 
 
 def text_hashes(values: pa.Array) -> Hashes:
-    """A hash of each string, `[values]`, uint64: the same on every machine.
+    """Return a hash of each string, `[values]`, uint64: the same on every machine.
 
-    A random number for each byte at each place, summed over a string (tabulation hashing).
+    Tabulation hashing: a random number for each byte at each position, summed over a string.
     """
     values = values.cast(pa.large_string())
     pieces = [
@@ -185,7 +184,7 @@ def _hashed_piece(values: pa.Array) -> Hashes:
 
 
 def _drawn(count: int) -> Hashes:
-    """The first numbers of splitmix64, which are the same with every version of NumPy."""
+    """Return the first numbers of splitmix64, which do not depend on NumPy's version."""
     x = np.arange(1, count + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)

@@ -1,4 +1,4 @@
-"""Operators that give a category a number: how often it was seen, or the mean of its labels."""
+"""Operators that map a category to a number: its count, or the mean of its labels."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ from distrain.prep.vocabulary import stable_buckets
 NUM_FOLDS = 8
 MOST_VALUES = 1 << 23
 BLOCKS = (1 / 512, 1 / 128, 1 / 32, *np.arange(1, 16) / 16)
-"""The shares of training rows, by their time, after which a block of them begins; short ones first,
-for rows of the first block have no mean but 0."""
+"""Shares of training rows, by time, at which blocks begin. The first blocks are short, since rows
+of the first block have mean 0."""
 
 
 def fold_numbers(num_rows: int, name: str = "") -> Ints:
-    """Numbers by which training rows are cut into folds, `[rows]`, the same wherever it is asked.
+    """Return the folds of training rows, `[rows]`, the same for every caller.
 
     Args:
-        name: What tells these rows from those of other files.
+        name: Identifies these rows among those of other files.
     """
     (seed,) = stable_buckets(pa.array([name]), 1 << 31).tolist()
     return stable_buckets(pa.array(np.arange(num_rows) + (seed << 32)), NUM_FOLDS).astype(np.int64)
@@ -43,17 +43,17 @@ def check_number(num_values: int) -> None:
     """Raise a `DataError` if a table would have too many values."""
     if num_values > MOST_VALUES:
         raise DataError(
-            f"{num_values:,} different values, and {MOST_VALUES:,} are the most",
-            hint="Workers hold them all: set hash_buckets.",
+            f"{num_values:,} different values; the limit is {MOST_VALUES:,}",
+            hint="Every worker holds all of them: set hash_buckets.",
         )
 
 
 @dataclass(frozen=True)
 class Encoding(LearntByColumn):
-    """An operator that learns a number of each value.
+    """An operator that fits a number for each value.
 
     Attributes:
-        tables: What was learnt, by column.
+        tables: The fitted tables, by column.
     """
 
     LEARNT: ClassVar[str] = "tables"
@@ -80,7 +80,7 @@ class Encoding(LearntByColumn):
         return {"vocabulary": column}
 
     def numbers(self, column: str) -> Floats:
-        """The number of each value of the column's table, and of one that it does not have."""
+        """Return the number of each value of the column's table, and that of an unseen value."""
         raise NotImplementedError
 
     def transform(self, column: str, values: pa.Array) -> pa.Array:
@@ -92,7 +92,7 @@ class Encoding(LearntByColumn):
 
 @dataclass(frozen=True)
 class CountEncode(Encoding):
-    """How often a value was seen in the training rows; 0 if never. A gap is a value, too."""
+    """How often a value occurred in the training rows; 0 if never. Null counts as a value."""
 
     kind: ClassVar[str] = "CountEncode"
     key: ClassVar = DocumentKey(
@@ -128,16 +128,16 @@ class TargetEncode(Encoding):
     """The mean of the labels of training rows with the same value, smoothed by that of all rows.
 
     (sum + smoothing * mean of all) / (count + smoothing), as D. Micci-Barreca, "A preprocessing
-    scheme for high-cardinality categorical attributes" (2001). A gap is a value, too.
+    scheme for high-cardinality categorical attributes" (2001). Null counts as a value.
 
-    Training rows are cut into folds, and a row gets what the rows of other folds say: its own label
-    enters neither sum nor mean. With `by_time` the folds are blocks of time, and a row gets what
-    earlier blocks say. Later rows get what all training rows say.
+    Training rows are cut into folds, and a row gets the mean of the other folds: its own label
+    is in neither sum nor mean. With `by_time` the folds are blocks of time, and a row gets the mean
+    of earlier blocks. Later rows get the mean of all training rows.
 
     Attributes:
-        by_time: Whether training rows come with their times.
-        edges: The times at which blocks begin, but the first; set before a fit.
-        rows: The training rows that `fit` and `transform` get the values of; `None` of later rows.
+        by_time: Whether training rows have times.
+        edges: The times at which blocks begin, except the first; set before a fit.
+        rows: The training rows of the values in `fit` and `transform`; `None` for later rows.
     """
 
     kind: ClassVar[str] = "TargetEncode"
@@ -162,7 +162,10 @@ class TargetEncode(Encoding):
         return replace(self, rows=rows)
 
     def with_blocks(self, times: Floats) -> TargetEncode:
-        """With the edges of blocks; `times` are some of the training rows'."""
+        """Return the operator with the edges of blocks.
+
+        `times` is a sample of the training rows'.
+        """
         if not self.by_time or not len(times):
             return self
         edges = np.unique(np.quantile(times, BLOCKS, method="inverted_cdf"))
@@ -209,8 +212,8 @@ class TargetEncode(Encoding):
 
     def _smoothed(self, counts: Any, sums: Any, rows: Any, total: Any) -> Floats:
         prior = np.where(rows > 0, total / np.maximum(rows, 1), 0.0)
-        found: Floats = (sums + self.smoothing * prior) / (counts + self.smoothing)
-        return found
+        smoothed: Floats = (sums + self.smoothing * prior) / (counts + self.smoothing)
+        return smoothed
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -222,11 +225,11 @@ class TargetEncode(Encoding):
 
 
 def _before(of_blocks: Any) -> Any:
-    """The sums over the blocks before each, `[values, folds]`."""
+    """Return the sums over the blocks before each, `[values, folds]`."""
     return np.cumsum(np.pad(of_blocks[:, :-1], ((0, 0), (1, 0))), axis=1)
 
 
 def _without(of_folds: Any) -> Any:
-    """The sums over the other folds of each, in which its own has no part, rounding included."""
+    """Return the sums over the other folds of each; its own has no influence, even by rounding."""
     num_folds = of_folds.shape[1]
     return np.stack([np.delete(of_folds, n, axis=1).sum(1) for n in range(num_folds)], axis=1)

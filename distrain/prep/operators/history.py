@@ -1,4 +1,4 @@
-"""Histories: what happened to a row's key before the row."""
+"""Histories: earlier events with the same key as a row."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TIME_DIFFERENCE = "time_difference"
 """The tag of the list of seconds from each event to the row."""
 
 EVENT = "history"
-"""The event whose columns a history is; their names begin with it."""
+"""The event of a history's columns; their names begin with it."""
 
 Floats = np.ndarray[Any, np.dtype[np.float64]]
 _MICROSECONDS = 1e6
@@ -30,18 +30,18 @@ _NUMBERS = (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal, pa.t
 
 @dataclass(frozen=True)
 class History:
-    """For each row the newest `keep` earlier events of its key, oldest first, as aligned lists.
+    """For each row the latest `keep` earlier events of its key, oldest first, as aligned lists.
 
     Each row is an event of later rows with the same key. Events at the row's own time are not in
-    its history, and those at one time keep the order of the rows. A row without a key or a time
-    has an empty history, and is in none.
+    its history, and events at one time keep the order of the rows. A row without a key or a time
+    has an empty history, and is not an event.
 
     Attributes:
         by: The column of keys, such as users.
         order: The column of times, or of numbers of seconds.
-        keep: How many events a history holds at most.
-        of: What is listed: columns with their values after all operators. `order` stands for the
-            seconds between event and row.
+        keep: Maximum number of events in a history.
+        of: The listed columns, with their values after all operators. The column `order` holds
+            the seconds between event and row.
     """
 
     by: str
@@ -65,7 +65,7 @@ class History:
 
     @property
     def names(self) -> dict[str, str]:
-        """What the lists are called, by what they list.
+        """The names of the lists, by listed column.
 
         >>> History("user", "time", 200, ("item", "time")).names
         {'item': 'history_item', 'time': 'history_time'}
@@ -73,10 +73,12 @@ class History:
         return {name: f"{EVENT}_{name}" for name in self.of}
 
     def mistake_among(self, columns: Sequence[str]) -> str | None:
-        """Why a workflow of these columns cannot have the history; `None` if it can."""
+        """Return why a workflow of these columns cannot have the history; `None` if it can."""
         missing = [name for name in self.columns if name not in columns]
         if missing:
-            return f"history.of names {', '.join(missing)}, which is no feature, nor the order"
+            return (
+                f"history.of names {', '.join(missing)}, which is neither a feature nor the order"
+            )
         taken = [name for name in self.names.values() if name in columns]
         return f"a feature has the history's name {taken[0]!r}; rename it" if taken else None
 
@@ -86,7 +88,7 @@ class History:
         times: pa.ChunkedArray,
         columns: Mapping[str, pa.ChunkedArray],
     ) -> dict[str, pa.Array]:
-        """The lists of each row among these rows, by name; `columns` are those that are listed."""
+        """Return the lists of each row among these rows, by name; `columns` are the listed ones."""
         seconds = seconds_of(self.order, times)
         events, ranks = in_order(keys_of(self.by, keys), seconds)
         spans = Spans.none(len(seconds))
@@ -102,8 +104,8 @@ class History:
         return lists
 
     def schema_of(self, columns: Mapping[str, ColumnSchema]) -> list[ColumnSchema]:
-        """The columns of the lists, where `columns` has what is listed."""
-        found = []
+        """Return the schema of the lists; `columns` has the listed columns."""
+        schemas = []
         for listed, name in self.names.items():
             if listed == self.order:
                 kind: tuple[str, ...] = (Tags.CONTINUOUS, Tags.SEQUENCE, TIME_DIFFERENCE)
@@ -115,7 +117,7 @@ class History:
             properties = {"event": EVENT}
             if column.has_tag(Tags.CATEGORICAL):
                 properties["domain"] = columns[listed].domain
-            found.append(
+            schemas.append(
                 replace(
                     column,
                     is_list=True,
@@ -124,7 +126,7 @@ class History:
                     properties=properties,
                 )
             )
-        return found
+        return schemas
 
     def to_json(self) -> dict[str, Any]:
         return {**asdict(self), "of": list(self.of)}
@@ -135,7 +137,7 @@ class History:
 
 
 def keys_of(column: str, values: pa.Array | pa.ChunkedArray) -> pa.Array:
-    """Keys that have an order: int64, or texts as `binary`."""
+    """Return sortable keys: int64, or texts as `binary`."""
     values = concrete(values)
     dtype = values.type
     whole = pa.types.is_integer(dtype) and not pa.types.is_uint64(dtype)
@@ -145,14 +147,14 @@ def keys_of(column: str, values: pa.Array | pa.ChunkedArray) -> pa.Array:
         return texts_of(values).cast(pa.binary())
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
         raise DataError(
-            f"{dtype} holds no keys",
+            f"{dtype} cannot be a key",
             where={"column": column},
             hint="Keys of a history are whole numbers, texts or other single values.",
         ) from None
 
 
 def seconds_of(column: str, values: pa.Array | pa.ChunkedArray) -> Floats:
-    """Times as seconds since 1970, numbers as they are; NaN where there is none."""
+    """Return times as seconds since 1970, and numbers unchanged; NaN for missing ones."""
     values = concrete(values)
     if pa.types.is_timestamp(values.type) or pa.types.is_date(values.type):
         zone = values.type.tz if pa.types.is_timestamp(values.type) else None
@@ -169,20 +171,20 @@ def seconds_of(column: str, values: pa.Array | pa.ChunkedArray) -> Floats:
 
 
 def ranks_of(keys: pa.Array) -> Int64Array:
-    """Numbers in the order of `keys_of`, equal for equal keys."""
+    """Return numbers in the order of `keys_of`, equal for equal keys."""
     if pa.types.is_integer(keys.type):
         return np.asarray(keys)
     encoded = keys.dictionary_encode()
     order = pc.sort_indices(encoded.dictionary).to_numpy()
     ranks = np.empty(len(order), np.int64)
     ranks[order] = np.arange(len(order))
-    found: Int64Array = ranks[encoded.indices.to_numpy()]
-    return found
+    rank_of_row: Int64Array = ranks[encoded.indices.to_numpy()]
+    return rank_of_row
 
 
 @dataclass(frozen=True, eq=False)
 class Spans:
-    """For each of some rows, where its history lies among the sorted events."""
+    """For each row, the span of its history among the sorted events."""
 
     first: Int64Array
     length: Int64Array
@@ -195,11 +197,11 @@ class Spans:
     def of_sorted(
         cls, keys: Int64Array, seconds: Floats, keep: int, base: int = 0, key_begin: int = 0
     ) -> Spans:
-        """The spans of events that are sorted by key and time.
+        """Return the spans of events that are sorted by key and time.
 
         Args:
-            base: The place of the first event among all.
-            key_begin: Where the first event's key begins among all.
+            base: The index of the first event among all.
+            key_begin: The index among all at which the first event's key begins.
         """
         places = np.arange(len(keys))
         new_key = np.ones(len(keys), bool)
@@ -219,7 +221,7 @@ class Spans:
         self.first[rows], self.length[rows] = spans.first, spans.length
 
     def items(self) -> Int64Array:
-        """The places of all their events, one span after another."""
+        """Return the indices of all events of the spans, one span after another."""
         offsets = offsets_of(self.length)
         items: Int64Array = np.repeat(self.first - offsets[:-1], self.length)
         items += np.arange(offsets[-1])
@@ -232,7 +234,7 @@ def _run_length(begins: np.ndarray[Any, np.dtype[np.bool_]]) -> int:
 
 
 def in_order(keys: pa.Array, seconds: Floats) -> tuple[Int64Array, Int64Array]:
-    """The rows with a key and a time, by key and time, and the ranks of their keys."""
+    """Return the rows with a key and a time, by key and time, and the ranks of their keys."""
     known = np.flatnonzero(np.asarray(keys.is_valid()) & np.isfinite(seconds))
     ranks = ranks_of(keys.take(pa.array(known)))
     order = np.lexsort((seconds[known], ranks))
@@ -247,5 +249,5 @@ def as_lists(lengths: Int64Array, items: np.ndarray[Any, Any]) -> pa.Array:
 
 
 def seconds_before(spans: Spans, rows: Floats, events: Floats) -> np.ndarray[Any, Any]:
-    """The seconds from each event of the spans to its row, float32."""
+    """Return the seconds from each event of the spans to its row, float32."""
     return (np.repeat(rows, spans.length) - events).astype(np.float32)

@@ -1,4 +1,4 @@
-"""Where values stand among known ones: an index that is made once and looked at many times."""
+"""An index of known values, built once for many lookups."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ _KEPT_KEYS = 1 << 16
 class KeyIndex:
     """An index in memory, or in files that are mapped into it.
 
-    A lookup walks through the keys in ranges, and then gives the pages of files back: however large
-    the index is, a thread holds little of it.
+    A lookup traverses the keys in ranges, and then releases the pages of files: a thread holds
+    little of the index, whatever its size.
     """
 
-    values: pa.Array  # distinct values without a gap, int64 or (large) string
-    keys: Keys  # these integers, or hashes of these strings, in rising order, `[values]`
-    places: Int32Array  # their places among the values, `[values]`
+    values: pa.Array  # distinct non-null values, int64 or (large) string
+    keys: Keys  # these integers, or hashes of these strings, ascending, `[values]`
+    places: Int32Array  # their indices among the values, `[values]`
     files: tuple[MappedFile, ...] = ()
 
     @classmethod
@@ -40,15 +40,15 @@ class KeyIndex:
         return cls(values, keys[order], order.astype(np.int32))
 
     def places_of(self, distinct: pa.Array) -> tuple[BoolArray, Int32Array]:
-        """Which of some values are known, and the places of those that are."""
+        """Return a mask of known values, and the indices of those that are known."""
         places = np.zeros(len(distinct), np.int32)
         known = np.zeros(len(distinct), bool)
         if is_text(distinct.type):
             distinct = distinct.cast(pa.large_string())
         wanted = keys_of(distinct)
         for first, rows in self._by_ranges(wanted):
-            found = self.keys[first : first + _RANGE_KEYS].searchsorted(wanted[rows])
-            at = found + first
+            positions = self.keys[first : first + _RANGE_KEYS].searchsorted(wanted[rows])
+            at = positions + first
             if is_text(distinct.type):
                 known[rows], places[rows] = self._same_texts(distinct.take(rows), wanted[rows], at)
             else:
@@ -59,7 +59,7 @@ class KeyIndex:
 
     def _by_ranges(self, wanted: Keys) -> Iterator[tuple[int, Keys]]:
         order = np.argsort(wanted)
-        # A key that equals the first of a range may begin in the range before.
+        # A key that equals the first of a range may begin in the previous range.
         cuts = wanted[order].searchsorted(self.keys[_RANGE_KEYS::_RANGE_KEYS], side="right")
         for number, rows in enumerate(np.split(order, cuts)):
             if len(rows) and len(self.keys):
@@ -71,10 +71,10 @@ class KeyIndex:
         places = np.zeros(len(distinct), np.int32)
         known = np.zeros(len(distinct), bool)
         still = np.arange(len(wanted))
-        while len(still):  # again only where strings have equal hashes
+        while len(still):  # more than once only if strings have equal hashes
             at_key = np.minimum(at[still], len(self.keys) - 1)
-            found = (at[still] < len(self.keys)) & (self.keys[at_key] == wanted[still])
-            still, candidates = still[found], self.places[at_key[found]]
+            is_candidate = (at[still] < len(self.keys)) & (self.keys[at_key] == wanted[still])
+            still, candidates = still[is_candidate], self.places[at_key[is_candidate]]
             same = self._are_equal(candidates, distinct.take(pa.array(still)))
             known[still[same]], places[still[same]] = True, candidates[same]
             still = still[~same]
@@ -94,7 +94,7 @@ class KeyIndex:
         return equal
 
     def _forget(self) -> None:
-        # Small ones stay: they are looked at again for each part.
+        # Small indexes stay resident: they are used again for each part.
         if len(self.keys) > _KEPT_KEYS:
             for file in self.files:
                 file.forget()

@@ -1,4 +1,4 @@
-"""Lists to parts of them."""
+"""Slices of lists."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from distrain.prep.operators.operator import SettingsOnly
 
 @dataclass(frozen=True)
 class ListSlice(SettingsOnly):
-    """Keep some places of each list, as Python's slices count them; shorter lists stay shorter.
+    """Keep a slice of each list, with Python's semantics; shorter lists stay shorter.
 
     `ListSlice(10)` keeps the first ten items, `ListSlice(-10)` the last ten, `ListSlice(2, 5)` the
-    third to the fifth. Before Categorify, only what is kept counts for the vocabulary.
+    third to the fifth. Before Categorify, only kept items count for the vocabulary.
 
     >>> ListSlice(2).transform("clicks", pa.array([[1, 2, 3], [], [4]])).to_pylist()
     [[1, 2], [], [4]]
@@ -26,8 +26,8 @@ class ListSlice(SettingsOnly):
     [[2, 3], []]
 
     Attributes:
-        start: The first place; without `end`, a positive one is the end.
-        end: The place behind the last.
+        start: The first index; without `end`, a positive one is the end.
+        end: One past the last index.
     """
 
     kind: ClassVar[str] = "ListSlice"
@@ -39,14 +39,14 @@ class ListSlice(SettingsOnly):
             raise InputError("ListSlice(0) keeps nothing", hint="ListSlice(10) keeps ten items.")
 
     def transform(self, column: str, values: pa.Array) -> pa.Array:
-        """The shorter lists; the items keep their type.
+        """Return the shorter lists; the items keep their type.
 
         Raises:
-            DataError: The column holds no lists.
+            DataError: The column does not hold lists.
         """
         if not holds_lists(values.type):
             raise DataError(
-                f"ListSlice cuts lists, and the column holds {values.type}",
+                f"ListSlice needs lists, but the column holds {values.type}",
                 where={"column": column},
             )
         lists = Lists.of(values)

@@ -44,7 +44,7 @@ class ClipSpec(Section):
 
 @dataclass(frozen=True)
 class Clip(SettingsOnly, OnNumbers):
-    """Raise values below `min` to it and lower values above `max` to it; gaps and NaN stay.
+    """Raise values below `min` to it and lower values above `max` to it; nulls and NaN stay.
 
     >>> Clip(min=0, max=5).transform("I1", pa.array([-3, 2, None, 9])).to_pylist()
     [0, 2, None, 5]
@@ -71,7 +71,7 @@ class Clip(SettingsOnly, OnNumbers):
 
 @dataclass(frozen=True)
 class FillMissing(SettingsOnly, OnNumbers):
-    """Put `value` where there is none; NaN counts as missing.
+    """Replace missing values by `value`; NaN counts as missing.
 
     >>> FillMissing(7).transform("I1", pa.array([1, None, 3])).to_pylist()
     [1, 7, 3]
@@ -90,24 +90,24 @@ class FillMissing(SettingsOnly, OnNumbers):
         return {"value": _whole(self.value)}
 
     def transform(self, column: str, values: pa.Array) -> pa.Array:
-        """The values without gaps; integers stay integers where `value` is whole."""
+        """Return the values without nulls; integers stay integers if `value` is an integer."""
         if is_text(values.type) or pa.types.is_temporal(values.type):
             return pc.fill_null(values, pa.scalar(self.value).cast(values.type))
         return super().transform(column, values)
 
 
 def _whole(value: float | None) -> float | int | None:
-    """A bound as an integer where it is one of 64 bits: integers stay integers beside it."""
+    """Return a bound as an integer if it is one of 64 bits, so that integers stay integers."""
     is_int64 = value is not None and abs(value) < 2.0**63 and value == int(value)
     return int(value) if is_int64 else value  # type: ignore[arg-type]
 
 
 def alone_mistake(name: str, *others: str) -> Callable[[Mapping[str, Any]], str | None]:
-    """Says which keys a column has beside one that they have no meaning with."""
+    """Return a check that a key is used without keys that have no meaning beside it."""
 
     def mistake_in(keys: Mapping[str, Any]) -> str | None:
         beside = [one for one in others if not (keys[one] is None or keys[one] is False)]
-        return f"{name} goes without {', '.join(beside)}" if keys[name] and beside else None
+        return f"{name} excludes {', '.join(beside)}" if keys[name] and beside else None
 
     return mistake_in
 
@@ -151,7 +151,7 @@ def _log_mistake(keys: Mapping[str, Any]) -> str | None:
 
 @dataclass(frozen=True)
 class LogOp(SettingsOnly):
-    """log(1 + x) as float64; gaps stay gaps.
+    """log(1 + x) as float64; nulls stay nulls.
 
     >>> LogOp().transform("I1", pa.array([0, None])).to_pylist()
     [0.0, None]
@@ -168,9 +168,10 @@ class LogOp(SettingsOnly):
     )
 
     def transform(self, column: str, values: pa.Array) -> pa.Array:
-        """The logarithms; a `DataError` if a value is -1 or less.
+        """Return the logarithms; a `DataError` if a value is -1 or less.
 
-        Arrow's have the same bits on all processors; NumPy's differ in the last one with AVX-512.
+        Arrow's logarithms have the same bits on all CPUs; NumPy's differ in the last one with
+        AVX-512.
         """
         values = as_doubles(values)
         try:
@@ -185,7 +186,7 @@ class LogOp(SettingsOnly):
 
 
 _ROUNDING = 8 * float(np.finfo(np.float64).eps)
-"""Relative error of a mean: values nearer to each other than this are the same."""
+"""Relative error of a mean: values closer to each other than this count as equal."""
 
 
 @dataclass(frozen=True)
@@ -202,14 +203,17 @@ class Moments:
 
     @classmethod
     def of(cls, values: np.ndarray[Any, np.dtype[np.float64]]) -> Moments:
-        """The moments of `values`, `[rows]`, float64; the mean says what is not finite."""
+        """Return the moments of `values`, `[rows]`, float64.
+
+        The mean shows values that are not finite.
+        """
         if len(values) == 0:
             return cls()
         if not np.isfinite(values).all():
             return cls(len(values), math.nan if np.isnan(values).any() else math.inf, math.nan)
         if (values == values[0]).all():
-            return cls(len(values), float(values[0]))  # the mean of the sum may be a bit beside it
-        with np.errstate(over="ignore"):  # `finish` tells
+            return cls(len(values), float(values[0]))  # a summed mean may differ in the last bit
+        with np.errstate(over="ignore"):  # `finish` reports it
             mean = float(values.mean())
             return cls(len(values), mean, float(np.square(values - mean).sum()))
 
@@ -228,7 +232,10 @@ class Moments:
 
     @property
     def std(self) -> float:
-        """The population's standard deviation; 1 for a column that is constant but for rounding."""
+        """The population standard deviation.
+
+        1 for a column that is constant except for rounding.
+        """
         rounding = _ROUNDING * abs(self.mean)
         if self.count == 0 or self.m2 <= self.count * rounding * rounding:
             return 1.0
@@ -237,7 +244,7 @@ class Moments:
 
 @dataclass(frozen=True)
 class Normalize(OnNumbers, LearntByColumn):
-    """(x - mean) / std with the training rows' mean and population std; gaps are in neither."""
+    """(x - mean) / std with mean and population std of the training rows, without nulls."""
 
     kind: ClassVar[str] = "Normalize"
     LEARNT: ClassVar[str] = "moments"
@@ -248,7 +255,7 @@ class Normalize(OnNumbers, LearntByColumn):
         lambda _: Normalize(),
         default=False,
     )
-    moments: Mapping[str, Moments] = field(default_factory=dict)  # what was learnt, by column
+    moments: Mapping[str, Moments] = field(default_factory=dict)  # the fitted ones, by column
 
     def fit(self, values: pa.Array) -> Moments:
         return Moments.of(as_doubles(values.drop_null()).to_numpy(zero_copy_only=False))
@@ -260,7 +267,7 @@ class Normalize(OnNumbers, LearntByColumn):
         return total
 
     def finish(self, state: Moments) -> Moments:
-        """The moments; a `DataError` if a value was NaN or infinite."""
+        """Return the moments; a `DataError` if a value was NaN or infinite."""
         if not math.isfinite(state.m2):
             raise DataError(
                 f"no mean and standard deviation: {state.mean:g} and {state.m2:g}",

@@ -1,15 +1,15 @@
 """The protocols of operators.
 
-An operator works on one column at a time and knows nothing of files or of Dask. Of a column of
-lists it gets the items, one after another; ListSlice alone gets the lists. What a column's first
-operator `takes` says what the column holds: numbers, unless it says otherwise. Operators that learn
+An operator works on one column at a time and is independent of files and of Dask. For a column of
+lists it gets the items, one after another; ListSlice alone gets the lists. The `takes` of a
+column's first operator defines what the column holds: numbers by default. Operators that fit
 statistics add three pure functions: `fit` makes a state from some rows, `merge` joins states
-(associative, so rows may be cut anywhere), `finish` turns the state of all rows into what
-`transform` needs. A saved workflow makes an operator of its settings as keyword arguments, or by
-its `from_json(settings)`.
+(associative, so rows may be cut anywhere), and `finish` turns the state of all rows into the input
+of `transform`. A saved workflow creates an operator from its settings as keyword arguments, or by
+`from_json(settings)`.
 
-The rest of the ETL finds what it needs of an operator in its class: `kind`, for saved workflows;
-`key`, if features documents may ask for it.
+Other modules read these class attributes: `kind`, for saved workflows, and `key`, if features
+documents support the operator.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -24,17 +24,17 @@ from distrain.errors import DataError
 from distrain.prep.steps import STEPS, Values
 
 Takes = Literal["numbers", "categories", "presence"]
-"""What operators take: numbers, names of things, or no more than whether there is a value."""
+"""What operators take: numbers, categories, or only whether a value is present."""
 
 
 class Operator(Protocol):
     kind: ClassVar[str]
 
     def transform(self, column: str, values: pa.Array) -> pa.Array:
-        """The values after this step, in the same order.
+        """Return the values after this step, in the same order.
 
         Raises:
-            DataError: A value that the step cannot take.
+            DataError: The step cannot take a value.
         """
         ...
 
@@ -43,7 +43,7 @@ class Operator(Protocol):
 
 @runtime_checkable
 class FittedOperator(Operator, Protocol):
-    """An operator that learns one thing per column from the training rows."""
+    """An operator that fits one state per column from the training rows."""
 
     def fit(self, values: pa.Array) -> Any: ...
 
@@ -58,9 +58,9 @@ class FittedOperator(Operator, Protocol):
 
 @dataclass(frozen=True, eq=False)
 class TrainingRows:
-    """What an operator that learns from labels is told of the rows of a column."""
+    """The input of an operator that learns from labels: data about the rows of a column."""
 
-    places: np.ndarray[Any, Any]  # `[rows]`: the times, or numbers by which rows are cut into folds
+    places: np.ndarray[Any, Any]  # `[rows]`: the times, or the numbers that define folds
     labels: np.ndarray[Any, np.dtype[np.float64]] | None = None  # `[rows]`, for a fit
 
     def of_items(self, lengths: np.ndarray[Any, np.dtype[np.int64]]) -> "TrainingRows":
@@ -70,32 +70,32 @@ class TrainingRows:
 
 @runtime_checkable
 class LabelledOperator(FittedOperator, Protocol):
-    """An operator that learns from labels, and gives training rows other values than later ones."""
+    """An operator that learns from labels; training rows get other values than later rows."""
 
     def of_rows(self, rows: TrainingRows) -> Self:
-        """The operator for the values of these training rows, in this order."""
+        """Return the operator for the values of these training rows, in this order."""
         ...
 
 
 @dataclass(frozen=True)
 class DocumentKey:
-    """The key of a continuous column in features documents that asks for an operator."""
+    """The key of a continuous column in features documents that adds an operator."""
 
     name: str
     values: Any  # the type of its values, which pydantic checks
     description: str  # for the published JSON Schema
-    make: Callable[[Any], Operator]  # the operator that a value asks for
-    default: bool | None = None  # the value that asks for none: `None` or `False`
-    # what makes a column's keys, by name, unusable together; `None` if nothing does
+    make: Callable[[Any], Operator]  # returns the operator of a value
+    default: bool | None = None  # the value without an operator: `None` or `False`
+    # returns why a column's keys, by name, cannot be used together; `None` if they can
     mistake_in: Callable[[Mapping[str, Any]], str | None] = lambda keys: None
 
 
 @runtime_checkable
 class ServedOperator(Operator, Protocol):
-    """An operator that exports of raw rows have, as a step of its `kind` without distrain."""
+    """An operator that exports for raw rows support, as a step of its `kind` without distrain."""
 
     def served(self, column: str) -> dict[str, Any]:
-        """The settings of a column's step, as JSON."""
+        """Return the settings of a column's step, as JSON."""
         ...
 
 
@@ -105,16 +105,16 @@ class OnNumbers:
     kind: ClassVar[str]
 
     def served(self, column: str) -> dict[str, Any]:
-        """The settings of a column's step, as JSON."""
+        """Return the settings of a column's step, as JSON."""
         raise NotImplementedError
 
     def transform(self, column: str, values: pa.Array) -> pa.Array:
-        """The values after the step, without gaps where it fills these."""
+        """Return the values after the step, without nulls if it fills them."""
         return as_arrow(STEPS[self.kind](as_values(values), self.served(column), {}), values)
 
 
 def as_values(values: pa.Array) -> Values:
-    """Numbers without a copy where Arrow's buffers allow; truth values are 0 and 1."""
+    """Return numbers without a copy where Arrow's buffers allow it; booleans are 0 and 1."""
     types = pa.types
     is_float = types.is_float32(values.type) or types.is_float64(values.type)
     if not (is_float or types.is_integer(values.type)):
@@ -133,7 +133,7 @@ def as_values(values: pa.Array) -> Values:
 
 
 def as_arrow(made: Values, given: pa.Array) -> pa.Array:
-    """What a step made of `given`: gaps that it left are gaps still, and NaN are no gaps."""
+    """Return the output of a step on `given`: remaining nulls stay nulls, and NaN is not null."""
     missing = made.missing
     if missing is None and given.null_count and made.x.dtype.kind == "f":
         missing = np.isnan(made.x) & given.is_null().to_numpy(zero_copy_only=False)
@@ -150,7 +150,7 @@ class SettingsOnly:
 
 
 class LearntByColumn:
-    """Operators that keep what they learnt by column, in the field that `LEARNT` names."""
+    """Operators with a fitted state for each column, in the field that `LEARNT` names."""
 
     LEARNT: ClassVar[str]
 
@@ -164,15 +164,15 @@ class LearntByColumn:
 
 
 def takes_of(operators: Sequence[Operator]) -> Takes:
-    """What a column holds that goes through these operators."""
-    found: Takes = next((one.takes for one in operators if hasattr(one, "takes")), "numbers")
-    return found
+    """Return what a column holds that goes through these operators."""
+    takes: Takes = next((one.takes for one in operators if hasattr(one, "takes")), "numbers")
+    return takes
 
 
 def as_doubles(values: pa.Array) -> pa.Array:
-    """Numbers as float64; an integer beyond 2^53 becomes the nearest one.
+    """Return numbers as float64; integers beyond 2^53 are rounded.
 
-    Training values are float32, which tells far fewer integers apart.
+    Training values are float32, which is exact for far fewer integers.
 
     >>> as_doubles(pa.array([2**53 + 1, None])).to_pylist()
     [9007199254740992.0, None]
@@ -190,7 +190,7 @@ def concrete(values: pa.Array) -> pa.Array:
 
 @contextmanager
 def in_column(name: str) -> Iterator[None]:
-    """Name the column, or the domain, in a `DataError` raised inside."""
+    """Add the column, or the domain, to a `DataError` raised inside."""
     try:
         yield
     except DataError as error:

@@ -1,4 +1,4 @@
-"""Values as texts: a value has one spelling, whatever its type or file format."""
+"""Values as texts: a value has one spelling, independent of its type and file format."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _NUMERAL = (
 
 
 def texts_of(values: pa.Array) -> pa.Array:
-    """The texts of values, NaN as missing; texts stay as they are.
+    """Return the texts of values, NaN as null; texts are unchanged.
 
-    Numbers are plain digits without an exponent or trailing zeros, whatever their width or scale.
-    Times have a fraction only if it is not 0; those with a zone are told in UTC, with a `Z`.
+    Numbers are plain digits without an exponent or trailing zeros, for any width or scale.
+    Times have a fraction only if it is not 0; those with a zone are in UTC, with a `Z`.
 
     Raises:
         pa.ArrowInvalid: Bytes are not UTF-8, or a year has more than five digits.
@@ -49,22 +49,22 @@ def texts_of(values: pa.Array) -> pa.Array:
 
 
 def category_texts(values: pa.Array) -> pa.Array:
-    """Return `texts_of`, and texts that spell a number or truth value as that value is spelled.
+    """Return `texts_of`, with texts that spell a number or boolean in the spelling of that value.
 
-    So a value has one category in CSV, JSON and typed columns. Leading zeros and a plus sign make
-    a text, not a number.
+    So a value has one category in CSV, JSON and typed columns. Texts with leading zeros or a plus
+    sign are not numbers.
 
     >>> category_texts(pa.array(["2.0", "1.50", "1e-07", "True", "007", "v1.0"])).to_pylist()
     ['2', '1.5', '0.0000001', 'true', '007', 'v1.0']
     """
     if not is_text(values.type):
         return texts_of(values)
-    found = pc.match_substring_regex(values, _NUMERAL).fill_null(False)
-    if not pc.any(found).as_py():
+    is_numeral = pc.match_substring_regex(values, _NUMERAL).fill_null(False)
+    if not pc.any(is_numeral).as_py():
         return values
-    encoded = values.filter(found).dictionary_encode()
+    encoded = values.filter(is_numeral).dictionary_encode()
     spelled = _canonical(encoded.dictionary)
-    return pc.replace_with_mask(values, found, spelled.take(encoded.indices))
+    return pc.replace_with_mask(values, is_numeral, spelled.take(encoded.indices))
 
 
 def _canonical(numerals: pa.Array) -> pa.Array:
@@ -79,15 +79,15 @@ def _canonical(numerals: pa.Array) -> pa.Array:
 
 
 def joined_texts(columns: Sequence[pa.Array], missing: str | None = None) -> pa.Array:
-    """One text of each row's texts, which tells all rows apart, as large_string.
+    """Join each row's texts to one text, distinct for distinct rows, as large_string.
 
-    A row with a gap has none, unless `missing` stands for gaps.
+    A row with a null gives null, unless `missing` replaces nulls.
     """
     texts = [column.cast(pa.large_string()) for column in columns]
     if len(texts) == 1:
         return texts[0]
     apart = []
-    for some in texts:  # a separator inside a text must not make two rows the same
+    for some in texts:  # escape the separator, so that different rows stay different
         some = pc.replace_substring(some, "\\", "\\\\")
         some = pc.replace_substring(some, BETWEEN_TEXTS, "\\u")
         apart.append(some if missing is None else pc.fill_null(some, missing))
@@ -95,7 +95,7 @@ def joined_texts(columns: Sequence[pa.Array], missing: str | None = None) -> pa.
 
 
 def crossed(columns: Sequence[pa.Array]) -> pa.Array:
-    """The texts of several columns as one category; missing where all of them are.
+    """Return the texts of several columns as one category; missing where all of them are.
 
     >>> found = crossed([pa.array(["a", None]), pa.array(["x", None])]).to_pylist()
     >>> found[0].split(BETWEEN_TEXTS), found[1]
@@ -104,8 +104,8 @@ def crossed(columns: Sequence[pa.Array]) -> pa.Array:
     nothing = columns[0].is_null()
     for column in columns[1:]:
         nothing = pc.and_(nothing, column.is_null())
-    found = joined_texts(columns, _MISSING)
-    return pc.if_else(nothing, pa.scalar(None, found.type), found)
+    joined = joined_texts(columns, _MISSING)
+    return pc.if_else(nothing, pa.scalar(None, joined.type), joined)
 
 
 _MISSING = "\\0"  # which no text is, for its backslashes are doubled
@@ -127,8 +127,8 @@ def _spelled(values: pa.Array) -> pa.Array:
 
 
 def _without_exponents(texts: pa.Array) -> pa.Array:
-    found = pc.match_substring_regex(texts, "[eE]").fill_null(False)
-    if not pc.any(found).as_py():
+    has_exponent = pc.match_substring_regex(texts, "[eE]").fill_null(False)
+    if not pc.any(has_exponent).as_py():
         return texts
-    digits = [canonical(text) for text in texts.filter(found).to_pylist()]
-    return pc.replace_with_mask(texts, found, pa.array(digits, pa.string()))
+    digits = [canonical(text) for text in texts.filter(has_exponent).to_pylist()]
+    return pc.replace_with_mask(texts, has_exponent, pa.array(digits, pa.string()))

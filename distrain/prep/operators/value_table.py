@@ -1,6 +1,6 @@
-"""How often each value of a column was seen, and the sum of its labels, by folds of training rows.
+"""Counts of each value of a column, and sums of its labels, by folds of training rows.
 
-The fit counts cells, a value in a fold, and adds them up by pieces of the buckets of a hash of the
+The fit counts cells (a value in a fold), and sums them by pieces of the buckets of a hash of the
 value. Sums are added in the order of the rows' parts, wherever these were counted: the same rows
 give the same bits.
 """
@@ -50,8 +50,8 @@ class Cells:
     """Some training rows by value and fold.
 
     Attributes:
-        rows: With columns `value` (int64 or large_string; a gap is one), `fold`, `count` and `sum`,
-            that of the labels. A cell may stand in several rows.
+        rows: Columns `value` (int64 or large_string; null is a value), `fold`, `count`, and `sum`
+            of the labels. A cell may have several rows.
     """
 
     rows: pa.Table
@@ -63,14 +63,14 @@ class Cells:
 
     @classmethod
     def of(cls, values: pa.Array, folds: Ints, labels: Floats) -> Cells:
-        found = _wide(as_categories(values)).dictionary_encode(null_encoding="encode")
+        encoded = _wide(as_categories(values)).dictionary_encode(null_encoding="encode")
         num_folds = int(folds.max(initial=0)) + 1
-        cells = found.indices.to_numpy() * np.int64(num_folds) + folds
+        cells = encoded.indices.to_numpy() * np.int64(num_folds) + folds
         counts = np.bincount(cells, minlength=1)
         sums = np.bincount(cells, labels, minlength=1)
         seen = np.flatnonzero(counts)
         columns = {
-            "value": found.dictionary.take(pa.array(seen // num_folds)),
+            "value": encoded.dictionary.take(pa.array(seen // num_folds)),
             "fold": seen % num_folds,
             "count": counts[seen],
             "sum": sums[seen].astype(np.float64),
@@ -79,7 +79,7 @@ class Cells:
 
     @classmethod
     def joined(cls, cells: Sequence[pa.Table]) -> Cells:
-        """The rows of all, in this order."""
+        """Return the rows of all, in this order."""
         wanted = _value_type(cells)
         return cls(pa.concat_tables(_with_values_of(wanted, some) for some in cells))
 
@@ -89,8 +89,8 @@ class ValueTable:
     """Counts of rows and sums of labels, by value and fold.
 
     Attributes:
-        values: The distinct values in the order of their buckets and by size in each, int64 or
-            large_string; a gap is one of them. An earlier version wrote them in another order.
+        values: The distinct values ordered by bucket and then by value, int64 or large_string;
+            null is a value. An earlier version wrote them in another order.
         counts, sums: `[values, folds]`.
     """
 
@@ -101,19 +101,19 @@ class ValueTable:
 
     @classmethod
     def of_cells(cls, cells: Cells, num_folds: int) -> ValueTable:
-        """The sums over all rows of each cell, added in the order of the rows."""
+        """Return the sums over all rows of each cell, added in the order of the rows."""
         columns = {name: one_array(cells.rows[name]) for name in ("value", "fold", "count", "sum")}
-        found = columns["value"].dictionary_encode(null_encoding="encode")
-        at = found.indices.to_numpy() * np.int64(num_folds) + columns["fold"].to_numpy()
-        size = len(found.dictionary) * num_folds
+        encoded = columns["value"].dictionary_encode(null_encoding="encode")
+        at = encoded.indices.to_numpy() * np.int64(num_folds) + columns["fold"].to_numpy()
+        size = len(encoded.dictionary) * num_folds
         counts, sums = (
             np.bincount(at, columns[name].to_numpy(), minlength=size).reshape(-1, num_folds)
             for name in ("count", "sum")
         )
-        by = pa.table({"bucket": buckets_of(found.dictionary), "value": found.dictionary})
+        by = pa.table({"bucket": buckets_of(encoded.dictionary), "value": encoded.dictionary})
         order = pc.sort_indices(by, sort_keys=[(name, "ascending") for name in by.column_names])
         places = order.to_numpy()
-        values = found.dictionary.take(order)
+        values = encoded.dictionary.take(order)
         return cls(values, counts[places].astype(np.int64), sums[places].astype(np.float64))
 
     @cached_property
@@ -122,12 +122,12 @@ class ValueTable:
 
     @cached_property
     def _known(self) -> tuple[Ints, int]:
-        """The places of the values that are no gap, and that of the gap, -1 if there is none."""
+        """The indices of the non-null values, and that of null, -1 if there is none."""
         gaps = self.values.is_null().to_numpy(zero_copy_only=False)
         return np.flatnonzero(~gaps), int(np.argmax(gaps)) if gaps.any() else -1
 
     def places_of(self, values: pa.Array) -> Ints:
-        """The place of each value, `[values]`; -1 of one that was not seen."""
+        """Return the index of each value, `[values]`; -1 for an unseen value."""
         values = as_categories(values)
         if values.null_count == len(values):
             values = pa.nulls(len(values), self.values.type)
@@ -136,20 +136,22 @@ class ValueTable:
                 f"the column holds {values.type}, but its saved values are {self.values.type}",
                 hint="Use the workflow that was fitted on files of this kind.",
             )
-        found = _wide(values).dictionary_encode()
+        encoded = _wide(values).dictionary_encode()
         with _MAKING:
             index, (known, gap) = self._index, self._known
-        is_known, at = index.places_of(found.dictionary)
+        is_known, at = index.places_of(encoded.dictionary)
         of_distinct = np.full(len(at) + 1, gap)
         of_distinct[:-1] = -1
         of_distinct[:-1][is_known] = known[at[is_known]]
-        of_rows: Ints = of_distinct[found.indices.fill_null(len(at)).to_numpy(zero_copy_only=False)]
+        of_rows: Ints = of_distinct[
+            encoded.indices.fill_null(len(at)).to_numpy(zero_copy_only=False)
+        ]
         return of_rows
 
     def once(self, key: Any, make: Callable[[Ints, Floats], Floats]) -> Floats:
-        """What `make` gives of counts and sums, some values at a time; made once for each key.
+        """Return the result of `make` for counts and sums, in pieces; computed once for each key.
 
-        A row of zeros stands for a value that was not seen, at the end, where the place -1 leads.
+        A row of zeros for unseen values is appended, so that index -1 reads it.
         """
         with _MAKING:
             if key not in self._made:
@@ -198,9 +200,9 @@ class ValueTable:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class SavedTable(ValueTable):
-    """A table in its file, for a process that passes it on; workers that get it read the file.
+    """A table in its file, for a process that passes it on; the receiving workers read the file.
 
-    It is as large as a column has values, so `values`, `counts` and `sums` are empty here.
+    It grows with the column's number of values, so `values`, `counts` and `sums` are empty here.
     """
 
     folder: str
@@ -224,7 +226,7 @@ class SavedTable(ValueTable):
     def write(
         cls, folder: str, name: str, pieces: Sequence[pa.Table], files: Sequence[MappedFile] = ()
     ) -> SavedTable:
-        """Write the table of some pieces, one after another, which lie in mapped `files`."""
+        """Write the table of some pieces, one after another, which are in mapped `files`."""
         hashed = _Checksum()
         wanted = _value_type(pieces)
         schema = _with_values_of(wanted, pieces[0]).schema
@@ -256,7 +258,7 @@ class SavedTable(ValueTable):
         raise RuntimeError(f"the table {self.name} was not read; load it to look values up")
 
     def save(self, folder: str | Path, name: str) -> None:
-        """Copy it to another folder or URL, where it is not there."""
+        """Copy it to another folder or URL, unless it is there already."""
         if (str(folder), name) != (self.folder, self.name):
             copy_file(_file(self.folder, self.name), _file(folder, name))
 
@@ -266,7 +268,7 @@ class SavedTable(ValueTable):
 
 @lru_cache(maxsize=64)
 def _saved_table(folder: str, name: str) -> ValueTable:
-    """A table of a run, whose folder no other run has, read once by each process."""
+    """Return a table of a run, read once by each process; each run has its own folder."""
     return ValueTable.load(folder, name)
 
 
@@ -279,7 +281,7 @@ def _file(folder: str | Path, name: str) -> str:
 
 
 def _value_type(tables: Sequence[pa.Table]) -> pa.DataType:
-    """The type of values other than gaps; where there are none, text if some tables have it."""
+    """Return the type of non-null values; if there are none, text if some tables have it."""
     types = [table.schema.field("value").type for table in tables]
     known = [
         dtype
@@ -294,7 +296,7 @@ def _with_values_of(dtype: pa.DataType, table: pa.Table) -> pa.Table:
 
 
 class _Checksum:
-    """The checksum of a table, which does not depend on how its rows are cut."""
+    """The checksum of a table, independent of the partition of its rows."""
 
     def __init__(self) -> None:
         self._hashed = [xxhash.xxh3_64() for _ in range(4)]

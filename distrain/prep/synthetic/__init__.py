@@ -1,1 +1,1 @@
-"""Generated Criteo-shaped data of any size whose best reachable AUC is known."""
+"""Generated Criteo-shaped data of any size with a known Bayes-optimal AUC."""

@@ -1,13 +1,13 @@
-"""Drawn features: the distribution of each column, and rows by the chunk.
+"""Random features: the distribution of each column, and rows by chunk.
 
-Each chunk is a pure function of (seed, split, chunk index, scale). All randomness is raw 64-bit
-words of one generator per chunk, drawn in a fixed order: numpy guarantees the stream of a bit
-generator, and not that of its distributions.
+Each chunk is a pure function of (seed, split, chunk index, scale). All randomness comes from raw
+64-bit words of one generator per chunk, drawn in a fixed order: numpy guarantees the stream of a
+bit generator, but not that of its distributions.
 
 Integers follow a log-logistic law, `floor(median * odds(u) ** spread)`, fitted by eye to the
-quartiles of the first rows of Criteo's 1TB click logs; categories a bounded Zipf law with the
-cardinalities in NVTabular's Criteo notebooks (which cap them at 10,000,000). Columns of
-one `missing_with` group are missing together, as they are in those rows.
+quartiles of the first rows of Criteo's 1TB click logs. Categories follow a bounded Zipf law with
+the cardinalities in NVTabular's Criteo notebooks (which cap them at 10,000,000). Columns of
+one `missing_with` group are missing together, as in those rows.
 """
 
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-# Scaling stops here: below it a column is a short list (a country, a device), whatever the size.
+# Scaling stops here: a column below it is a short list (a country, a device) at any scale.
 LEAST_SCALED_CARDINALITY = 100
 
 
@@ -26,7 +26,7 @@ class IntegerColumn:
     name: str
     median: float  # the median before rounding down; below 1 most values are 0
     spread: float  # the exponent of the odds; the ratio of the quartiles is `9 ** spread`
-    shift: int  # added to every value; `cap` is the greatest one after that
+    shift: int  # added to every value; `cap` is the maximum after that
     cap: int
     missing: float = 0.0  # the share of rows without a value
     missing_with: str | None = None  # columns of the same group are missing in the same rows
@@ -35,13 +35,13 @@ class IntegerColumn:
 @dataclass(frozen=True)
 class CategoryColumn:
     name: str
-    full_cardinality: int  # how many values it has at scale 1
-    exponent: float  # the Zipf exponent: the id of rank k has a share of about `k ** -exponent`
+    full_cardinality: int  # number of values at scale 1
+    exponent: float  # the Zipf exponent: the share of rank k is about `k ** -exponent`
     missing: float = 0.0  # the share of rows without a value
     missing_with: str | None = None  # columns of the same group are missing in the same rows
 
     def cardinality(self, scale: float) -> int:
-        """How many values it has at `scale`.
+        """Return the number of values at `scale`.
 
         >>> CategoryColumn("C1", 10_000_000, 1.3).cardinality(0.01)
         100000
@@ -110,11 +110,11 @@ Flags = npt.NDArray[np.bool_]
 class DrawnFeatures:
     """The features of `CHUNK_ROWS` rows, by column name."""
 
-    integers: dict[str, Ints]  # the integer columns, int32 `[rows]`; meaningless where missing
-    # the categories by rank of frequency (0 is the most frequent), int32 `[rows]`; meaningless
+    integers: dict[str, Ints]  # the integer columns, int32 `[rows]`; arbitrary where missing
+    # the categories by frequency rank (0 is the most frequent), int32 `[rows]`; arbitrary
     # where missing
     ids: dict[str, Ints]
-    # where a column has no value, bool `[rows]`; only columns that can be missing
+    # whether a column has no value, bool `[rows]`; only columns that can be missing
     missing: dict[str, Flags]
     coin: Floats  # A uniform number in [0, 1) per row, for the label, float64 `[rows]`
 
@@ -136,10 +136,10 @@ def integer_values(column: IntegerColumn, uniform: Floats) -> Ints:
 
 
 def category_ids(column: CategoryColumn, scale: float, uniform: Floats) -> Ints:
-    """The ids of a category at quantiles `uniform`, each in [0, 1); the frequent ones come first.
+    """Return the ids of a category at quantiles `uniform`, each in [0, 1); frequent ids are small.
 
-    A continuous power law on [1, cardinality + 1), rounded down: its quantile function is closed,
-    so no table grows with the cardinality.
+    A continuous power law on [1, cardinality + 1), rounded down. Its quantile function has a closed
+    form, so no table grows with the cardinality.
     """
     cardinality, power = column.cardinality(scale), 1.0 - column.exponent
     ranks = (1.0 + uniform * ((cardinality + 1.0) ** power - 1.0)) ** (1.0 / power)
@@ -171,9 +171,9 @@ _GOLDEN = 0x9E3779B97F4A7C15
 
 
 def raw_category(column: int, ids: Ints) -> Words32:
-    """The 32-bit raw value of each id of the `column`-th category, uint32 `[rows]`.
+    """Return the 32-bit raw value of each id of the `column`-th category, uint32 `[rows]`.
 
-    Different for different ids of a column: an exclusive or with the column's key, then the
+    Ids of a column have distinct values: an exclusive or with the column's key, then the
     finaliser of MurmurHash3, which is a permutation of 32-bit words.
 
     >>> ["%08x" % word for word in raw_category(0, np.arange(3, dtype=np.int32))]
@@ -190,9 +190,9 @@ def raw_category(column: int, ids: Ints) -> Words32:
 
 
 def pseudo_normal(seed: int, name: str, ids: npt.NDArray[np.int64]) -> Floats:
-    """A number per (seed, name, id) that looks standard normal, float64 `[rows]`.
+    """Return a pseudo standard normal number per (seed, name, id), float64 `[rows]`.
 
-    The standardised sum of the four 16-bit parts of a SplitMix64 hash: whole numbers up to the
+    The standardised sum of the four 16-bit parts of a SplitMix64 hash: integers up to the
     last division, so the same on every machine. Its range is about +-3.5.
     """
     word = ids.astype(np.uint64) * np.uint64(_GOLDEN) + np.uint64(_key(seed, name))
@@ -207,6 +207,6 @@ def pseudo_normal(seed: int, name: str, ids: npt.NDArray[np.int64]) -> Floats:
 
 
 def _key(seed: int, name: str) -> int:
-    # Python's hash() of a text differs from process to process; this does not.
+    # Python's hash() of a text differs between processes; this does not.
     parts = np.random.SeedSequence((seed, *name.encode())).generate_state(1, np.uint64)
     return int(parts[0])

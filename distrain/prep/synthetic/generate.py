@@ -1,4 +1,4 @@
-"""Data sets of any size: what can be asked for, and how its files are written."""
+"""Generated data sets of any size: the request, and the writer of the files."""
 
 import contextlib
 import dataclasses
@@ -34,15 +34,15 @@ from distrain.storage.outputs import whole_dir
 class SynthRequest:
     """A data set to generate."""
 
-    out: str | Path  # the folder to write; it appears whole or not at all
+    out: str | Path  # the folder to write; it appears complete or not at all
     rows: int  # training rows, at least 1
     valid_rows: int = 0  # validation rows from the same model, 0 for none
-    seed: int = 0  # names the planted model and the rows, at least 0
+    seed: int = 0  # determines the planted model and the rows, at least 0
     scale: float = 0.01  # factor on the cardinalities of long category columns, in (0, 1]
     click_rate: float = 0.03  # wanted mean click probability, in [0.001, 0.999]
     format: str = "tsv"  # "tsv" (Criteo's own), "tsv.gz" or "parquet" (raw values, nullable)
-    files: int = 1  # how many files each split is cut into
-    overwrite: bool = False  # whether an earlier data set of ours at `out` may be replaced
+    files: int = 1  # number of files of each split
+    overwrite: bool = False  # whether an earlier generated data set at `out` may be replaced
 
     def __post_init__(self) -> None:
         checks = {
@@ -62,7 +62,7 @@ class SynthRequest:
 
 @dataclass(frozen=True)
 class SynthProgress:
-    """Progress of the generator: the split at work, and rows over all splits."""
+    """Progress of the generator: the current split, and rows over all splits."""
 
     split: str
     rows_done: int
@@ -71,7 +71,7 @@ class SynthProgress:
 
 @dataclass(frozen=True)
 class SynthResult:
-    """A data set that was generated: its splits are "train", and "valid" if requested.
+    """A generated data set: its splits are "train", and "valid" if requested.
 
     `size_bytes` counts all data files.
     """
@@ -95,10 +95,10 @@ OnProgress = Callable[[SynthProgress], None]
 def generate(request: SynthRequest, on_progress: OnProgress | None = None) -> SynthResult:
     """Write `OUT/train-00000.tsv` ..., `OUT/valid-00000.tsv` ... and `OUT/planted.json`.
 
-    The rows are a pure function of (seed, scale, click_rate, split, row index): neither the number
-    of files, nor the format, nor the number of rows changes them, and fewer rows are a prefix of
-    more. With the same versions of numpy and pyarrow on the same kind of processor the files
-    are equal to the byte. Memory does not grow with the rows.
+    The rows are a pure function of (seed, scale, click_rate, split, row index): the number
+    of files, the format and the number of rows do not change them, and fewer rows are a prefix of
+    more. With the same versions of numpy and pyarrow on the same kind of CPU the files are
+    identical. Memory does not grow with the rows.
 
     Args:
         on_progress: Called after every 65,536 rows, and at the end of each file.
@@ -152,7 +152,7 @@ def _write_split(
 def _tables(
     request: SynthRequest, model: PlantedModel, split: str, rows: int, truth: Truth
 ) -> Iterator[Any]:
-    """The split's rows as arrow tables, one per chunk; counts each chunk before it is yielded."""
+    """Yield the split's rows as Arrow tables, one per chunk; counts each chunk first."""
     for start in range(0, rows, CHUNK_ROWS):
         taken = min(CHUNK_ROWS, rows - start)
         features = draw_features(request.seed, split, start // CHUNK_ROWS, request.scale)
@@ -177,14 +177,14 @@ def _progress_over_splits(
 
 
 def _refuse_foreign_folder(out: Path, overwrite: bool) -> None:
-    # --overwrite removes the folder: never one that holds other files.
+    # --overwrite removes the folder, but never one that holds other files.
     if overwrite and out.exists() and not (out / PLANTED).is_file():
         if out.is_dir() and not any(out.iterdir()):
             return
         raise OutputError(
-            "will not overwrite what is no generated data set",
+            "will not overwrite a folder that is not a generated data set",
             where={"path": str(out)},
-            hint=f"It holds no {PLANTED}: choose another name, or remove it yourself.",
+            hint=f"It does not contain {PLANTED}: choose another name, or remove it yourself.",
         )
 
 
@@ -213,7 +213,7 @@ RAW_SCHEMA = pa.schema(
 
 
 def raw_table(features: DrawnFeatures, labels: npt.NDArray[np.int32]) -> Any:
-    """The rows as a `pyarrow.Table` of `RAW_SCHEMA`: label, I1..I13, C1..C26; missing is null."""
+    """Return the rows as a `pyarrow.Table` of `RAW_SCHEMA`: label, I1..I13, C1..C26."""
     arrays = [pa.array(labels)]
     for name in CONTINUOUS:
         values = features.integers[name].astype(np.int64)
@@ -252,7 +252,7 @@ def tsv_sink(path: Path) -> Iterator[Write]:
 
 @contextlib.contextmanager
 def tsv_gz_sink(path: Path) -> Iterator[Write]:
-    """The same, gzipped; no name and no time in the header, so equal rows give equal bytes.
+    """Write like `tsv_sink`, gzipped without name and time, so that equal rows give equal bytes.
 
     Level 1: hashes hardly compress, and level 6 takes three times as long for 4 % less.
     """

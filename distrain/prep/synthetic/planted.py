@@ -1,15 +1,15 @@
-"""The planted model, which makes a row's click probability, and the scores that it allows.
+"""The planted model, which defines a row's click probability, and the best possible scores.
 
     logit = bias + SPREAD * sum_t sqrt(share_t) * (term_t - mean_t) / std_t,    sum_t share_t = 1
 
 Terms are smooth effects of `log(1 + integer)`, an effect per category id, and an effect per pair
 of ids of two short columns; a missing value has an effect of its own. Means and standard deviations
-come from a fixed pilot sample, so each term holds its share of the logit's variance with any seed
-(up to the correlation of columns that are missing together); the bias is solved on the pilot
-for the wanted click rate. Nothing depends on how many rows are generated.
+come from a fixed pilot sample, so each term has its share of the logit's variance with any seed
+(up to the correlation of columns that are missing together). The bias is solved on the pilot
+for the requested click rate. Nothing depends on the number of generated rows.
 
-The effect of an id fades with its rank, `HEAD / (HEAD + rank)`: a model cannot learn what it sees
-once or twice, so nobody could approach a Bayes AUC that rested on rare ids.
+The effect of an id fades with its rank, `HEAD / (HEAD + rank)`: a model cannot learn ids that it
+sees once or twice, so a Bayes AUC that depended on rare ids would be out of reach.
 """
 
 from dataclasses import dataclass, replace
@@ -29,10 +29,10 @@ HEAD = 300.0
 
 @dataclass(frozen=True)
 class IntegerTerm:
-    """`sign * tanh((log(1 + max(x, 0)) - centre) / width)`, or `missing` where there is no value.
+    """`sign * tanh((log(1 + max(x, 0)) - centre) / width)`, or `missing` without a value.
 
-    A column that holds zeros leaves `missing` out, and has the effect of 0 there: the usual
-    preparation (missing becomes 0, then log) makes the two one.
+    A column with zeros has no `missing`, and uses the effect of 0 instead: the usual
+    preparation (missing becomes 0, then log) makes the two equal.
     """
 
     column: str
@@ -69,7 +69,7 @@ class CategoryTerm:
 
 @dataclass(frozen=True)
 class PairTerm:
-    """A pseudo-normal effect per pair of ids: no sum of single effects can express it."""
+    """A pseudo-normal effect per pair of ids, which no sum of single effects can express."""
 
     left: str
     right: str
@@ -110,8 +110,8 @@ TERMS: tuple[tuple[Term, float], ...] = (
 class PlantedModel:
     """The true model of one data set: `bias` is the logit of a row whose terms are at their means.
 
-    `means` and `weights` are in the order of `TERMS`; a term's deviation from its mean over the
-    pilot sample is multiplied with its weight.
+    `means` and `weights` are in the order of `TERMS`. A term's deviation from its mean over the
+    pilot sample is multiplied by its weight.
     """
 
     seed: int
@@ -121,7 +121,7 @@ class PlantedModel:
 
     @classmethod
     def fit(cls, seed: int, scale: float, click_rate: float) -> "PlantedModel":
-        """The model whose mean probability over the pilot sample is `click_rate`."""
+        """Return the model whose mean probability over the pilot sample is `click_rate`."""
         pilot = [draw_features(seed, "pilot", chunk, scale) for chunk in range(PILOT_CHUNKS)]
         total = sum(share for _, share in TERMS)
         means, weights = [], []
@@ -160,11 +160,11 @@ def _solve_bias(logits: Floats, click_rate: float) -> float:
 class SplitSummary:
     """The figures of one split; see `Truth` for the formulas."""
 
-    rows: int  # how many rows
-    clicks: int  # how many of them have label 1
+    rows: int  # number of rows
+    clicks: int  # number of rows with label 1
     expected_click_rate: float  # mean true probability
     bayes_auc: float  # the AUC that no model can beat in expectation
-    bayes_auc_bound: float  # `bayes_auc` is within this of its exact value
+    bayes_auc_bound: float  # maximum error of `bayes_auc`
     bayes_log_loss: float  # the log loss, in nats, that no model can beat in expectation
     # AUC of the true logits on the drawn labels; `None` unless both were drawn
     realised_auc: float | None
@@ -175,8 +175,8 @@ class SplitSummary:
 class Truth:
     """The best scores that a model can reach on generated rows, from their true probabilities.
 
-    With true probabilities `p_i` and labels drawn independently, the model that scores by `p`
-    itself is the best in expectation. Over the very rows generated, the expected number of rightly
+    With true probabilities `p_i` and independently drawn labels, the model that scores by `p`
+    itself is the best in expectation. Over the generated rows, the expected number of correctly
     ordered (click, no click) pairs over the expected number of pairs is
 
         bayes_auc = sum_ij p_i (1 - p_j) c_ij / (sum_i p_i * sum_j (1 - p_j))
@@ -210,7 +210,7 @@ class Truth:
         self._realised.update(logits, labels)
 
     def summary(self, files: tuple[str, ...]) -> SplitSummary:
-        """The figures; some rows must have been counted."""
+        """Return the figures; at least one row must have been counted."""
         clicks, others = float(self._clicks.sum()), float(self._others.sum())
         auc, bound = area_under_roc(self._others, self._clicks)
         report = self._realised.compute()

@@ -1,9 +1,9 @@
-"""Compressed text, cut where one of its members (gzip) or frames (zstd) ends and the next begins.
+"""Splits compressed text at the ends of its members (gzip) or frames (zstd).
 
-bgzip, `cat a.gz b.gz`, pzstd and the like make files of many, each of which can be decompressed
-alone. Nothing says where they begin, so that is looked for near the places where a cut is wanted:
-by their first bytes, and by trying to read on from there. What is found is relied on, but seen to
-when rows are read: a range whose bytes do not end where a member ends is an error.
+bgzip, `cat a.gz b.gz`, pzstd and similar tools make files of many members, each of which can be
+decompressed alone. Their offsets are not recorded, so they are searched near each wanted cut, by
+their first bytes, and by trial decompression. Cuts are verified when rows are read: a range whose
+bytes do not end where a member ends is an error.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ _READ_BYTES = 1 << 20
 
 
 def cuts_of(path: str, codec: str, size_bytes: int, block_bytes: int) -> list[int]:
-    """Where tasks may begin to decompress, from 0 on, about `block_bytes` apart.
+    """Return offsets at which tasks may start to decompress, from 0, about `block_bytes` apart.
 
-    A file of one member has one; so has one in which none begins within 64 MiB behind a place where
-    a cut is wanted.
+    A file of one member has one offset; so has a file in which no member begins within 64 MiB
+    after a wanted cut.
     """
     cuts = [0]
     with open_input(path, retry_s=RETRY_S) as handle:
         while size_bytes - cuts[-1] > block_bytes:
-            found = _next_member(handle, codec, cuts[-1] + block_bytes, size_bytes)
-            if found is None:
+            next_cut = _next_member(handle, codec, cuts[-1] + block_bytes, size_bytes)
+            if next_cut is None:
                 break
-            cuts.append(found)
+            cuts.append(next_cut)
     return cuts
 
 
@@ -51,7 +51,7 @@ def _next_member(handle: IO[bytes], codec: str, start: int, size_bytes: int) -> 
     at, end = start, min(start + _SCANNED_BYTES, size_bytes)
     while at < end:
         handle.seek(at)
-        window = handle.read(_WINDOW_BYTES + len(magic) - 1)  # a magic number may lie across
+        window = handle.read(_WINDOW_BYTES + len(magic) - 1)  # a magic number may cross the border
         place = window.find(magic)
         while place >= 0 and at + place < end:
             is_one = _is_gzip_member if codec == "gzip" else _is_zstd_frame
@@ -77,7 +77,7 @@ def _is_gzip_member(handle: IO[bytes], at: int, size_bytes: int) -> bool:
 
 
 def _is_zstd_frame(handle: IO[bytes], at: int, size_bytes: int) -> bool:
-    """Whether the blocks there lead from one to the next, up to the frame's end."""
+    """Return True if the blocks at `at` form a chain up to the frame's end."""
     handle.seek(at)
     head = handle.read(18)
     if len(head) < 6:
@@ -127,7 +127,7 @@ class _Slice(io.RawIOBase):
 
 
 class Inflated:
-    """What members of a compressed file hold, from byte `start` on to `stop` or the file's end."""
+    """The content of a compressed file's members, from byte `start` to `stop` or the end."""
 
     def __init__(
         self, handle: IO[bytes], path: str, codec: str, start: int = 0, stop: int | None = None
@@ -150,17 +150,17 @@ class Inflated:
         try:
             yield
         except OSError as error:
-            if error.errno is not None:  # the storage's
+            if error.errno is not None:  # an error of the storage
                 raise
-            what = "cannot be decompressed"
+            problem = "cannot be decompressed"
             if "incorrect data check" in str(error) or "checksum" in str(error):
-                what = "is damaged: its checksum is not that of its bytes"
+                problem = "is damaged: its checksum does not match"
             start, stop = self._range
             where: dict[str, object] = {"file": self._path, "before byte": f"{self._bytes.at:,}"}
             if start or stop is not None:
                 where["since byte"] = f"{start:,}"
             raise DataError(
-                f"the {self._codec} file {what}: {error}",
+                f"the {self._codec} file {problem}: {error}",
                 where=where,
-                hint="It was cut short or damaged; get it again.",
+                hint="It was truncated or damaged; copy it again.",
             ) from None

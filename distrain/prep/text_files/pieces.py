@@ -1,9 +1,9 @@
 """Text files cut into ranges of bytes, and the text of a range in pieces of whole lines.
 
-Compressed text is decompressed by one thread, and parsed by others meanwhile.
+Compressed text is decompressed by one thread, and parsed by others at the same time.
 
-A line belongs to the range that holds its first byte. A compressed file is cut where one of its
-members begins (`compressed.py`); one member is one range. Memory is bounded.
+A line belongs to the range that holds its first byte. A compressed file is cut at the starts of
+members (`compressed.py`); a single member is one range. Memory is bounded.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from distrain.storage.inputs import InputFile, open_input
 from distrain.storage.retrying import RETRY_S
 
 _LONGEST_LINE_BYTES = 1 << 20
-# Text that is parsed and written before more is read: it stays in the processor's cache.
+# Text that is parsed and written before more is read: it stays in the CPU cache.
 _PIECE_BYTES = 4 << 20
 _COUNT_BYTES = 8 << 20
 _TAIL_BYTES = 64 << 10
@@ -36,7 +36,7 @@ Parsed = TypeVar("Parsed")
 
 
 def read_pieces(text: TextRange, block_bytes: int) -> Generator[tuple[int, bytes], None, None]:
-    """A range's text in pieces of whole lines, in order, each with the number of its block.
+    """Yield a range's text in pieces of whole lines, in order, each with the number of its block.
 
     A plain range is one block; a compressed one has one for each `block_bytes`.
     """
@@ -51,12 +51,12 @@ def read_pieces(text: TextRange, block_bytes: int) -> Generator[tuple[int, bytes
 def parsed_pieces(
     text: TextRange, block_bytes: int, parse: Callable[[bytes, int], Parsed]
 ) -> Generator[tuple[int, Parsed], None, None]:
-    """What `parse` makes of each piece of a range, in order, each with the number of its block.
+    """Yield the result of `parse` for each piece of a range, in order, with its block's number.
 
     Compressed text is decompressed by one thread and parsed by others, ahead of the caller.
 
     Args:
-        parse: Called with a piece and how many lines of the range come before it.
+        parse: Called with a piece and the number of lines of the range before it.
     """
 
     def parsed(piece: tuple[int, int, bytes]) -> tuple[int, Parsed]:
@@ -73,11 +73,11 @@ def parsed_pieces(
 def made_ahead(
     make: Callable[[Item], Parsed], items: Generator[Item, None, None], threads: int
 ) -> Generator[Parsed, None, None]:
-    """What `make` makes of each item, in the order of the items.
+    """Yield the result of `make` for each item, in order, computed ahead of the caller.
 
-    One thread asks for the items, `threads` others make the results, of which one more than there
-    are threads is ahead of the caller. What is raised comes in the place of a result. A caller that
-    stops early closes `items`.
+    One thread iterates over the items, and `threads` others compute results, at most one more than
+    there are threads. Errors are raised in the place of a result. A caller that stops early closes
+    `items`.
 
     >>> list(made_ahead(lambda n: n * n, (n for n in range(4)), 2))
     [0, 1, 4, 9]
@@ -85,8 +85,8 @@ def made_ahead(
     waiting: deque[Future[object]] = deque()
 
     def made_of(item: Future[object]) -> object:
-        found = item.result()
-        return _END if found is _END else make(cast(Item, found))
+        value = item.result()
+        return _END if value is _END else make(cast(Item, value))
 
     with (
         ThreadPoolExecutor(1, thread_name_prefix="distrain-items") as source,
@@ -121,10 +121,10 @@ def _with_lines_before(
 def check_stream(text: TextRange) -> None:
     """Raise if a compressed range is damaged; reads all of it, so only call it on failure.
 
-    A bit that has changed gives wrong bytes at first: the checksum at the end tells it.
+    A flipped bit first yields wrong bytes; the checksum at the end detects it.
 
     Raises:
-        DataError: It cannot be decompressed, or its checksum is another one.
+        DataError: It cannot be decompressed, or its checksum does not match.
     """
     if text.codec is None:
         return
@@ -135,10 +135,10 @@ def check_stream(text: TextRange) -> None:
 
 
 def count_lines_before(text: TextRange) -> int:
-    """How many lines start before a range; reads all that is before, so only call it on failure."""
+    """Count the lines that start before a range; reads all of them, so only call it on failure."""
     if not text.start:
         return 0
-    total = 1  # the one that ends in the range, behind the next line end
+    total = 1  # the line that ends in the range, after the next line end
     with _reading(text), open_input(text.path, retry_s=RETRY_S) as handle:
         if text.codec is not None:
             source = Inflated(handle, text.path, text.codec, 0, text.start)
@@ -153,11 +153,11 @@ def count_lines_before(text: TextRange) -> int:
 
 
 class _WholeLines:
-    """Cuts text that comes bit by bit behind its line ends.
+    """Cuts text that arrives in parts after its line ends.
 
     Attributes:
-        is_within_line_before: Whether nothing has come yet but a line of the range before.
-        rest: What has come behind the last line end.
+        is_within_line_before: Whether only a line of the previous range has arrived so far.
+        rest: The text after the last line end.
     """
 
     def __init__(self, text: TextRange):
@@ -198,7 +198,7 @@ def _read_range(handle: IO[bytes], text: TextRange) -> Iterator[bytes]:
 
 
 def _rest_of_line(handle: IO[bytes] | Inflated, text: TextRange) -> bytes:
-    """What is left of the line that the handle stands in; fsspec's `readline` knows no limit."""
+    """Return the rest of the handle's current line; fsspec's `readline` has no limit."""
     rest = b""
     while len(rest) < _LONGEST_LINE_BYTES and (data := handle.read(_TAIL_BYTES)):
         rest += data
@@ -213,9 +213,9 @@ def _rest_of_line(handle: IO[bytes] | Inflated, text: TextRange) -> bytes:
 def _stream(
     handle: IO[bytes], text: TextRange, block_bytes: int
 ) -> Generator[tuple[int, bytes], None, None]:
-    """Pieces of whole lines, each with the number of the block in which its last line ends.
+    """Yield pieces of whole lines, each with the number of the block in which its last line ends.
 
-    A range begins behind its first line end, and ends behind that of the range after it.
+    A range begins after its first line end, and ends after the first one of the next range.
     """
     assert text.codec is not None
     longest = max(block_bytes, _LONGEST_LINE_BYTES)
@@ -242,7 +242,7 @@ def _stream(
 
 @contextmanager
 def _reading(text: TextRange) -> Iterator[None]:
-    # Or it would be told as an error of the output that is being written meanwhile.
+    # Otherwise it would look like an error of the output that is being written.
     try:
         yield
     except OSError as error:
@@ -257,22 +257,22 @@ def _no_line_end(text: TextRange, size_bytes: int) -> DataError:
     return DataError(
         f"no line end within {size_bytes:,} bytes",
         where={"file": text.path},
-        hint="Is it text, and do its lines end with \\n? No line is longer.",
+        hint="Is it text with lines that end with \\n? This is the longest line allowed.",
     )
 
 
 @dataclass(frozen=True)
 class TextRange:
     path: str
-    start: int = 0  # first byte; of a compressed file the first of a member
-    # one past the last byte in which a line may start; of a compressed file, one past a member's
+    start: int = 0  # first byte; for a compressed file the first of a member
+    # one past the last byte in which a line may start; for a compressed file, one past a member's
     # last byte, or `None` for the file's end
     stop: int | None = None
     codec: str | None = None  # `gzip`, `zstd` or `None`
 
 
 def plan_ranges(file: InputFile, codec: str | None, block_bytes: int) -> list[TextRange]:
-    """The ranges of one file.
+    """Return the ranges of one file.
 
     >>> [(r.start, r.stop) for r in plan_ranges(InputFile("day_0", 25), None, 10)]
     [(0, 10), (10, 20), (20, 25)]
@@ -286,16 +286,16 @@ def plan_ranges(file: InputFile, codec: str | None, block_bytes: int) -> list[Te
 def plan_all(
     files: Sequence[tuple[InputFile, str | None]], block_bytes: int, runner: TaskRunner
 ) -> list[list[TextRange]]:
-    """The ranges of each file, given with its codec; tasks look into large compressed ones."""
+    """Return the ranges of each file, given with its codec; tasks search large compressed ones."""
     large = [
         number
         for number, (file, codec) in enumerate(files)
         if codec and file.size_bytes > block_bytes
     ]
     tasks = [(*files[number], block_bytes) for number in large]
-    found = dict(zip(large, runner.run("cut", plan_compressed, tasks), strict=True))
+    ranges_of = dict(zip(large, runner.run("cut", plan_compressed, tasks), strict=True))
     return [
-        found[number] if number in found else plan_ranges(file, codec, block_bytes)
+        ranges_of[number] if number in ranges_of else plan_ranges(file, codec, block_bytes)
         for number, (file, codec) in enumerate(files)
     ]
 

@@ -1,1 +1,1 @@
-"""Updates of vocabularies by later rows, and how columns have drifted since the fit."""
+"""Updates of vocabularies by later rows, and the drift of columns since the fit."""

@@ -1,4 +1,4 @@
-"""How rows look to a fitted workflow, and which columns are no longer as those it was fitted on."""
+"""Statistics of transformed rows, and the columns that have drifted since the fit."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ from distrain.prep.steps import NULL_ID
 from distrain.prep.workflow import FITTED_ON, Workflow
 
 UPDATES = "updates"
-"""A field of the record: each day that a workflow learnt."""
+"""A field of the record: the updates of a workflow, one entry each."""
 
-_FIRST_COARSE = 2.0**24  # float32 has every whole number below
+_FIRST_COARSE = 2.0**24  # float32 is exact for integers below
 _FEW_STEPS = 1000
 
 
 @dataclass(frozen=True)
 class Seen:
-    """Counts of some rows after a workflow; of lists, their items."""
+    """Counts of some rows after a workflow; for lists, of their items."""
 
-    unknown: Mapping[str, int]  # values that had no id of their own, by categorical column
+    unknown: Mapping[str, int]  # out-of-vocabulary values, by categorical column
     not_missing: Mapping[str, int]  # values that were not missing, by categorical column
     # the sum of the values written, by column whose last operator is Normalize
     sums: Mapping[str, float]
-    numbers: Mapping[str, int]  # how many values that are
-    # the least and the greatest value written, by other continuous column, label and weight
+    numbers: Mapping[str, int]  # the number of these values
+    # the minimum and maximum value written, by other continuous column, label and weight
     ranges: Mapping[str, tuple[float, float]]
 
     @classmethod
@@ -48,22 +48,22 @@ class Seen:
             unknown.update(part.unknown)
             not_missing.update(part.not_missing)
             numbers.update(part.numbers)
-            for column, found in part.sums.items():
-                sums[column] += found
+            for column, total in part.sums.items():
+                sums[column] += total
             for column, (least, greatest) in part.ranges.items():
                 low, high = ranges.get(column, (least, greatest))
                 ranges[column] = min(low, least), max(high, greatest)
         return cls(unknown, not_missing, sums, numbers, ranges)
 
     def coarse(self) -> dict[str, tuple[float, float]]:
-        """The ranges in which float32 has few numbers, as of seconds since 1970 within a day."""
-        found = {}
+        """Return ranges in which float32 has few numbers, such as a day of seconds since 1970."""
+        coarse_ranges = {}
         for column, (least, greatest) in self.ranges.items():
             largest = max(-least, greatest)
             step = float(np.spacing(np.float32(largest)))
             if largest >= _FIRST_COARSE and greatest - least < _FEW_STEPS * step:
-                found[column] = least, greatest
-        return found
+                coarse_ranges[column] = least, greatest
+        return coarse_ranges
 
     def unknown_share(self) -> dict[str, float]:
         return {
@@ -72,7 +72,7 @@ class Seen:
         }
 
     def mean_shifts(self) -> dict[str, float]:
-        """By column that Normalize ends, how far the mean is from the fitted one, in deviations."""
+        """Return the shift of each normalised column's mean, in fitted standard deviations."""
         return {column: total / max(self.numbers[column], 1) for column, total in self.sums.items()}
 
 
@@ -111,14 +111,14 @@ def _items(column: pa.ChunkedArray) -> np.ndarray[Any, Any]:
 
 @dataclass(frozen=True)
 class Shares:
-    """What share of a split's values was missing, and what share of the others had no id."""
+    """The share of missing values of a split, and the share of the others without an id."""
 
     rows: int  # the split's rows
-    missing: Mapping[str, float]  # by column; of lists, whole lists
-    unknown: Mapping[str, float]  # by categorical column; of lists, their items
+    missing: Mapping[str, float]  # by column; for lists, of whole lists
+    unknown: Mapping[str, float]  # by categorical column; for lists, of their items
 
     def kept_in(self, workflow: Workflow, inputs: Sequence[str]) -> Workflow:
-        """The workflow that says in `workflow.json` that these are of the rows it was fitted on."""
+        """Return the workflow with these recorded as the shares of its fitted rows."""
         fitted_on = {
             "inputs": list(inputs),
             "rows": self.rows,
@@ -129,22 +129,24 @@ class Shares:
 
     @classmethod
     def of_fit(cls, workflow: Workflow) -> Self | None:
-        """Those of the rows that a workflow was fitted on; `None` if it does not say."""
-        found = workflow.record.get(FITTED_ON)
-        if not isinstance(found, Mapping):
+        """Return the shares of the rows that a workflow was fitted on; `None` if not recorded."""
+        fitted_on = workflow.record.get(FITTED_ON)
+        if not isinstance(fitted_on, Mapping):
             return None
         return cls(
-            found.get("rows", 0), found.get("missing_share", {}), found.get("unknown_share", {})
+            fitted_on.get("rows", 0),
+            fitted_on.get("missing_share", {}),
+            fitted_on.get("unknown_share", {}),
         )
 
 
 @dataclass(frozen=True)
 class DriftBounds:
-    """How far new data may be from what a workflow was fitted on, or a column has drifted."""
+    """Bounds of the difference from the fitted data, above which a column counts as drifted."""
 
-    # of the mean of a column that Normalize ends, in its fitted standard deviations
+    # for the mean of a normalised column, in its fitted standard deviations
     mean: float = 0.5
-    # of the shares of missing and of unknown values: how much they may have grown
+    # for the shares of missing and of unknown values: their maximum growth
     share: float = 0.1
 
     def __post_init__(self) -> None:
@@ -155,16 +157,16 @@ class DriftBounds:
 
 @dataclass(frozen=True)
 class Drifted:
-    """A figure of a column that is beyond its bound."""
+    """A figure of a column that exceeds its bound."""
 
     split: str  # `train` or `valid`
     column: str
     # which figure: the mean (before Normalize), or a share of the values
     what: Literal["mean", "missing_share", "unknown_share"]
-    fitted: float  # what it was in the rows that the workflow was fitted on
-    found: float  # what it is
-    # how far it is from `fitted`: of a mean in fitted standard deviations, of a share the
-    # difference
+    fitted: float  # its value in the rows that the workflow was fitted on
+    found: float  # its value now
+    # the difference from `fitted`: of a mean in fitted standard deviations, of a share the
+    # difference itself
     by: float
     bound: float  # the bound of `by`
 
@@ -172,11 +174,11 @@ class Drifted:
 def drifted_columns(
     split: str,
     workflow: Workflow,
-    found: Shares,
+    actual: Shares,
     shifts: Mapping[str, float],
     bounds: DriftBounds,
 ) -> list[Drifted]:
-    """What is beyond its bound in a split; `shifts` are those of `Seen.mean_shifts`."""
+    """Return the figures of a split beyond their bounds; `shifts` is from `Seen.mean_shifts`."""
     drifted = []
     for column, moments in _moments(workflow):
         by = shifts.get(column, 0.0)
@@ -186,8 +188,8 @@ def drifted_columns(
             drifted.append(Drifted(split, column, "mean", *figures, bounds.mean))
     fitted = Shares.of_fit(workflow)
     if fitted is not None:
-        drifted += _grown(split, "missing_share", fitted.missing, found.missing, bounds.share)
-        drifted += _grown(split, "unknown_share", fitted.unknown, found.unknown, bounds.share)
+        drifted += _grown(split, "missing_share", fitted.missing, actual.missing, bounds.share)
+        drifted += _grown(split, "unknown_share", fitted.unknown, actual.unknown, bounds.share)
     return drifted
 
 
@@ -200,19 +202,19 @@ def _moments(workflow: Workflow) -> Iterator[tuple[str, Moments]]:
 
 def _grown(
     split: str,
-    what: Literal["missing_share", "unknown_share"],
+    figure: Literal["missing_share", "unknown_share"],
     fitted: Mapping[str, float],
-    found: Mapping[str, float],
+    actual: Mapping[str, float],
     bound: float,
 ) -> Iterator[Drifted]:
-    for column, share in found.items():
+    for column, share in actual.items():
         by = share - fitted.get(column, share)
         if by > bound:
-            yield Drifted(split, column, what, fitted[column], share, round(by, 6), bound)
+            yield Drifted(split, column, figure, fitted[column], share, round(by, 6), bound)
 
 
 def learnt_before(workflow: Workflow, inputs: Sequence[str]) -> tuple[str, ...]:
-    """Those of some inputs that the workflow was fitted on, or has learnt, under the same name."""
+    """Return the inputs that the workflow was already fitted on, or updated with, by path."""
     updates = workflow.record.get(UPDATES)
     days = [workflow.record.get(FITTED_ON), *(updates if isinstance(updates, list) else [])]
     known = {path for day in days if isinstance(day, Mapping) for path in day.get("inputs", [])}

@@ -1,9 +1,8 @@
-"""Fitted vocabularies that learn later rows: old ids stay where they are, new ones follow.
+"""Updates fitted vocabularies with later rows: old ids are kept, new ones follow.
 
-The values that have ids, and the counts that are kept of those that have none, are sorted into
-files by the buckets of their hashes, as the counts of the rows are; a task then has all of some
-buckets. A vocabulary is written from what the pieces gave and from the old one, of which a batch is
-held at a time.
+The values with ids, and the kept counts of values without one, are sorted into files by the buckets
+of their hashes, like the counts of the rows; a task then has everything of some buckets. A
+vocabulary is written from the pieces' results and from the old one, one batch at a time.
 """
 
 from __future__ import annotations
@@ -51,26 +50,26 @@ from distrain.storage.folder import open_folder
 from distrain.storage.retrying import RETRY_S, with_retries
 
 _BYTES_BY_VALUE = 64
-"""Values, counts and places, and all of them once more while they are brought in order."""
+"""Memory per value: values, counts and places, and all of them once more while sorting."""
 
 
 @dataclass(frozen=True)
 class _Old:
     """A vocabulary before the update, in the order of its buckets."""
 
-    num_values: int = 0  # how many values have ids
-    text_bytes: int = 0  # what these take as UTF-8, if they are strings
+    num_values: int = 0  # number of values with ids
+    text_bytes: int = 0  # their size as UTF-8, if they are strings
     observed: int = 0  # how often they were seen
-    known: tuple[str, ...] = ()  # files with its values, and the places of these
+    known: tuple[str, ...] = ()  # files with its values and their places
     kept: tuple[str, ...] = ()  # files with counts of rare values
-    size_bytes: int = 0  # what all of these take in memory
+    size_bytes: int = 0  # memory of all of these
 
 
 @dataclass(frozen=True)
 class _Updated:
-    """What an update makes of a piece."""
+    """The update of a piece."""
 
-    again: Run | None  # places of old values that the rows have, rising, and how often they do
+    again: Run | None  # places of old values that occur in the rows, ascending, and their counts
     chosen: Chosen
 
 
@@ -83,10 +82,10 @@ def update_vocabularies(
     keep_counts: int,
     old: str,
 ) -> list[VocabularyReport]:
-    """Write vocabularies that have learnt what was counted to the folder `categories`.
+    """Write vocabularies updated with the counts to the folder `categories`.
 
     Args:
-        old: Another folder, with the vocabularies before and their kept counts. It stays as it is:
+        old: Another folder, with the old vocabularies and their kept counts. It stays unchanged:
             a task whose worker dies runs again.
     """
     range_bytes = memory.piece_bytes
@@ -106,28 +105,28 @@ def update_vocabularies(
 
 def _spread(old: str, name: str, stem: str, range_bytes: int) -> _Old:
     most = _rows_at_once(range_bytes)
-    found = _Old()
+    spread = _Old()
     for number, (values, counts) in enumerate(read_batches(old, name, most)):
-        places = np.arange(found.num_values, found.num_values + len(values))
+        places = np.arange(spread.num_values, spread.num_values + len(values))
         known = Counts(values, pa.array(places))
         write_buckets(known.rows, path := f"{stem}-known-{number:04d}.arrow")
         text_bytes = total(pc.binary_length(values)) if is_text(values.type) else 0
-        found = replace(
-            found,
-            num_values=found.num_values + len(values),
-            text_bytes=found.text_bytes + text_bytes,
-            observed=found.observed + total(counts),
-            known=(*found.known, path),
-            size_bytes=found.size_bytes + known.nbytes,
+        spread = replace(
+            spread,
+            num_values=spread.num_values + len(values),
+            text_bytes=spread.text_bytes + text_bytes,
+            observed=spread.observed + total(counts),
+            known=(*spread.known, path),
+            size_bytes=spread.size_bytes + known.nbytes,
         )
     files = with_retries(open_folder(old).files, {"folder": old}, RETRY_S)
     if kept_file(name) in files:
         for number, (values, counts) in enumerate(_kept_batches(old, name, most)):
             kept = Counts(values, counts)
             write_buckets(kept.rows, path := f"{stem}-kept-{number:04d}.arrow")
-            size_bytes = found.size_bytes + kept.nbytes
-            found = replace(found, kept=(*found.kept, path), size_bytes=size_bytes)
-    return found
+            size_bytes = spread.size_bytes + kept.nbytes
+            spread = replace(spread, kept=(*spread.kept, path), size_bytes=size_bytes)
+    return spread
 
 
 def _kept_batches(old: str, name: str, most: int) -> Iterator[tuple[pa.Array, pa.Array]]:
@@ -137,7 +136,7 @@ def _kept_batches(old: str, name: str, most: int) -> Iterator[tuple[pa.Array, pa
         raise DataError(
             "the kept counts cannot be read",
             where=error.where,
-            hint="Without the file the counts of rare values begin anew: remove it.",
+            hint="Remove the file; the counts of rare values then start from 0.",
         ) from None
 
 
@@ -157,7 +156,7 @@ def _update_piece(
     observed = total(rows.counts)
     counts = joined([rows, read_counts(was.kept, buckets)]) if was.kept else rows
     counts = added_up(counts) if was.kept or len(files) > 1 else counts
-    if not len(known.values):  # which are of no type that matters
+    if not len(known.values):  # an empty array, of any type
         known = replace(known, values=counts.values[:0])
     elif not len(counts.values):
         counts = replace(counts, values=known.values[:0])
@@ -225,5 +224,5 @@ def _old_values(
 
 
 def _numbers(table: pa.Table, column: str) -> np.ndarray[Any, np.dtype[np.int64]]:
-    found: np.ndarray[Any, np.dtype[np.int64]] = table[column].chunk(0).to_numpy()
-    return found
+    numbers: np.ndarray[Any, np.dtype[np.int64]] = table[column].chunk(0).to_numpy()
+    return numbers

@@ -1,4 +1,4 @@
-"""The events of ranks, merged into the progress of the whole job."""
+"""Merges the events of ranks into the progress of the whole job."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -16,6 +16,7 @@ from distrain.jobs.events import (
     RankFinished,
     RankStarted,
     RecordsTrouble,
+    RefitStarted,
     StepsDone,
     StoppedEarly,
     TrainingStarted,
@@ -42,19 +43,21 @@ from distrain.runs.records.merging import (
 _OF_RANKS = ("seconds", "setup_s", "loader", "exchange", "device_seconds", "peak_memory")
 """Fields of `RankFinished` that a `JobView` has for each rank."""
 
-_SOME_WINDOWS = 3  # the first ones are scored by a model that knows next to nothing
+_SOME_WINDOWS = 3  # the model is nearly untrained for the first ones
 
 
 class Collector:
-    """Progress of one job, attempt by attempt, in about `limit_bytes` of memory; `None` is any.
+    """The progress of one job, attempt by attempt, in about `limit_bytes` of memory.
 
-    A record appears when every rank has reported the same step. States are merged in rank order,
-    so the same reports give the same record whatever order they arrive in. Nothing is ever taken
-    back: an attempt that goes on from a checkpoint says which of the records before still count.
+    `None`: no limit.
+
+    A record is added when every rank has reported the same step. States are merged in rank order,
+    so the record does not depend on the order in which reports arrive. Entries are never removed:
+    an attempt that resumes from a checkpoint names the step after which earlier records are void.
     """
 
     def __init__(self, limit_bytes: int | None = None) -> None:
-        self.entries = EntryLog(limit_bytes)  # its progress, under numbers
+        self.entries = EntryLog(limit_bytes)  # its progress, numbered
         self.checkpoints = Checkpoints()
         self.num_steps: int | None = None
         self.total_rows: int | None = None
@@ -66,12 +69,13 @@ class Collector:
     def begin_attempt(
         self, attempt: int, num_ranks: int, reason: str = "", message: str = ""
     ) -> None:
-        """Begin an attempt; `reason` and `message` say why the one before it ended."""
+        """Begin an attempt; `reason` and `message` explain why the previous one ended."""
         self.attempt = attempt
         self.num_ranks = num_ranks
         self.model_path: str | None = None
         self.model_step: int | None = None
         self.stopped_early: Mapping[str, Any] | None = None
+        self.refit: Mapping[str, Any] | None = None
         self.rows_before = 0
         self.elapsed_before_s = 0.0
         self._why = (reason, message)
@@ -83,7 +87,7 @@ class Collector:
         self._evaluations: dict[tuple[int, str], dict[int, EvaluationDone]]
         self._evaluations = defaultdict(dict)
         self._started: dict[int, RankStarted] = {}
-        self._known_places: tuple[dict[str, str], ...] = ()
+        self._places: tuple[dict[str, str], ...] = ()
         self._finished: dict[int, RankFinished] = {}
         self.rows_total = 0
         self._open_rows = 0
@@ -118,6 +122,8 @@ class Collector:
                 self.entries.append(Notice(_weights_taken_text(event), is_warning=False))
             case StoppedEarly():
                 self._stop_early(event)
+            case RefitStarted():
+                self._begin_refit(event)
             case ModelSaved():
                 self.model_path, self.model_step = event.path, event.step
             case RankFinished():
@@ -131,11 +137,14 @@ class Collector:
 
     @property
     def records(self) -> list[Record]:
-        """All records that are kept, also those that no longer count."""
+        """All records in memory, also those of steps that were repeated later."""
         return [entry for entry in self.progress if isinstance(entry, Record)]
 
     def shown(self) -> dict[str, Any]:
-        """The fields of a `JobView` that are known here; those of ranks once all have finished."""
+        """Return the fields of `JobView` kept here.
+
+        Per-rank fields once all ranks have finished.
+        """
         finished = [self._finished[rank] for rank in sorted(self._finished)]
         if len(finished) < self.num_ranks:
             finished = []
@@ -151,6 +160,7 @@ class Collector:
             "model_path": self.model_path,
             "model_step": self.model_step,
             "stopped_early": self.stopped_early,
+            "refit": self.refit,
             "warm_start": self.warm_start,
             "rank_places": self.places(),
             "rank_stall_pct": tuple(stall_pct(event.seconds) for event in finished),
@@ -160,12 +170,12 @@ class Collector:
     def places(self) -> tuple[dict[str, str], ...]:
         if len(self._started) < self.num_ranks:
             return ()
-        if not self._known_places:
+        if not self._places:
             started = [self._started[rank] for rank in range(self.num_ranks)]
-            self._known_places = tuple(
+            self._places = tuple(
                 {"host": e.host, "device": e.device, "hardware": e.hardware} for e in started
             )
-        return self._known_places
+        return self._places
 
     def _begin_training(self, event: TrainingStarted) -> None:
         if not self._trains:  # the first rank that reports it
@@ -174,7 +184,7 @@ class Collector:
             self.entries.append(began)
             self.rows_total = event.rows_before
             if self.checkpoints.path and not event.first_step:
-                gone = "found no checkpoint that can be used, and begins anew; the last one was"
+                gone = "found no usable checkpoint and starts from the beginning; the last one was"
                 self.entries.append(
                     Notice(f"attempt {self.attempt} {gone} {self.checkpoints.path}")
                 )
@@ -187,9 +197,14 @@ class Collector:
         self._open_rows += event.open_rows
 
     def _stop_early(self, event: StoppedEarly) -> None:
-        self.num_steps, self.total_rows = event.step, event.rows  # there will be no more
+        self.num_steps, self.total_rows = event.step, event.rows  # these are final
         self.stopped_early = _facts_of(event)
         self.entries.append(Notice(_stopped_early_text(event), is_warning=False))
+
+    def _begin_refit(self, event: RefitStarted) -> None:
+        self.num_steps, self.total_rows = event.num_steps, event.total_rows
+        self.refit = _facts_of(event)
+        self.entries.append(Notice(_refit_text(event), is_warning=False))
 
     def _count_checkpoint(self, event: CheckpointSaved) -> None:
         before = self.checkpoints
@@ -203,7 +218,7 @@ class Collector:
         )
 
     def _reports_up_to(self, step: int) -> list[StepsDone]:
-        """Each rank's reports up to this step, as one and in rank order; they are removed."""
+        """Remove each rank's reports up to this step; return them joined, in rank order."""
         joined = []
         for rank in sorted(self._waiting):
             reports = self._waiting[rank]
@@ -217,7 +232,7 @@ class Collector:
         last = reports[-1]
         merged = merge([report.metrics for report in reports])
         longest_s = max(training_s(report.seconds) for report in reports)
-        trained_rows = merged.rows - self._open_rows  # the others were trained before
+        trained_rows = merged.rows - self._open_rows  # without rows trained before the resume
         self._open_rows = 0
         self.rows_total += trained_rows
         self._note_no_weight(merged, "training")
@@ -261,8 +276,8 @@ class Collector:
         if main is not None and main.rows and not (main.negatives.any() or main.positives.any()):
             self._note_once(
                 f"no {role} weight",
-                f"{main.rows:,} {role} rows weigh 0 together: they teach and judge nothing; look "
-                "at the column of data.weight and at data.class_weight",
+                f"{main.rows:,} {role} rows have weight 0: they affect neither training nor "
+                "metrics; check the column of data.weight and data.class_weight",
             )
 
     def _merge_evaluation(self, reports: Sequence[EvaluationDone]) -> None:
@@ -272,29 +287,29 @@ class Collector:
         result = None if main is None else main.compute()
         self._note_no_weight(merged, "validation")
         is_one_label = result and result.rows and result.positives in (0, result.rows)
-        # Recall tells retrieval apart, whose rows are often purchases alone.
+        # Not for retrieval, which has a recall: its rows are often purchases only.
         if result and is_one_label and RETRIEVAL_METRIC not in (first.own or {}):
             label = int(result.positives > 0)
             self._note_once(
                 "one class",
                 f"the {result.rows:,} validation rows all have label {label}: AUC and normalised "
-                "entropy are not defined, and no validation is the best by them",
+                "entropy are not defined, and cannot choose the best validation",
             )
         figures, so_far = _figures_of(merged), first.progressive
         useless = is_no_use(so_far.get("normalised_entropy")) or useless_targets(figures["targets"])
         if useless and (so_far.get("windows") or 0) >= _SOME_WINDOWS:
             self._note_once(
                 "window",
-                f"window {first.window}: of windows before they are trained, predictions are no "
-                "better than a constant; set train.global_batch_size smaller, or "
-                "train.optimizer.lr or data.windows.size larger",
+                f"window {first.window}: predictions of windows before they are trained are no "
+                "better than a constant; lower train.global_batch_size, or raise "
+                "train.optimizer.lr or data.windows.size",
             )
         if reports[0].auc is not None:
             self._note_once(
                 "ordered",
-                f"validation at step {first.step}: counted in bins, the AUC would be certain to "
-                f"{figures['auc_bound']:.1e} only, so the rows were ordered by their scores, in a "
-                "second pass",
+                f"validation at step {first.step}: the binned AUC is certain only to "
+                f"{figures['auc_bound']:.1e}, so a second pass ordered the rows by their scores "
+                "for an exact one",
                 is_warning=False,
             )
             figures |= {"auc": reports[0].auc, "auc_bound": reports[0].auc_bound}
@@ -328,7 +343,7 @@ class Collector:
 
 
 def _figures_of(merged: TargetMetrics) -> dict[str, Any]:
-    """The fields of a `Record` that are metrics: of the main target, and of each other."""
+    """Return the metric fields of a `Record`: of the main target and of the others."""
     main = merged.main and merged.main.compute()
     return {
         "loss": main and main.log_loss,
@@ -340,16 +355,16 @@ def _figures_of(merged: TargetMetrics) -> dict[str, Any]:
 
 
 _EXPLODED = 10.0
-"""Times a constant's loss, from which a training is certain to have begun wrongly."""
+"""If the loss exceeds that of a constant this many times, training has diverged from the start."""
 
 
-def _facts_of(event: StoppedEarly | WeightsTaken) -> Mapping[str, Any]:
+def _facts_of(event: StoppedEarly | RefitStarted | WeightsTaken) -> Mapping[str, Any]:
     document = to_json(event)
     return {name: value for name, value in document.items() if name not in ("rank", "kind")}
 
 
 def _stopped_early_text(event: StoppedEarly) -> str:
-    """Why a training stopped early.
+    """Describe why training stopped early.
 
     >>> _stopped_early_text(StoppedEarly(0, 60, 6000, "auc", 30, 0.75, 3))
     'stopped early after step 60: 3 validations without a better auc than 0.75 of step 30'
@@ -360,8 +375,21 @@ def _stopped_early_text(event: StoppedEarly) -> str:
     )
 
 
+def _refit_text(event: RefitStarted) -> str:
+    """The beginning of a refit.
+
+    >>> _refit_text(RefitStarted(0, 60, 30, 94, 9400)).partition(",")[0]
+    'refit: steps 61 to 94 train a new model on training and validation rows'
+    """
+    return (
+        f"refit: steps {event.step + 1} to {event.num_steps} train a new model on training and "
+        f"validation rows, with as many passes as the first one had at step {event.found_step}; "
+        "the figures stay those of the first one"
+    )
+
+
 def _weights_taken_text(event: WeightsTaken) -> str:
-    """What a warm start took, table by table.
+    """Describe the weights loaded by a warm start, table by table.
 
     >>> table = {"columns": ["C1"], "by": "value", "matched": 9, "fresh": 2, "dropped": 1}
     >>> text = _weights_taken_text(WeightsTaken(0, "runs/a/model", 40, {"C1": table}, 6))
@@ -381,10 +409,10 @@ def _weights_taken_text(event: WeightsTaken) -> str:
     ]
     return "\n  ".join(
         [
-            f"begins with the weights of {event.path}{step}: {event.dense} dense tensors and "
+            f"starts with the weights of {event.path}{step}: {event.dense} dense tensors and "
             f"{total['matched']:,} rows of {len(tables)} tables; {total['fresh']:,} rows are "
-            f"fresh, {total['dropped']:,} were dropped; optimizers "
-            + ("go on from their state" if event.state else "begin anew"),
+            f"new, {total['dropped']:,} were dropped; optimizer state is "
+            + ("restored" if event.state else "new"),
             *lines,
             *(f"kept its initial values: {text}" for text in event.left),
         ]

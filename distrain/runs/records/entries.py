@@ -1,15 +1,15 @@
-"""The entries of a job's progress, within a limit: the oldest are forgotten."""
+"""Keeps the newest entries of a job's progress within a memory limit."""
 
 from distrain.jobs.view import AttemptStarted, Entry, Notice, Record
 
 ENTRY_BYTES = 4096
-"""What an entry takes, about: a record with figures by phase, of the loader, of the exchange."""
+"""Approximate size of an entry: a record with times by phase and loader and exchange metrics."""
 
-RANK_BYTES = 32  # what it takes more for each rank
+RANK_BYTES = 32  # additional bytes for each rank
 
 
 class EntryLog:
-    """Entries under numbers that stay when older ones are forgotten; `None` bytes keep all.
+    """Numbered entries; the oldest are dropped beyond `limit_bytes` (`None`: never).
 
     >>> kept = EntryLog(limit_bytes=3 * ENTRY_BYTES)
     >>> for attempt in range(1, 6):
@@ -23,16 +23,16 @@ class EntryLog:
     def __init__(self, limit_bytes: int | None = None):
         self.limit_bytes = limit_bytes
         self.first = 0
-        self.last: dict[str, Record] = {}  # the newest by split, also when forgotten
+        self.last: dict[str, Record] = {}  # the newest by split, also if it was dropped
         self._entries: list[Entry] = []
         self._held_bytes = 0
 
     def __len__(self) -> int:
-        """The number of the next entry: of all that there ever were."""
+        """Return the number of the next entry, dropped ones included."""
         return self.first + len(self._entries)
 
     def append(self, entry: Entry) -> None:
-        """Add the newest entry; the oldest that no longer fit are forgotten."""
+        """Append an entry; drop the oldest ones that no longer fit."""
         self._entries.append(entry)
         if isinstance(entry, Record):
             self.last[entry.split] = entry
@@ -49,12 +49,12 @@ class EntryLog:
     def _forget(self) -> None:
         if self.limit_bytes is None:
             return
-        gone = 0
-        while self._held_bytes > self.limit_bytes and gone < len(self._entries) - 1:
-            self._held_bytes -= _size_bytes(self._entries[gone])
-            gone += 1
-        del self._entries[:gone]
-        self.first += gone
+        dropped = 0
+        while self._held_bytes > self.limit_bytes and dropped < len(self._entries) - 1:
+            self._held_bytes -= _size_bytes(self._entries[dropped])
+            dropped += 1
+        del self._entries[:dropped]
+        self.first += dropped
 
 
 def _size_bytes(entry: Entry) -> int:

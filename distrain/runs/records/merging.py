@@ -1,4 +1,4 @@
-"""Figures of several ranks merged into those of the job, and a rank's reports of steps joined."""
+"""Merges the metrics of several ranks into those of the job, and joins a rank's step reports."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -21,7 +21,7 @@ from distrain.metrics.targets import TargetMetrics
 
 
 def stall_pct(seconds: Mapping[str, float]) -> float:
-    """The share of wall time spent waiting for data, in percent.
+    """Return the share of wall time spent waiting for data, in percent.
 
     >>> stall_pct({"data_wait": 1.0, "forward_backward": 3.0})
     25.0
@@ -30,19 +30,19 @@ def stall_pct(seconds: Mapping[str, float]) -> float:
 
 
 def phase_shares(seconds: Mapping[str, float]) -> dict[str, float]:
-    """The share of wall time by phase, in percent; {} where no time has passed."""
+    """Return the share of wall time by phase, in percent; {} if no time has passed."""
     total_s = sum(seconds.values())
     return {p: 100.0 * of_phase / total_s for p, of_phase in seconds.items()} if total_s > 0 else {}
 
 
 _LISTED_RANKS = 64
-"""Up to so many ranks a record has each rank's share of waiting; above, a summary."""
+"""The largest job whose records list each rank's share of waiting; larger jobs get a summary."""
 
-WORST_RANKS = 8  # the ranks that waited most, which a summary names
+WORST_RANKS = 8  # ranks in a summary: those that waited longest
 
 
 def stalls_of(per_rank: Sequence[float]) -> dict[str, Any]:
-    """The fields of a `Record` for the ranks' shares of waiting: of constant size.
+    """Return the fields of a `Record` for the ranks' shares of waiting, in bounded size.
 
     >>> stalls_of((1.0, 3.0))
     {'stall_pct': (1.0, 3.0)}
@@ -62,25 +62,25 @@ def stalls_of(per_rank: Sequence[float]) -> dict[str, Any]:
 
 
 def add_up_loaders(per_rank: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """What several loaders did together.
+    """Return the summed counters of several loaders.
 
     >>> add_up_loaders([{"batches": 2, "queue_depth_sum": 6}, {"batches": 1, "queue_depth_sum": 0}])
     {'batches': 3, 'queue_depth_sum': 6, 'mean_queue_depth': 2.0}
     """
     total = add_up(per_rank)
-    if "queue_depth_sum" in total:  # a mean of means would not be one of batches
+    if "queue_depth_sum" in total:  # averaging the means would not weight them by batches
         depth_sum, batches = total["queue_depth_sum"], total.get("batches", 0)
         total["mean_queue_depth"] = depth_sum / max(1, batches)
     return total
 
 
 def training_s(seconds: Mapping[str, float]) -> float:
-    """The wall time without validation: rows/s counts rows trained."""
+    """Return the wall time without validation, as used for rows/s."""
     return sum(seconds.values()) - seconds.get("evaluate", 0.0)
 
 
 def merge(states: Sequence[Mapping[str, Any]]) -> TargetMetrics:
-    """The metrics of all ranks' rows; a `ValueError` names the rank whose state cannot be read."""
+    """Merge the metric states of all ranks; a `ValueError` names the rank with an invalid one."""
     try:
         return TargetMetrics.from_json(*states)
     except ValueError:
@@ -102,13 +102,13 @@ def mean_seconds(
 
 
 def mean_device_seconds(per_rank: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """The mean rank's seconds on its device, by measured phase: empty on CPUs."""
+    """Return the mean device seconds per rank, by measured phase; empty on CPUs."""
     phases = [phase for phase in PHASES if any(phase in seconds for seconds in per_rank)]
     return mean_seconds(per_rank, phases)
 
 
 def join_reports(reports: Sequence[StepsDone]) -> StepsDone:
-    """One rank's successive reports as one report that carries their sums."""
+    """Join one rank's successive reports into one report with their sums."""
     if len(reports) == 1:
         return reports[0]
     return replace(
@@ -138,15 +138,16 @@ _MOST_HELD = 256
 
 
 class ReportJoiner:
-    """One rank's reports on their way to the scheduler, one in `every_s` seconds; 0: all.
+    """Joins one rank's step reports to about one in `every_s` seconds; 0 joins none.
 
-    Counts of joined reports are exact sums, so nothing is lost but the records in between. Each
-    rank decides alone when it joins, by the time between its reports, and the scheduler needs
-    reports of all ranks that end at the same step. So a joined report ends at a multiple of a power
-    of two: of two ranks that join unlike numbers, the coarser one's ends are the finer one's, too.
+    Counters of joined reports are exact sums, so only the records in between are lost. Each rank
+    decides alone when to join, by the time between its reports, but the scheduler needs reports of
+    all ranks that end at the same step. So a joined report ends at a multiple of a power of two: if
+    two ranks join different numbers of reports, every end of the coarser one is also one of the
+    finer.
 
-    Whatever else a rank reports, but for its signs of life, comes after all reports before it, one
-    by one: those before a validation and those before a failure are never held back.
+    Other events, except heartbeats, first release all reports held so far, unjoined. Reports
+    before a validation or a failure are therefore never held back.
     """
 
     def __init__(self, every_s: float):
@@ -156,22 +157,22 @@ class ReportJoiner:
         self._sent_s = 0.0
 
     def take(self, event: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-        """The events to send after this one has come, as JSON values."""
+        """Return the events to send after this one, as JSON values."""
         kind = event.get("kind")
         if kind in _PASSING or self._every_s <= 0:
             return [event]
         if kind != StepsDone.kind:
-            return [*self._let_go(), event]
+            return [*self._release(), event]
         self._held.append(event)
         self._number += 1
         mean_s = (float(event["elapsed_s"]) - self._sent_s) / len(self._held)
         if self._number % _stride(self._every_s, mean_s):
             return []
         joined = _joined(self._held)
-        self._let_go()
+        self._release()
         return [joined]
 
-    def _let_go(self) -> list[Mapping[str, Any]]:
+    def _release(self) -> list[Mapping[str, Any]]:
         held, self._held = self._held, []
         if held:
             self._sent_s = float(held[-1]["elapsed_s"])
@@ -179,7 +180,7 @@ class ReportJoiner:
 
 
 def _stride(every_s: float, report_s: float) -> int:
-    """The least power of two of reports that come so far apart.
+    """Return the number of reports to join, a power of two, if they are `report_s` apart.
 
     >>> [_stride(1.0, report_s) for report_s in (2.0, 0.6, 0.3, 0.0)]
     [1, 2, 4, 256]

@@ -1,4 +1,4 @@
-"""Points over the steps of a run, in bounded memory however long it is, and their range. Pure."""
+"""Keeps curves over the steps of a run in bounded memory, and computes their range. Pure."""
 
 import math
 from array import array
@@ -7,51 +7,51 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-CAPACITY = 512  # points that a series shows at most: more than a plot has pixels for
-EARLY = 0.05  # share of a curve's points, from its start, that may lie outside of the range
-FEW = 4  # a curve of fewer points is shown whole
+CAPACITY = 512  # most points of a series; a plot needs no more
+EARLY = 0.05  # share of a curve's first points that may be outside the range
+FEW = 4  # a curve with fewer points is shown completely
 _MARGIN = 0.06
 
 
 @dataclass(frozen=True)
 class SeriesColumn:
     name: str
-    weight: str = ""  # merged points have the mean by this; "": the later value
+    weight: str = ""  # merged points have the mean weighted by this; "": the later value
     whole: bool = False  # whether values are whole numbers
 
 
 class Series:
-    """Points of named columns, in order; of a full series neighbours are merged in pairs.
+    """Points with named columns, in order; when the series is full, neighbours are merged in pairs.
 
-    Every point but the last then holds `stride` of those that were added. The last is not shown
-    before it holds as many, so what was shown changes only when pairs are merged or points are
-    taken back: then `generation` grows. Numbers of points, for `since`, never fall.
+    Every point but the last then holds `stride` of the added points. The last one is not shown
+    before it is full, so shown points change only when pairs are merged or points are removed; then
+    `generation` grows. The numbers of points, used by `since`, never decrease.
 
     Args:
-        columns: `take_back` compares the first one.
-        capacity: Points that are shown at most, an even number.
+        columns: The columns; `take_back` compares the first one.
+        capacity: The largest number of shown points, even.
     """
 
     def __init__(self, columns: Sequence[SeriesColumn], capacity: int = CAPACITY):
         if capacity < 2 or capacity % 2:
-            raise ValueError(f"a series' capacity is an even number, not {capacity}")
+            raise ValueError(f"the capacity of a series must be an even number, not {capacity}")
         self.columns = tuple(columns)
         self.capacity = capacity
         self.stride = 1  # points added per point shown
-        self.generation = 0  # how often points that had been shown were replaced or removed
-        # Per column, the values of the points (NaN: unknown), the open one's last. Means also have
-        # the weights of what was known.
+        self.generation = 0  # number of times that shown points were replaced or removed
+        # Per column, the values of the points (NaN: unknown), the open one's last. Columns with
+        # means also have the weights of the known values.
         self._values = [array("d") for _ in self.columns]
         self._weights = [array("d") if column.weight else None for column in self.columns]
-        self._numbers = array("q")  # of the shown points, rising
-        self._open = 0  # points that the last one holds, if it is not shown
+        self._numbers = array("q")  # of the shown points, increasing
+        self._open = 0  # added points in the last one, if it is not shown
 
     def __len__(self) -> int:
         return len(self._numbers)
 
     @property
     def last(self) -> float | None:
-        """The first column's value of the last point that is still there."""
+        """The first column's value of the last remaining point."""
         return self._values[0][-1] if self._values[0] else None
 
     def add(
@@ -62,7 +62,7 @@ class Series:
     ) -> None:
         """Append a point: a value per column, `None` or not finite where unknown."""
         for at, column in enumerate(self.columns):
-            value = _known(point[column.name])
+            value = _or_nan(point[column.name])
             self._values[at].append(value)
             of_column = self._weights[at]
             if of_column is not None:
@@ -75,7 +75,7 @@ class Series:
             self.finish(number)
 
     def finish(self, number: int) -> None:
-        """Show the last point though it is not full: no more will come."""
+        """Show the last point even if it is not full; for the end of the series."""
         if not self._open:
             return
         self._numbers.append(number)
@@ -84,11 +84,11 @@ class Series:
             self.halve()
 
     def halve(self) -> None:
-        """Merge the points in pairs; an odd one waits for its other half."""
+        """Merge the points in pairs; an odd one becomes the open point."""
         odd, before = len(self) % 2, len(self._values[0])
         self._open += self.stride if odd else 0
         ends = [min(at + 2, before) for at in range(0, before, 2)]
-        # The other half of an odd one is the open point, if there is one.
+        # An odd point is merged with the open point, if there is one.
         for at in range(len(self._values)):
             self._merge_pairs(at, ends)
         del self._numbers[: len(self) : 2]
@@ -96,14 +96,14 @@ class Series:
         self.generation += 1
 
     def thin(self, most: int, number: int) -> None:
-        """Show all points, merged to `most` at most: no more will come."""
+        """Show all points, merged to at most `most`; for the end of the series."""
         self.finish(number)
         while len(self) > most:
             self.halve()
             self.finish(number)
 
     def take_back(self, most: float) -> None:
-        """Remove the points whose first column is above `most`, merged ones of both sides, too."""
+        """Remove the points, merged ones included, whose first column exceeds `most`."""
         keep = len(self._values[0])
         while keep and self._values[0][keep - 1] > most:
             keep -= 1
@@ -118,14 +118,14 @@ class Series:
                 del column[keep:]
 
     def tail(self) -> dict[str, Any]:
-        """The last point, shown or not; empty if there is none."""
+        """Return the last point, shown or not; empty if there is none."""
         if not self._values[0]:
             return {}
         pairs = zip(self.columns, self._values, strict=True)
         return {column.name: _shown(values[-1], column.whole) for column, values in pairs}
 
     def since(self, number: int = 0) -> dict[str, list[Any]]:
-        """Per column, the values of the shown points from `number` on."""
+        """Return the values of the shown points from `number` on, by column."""
         return self._from(bisect_left(self._numbers, number))
 
     def recent(self, count: int) -> dict[str, list[Any]]:
@@ -156,10 +156,10 @@ class Series:
 def _merged(
     values: "array[float]", weights: "array[float] | None", first: int, second: int
 ) -> tuple[float, float]:
-    """The value and the weight of two points of a column as one."""
+    """Return the value and weight of two merged points of a column."""
     if weights is None:
-        known = values[first] if math.isnan(values[second]) else values[second]
-        return known, 0.0
+        latest = values[first] if math.isnan(values[second]) else values[second]
+        return latest, 0.0
     if first == second:
         return values[first], weights[first]
     total = weights[first] + weights[second]
@@ -171,7 +171,7 @@ def _merged(
     return values[first] + share * (values[second] - values[first]), total
 
 
-def _known(value: float | None) -> float:
+def _or_nan(value: float | None) -> float:
     return value if value is not None and math.isfinite(value) else math.nan
 
 
@@ -184,11 +184,11 @@ def _shown(value: float, whole: bool) -> float | int | None:
 def curve_limits(
     curves: Iterable[Sequence[float | None]], whole: Iterable[float | None] = ()
 ) -> tuple[float, float] | None:
-    """The range in which curves are drawn: of all points, but those of a wild start.
+    """Return the range in which to draw curves: of all points except outliers at their start.
 
-    The first steps of a training may have many times the loss of all others, and would flatten
-    them. What lies among the first points, and further off the others than these spread, is left
-    out; values of `whole`, such as those of validation, never are. `None` without any values.
+    The first steps of a training may have many times the later loss, which would flatten the curve.
+    A point among the first ones is left out if it is further from the others than their spread.
+    Values of `whole`, such as those of validation, are never left out. `None` without any values.
 
     >>> low, high = curve_limits([[9.0, 0.5, 0.45, 0.4]], whole=[0.41, 0.6])
     >>> low < 0.4, 0.6 < high < 0.7
@@ -199,10 +199,10 @@ def curve_limits(
     early: list[float] = []
     settled = _finite(whole)
     for values in curves:
-        known = _finite(values)
-        begun = math.ceil(EARLY * len(known)) if len(known) >= FEW else 0
-        early += known[:begun]
-        settled += known[begun:]
+        finite = _finite(values)
+        begun = math.ceil(EARLY * len(finite)) if len(finite) >= FEW else 0
+        early += finite[:begun]
+        settled += finite[begun:]
     if not settled:
         return None
     low, high = min(settled), max(settled)

@@ -1,4 +1,4 @@
-"""Draws single plots of a run into given axes of matplotlib."""
+"""Draws single plots of a run into given matplotlib axes."""
 
 from collections.abc import Callable, Mapping, Sequence
 from math import isfinite, sqrt
@@ -10,9 +10,7 @@ from distrain.runs.records.series import curve_limits
 from distrain.runs.report import colours
 
 _MOST_POINTS = 2000
-"""Points of a curve at most; a page has no space for more."""
-_FREE = "center right"
-"""Where losses and AUCs leave space. To search for it, as matplotlib does, may take a second."""
+"""The largest number of points in a drawn curve."""
 
 Along = Callable[[Record], float]
 
@@ -34,7 +32,7 @@ ALONG_LABELS: dict[Along, str] = {
 def draw_column(
     axes: Any, records: Sequence[Record], name: str, along: Along, **style: Any
 ) -> list[Record]:
-    """Draw a column of the records that have it; returns those that were drawn."""
+    """Draw a column of the records that have it; return the drawn records."""
     shown = thinned([record for record in records if record.value(name) is not None])
     values = [record.value(name) for record in shown]
     axes.plot([along(record) for record in shown], values, linewidth=1.2, **style)
@@ -49,21 +47,21 @@ def draw_metric(
     label: str,
     along: Along = millions,
 ) -> None:
-    """Draw a metric; an AUC with its bound as a band, others without a wild start."""
-    for records, colour, what, mark in (
-        (train, colours.TRAIN, "train, before the update", None),
-        (valid, colours.VALID, "valid", "o"),
+    """Draw a metric: an AUC with its bound as a band, others without outliers at the start."""
+    for records, colour, text, style in (
+        (train, colours.TRAIN, "train, before the update", {"linestyle": "--"}),
+        (valid, colours.VALID, "valid", {"marker": "o"}),
     ):
-        scored = draw_column(axes, records, name, along, color=colour, label=what, marker=mark)
+        scored = draw_column(axes, records, name, along, color=colour, label=text, **style)
         if name == "auc" and scored:
             low = [(r.auc or 0.0) - (r.auc_bound or 0.0) for r in scored]
             high = [(r.auc or 0.0) + (r.auc_bound or 0.0) for r in scored]
             places = [along(record) for record in scored]
             axes.fill_between(places, low, high, color=colour, alpha=0.2, linewidth=0)
     axes.set_ylabel(label, parse_math=False)
-    axes.legend(frameon=False, loc=_FREE)
     if name != "auc":
         fit_range(axes, [train], valid, name, along)
+    _legend_above(axes)
 
 
 def fit_range(
@@ -73,7 +71,7 @@ def fit_range(
     name: str,
     along: Along = millions,
 ) -> None:
-    """Show all points but those of a wild start, which arrows at the edge stand for."""
+    """Show all points except outliers at the start, which arrows at the edge replace."""
     curves = [[record.value(name) for record in train] for train in runs]
     limits = curve_limits(curves, [record.value(name) for record in valid])
     if limits is None:
@@ -93,7 +91,6 @@ def fit_range(
                 color=colours.DARK, marker=mark, linestyle="", markersize=6, clip_on=False,
                 label=f"outside, as far as {furthest(value for _, value in beyond):.3g}",
             )  # fmt: skip
-            axes.legend(frameon=False, loc=_FREE)
 
 
 def draw_line(
@@ -102,6 +99,8 @@ def draw_line(
     draw_column(axes, train, name, along, color=colours.TRAIN)
     axes.set_ylabel(label)
     axes.set_ylim(bottom=0)
+    if name == "rows_per_s":
+        axes.yaxis.set_major_formatter("{x:,.0f}")
 
 
 def draw_reliability(axes: Any, of: Mapping[str, Sequence[float]]) -> None:
@@ -137,7 +136,9 @@ def draw_shares(axes: Any, train: Sequence[Record]) -> None:
         places = [millions(record) for record in shown]
         colors = [colours.PHASES[p] for p in phases]
         lines = ([shares.get(phase, 0.0) for shares in of_records] for phase in phases)
-        axes.stackplot(places, *lines, labels=phases, colors=colors)
+        axes.stackplot(
+            places, *lines, labels=[phase.replace("_", " ") for phase in phases], colors=colors
+        )
         _legend_beside(axes)
     axes.set_ylim(0, 100)
     axes.set_ylabel("wall time [%], mean rank")
@@ -149,11 +150,19 @@ def draw_bars(axes: Any, seconds: Sequence[Mapping[str, float]], names: Sequence
     for phase, colour in colours.PHASES.items():
         widths = [of_rank.get(phase, 0.0) for of_rank in seconds]
         if any(widths):
-            axes.barh(names, widths, left=left, color=colour, label=phase)
+            axes.barh(names, widths, left=left, color=colour, label=phase.replace("_", " "))
             left = [a + b for a, b in zip(left, widths, strict=True)]
     axes.invert_yaxis()
     axes.set_xlabel("wall time [s]")
     _legend_beside(axes)
+
+
+def _legend_above(axes: Any) -> None:
+    """Place the legend over the plot, where it hides no curve."""
+    axes.legend(
+        frameon=False, fontsize="small", loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=3,
+        borderaxespad=0.2, columnspacing=1.2,
+    )  # fmt: skip
 
 
 def _legend_beside(axes: Any) -> None:
@@ -161,6 +170,6 @@ def _legend_beside(axes: Any) -> None:
 
 
 def thinned(records: Sequence[Record], most: int = _MOST_POINTS) -> list[Record]:
-    """At most `most` records at even distances, with the last."""
+    """Return at most `most` evenly spaced records, including the last."""
     every = -(-len(records) // most) or 1
     return list(records[::-1][::every][::-1])

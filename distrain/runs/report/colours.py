@@ -1,13 +1,13 @@
-"""The colours of pictures and pages: of training and validation, phases, runs, good and bad."""
+"""The colours of plots and pages."""
 
 BLUE, RED, GREEN, YELLOW = "#3b6fb6", "#d1495b", "#66a182", "#edae49"
 PURPLE, BROWN, DARK, GREY = "#8d6a9f", "#b08968", "#4d4d4d", "#9a9a9a"
 BAD = "#b3261e"
-"""Of words, on white."""
+"""For text on white."""
 
 TRAIN, VALID = BLUE, RED
 RUNS = (BLUE, RED, GREEN, YELLOW, PURPLE, DARK, BROWN)
-"""Of runs side by side, in turn."""
+"""For compared runs, in turn."""
 
 PHASES = {
     "data_wait": RED,

@@ -1,4 +1,4 @@
-"""`distrain compare`: runs side by side. Pure, except for reading and writing."""
+"""`distrain compare`: compares several runs in a table."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,21 +6,22 @@ from pathlib import Path
 from typing import Any
 
 from distrain.formatting import UNKNOWN
+from distrain.jobs.spec.load import differences
 from distrain.runs.report.figures import comparison_figure, image_of
 from distrain.runs.report.markup import page, paragraph, section, svg_image, table
 from distrain.runs.report.run_page import outcome_rows
-from distrain.runs.run_data import RunData, differences
+from distrain.runs.run_data import RunData
 from distrain.storage.outputs import whole_file
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """Some runs side by side; every row has a name and a text for each run."""
+    """A comparison of runs; every row has a name and a text for each run."""
 
-    names: tuple[str, ...]  # names of the runs, with their directories where names are the same
+    names: tuple[str, ...]  # names of the runs, with their directories if two names are equal
     settings: tuple[tuple[str, ...], ...]  # fields of the spec that differ
     environment: tuple[tuple[str, ...], ...]  # properties of machines and versions that differ
-    outcomes: tuple[tuple[str, ...], ...]  # the runs' figures
+    outcomes: tuple[tuple[str, ...], ...]  # the runs' metrics
 
 
 def compare(runs: Sequence[RunData]) -> Comparison:
@@ -39,14 +40,14 @@ def compare(runs: Sequence[RunData]) -> Comparison:
 
 
 def write_comparison(runs: Sequence[RunData], out: Path) -> None:
-    """Write a comparison with curves as one HTML file; after an `OutputError` all is as it was."""
+    """Write a comparison with curves as one HTML file; an `OutputError` leaves `out` unchanged."""
     comparison = compare(runs)
     header = ("", *comparison.names)
     sections = [
         "<h1>Runs compared</h1>",
         section("Outcome", table(comparison.outcomes, header)),
-        section("Differences in the spec", *_rows_or_words(comparison.settings, header)),
-        section("Differences in the environment", *_rows_or_words(comparison.environment, header)),
+        section("Differences in the spec", *_rows_or_none(comparison.settings, header)),
+        section("Differences in the environment", *_rows_or_none(comparison.environment, header)),
     ]
     if any(run.records for run in runs):
         image = svg_image(image_of(comparison_figure(runs, comparison.names)), "Curves of all runs")
@@ -55,7 +56,7 @@ def write_comparison(runs: Sequence[RunData], out: Path) -> None:
         partial.write_text(page("Runs compared", sections), encoding="utf-8")
 
 
-def _rows_or_words(rows: Sequence[Sequence[str]], header: Sequence[str]) -> list[str]:
+def _rows_or_none(rows: Sequence[Sequence[str]], header: Sequence[str]) -> list[str]:
     return [table(rows, header)] if rows else [paragraph("None.")]
 
 
@@ -67,14 +68,8 @@ def _names(runs: Sequence[RunData]) -> tuple[str, ...]:
 
 
 def _differing(documents: Sequence[dict[str, Any]]) -> tuple[tuple[str, ...], ...]:
-    """The places where any document differs from the first, with everybody's value."""
-    places = dict.fromkeys(
-        place for other in documents[1:] for place in differences(documents[0], other)
+    """The fields that differ, with the text of each document's value."""
+    return tuple(
+        (name, *(UNKNOWN if value is None else str(value) for value in values))
+        for name, values in differences(documents).items()
     )
-    return tuple((place, *(_text_at(d, place) for d in documents)) for place in places)
-
-
-def _text_at(document: Any, place: str) -> str:
-    for name in place.split("."):
-        document = document.get(name) if isinstance(document, dict) else None
-    return UNKNOWN if document is None else str(document)

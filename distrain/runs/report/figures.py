@@ -1,4 +1,4 @@
-"""Figures of runs: the curves beside a run's files, those of reports and of comparisons."""
+"""Makes the figures of run folders, reports and comparisons."""
 
 import io
 import logging
@@ -34,8 +34,8 @@ _ROWS_PER_S = "rows/s, all ranks"
 
 
 def new_figure(width_in: float, height_in: float) -> "Figure":
-    """An empty figure that needs no screen; sizes in inches."""
-    # Where the home folder takes no cache, matplotlib says so in two lines on every start.
+    """Return an empty figure that needs no display; sizes in inches."""
+    # matplotlib warns at every start if it cannot write a cache to the home folder.
     logging.getLogger("matplotlib").setLevel(logging.ERROR)
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -46,9 +46,9 @@ def new_figure(width_in: float, height_in: float) -> "Figure":
 
 
 def draw_curves(records: Sequence[Record], title: str, path: Path) -> None:
-    """Write loss, AUC with its bound, rows/s and shares of time as a PNG, whatever its name.
+    """Write loss, AUC with its bound, rows/s and shares of time as a PNG, for any file name.
 
-    Without a binary target, the metrics of the first two targets stand for loss and AUC.
+    Without a binary target, draw the metrics of the first two targets instead of loss and AUC.
     """
     figure = new_figure(11, 7)
     train = [record for record in records if record.split == "train"]
@@ -65,9 +65,10 @@ def draw_curves(records: Sequence[Record], title: str, path: Path) -> None:
 
 
 def metric_curves(records: Sequence[Record]) -> dict[str, str]:
-    """The metrics to draw by name, with their labels: loss and AUC, and one of each other target.
+    """Return the metrics to draw by name, with their labels.
 
-    A single target that is not binary has two.
+    These are loss and AUC, and one metric of each other target; two if a single target is not
+    binary.
     """
     targets = next((one.targets for one in reversed(records) if one.targets), None) or {}
     metrics = {
@@ -87,7 +88,7 @@ def metric_curves(records: Sequence[Record]) -> dict[str, str]:
 
 
 def run_figures(data: RunData) -> dict[str, "Figure"]:
-    """A run's figures by name, in the order of its report; none of a run without records."""
+    """Return a run's figures by name, in report order; empty without records."""
     figures: dict[str, Figure] = {}
     for name, label in metric_curves(data.records).items() if data.records else ():
         figures[name] = _pair(
@@ -141,7 +142,7 @@ def comparison_figure(runs: Sequence[RunData], names: Sequence[str]) -> "Figure"
 
 
 def image_of(figure: "Figure") -> bytes:
-    """A figure as SVG: its text as text, the same bytes for the same figure."""
+    """Return a figure as SVG with text as text; equal figures give equal bytes."""
     import matplotlib
 
     buffer = io.BytesIO()
@@ -151,7 +152,7 @@ def image_of(figure: "Figure") -> bytes:
 
 
 def _pair(data: RunData, draw: Any) -> "Figure":
-    """The same against rows and against wall time."""
+    """Draw the same plot over rows and over wall time."""
     figure = new_figure(11, 3.4)
     for axes, along in zip(figure.subplots(1, 2), (millions, minutes), strict=True):
         draw(axes, data, along)
@@ -214,6 +215,6 @@ def _timeline(data: RunData) -> "Figure":
 
 
 def _place(data: RunData, step: int, along: Along) -> float:
-    """Where a step is: at the first record that holds it."""
+    """Return the position of a step: that of the first record that includes it."""
     reached = (record for record in data.records if record.step >= step)
     return along(next(reached, data.records[-1]))

@@ -1,4 +1,4 @@
-"""HTML pages that need nothing but themselves. Pure."""
+"""Makes self-contained HTML pages. Pure."""
 
 import base64
 import html
@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 _STYLE = """
 :root { color-scheme: light dark; --ink: #222; --paper: #fff; --line: #e5e5e5; --well: #f6f6f6;
         --bad: #b3261e; --muted: #6b6b6b; --picture: none; }
-/* On screens only: paper stays white. Pictures change their lightness and keep their hues. */
+/* On screens only: printed pages stay white. Plots invert lightness and keep hues. */
 @media screen and (prefers-color-scheme: dark) {
   :root { --ink: #ddd; --paper: #16181c; --line: #3a3d42; --well: #22252a; --bad: #ff8a80;
           --muted: #9a9a9a; --picture: invert(0.91) hue-rotate(180deg); }
@@ -27,8 +27,8 @@ th { font-weight: 600; } pre { background: var(--well); padding: 0.8em; overflow
 .wide { overflow-x: auto; }
 """
 _LONG = 24
-"""Letters of a word that may be broken over lines; shorter ones stay whole."""
-# Nothing is fetched, whatever a name or message in the page may hold.
+"""The longest word, in letters, that is never broken over lines."""
+# The page fetches nothing, even if a name or message contains markup.
 _POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
 
 
@@ -47,7 +47,7 @@ def section(heading: str, *content: str) -> str:
 
 
 def table(rows: Iterable[Sequence[object]], header: Sequence[object] = ()) -> str:
-    """A table of texts; without a header the first column names the rows."""
+    """Return a table; the first column names the rows."""
     lines = []
     if header:
         lines.append("".join(f"<th>{escaped(cell)}</th>" for cell in header))
@@ -74,13 +74,13 @@ def verbatim(text: str) -> str:
 
 
 def svg_image(svg: bytes, what: str) -> str:
-    """A picture inside the page; readers without pictures get `what`."""
+    """Return an embedded picture; `what` is its alternative text."""
     data = base64.b64encode(svg).decode("ascii")
     return f'<img alt="{escaped(what)}" src="data:image/svg+xml;base64,{data}">'
 
 
 def escaped(value: object) -> str:
-    """Text that no reader takes for markup.
+    """Escape text for HTML.
 
     >>> escaped('<b> & "c"')
     '&lt;b&gt; &amp; &quot;c&quot;'

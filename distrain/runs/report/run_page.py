@@ -1,4 +1,4 @@
-"""`distrain report`: one run on one page, with what `distrain evaluate --json` printed."""
+"""`distrain report`: one run on one page, with the output of `distrain evaluate --json`."""
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -21,7 +21,7 @@ from distrain.formatting import (
 )
 from distrain.jobs.run_paths import RunPaths
 from distrain.jobs.spec.load import dump_yaml
-from distrain.jobs.view import Record
+from distrain.jobs.view import Record, steps_of_refit
 from distrain.runs.records.merging import stall_pct
 from distrain.runs.report.figures import draw_curves, image_of, metric_curves, run_figures
 from distrain.runs.report.markup import (
@@ -53,10 +53,10 @@ def write_report(root: Path, out: Path, evaluation: Path | None = None) -> None:
     """Write the report of the run in `root` as one HTML file.
 
     Args:
-        evaluation: A file with what `distrain evaluate --json` printed.
+        evaluation: A file with the output of `distrain evaluate --json`.
 
     Raises:
-        InputError: There is no run, or the file holds no evaluation.
+        InputError: There is no run, or the file is not an evaluation.
     """
     data = read_run_data(root)
     evaluated = () if evaluation is None else evaluation_sections(read_evaluation(evaluation))
@@ -83,7 +83,7 @@ def write_curves(root: Path) -> list[Path]:
 
 
 def outcome_rows(data: RunData) -> list[tuple[str, str]]:
-    """The figures of a run as text; while it runs, those of its records."""
+    """Return the metrics of a run as text; while it runs, those of its records."""
     summary, last = data.summary, data.train[-1] if data.train else None
     scored = data.scored
     return [
@@ -94,7 +94,7 @@ def outcome_rows(data: RunData) -> list[tuple[str, str]]:
         ("wall time", duration(last.elapsed_s if last else None)),
         ("rows/s", count(_speed(data))),
         ("waiting for data", _stall(data)),
-        ("scored on", f"{count(scored.rows)} {scored.split} rows" if scored else "-"),
+        ("scored on", _scored_on(data)),
         *_scores(scored),
         ("model", _kept(summary, last)),
         ("parameters", count(summary.get("parameters"))),
@@ -102,6 +102,12 @@ def outcome_rows(data: RunData) -> list[tuple[str, str]]:
         ("restarts", count(len(data.restarts))),
         ("checkpoints", _checkpoints(summary.get("checkpoints", {}))),
     ]
+
+
+def _scored_on(data: RunData) -> str:
+    scored = data.scored
+    before = ", before the refit" if data.summary.get("refit") else ""
+    return f"{count(scored.rows)} {scored.split} rows{before}" if scored else UNKNOWN
 
 
 def _scores(scored: Record | None) -> list[tuple[str, str]]:
@@ -116,8 +122,12 @@ def _auc(scored: Record) -> str:
 
 
 def _kept(summary: Mapping[str, Any], last: Record | None) -> str:
-    is_early = summary.get("stopped_early") is not None
-    return kept_step(summary.get("model_step"), last.step if last else None, stopped_early=is_early)
+    return kept_step(
+        summary.get("model_step"),
+        last.step if last else None,
+        stopped_early=summary.get("stopped_early") is not None,
+        refit_steps=steps_of_refit(summary.get("refit")),
+    )
 
 
 def _checkpoints(saved: Mapping[str, Any]) -> str:
@@ -130,15 +140,15 @@ def _head(data: RunData) -> Iterable[str]:
     about = f"{data.spec.name}, {data.state}; begun {data.run.created}, distrain {data.run.version}"
     yield paragraph(about, "muted")
     if data.state == RUNNING:
-        yield paragraph(f"The run has not ended{_last(data)}. What follows is as far as it came.")
+        yield paragraph(f"The run has not ended{_last(data)}. This page shows its progress so far.")
     if data.state == BROKEN_OFF:
         yield paragraph(
-            f"The run broke off without an outcome{_last(data)}: nobody trains it now. "
-            f"Go on: distrain train --resume {data.root}",
+            f"The run was interrupted without an outcome{_last(data)}: no process trains it now. "
+            f"Resume it: distrain train --resume {data.root}",
             "bad",
         )
     if data.problem():
-        yield paragraph("How it ended:", "bad") + verbatim(data.problem())
+        yield paragraph("Failure:", "bad") + verbatim(data.problem())
 
 
 def _last(data: RunData) -> str:
@@ -163,7 +173,7 @@ def _tables(data: RunData) -> Iterable[str]:
     where = [("host", environment.get("host", "-")), ("system", environment.get("system", "-"))]
     yield section(
         "Environment",
-        paragraph("Of the command that first submitted the job.", "muted"),
+        paragraph("The machine that first submitted the job.", "muted"),
         table([*where, *versions]),
     )
     spec = dump_yaml(data.spec.model_dump(mode="json", by_alias=True))
@@ -215,7 +225,7 @@ def _hardware(data: RunData) -> Iterable[str]:
                   "waiting for data")  # fmt: skip
         yield table(ranks, header)
     else:
-        yield paragraph("The places of ranks are known when all ranks have started.", "muted")
+        yield paragraph("The ranks' hosts are known once all ranks have started.", "muted")
 
 
 def _speed(data: RunData) -> float | None:
@@ -242,7 +252,7 @@ _GROUP_FIGURES = ("rows", "positives", "auc", "log_loss", "calibration")
 
 
 def read_evaluation(file: Path) -> Mapping[str, Any]:
-    """The document in a file; an `InputError` if it is none of `distrain evaluate --json`."""
+    """Read an output of `distrain evaluate --json`; an `InputError` if the file is not one."""
     try:
         document = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
@@ -253,17 +263,17 @@ def read_evaluation(file: Path) -> Mapping[str, Any]:
 
 
 def evaluation_sections(document: Mapping[str, Any]) -> Iterator[str]:
-    """Tables of metrics, groups or days, drift and importance, as far as they were measured."""
+    """Yield tables of metrics, groups or days, drift and importance, if they were measured."""
     single = {name: value for name, value in document.items() if not isinstance(value, dict | list)}
     figures = [(_words(name), _text(value)) for name, value in single.items()]
     yield section("Evaluation", table([*figures, *of_targets(document.get("targets"))]))
-    what = "days" if "days" in document else "largest_groups"
-    if groups := document.get(what):
+    field = "days" if "days" in document else "largest_groups"
+    if groups := document.get(field):
         rows = [
             [_text(one["value"]), *(_text(one.get(n)) for n in _GROUP_FIGURES)] for one in groups
         ]
         header = (document["group"], *map(_words, _GROUP_FIGURES))
-        yield section(f"Evaluation: {_words(what)}", table(rows, header))
+        yield section(f"Evaluation: {_words(field)}", table(rows, header))
     importance = document.get("importance", {"metric": "", "loss": {}})
     for title, of_columns in (
         ("population stability index of columns", document.get("drift", {})),

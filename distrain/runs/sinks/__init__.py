@@ -1,1 +1,1 @@
-"""Passes a run's records to other tools: TensorBoard, MLflow, or one of your own."""
+"""Passes a run's records to other tools: TensorBoard, MLflow, or a user's own sink."""

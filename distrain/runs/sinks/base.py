@@ -1,4 +1,4 @@
-"""The interface of sinks, and the values that they get. Pure."""
+"""The interface of sinks, and the values that they receive. Pure."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,12 +10,12 @@ from distrain.jobs.view import Entry, Record
 
 @dataclass(frozen=True)
 class RunFacts:
-    """The run whose entries a sink gets.
+    """The run whose entries a sink receives.
 
     Attributes:
         name: The job's name in its spec.
         tags: The labels in the spec.
-        parameters: The spec in one level: `train.optimizer.lr` and its value.
+        parameters: The flattened spec: names such as `train.optimizer.lr`, and their values.
     """
 
     job_id: str
@@ -33,24 +33,24 @@ class Stamped(NamedTuple):
 
 
 class Sink(Protocol):
-    """Keeps a run's entries somewhere. All methods are called in one thread of the sink's own.
+    """Stores a run's entries. The sink's own thread calls all methods.
 
-    An error that a method raises never reaches the training: entries are lost, which the command
+    An error raised by a method never reaches the training: entries are lost, which the command
     reports.
     """
 
     def open(self, facts: RunFacts) -> None:
-        """Get ready. When it raises, it is called again before the next entries."""
+        """Prepare the sink. If it raises, it is called again before the next entries."""
 
     def write(self, entries: Sequence[Stamped]) -> None:
-        """Keep some entries, in order. Those that a call raised for do not come again."""
+        """Store entries, in order. If it raises, these entries are not passed again."""
 
     def close(self, state: str) -> None:
-        """End with the job's state: `succeeded`, `failed` or `cancelled`. Only after `open`."""
+        """Close with the job's state: `succeeded`, `failed` or `cancelled`. Only after `open`."""
 
 
 def scalars(record: Record) -> dict[str, float]:
-    """The figures of a record by name; times are those of the mean rank.
+    """Return the metrics of a record by name; times are the mean over ranks.
 
     >>> scalars(Record("valid", 0, 10, 40, 200, 1.0, None, 0.5, 0.9, 0.7, None))
     ... # doctest: +NORMALIZE_WHITESPACE
@@ -60,7 +60,7 @@ def scalars(record: Record) -> dict[str, float]:
     values = {f"{record.split}/{name}": getattr(record, name) for name in names}
     values[f"{record.split}/stall_mean_pct"] = record.stall_mean_pct
     values[f"{record.split}/stall_max_pct"] = record.stall_max_pct
-    values[f"{record.split}/stall_pct"] = record.stall_max_pct  # its name before there were two
+    values[f"{record.split}/stall_pct"] = record.stall_max_pct  # the earlier name of stall_max_pct
     values |= {f"{record.split}/{name}": value for name, value in (record.own or {}).items()}
     values |= {f"{record.split}/{name}": value for name, value in record.of_targets().items()}
     for phase, seconds in (record.seconds or {}).items():

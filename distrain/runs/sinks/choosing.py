@@ -12,11 +12,11 @@ from distrain.version import how_to_install
 
 
 class SinkKind(NamedTuple):
-    """A sink that the command line can name, `KIND` or `KIND:WHERE`."""
+    """A sink that the command line can select by `KIND` or `KIND:WHERE`."""
 
-    package: str  # what must be installed, by the extra of the kind's name
-    where: str  # what may follow the colon, for people
-    make: Callable[[str | None], Sink]  # makes the sink of that; `None`: nothing followed
+    package: str  # the required package, installed by the extra with the kind's name
+    where: str  # describes the text after the colon
+    make: Callable[[str | None], Sink]  # makes the sink from that text; `None`: no colon
 
 
 SINKS = {
@@ -26,12 +26,12 @@ SINKS = {
 
 
 def known_sinks() -> list[str]:
-    """What `open_sink` takes, `KIND` and `KIND:WHERE` of each kind."""
+    """Return the forms that `open_sink` accepts, `KIND` and `KIND:WHERE` of each kind."""
     return [word for name, kind in SINKS.items() for word in (name, f"{name}:{kind.where}")]
 
 
 def open_sink(word: str) -> Sink:
-    """The sink of `tensorboard`, `tensorboard:FOLDER`, `mlflow` or `mlflow:URI`.
+    """Return the sink for `tensorboard`, `tensorboard:FOLDER`, `mlflow` or `mlflow:URI`.
 
     Raises:
         InputError: There is no such sink, or the package that it needs is not installed.
@@ -54,10 +54,10 @@ def open_sink(word: str) -> Sink:
 
 
 def open_sinks(given: Iterable[str | Sink]) -> dict[str, Sink]:
-    """Sinks by name; strings are opened, and refused, as by `open_sink`."""
+    """Return sinks by name; strings are opened by `open_sink`."""
     sinks: dict[str, Sink] = {}
     for number, one in enumerate(given, 1):
-        # Of a word its kind alone: what follows may hold a password, and names are printed.
+        # Only the kind: the rest may contain a password, and names are printed.
         name = one.partition(":")[0] if isinstance(one, str) else type(one).__name__
         sink = open_sink(one) if isinstance(one, str) else one
         sinks[f"{name} ({number})" if name in sinks else name] = sink

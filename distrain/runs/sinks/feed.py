@@ -1,9 +1,9 @@
-"""Feeds sinks while a job runs: each from a bounded queue, in a thread of its own.
+"""Feeds sinks while a job runs: each has a bounded queue and its own thread.
 
 The command that watches a job puts entries into the queues and never waits for them. When a queue
-is full, its sink is behind by more than any server's hiccup: new entries are lost until it moves.
-When a sink raises, the entries of that call are lost. Either is reported once, and again at the
-end, with the number of entries.
+is full, its sink is far behind: new entries are lost until it catches up. When a sink raises, the
+entries of that call are lost. Both are reported once, and again at the end with the number of
+lost entries.
 """
 
 import logging
@@ -17,7 +17,7 @@ from distrain.runs.sinks.base import RunFacts, Sink, Stamped
 
 CAPACITY = 1024
 LAST_ENTRIES_S = 15.0
-"""How long a command waits at its end for all its sinks to keep what is left."""
+"""How long a command waits at its end for its sinks to store the remaining entries."""
 
 _SLOW = "it did not keep up"
 
@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 class Feeds:
     """All sinks of one run, by name; `say` prints a line for people.
 
-    Up to `capacity` entries wait for one sink; at the end all are waited for `last_entries_s`.
+    Up to `capacity` entries wait for one sink. At the end, `close` waits for `last_entries_s`.
     """
 
     def __init__(
@@ -41,7 +41,7 @@ class Feeds:
         self._feeds = [_Feed(name, sink, facts, capacity) for name, sink in sinks.items()]
         self._say = say
         self._last_entries_s = last_entries_s
-        self._state = "failed"  # unless somebody says how it ended
+        self._state = "failed"  # unless `ends` is called
 
     def __enter__(self) -> "Feeds":
         for feed in self._feeds:
@@ -52,24 +52,24 @@ class Feeds:
         self.close()
 
     def put(self, entries: Iterable[Entry]) -> None:
-        """Pass on new entries of a view; never waits."""
+        """Queue new entries for all sinks; never waits."""
         stamped = [Stamped(entry, time.time()) for entry in entries]
         for feed in self._feeds:
             feed.put(stamped)
-            self._warn(feed.news())
+            self._warn(feed.new_warning())
 
     def ends(self, state: str) -> None:
         """Note the job's final state: `succeeded`, `failed` or `cancelled`."""
         self._state = state
 
     def close(self) -> None:
-        """Give the sinks a moment for what is left, and say what was lost."""
+        """Wait briefly for the remaining entries, and report lost ones."""
         for feed in self._feeds:
             feed.end(self._state)
         until_s = time.monotonic() + self._last_entries_s
         for feed in self._feeds:
             feed.join(max(0.0, until_s - time.monotonic()))
-            self._warn(feed.verdict())
+            self._warn(feed.last_warning())
         self._feeds = []
 
     def _warn(self, text: str) -> None:
@@ -88,8 +88,8 @@ class _Feed:
         self._more = threading.Event()
         self._state = ""
         self._taken = 0
-        self._dropped = 0  # by the thread that puts
-        self._lost = 0  # by the sink's
+        self._dropped = 0  # counted by the caller's thread
+        self._lost = 0  # counted by the sink's thread
         self._trouble = ""
         self._warned = False
         # A sink that hangs must not keep the command from ending.
@@ -100,8 +100,8 @@ class _Feed:
         self._thread.start()
 
     def put(self, entries: Sequence[Stamped]) -> None:
-        # What comes at once was in memory before: entries that the command had missed may be more
-        # than the capacity, and none is lost of them while the sink keeps up.
+        # One call's entries are already in memory: after a gap they may exceed the capacity, but
+        # none of them is lost while the sink keeps up.
         if self._waiting.qsize() >= self._capacity:
             self._dropped += len(entries)
         else:
@@ -117,8 +117,8 @@ class _Feed:
     def join(self, timeout_s: float) -> None:
         self._thread.join(timeout_s)
 
-    def news(self) -> str:
-        """The warning to print now, once; "" without one."""
+    def new_warning(self) -> str:
+        """Return the warning to print now, once; else ""."""
         if self._warned or not (self._trouble or self._dropped):
             return ""
         self._warned = True
@@ -126,22 +126,22 @@ class _Feed:
             return f"sink {self.name} failed; entries may be lost: {self._trouble}"
         return f"sink {self.name} does not keep up, and loses entries"
 
-    def verdict(self) -> str:
-        """The warning to print at the end; "" if no entry was lost."""
+    def last_warning(self) -> str:
+        """Return the warning to print at the end; "" if no entry was lost."""
         lost = self._dropped + self._lost
         if self._thread.is_alive():
             lost += self._waiting.qsize() + self._taken
-            return f"sink {self.name} did not come to its end; up to {lost} entries are lost"
+            return f"sink {self.name} did not finish in time; up to {lost} entries are lost"
         if lost:
             return f"sink {self.name}: {lost} entries were lost: {self._trouble or _SLOW}"
-        return "" if self._warned else self.news()
+        return "" if self._warned else self.new_warning()
 
     def _run(self) -> None:
         opened = False
         while True:
             self._more.wait()
             self._more.clear()
-            ending = self._end.is_set()  # looked at first: all is in the queue before the end
+            ending = self._end.is_set()  # read first: all entries are queued before the end
             entries = self._take_all()
             if not opened:
                 opened = self._guarded(self._sink.open, self._facts)
@@ -163,7 +163,7 @@ class _Feed:
                 return entries
 
     def _guarded(self, act: Callable[..., None], *values: object) -> bool:
-        """Whether a call went well. Whatever a tool raises, `SystemExit` included, ends here."""
+        """Return True if a call succeeded. Catches every exception, `SystemExit` included."""
         try:
             act(*values)
         except BaseException as error:

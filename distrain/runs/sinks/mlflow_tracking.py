@@ -1,4 +1,4 @@
-"""Runs in MLflow Tracking, by MLflow's own client."""
+"""Logs runs to MLflow Tracking with MLflow's own client."""
 
 import os
 import re
@@ -17,13 +17,13 @@ EXPERIMENT_VARIABLE = "MLFLOW_EXPERIMENT_NAME"
 _JOB_TAG = "distrain.job_id"
 
 _STATUS = {"succeeded": "FINISHED", "cancelled": "KILLED"}
-# Characters, and parts of a path, for which MLflow refuses a name and all metrics of its call.
+# Characters and path parts that MLflow rejects, with all metrics of the same call.
 _REFUSED = re.compile(r"[^\w .:/-]|(?<=/)\.{0,2}/")
 _METRICS_A_CALL, _PARAMETERS_A_CALL, _LONGEST_NAME, _LONGEST_VALUE = 1000, 100, 250, 500
 
 
 def _accepted(name: str) -> str:
-    """The name as MLflow takes it: the same, or one that no other name becomes.
+    """Return the name if MLflow accepts it, else a unique replacement.
 
     >>> _accepted("valid/price.rmse"), _accepted("valid/a+b"), len(_accepted(500 * "a"))
     ('valid/price.rmse', 'valid/a_b.12264438', 250)
@@ -36,14 +36,14 @@ def _accepted(name: str) -> str:
 
 
 class MLflowTracking:
-    """Logs each record's figures as metrics over steps, and the spec as parameters.
+    """Logs each record's values as metrics over steps, and the spec as parameters.
 
-    A run that is resumed goes on as the same run of MLflow. MLflow takes nothing back: steps that
-    a new attempt takes again have two points, the later of which counts.
+    A resumed run continues the same MLflow run. MLflow cannot delete points: steps that a new
+    attempt repeats have two points, of which the later one counts.
 
     Args:
-        uri: The tracking server, or a store; `None` for what `MLFLOW_TRACKING_URI` says, and else
-            a file of SQLite in the run directory.
+        uri: The tracking server or store; `None` for `MLFLOW_TRACKING_URI`, and if that is not set,
+            a SQLite file in the run directory.
     """
 
     def __init__(self, uri: str | None = None):

@@ -1,4 +1,4 @@
-"""Event files for TensorBoard, by torch's own writer."""
+"""Writes event files for TensorBoard with torch's own writer."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,13 +13,13 @@ if TYPE_CHECKING:
 
 
 class TensorBoardFiles:
-    """Writes each record's figures as scalars over steps, and the spec as text.
+    """Writes each record's values as scalars over steps, and the spec as text.
 
-    An attempt that goes on from a checkpoint starts a file that makes TensorBoard drop the
-    points after it.
+    An attempt that resumes from a checkpoint starts a file that makes TensorBoard drop the later
+    points of earlier files.
 
     Args:
-        folder: Where the files go; `None` for `tensorboard` in the run directory.
+        folder: The folder of the files; `None` for `tensorboard` in the run directory.
     """
 
     def __init__(self, folder: str | Path | None = None):

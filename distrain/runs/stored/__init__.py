@@ -1,1 +1,1 @@
-"""Run directories in object stores."""
+"""Reads run directories in object stores."""

@@ -1,7 +1,7 @@
-"""A run folder in an object store, for reading.
+"""Reads a run folder in an object store.
 
-A file that grows while it is written, a log or an attempt's records, is an object for its beginning
-and further ones for what follows, named by their first byte (`distrain.runs.log_bytes`).
+A growing file, such as a log or an attempt's records, is one object for its beginning and further
+objects for later parts, named by their first byte (`distrain.runs.log_bytes`).
 """
 
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ _HINT = "Check the bucket, the credentials of the service, and that its server a
 
 
 class StoredFolder(AbstractContextManager["StoredFolder"]):
-    """A run folder in an object store, read as `RunFolder` reads one on a filesystem."""
+    """A run folder in an object store, with the interface of `RunFolder`."""
 
     def __init__(self, url: str):
         self.objects = Objects(url)
@@ -42,7 +42,7 @@ class StoredFolder(AbstractContextManager["StoredFolder"]):
         return ObjectReader(self.objects, name, item.size_bytes, item.modified_s, etag)
 
     def read_growing(self, name: str, offset: int, limit: int) -> bytes:
-        """Bytes of a file from a byte on; b"" at its end, or if there is no such file."""
+        """Read up to `limit` bytes from `offset`; b"" at the end, or if the file does not exist."""
         return read_bytes(*self._growing(name), offset, limit)
 
     def growing_size(self, name: str) -> int:
@@ -53,13 +53,13 @@ class StoredFolder(AbstractContextManager["StoredFolder"]):
         return StoredLogFiles(self.objects, f"{folder}/" if folder else "", last), last
 
     def attempts(self) -> tuple[int, ...]:
-        """The attempts that left anything, the oldest first."""
+        """Return the attempts that left any file, oldest first."""
         records = (file.name.rpartition("/")[2] for file in self.objects.find_all("records/"))
         folders = (*self.objects.folders("logs/"), *self.objects.folders("audit/"))
         return attempts_of([*records, *folders])
 
     def files(self, below: str = "", after: str = "") -> Iterator[FileInRun]:
-        """All files in order of their names; errors and arguments as `RunFolder.files`."""
+        """Yield all files in name order; arguments and errors as `RunFolder.files`."""
         prefix = "/".join(parts_of(below)) + "/" if below else ""
         empty = True
         for item in self.objects.find_all(prefix, after):
@@ -97,9 +97,6 @@ class StoredLogFiles:
     def read(self, name: str, first: int, num_bytes: int) -> bytes:
         return self._objects.read_range(self._prefix + name, first, num_bytes)
 
-    def modified_s(self, name: str) -> float:
-        return self._objects.find(self._prefix + name).modified_s
-
     def close(self) -> None: ...
 
 
@@ -108,27 +105,27 @@ OpenRunFolder = RunFolder | StoredFolder
 
 @contextmanager
 def store_errors(url: str) -> Iterator[None]:
-    """Raise a store's errors inside as `Unavailable` if they may pass, else as `OutputError`."""
+    """Convert a store's errors to `Unavailable` if they are transient, else to `OutputError`."""
     try:
         yield
     except OSError as error:
-        passing = is_transient(error)
-        kind = Unavailable if passing else OutputError
-        text = f"the object store {'does not answer' if passing else 'refuses'}"
+        transient = is_transient(error)
+        kind = Unavailable if transient else OutputError
+        text = f"the object store {'does not answer' if transient else 'refuses'}"
         raise kind(f"{text}: {first_line(error)}", where={"url": url}, hint=_HINT) from error
 
 
 def open_run_folder(run_dir: str | Path) -> OpenRunFolder:
-    """A run folder, by its path or URL; `NotInRun` if this machine has no such folder."""
+    """Open a run folder by path or URL; `NotInRun` if it does not exist."""
     if is_remote(run_dir):
         return StoredFolder(str(run_dir))
     return RunFolder(Path(run_dir))
 
 
 def fetch_run(url: str, into: Path) -> Path:
-    """Copy a run's records and its ranks' logs into a folder, and return that.
+    """Copy a run's records and logs into a folder, and return the folder.
 
-    An `InputError` if there is no run; errors of the store as `store_errors`.
+    Raises `InputError` if there is no run, and the store's errors as `store_errors`.
     """
     paths = RunPaths(into)
     with store_errors(url):
@@ -152,7 +149,7 @@ def fetch_run(url: str, into: Path) -> Path:
 
 
 def put_pictures(root: Path, url: str) -> None:
-    """Put the curves and the report of a fetched run into the store."""
+    """Upload the curves and the report of a fetched run to the store."""
     paths = RunPaths(root)
     with store_errors(url):
         for path in (paths.curves, paths.report):

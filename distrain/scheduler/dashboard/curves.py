@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from bokeh.models import GlyphRenderer, Legend, LegendItem, NumeralTickFormatter, Range1d
+from bokeh.models import GlyphRenderer, Legend, LegendItem, Range1d
 from bokeh.palettes import Category10, Turbo256
 from bokeh.plotting import figure
 
@@ -17,6 +17,7 @@ from distrain.scheduler.dashboard.figure_data import (
 )
 from distrain.scheduler.dashboard.panel import (
     Panel,
+    compact_numbers,
     draw,
     extend,
     legend_above,
@@ -54,8 +55,9 @@ class Curves:
         """Draw a column of training, and of validation where it has that."""
         legend = legend_above(drawn)
         lines: list[GlyphRenderer] = []
+        of_train = "dashed" if y in self.valid.data else "solid"
         for source, color, dash, label in (
-            (self.train, colours.TRAIN, "solid", "train"),
+            (self.train, colours.TRAIN, of_train, "train"),
             (self.valid, colours.VALID, "solid", "valid"),
             (self.other_train, colours.GREY, "dashed", "other train"),
             (self.other_valid, colours.GREY, "solid", "other valid"),
@@ -214,4 +216,4 @@ def _over(drawn: figure, lines: list[GlyphRenderer]) -> Callable[[str], None]:
 
 def _from_zero(drawn: figure) -> None:
     drawn.y_range.start = 0
-    drawn.yaxis.formatter = NumeralTickFormatter(format="0.[0]a")
+    drawn.yaxis.formatter = compact_numbers()

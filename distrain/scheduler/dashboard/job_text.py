@@ -28,7 +28,7 @@ FOLLOW, NOTHING = "the running one, or the newest", "nothing"
 
 def job_columns(jobs: Sequence[Document]) -> Columns:
     return {
-        "job_id": [str(job["job_id"]) for job in jobs],
+        "job_id": [str(job["id"]) for job in jobs],
         "name": [str(job.get("name") or "") for job in jobs],
         "state": [state_text(job) for job in jobs],
         "progress_pct": [progress_pct(job) for job in jobs],
@@ -49,7 +49,7 @@ def job_columns(jobs: Sequence[Document]) -> Columns:
 def job_options(jobs: Sequence[Document], first: str = FOLLOW) -> list[tuple[str, str]]:
     """The selector's entries as (value, label), `first` before all jobs."""
     labels = [
-        (str(job["job_id"]), f"{job.get('name') or ''} ({job['state']}) {job['job_id']}".strip())
+        (str(job["id"]), f"{job.get('name') or ''} ({job['state']}) {job['id']}".strip())
         for job in jobs
     ]
     return [(NEWEST, first), *labels]
@@ -84,13 +84,13 @@ def headline(
         f"{duration(job.get('elapsed_s'), 0)} so far",
         f"{time_left(job, 0)} to go",
     ]
-    name = escape(f"{job.get('name') or job['job_id']}: {state_text(job)}")
+    name = escape(f"{job.get('name') or job['id']}: {state_text(job)}")
     colour = f' style="color:{BAD}"' if job["state"] == "failed" else ""
     lines = [f"<b{colour}>{name}</b> &nbsp; {escape(' · '.join(facts))}"]
     trouble = _trouble_text(job)
     lines += [f'<span style="color:{BAD}">{escape(trouble)}</span>'] if trouble else []
     if other is not None:
-        lines.append(f"laid over: {escape(str(other['job_id']))}, {escape(state_text(other))}")
+        lines.append(f"laid over: {escape(str(other['id']))}, {escape(state_text(other))}")
     lines += [escape(_slowest_text(job))] if stands_out(job.get("slowest")) else []
     why = job.get("message") or job.get("why_pending")
     if why:
@@ -99,7 +99,7 @@ def headline(
 
 
 def _kept(job: Document) -> list[str]:
-    kept = kept_step(job.get("model_step"), job.get("step"))
+    kept = kept_step(job.get("model_step"), job.get("step"), refit_steps=job.get("refit_steps"))
     return [] if kept == UNKNOWN else [f"model: {kept}"]
 
 

@@ -66,7 +66,7 @@ class TrainingPage:
         by_name = {panel.name: panel for panel in self._panels}
         self._headline = Div(text="", name="headline", **_TEXT)
         self._spec = Div(text="", name="spec", **_TEXT)
-        self._spec_of: tuple[str, float] | None = None
+        self._spec_of: tuple[str, str] | None = None
         self._select = Select(title="Job", options=job_options([]), name="job", **_CHOICE)
         self._select.value = watch.wanted
         self._with = Select(title="Laid over it", options=[], name="with", **_CHOICE)
@@ -110,7 +110,7 @@ class TrainingPage:
 
     def _show_spec(self, view: View) -> None:
         job = view.job
-        submission = (str(job["job_id"]), float(job["submitted_s"])) if job else None
+        submission = (str(job["id"]), str(job["created_at"])) if job else None
         if submission != self._spec_of:  # it never changes, and new text would close it
             self._spec_of, self._spec.text = submission, spec_html(job)
 

@@ -7,6 +7,7 @@ from typing import Any
 from bokeh.models import (
     AdaptiveTicker,
     ColumnDataSource,
+    CustomJSTickFormatter,
     HoverTool,
     LayoutDOM,
     Legend,
@@ -53,6 +54,16 @@ def draw(title: str, y_label: str, *, tooltips: list[tuple[str, str]], **options
     return drawn
 
 
+def compact_numbers() -> CustomJSTickFormatter:
+    """Return a formatter that writes 1,500 as 1.5K and 2,000,000 as 2M.
+
+    Bokeh's own abbreviations write millions as "m", which beside an axis of times reads as minutes.
+    """
+    return CustomJSTickFormatter(
+        code='return tick.toLocaleString("en", {notation: "compact", maximumFractionDigits: 2})'
+    )
+
+
 def legend_above(drawn: figure) -> Legend:
     legend = Legend(
         items=[],
@@ -73,7 +84,7 @@ def show_over(drawn: figure, x: str) -> None:
     axis = drawn.xaxis[0]
     if x == "rows_total":
         axis.axis_label = "rows trained"
-        axis.formatter = NumeralTickFormatter(format="0.[00]a")
+        axis.formatter = compact_numbers()
         axis.ticker = AdaptiveTicker(base=10, mantissas=[1, 2, 5], desired_num_ticks=_TICKS)
     else:
         axis.axis_label = "training time, h:min:s"

@@ -84,7 +84,7 @@ def jobs() -> Panel:
         height = _table_height(len(view.jobs))
         if table.height != height:
             table.height = height
-        picked = [] if view.job is None else [str(view.job["job_id"])]
+        picked = [] if view.job is None else [str(view.job["id"])]
         if bring_up_to_date(source, job_columns(view.jobs)):
             source.selected.indices = []
         rows = [row for row, job_id in enumerate(source.data["job_id"]) if job_id in picked]

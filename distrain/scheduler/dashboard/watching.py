@@ -35,11 +35,11 @@ class View:
 def pick(jobs: Sequence[Document], wanted: str) -> str | None:
     """The job to follow: the wanted one, or else the newest that runs, waits, or has ended.
 
-    >>> jobs = [{"job_id": "b", "state": "failed"}, {"job_id": "a", "state": "running"}]
+    >>> jobs = [{"id": "b", "state": "failed"}, {"id": "a", "state": "running"}]
     >>> pick(jobs, ""), pick(jobs, "b"), pick(jobs, "forgotten"), pick([], "")
     ('a', 'b', None, None)
     """
-    ids = [str(job["job_id"]) for job in jobs]
+    ids = [str(job["id"]) for job in jobs]
     if wanted != NEWEST:
         return wanted if wanted in ids else None
     states = [JobState(job["state"]) for job in jobs]

@@ -96,14 +96,15 @@ def _find_handler(
     request: HTTPServerRequest,
     **options: Any,
 ) -> Any:
-    def refused(status: int, error: str, hint: str) -> Any:
-        told = {"status": status, "error": error, "hint": hint}
-        return application.get_handler_delegate(request, _Refused, told)
+    def refused(status: int, code: str, detail: str, hint: str) -> Any:
+        refusal = Refusal(status, code, detail, hint)
+        return application.get_handler_delegate(request, _Refused, {"refusal": refusal})
 
     if "Upgrade" in request.headers and is_foreign_websocket(request.headers, _allowed_origins()):
         origin = request.headers.get("Origin", "")
         return refused(
             403,
+            "foreign_origin",
             f"a page of another site, {origin}, asks for this one's websocket",
             "Behind a proxy, pass the browser's Host or X-Forwarded-Host on; to let other sites' "
             "pages in, set BOKEH_ALLOW_WS_ORIGIN to HOST:PORT.",
@@ -114,6 +115,7 @@ def _find_handler(
         return application.get_handler_delegate(request, _Welcome, {"guard": guard})
     return refused(
         401,
+        "unauthenticated",
         "the token is missing or wrong",
         "Send it as `Authorization: Bearer TOKEN`; in a browser open the page with "
         f"?{_PARAMETER}=TOKEN once.",
@@ -131,15 +133,14 @@ def _allowed_origins() -> Sequence[str]:
 
 
 class _Refused(web.RequestHandler):
-    def initialize(self, status: int, error: str, hint: str) -> None:
-        self._refused = status, {"error": error, "hint": hint}
+    def initialize(self, refusal: Refusal) -> None:
+        self._refusal = refusal
 
     def prepare(self) -> None:
-        status, document = self._refused
-        self.set_status(status)
-        if status == 401:
+        self.set_status(self._refusal.status)
+        if self._refusal.status == 401:
             self.set_header("WWW-Authenticate", 'Bearer realm="distrain"')
-        self.finish(document)
+        self.finish(self._refusal.document)
 
     def check_xsrf_cookie(self) -> None:
         """Nobody gets further than `prepare`."""

@@ -9,21 +9,24 @@ from typing import Any
 
 import dask
 from distributed import Client, Scheduler, SchedulerPlugin
-from distributed.http.utils import get_handlers
 
 from distrain.errors import ClusterError
 from distrain.scheduler.dashboard.dask_dashboard import add_pages, install_pages
 from distrain.scheduler.dashboard.watching import DOCUMENTS
 from distrain.scheduler.http.access import guard_running, install_access
 from distrain.scheduler.http.coordinator_api import EXTENSION, CoordinatorApi
+from distrain.scheduler.http.handler import routes
 from distrain.scheduler.http.prometheus import export
+from distrain.scheduler.http.routes import answer_over_comm
 from distrain.scheduler.plugin import PLUGIN_NAME, CoordinatorPlugin
 from distrain.workers.certificates import ends_s
 
 _ROUTES_KEY = "distributed.scheduler.http.routes"
-_JOB_ROUTES = "distrain.scheduler.http.job_routes"
-_ORDER_ROUTES = "distrain.scheduler.http.order_routes"
+_HANDLER = "distrain.scheduler.http.handler"
 _HEALTH = "health$"
+
+OVER_COMM = "distrain_request"
+"""The call of Dask's connections that carries requests to the routes."""
 
 log = logging.getLogger("distrain.scheduler.http")
 
@@ -35,23 +38,30 @@ def install() -> None:
     """
     install_access()
     install_pages()
-    routes = dask.config.get(_ROUTES_KEY)
-    routes.extend(module for module in (_JOB_ROUTES, _ORDER_ROUTES) if module not in routes)
+    modules = dask.config.get(_ROUTES_KEY)
+    modules.extend([] if _HANDLER in modules else [_HANDLER])
 
 
-def add_http_routes(scheduler: Scheduler) -> CoordinatorApi:
-    """Return the object that a scheduler's HTTP routes use; create it once per scheduler."""
-    coordinator: CoordinatorPlugin = scheduler.plugins[PLUGIN_NAME]
-    api: CoordinatorApi | None = scheduler.extensions.get(EXTENSION)
-    if api is None:
-        api = CoordinatorApi(coordinator)
-        coordinator.observers = (*coordinator.observers, api.monitor)
-        coordinator.is_unseen = api.changes.is_unseen
+class JobsPlugin(CoordinatorPlugin):
+    """The coordinator with its API, which Dask's connections reach as soon as it is there."""
+
+    def add_api(self, scheduler: Scheduler) -> None:
+        api = CoordinatorApi(self)
+        self.observers = (*self.observers, api.monitor)
+        self.is_unseen = api.changes.is_unseen
         scheduler.extensions[EXTENSION] = api
-        scheduler.extensions[DOCUMENTS] = api.monitor
-        scheduler.handlers["distrain_jobs"] = api.monitor.list_jobs
+
+        def answer_request(method: str, path: str, query: str, content: bytes) -> dict[str, Any]:
+            return answer_over_comm(api, method, path, query, content)
+
+        scheduler.handlers[OVER_COMM] = answer_request
+
+
+def show_jobs(scheduler: Scheduler) -> None:
+    """Have pages and Prometheus show a scheduler's jobs."""
+    api: CoordinatorApi = scheduler.extensions[EXTENSION]
+    scheduler.extensions[DOCUMENTS] = api.monitor
     export(api.monitor, _certificate_ends_s(scheduler))
-    return api
 
 
 def _certificate_ends_s(scheduler: Scheduler) -> dict[str, float]:
@@ -69,23 +79,30 @@ def _certificate_ends_s(scheduler: Scheduler) -> dict[str, float]:
 class HttpRoutesPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed is untyped
     """Shows the jobs of a scheduler that was started without the preload."""
 
-    name = EXTENSION
+    name = "distrain-http"
     idempotent = True
 
     def start(self, scheduler: Scheduler) -> None:
-        """Add documents, metrics and pages, unless they are there."""
+        """Add routes, metrics and pages, unless they are there."""
         # Nothing here awaits: of two clients that come at once the second finds all of it.
-        if EXTENSION in scheduler.extensions:
+        if DOCUMENTS in scheduler.extensions:
             return
-        if PLUGIN_NAME not in scheduler.plugins:
+        if EXTENSION not in scheduler.extensions:
             raise ClusterError("the scheduler has no coordinator whose jobs could be shown")
         application = scheduler.http_application
         guard_running(application)  # first: from here on there is something to guard
         prefix = _prefix_of(application)
-        add_http_routes(scheduler)
-        application.add_handlers(".*$", get_handlers(scheduler, [_JOB_ROUTES], prefix))
+        show_jobs(scheduler)
+        options = {"dask_server": scheduler, "takes_orders": False}
+        handlers = [(f"{prefix.rstrip('/')}{path}", kind, options) for path, kind, _ in routes]
+        application.add_handlers(".*$", handlers)
         if not add_pages(scheduler, prefix):
             log.info("the scheduler has no dashboard for the page of its jobs")
+
+
+def ensure_coordinator(client: Client) -> None:
+    """Install a coordinator in the client's scheduler, unless `--preload distrain.preload` did."""
+    client.register_plugin(JobsPlugin(), name=PLUGIN_NAME)
 
 
 def ensure_http_routes(client: Client) -> None:

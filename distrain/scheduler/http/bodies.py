@@ -5,12 +5,10 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from distrain.jobs.documents import CancelOptions, Priority, Problem
 from distrain.jobs.status import finite
 
-MOST_PRIORITY = 2**31 - 1
-
 Word = Annotated[str, Field(min_length=1, max_length=200)]
-Priority = Annotated[int, Field(ge=-MOST_PRIORITY, le=MOST_PRIORITY, strict=True)]
 
 
 class Body(BaseModel):
@@ -19,13 +17,19 @@ class Body(BaseModel):
     model_config = ConfigDict(extra="ignore", frozen=True)
 
 
-class ServiceOrder(Body):
-    service: Word  # its id
-    first_attempt: Annotated[int, Field(ge=1, strict=True)]  # of the submission that is meant
+class Order(Body):
+    """An order; a service names itself, and which submission of the job it means."""
+
+    service: Word | None = Field(None, description="Its id; null: somebody orders by Dask.")
+    first_attempt: Annotated[int, Field(ge=1, strict=True)] | None = Field(
+        None, description="Of the submission that is meant; null: of the one that is here."
+    )
 
 
-class PutOrder(ServiceOrder):
-    epoch: Word = Field(description="The scheduler's epoch that this was decided for.")
+class PutOrder(Order):
+    epoch: Word | None = Field(
+        None, description="The scheduler's epoch that a service has decided for."
+    )
     spec: dict[str, Any] = Field(description="The job spec, with absolute paths.")
     run_dir: Annotated[str, Field(max_length=4096, pattern=r"^(/|[a-z][a-z0-9+.-]*://)")] = Field(
         description="An absolute path, or a URL."
@@ -33,14 +37,11 @@ class PutOrder(ServiceOrder):
     priority: Priority | None = Field(None, description="Null takes the spec's.")
 
 
-class CancelOrder(ServiceOrder):
-    why: Annotated[str, Field(max_length=1000)] = ""
-    grace_s: Annotated[float, Field(ge=0, le=86_400, allow_inf_nan=False)] | None = Field(
-        None, description="What its ranks get to save a checkpoint; null: a few seconds."
-    )
+class CancelOrder(Order, CancelOptions):
+    pass
 
 
-class PriorityOrder(ServiceOrder):
+class PriorityOrder(Order):
     priority: Priority
 
 
@@ -55,7 +56,7 @@ def explain(error: ValidationError) -> str:
     """The mistakes of a body, a line for each.
 
     >>> try:
-    ...     PriorityOrder.model_validate({"service": "s", "first_attempt": 0, "priority": "high"})
+    ...     PriorityOrder.model_validate({"first_attempt": 0, "priority": "high"})
     ... except ValidationError as error:
     ...     print(explain(error))
     first_attempt: Input should be greater than or equal to 1
@@ -77,12 +78,15 @@ def dumps(document: Any) -> str:
 
 
 class Refusal(Exception):
-    """A request that is not carried out: HTTP's status, a word for programs, and a text for people.
+    """A request that is not carried out, with the `Problem` that answers it.
 
     `more` are other keys of the answer.
     """
 
-    def __init__(self, status: int, code: str, error: str, hint: str, **more: Any):
-        super().__init__(error)
+    def __init__(self, status: int, code: str, detail: str, hint: str, **more: Any):
+        super().__init__(detail)
         self.status = status
-        self.document = {"code": code, "error": error, "hint": hint, **more}
+        problem = Problem(
+            type=f"urn:distrain:problem:{code}", status=status, detail=detail, code=code, hint=hint
+        )
+        self.document = {**problem.model_dump(exclude_unset=True), **more}

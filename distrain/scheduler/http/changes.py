@@ -5,13 +5,12 @@ takes the scheduler's loop too long; then it says `more`, and its revision is th
 in it.
 """
 
+import json
 import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
 
-from distrain.scheduler.http.bodies import dumps
 from distrain.scheduler.http.monitor import Monitor
 from distrain.scheduler.lifecycle.job import Job
 
@@ -69,9 +68,9 @@ class Changes:
         self._look(revision, collect_s)
         answer = ChangesAnswer(revision)
         changed = self.revisions.changed_since(revision)
-        statuses = self.monitor.statuses(job_id for job_id, _ in changed)
-        for (_, last), status in zip(changed, statuses, strict=True):
-            text = dumps(status.to_json())
+        jobs = self.monitor.listed(job_id for job_id, _ in changed)
+        for (_, last), job in zip(changed, jobs, strict=True):
+            text = json.dumps(job.model_dump(exclude_none=True))  # escapes half surrogate pairs
             if not answer.takes(text):
                 answer.more = True
                 return answer
@@ -79,11 +78,6 @@ class Changes:
             answer.revision = last
         answer.revision = self.revisions.newest
         return answer
-
-    def document(self, job_id: str) -> dict[str, Any]:
-        """A job as answers have it."""
-        (status,) = self.monitor.statuses([job_id])
-        return status.to_json()
 
     def _look(self, revision: int, collect_s: float) -> None:
         """Stamp each job that has changed since its last stamp.

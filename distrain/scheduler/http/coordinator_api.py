@@ -7,7 +7,7 @@ from distrain.scheduler.http.bodies import Refusal, dumps
 from distrain.scheduler.http.changes import Changes
 from distrain.scheduler.http.gpus import gpu_name, gpu_of
 from distrain.scheduler.http.monitor import Monitor
-from distrain.scheduler.http.orders import Orders
+from distrain.scheduler.http.orders import Orders, unknown
 from distrain.scheduler.http.preflight import Preflights
 from distrain.scheduler.lifecycle.lifecycle import Lifecycle
 from distrain.scheduler.plugin import CoordinatorPlugin
@@ -23,9 +23,7 @@ class CoordinatorApi:
         self.orders = Orders(self.monitor)
         self.preflights = Preflights(coordinator.gangs.client)
 
-    def changes_text(
-        self, since: int, epoch: str | None, service: str, collect_s: float = 0.0
-    ) -> str:
+    def changes_text(self, since: int, epoch: str, service: str, collect_s: float = 0.0) -> str:
         """The changes since a revision of the scheduler's start `epoch`; of another start, since 0.
 
         `service` asks, and has all changes until the revision; "" for nobody. Jobs that only went
@@ -45,17 +43,16 @@ class CoordinatorApi:
         }
         return f'{dumps(head)[:-1]},"jobs":[{",".join(answer.jobs)}]}}'
 
-    def job(self, job_id: str) -> dict[str, Any]:
+    def job(self, job_id: str, *, all_ranks: bool = False) -> dict[str, Any]:
         """One job without its progress; a `Refusal` if only its end is known, or nothing."""
-        head = {"epoch": self.coordinator.epoch}
-        if job_id in self.coordinator.lifecycle.jobs:
-            return {**head, "job": self.changes.document(job_id)}
+        document = self.monitor.job(job_id, all_ranks=all_ranks)
+        if document is not None:
+            return document
         ended = self.orders.ended(job_id)
         if ended is not None:
-            error = f"job {job_id} has ended and is forgotten: {ended['state']}"
-            raise Refusal(410, "ended", error, "See its run directory.", **head, job=ended)
-        listed = "GET /distrain/v1/jobs lists the jobs that are known here."
-        raise Refusal(404, "unknown", f"no job {job_id!r}", listed, **head)
+            error = f"job {job_id} has ended and is forgotten: {ended.state}"
+            raise Refusal(410, "ended", error, "See its run directory.", job=ended.model_dump())
+        raise unknown(job_id)
 
     def workers(self) -> list[dict[str, Any]]:
         """Each worker: where it is, whether it can be used, and which rank it has."""

@@ -4,14 +4,14 @@ import logging
 import time
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
+from distrain.jobs.documents import Job
 from distrain.jobs.events import Event, Heartbeat
 from distrain.jobs.states import JobState
-from distrain.jobs.status import JobStatus
 from distrain.scheduler.http.gpus import gpu_of
-from distrain.scheduler.lifecycle.job import Job
+from distrain.scheduler.lifecycle.job import Job as LifecycleJob
 from distrain.scheduler.lifecycle.messages import Reported, Stimulus, Tick
 from distrain.scheduler.plugin import CoordinatorPlugin
 from distrain.scheduler.views.job_history import JobHistory
@@ -19,8 +19,8 @@ from distrain.scheduler.views.job_json import (
     Gpu,
     Watched,
     job_document,
-    job_status,
-    jobs_document,
+    job_of,
+    job_summary,
     metrics_document,
 )
 
@@ -61,7 +61,8 @@ class Monitor:
     def forgot(self, job_id: str) -> None:
         track, buried = self.tracks.pop(job_id, None), self.coordinator.tombstones.get(job_id)
         if track is not None and buried is not None:
-            self.coordinator.tombstones[job_id] = replace(buried, service=track.service)
+            of_service = buried.model_copy(update={"service": track.service})
+            self.coordinator.tombstones[job_id] = of_service
         self.revisions.forget(job_id)
 
     def job_ids(self) -> list[str]:
@@ -71,16 +72,13 @@ class Monitor:
         return sorted(tracks, key=lambda job_id: -tracks[job_id].history.submitted_s)
 
     def jobs(self) -> dict[str, Any]:
-        return jobs_document(self._watched(job_id) for job_id in self.job_ids())
+        """All jobs, the newest first."""
+        return {"jobs": [job_summary(job) for job in self.watched()]}
 
-    def statuses(self, job_ids: Iterable[str]) -> Iterator[JobStatus]:
+    def listed(self, job_ids: Iterable[str]) -> Iterator[Job]:
         """Jobs that are known, each made when it is asked for."""
         self.look_around()
-        return (job_status(self._watched(job_id)) for job_id in job_ids)
-
-    def list_jobs(self) -> list[dict[str, Any]]:
-        """RPC: all jobs, the newest first, as the routes have them."""
-        return [status.to_json() for status in self.statuses(self.job_ids())]
+        return (job_of(self._watched(job_id)) for job_id in job_ids)
 
     def job(self, job_id: str, *, all_ranks: bool = False) -> dict[str, Any] | None:
         if not self.knows(job_id):
@@ -109,11 +107,15 @@ class Monitor:
         gpus = {slot.worker: self._gpu(slot.worker) for slot in places.values()}
         track, view = self.tracks[job_id], coordinator.show(job_id)
         return Watched(
-            replace(coordinator.status(job_id), service=track.service),
             view,
             coordinator.specs[job_id],
             track.history,
             time.time(),
+            coordinator.run_dirs[job_id],
+            job.request.priority,
+            job.request.first_attempt,
+            track.service,
+            self.revisions.last(job_id),
             places,
             {worker: gpu for worker, gpu in gpus.items() if gpu is not None},
         )
@@ -157,7 +159,7 @@ class Monitor:
             first, track.num_entries = track.num_entries, len(entries)
             track.history.take(entries.since(first), now_s)
 
-    def _take_states(self, job: Job, track: Track, now_s: float) -> None:
+    def _take_states(self, job: LifecycleJob, track: Track, now_s: float) -> None:
         if len(job.history) == track.num_moves:
             return
         first, track.num_moves = track.num_moves, len(job.history)

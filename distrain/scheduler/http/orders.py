@@ -3,21 +3,18 @@
 An order that cannot be carried out raises `Refusal`, which becomes the answer.
 """
 
-from collections.abc import Mapping
-from dataclasses import replace
-from typing import Any
-
 from distrain.errors import SpecError
+from distrain.jobs.documents import Job as EndedJob
 from distrain.jobs.reasons import Reason
+from distrain.jobs.spec.job import JobSpec
 from distrain.jobs.spec.load import parse_spec
 from distrain.jobs.states import JobState
-from distrain.jobs.status import JobStatus
 from distrain.scheduler.http.bodies import (
     CancelOrder,
+    Order,
     PriorityOrder,
     PutOrder,
     Refusal,
-    ServiceOrder,
 )
 from distrain.scheduler.http.monitor import Monitor
 from distrain.scheduler.job_view import last_attempt
@@ -35,50 +32,51 @@ class Orders:
 
     def put(self, job_id: str, order: PutOrder) -> bool:
         """Queue a job; whether that was done: `False` if it is here already."""
-        self._note_service(order.service)
-        if order.epoch != self.coordinator.epoch:
-            raise Refusal(
-                409,
-                "epoch_changed",
-                "the scheduler was started anew since this was decided",
-                "Ask for its jobs, and decide again.",
-                epoch=self.coordinator.epoch,
-            )
+        if order.service is not None:
+            self._note_service(order.service)
+            self._check_epoch(order)
         job = self.coordinator.lifecycle.jobs.get(job_id)
         if job is not None and not job.state.is_final:
             self._check_owner(job_id, order)
             return False
-        self._check_not_ended(job_id, order)
-        try:
-            spec = parse_spec(order.spec)
-        except SpecError as error:
-            hint = "`distrain train --dry-run` checks a spec."
-            raise Refusal(422, "bad_spec", str(error), error.hint or hint) from None
-        self.coordinator.queue(
-            job_id, spec, order.run_dir, order.first_attempt, priority=order.priority
-        )
+        first_attempt = order.first_attempt or 1
+        self._check_not_ended(job_id, order, first_attempt)
+        spec = _spec_of(order)
+        # It may have succeeded while nobody looked: then it is shown, unless it is to do more.
+        done = job is not None and job.state is JobState.SUCCEEDED and order.service is None
+        if done and spec == self.coordinator.specs[job_id]:
+            return False
+        self.coordinator.queue(job_id, spec, order.run_dir, first_attempt, priority=order.priority)
         self.monitor.follow(job_id).service = order.service
         return True
 
-    def cancel(self, job_id: str, order: CancelOrder) -> None:
-        """End a job's submissions up to one; a repeated order with a shorter grace hurries it.
+    def cancel(self, job_id: str, order: CancelOrder) -> bool:
+        """End a job's submissions up to one; whether it was alive.
 
-        A PUT of them that arrives later is refused, also if the job was never here.
+        A repeated order with a shorter grace hurries it. A PUT of these submissions that arrives
+        later is refused, also if the job was never here.
         """
-        self._note_service(order.service)
         job = self.coordinator.lifecycle.jobs.get(job_id)
         is_live = job is not None and not job.state.is_final
         if is_live:
             self._live(job_id, order)
-            self.coordinator.tell(Cancel(job_id, order.why, order.grace_s))
+            self.coordinator.tell(Cancel(job_id, order.why, order.allowed_s))
+        if order.service is None:
+            if self._last_end(job_id) is None and not is_live:
+                raise unknown(job_id)
+            return is_live
+        self._note_service(order.service)
+        first_attempt = order.first_attempt or 1
         ended = self._last_end(job_id)
-        if ended is None or last_attempt(ended) < order.first_attempt:
-            self.coordinator.tombstones.add(_never_begun(job_id, order))
+        if ended is None or last_attempt(ended) < first_attempt:
+            self.coordinator.tombstones.add(_never_begun(job_id, order, first_attempt))
         if not is_live:
             raise self._has_ended(job_id)
+        return True
 
     def set_priority(self, job_id: str, order: PriorityOrder) -> None:
-        self._note_service(order.service)
+        if order.service is not None:
+            self._note_service(order.service)
         job = self._live(job_id, order)
         if not job.state.waits:
             raise Refusal(
@@ -90,40 +88,31 @@ class Orders:
             )
         self.coordinator.tell(ChangePriority(job_id, order.priority))
 
-    def ended(self, job_id: str) -> dict[str, Any] | None:
+    def ended(self, job_id: str) -> EndedJob | None:
         """How a job ended, also a forgotten one; `None` if it has not, or was never here.
 
         `attempt` is the last one that it had or was put for: to go on, put it for a later one.
         """
         ended = self._last_end(job_id)
-        if ended is None:
-            return None
-        return {
-            "job_id": job_id,
-            "state": ended.state,
-            "reason": ended.reason,
-            "message": ended.message,
-            "attempt": last_attempt(ended),
-        }
+        return ended and ended.model_copy(update={"attempt": last_attempt(ended)})
 
-    def _last_end(self, job_id: str) -> JobStatus | None:
+    def _last_end(self, job_id: str) -> EndedJob | None:
         """The end of the last submission of a job that has ended, in the lists or buried."""
         job, buried = self.coordinator.lifecycle.jobs.get(job_id), self.coordinator.tombstones
         ends = [buried[job_id]] if job_id in buried else []
         if job is not None and job.state.is_final:
-            message = self.coordinator.show(job_id).message
-            ends.append(replace(self.coordinator.status(job_id), message=message))
+            ends += self.monitor.listed([job_id])
         return max(ends, key=last_attempt, default=None)
 
-    def _live(self, job_id: str, order: ServiceOrder) -> Job:
+    def _live(self, job_id: str, order: Order) -> Job:
         job = self.coordinator.lifecycle.jobs.get(job_id)
         if job is None and self._last_end(job_id) is None:
-            listed = "GET /distrain/v1/jobs lists the jobs that are known here."
-            raise Refusal(404, "unknown", f"no job {job_id!r}", listed)
+            raise unknown(job_id)
         if job is None or job.state.is_final:
             raise self._has_ended(job_id)
-        self._check_owner(job_id, order)
-        if job.request.first_attempt > order.first_attempt:
+        if order.service is not None:
+            self._check_owner(job_id, order)
+        if job.request.first_attempt > (order.first_attempt or job.request.first_attempt):
             later = f"a later submission of job {job_id} is here"
             raise Refusal(409, "later_submission", later, "Ask for its jobs, and decide again.")
         return job
@@ -131,16 +120,27 @@ class Orders:
     def _has_ended(self, job_id: str) -> Refusal:
         ended = self.ended(job_id)
         assert ended is not None
-        return Refusal(410, "ended", _end_of(ended), "It needs nothing more.", job=ended)
+        hint = "Nothing is left to do."
+        return Refusal(410, "ended", _end_of(ended), hint, job=ended.model_dump())
 
-    def _check_not_ended(self, job_id: str, order: PutOrder) -> None:
+    def _check_epoch(self, order: PutOrder) -> None:
+        if order.epoch != self.coordinator.epoch:
+            raise Refusal(
+                409,
+                "epoch_changed",
+                "the scheduler was restarted after this was decided",
+                "Ask for its jobs, and decide again.",
+                epoch=self.coordinator.epoch,
+            )
+
+    def _check_not_ended(self, job_id: str, order: PutOrder, first_attempt: int) -> None:
         ended = self.ended(job_id)
-        if ended is not None and order.first_attempt <= ended["attempt"]:
+        if ended is not None and first_attempt <= ended.attempt:
             self._check_owner(job_id, order)
-            after = f"To go on with it, put it with a first_attempt above {ended['attempt']}."
-            raise Refusal(410, "ended", _end_of(ended), after, job=ended)
+            after = f"To resume it, put it with a first_attempt above {ended.attempt}."
+            raise Refusal(410, "ended", _end_of(ended), after, job=ended.model_dump())
 
-    def _check_owner(self, job_id: str, order: ServiceOrder) -> None:
+    def _check_owner(self, job_id: str, order: Order) -> None:
         owner = self._owner(job_id)
         if owner != order.service:
             whose = f"service {owner!r}" if owner else "somebody who submitted it by Dask"
@@ -162,18 +162,32 @@ class Orders:
         self.services.add(service)
 
 
-def _never_begun(job_id: str, order: CancelOrder) -> JobStatus:
+def _spec_of(order: PutOrder) -> JobSpec:
+    try:
+        return parse_spec(order.spec)
+    except SpecError as error:
+        hint = "`distrain train --dry-run` checks a spec."
+        raise Refusal(422, "bad_spec", str(error), error.hint or hint) from None
+
+
+def _never_begun(job_id: str, order: CancelOrder, first_attempt: int) -> EndedJob:
     """The end of a submission that was cancelled before it arrived."""
-    return JobStatus(
-        job_id,
-        state=str(JobState.CANCELLED),
-        reason=Reason.CANCELLED,
+    return EndedJob(
+        id=job_id,
+        state=JobState.CANCELLED.value,
+        reason=Reason.CANCELLED.value,
         message=order.why,
         service=order.service,
-        attempt=order.first_attempt - 1,
-        first_attempt=order.first_attempt,
+        attempt=first_attempt - 1,
+        first_attempt=first_attempt,
+        recorded=True,
     )
 
 
-def _end_of(ended: Mapping[str, Any]) -> str:
-    return f"job {ended['job_id']} has ended: {ended['state']}"
+def _end_of(ended: EndedJob) -> str:
+    return f"job {ended.id} has ended: {ended.state}"
+
+
+def unknown(job_id: str) -> Refusal:
+    listed = "`distrain jobs` lists those that are known here; the oldest are forgotten."
+    return Refusal(404, "not_found", f"no job {job_id!r}", listed)

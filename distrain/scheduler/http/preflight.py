@@ -11,6 +11,7 @@ from weakref import WeakValueDictionary
 
 from distributed import Client
 
+from distrain.jobs.documents import Preflight
 from distrain.scheduler.http.bodies import Refusal
 from distrain.workers.spec_check import check_spec
 
@@ -64,17 +65,15 @@ class Preflights:
         one = self._known.get(preflight_id)
         if one is None:
             hint = f"Checks are kept for {KEPT_S / 60:.0f} minutes; make another one."
-            raise Refusal(404, "unknown", f"no check {preflight_id!r}", hint)
-        plan = {k: v for k, v in one.verdict.items() if k not in ("notes", "errors")}
-        lost = one.state == "lost"
-        return {
-            "id": preflight_id,
-            "state": one.state,
-            "notes": one.verdict.get("notes", []),
-            "errors": one.verdict.get("errors", []),
-            "error": one.verdict["could_not_check"] if lost else None,
-            "plan": plan if one.state == "passed" else None,
-        }
+            raise Refusal(404, "not_found", f"no check {preflight_id!r}", hint)
+        verdict = one.verdict
+        found = Preflight(
+            state=one.state,
+            notes=verdict.get("notes", []),
+            errors=verdict.get("errors", []),
+            error=verdict.get("could_not_check"),
+        )
+        return {"id": preflight_id, **found.model_dump()}
 
     async def _run(self, preflight_id: str, one: _Preflight, spec: str) -> None:
         turn = self._turns.setdefault(one.owner or preflight_id, asyncio.Lock())

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from distrain.jobs.events import RankExited, RankFailed
 from distrain.jobs.reasons import Reason, says_peer_lost
 from distrain.jobs.states import JobState
+from distrain.pauses import doubled_s
 from distrain.scheduler.lifecycle.job import AttemptFailure, Job, RankStatus
 
 
@@ -122,7 +123,7 @@ def judge(job: Job, cause: AttemptFailure, now_s: float, *, queue_again: bool) -
     if budget == "preemptions":
         return AttemptVerdict(again, budget, message=cause.message)
     doublings, why = max(_in_a_row(job), _losses(job, cause, now_s))
-    backoff_s = float(min(job.request.backoff_s * 2.0 ** min(doublings, 30), LONGEST_BACKOFF_S))
+    backoff_s = doubled_s(job.request.backoff_s, doublings, LONGEST_BACKOFF_S)
     return AttemptVerdict(again, budget, backoff_s, cause.message, why if doublings else "")
 
 

@@ -1,22 +1,20 @@
 """Jobs as JSON values, which is all that pages and terminals show of them. Pure."""
 
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from distrain.jobs.assignment import Slot
+from distrain.jobs.documents import Job, utc
 from distrain.jobs.spec.job import JobSpec
 from distrain.jobs.states import JobState
-from distrain.jobs.status import JobStatus, finite, targets_in
-from distrain.jobs.view import JobView
+from distrain.jobs.status import finite, gpus_in, targets_in
+from distrain.jobs.view import JobView, steps_of_refit
 from distrain.scheduler.views.job_history import JobHistory, Moment
 from distrain.scheduler.views.ranks import RankNow, shown_ranks
 
 _KEPT_RESTARTS = 100  # restarts on the time line
 _ETA_POINTS = 16
-
-_OF_SERVICES = ("version", "service", "first_attempt", "priority", "age_s", "recorded")
-"""What a `JobStatus` has for services and commands, and pages do not show."""
 
 
 @dataclass(frozen=True)
@@ -30,54 +28,68 @@ class Gpu:
 class Watched:
     """A job and its history at the unix time `now_s`."""
 
-    status: JobStatus
     view: JobView  # without progress
     spec: JobSpec
     history: JobHistory
     now_s: float
+    run_dir: str = ""
+    priority: int = 0
+    first_attempt: int = 1
+    service: str | None = None  # the service that submitted it; `None`: somebody else did
+    rev: int = 0  # of its last change
     places: Mapping[int, Slot] = field(default_factory=dict)  # of the current attempt's ranks
     gpus: Mapping[str, Gpu] = field(default_factory=dict)  # GPUs by the worker's address
 
 
-def jobs_document(jobs: Iterable[Watched]) -> dict[str, Any]:
-    """All jobs, the newest first."""
-    newest = sorted(jobs, key=lambda job: job.history.submitted_s, reverse=True)
-    return {"jobs": [job_summary(job) for job in newest]}
-
-
-def job_status(job: Watched) -> JobStatus:
+def job_of(watched: Watched) -> Job:
     """A job with the figures of its history."""
-    view, history = job.view, job.history
+    view, history = watched.view, watched.history
     train, valid = history.last_train, history.valid_of(view.model_step)
     tail, valid_tail = history.train.tail(), history.valid.tail()
-    return replace(
-        job.status,
+    return Job(
+        id=view.job_id,
+        name=view.name,
+        state=view.state.value,
+        reason=view.reason,
         message=view.message,
         why_pending=view.why_pending,
-        submitted_s=history.submitted_s,
-        elapsed_s=train.elapsed_s if train else view.elapsed_before_s,
+        attempt=view.attempt,
+        first_attempt=watched.first_attempt,
+        num_ranks=len(view.pids) or view.num_ranks,
+        priority=watched.priority,
+        tags=dict(watched.spec.tags),
+        run_dir=watched.run_dir,
+        service=watched.service,
+        rev=watched.rev,
+        created_at=utc(history.submitted_s) or "",
+        finished_at=utc(history.state_since_s) if view.state.is_final else None,
+        recorded=view.recorded or bool(view.record_error),
+        restarts=len(view.restarts),
         step=history.step,
+        num_steps=view.num_steps,
         rows_per_s=history.mean_rows_per_s if view.state.is_final else history.rows_per_s,
         loss=train.loss if train else tail.get("loss"),
         auc=train.auc if train else tail.get("auc"),
         valid_loss=valid.loss if valid else valid_tail.get("loss"),
         valid_auc=valid.auc if valid else valid_tail.get("auc"),
+        model_step=view.model_step,
+        refit_steps=steps_of_refit(view.refit),
+        eta_s=time_left_s(watched),
+        checkpoints=view.checkpoints.count,
+        gpus=gpus_in(view.rank_places) if view.rank_places else None,
         targets=targets_in(train and train.targets),
         valid_targets=targets_in(valid and valid.targets),
-        eta_s=time_left_s(job),
-        model_step=view.model_step,
     )
 
 
 def job_summary(job: Watched) -> dict[str, Any]:
+    """A job as lists have it, with figures that only pages and `distrain top` show."""
     view, history = job.view, job.history
     train, valid = history.last_train, history.valid_of(view.model_step)
-    status = job_status(job).to_json()
-    for name in _OF_SERVICES:
-        del status[name]
     bound = train.auc_bound if train else history.train.tail().get("auc_bound")
     valid_bound = valid.auc_bound if valid else history.valid.tail().get("auc_bound")
     figures = {
+        "elapsed_s": train.elapsed_s if train else view.elapsed_before_s,
         "epoch": train.epoch if train else None,
         "rows_total": train.rows_total if train else view.rows_before,
         "total_rows": view.total_rows,
@@ -85,10 +97,10 @@ def job_summary(job: Watched) -> dict[str, Any]:
         "valid_auc_bound": valid_bound,
         "stall_mean_pct": train.stall_mean_pct if train else None,
         "stall_max_pct": train.stall_max_pct if train else None,
-        "stall_pct": train.stall_mean_pct if train else None,  # for clients of earlier versions
         "checkpoints_failed": view.checkpoints.failed,
     }
-    return {**status, **finite(figures)}
+    found: dict[str, Any] = finite({**job_of(job).model_dump(), **figures})
+    return found
 
 
 def job_document(job: Watched, *, all_ranks: bool = False) -> dict[str, Any]:
@@ -100,6 +112,9 @@ def job_document(job: Watched, *, all_ranks: bool = False) -> dict[str, Any]:
         "ranks": finite(_ranks(job, all_ranks=all_ranks)),
         "timeline": [asdict(moment) for moment in timeline(job)],
         "slowest": job.history.slowest(),
+        "setbacks": [dict(vars(restart)) for restart in view.restarts[-_KEPT_RESTARTS:]],
+        "last_checkpoint": {"step": view.checkpoints.step, "path": view.checkpoints.path},
+        "places": [dict(place) for place in view.rank_places],
         "model_path": view.model_path,
         "reader": view.reader,
         "parameters": view.parameters,
@@ -111,12 +126,10 @@ def metrics_document(history: JobHistory, since: str | None = None) -> dict[str,
     generation, number = _parse_cursor(since) if since is not None else (-1, 0)
     restart = generation != history.generation or number > history.num_points + 1
     first = 0 if restart else number
-    train = history.train.since(first)
-    train["stall_pct"] = train["stall_mean_pct"]  # for clients of earlier versions
     return {
         "cursor": f"{history.generation}.{history.num_points + 1}",
         "restart": restart,
-        "train": train,
+        "train": history.train.since(first),
         "valid": history.valid.since(first),
         "ranks": {name: series.since(first) for name, series in history.ranks.items()},
     }

@@ -1,7 +1,7 @@
-"""The job specs that a cluster's operator accepts. Pure: opens nothing that a spec names.
+"""Checks job specs against a cluster's limits. Pure: opens nothing that a spec refers to.
 
-Links cannot be judged here: a link under an allowed root may lead anywhere, so operators keep
-users from making links there, or give the workers' user no rights elsewhere.
+Links cannot be checked here: a link under an allowed root may point anywhere. So operators must
+prevent users from making links there, or give the workers' user no access elsewhere.
 """
 
 import json
@@ -26,27 +26,27 @@ from distrain.service.settings import ClusterProfile, Limits, Settings
 from distrain.storage.urls import is_remote, without_secrets
 
 _TAG_KEY, _TAG_VALUE = 64, 256
-_PATH_LENGTH = 4096  # Linux opens no longer ones, and a glob costs time with its length
+_PATH_LENGTH = 4096  # Linux's limit; long globs also take more time
 _WRITTEN = ("checkpoint.dir", "data.cache_dir", "data.shuffle_dir")
 _NO_PATHS = {"data.schema_path": ("auto", "criteo")}
 
 
 @dataclass(frozen=True)
 class Mistake:
-    # a JSON pointer into the body, such as `/spec/train/epochs`; of a query parameter or header its
-    # name after `#`
+    # a JSON pointer into the body, such as `/spec/train/epochs`; for a query parameter or header,
+    # its name after `#`
     pointer: str
     detail: str
 
 
 @dataclass(frozen=True)
 class Judged:
-    spec: JobSpec | None  # with all its defaults; `None` where it has mistakes
-    mistakes: tuple[Mistake, ...] = ()  # with pointers into the spec, and without secrets
+    spec: JobSpec | None  # with all defaults; `None` if it has mistakes
+    mistakes: tuple[Mistake, ...] = ()  # with pointers into the spec, without secrets
 
 
 def pointer(*keys: object) -> str:
-    """A JSON pointer (RFC 6901).
+    """Return a JSON pointer (RFC 6901).
 
     >>> pointer("spec", "data", "train", 0), pointer("a/b")
     ('/spec/data/train/0', '/a~1b')
@@ -63,9 +63,9 @@ def judge(
     project: str,
     closed: Sequence[str],
 ) -> Judged:
-    """Check a spec of JSON values by limits and a profile; it may name nothing `closed`."""
+    """Check a JSON spec against limits and a profile; paths in `closed` are not allowed."""
     mistakes = _size_mistakes(document, limits) or _credential_mistakes(document)
-    if mistakes:  # before anything repeats values
+    if mistakes:  # first, since later messages repeat values
         return Judged(None, tuple(mistakes))
     try:
         spec = JobSpec.model_validate(document)
@@ -81,10 +81,10 @@ def judge(
 
 
 def closed_places(settings: Settings) -> tuple[str, ...]:
-    """Return the folders, files and URLs of the service itself, which no spec may name.
+    """Return the folders, files and URLs of the service itself, which no spec may use.
 
-    These are the run roots of all clusters, the data folder, and every file that the settings or
-    the environment name: tokens, keys, certificates, passwords, SQLite's database. A place that is
+    These are the run roots of all clusters, the data folder, and every file in the settings or the
+    environment: tokens, keys, certificates, passwords, SQLite's database. A place that can be
     reached through a link has several names, all of which are returned.
     """
     found = [settings.run_place(cluster) for cluster in settings.clusters]
@@ -111,12 +111,12 @@ def _names_of(place: str, roots: Iterable[str]) -> Iterator[str]:
 
 @cache
 def _without_links(path: str) -> str:
-    # Looked up once: a filesystem that hangs later must not hang each submission.
+    # Cached: a filesystem that hangs later must not block every submission.
     return os.path.realpath(path)
 
 
 def _files_of_database(url: str) -> list[str]:
-    """Return the files that a database's URL names: SQLite's own, and keys for PostgreSQL."""
+    """Return the files in a database URL: SQLite's own, or PostgreSQL's keys."""
     parts = urlsplit(url)
     if parts.scheme.startswith("sqlite"):
         name = url.partition("///")[2].partition("?")[0]
@@ -152,10 +152,11 @@ def tag_mistakes(tags: Mapping[str, str], limits: Limits, where: str) -> list[Mi
 
 
 def with_settings(document: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
-    """A spec with values set at dotted paths, as `--set` does.
+    """Return a spec with values set at dotted paths, as `--set` does.
 
     Raises:
-        KeyError: A path is empty or leads through something that is no section; it is the key.
+        KeyError: A path is empty or passes through a value that is not a section; the key is the
+        path.
 
     >>> with_settings({"train": {"epochs": 1}}, {"train.epochs": 3, "queue.priority": 1})
     {'train': {'epochs': 3}, 'queue': {'priority': 1}}
@@ -188,7 +189,7 @@ def _size_mistakes(document: Mapping[str, Any], limits: Limits) -> list[Mistake]
 
 
 def levels(value: Any) -> Iterator[list[Any]]:
-    """JSON values by depth: the value itself, then keys and values inside, and so on."""
+    """Yield JSON values by depth: the value itself, then its keys and values, and so on."""
     level = [value]
     while level:
         yield level
@@ -207,7 +208,7 @@ def _credential_mistakes(value: Any, keys: tuple[object, ...] = ()) -> list[Mist
     if isinstance(value, Mapping):
         found = []
         for key, item in value.items():
-            if has_credentials(key):
+            if has_credentials(str(key)):
                 found.append(Mistake(pointer(*keys), "a key " + _CREDENTIALS))
             else:
                 found += _credential_mistakes(item, (*keys, key))
@@ -226,7 +227,7 @@ def _explained(error: ValidationError) -> list[Mistake]:
             continue
         loc = list(item["loc"])
         if loc[:1] == ["model"] and len(loc) > 1:
-            del loc[1]  # the tag of the union
+            del loc[1]  # the union's tag
         found += [Mistake(pointer(*loc), text) for text in explain_all([item])]
     return found
 
@@ -246,7 +247,7 @@ def _path_mistakes(
         several = isinstance(value, tuple)
         for number, path in enumerate(value if several else (value,)):
             place = path.replace("{run_id}", "run-id")
-            # Another job's run directory may be read, and be written by nobody else.
+            # Another job's run directory may be read, but not written.
             if field not in _WRITTEN and path_problem(place, (own,), closed) is None:
                 continue
             problem = path_problem(place, allowed, closed)
@@ -273,8 +274,8 @@ def _other_mistakes(spec: JobSpec, profile: ClusterProfile) -> list[Mistake]:
 _LOCAL = ("file", "local")
 _SAME = {"s3a": "s3", "s3n": "s3", "gcs": "gs", "abfss": "abfs", "az": "abfs"}
 _STORES = ("file", "s3", "gs", "abfs", "adl", "hdfs", "oss")
-"""The schemes that a spec may name without allowed roots; others may reach services inside."""
-# Links of /proc lead to everything; the others are where secrets of a service are mounted.
+"""The schemes allowed without allowed roots; others might reach internal services."""
+# Links in /proc reach everything; the other folders contain mounted secrets.
 _NEVER = (
     *("/proc", "/dev/fd"),
     *("/run/secrets", "/run/credentials", "/var/run/secrets", "/var/run/credentials"),
@@ -286,7 +287,7 @@ _AUTHORITY = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*)://(?P<user>[^/?#\s
 
 
 def has_credentials(text: str) -> bool:
-    """Whether a text has a URL with a password, a user of HTTP, or a signature in its query.
+    """Return True if a text has a URL with a password, an HTTP user, or a signed query.
 
     >>> has_credentials("s3://KEY:SECRET@bucket/x"), has_credentials("abfs://box@account/x")
     (True, False)
@@ -307,7 +308,7 @@ def has_credentials(text: str) -> bool:
 
 
 def path_problem(path: str, roots: Sequence[str], closed: Iterable[str] = ()) -> str | None:
-    """What is wrong with a path or URL of a spec; `None` if a root and no `closed` one holds it.
+    """Return why a spec's path is not allowed; `None` if a root and no `closed` path contains it.
 
     >>> path_problem("/data/day_*", ["/data"]), path_problem("day_0", [])
     (None, 'is relative; the service and the workers have folders of their own')
@@ -338,7 +339,7 @@ def path_problem(path: str, roots: Sequence[str], closed: Iterable[str] = ()) ->
             _STORES
         )
     for folder in (*closed, *_NEVER):
-        # A root below a closed folder was allowed by its name; one that holds it says nothing.
+        # A root inside a closed folder was allowed explicitly; one that contains it was not.
         if _may_reach(place, folder) and not any(_is_below(_place(r), folder) for r in holding):
             return "is in a folder of the service, or among the runs of other projects"
     return None
@@ -356,7 +357,7 @@ def _may_reach(place: str, folder: str) -> bool:
 
 
 def _compared(place: str) -> list[str]:
-    """Return a place's parts, without a host that one place may have several names of."""
+    """Return a place's parts, without hosts that have several names for the same place."""
     scheme, is_url, rest = place.rstrip("/").partition("://")
     if not is_url:
         return scheme.split("/")
@@ -369,7 +370,7 @@ def _compared(place: str) -> list[str]:
 
 
 def _place(path: str) -> str | None:
-    """A path in a form that can be compared; `None` for a relative one."""
+    """Return a path in comparable form; `None` for a relative one."""
     scheme, _, rest = path.partition("://") if is_remote(path) else ("file", "", path)
     scheme = scheme.lower()
     scheme = _SAME.get(scheme, scheme)

@@ -1,7 +1,7 @@
-"""The rights of callers: one table of actions, and `may`, which reads it. Pure.
+"""The rights of callers: a table of actions, and `may`, which evaluates it. Pure.
 
-An action needs a scope of the token, and a role in the project that the thing belongs to. Admins
-need no role. Some actions of submitters reach their own jobs alone.
+An action needs a scope of the token, and a role in the affected project. Admins need no role. Some
+actions of submitters are limited to their own jobs.
 """
 
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ from distrain.service.values import Principal, Role, Scope
 
 
 class Action(StrEnum):
-    """The actions that callers may be refused."""
+    """The actions that need permission."""
 
     SEE_JOB = "see_job"
     SUBMIT = "submit"
@@ -32,9 +32,9 @@ class Action(StrEnum):
 @dataclass(frozen=True)
 class AccessRule:
     scope: Scope
-    # the roles that may do it whoever owns the job; with none, admins alone
+    # the roles allowed for any owner's job; if empty, only admins
     any_job: frozenset[Role] = frozenset()
-    own_job: frozenset[Role] = frozenset()  # the roles that may do it to jobs of their own
+    own_job: frozenset[Role] = frozenset()  # the roles allowed for their own jobs
     everybody: bool = False  # whether it needs no role
 
 
@@ -62,7 +62,7 @@ RULES: Final[Mapping[Action, AccessRule]] = {
 def may(
     principal: Principal, action: Action, project: str | None = None, owner: str | None = None
 ) -> bool:
-    """Whether a caller may act on a thing of that project, which that owner's job is or has.
+    """Return True if a caller may do an action in a project, on a job of `owner`.
 
     >>> alice = Principal("alice", roles={"ads": Role.SUBMITTER})
     >>> may(alice, Action.SEE_JOB, "ads", "alice"), may(alice, Action.SEE_JOB, "ads", "bob")
@@ -78,7 +78,7 @@ def has_scope(principal: Principal, action: Action) -> bool:
 def role_allows(
     principal: Principal, action: Action, project: str | None = None, owner: str | None = None
 ) -> bool:
-    """Whether the caller might act with a token of all scopes."""
+    """Return True if the caller's roles allow the action, with any token."""
     rule = RULES[action]
     if principal.is_admin or rule.everybody:
         return True
@@ -87,7 +87,9 @@ def role_allows(
 
 
 def visible(principal: Principal) -> tuple[tuple[str, str | None], ...] | None:
-    """The jobs that a caller may see: by project, of one owner or (`None`) of all; or all of them.
+    """Return the jobs that a caller may see, as (project, owner or `None` for all).
+
+    `None`: all jobs.
 
     >>> visible(Principal("alice", roles={"ads": Role.SUBMITTER, "web": Role.VIEWER}))
     (('ads', 'alice'), ('web', None))

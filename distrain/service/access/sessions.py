@@ -1,9 +1,9 @@
 """Tokens, and the sessions of browsers: signed cookies made from a token.
 
-A token is `dtr_ID_SECRET_CRC`, of which the database keeps a hash alone. The secret has 256 random
-bits, so one round of SHA-256 is enough; the CRC tells a typing mistake from a wrong token before
-the database is asked. A cookie holds the token's hash and an end, signed with the service's key: it
-is kept nowhere, and a revoked token ends its sessions at once.
+A token is `dtr_ID_SECRET_CRC`; the database stores only its hash. The secret has 256 random bits,
+so one round of SHA-256 is enough. The CRC detects typing mistakes without a database query. A
+cookie contains the token's hash and an expiry, signed with the service's key. Cookies are not
+stored, and revoking a token ends its sessions immediately.
 """
 
 import contextlib
@@ -33,8 +33,8 @@ _FORM = re.compile(r"dtr_([0-9a-f]{12})_([0-9A-Za-z]{43}|[0-9a-f]{64})_([0-9a-f]
 @dataclass(frozen=True)
 class NewToken:
     id: str
-    text: str = field(repr=False)  # what its user sends; it is shown once and kept nowhere
-    sha256: bytes = field(repr=False)  # what the database keeps
+    text: str = field(repr=False)  # sent by its user; shown once and never stored
+    sha256: bytes = field(repr=False)  # stored in the database
 
 
 def make_token() -> NewToken:
@@ -53,7 +53,7 @@ def new_token(
     scopes: frozenset[Scope] = frozenset(Scope),
     now_s: float | None = None,
 ) -> tuple[Token, str]:
-    """Keep a new token of a user, and give its text, which is kept nowhere."""
+    """Store a new token of a user; also return its text, which is not stored."""
     made, now_s = make_token(), store.now_s() if now_s is None else now_s
     end_s = now_s + days * _DAY_S
     token = Token(made.id, made.sha256, user, label, scopes, now_s, end_s)
@@ -62,7 +62,7 @@ def new_token(
 
 
 def is_token(text: str) -> bool:
-    """Whether a text has the form of a token and the right check sum.
+    """Return True if a text has the form of a token and the right checksum.
 
     >>> is_token(make_token().text), is_token("dtr_0_x_0")
     (True, False)
@@ -90,7 +90,7 @@ def key_file(settings: Settings) -> Path:
 
 
 def service_key(settings: Settings) -> bytes:
-    """The key that signs the service's cookies, made if it is missing; raises InputError."""
+    """Return the key that signs cookies, creating it if missing; raises InputError."""
     path = key_file(settings)
     try:
         if not path.exists():
@@ -113,7 +113,7 @@ def service_key(settings: Settings) -> bytes:
 
 
 def key_fingerprint(settings: Settings) -> str:
-    """A hash that identifies the key, and reveals nothing of it; raises InputError."""
+    """Return a hash that identifies the key without revealing it; raises InputError."""
     return hmac.new(service_key(settings), b"fingerprint", hashlib.sha256).hexdigest()[:32]
 
 
@@ -134,12 +134,12 @@ def _make_key(path: Path) -> None:
 
 
 def sign(key: bytes, purpose: str, text: str) -> str:
-    """A text with a signature that is valid for one purpose alone."""
+    """Return a text with a signature that is valid for one purpose only."""
     return _serializer(key, purpose).dumps(text)
 
 
 def signed_text(key: bytes, purpose: str, signed: str) -> str | None:
-    """The signed text; `None` where the signature is invalid.
+    """Return the signed text; `None` if the signature is invalid.
 
     >>> signed_text(b"key", "cookie", sign(b"key", "cookie", "a text"))
     'a text'
@@ -168,7 +168,7 @@ def read_session(key: bytes, cookie: str, now_s: float) -> tuple[bytes, float] |
 
 
 def csrf_token(key: bytes, cookie: str) -> str:
-    """A page's proof that it has the session of a cookie, which it does not reveal."""
+    """Return a page's proof of its session, which does not reveal the cookie."""
     return _csrf_signer(key).get_signature(cookie).decode()
 
 

@@ -1,4 +1,4 @@
-"""The bodies of requests, and how rows become answers, which `distrain.client.documents` defines.
+"""The bodies of requests, and how rows become answers, which `distrain.jobs.documents` defines.
 
 Requests refuse unknown keys. Answers may grow fields; times are RFC 3339 in UTC.
 """
@@ -9,11 +9,11 @@ from typing import Annotated, Any, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 from pydantic.config import JsonDict
 
-from distrain.client.documents import Answer, Job as JobAnswer
+from distrain.jobs.documents import FIGURES, Answer, CancelOptions, Job as JobAnswer, Priority, utc
 from distrain.jobs.run_paths import JOB_ID
-from distrain.jobs.status import FIGURES, figures_in, is_storable
+from distrain.jobs.status import figures_in, is_storable
 from distrain.service.access.policy import levels
-from distrain.service.decide.api_values import shown, utc
+from distrain.service.decide.api_values import shown
 from distrain.service.settings import NAME_PATTERN
 from distrain.service.store.store import Store
 from distrain.service.values import UNKNOWN, Job, Phase
@@ -59,7 +59,6 @@ def _unusable(value: Any) -> str | None:
 
 
 Tags = Annotated[dict[str, str], Field(max_length=32)]
-Priority = Annotated[int, Field(ge=-(2**31) + 1, le=2**31 - 1, strict=True)]
 ProjectName = Annotated[str, Field(pattern=NAME_PATTERN)]
 
 UserName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._@+-]{0,127}$")]
@@ -95,14 +94,8 @@ class JobChangeRequest(Request):
     tags: Tags | None = Field(None, description="All of its tags from now on.")
 
 
-class CancelRequest(Request):
+class CancelRequest(Request, CancelOptions):
     """How a job is cancelled."""
-
-    grace_s: Annotated[float, Field(ge=0, le=86400)] | None = Field(
-        None, description="What its ranks get to save a checkpoint; `null`: what its spec says."
-    )
-    force: bool = Field(False, description="The same as a grace of 0 s.")
-    why: Annotated[str, Field(max_length=1000)] = Field("", description="For those who look later.")
 
 
 JobId = Annotated[str, Field(pattern=f"^{JOB_ID}$")]
@@ -147,7 +140,8 @@ def job_document(job: Job, now_s: float, contact_s: float | None) -> JobAnswer:
     """A job as callers see it; `contact_s` is when its cluster last answered."""
     seen = shown(job, now_s, contact_s=contact_s)
     figures = dict.fromkeys(FIGURES) | figures_in(job.progress)
-    return answer_of(JobAnswer, job, **vars(seen), **figures)
+    own = {"service": None, "recorded": job.phase is Phase.FINAL}
+    return answer_of(JobAnswer, job, **vars(seen), **figures, **own)
 
 
 def etag(document: JobAnswer) -> str:

@@ -13,8 +13,8 @@ from typing import Any
 
 from pydantic import Field
 
-from distrain.client.documents import Answer
 from distrain.errors import ClusterError
+from distrain.jobs.documents import Answer, Preflight
 from distrain.service.access.sessions import sign, signed_text
 from distrain.service.api.dependencies import ApiCall, ApiParts
 from distrain.service.api.problems import Problem, not_found
@@ -32,15 +32,6 @@ class PreflightStarted(Answer):
     """A check of a spec's data, on a worker."""
 
     url: str = Field(description="Where its outcome can be asked for.")
-
-
-class Preflight(Answer):
-    """A check of a spec's data, as far as it is."""
-
-    state: str = Field(description="`waiting`, `running`, `passed`, `failed` or `lost`.")
-    notes: list[str] = Field(description="What was not checked, and what may surprise.")
-    errors: list[dict[str, Any]] = Field(description="Each with `message`, `where` and `hint`.")
-    error: str | None = Field(description="Why it could not be checked.")
 
 
 _PURPOSE = "preflight"
@@ -101,12 +92,6 @@ def preflight(call: ApiCall, preflight_id: str) -> Preflight:
         raise not_found("check of that id")
     with _scheduler_of(call.service, cluster) as client:
         try:
-            seen = client.preflight_result(number)
+            return client.preflight_result(number)
         except Refused as error:
             raise not_found("check of that id") from error
-    return Preflight(
-        state=seen.state,
-        notes=list(seen.notes),
-        errors=[dict(error) for error in seen.errors],
-        error=seen.error,
-    )

@@ -11,8 +11,8 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
-from distrain.client.documents import Mistake as MistakeDocument, Problem as ProblemDocument
 from distrain.errors import DistrainError, Unavailable
+from distrain.jobs.documents import Mistake as MistakeDocument, Problem as ProblemDocument
 from distrain.service.access.policy import Mistake, pointer
 from distrain.service.store.errors import (
     IdTaken,
@@ -109,10 +109,10 @@ def register(app: FastAPI) -> None:
 
 
 def _answer(request: Request, error: Exception) -> JSONResponse:
-    return _problem_of(error).response(request.url.path)
+    return problem_of(error).response(request.url.path)
 
 
-def _problem_of(error: Exception) -> Problem:
+def problem_of(error: Exception) -> Problem:
     match error:
         case Problem():
             return error

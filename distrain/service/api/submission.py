@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
@@ -9,6 +10,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from distrain.jobs.run_paths import JOB_ID
 from distrain.jobs.spec.job import JobSpec
 from distrain.jobs.spec.resuming import different_fields
 from distrain.jobs.states import JobState
@@ -49,7 +51,12 @@ class Wanted:
 
 
 def checked(call: ApiCall, wanted: Wanted) -> NewJob:
-    """Return the job that is wanted (`not_found`, `forbidden`, `bad_spec`)."""
+    """Return the job that is wanted (`not_found`, `forbidden`, `bad_spec`, `bad_request`)."""
+    # The run folder is named by the id: "..", say, would be the folder of all projects.
+    if wanted.job_id and not re.fullmatch(JOB_ID, wanted.job_id):
+        raise Problem(
+            "bad_request", "a job's id has letters, digits, dots, hyphens and underscores"
+        )
     settings = call.service.settings
     quota = quota_for(call, Action.SUBMIT, wanted.project)
     cluster = choose_cluster(settings, wanted.project, wanted.cluster)

@@ -11,14 +11,14 @@ import re
 import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import httpx2
 from pydantic_core import from_json
 
 from distrain.errors import ClusterError, DistrainError
-from distrain.jobs.status import LARGEST, JobStatus, storable
+from distrain.jobs.documents import Job, Preflight
+from distrain.jobs.status import LARGEST, job_of_scheduler, storable
 from distrain.jobs.view import known_fields
 from distrain.service.decide.world import SchedulerAnswer, Workers
 from distrain.service.settings import TlsFiles
@@ -28,19 +28,6 @@ _DIGITS_AS_0 = bytes.maketrans(b"123456789E", b"000000000e")
 _LARGE_EXPONENT = re.compile(rb"e\+?000+\s*(?:[,\]}]|\Z)")  # the end keeps most ids out
 """Without these, and 19 digits in a row, no number is out of range."""
 _ESCAPED = re.compile(rb"\\u(?:0000|[dD][89a-fA-F])")
-
-
-@dataclass(frozen=True)
-class SeenPreflight:
-    state: str  # `waiting`, `running`, `passed`, `failed` (see `errors`) or `lost` (see `error`)
-    notes: tuple[str, ...] = ()  # what was not checked, and what may surprise
-    errors: tuple[Mapping[str, Any], ...] = ()  # mistakes, each with `message`, `where` and `hint`
-    error: str | None = None  # why it could not be checked
-    plan: Mapping[str, Any] | None = None
-
-    @property
-    def is_over(self) -> bool:
-        return self.state not in ("waiting", "running")
 
 
 def answer_from_json(document: Mapping[str, Any]) -> SchedulerAnswer:
@@ -56,16 +43,8 @@ def answer_from_json(document: Mapping[str, Any]) -> SchedulerAnswer:
         document["revision"],
         bool(document.get("more", False)),
         workers,
-        tuple(JobStatus.from_json(job) for job in document["jobs"]),
+        tuple(job_of_scheduler(job) for job in document["jobs"]),
     )
-
-
-def preflight_from_json(document: Mapping[str, Any]) -> SeenPreflight:
-    one = SeenPreflight(**known_fields(SeenPreflight, document))
-    notes = tuple(map(str, one.notes))
-    errors = tuple(dict(error) for error in one.errors)
-    error = None if one.error is None else str(one.error)
-    return SeenPreflight(str(one.state), notes, errors, error, one.plan)
 
 
 def document_of(content: bytes) -> Any:
@@ -136,7 +115,7 @@ class Refused(DistrainError):
     """A scheduler's refusal of an order, which it has not carried out."""
 
     def __init__(
-        self, code: str, status: int, document: Mapping[str, Any], ended: JobStatus | None = None
+        self, code: str, status: int, document: Mapping[str, Any], ended: Job | None = None
     ):
         self.code = code
         self.status = status
@@ -144,7 +123,7 @@ class Refused(DistrainError):
         self.ended = ended
         hint = document.get("hint")
         super().__init__(
-            storable(str(document.get("error", f"the scheduler answered {status}"))),
+            storable(str(document.get("detail", f"the scheduler answered {status}"))),
             where={"code": code},
             hint=str(hint) if hint else None,
         )
@@ -195,7 +174,7 @@ class SchedulerClient(AbstractContextManager["SchedulerClient"]):
         first_attempt: int,
         epoch: str,
         priority: int | None = None,
-    ) -> tuple[JobStatus, bool]:
+    ) -> tuple[Job, bool]:
         """Queue a job at the scheduler; repeatable. Also whether it is new there."""
         status, document = self._order(
             "PUT",
@@ -206,10 +185,13 @@ class SchedulerClient(AbstractContextManager["SchedulerClient"]):
             epoch=epoch,
             priority=priority,
         )
-        return _read(JobStatus.from_json, document.get("job")), status == 201
+        return _read(job_of_scheduler, document), status == 201
 
     def order(self, job_id: str, name: str, words: Mapping[str, Any]) -> None:
-        self._order("POST", f"jobs/{job_id}/{name}", **words)
+        """Give an order about a job: `cancel` or `priority`."""
+        path = f"jobs/{job_id}"
+        place = ("PATCH", path) if name == "priority" else ("POST", f"{path}/{name}")
+        self._order(*place, **words)
 
     def changes(
         self, since: int = 0, epoch: str | None = None, *, collect_s: float = 0.0
@@ -220,21 +202,21 @@ class SchedulerClient(AbstractContextManager["SchedulerClient"]):
             query["collect_ms"] = str(round(1e3 * collect_s))
         if epoch is not None:
             query["epoch"] = epoch
-        return _read(answer_from_json, self._ask("GET", "jobs", params=query)[1])
+        return _read(answer_from_json, self._ask("GET", "changes", params=query)[1])
 
-    def job(self, job_id: str) -> JobStatus:
-        return _read(JobStatus.from_json, self._ask("GET", f"jobs/{job_id}")[1].get("job"))
+    def job(self, job_id: str) -> Job:
+        return _read(job_of_scheduler, self._ask("GET", f"jobs/{job_id}")[1])
 
     def workers(self) -> list[dict[str, Any]]:
         return list(self._ask("GET", "workers")[1].get("workers") or ())
 
     def preflight(self, spec: Mapping[str, Any], owner: str) -> str:
         """Have a worker check somebody's spec; the answer is the check's id."""
-        order = {"spec": spec, "owner": owner}
-        return str(self._ask("POST", "preflight", json=order)[1].get("id"))
+        order, query = {"spec": spec, "owner": owner}, {"data": "true"}
+        return str(self._ask("POST", "jobs:validate", params=query, json=order)[1].get("id"))
 
-    def preflight_result(self, preflight_id: str) -> SeenPreflight:
-        return _read(preflight_from_json, self._ask("GET", f"preflight/{preflight_id}")[1])
+    def preflight_result(self, preflight_id: str) -> Preflight:
+        return Preflight.read(self._ask("GET", f"preflights/{preflight_id}")[1])
 
     def _order(self, method: str, path: str, **words: Any) -> tuple[int, dict[str, Any]]:
         return self._ask(method, path, json={"service": self.service, **words})
@@ -265,11 +247,9 @@ class SchedulerClient(AbstractContextManager["SchedulerClient"]):
         refused = document if isinstance(document, dict) else {}
         if (status >= 500 and "code" not in refused) or status in _OF_PROXIES or status < 400:
             raise self._unreachable(f"it answered {status}, which is no answer of distrain")
-        # The guard before the routes gives no code.
-        unnamed = {401: "unauthenticated", 404: "no_gateway"}.get(status, f"http_{status}")
-        code = str(refused.get("code", unnamed))
+        code = str(refused.get("code", "no_gateway" if status == 404 else f"http_{status}"))
         job = refused.pop("job", None)
-        ended = _read(JobStatus.from_json, job) if code == "ended" and job else None
+        ended = _read(job_of_scheduler, job) if code == "ended" and job else None
         raise Refused(code, status, refused, ended)
 
     def _unreachable(self, why: str) -> Unreachable:
@@ -287,5 +267,5 @@ def _read(parse: Callable[[Any], Answer], document: Any) -> Answer:
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise Unreachable(
             f"the scheduler's answer cannot be read: {error!r}",
-            hint="Run the same version of distrain here and there.",
+            hint="Run the same version of distrain on both sides.",
         ) from None

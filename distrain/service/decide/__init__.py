@@ -1,1 +1,1 @@
-"""Decides the service's next steps for jobs and clusters: pure functions of what was seen."""
+"""Decides the service's next steps for jobs and clusters: pure functions of observations."""

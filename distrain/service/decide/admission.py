@@ -1,11 +1,11 @@
-"""The jobs of the queue that are handed over now, and the others' reasons to wait.
+"""Selects the queued jobs to hand over to the cluster now, and the others' reasons to wait.
 
-Jobs go by priority; of the same priority by their project, the one with the fewest ranks in use
-first, then by their owner in the same way, then by age. The first whose workers are not free is
-handed over nevertheless: the coordinator may preempt others for it. It then blocks those of the
-same or a lower priority, so the coordinator's own queue stays short, and priorities of the jobs
-that wait here can still be changed. A job that its project's quota holds back blocks its project
-alone; one that is larger than the cluster blocks nobody.
+Jobs are ordered by priority; then by project, the one with the fewest ranks in use first; then by
+owner in the same way; then by age. The first job without enough free workers is still handed over,
+since the coordinator may preempt others for it. It then blocks jobs of the same or a lower
+priority. So the coordinator's own queue stays short, and priorities of jobs that wait here can
+still be changed. A job held back by its project's quota blocks only its project; a job that is
+larger than the cluster blocks no other.
 """
 
 from collections import Counter, defaultdict, deque
@@ -30,7 +30,7 @@ def admit(
     min_ranks: Mapping[str, int] | None = None,
     elsewhere: Mapping[str, int] | None = None,
 ) -> tuple[list[Job], dict[str, str]]:
-    """The jobs to hand over, in order, and the others' reasons; `elsewhere`: ranks in use."""
+    """Return the jobs to hand over, in order, and the others' reasons to wait."""
     waiters = [job for job in queue if job.phase is Phase.QUEUED and job.intent is Intent.RUN]
     if not cluster.answers:
         why = wait_reasons.not_answering(cluster)
@@ -41,7 +41,7 @@ def admit(
 
 
 def in_order(queue: Iterable[Job], active: Iterable[Job]) -> list[Job]:
-    """Return the jobs of a queue in the order in which they start while nothing holds one back."""
+    """Return the jobs of a queue in the order in which they would start if none was held back."""
     shares = _Shares()
     for job in active:
         shares.count(job)
@@ -53,7 +53,7 @@ def in_order(queue: Iterable[Job], active: Iterable[Job]) -> list[Job]:
 
 
 class _Shares:
-    """The ranks in use by project and by owner."""
+    """The ranks in use, by project and by owner."""
 
     def __init__(self, elsewhere: Mapping[str, int] | None = None):
         self.of_project = Counter(elsewhere or {})
@@ -127,7 +127,7 @@ class _Admission:
         self.holders[job.project].append(job)
 
     def _reserve(self, job: Job, *, stuck: bool = False) -> None:
-        # Workers that the coordinator has not given it yet, but will.
+        # Counts workers that the coordinator will assign to the job.
         if stuck or self.needs(job) > self.free:
             if self.blocker is None or job.priority > self.blocker.priority:
                 self.blocker = job
@@ -136,7 +136,7 @@ class _Admission:
 
 
 class _Order:
-    """Iterates a queue; each choice counts for the shares of the next ones."""
+    """Iterates over a queue; each job counts toward the shares that order the next ones."""
 
     def __init__(self, waiters: Iterable[Job], used: _Shares):
         self._used = used
@@ -170,12 +170,12 @@ def workers_wanted(
     min_ranks: Mapping[str, int] | None = None,
     elsewhere: Mapping[str, int] | None = None,
 ) -> int:
-    """The workers, at most `most`, that active jobs and those admitted with `most` would use."""
+    """Return the workers, at most `most`, for active jobs and those admitted with `most`."""
     used = sum(job.num_ranks for job in active)
     free = max(0, most - used)
     large = replace(
         cluster,
-        epoch=cluster.epoch or "",  # workers may come before the scheduler answers
+        epoch=cluster.epoch or "",  # workers may start before the scheduler answers
         workers=Workers(most, most, free),
         most_workers=None,
     )

@@ -1,10 +1,10 @@
-"""A job's state, events and times in the words of the API."""
+"""Converts a job's state, events and times to the API's values."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any
 
+from distrain.jobs.documents import utc
 from distrain.jobs.states import JobState
 from distrain.service.values import (
     CANCELLING,
@@ -20,25 +20,25 @@ QUEUED = "queued"
 HANDING_OVER = "handing_over"
 
 STATES = (QUEUED, HANDING_OVER, *(str(state) for state in JobState), CANCELLING, UNKNOWN)
-"""All states that a job may be shown in."""
+"""All states that the API shows."""
 
 
 @dataclass(frozen=True)
 class Shown:
     state: str  # `queued`, `handing_over`, a state of the coordinator, `cancelling` or `unknown`
-    # the coordinator's state when it was heard of last, where `state` is not that
+    # the coordinator's last known state, if `state` differs
     last_known: str | None = None
-    why_pending: str = ""  # why it waits; "" for a job that does not
+    why_pending: str = ""  # why it waits; "" if it does not wait
 
 
 def shown(job: Job, now_s: float, *, contact_s: float | None = None) -> Shown:
-    """The state of a job at `now_s`; `contact_s`: its cluster's last answer, which no row has."""
+    """Return a job's state at `now_s`; `contact_s` is the time of its cluster's last answer."""
     heard_s = max(job.observed_at_s or 0.0, contact_s or 0.0)
     return _shown(vars(job), is_silent=now_s - heard_s >= NO_CONTACT_S)
 
 
 def _shown(columns: Mapping[str, Any], *, is_silent: bool) -> Shown:
-    """The state of a job by its row's columns, of which an event has a part."""
+    """Return a job's state from its row's columns, or from the part of them in an event."""
     state, why = columns["state"], columns["why_pending"]
     phase = Phase(columns["phase"])
     if phase is Phase.FINAL:
@@ -59,17 +59,6 @@ def _shown(columns: Mapping[str, Any], *, is_silent: bool) -> Shown:
 
 _NEW = "it was submitted just now"
 _IN_TURN = "it waits for its turn on cluster {}"
-
-
-def utc(at_s: float | None) -> str | None:
-    """Unix seconds as RFC 3339 in UTC, with microseconds.
-
-    >>> utc(0.25)
-    '1970-01-01T00:00:00.250000Z'
-    """
-    if at_s is None:
-        return None
-    return datetime.fromtimestamp(at_s, UTC).isoformat(timespec="microseconds")[:-6] + "Z"
 
 
 _AS_THEY_ARE = (

@@ -1,11 +1,11 @@
-"""A reconciler's memory of a cluster from pass to pass, and the cluster at one moment of it."""
+"""A reconciler's memory of a cluster between passes, and a snapshot of the cluster."""
 
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from distrain.jobs.status import JobStatus
+from distrain.jobs.documents import Job as SeenJob
 from distrain.service.decide.world import SchedulerAnswer, Workers
 from distrain.service.values import Job
 
@@ -15,12 +15,12 @@ class ClusterNow:
     name: str
     # the boot of its scheduler; `None` before the first contact, and while it does not answer
     epoch: str | None = None
-    since_s: float | None = None  # since when it answers, or does not
-    trouble: str = ""  # why it does not answer, in words
-    starting: bool = False  # whether somebody starts it
+    since_s: float | None = None  # the time since which it answers, or does not
+    trouble: str = ""  # why it does not answer, as text
+    starting: bool = False  # whether it is being started
     workers: Workers = field(default_factory=Workers)
-    most_workers: int | None = None  # where the service sets the number of workers: the largest
-    growth: str = ""  # what keeps workers from coming that are asked for, in words
+    most_workers: int | None = None  # the largest number of workers, if the service sets it
+    growth: str = ""  # why requested workers have not started
 
     @property
     def answers(self) -> bool:
@@ -29,27 +29,26 @@ class ClusterNow:
 
 @dataclass
 class Memory:
-    """The scheduler's jobs as its answers add up to, of one epoch."""
+    """The scheduler's jobs in one epoch, accumulated from its answers."""
 
     name: str
     epoch: str | None = None
     revision: int = 0
-    sightings: dict[str, JobStatus] = field(default_factory=dict)
+    sightings: dict[str, SeenJob] = field(default_factory=dict)
     workers: Workers = field(default_factory=Workers)
     answers: bool = False
-    contact_s: float | None = None  # when it answered last
-    since_s: float | None = None  # since when it answers, or does not
+    contact_s: float | None = None  # the time of its last answer
+    since_s: float | None = None  # the time since which it answers, or does not
     trouble: str = ""
-    # in how many passes a job was seen that has no row
+    # the number of passes in which a job without a row was seen
     orphans: Counter[str] = field(default_factory=Counter)
-    # when a job was told last why it waits
+    # the time at which a job's reason to wait was last written
     told_why: dict[str, float] = field(default_factory=dict)
-    # jobs whose end was seen and whose summary is being written: since when, the submission's
-    # first attempt, and the end
+    # jobs that have ended and whose summary is being written: the time since then, the submission's
+    # first attempt, and the final columns
     finishing: dict[str, tuple[float, int, Mapping[str, Any]]] = field(default_factory=dict)
-    # jobs about which nothing was to be done: the row and the sighting that said so, and in which
-    # epoch
-    settled: dict[str, tuple[Job, JobStatus, str | None]] = field(default_factory=dict)
+    # jobs that needed no action: the row and the sighting of that decision, and the epoch
+    settled: dict[str, tuple[Job, SeenJob, str | None]] = field(default_factory=dict)
 
     def hear(self, told: SchedulerAnswer, now_s: float) -> None:
         if told.epoch != self.epoch:
@@ -58,7 +57,7 @@ class Memory:
             self.orphans.clear()
         self.revision, self.workers = told.revision, told.workers
         for seen in told.jobs:
-            self.sightings[seen.job_id] = seen
+            self.sightings[seen.id] = seen
         self.contact_s = now_s
         if not told.more:
             self._now(True, now_s)
@@ -79,7 +78,7 @@ class Memory:
         )
 
     def is_finishing(self, job: Job) -> bool:
-        """Whether the end of a job's current submission was seen."""
+        """Return True if the end of a job's current submission was seen."""
         return job.id in self.finishing and self.finishing[job.id][1] == job.first_attempt
 
     def forget_ended(self, alive: set[str]) -> None:

@@ -1,9 +1,9 @@
 """One pass over a cluster's jobs: read the rows, ask the scheduler, decide, commit, act.
 
-`Pass.run` names the steps in their order. Rows are read before the scheduler is asked, so what it
-does not have was not handed over in between; and a row is committed before any command that it
-speaks of. Tests put a world in the place of database and network that loses answers and kills the
-pass between any two calls.
+`Pass.run` lists the steps in order. Rows are read before the scheduler is asked, so a job that it
+lacks was not handed over in between; and a row is committed before the command for it is sent.
+Tests replace database and network with a world that loses answers and kills the pass between any
+two calls.
 """
 
 from collections import Counter
@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from distrain.jobs.documents import Job as SeenJob
 from distrain.jobs.states import JobState
-from distrain.jobs.status import JobStatus
 from distrain.service.decide.admission import admit, workers_wanted
 from distrain.service.decide.cluster_state import ClusterNow, Memory
 from distrain.service.decide.rules import (
@@ -44,12 +44,12 @@ from distrain.service.decide.world import (
 )
 from distrain.service.values import Job, Phase, Quota
 
-PATIENCE_S = 5.0  # a scheduler that is silent for less is only slow: jobs that wait are not told
-FINISH_WITHIN_S = 60.0  # for so long a summary that is not written keeps its job
+PATIENCE_S = 5.0  # shorter silence of a scheduler is not written as a reason to wait
+FINISH_WITHIN_S = 60.0  # how long a job waits for its summary before it becomes final
 WHY_EVERY_S = 10.0
-_HAND_OVERS = 50  # in one pass, so that cancellations need not wait for hundreds of commands
-_ROWS = 200  # in one transaction, so that others get their turn
-_OTHERS = "other_service"  # the code of a refusal: the scheduler has somebody else's job of this id
+_HAND_OVERS = 50  # most hand-overs in a pass, so that cancellations do not wait long
+_ROWS = 200  # most rows in a transaction, so that other writers are not blocked
+_OTHERS = "other_service"  # refusal code: another service's job on the scheduler has this id
 
 _THERE = (Phase.HANDING_OVER, Phase.HANDED_OVER)
 
@@ -64,19 +64,19 @@ class Pass:
     min_ranks: Mapping[str, int] = field(default_factory=dict)
     starting: bool = False
     max_losses: int = MAX_SCHEDULER_LOSSES
-    progress_every_s: float = PROGRESS_EVERY_S  # figures alone are written no more often
-    most_workers: int | None = None  # where the service sets the number of workers: the largest
-    growth: str = ""  # what keeps workers from coming that are asked for, in words
-    hold: str = ""  # why no job is handed over for now; "": they are
-    # how many it should have then; `None` if that was not looked at
+    progress_every_s: float = PROGRESS_EVERY_S  # between writes of metrics only
+    most_workers: int | None = None  # the largest number of workers, if the service sets it
+    growth: str = ""  # why requested workers have not started
+    hold: str = ""  # why no job may be handed over now; "" if jobs may
+    # the number of workers that it should have; `None` if not computed
     wanted_workers: int | None = None
     rows: dict[str, Job] = field(default_factory=dict)  # the jobs by id, as they are now
-    # whether something happened after which another pass should follow at once
+    # whether another pass should follow immediately
     active: bool = False
     _undone: list[str] = field(default_factory=list)
 
     def run(self) -> None:
-        """Make the pass; raises what the world raises."""
+        """Execute the pass; raises the errors of the world's calls."""
         self.rows = {job.id: job for job in self.world.alive()}
         self._ask()
         if self.memory.answers:
@@ -95,14 +95,14 @@ class Pass:
             if isinstance(answer, Silence):
                 self.memory.miss(answer.trouble, self.now_s)
                 return
-            # Others may have jobs on this scheduler, with ids that jobs here have, too.
+            # Other services may have jobs on this scheduler, even with the same ids.
             own = tuple(seen for seen in answer.jobs if seen.service == self.service)
             self.memory.hear(replace(answer, jobs=own), self.now_s)
             if not answer.more:
                 return
 
     def _adopt(self) -> None:
-        """Take over submissions later than their rows, as after a restored backup."""
+        """Adopt submissions that are newer than their rows, as after a restored backup."""
         for job in list(self.rows.values()):
             seen = self.memory.sightings.get(job.id)
             if seen is None:
@@ -136,7 +136,7 @@ class Pass:
             self._commit(*changes[first : first + _ROWS])
 
     def _command(self) -> bool:
-        """Send the orders of the jobs that needed any; whether the scheduler answered to all."""
+        """Send the pending orders of jobs; return whether the scheduler answered all of them."""
         for job_id in self._undone:
             job = self.rows[job_id]
             for action in self._decide(job, self.memory.cluster()):
@@ -193,7 +193,7 @@ class Pass:
         self._tell_why(why)
 
     def _tell_why(self, why: Mapping[str, str]) -> None:
-        """Write the reasons to wait, not too often: a whole queue may wait for one job."""
+        """Write the reasons to wait, with a rate limit: a whole queue may wait for one job."""
         told = self.memory.told_why
         changes = []
         for job_id, words in why.items():
@@ -206,7 +206,7 @@ class Pass:
             self._commit(*changes[first : first + _ROWS])
 
     def _tell_one(self, job: Job, words: str) -> None:
-        """Write a reason to wait; an unchanged reason makes no revisions."""
+        """Write a reason to wait, if it changed."""
         if job.why_pending != words:
             self._commit(Change(job, {"why_pending": words}))
 
@@ -226,7 +226,7 @@ class Pass:
         if isinstance(attempts, NotBegun):
             if attempts.for_now:
                 self._tell_one(job, attempts.message)
-            else:  # no PUT of this submission was sent, so it can end
+            else:  # no PUT of this submission was sent, so the job can be ended
                 columns = refused(job, attempts.reason, attempts.message, self.now_s)
                 self._commit(Change(job, columns))
             return None
@@ -267,16 +267,15 @@ class Pass:
             self._finish(job, cancelled(job, self.now_s))
         return answer
 
-    def _finish(self, job: Job, columns: Mapping[str, Any], seen: JobStatus | None = None) -> None:
+    def _finish(self, job: Job, columns: Mapping[str, Any], seen: SeenJob | None = None) -> None:
         if self._summed_up(job, columns, seen):
             self._commit(Change(job, columns))
 
-    def _summed_up(
-        self, job: Job, columns: Mapping[str, Any], seen: JobStatus | None = None
-    ) -> bool:
+    def _summed_up(self, job: Job, columns: Mapping[str, Any], seen: SeenJob | None = None) -> bool:
         """Whether the row may now say that the job has ended: its summary is written.
 
-        A worker writes that of a job that its scheduler has ended; any other is written here.
+        A worker writes the summary of a job that its scheduler has ended; any other is written
+        here.
         """
         if job.phase is Phase.QUEUED:
             return True
@@ -293,9 +292,9 @@ class Pass:
         return False
 
     def _finished(self, job: Job) -> Mapping[str, Any] | None:
-        """How a job ended whose summary was being written, once it is or takes too long.
+        """Return the final columns of a job once its summary is written, or takes too long.
 
-        An end that was seen stays one, also if the scheduler goes away meanwhile.
+        An end that was seen is kept, even if the scheduler goes away meanwhile.
         """
         since_s, _, columns = self.memory.finishing[job.id]
         seen = self.memory.sightings.get(job.id)
@@ -305,7 +304,7 @@ class Pass:
         return None
 
     def _passed_s(self, since_s: float) -> float:
-        """The time since then; the absolute value, since a clock may have been put back."""
+        """Return the absolute time since then, since a clock may have been set back."""
         return abs(self.now_s - since_s)
 
     def _cancel_orphans(self) -> None:
@@ -327,7 +326,7 @@ class Pass:
                 self.world.send(job_id, cancel("the service does not know this job", first))
 
     def _commit(self, *changes: Change) -> bool:
-        """Write rows; whether all were written."""
+        """Write rows; return True if all were written."""
         skipped = self.world.commit(changes)
         for change in changes:
             if change.job.id in skipped:
@@ -339,14 +338,14 @@ class Pass:
         return not skipped
 
 
-def _tombstone(job: Job, ended: JobStatus | None) -> JobStatus:
+def _tombstone(job: Job, ended: SeenJob | None) -> SeenJob:
     """A job that has ended, as a refusal says it: of its attempts, the last one's number alone."""
-    last = ended or JobStatus(job.id)
-    return replace(
-        last,
-        job_id=job.id,
-        service=None,
-        state=last.state or str(JobState.FAILED),
-        first_attempt=min(last.attempt, job.first_attempt),
-        recorded=True,
-    )
+    last = ended or SeenJob()
+    end = {
+        "id": job.id,
+        "service": None,
+        "state": last.state or str(JobState.FAILED),
+        "first_attempt": min(last.attempt, job.first_attempt),
+        "recorded": True,
+    }
+    return last.model_copy(update=end)

@@ -1,25 +1,25 @@
-"""What is to be done about one job: what its users want, against what its scheduler has.
+"""Decides the actions for one job: its users' intent against its state at the scheduler.
 
-A job reaches a scheduler by one command (PUT) whose answer may get lost, or that may arrive late.
-So a row says first that the command may have been sent (`handing_over`), for which submission
-(`first_attempt`) and to which boot of the scheduler (`epoch`). Every order names its submission,
-and a scheduler takes each one once (`docs/decisions/0031...` says which failures that prevents).
-From then on these cases are all there are:
+A job is handed to a scheduler by one command (PUT), whose answer may be lost, or which may arrive
+late. So the row first records that the command may have been sent (`handing_over`), for which
+submission (`first_attempt`) and to which boot of the scheduler (`epoch`). Every order includes its
+submission, and a scheduler accepts each submission once (`docs/decisions/0031...` describes the
+failures that this prevents). All further cases are:
 
-| wanted | the scheduler | what is done |
+| intent | the scheduler | action |
 |---|---|---|
-| run | has the submission | its state is taken over |
-| run | does not have it, same epoch | PUT again: it knows a submission that it has had |
-| run | does not have it, another epoch | a new submission that follows the last attempt, PUT |
-| run | the same, more often than allowed | failed: CoordinatorLost |
+| run | has the submission | its state is written |
+| run | does not have it, same epoch | PUT again: it recognises a repeated submission |
+| run | does not have it, another epoch | a new submission after the last attempt, PUT |
+| run | the same, too often | failed: CoordinatorLost |
 | run or cancel | has ended it | final |
 | run or cancel | has an earlier submission of it, not ended | cancel that |
 | cancel | has it | cancel, until it has ended |
-| cancel | does not have it, another epoch | final: cancelled; a late PUT names the epoch before |
+| cancel | does not have it, another epoch | final: cancelled; a late PUT has the earlier epoch |
 | cancel | does not have it, same epoch | cancel: a tombstone there refuses a late PUT |
-| any | does not answer | nothing: no time that passes ends a job |
+| any | does not answer | nothing: a job never ends because of a timeout |
 
-A submission that waits here (`queued`) is handed over by `admit`, or cancelled at once.
+A submission that waits here (`queued`) is handed over by `admit`, or cancelled immediately.
 """
 
 import math
@@ -28,25 +28,25 @@ from dataclasses import dataclass, field
 from typing import Any
 from zlib import crc32
 
+from distrain.jobs.documents import Job as SeenJob
 from distrain.jobs.reasons import Reason
 from distrain.jobs.states import JobState
-from distrain.jobs.status import JobStatus
 from distrain.service.decide.cluster_state import ClusterNow
 from distrain.service.decide.world import JobOrder
 from distrain.service.values import Intent, Job, Phase
 
-MAX_SCHEDULER_LOSSES = 5  # how often a scheduler may lose one submission of a job
-PROGRESS_EVERY_S = 2.0  # between writes of figures alone; a change of state is written at once
-PROGRESS_PER_S = 75.0  # so many changes of figures alone are written a second at most
-PROGRESS_LATE_S = 15.0  # but those of one job at least this often
+MAX_SCHEDULER_LOSSES = 5  # how many times schedulers may lose one submission of a job
+PROGRESS_EVERY_S = 2.0  # between writes of metrics only; a change of state is written immediately
+PROGRESS_PER_S = 75.0  # most writes of metrics only, per second
+PROGRESS_LATE_S = 15.0  # longest interval between them for one job
 
 _STEPS_A_DOUBLING = 4
-"""Of the period: where it was another with each job that comes or goes, each pass reckoned with
-other moments, found more often that one had come, and wrote three times as much."""
+"""Steps per doubling of the period. A period that changed with every job would give each pass other
+write times, which caused three times as many writes."""
 
 
 def progress_every_s(num_jobs: int) -> float:
-    """The time between two writes of a job's figures, among so many jobs, in seconds.
+    """Return the interval between writes of a job's metrics for a number of jobs, in seconds.
 
     >>> progress_every_s(3), progress_every_s(1000), progress_every_s(100_000)
     (2.0, 13.454342644059432, 15.0)
@@ -61,17 +61,17 @@ def progress_every_s(num_jobs: int) -> float:
 @dataclass(frozen=True)
 class HandOver:
     epoch: str
-    losses: int = 0  # how often schedulers have lost this submission
+    losses: int = 0  # how many times schedulers have lost this submission
 
 
 @dataclass(frozen=True)
 class PutAgain:
-    """PUT the submission that the row names: the scheduler may have it or not."""
+    """PUT the row's submission again: the scheduler may or may not have it."""
 
 
 @dataclass(frozen=True)
 class Take:
-    """Write what was seen into the row, as far as it differs, and when."""
+    """Write the observed values that differ into the row, with the time."""
 
     columns: Mapping[str, Any]
 
@@ -80,7 +80,7 @@ CANCEL = "cancel"
 
 
 def cancel(why: str, first_attempt: int, grace_s: float | None = None) -> JobOrder:
-    """The order to end a submission; `grace_s` is its ranks' time to save a checkpoint."""
+    """Return the order to end a submission; `grace_s` is its ranks' time to save a checkpoint."""
     return JobOrder(CANCEL, {"why": why, "grace_s": grace_s, "first_attempt": first_attempt})
 
 
@@ -96,16 +96,16 @@ Action = HandOver | PutAgain | Take | JobOrder | Finish
 
 def reconcile(
     job: Job,
-    seen: JobStatus | None,
+    seen: SeenJob | None,
     cluster: ClusterNow,
     now_s: float,
     max_losses: int = MAX_SCHEDULER_LOSSES,
     progress_every_s: float = PROGRESS_EVERY_S,
 ) -> tuple[Action, ...]:
-    """The actions for a job that has not ended.
+    """Return the actions for a job that has not ended.
 
-    `seen` is what the scheduler of `cluster.epoch` has of it; `None`: nothing, by a whole answer to
-    a question asked after the row's last command.
+    `seen` is the job's state at the scheduler of `cluster.epoch`; `None` if a complete answer to a
+    query after the row's last command did not include it.
     """
     if job.phase is Phase.FINAL:
         return ()
@@ -124,7 +124,7 @@ def reconcile(
 
 
 def first_attempt(job: Job, attempts_in_run_dir: int) -> int:
-    """The number of the first attempt of a job's next submission: above all earlier ones."""
+    """Return the first attempt number of a job's next submission: above all earlier ones."""
     before = job.first_attempt if job.phase is not Phase.QUEUED else job.first_attempt - 1
     return max(attempts_in_run_dir, job.attempt, before) + 1
 
@@ -132,7 +132,7 @@ def first_attempt(job: Job, attempts_in_run_dir: int) -> int:
 def handed_over(
     job: Job, epoch: str, losses: int, attempts_in_run_dir: int, now_s: float
 ) -> dict[str, Any]:
-    """The columns of a row that is committed before a submission's PUT."""
+    """Return the columns to commit before a submission's PUT."""
     return {
         "phase": Phase.HANDING_OVER,
         "epoch": epoch,
@@ -144,15 +144,15 @@ def handed_over(
 
 
 def refused(job: Job, reason: str, message: str, now_s: float) -> dict[str, Any]:
-    """The columns of a job that cannot run at all."""
+    """Return the final columns of a job that cannot run."""
     return _end(job, JobState.FAILED, reason, message, now_s)
 
 
-def ended(job: Job, seen: JobStatus, now_s: float) -> dict[str, Any]:
+def ended(job: Job, seen: SeenJob, now_s: float) -> dict[str, Any]:
     """The columns of a job that the scheduler has ended."""
     columns = _observed(job, seen, job.epoch, now_s)
-    # A submission that ended before its first attempt has taken its number nevertheless: the
-    # scheduler refuses the same one again.
+    # A submission that ended before its first attempt has still used its number: the scheduler
+    # rejects the same submission again.
     never_began = seen.attempt < seen.first_attempt
     return columns | {
         "phase": Phase.FINAL,
@@ -162,10 +162,10 @@ def ended(job: Job, seen: JobStatus, now_s: float) -> dict[str, Any]:
     }
 
 
-def answered_cancel(job: Job, tombstone: JobStatus, now_s: float) -> tuple[Finish, ...]:
-    """What follows when the scheduler says that a cancelled submission has ended.
+def answered_cancel(job: Job, tombstone: SeenJob, now_s: float) -> tuple[Finish, ...]:
+    """Return the actions after the scheduler reports the end of a cancelled submission.
 
-    One that it never had is ended by the cancellation itself: a late PUT of it is refused.
+    A submission that it never had ends by the cancellation itself: a late PUT is rejected.
     """
     if tombstone.first_attempt < job.first_attempt:
         return ()
@@ -175,7 +175,7 @@ def answered_cancel(job: Job, tombstone: JobStatus, now_s: float) -> tuple[Finis
 
 
 def _seen(
-    job: Job, seen: JobStatus, cluster: ClusterNow, now_s: float, progress_every_s: float
+    job: Job, seen: SeenJob, cluster: ClusterNow, now_s: float, progress_every_s: float
 ) -> tuple[Action, ...]:
     if seen.is_final:
         return (Finish(ended(job, seen, now_s)),)
@@ -184,7 +184,7 @@ def _seen(
     changed = {name for name, value in observed.items() if getattr(job, name) != value}
     changed.discard("observed_at_s")
     if changed and (changed != {"progress"} or is_turn(job, now_s, progress_every_s)):
-        # What stays is left out: a change of figures alone is told as one.
+        # Unchanged columns are omitted, so that a change of metrics only is recognised as one.
         actions.append(Take({name: observed[name] for name in (*changed, "observed_at_s")}))
     if job.intent is Intent.CANCEL:
         actions.append(_cancel_of(job))
@@ -199,10 +199,10 @@ def _cancel_of(job: Job) -> JobOrder:
 
 
 def is_turn(job: Job, now_s: float, every_s: float) -> bool:
-    """Whether a moment to write the cluster's figures has come since a job's row was written.
+    """Return True if it is the cluster's time to write metrics since a job's row was last written.
 
-    The jobs of one cluster have one moment, and each cluster another: a transaction for each pass
-    would cost more than the rows in it.
+    All jobs of a cluster share one time, and clusters have different times: a transaction for each
+    job and pass would cost more than the rows in it.
     """
     first_s = every_s * (crc32(job.cluster.encode()) / 2**32)
     observed_s = job.observed_at_s or 0.0
@@ -218,8 +218,8 @@ def _missing(job: Job, cluster: ClusterNow, now_s: float, max_losses: int) -> tu
         return (_cancel_of(job),)
     if same_epoch:
         return (PutAgain(),)
-    # One that only waited there has lost nothing. One whose PUT is uncertain counts: it may be the
-    # one that ends its scheduler.
+    # A job that only waited there has lost nothing. A job whose PUT is uncertain counts: it may be
+    # the one that crashes its scheduler.
     waited = job.phase is Phase.HANDED_OVER and job.state == JobState.PENDING
     losses = job.scheduler_losses + (not waited)
     if losses > max_losses:
@@ -228,7 +228,7 @@ def _missing(job: Job, cluster: ClusterNow, now_s: float, max_losses: int) -> tu
     return (HandOver(cluster.epoch, losses),)
 
 
-def _observed(job: Job, seen: JobStatus, epoch: str | None, now_s: float) -> dict[str, Any]:
+def _observed(job: Job, seen: SeenJob, epoch: str | None, now_s: float) -> dict[str, Any]:
     runs = seen.state in ("starting", "running")
     return {
         "phase": Phase.HANDED_OVER,
@@ -245,13 +245,13 @@ def _observed(job: Job, seen: JobStatus, epoch: str | None, now_s: float) -> dic
     }
 
 
-def _progress(job: Job, seen: JobStatus) -> dict[str, Any]:
+def _progress(job: Job, seen: SeenJob) -> dict[str, Any]:
     ranks = {"ranks": seen.num_ranks} if seen.gpus is not None else {}
     return {**places_of(job.progress), **seen.figures, **ranks}
 
 
 def places_of(progress: Mapping[str, Any]) -> dict[str, Any]:
-    """Numbers of an attempt's ranks, which stay known while the next one has none yet."""
+    """Return the numbers of an attempt's ranks, kept until the next attempt has its own."""
     return {name: value for name, value in progress.items() if name in ("ranks", "gpus")}
 
 
@@ -261,7 +261,7 @@ def cancelled(job: Job, now_s: float) -> dict[str, Any]:
 
 
 def _end(job: Job, state: JobState, reason: str, message: str, now_s: float) -> dict[str, Any]:
-    # The number that a hand-over may have taken is not given again.
+    # An attempt number that a hand-over may have used is not reused.
     taken = job.phase is not Phase.QUEUED and job.attempt < job.first_attempt
     return {
         "phase": Phase.FINAL,

@@ -1,18 +1,18 @@
-"""The reasons to wait, in words for a job's owner: each names the blocker."""
+"""Formats the reasons to wait for a job's owner; each includes the blocker."""
 
 from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta
 
 from distrain.formatting import some
+from distrain.jobs.documents import utc
 from distrain.service.decide.cluster_state import ClusterNow
 from distrain.service.values import Job
 
 _MOST_NAMED = 4
-_ROUND_S = 300  # coarse, so that a queue's rows are not written anew each minute
+_ROUND_S = 300  # coarse, so that a queue's rows are not rewritten every minute
 
 
 def not_answering(cluster: ClusterNow) -> str:
-    since = "" if cluster.since_s is None else f" since {clock(cluster.since_s)}"
+    since = "" if cluster.since_s is None else f" since {utc(cluster.since_s, 'seconds')}"
     if cluster.starting:
         return f"cluster {cluster.name} is starting{since}"
     trouble = f": {cluster.trouble}" if cluster.trouble else ""
@@ -68,7 +68,7 @@ def behind_in_project(blocker: Job) -> str:
 
 
 def free_ranks_from(ranks: int, holders: Sequence[Job], now_s: float) -> str:
-    """When that many ranks will have ended, where the jobs' own estimates tell; else "".
+    """Return when that many ranks will be free, from the jobs' own estimates; else "".
 
     >>> free_ranks_from(1, [], 0.0)
     ''
@@ -78,18 +78,8 @@ def free_ranks_from(ranks: int, holders: Sequence[Job], now_s: float) -> str:
         ranks -= job.num_ranks
         if ranks <= 0:
             at_s = -(-(now_s + eta_s) // _ROUND_S) * _ROUND_S
-            return f"; room from about {clock(at_s)}"
+            return f"; room from about {utc(at_s, 'seconds')}"
     return ""
-
-
-def clock(unix_s: float) -> str:
-    """A moment as people and programs read it.
-
-    >>> clock(0.9)
-    '1970-01-01T00:00:00Z'
-    """
-    moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=int(unix_s))
-    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def _count(number: int, one: str, many: str) -> str:

@@ -1,16 +1,16 @@
-"""What a pass may ask and do outside of this process, and the values that it gets back."""
+"""The external calls of a pass, and their results."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from distrain.jobs.status import JobStatus
+from distrain.jobs.documents import Job as SeenJob
 from distrain.service.values import Job
 
 
 @dataclass(frozen=True)
 class Change:
-    """New values of a row, unless its revision is another one by now."""
+    """New values of a row, applied only if its revision is unchanged."""
 
     job: Job
     columns: Mapping[str, Any]
@@ -18,7 +18,7 @@ class Change:
 
 @dataclass(frozen=True)
 class JobOrder:
-    """An order about a job, which the scheduler takes at `jobs/ID/NAME`."""
+    """An order about a job: `cancel` or `priority`."""
 
     name: str
     words: Mapping[str, Any]
@@ -27,49 +27,49 @@ class JobOrder:
 @dataclass(frozen=True)
 class Workers:
     total: int = 0
-    usable: int = 0  # those that may be given a rank
-    free: int = 0  # those of them without one
+    usable: int = 0  # workers that may get a rank
+    free: int = 0  # usable workers without a rank
     gpus: int = 0
 
 
 @dataclass(frozen=True)
 class SchedulerAnswer:
-    epoch: str  # its boot. Of another one than asked about, all jobs are told
-    revision: int  # where to go on
-    more: bool = False  # whether the answer was cut, and another has to be asked for
+    epoch: str  # the scheduler's boot; if it differs from the request's, `jobs` are all jobs
+    revision: int  # the revision from which to continue
+    more: bool = False  # whether the answer is incomplete and must be continued
     workers: Workers = field(default_factory=Workers)
-    jobs: tuple[JobStatus, ...] = ()
+    jobs: tuple[SeenJob, ...] = ()
 
 
 @dataclass(frozen=True)
 class Silence:
-    """No answer: whether a command arrived is unknown."""
+    """No answer; a command may or may not have arrived."""
 
     trouble: str = ""
 
 
 @dataclass(frozen=True)
 class Accepted:
-    """The scheduler has done it, or had done it."""
+    """The scheduler has executed the command, now or before."""
 
 
 @dataclass(frozen=True)
 class Refusal:
-    """The scheduler has not done it."""
+    """The scheduler has rejected the command."""
 
-    code: str  # `epoch_changed`, `ended`, `bad_spec`, `unknown`, `not_pending`, ...
+    code: str  # `epoch_changed`, `ended`, `bad_spec`, `not_found`, `not_pending`, ...
     message: str = ""
-    ended: JobStatus | None = None  # with `ended`: how the job ended, if the scheduler says so
+    ended: SeenJob | None = None  # with `ended`: how the job ended, if the scheduler says so
 
 
 @dataclass(frozen=True)
 class NotBegun:
     reason: str
     message: str
-    for_now: bool = False  # whether somebody else writes it, so that a later try may succeed
+    for_now: bool = False  # whether a retry may succeed
 
 
-Outcome = Accepted | Refusal | Silence  # what becomes of a command
+Outcome = Accepted | Refusal | Silence  # the result of a command
 
 
 class World(Protocol):
@@ -86,7 +86,7 @@ class World(Protocol):
         """Return a job, ended or not."""
 
     def commit(self, changes: Sequence[Change]) -> Collection[str]:
-        """Write rows in one transaction; return the ids of those that were left out."""
+        """Write rows in one transaction; return the ids of skipped ones."""
 
     def ranks_in_use(self, projects: Sequence[str]) -> Mapping[str, int]:
         """Return the ranks in use on all clusters, by project."""
@@ -104,4 +104,4 @@ class World(Protocol):
         """Begin or update a job's run folder; return the highest attempt there."""
 
     def finish(self, job: Job, columns: Mapping[str, Any]) -> None:
-        """Write the summary of a job that no scheduler ends, as far as that works."""
+        """Write the summary of a job that no scheduler ends; ignores failures."""

@@ -3,12 +3,18 @@
 from fastapi import FastAPI
 from starlette.staticfiles import StaticFiles
 
-from distrain.service.page import clusters_page, jobs_page, signing_on
+from distrain.service.page import (
+    clusters_page,
+    job_list_page,
+    job_page,
+    queue_page,
+    signing_on,
+)
 from distrain.service.page.rendering import STATIC
 
 
 def add_pages(app: FastAPI) -> None:
     """Add the pages to the API's application: they share its store, its sessions and its rules."""
-    for part in (signing_on, jobs_page, clusters_page):
+    for part in (signing_on, job_list_page, job_page, queue_page, clusters_page):
         app.include_router(part.router)
     app.mount("/static", StaticFiles(directory=STATIC), name="static")

@@ -1,6 +1,7 @@
 """Pages as answers: routes, templates, their filters, and headers that keep them to themselves."""
 
-from collections.abc import Callable, Coroutine, Mapping
+from collections import Counter
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -13,12 +14,13 @@ from fastapi.routing import APIRoute
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
 from markupsafe import Markup, escape
 
-from distrain.client.documents import Job as JobAnswer
+from distrain.errors import DistrainError
 from distrain.formatting import byte_size, count, duration, number, percent, score, scores
+from distrain.jobs.documents import Job as JobAnswer, utc
 from distrain.service.access.sessions import COOKIE, csrf_token
-from distrain.service.api.problems import CODES, Problem
-from distrain.service.decide.api_values import utc
+from distrain.service.api.problems import CODES, Problem, problem_of
 from distrain.service.values import Principal
+from distrain.version import __version__
 
 _HERE = Path(__file__).parent
 STATIC = _HERE / "static"
@@ -71,6 +73,72 @@ def age(text: str | None) -> str:
     return duration(max(0.0, seconds), 0)
 
 
+def ago(text: str | None) -> str:
+    """A time of the API, relative to now.
+
+    >>> ago(utc(0.0))[-5:], ago(None)
+    ('d ago', '-')
+    """
+    if not text:
+        return "-"
+    seconds = (datetime.now(UTC) - datetime.fromisoformat(text)).total_seconds()
+    for unit_s, unit in ((86400, "d"), (3600, "h"), (60, "min")):
+        if seconds >= unit_s:
+            return f"{int(seconds // unit_s)} {unit} ago"
+    return "just now"
+
+
+def progress(job: JobAnswer) -> int:
+    """The share of its steps that a job has taken, in whole percent.
+
+    >>> progress(JobAnswer(step=50, num_steps=200)), progress(JobAnswer())
+    (25, 0)
+    """
+    return min(100, 100 * (job.step or 0) // job.num_steps) if job.num_steps else 0
+
+
+def main_score(job: JobAnswer, split: str = "") -> str:
+    """The AUC of training, or with `valid_` of validation; without one, the loss and other targets.
+
+    >>> main_score(JobAnswer(auc=0.75, loss=0.5)), main_score(JobAnswer(valid_loss=0.5), "valid_")
+    ('0.75000', 'loss 0.50000')
+    """
+    auc, loss, targets = (getattr(job, split + name) for name in ("auc", "loss", "targets"))
+    return number(auc) if auc is not None else scores(loss, None, targets=targets)
+
+
+def suffix(job_id: str, name: str) -> str:
+    """Return the random end of an id that begins with the name; otherwise the name.
+
+    >>> suffix("clicks-20260301-123000-0a1b2c3d", "clicks"), suffix("nightly", "clicks")
+    ('0a1b2c3d', 'nightly')
+    """
+    return job_id.rpartition("-")[2] if job_id.startswith(f"{name}-") else job_id
+
+
+def labels(jobs: Sequence[JobAnswer]) -> list[str]:
+    """A short name of each job: its own, with the end of its id where others have the same.
+
+    >>> labels([JobAnswer(id="a-1", name="a"), JobAnswer(id="a-2", name="a")])
+    ['a 1', 'a 2']
+    """
+    names = Counter(job.name for job in jobs)
+    return [
+        job.name if names[job.name] == 1 else f"{job.name} {suffix(job.id, job.name)}"
+        for job in jobs
+    ]
+
+
+def last_part(place: str) -> str:
+    """The last part of a path or URL, with its folder where it begins with a wildcard.
+
+    >>> last_part("s3://clicks/day_1/*.parquet"), last_part("/data/criteo/"), last_part("")
+    ('day_1/*.parquet', 'criteo', '')
+    """
+    parts = place.rstrip("/").split("/")
+    return "/".join(parts[-2:] if parts[-1].startswith("*") else parts[-1:])
+
+
 def _environment() -> Environment:
     found = Environment(
         loader=FileSystemLoader(_HERE / "templates"),
@@ -83,10 +151,14 @@ def _environment() -> Environment:
         state=state,
         moment=moment,
         lasted_s=lasted_s,
-        scores=scores,
+        main_score=main_score,
         score=score,
         at=at,
         age=age,
+        ago=ago,
+        progress=progress,
+        suffix=suffix,
+        last_part=last_part,
         count=count,
         number=number,
         percent=percent,
@@ -108,14 +180,17 @@ def page(
         principal=principal,
         csrf=csrf_token(request.app.state.parts.key, cookie) if cookie and principal else "",
         here=request.url.path,
+        version=__version__,
         **values,
     )
-    return HTMLResponse(text, status, headers=_HEADERS)
+    # A message may quote half a surrogate pair, which UTF-8 lacks.
+    return HTMLResponse(text.encode(errors="backslashreplace"), status, headers=_HEADERS)
 
 
 def url_with(request: Request, changes: Mapping[str, object]) -> str:
-    kept = {k: v for k, v in request.query_params.items() if v} | dict(changes)
-    return f"{request.url.path}?{urlencode(kept)}"
+    values = dict(request.query_params) | dict(changes)
+    query = urlencode({name: value for name, value in values.items() if value})
+    return f"{request.url.path}?{query}" if query else request.url.path
 
 
 class PageRoute(APIRoute):
@@ -130,7 +205,9 @@ class PageRoute(APIRoute):
             except Problem as problem:
                 return _shown(request, problem)
             except RequestValidationError:
-                return _shown(request, Problem("bad_request", "the address has a mistake"))
+                return _shown(request, Problem("bad_request", "the address or form has a mistake"))
+            except DistrainError as error:  # of the database, say
+                return _shown(request, problem_of(error))
 
         return handler
 

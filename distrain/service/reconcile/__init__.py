@@ -1,1 +1,1 @@
-"""Brings clusters to what the database wants of them, and the database to what they have."""
+"""Synchronises clusters and the database: sends jobs and orders, and writes observed states."""

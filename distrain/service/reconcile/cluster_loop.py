@@ -1,4 +1,4 @@
-"""The loop over one cluster, in a thread of its own: one that hangs delays no other."""
+"""The loop of one cluster, in its own thread, so that a hanging cluster delays no other."""
 
 import logging
 import threading
@@ -17,10 +17,10 @@ from distrain.service.store.store import Store
 from distrain.service.values import Job, Phase, Quota
 
 EVERY_S = 1.0
-AGAIN_S = 0.1  # after a pass that began something, or that others disturbed
+AGAIN_S = 0.1  # after a pass that must be followed immediately
 TELL_EVERY_S = 5.0
 QUOTAS_EVERY_S = 5.0
-_SPECS = 50  # read in one pass
+_SPECS = 50  # specs read in one pass
 
 log = logging.getLogger(__name__)
 
@@ -37,15 +37,15 @@ class ClusterLoop:
         jobs_of_all: Callable[[], int],
     ):
         self.name = name
-        self.num_jobs = 0  # that have not ended; 0 without the lock
+        self.num_jobs = 0  # jobs that have not ended; 0 without the lock
         self._jobs_of_all = jobs_of_all
-        self.wake = threading.Event()  # set to have the next pass made at once
-        self.pass_s = 0.0  # the longest pass since the last report of the cluster
+        self.wake = threading.Event()  # set to start the next pass immediately
+        self.pass_s = 0.0  # the longest pass since the cluster's last report
         self._store = store
         self._world, self._contact = world, contact
         self._memory = Memory(name)
         self._since: int | None = None
-        self._waits = False  # for another process's end
+        self._waits = False  # whether it waits for another process to release the cluster
         self._told: Mapping[str, Any] = {}
         self._told_s = 0.0
         self._quotas: dict[str, Quota] = {}
@@ -56,7 +56,7 @@ class ClusterLoop:
         self._trouble = ""
 
     def run(self, stop: threading.Event) -> None:
-        """Make passes until `stop` is set; `wake` has to be set with it."""
+        """Make passes until `stop` is set; `wake` must be set together with it."""
         while not stop.is_set():
             began_s = time.monotonic()
             self.wake.clear()
@@ -68,7 +68,7 @@ class ClusterLoop:
                 if str(error) != self._trouble:
                     log.warning("cluster %s: %s", self.name, error)
                 self._trouble = str(error)
-            except Exception:  # a mistake in one cluster's loop ends no other
+            except Exception:  # an error in one cluster's loop must not end the others
                 log.exception("cluster %s: the pass was given up", self.name)
                 self._memory = Memory(self.name)
             took_s = time.monotonic() - began_s
@@ -77,7 +77,7 @@ class ClusterLoop:
         self._contact.close()
 
     def turn(self) -> bool:
-        """Make a pass if this process has the cluster; whether another should follow."""
+        """Make a pass if this process has the cluster; return True if another should follow."""
         before, self._since = self._since, self._store.locks.hold(f"cluster:{self.name}")
         if self._since is None:
             if not self._waits:
@@ -141,7 +141,7 @@ class ClusterLoop:
             known[key] = int(resources.get("min_ranks") or num_ranks)
 
     def _tell(self, alive: list[Job], now_s: float) -> None:
-        """Write the cluster's state, when it has changed, and every few seconds."""
+        """Write the cluster's state when it has changed, and every `TELL_EVERY_S`."""
         memory, contact = self._memory, self._contact
         scaling = contact.scaling
         state = {

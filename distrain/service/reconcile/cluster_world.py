@@ -1,4 +1,4 @@
-"""What a pass acts on: database, scheduler and run directories of one cluster."""
+"""Implements a pass's `World` with the database, scheduler and run directories of a cluster."""
 
 import errno
 import logging
@@ -35,14 +35,14 @@ log = logging.getLogger(__name__)
 
 _JOBS_PER_S = 125.0
 _COLLECT_S = 8.0
-"""So many jobs that only went on are asked for in a second, if none waits for longer than this."""
+"""The longest time for which the scheduler collects jobs with new metrics only."""
 
 _PASSING = {
     *(errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ESTALE, errno.ENOTCONN, errno.ETIMEDOUT),
     *(errno.EHOSTDOWN, errno.EHOSTUNREACH, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN),
     errno.EROFS,
 }
-"""Troubles of a machine, not of a job: a disk that is full for a while must not end a queue."""
+"""Errors of a machine, not of a job: a temporarily full disk must not fail queued jobs."""
 
 
 class ClusterWorld:
@@ -52,7 +52,7 @@ class ClusterWorld:
         self._cluster, self._store, self._folders = cluster, store, folders
         self.scheduler: SchedulerClient | None = None
         self.trouble = ""
-        self._known: dict[str, Job] = {}  # as last read or written; nothing else is kept here
+        self._known: dict[str, Job] = {}  # as last read or written; the only cached state
 
     def alive(self) -> list[Job]:
         jobs = self._store.alive(self._cluster, self._known)
@@ -96,7 +96,7 @@ class ClusterWorld:
         except DistrainError as error:
             log.warning("job %s: its run folder is not ready: %s", job.id, error)
             return NotBegun(Reason.OUTPUT_ERROR, storable(str(error)), for_now=True)
-        except Exception as error:  # of this job's files alone: the others of its cluster go on
+        except Exception as error:  # only this job's files are affected: the other jobs continue
             log.exception("job %s: its run folder is not ready", job.id)
             words = f"its run folder cannot be used: {error}"
             return NotBegun(Reason.OUTPUT_ERROR, storable(words), for_now=True)
@@ -133,13 +133,13 @@ class ClusterWorld:
 
 
 def _may_pass(error: OutputError) -> bool:
-    """Whether a run directory may be written later, once its writer or the disk lets it."""
+    """Return True if writing a run directory may succeed later."""
     cause = error.__cause__
     return isinstance(error, RunInUse) or (isinstance(cause, OSError) and cause.errno in _PASSING)
 
 
 def _last_view(job: Job, columns: Mapping[str, Any]) -> JobView:
-    """The end of a job that no scheduler reports any more."""
+    """Return the final view of a job that no scheduler reports any more."""
     assert columns["phase"] is Phase.FINAL
     return JobView(
         job.id,
@@ -153,7 +153,7 @@ def _last_view(job: Job, columns: Mapping[str, Any]) -> JobView:
 
 
 def collect_s(num_jobs: int) -> float:
-    """How long a scheduler may collect jobs that only went on, by their number, in seconds.
+    """Return how long a scheduler may collect jobs with new metrics only, in seconds.
 
     >>> collect_s(100), collect_s(500)
     (0.0, 4.0)
@@ -165,7 +165,7 @@ def collect_s(num_jobs: int) -> float:
 def attempts_of(job: Job, columns: Mapping[str, Any]) -> tuple[Attempt, ...]:
     epoch = str(columns.get("epoch") or job.epoch or "")
     now_s = float(columns.get("observed_at_s") or 0.0)
-    # An end that no scheduler tells has no number: it is that of the attempt before.
+    # An end that no scheduler reported has no attempt number: use the job's last one.
     number = int(columns.get("attempt") or (columns.get("finished_at_s") and job.attempt) or 0)
     progress = columns.get("progress", job.progress)
     reason = columns.get("reason", job.reason)

@@ -1,4 +1,4 @@
-"""The contact to a cluster's scheduler, which it starts and ends, and its workers' number."""
+"""Connects to a cluster's scheduler, starts and stops it, and scales its workers."""
 
 import logging
 from collections.abc import Callable
@@ -10,10 +10,10 @@ from distrain.service.settings import ClusterProfile
 
 log = logging.getLogger(__name__)
 
-ASK_AGAIN_S = 10.0  # how often workers that have not come are asked for, and looked at
+ASK_AGAIN_S = 10.0  # interval between requests for missing workers
 AFTER_TROUBLE_S = 30.0
-LOOK_AT_IDLE_S = 60.0  # how often an idle cluster is told to be small: others may have scaled it
-HOLD_S = 120.0  # how long no job is handed over at most while workers are ending
+LOOK_AT_IDLE_S = 60.0  # between scaling down an idle cluster, which others may have scaled
+HOLD_S = 120.0  # the longest pause of hand-overs while workers are ending
 
 
 class Scaling:
@@ -26,11 +26,11 @@ class Scaling:
         self._grow_again_s = self._shrink_again_s = 0.0
         self._idle_since_s: float | None = None
         self._hold_until_s: float | None = None
-        self.words = ""  # why wanted workers do not come
-        self.hold = ""  # why no job may be handed over now: its ranks would start on ending workers
+        self.words = ""  # why requested workers have not started
+        self.hold = ""  # why no job may be handed over now: its ranks could start on ending workers
 
     def look(self, wanted: int, *, there: int | None, in_use: int | None) -> None:
-        """Ask for more workers, or let idle ones go; returns within seconds."""
+        """Request more workers, or scale down idle ones; returns within seconds."""
         now_s = self._clock()
         self._look_at_hold(there, now_s)
         is_idle = wanted == 0 and in_use == 0
@@ -82,7 +82,7 @@ class Scaling:
 START_EVERY_S = 10.0
 
 Connect = Callable[[str, SchedulerAddress], SchedulerClient]
-"""A client of a cluster's scheduler, by the cluster's name and its address."""
+"""Makes a scheduler client from the cluster's name and the scheduler's address."""
 
 
 class Contact:
@@ -100,9 +100,9 @@ class Contact:
         self._started_s: float | None = None
         self._idle_since_s: float | None = None
         self.client: SchedulerClient | None = None
-        self.trouble = ""  # why there is no client, in words
+        self.trouble = ""  # why there is no client, as text
         self.starting = False
-        self.scaling: Scaling | None = None  # where the service sets the number of workers
+        self.scaling: Scaling | None = None  # if the service sets the number of workers
         self.most_workers: int | None = None
         if isinstance(launcher, Scalable):
             self.scaling = Scaling(name, launcher, profile.idle_stop_s, clock)
@@ -136,7 +136,7 @@ class Contact:
             return
         if self.client is not None:
             self.client.close()
-        self.client = self._found = None  # also if the new one cannot be made
+        self.client = self._found = None  # even if the new one cannot be created
         self.client = None if found is None else self._connect(self._name, found)
         self._found = found
         if found is not None:

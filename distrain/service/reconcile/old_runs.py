@@ -23,9 +23,9 @@ _REMOVED = ".removed-"
 def remove_old_runs(
     settings: Settings, service: str, now_s: float, may_go: Callable[[str], bool]
 ) -> Iterator[Path]:
-    """Remove what `old_runs` finds, and yield it.
+    """Remove the folders from `old_runs`, and yield them.
 
-    What cannot be removed is logged, and tried the next time.
+    Failures are logged and retried at the next call.
     """
     for folder in old_runs(settings, service, now_s, may_go):
         if folder.name.startswith(_REMOVED):
@@ -42,11 +42,11 @@ def remove_old_runs(
 def old_runs(
     settings: Settings, service: str, now_s: float, may_go: Callable[[str], bool]
 ) -> Iterator[Path]:
-    """The folders of jobs that wrote nothing for `retention.run_dirs_days`.
+    """Yield the folders of jobs that wrote nothing for `retention.run_dirs_days`.
 
-    These are `RUN_ROOT/PROJECT/JOB` of jobs of this service that `may_go` by their id, and what a
-    removal that was killed has left. Those of commands, and of another service with the same run
-    root, stay.
+    These are `RUN_ROOT/PROJECT/JOB` of this service's jobs for whose id `may_go` returns True, and
+    remains of interrupted removals. Runs of commands, and of another service with the same run
+    root, are kept.
     """
     keep_s = settings.retention.run_dirs_days * _DAY_S
     if not keep_s:

@@ -1,4 +1,4 @@
-"""A reconciler's threads: a loop for each cluster, and chores: publish, wake, prune."""
+"""A reconciler's threads: one loop per cluster, and periodic tasks: publish, wake, prune."""
 
 import logging
 import threading
@@ -25,7 +25,7 @@ _AT_ONCE = 500
 
 
 def every(period_s: float, work: Callable[[], None], stop: threading.Event) -> None:
-    """Do some work again and again until `stop` is set; a failure is tried again."""
+    """Repeat some work until `stop` is set; failures are logged and retried."""
     trouble = ""
     while not stop.wait(period_s):
         try:
@@ -40,7 +40,7 @@ def every(period_s: float, work: Callable[[], None], stop: threading.Event) -> N
 
 
 def publish(store: Store) -> None:
-    """Number events and move them to where streams read them, if no other process does."""
+    """Publish waiting events for streams, unless another process does."""
     if store.locks.hold("publisher") is None:
         return
     while store.publish(_AT_ONCE) == _AT_ONCE:
@@ -48,7 +48,7 @@ def publish(store: Store) -> None:
 
 
 class Watcher:
-    """Wakes a cluster's loop when a job of it was submitted, resumed, changed or cancelled."""
+    """Wakes a cluster's loop when one of its jobs was submitted, resumed, changed or cancelled."""
 
     def __init__(self, store: Store, wake: Mapping[str, Callable[[], None]]):
         self._store, self._wake = store, wake
@@ -63,19 +63,19 @@ class Watcher:
                 self._wake[name]()
 
 
-END_WITHIN_S = 10.0  # for the calls that are under way when the process is to end
+END_WITHIN_S = 10.0  # timeout for running calls when the process ends
 
 log = logging.getLogger(__name__)
 
 
 def run_reconciler(settings: Settings, stop: threading.Event) -> None:
-    """Reconcile all clusters of the settings, each one process's at a time, until `stop` is set."""
+    """Reconcile all clusters of the settings until `stop` is set; one process per cluster."""
     with open_store(settings) as store:
         Reconciler(settings, store).run(stop)
 
 
 class Reconciler:
-    """One process's share of the clusters; the factories are for tests."""
+    """Reconciles this process's share of the clusters; the factories are for tests."""
 
     def __init__(
         self,
@@ -133,7 +133,7 @@ class Reconciler:
     def _thread(
         self, name: str, work: Callable[[threading.Event], None], end: threading.Event
     ) -> threading.Thread:
-        # A daemon: a call into a file system that hangs does not keep the process.
+        # A daemon thread: a hanging filesystem call must not keep the process alive.
         return threading.Thread(target=work, args=(end,), name=name, daemon=True)
 
     def _num_jobs(self) -> int:
@@ -144,7 +144,7 @@ class Reconciler:
         return SchedulerClient(found.url, found.token, tls, service=self._store.service_id)
 
     def _prune(self, end: threading.Event) -> None:
-        """Delete what is beyond its retention, in the process that publishes."""
+        """Delete expired rows and run folders, in the process that publishes."""
         if self._store.locks.since("publisher") is None:
             return
         gone = self._store.prune(self._settings.retention, must_stop=end.is_set)

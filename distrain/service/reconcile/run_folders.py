@@ -1,6 +1,6 @@
-"""What a service does in run folders: it begins them, and sums up jobs that no scheduler has.
+"""Begins run folders for the service, and writes summaries of jobs without a scheduler.
 
-A filesystem may hang, so each call runs in a thread of its own and is waited for a while.
+A filesystem may hang, so each call runs in its own thread, with a timeout.
 """
 
 import logging
@@ -23,8 +23,8 @@ from distrain.storage.objects import has_conditional_writes
 from distrain.storage.outputs import translated_errors
 from distrain.storage.urls import is_remote
 
-ANSWER_S = 10.0  # how long a filesystem is waited for
-_MOST_HANGING = 16  # calls at a time that a filesystem has not answered
+ANSWER_S = 10.0  # timeout for a filesystem
+_MOST_HANGING = 16  # most simultaneous calls without an answer
 
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
 _T = TypeVar("_T")
@@ -38,20 +38,20 @@ class RunFolders:
         self._free = threading.BoundedSemaphore(_MOST_HANGING)
 
     def prepare(self, job: Job, spec: JobSpec) -> int:
-        """Begin a job's run folder, or update it, and return the highest attempt there; 0: none.
+        """Begin or update a job's run folder, and return the highest attempt there, 0 for none.
 
-        It comes before each hand-over and may be repeated. OutputError: the folder cannot be
-        written, or is not this job's. Unavailable: its filesystem does not answer.
+        Called before each hand-over; may be repeated. OutputError: the folder cannot be written, or
+        belongs to another job. Unavailable: its filesystem does not answer.
         """
         check_place_of(job.run_dir)
         return self._within(lambda: self._prepare(job, spec), job.run_dir)
 
     def finish(self, job: Job, view: JobView) -> None:
-        """Write the summary of a job that no scheduler has any more, as far as that works."""
+        """Write the summary of a job that no scheduler has any more; failures are logged."""
         paths = paths_of(job.run_dir)
 
         def write() -> None:
-            with suppress(LookupError), store_errors(job.run_dir):  # it may never have begun
+            with suppress(LookupError), store_errors(job.run_dir):  # the run may never have begun
                 finish_run(paths, view, job.first_attempt)
 
         try:
@@ -100,7 +100,7 @@ def _silent(within_s: float, what: str) -> Unavailable:
 
 
 def check_place_of(place: str) -> None:
-    """Refuse a run directory that is neither an absolute path nor in a usable object store."""
+    """Raise OutputError unless a run directory is an absolute path or in a usable object store."""
     if has_conditional_writes(place):
         return
     if is_remote(place) or _URL.match(place) or not Path(place).is_absolute():
@@ -113,7 +113,7 @@ def check_place_of(place: str) -> None:
 
 
 def make_folder(root: Path, run_root: Path) -> None:
-    """Make a run directory, with the run root's permissions where it lies in that (OutputError)."""
+    """Make a run directory; inside the run root, with its permissions (OutputError)."""
     with translated_errors(root):
         run_root.mkdir(parents=True, exist_ok=True)
         mode = run_root.stat().st_mode & 0o7777
@@ -124,9 +124,9 @@ def make_folder(root: Path, run_root: Path) -> None:
                 raise OutputError(
                     "a part of the path is a symbolic link",
                     where={"path": str(folder)},
-                    hint="Remove it: run directories lie inside the cluster's run_root.",
+                    hint="Remove it: run directories must be inside the cluster's run_root.",
                 )
             with suppress(FileExistsError):
                 folder.mkdir()
-                folder.chmod(mode)  # whatever the umask is
+                folder.chmod(mode)  # independent of the umask
         root.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""The audit: who changed what, or tried to."""
+"""The audit log: who changed what, or tried to."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,13 +15,13 @@ _PUT = insert(_audit)
 
 @dataclass(frozen=True)
 class AuditEntry:
-    """A change that somebody made or tried: an audit row without its number and time."""
+    """A change that a user made or tried: an audit row without its id and time."""
 
     user: str
     action: str
     target: str
-    outcome: str  # `ok`, or why not
-    token_id: str | None = None  # the token they showed
+    outcome: str  # `ok`, or the reason of the failure
+    token_id: str | None = None  # the user's token
     details: Mapping[str, Any] = field(default_factory=dict)  # JSON values without secrets
 
 
@@ -43,7 +43,7 @@ class Auditing:
         )
 
     def audit_rows(self, before_id: int | None, limit: int) -> Sequence[AnyRow]:
-        """Rows before `before_id`, newest first: each a `AuditEntry` with `id` and `at_s`."""
+        """Return rows before `before_id`, newest first: `AuditEntry`s with `id` and `at_s`."""
         statement = select(_audit).order_by(_audit.c.id.desc()).limit(limit)
         if before_id is not None:
             statement = statement.where(_audit.c.id < before_id)

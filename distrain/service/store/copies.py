@@ -1,4 +1,4 @@
-"""Backups of a database in a file, and their restoration."""
+"""Backs up SQLite databases, and restores them."""
 
 import contextlib
 import os
@@ -13,7 +13,7 @@ from distrain.storage.folder import sync_path
 
 
 def backup(source: Path, target: Path) -> None:
-    """Copy a database, as it is at one moment, to a new file, whole or not at all (OutputError)."""
+    """Copy a snapshot of a database to a new file, completely or not at all (OutputError)."""
     partial = target.with_name(target.name + ".partial")
     if target.exists():
         raise OutputError("the file exists already", where={"path": target})
@@ -30,9 +30,9 @@ def backup(source: Path, target: Path) -> None:
 
 
 def restore(copy: Path, path: Path) -> Path | None:
-    """Put a backup in the place of a database that nobody has open; returns the earlier one.
+    """Replace a database that no process has open with a backup; return the earlier one's path.
 
-    Raises InputError, SchemaDiffers, and OutputError, after which the database is as it was.
+    Raises InputError, SchemaDiffers, and OutputError, which leave the database unchanged.
     """
     _check(copy)
     fresh = path.with_name(path.name + ".restoring")
@@ -58,8 +58,8 @@ def _copy(source: Path, target: Path) -> None:
         contextlib.closing(sqlite3.connect(address, uri=True, timeout=30)) as read,
         contextlib.closing(sqlite3.connect(target)) as written,
     ):
-        read.backup(written)  # one read transaction: with WAL it holds up no writer
-        written.execute("PRAGMA journal_mode=DELETE")  # all of it in one file
+        read.backup(written)  # one read transaction, which with WAL blocks no writer
+        written.execute("PRAGMA journal_mode=DELETE")  # everything in one file
     with target.open("rb") as file:
         os.fsync(file.fileno())
 
@@ -74,7 +74,7 @@ def _check(copy: Path) -> None:
             database.execute("SELECT count(*) FROM jobs").fetchone()
     except (sqlite3.Error, TypeError) as error:
         raise InputError(
-            f"this is no backup of the service: {error}", where={"path": copy}
+            f"this is not a backup of the service: {error}", where={"path": copy}
         ) from error
     if state != "ok":
         raise InputError(f"the backup is damaged: {state}", where={"path": copy})
@@ -88,7 +88,7 @@ def _check(copy: Path) -> None:
 
 
 def _set_aside(path: Path) -> Path | None:
-    """Give a database a second name; its write-ahead log goes along."""
+    """Give a database a second name, and move its write-ahead log."""
     if not path.exists():
         return None
     aside = path.with_name(path.name + ".replaced")
@@ -100,7 +100,7 @@ def _set_aside(path: Path) -> Path | None:
         shutil.copy2(path, aside)
     log = path.with_name(path.name + "-wal")
     if log.exists():
-        # Beside another database it would be taken for that one's.
+        # Beside another database it would be used for that one.
         os.replace(log, aside.with_name(aside.name + "-wal"))
     path.with_name(path.name + "-shm").unlink(missing_ok=True)
     return aside

@@ -1,12 +1,12 @@
 """Connections to SQLite and PostgreSQL, the two kinds of transactions, and the database's clock.
 
-A `read` is one statement, or several that may see different moments. A `write` is one transaction.
-On SQLite it begins with BEGIN IMMEDIATE, so that it never has to turn from reader to writer, which
-is what "database is locked" is about; writers of one process queue up before that, since SQLite's
-own waiting is by polling. On PostgreSQL it is READ COMMITTED with row locks. Rows are locked in
-this order: job, project.
+A `read` is one or several statements, which may see different moments. A `write` is one
+transaction. On SQLite it begins with BEGIN IMMEDIATE, so that it never has to upgrade from reader
+to writer, the cause of "database is locked". Writers of one process queue up before that, since
+SQLite itself waits by polling. On PostgreSQL it is READ COMMITTED with row locks. Rows are locked
+in this order: job, project.
 
-Works of several threads share one transaction, so that they wait for the disk once.
+Work of several threads shares one transaction, so that all wait for the disk only once.
 """
 
 import threading
@@ -53,7 +53,7 @@ class _Work:
 
 
 class GroupCommit:
-    """A batch of work by one thread: the first to come waits for the turn to write."""
+    """Batches the work of several threads; the first thread waits for the write lock."""
 
     def __init__(self, write: Callable[[], AbstractContextManager[Connection]]) -> None:
         self._write = write
@@ -61,7 +61,7 @@ class GroupCommit:
         self._waiting: list[_Work] = []
 
     def run(self, do: Callable[[Connection], T]) -> T:
-        """Do some work in a transaction, and return when it is committed, or raise its error."""
+        """Do some work in a transaction; return after its commit, or raise its error."""
         mine = _Work(do)
         with self._lock:
             self._waiting.append(mine)
@@ -109,7 +109,7 @@ class GroupCommit:
 
 
 def _all_done(connection: Connection, batch: list[_Work]) -> bool:
-    """Do all work, each undone alone if it refuses; false if the database itself failed in it."""
+    """Do all work in savepoints; return False if the database itself failed."""
     for work in batch:
         try:
             if len(batch) == 1:
@@ -150,31 +150,31 @@ class Database:
         self.path = None if self.is_postgres else Path(url.database or "")
         self.where = str(self.path or url.render_as_string(hide_password=True))
         self.engine = _postgres(url) if self.is_postgres else _sqlite(url)
-        # Each statement of these is a transaction of its own. PostgreSQL's have a pool of their
-        # own: turning a connection to the other kind takes as long as a short query.
+        # Each statement of these is its own transaction. PostgreSQL has a separate pool for them:
+        # switching a connection's mode takes as long as a short query.
         self.reads = (
             _postgres(url, isolation_level="AUTOCOMMIT", skip_autocommit_rollback=True)
             if self.is_postgres
-            else self.engine  # which begins no transaction by itself: see `_set_up`
+            else self.engine  # which begins no transaction automatically: see `_set_up`
         )
         for one in {self.engine, self.reads}:
             event.listen(one, "handle_error", _reopen_if_read_only)
         self._writer = self.engine.execution_options(distrain_write=True)
         self._turn = threading.Lock()
-        self._file: tuple[int, int] | None = None  # which file SQLite's connections have open
+        self._file: tuple[int, int] | None = None  # the device and inode of SQLite's open file
         self._together = GroupCommit(self.write)
 
     @contextmanager
     def read(self) -> Iterator[Connection]:
-        """A connection for queries, each of which sees what is committed when it begins."""
+        """Yield a connection for queries; each sees the data committed when it begins."""
         self.check_file()
         with translated(self.where), self.reads.connect() as connection:
             yield connection
 
     def check_file(self) -> None:
-        """Refuse to go on with a file that is not at its path any more (Unavailable).
+        """Raise Unavailable if the database's file is not at its path any more.
 
-        What is written into it would be lost, and a new connection would begin an empty database.
+        Writes to the old file would be lost, and a new connection would create an empty database.
         """
         if self.path is None:
             return
@@ -211,25 +211,25 @@ class Database:
 
     @contextmanager
     def write(self) -> Iterator[Connection]:
-        """A transaction: committed at the end of the block, rolled back by an error in it."""
+        """Yield a transaction, committed at the end of the block, rolled back on an error."""
         self.check_file()
         with translated(self.where), self._my_turn(), self._writer.begin() as connection:
             yield connection
 
     def together(self, work: Callable[[Connection], T]) -> T:
-        """The result of some work, in a transaction that is committed when this returns.
+        """Return the result of some work, in a transaction that is committed on return.
 
-        On SQLite the work of threads that come meanwhile shares the transaction, and so the wait
-        for the disk; work that fails is undone alone. It may be called a second time, in another
-        transaction.
+        On SQLite, work of other threads that arrives meanwhile shares the transaction and so the
+        wait for the disk; failing work is rolled back alone. `work` may be called a second time,
+        in another transaction.
         """
-        if self.is_postgres:  # commits of several connections at once share that wait by themselves
+        if self.is_postgres:  # simultaneous commits already share that wait
             with self.write() as connection:
                 return work(connection)
         return self._together.run(work)
 
     def now(self) -> ColumnElement[float]:
-        """Its clock in a statement, in unix seconds; SQLite's is this machine's."""
+        """Return the clock for a statement, in unix seconds; for SQLite, this machine's."""
         return POSTGRES_NOW if self.is_postgres else SQLITE_NOW
 
     def now_s(self, connection: Connection) -> float:
@@ -263,7 +263,7 @@ class Database:
 
 
 def database_url(settings: Settings) -> URL:
-    """The database's URL; raises InputError: it is neither PostgreSQL's nor SQLite's."""
+    """Return the database's URL; raises InputError unless it is PostgreSQL or SQLite."""
     if settings.database_url is None:
         return URL.create("sqlite", database=str(settings.data_dir / "service.db"))
     try:
@@ -271,7 +271,8 @@ def database_url(settings: Settings) -> URL:
         backend = url.get_backend_name()
     except Exception as error:
         raise InputError(
-            "database_url is no URL of a database", hint="Give postgresql://USER@HOST/DATABASE."
+            "database_url is not the URL of a database",
+            hint="Give postgresql://USER@HOST/DATABASE.",
         ) from error
     if backend in ("postgresql", "postgres"):
         return url.set(drivername="postgresql+psycopg")
@@ -284,7 +285,7 @@ def database_url(settings: Settings) -> URL:
 
 
 def _test_idle(dialect: Any) -> Callable[[Any, ConnectionPoolEntry, object], None]:
-    """Test connections that have lain idle before they are used; each test is a round trip."""
+    """Test connections that were idle before they are used; each test is a round trip."""
 
     def checkout(connection: Any, record: ConnectionPoolEntry, proxy: object) -> None:
         now_s = time.monotonic()
@@ -295,7 +296,7 @@ def _test_idle(dialect: Any) -> Callable[[Any, ConnectionPoolEntry, object], Non
         try:
             alive = dialect.do_ping(connection)
         except Exception as error:
-            raise DisconnectionError() from error  # the pool makes another connection
+            raise DisconnectionError() from error  # the pool then creates another connection
         if not alive:
             raise DisconnectionError()
 
@@ -307,7 +308,7 @@ def _postgres(url: URL, **options: Any) -> Engine:
         "statement_timeout": f"{STATEMENT_LIMIT_S}s",
         "lock_timeout": f"{LOCK_LIMIT_S}s",
         "idle_in_transaction_session_timeout": f"{IDLE_LIMIT_S}s",
-        # The server ends the sessions of a machine that is gone, and frees their locks.
+        # The server ends sessions of unreachable machines, and frees their locks.
         "tcp_keepalives_idle": "5s",
         "tcp_keepalives_interval": "5s",
         "tcp_keepalives_count": "3",
@@ -345,18 +346,18 @@ def _sqlite(url: URL) -> Engine:
 
 
 def _set_up(connection: Any, record: object) -> None:
-    connection.isolation_level = None  # Python would begin transactions by itself
+    connection.isolation_level = None  # disables Python's implicit transactions
     connection.create_function("distrain_now_s", 0, time.time)
     for pragma in ("journal_mode=WAL", "synchronous=FULL", "cache_size=-16000"):
         connection.execute(f"PRAGMA {pragma}").close()
 
 
 def _reopen_if_read_only(context: ExceptionContext) -> None:
-    # A connection stays as it was opened: read-only, also when the database is so no more. SQLite's
-    # share that within a process, so idle ones are closed, too.
+    # A connection opened read-only stays so even when the database becomes writable. SQLite shares
+    # this state within a process, so idle connections are closed, too.
     if was_opened_read_only(context.original_exception) and context.engine is not None:
         if context.execution_context is not None:
-            context.execution_context.cursor.close()  # else SQLite keeps the connection open
+            context.execution_context.cursor.close()  # otherwise SQLite keeps the connection open
         context.is_disconnect = True
         context.engine.dispose()
 

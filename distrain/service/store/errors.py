@@ -1,4 +1,4 @@
-"""The database's refusals and failures."""
+"""Errors of the database."""
 
 import sqlite3
 from collections.abc import Iterator
@@ -26,7 +26,7 @@ class IdTaken(StoreError):
 
 
 class RevisionDiffers(StoreError):
-    """A job that changed since its caller saw it."""
+    """A job that changed since its caller read it."""
 
 
 class NotNow(StoreError):
@@ -34,7 +34,7 @@ class NotNow(StoreError):
 
 
 class QuotaExceeded(StoreError):
-    """A job that a project's quota does not allow now; it may when others have started or ended."""
+    """A job that a project's quota does not allow until others have started or ended."""
 
 
 def quota_exceeded(which: str, limit: int, project: str) -> QuotaExceeded:
@@ -56,20 +56,20 @@ class SchemaDiffers(StoreError):
 
 
 class DatabaseInUse(StoreError):
-    """A database that another service has."""
+    """A database that another service uses."""
 
 
 class StorageFull(Unavailable):
-    """A database whose disk has no space: it can be read, and nothing can be written."""
+    """A database whose disk is full: it can be read but not written."""
 
 
 class ReadOnly(Unavailable):
-    """A database that can be read and not written: its disk is read-only, or it is a standby."""
+    """A database that can be read but not written: a read-only disk, or a standby."""
 
 
 @contextmanager
 def translated(where: str) -> Iterator[None]:
-    """Raise the database's errors as ours; a statement's values stay out of the message."""
+    """Convert the database's errors to `StoreError`s and others, without a statement's values."""
     try:
         yield
     except exc.DataError as error:
@@ -118,7 +118,7 @@ def _is_full(error: Exception) -> bool:
 
 
 def was_opened_read_only(origin: BaseException | None) -> bool:
-    """Whether an error of a driver says that its connection can never write."""
+    """Return True if a driver's error means that its connection can never write."""
     if isinstance(origin, sqlite3.Error):
         return getattr(origin, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_READONLY
     return getattr(origin, "sqlstate", None) == _POSTGRES_READ_ONLY

@@ -1,4 +1,4 @@
-"""Existing jobs as users see and change them: read, change, cancel, delete."""
+"""Reads, changes, cancels and deletes existing jobs."""
 
 from collections.abc import Collection, Mapping
 from typing import Any
@@ -25,17 +25,20 @@ class Changing:
         return None if row is None else rows.job_of(row)
 
     def has_ended(self, job_id: str) -> bool:
-        """Whether no job of that id is alive; its row may have gone before its run directory."""
+        """Return True if no job of that id is alive.
+
+        Its row may be deleted before its run directory.
+        """
         job = self.job(job_id)
         return job is None or job.phase is Phase.FINAL
 
     def ended_among(self, job_ids: Collection[str]) -> set[str]:
-        """Return those of some jobs that have ended or do not exist."""
+        """Return the ids of jobs that have ended or do not exist."""
         alive = select(_jobs.c.id).where(_jobs.c.id.in_(job_ids), _jobs.c.finished_at_s.is_(None))
         return set(job_ids) - {row.id for row in self.db.all(alive)}
 
     def spec(self, job_id: str) -> dict[str, Any]:
-        """The spec of a job's current submission; raises NotThere."""
+        """Return the spec of a job's current submission; raises NotThere."""
         table = tables.specs
         row = self.db.first(select(table.c.document).where(table.c.job_id == job_id))
         if row is None:
@@ -43,13 +46,19 @@ class Changing:
         document: dict[str, Any] = row.document
         return document
 
+    def specs(self, job_ids: Collection[str]) -> dict[str, dict[str, Any]]:
+        """The specs of the current submissions of those of some jobs that exist, by job id."""
+        table = tables.specs
+        statement = select(table.c.job_id, table.c.document).where(table.c.job_id.in_(job_ids))
+        return {row.job_id: row.document for row in self.db.all(statement)}
+
     def attempts(self, job_id: str) -> list[Attempt]:
         table = tables.attempts
         statement = select(table).where(table.c.job_id == job_id).order_by(table.c.attempt)
         return [Attempt(**row._mapping) for row in self.db.all(statement)]
 
     def usage(self, project: str) -> dict[str, int]:
-        """A project's `ranks` that are or may be handed over, and its `queued` jobs."""
+        """Return a project's `ranks` that are or may be handed over, and its `queued` jobs."""
         handed_over = func.sum(_jobs.c.num_ranks).filter(_jobs.c.phase != Phase.QUEUED.value)
         counted = select(func.coalesce(handed_over, 0), func.count().filter(waiting()))
         counted = counted.where(_jobs.c.project == project, _jobs.c.finished_at_s.is_(None))
@@ -71,7 +80,7 @@ class Changing:
                 raise RevisionDiffers(
                     f"the job has revision {job.rev}, not {rev}",
                     where={"job": job_id},
-                    hint="Read it again, and decide anew.",
+                    hint="Read it again, then decide.",
                 )
             changes: dict[str, Any] = {}
             if priority is not None and priority != job.priority:
@@ -87,7 +96,7 @@ class Changing:
         return job
 
     def cancel(self, job_id: str, why: str, grace_s: float | None, by: str) -> Job:
-        """Ask for a job's end, at once of one that is queued here; `grace_s` may change later."""
+        """Request a job's end; a queued job ends at once. `grace_s` may be changed later."""
         with self.db.write() as connection:
             job = found(connection, job_id, lock=True)
             if job.phase is Phase.FINAL:
@@ -125,7 +134,7 @@ class Changing:
 
 
 def forget(connection: Connection, job_ids: list[str], seqs: list[int]) -> None:
-    """Delete jobs with all that is theirs, but for their ids, which new jobs do not get."""
+    """Delete jobs with all their data except their ids, which are not reused."""
     attempts, specs = tables.attempts, tables.specs
     connection.execute(delete(attempts).where(attempts.c.job_id.in_(job_ids)))
     empty = update(specs).where(specs.c.job_id.in_(job_ids))

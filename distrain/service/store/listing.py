@@ -1,12 +1,12 @@
-"""Pages of jobs, newest first, by keyset: a page begins below the last seq of the one before.
+"""Lists jobs in pages, newest first, by keyset: a page starts below the previous page's last seq.
 
-Each page costs about its own size, however many jobs there are. For that a filter is cut into
-branches of which each walks one index in the order of seq and stops after a page: one for each
-project or owner that the caller may see, and for each final state that is asked for; jobs that have
-not ended have indexes of their own. The branches' rows are then merged.
+Each page costs about its own size, however many jobs there are. To achieve that, a filter is split
+into branches, each of which walks one index in seq order and stops after a page. There is one
+branch for each project or owner that the caller may see, and for each requested final state; jobs
+that have not ended have separate indexes. The branches' rows are then merged.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 
@@ -23,7 +23,8 @@ from sqlalchemy import (
     union_all,
 )
 
-from distrain.jobs.status import FINAL_STATES, figures_in
+from distrain.jobs.states import FINAL_STATES
+from distrain.jobs.status import figures_in
 from distrain.service.store import rows, tables
 from distrain.service.store.engine import Database
 from distrain.service.values import CANCELLING, NO_CONTACT_S, UNKNOWN, Intent, Job, Phase
@@ -35,24 +36,24 @@ _jobs = tables.jobs
 
 @dataclass(frozen=True)
 class JobFilter:
-    """The jobs of a list; `None` and empty mean any."""
+    """A filter of jobs; `None` and empty mean any."""
 
     project: str | None = None
     owner: str | None = None
-    # as they are shown: `queued`, `handing_over`, `cancelling`, `unknown`, or the coordinator's
+    # shown states: `queued`, `handing_over`, `cancelling`, `unknown`, or the coordinator's
     states: tuple[str, ...] = ()
     cluster: str | None = None
-    tags: tuple[tuple[str, str], ...] = ()  # all of them, with these values
+    tags: tuple[tuple[str, str], ...] = ()  # all must be present with these values
     created_after_s: float | None = None
-    text: str = ""  # part of the name or the id, in any case
-    # what the caller may see: projects, each with the only owner whose jobs they may see or `None`
-    # for all; `None` instead of the tuple: everything
+    text: str = ""  # part of the name or the id, case-insensitive
+    # the jobs visible to the caller: projects, each with the only visible owner or `None` for all
+    # owners; `None` instead of the tuple: all jobs
     visible: tuple[tuple[str, str | None], ...] | None = None
 
 
 @dataclass(frozen=True)
 class Worked:
-    """An attempt of a job: who held ranks, how many, and from when to when."""
+    """An attempt of a job, with its ranks and the time for which they were held."""
 
     project: str
     owner: str
@@ -60,7 +61,7 @@ class Worked:
     tags: Mapping[str, str]
     job_id: str
     num_ranks: int
-    gpus: int  # of its ranks, those on a GPU
+    gpus: int  # the number of its ranks on a GPU
     since_s: float
     until_s: float
 
@@ -69,7 +70,7 @@ class Listing:
     db: Database
 
     def worked(self, wanted: JobFilter, since_s: float, until_s: float) -> Iterator[Worked]:
-        """The attempts that the ranks of these jobs made between two times, cut at both."""
+        """Yield the attempts of these jobs between two times, clipped to them."""
         attempts, jobs = tables.attempts.c, _jobs.c
         with self.db.read() as connection:
             now_s = min(self.db.now_s(connection), until_s)
@@ -88,7 +89,7 @@ class Listing:
             for row in connection.execute(statement):
                 project, owner, cluster, tags, job_id, wanted_ranks, progress, *of = row
                 began_s, end_s, ranks, gpus = of
-                # What did not end, or ended unseen, has the numbers of the last attempt.
+                # Attempts that did not end, or ended unseen, use the numbers of the last attempt.
                 ranks = ranks or progress.get("ranks") or wanted_ranks
                 gpus = figures_in(progress).get("gpus") or 0 if gpus is None else gpus
                 gpus = min(ranks, gpus)
@@ -96,7 +97,7 @@ class Listing:
                 yield Worked(project, owner, cluster, tags, job_id, ranks, gpus, *held_s)
 
     def jobs(self, wanted: JobFilter, limit: int, before_seq: int | None = None) -> list[Job]:
-        """A page of jobs, newest first, below `before_seq`: the last seq of the page before."""
+        """Return a page of jobs, newest first, below `before_seq`, the previous page's last."""
         with self.db.read() as connection:
             now_s = self.db.now_s(connection)
             common = [*_common(wanted), *_after(connection, wanted.created_after_s)]
@@ -104,6 +105,18 @@ class Listing:
                 common.append(_jobs.c.seq < before_seq)
             statement = _page(_branches(wanted, now_s), common, limit)
             return [rows.job_of(row) for row in connection.execute(statement)]
+
+    def live_counts(self, wanted: JobFilter, states: Sequence[str]) -> dict[str, int]:
+        """Count the jobs that match a filter and have not ended, by these states.
+
+        Ended jobs are not counted: there may be millions, and no index counts them.
+        """
+        with self.db.read() as connection:
+            now_s = self.db.now_s(connection)
+            counts = [func.count().filter(state_is(state, now_s)) for state in states]
+            alive = [_jobs.c.finished_at_s.is_(None), or_(*_seen(wanted)), *_common(wanted)]
+            row = connection.execute(select(*counts).where(*alive)).one()
+        return dict(zip(states, row, strict=True))
 
     def alive_counts(self) -> dict[tuple[str, str], int]:
         counted = select(_jobs.c.phase, _jobs.c.state, func.count()).where(
@@ -117,7 +130,7 @@ class Listing:
             since_s = self.db.now_s(connection) - within_s
             counted = select(_jobs.c.state, func.count()).where(_jobs.c.finished_at_s > since_s)
             found = connection.execute(counted.group_by(_jobs.c.state))
-            return {state: count for state, count in found}  # noqa: C416 - rows are no pairs to mypy
+            return {state: count for state, count in found}  # noqa: C416 - to mypy, rows are not pairs
 
     def longest_queued_s(self) -> float:
         with self.db.read() as connection:
@@ -130,7 +143,7 @@ class Listing:
 
 
 def state_is(state: str, now_s: float) -> ColumnElement[bool]:
-    """Whether a job is shown in a state, as `distrain.service.decide` shows it."""
+    """Return the condition for a shown state, as defined in `distrain.service.decide`."""
     alive = _jobs.c.finished_at_s.is_(None)
     cancelling = _jobs.c.intent == Intent.CANCEL.value
     heard = tables.clusters
@@ -176,7 +189,7 @@ def _common(wanted: JobFilter) -> list[ColumnElement[bool]]:
 
 
 def _after(connection: Connection, created_after_s: float | None) -> list[ColumnElement[bool]]:
-    """Jobs made after a moment, with a bound of their seq at which a walk down the seqs ends."""
+    """Return conditions for jobs created after a time, with a bound of seq to end the walk."""
     if created_after_s is None:
         return []
     before = (

@@ -1,8 +1,8 @@
-"""Which process reconciles a cluster, or publishes events: locks that end with their holder.
+"""Locks for reconciling a cluster or publishing events; they end with their holder.
 
-They save work, and decide nothing: two holders would repeat each other's questions, but rows have
-revisions, and a scheduler takes each submission once. So a lock may be lost unnoticed for a moment.
-SQLite has one service, whose file is locked as long as its store is open.
+Locks only save work: two holders would repeat each other's requests, but rows have revisions, and a
+scheduler accepts each submission once. So a lock may be lost unnoticed for a moment. SQLite allows
+one service, whose file is locked while its store is open.
 """
 
 import threading
@@ -15,8 +15,8 @@ from distrain.errors import DistrainError
 from distrain.service.store.engine import Database
 from distrain.service.store.errors import translated
 
-TESTED_S = 1.0  # how long a connection is trusted to hold its locks still
-_SPACE = 0x64697374  # of our numbers among the database's advisory locks
+TESTED_S = 1.0  # how long a connection is assumed to keep its locks
+_SPACE = 0x64697374  # distrain's namespace among the database's advisory locks
 _TRY = text("SELECT pg_try_advisory_lock(:space, :number)")
 
 
@@ -31,7 +31,7 @@ class Locks:
         self._since: dict[str, int] = {}
 
     def hold(self, name: str) -> int | None:
-        """Take a lock if it is free; since when this process has it, or `None`: another has it.
+        """Acquire a lock if it is free; return the time since which it is held, or `None`.
 
         The time is in unix milliseconds, and later than that of every earlier holder.
         """
@@ -42,11 +42,11 @@ class Locks:
             return self._since.setdefault(name, time.time_ns() // 1_000_000)
 
     def since(self, name: str) -> int | None:
-        """Since when this process has a lock, as far as it knows; `None` without it."""
+        """Return the time since which this process holds a lock, if it still does; else `None`."""
         return self._since.get(name)
 
     def release(self) -> None:
-        """Give all locks back; it waits for no database that does not answer."""
+        """Release all locks, without waiting for a database that does not answer."""
         with self._lock:
             self._drop()
 
@@ -63,18 +63,18 @@ class Locks:
             raise
 
     def _tested(self) -> Connection:
-        """The connection that holds the locks; a new one has none."""
+        """Return the connection that holds the locks; a new connection has none."""
         now_s = time.monotonic()
         if self._connection is None:
             self._connection, self._tested_s = self._db.reads.connect(), now_s
         elif now_s - self._tested_s >= TESTED_S:
             self._connection.execute(text("SELECT 1"))
-            self._tested_s = now_s  # here alone: this is called more often than it tests
+            self._tested_s = now_s  # only updated by tests, since this is called more often
         return self._connection
 
     def _drop(self) -> None:
         self._since.clear()
         connection, self._connection = self._connection, None
         if connection is not None:
-            connection.invalidate()  # in a pool it would keep its locks
+            connection.invalidate()  # returned to the pool, it would keep its locks
             connection.close()

@@ -16,7 +16,7 @@ USED_EVERY_S = 60.0
 _members, _projects = tables.members, tables.projects
 _tokens, _users = tables.tokens, tables.users
 
-# Statements of each request, made once: SQLAlchemy takes longer to make one than to run it.
+# Statements used by each request, built once: building one takes longer than running it.
 _SHOWN = (
     select(_tokens, _users.c.is_admin, _members.c.project, _members.c.role, _projects.c.quota)
     .outerjoin_from(_tokens, _users, _users.c.name == _tokens.c.user)
@@ -30,7 +30,7 @@ _PROJECT = select(_projects).where(_projects.c.name == bindparam("name"))
 @dataclass(frozen=True)
 class Token:
     id: str  # its public part
-    sha256: bytes  # of its text
+    sha256: bytes  # hash of its text
     user: str
     label: str
     scopes: frozenset[Scope]
@@ -38,7 +38,7 @@ class Token:
     expires_at_s: float
     revoked_at_s: float | None = None
     used_at_s: float | None = None  # to about a minute
-    signed_out_at_s: float | None = None  # sessions that began before have ended
+    signed_out_at_s: float | None = None  # sessions that began before this time have ended
 
     def is_good(self, now_s: float) -> bool:
         return self.revoked_at_s is None and now_s < self.expires_at_s
@@ -56,7 +56,7 @@ class People:
     db: Database
 
     def ensure_user(self, user: str, *, is_admin: bool | None = None) -> None:
-        """Make a missing user; `is_admin` also changes an existing one."""
+        """Create a missing user; `is_admin` also changes an existing one."""
         row = self.db.first(select(_users.c.is_admin).where(_users.c.name == user))
         if row is not None and is_admin in (None, row.is_admin):
             return
@@ -86,12 +86,12 @@ class People:
         return {row.name: row.is_admin for row in found}
 
     def token_by_sha256(self, sha256: bytes) -> Token | None:
-        """The token whose text has this hash, also an expired or revoked one."""
+        """Return the token with this hash, even if expired or revoked."""
         row = self.db.first(select(_tokens).where(_tokens.c.sha256 == sha256))
         return None if row is None else _token(row._asdict())
 
     def token_and_user(self, sha256: bytes) -> tuple[Token, Principal] | None:
-        """The same token with its user, their roles and their projects' quotas: one statement."""
+        """Return the token with its user, roles and quotas, in one statement."""
         found = self.db.all(_SHOWN, {"sha256": sha256})
         if not found:
             return None
@@ -110,7 +110,7 @@ class People:
             connection.execute(_tokens.insert().values(fields))
 
     def revoke_token(self, token_id: str) -> Token:
-        """Revoke a token, at once; a second time changes nothing. Raises NotThere."""
+        """Revoke a token immediately; repeating it changes nothing. Raises NotThere."""
         with self.db.write() as connection:
             connection.execute(
                 update(_tokens)
@@ -123,14 +123,14 @@ class People:
         return _token(row._asdict())
 
     def end_sessions(self, sha256: bytes, now_s: float) -> None:
-        """End the browser sessions that were begun with a token."""
+        """End the browser sessions of a token."""
         with self.db.write() as connection:
             connection.execute(
                 update(_tokens).where(_tokens.c.sha256 == sha256).values(signed_out_at_s=now_s)
             )
 
     def note_token_used(self, token_id: str) -> None:
-        """Note a token's use, at most once a minute."""
+        """Record a token's use, at most once a minute."""
         now = self.db.now()
         late = or_(_tokens.c.used_at_s.is_(None), _tokens.c.used_at_s < now - USED_EVERY_S)
         mine = _tokens.c.id == token_id
@@ -153,7 +153,7 @@ class People:
         return None if row is None else _project(row)
 
     def put_project(self, name: str, quota: Quota, declared: bool = False) -> None:
-        """Make a project, or change its quota; NotNow for one that the configuration declares."""
+        """Create a project, or change its quota; NotNow if the configuration declares it."""
         values = {"quota": dataclasses.asdict(quota), "declared": declared}
         with self.db.write() as connection:
             _refuse_declared(connection, name, declared)
@@ -164,7 +164,7 @@ class People:
             )
 
     def undeclare_projects(self, but: Iterable[str]) -> None:
-        """Leave projects that the configuration no longer declares to the API."""
+        """Let the API change projects that the configuration no longer declares."""
         with self.db.write() as connection:
             connection.execute(
                 update(_projects)
@@ -178,7 +178,7 @@ class People:
         return {row.user: Role(row.role) for row in found}
 
     def set_member(self, project: str, user: str, role: Role) -> None:
-        """Give a user, whom this makes, a role in a project; raises NotThere."""
+        """Give a user, created if missing, a role in a project; raises NotThere."""
         self.ensure_user(user)
         with self.db.write() as connection:
             known = select(_projects.c.name).where(_projects.c.name == project)

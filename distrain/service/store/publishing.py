@@ -1,9 +1,9 @@
-"""Events: rows of the outbox that the publisher numbers without gaps, and that streams read.
+"""Publishes events: rows of the outbox are numbered without gaps, for streams to read.
 
-Transactions commit in another order than that in which a sequence numbered their rows. A reader who
-remembers such a number would miss what commits late; so committed rows are moved on, one process at
-a time, and only the numbers that they get then are cursors. Of two at once, one fails at a number
-that is taken. Changes of one job are committed one after the other, so their order stays.
+Transactions commit in another order than a sequence numbers their rows. A reader that remembered
+such a number would miss rows that commit late. So one process at a time moves committed rows to the
+events, and only the numbers assigned then are cursors. Of two simultaneous publishers, one fails on
+a duplicate number. Changes of one job are committed one after the other, so their order is kept.
 """
 
 from typing import Any
@@ -23,9 +23,9 @@ class Publishing:
     db: Database
 
     def publish(self, limit: int = 500) -> int:
-        """Number waiting rows and move them to the events, oldest first; returns how many."""
+        """Number waiting rows and move them to the events, oldest first; return how many."""
         if self.db.first(select(_outbox.c.id).limit(1)) is None:
-            return 0  # without a transaction that writes: this is asked all the time
+            return 0  # without a write transaction, since this is called constantly
 
         def move(connection: Connection) -> int:
             oldest = select(_outbox.c.id).order_by(_outbox.c.id).limit(limit)
@@ -44,7 +44,7 @@ class Publishing:
         return self.db.together(move)
 
     def unpublished_s(self) -> float:
-        """How long the oldest row waits to be published; 0: none does."""
+        """Return how long the oldest row has waited to be published; 0 if none waits."""
         with self.db.read() as connection:
             now_s = self.db.now_s(connection)
             oldest_s = connection.execute(select(func.min(_outbox.c.at_s))).scalar_one()
@@ -62,7 +62,10 @@ class Publishing:
         return self.db.scalar(select(func.max(_events.c.seq))) or 0
 
     def first_seq(self) -> int:
-        """The oldest kept event's number, or 0: cursors from one below it on are good."""
+        """Return the oldest kept event's number, or 0.
+
+        Smaller cursors than it minus 1 are invalid.
+        """
         return self.db.scalar(select(func.min(_events.c.seq))) or 0
 
     def _events(self, statement: Select[Any], limit: int) -> list[Event]:

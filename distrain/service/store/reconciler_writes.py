@@ -1,4 +1,4 @@
-"""The writes of reconcilers: jobs, each on the revision that was read, attempts, clusters."""
+"""The writes of reconcilers: jobs, if their revision is unchanged, attempts and clusters."""
 
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
@@ -24,9 +24,9 @@ _IDS_AT_ONCE = 500
 @dataclass(frozen=True)
 class JobChange:
     job_id: str
-    rev: int  # the revision on which it was decided; a job that has another stays as it is
+    rev: int  # the expected revision; a job with another one is not changed
     columns: Mapping[str, Any]  # new values, by the names of `Job`
-    # attempts as they are now; a row keeps its start, and its end once it has one
+    # current attempts; a row's start, and an existing end, are never changed
     attempts: Sequence[Attempt] = ()
 
 
@@ -34,7 +34,10 @@ class Recording:
     db: Database
 
     def alive(self, cluster: str, known: Mapping[str, Job] | None = None) -> list[Job]:
-        """The jobs of a cluster that have not ended, by seq; reads no unchanged `known` ones."""
+        """Return a cluster's jobs that have not ended, by seq.
+
+        Unchanged `known` jobs are not read.
+        """
         with self.db.read() as connection:
             if not known:
                 return [
@@ -60,8 +63,8 @@ class Recording:
     ) -> list[JobChange]:
         """Write changes of jobs of a cluster.
 
-        Returns those that were left out: their job has another revision, or is gone. `known` jobs
-        are kept up to date.
+        Returns the skipped changes: their job has another revision, or is gone. `known` jobs are
+        kept up to date.
         """
         in_order = sorted(changes, key=lambda change: change.job_id)
 
@@ -87,7 +90,7 @@ class Recording:
         return skipped
 
     def marks(self) -> dict[str, tuple[int, int]]:
-        """By cluster, numbers that change as a job is submitted, resumed, changed, cancelled."""
+        """Return numbers by cluster that change with submitted, resumed and changed jobs."""
         undone = or_(_jobs.c.phase == Phase.QUEUED.value, _jobs.c.intent == Intent.CANCEL.value)
         statement = (
             select(_jobs.c.cluster, func.max(_jobs.c.seq), func.sum(_jobs.c.rev))
@@ -99,7 +102,7 @@ class Recording:
     def put_cluster(
         self, cluster: str, state: Mapping[str, Any], observed_at_s: float | None = None
     ) -> None:
-        """Write a cluster's state, now, and when its scheduler answered."""
+        """Write a cluster's state with the current time, and the time of its scheduler's answer."""
 
         def write(connection: Connection) -> None:
             values: dict[str, Any] = {"state": {**state, "at_s": self.db.now_s(connection)}}
@@ -111,19 +114,19 @@ class Recording:
         self.db.together(write)
 
     def report_ages_s(self) -> dict[str, float]:
-        """How long ago a reconciler wrote each cluster's state."""
+        """Return how long ago a reconciler wrote each cluster's state."""
         now_s = self.db.clock_s()
         return {row.name: max(0.0, now_s - row.state.get("at_s", 0.0)) for row in self.clusters()}
 
     def clusters(self) -> Sequence[AnyRow]:
-        """The reconcilers' last reports: `name`, `state` as JSON values, `observed_at_s`."""
+        """Return the reconcilers' last reports: `name`, `state` as JSON values, `observed_at_s`."""
         return self.db.all(select(tables.clusters).order_by(tables.clusters.c.name))
 
     def _put_attempts(self, connection: Connection, attempts: Iterable[Attempt]) -> None:
         for attempt in attempts:
             new = self.db.insert(tables.attempts).values(dataclasses.asdict(attempt))
             known, given = tables.attempts.c, new.excluded
-            # A row's start and end stay: a job's own start is that of its first attempt.
+            # A row's start and end are kept: a job's own start is that of its first attempt.
             first = {n: func.coalesce(known[n], given[n]) for n in ("ended_at_s", *_OF_ENDS)}
             values = {"step": func.coalesce(given.step, known.step), "epoch": given.epoch, **first}
             connection.execute(
@@ -151,7 +154,7 @@ _ALIVE_AMONG = select(_jobs).where(
 def _apply_figures(
     connection: Connection, cluster: str, changes: Sequence[JobChange], known: Mapping[str, Job]
 ) -> dict[str, Job]:
-    """Write figures alone of known jobs, by one faster statement; all of them, or none."""
+    """Write changes of metrics only for known jobs, with one faster statement; all or none."""
     jobs, values = dict[str, Job](), list[dict[str, Any]]()
     for change in changes:
         before = known.get(change.job_id)
@@ -167,7 +170,7 @@ def _apply_figures(
     with connection.begin_nested() as point:
         if connection.execute(_update(names), values).rowcount == len(values):
             return jobs
-        point.rollback()  # some have another revision by now: each tells of itself
+        point.rollback()  # some revisions have changed: write each job separately
     return {}
 
 
@@ -187,7 +190,7 @@ def _apply(connection: Connection, cluster: str, change: JobChange, now_s: float
 
 @lru_cache(maxsize=256)
 def _update_returning(columns: frozenset[str]) -> ReturningUpdate[Any]:
-    """The statement for these columns: to build it takes longer than to run it."""
+    """Return the statement for these columns, cached: building it takes longer than running it."""
     return _update(columns).returning(*_jobs.c)
 
 

@@ -1,4 +1,4 @@
-"""Deletes old rows, a bounded number in each transaction."""
+"""Deletes old rows, a limited number per transaction."""
 
 from collections.abc import Callable
 
@@ -21,10 +21,10 @@ class Pruning:
     def prune(
         self, retention: Retention, *, must_stop: Callable[[], bool] = lambda: False
     ) -> dict[str, int]:
-        """Delete what is beyond its retention, in short transactions; the number of rows by table.
+        """Delete expired rows in short transactions; return the number of rows by table.
 
-        Events go oldest first, so that the kept ones have no gaps, and the last one stays: the next
-        continues its number. The next call goes on where `must_stop` ended this one.
+        Events are deleted oldest first, so that the rest has no gaps. The last one is kept: the
+        next one continues its number. The next call continues where `must_stop` ended this one.
         """
         full = BATCH_ROWS
         steps: list[tuple[str, float, Callable[[Connection, float], int], int]] = [
@@ -44,7 +44,7 @@ class Pruning:
         return gone
 
     def expired(self, retention: Retention) -> dict[str, int]:
-        """How many rows `prune` would delete, by table."""
+        """Return the number of rows that `prune` would delete, by table."""
         last = select(func.max(_events.c.seq)).scalar_subquery()
         ages = (
             (_jobs, _jobs.c.finished_at_s, retention.jobs_days, true()),
@@ -88,7 +88,7 @@ def _prune_events(connection: Connection, before_s: float) -> int:
 
 
 def _oldest(table: Table, time: str) -> Callable[[Connection, float], int]:
-    """Deletes the oldest rows of a table by a column of its times."""
+    """Return a function that deletes a table's oldest rows by a time column."""
     made_s, primary = table.c[time], table.primary_key.columns
 
     def prune(connection: Connection, before_s: float) -> int:

@@ -1,4 +1,4 @@
-"""Jobs between rows and values, and the events that their changes write."""
+"""Converts jobs between rows and values, and writes the events of their changes."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -44,11 +44,11 @@ class Attempt:
     epoch: str  # the boot of the scheduler that ran it
     started_at_s: float
     ended_at_s: float | None = None
-    reason: str | None = None  # why it ended
+    reason: str | None = None  # the reason why it ended
     message: str | None = None
-    step: int | None = None  # the last that was reported
-    ranks: int | None = None  # that it had; `None` until it has ended, and where nobody saw them
-    gpus: int | None = None  # of these, those on a GPU
+    step: int | None = None  # the last reported step
+    ranks: int | None = None  # its number of ranks; `None` until it has ended, or if unknown
+    gpus: int | None = None  # the number of ranks on a GPU
 
 
 def job_of(row: Row[Any] | Mapping[str, Any]) -> Job:
@@ -72,7 +72,7 @@ def no_such_job(job_id: str) -> NotThere:
 
 
 def told(job: Job, kind: str) -> dict[str, Any]:
-    """The body of an event: the job's columns of a list, by the names of `Job`."""
+    """Return the body of an event: the columns of `Job` that lists show."""
     body: dict[str, Any] = {name: getattr(job, name) for name in _TOLD}
     if kind == PROGRESS:
         body["progress"] = dict(job.progress)
@@ -82,7 +82,7 @@ def told(job: Job, kind: str) -> dict[str, Any]:
 def tell(
     connection: Connection, jobs: Iterable[tuple[Job, str, Mapping[str, Any] | None]], now_s: float
 ) -> None:
-    """Write the events of changed jobs, each with its kind and body, in their transaction."""
+    """Write the events of changed jobs, with kind and body, in the same transaction."""
     rows = [
         {
             "job_id": job.id,

@@ -1,4 +1,4 @@
-"""The service's database as one object, and how it is opened."""
+"""The service's database as one object, and functions to open it."""
 
 import fcntl
 import logging
@@ -30,10 +30,10 @@ _BACKUP_S = "backup_s"
 
 
 class Store(Submitting, Changing, Listing, Recording, Publishing, People, Auditing, Pruning):
-    """The database. Threads may share it; each call is one short transaction, or a few.
+    """The database. Threads may share it; each call is one or a few short transactions.
 
-    Every call may raise Unavailable. A write that raised it was perhaps committed all the same;
-    a job's id, its `resumes` and its revision say so when the call is repeated.
+    Every call may raise Unavailable. A write that raised it may still have been committed; if the
+    call is repeated, a job's id, its `resumes` and its revision reveal that.
     """
 
     def __init__(self, db: Database, lock: IO[str] | None = None):
@@ -68,25 +68,28 @@ class Store(Submitting, Changing, Listing, Recording, Publishing, People, Auditi
             connection.execute(put)
 
     def keep_first(self, name: str, value: str) -> str:
-        """Keep a fact unless its name has one; returns the kept one."""
+        """Store a fact unless its name exists; return the stored one."""
         new = self.db.insert(tables.facts).values(name=name, value=value)
         with self.db.write() as connection:
             connection.execute(new.on_conflict_do_nothing(index_elements=["name"]))
-        kept = self.fact(name)  # in a transaction of its own: another's row is seen by now
+        kept = self.fact(name)  # in a separate transaction, which sees another process's row
         return value if kept is None else kept
 
     def backup(self, target: Path) -> None:
-        """Copy SQLite's database to a new file while it is used; raises InputError, OutputError."""
+        """Copy SQLite's database to a new file while it is in use.
+
+        Raises InputError, OutputError.
+        """
         if self.db.path is None:
             raise _postgres_has_tools(self.db)
         copies.backup(self.db.path, target)
         try:
             self.keep_fact(_BACKUP_S, str(self.now_s()))
-        except Unavailable as error:  # the copy is whole nevertheless; that is what counts
+        except Unavailable as error:  # the copy is still complete
             log.warning("the backup's time was not noted: %s", error)
 
     def backup_s(self) -> float | None:
-        """The time of the last `backup`, in unix seconds; 0: never; `None`: PostgreSQL."""
+        """Return the time of the last `backup`, in unix seconds; 0: never; `None`: PostgreSQL."""
         return None if self.db.path is None else float(self.fact(_BACKUP_S) or 0.0)
 
     def check(self) -> None:
@@ -99,8 +102,8 @@ class Store(Submitting, Changing, Listing, Recording, Publishing, People, Auditi
 def open_store(settings: Settings, *, single: bool = True) -> Store:
     """Open the database (SchemaDiffers, DatabaseInUse, Unavailable).
 
-    `single` refuses a file that another service has: one process of a service asks for that, for as
-    long as the service lives.
+    `single` raises DatabaseInUse if another service has the file; one process of a service sets it
+    for the service's whole life.
     """
     db = Database(database_url(settings))
     lock = None
@@ -117,7 +120,7 @@ def open_store(settings: Settings, *, single: bool = True) -> Store:
 
 
 def migrate(settings: Settings) -> None:
-    """Make the tables, or update them (SchemaDiffers, DatabaseInUse, OutputError)."""
+    """Create or migrate the tables (SchemaDiffers, DatabaseInUse, OutputError)."""
     db = Database(database_url(settings))
     try:
         if db.path is None:
@@ -131,7 +134,7 @@ def migrate(settings: Settings) -> None:
 
 
 def restore(settings: Settings, copy: Path) -> Path | None:
-    """Put a backup in the place of SQLite's database, while no service runs (DatabaseInUse)."""
+    """Replace SQLite's database with a backup while no service runs (DatabaseInUse)."""
     db = Database(database_url(settings))
     try:
         if db.path is None:
@@ -151,7 +154,7 @@ def _postgres_has_tools(db: Database) -> InputError:
 
 
 def _make_file(path: Path) -> None:
-    """Make the file for its owner alone; SQLite gives the files beside it the same permissions."""
+    """Create the file for its owner only; SQLite's other files get the same permissions."""
     try:
         os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
     except OSError as error:
@@ -159,7 +162,7 @@ def _make_file(path: Path) -> None:
 
 
 def _lock(path: Path) -> IO[str]:
-    """Hold the file beside a database that names its service; closing frees it."""
+    """Lock the file beside a database, and write the holder into it; closing releases it."""
     beside = path.with_name(path.name + ".lock")
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -1,9 +1,9 @@
-"""New and resumed jobs: each with its spec, tags, event and audit row in one transaction.
+"""Submits and resumes jobs: spec, tags, event and audit row in one transaction.
 
 A job's id is unique, and its submitter chooses it. Two requests with one id meet at the job's row:
-the second waits there until the first has ended, and then compares itself with the first. Two
-requests of one project meet at the project's row, which is locked last, so that the number of jobs
-that the quota counts does not change until the transaction ends.
+the second waits until the first has ended, and then compares itself with it. Two requests of one
+project meet at the project's row, which is locked last, so that the number of jobs for the quota
+does not change until the transaction ends.
 """
 
 import dataclasses
@@ -38,7 +38,7 @@ WITH_WORKERS = tuple(
 _jobs, _specs = tables.jobs, tables.specs
 _WRITTEN = [column.name for column in _jobs.c if column.name not in ("seq", "created_at_s")]
 
-# Statements of each submission, made once: SQLAlchemy takes longer to make one than to run it.
+# Statements used by each submission, built once: building one takes longer than running it.
 _QUOTA = select(tables.projects.c.quota).where(tables.projects.c.name == bindparam("of_project"))
 _DELETED = select(_specs.c.job_id).where(_specs.c.job_id == bindparam("of_id"))
 _LOCK_PROJECT = _QUOTA.with_for_update()
@@ -65,7 +65,7 @@ class Submitting:
     db: Database
 
     def submit(self, new: NewJob, audit_entry: AuditEntry | None = None) -> tuple[Job, bool]:
-        """Queue a job, or find the one that an equal request has made; also whether it is new.
+        """Queue a job, or find the job of an equal earlier request; also return whether it is new.
 
         Raises IdTaken, NotThere (the project), QuotaExceeded.
         """
@@ -79,7 +79,7 @@ class Submitting:
         return self.db.together(work)
 
     def made_before(self, job_id: str, owner: str, request_sha256: str) -> Job | None:
-        """Return the job that an equal request of this user has made, if there is one."""
+        """Return the job of an equal earlier request of this user, if there is one."""
         with self.db.read() as connection:
             try:
                 return _made(connection, job_id, owner, request_sha256)
@@ -94,7 +94,9 @@ class Submitting:
         resumes: int,
         audit_entry: AuditEntry | None = None,
     ) -> tuple[Job, bool]:
-        """Queue a job again that has ended and been resumed `resumes` times; False: it was queued.
+        """Queue an ended job again that was resumed `resumes` times.
+
+        False if it was already queued.
 
         Raises NotThere, NotNow (it has not ended, or was resumed with another spec), QuotaExceeded.
         """
@@ -123,7 +125,7 @@ class Submitting:
 
 
 def waiting() -> ColumnElement[bool]:
-    """Jobs that have not ended and hold no workers, as quotas count them."""
+    """Return the condition for jobs that count as queued: not ended, and without workers."""
     return and_(_jobs.c.finished_at_s.is_(None), _jobs.c.state.not_in(WITH_WORKERS))
 
 
@@ -165,7 +167,7 @@ _OF_SPECS = ("spec", "request_sha256")
 
 
 def _made(connection: Connection, job_id: str, owner: str, request_sha256: str) -> Job:
-    """Return the job that an equal request has made; raises IdTaken, NotThere."""
+    """Return the job of an equal earlier request; raises IdTaken, NotThere."""
     job = rows.found(connection, job_id)
     if job.owner != owner or _spec(connection, job_id).request_sha256 != request_sha256:
         raise _id_taken(job_id)
@@ -185,7 +187,7 @@ def _spec(connection: Connection, job_id: str) -> Any:
 
 
 def _count_up_to(*which: ColumnElement[bool]) -> Select[Any]:
-    """A project's waiting jobs, counted up to `most`: a long queue takes no longer."""
+    """Count a project's waiting jobs up to `most`, so that long queues take no longer."""
     of_project = _jobs.c.project == bindparam("of_project")
     some: Select[Any] = select(literal_column("1")).where(of_project, *which, waiting())
     return select(func.count()).select_from(some.limit(bindparam("most")).subquery())
@@ -197,7 +199,7 @@ _MOST = 2**40
 
 
 def _see_quota(connection: Connection, job: Job) -> None:
-    """Lock the project, last, and check its quota against a job that is in the queue already."""
+    """Lock the project, last, and check its quota including a job that is already queued."""
     locked = connection.execute(_LOCK_PROJECT, {"of_project": job.project}).first()
     quota = _quota_of(locked, job.project)
     of = {"of_project": job.project, "of_owner": job.owner}
@@ -229,7 +231,7 @@ def _requeue(connection: Connection, job: Job, num_ranks: int) -> Job:
         "cancel_why": "",
         "cancel_grace_s": None,
         "phase": Phase.QUEUED.value,
-        # A submission that ended before its first attempt has used that number up all the same.
+        # A submission that ended before its first attempt has still used that number.
         "first_attempt": max(job.attempt + 1, job.first_attempt),
         "epoch": None,
         "scheduler_losses": 0,

@@ -1,4 +1,4 @@
-"""The tables of the database, for SQLite and PostgreSQL alike."""
+"""The tables of the database, for SQLite and PostgreSQL."""
 
 from sqlalchemy import (
     BigInteger,
@@ -21,12 +21,12 @@ metadata = MetaData()
 
 
 def _alive(name: str, *columns: str) -> Index:
-    """An index of the jobs that have not ended: few, however many there were."""
+    """Return an index of the jobs that have not ended, which are few."""
     where = text("finished_at_s IS NULL")
     return Index(name, *columns, sqlite_where=where, postgresql_where=where)
 
 
-_Seq = BigInteger().with_variant(Integer, "sqlite")  # SQLite numbers INTEGER keys alone
+_Seq = BigInteger().with_variant(Integer, "sqlite")  # SQLite only autoincrements INTEGER keys
 
 users = Table(
     "users",
@@ -41,7 +41,7 @@ projects = Table(
     metadata,
     Column("name", String(64), primary_key=True),
     Column("quota", JSON, nullable=False),
-    # Of projects that serve.yaml declares: the API does not change those.
+    # Whether serve.yaml declares the project; the API does not change it then.
     Column("declared", Boolean, nullable=False, server_default=text("false")),
     Column("created_at_s", Float(53), nullable=False),
 )
@@ -123,7 +123,7 @@ specs = Table(
     metadata,
     Column("job_id", String(160), primary_key=True),
     Column("document", JSON, nullable=False),
-    # Of the request that made the job; null for jobs of version 0.2.0.
+    # Hash of the request that created the job; null for jobs of version 0.2.0.
     Column("request_sha256", String(64)),
 )
 
@@ -137,7 +137,7 @@ job_tags = Table(
     Index("job_tags_by_job", "seq"),
 )
 
-# Attempts as they were seen, with the reasons for which they ended.
+# Observed attempts, with the reasons why they ended.
 attempts = Table(
     "attempts",
     metadata,
@@ -181,7 +181,7 @@ events = Table(
     Index("events_by_job", "job_id", "seq"),
 )
 
-# What reconcilers know of each cluster, for those who ask the API.
+# The reconcilers' last report of each cluster, for the API.
 clusters = Table(
     "clusters",
     metadata,
@@ -204,8 +204,8 @@ audit = Table(
     sqlite_autoincrement=True,
 )
 
-# `service_id`: which service this is, for schedulers that are asked by several.
-# `key_fingerprint`: of the key with which its processes sign.
+# `service_id`: identifies this service at schedulers used by several services.
+# `key_fingerprint`: identifies the key with which its processes sign.
 facts = Table(
     "facts",
     metadata,

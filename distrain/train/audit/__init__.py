@@ -1,1 +1,1 @@
-"""Which rows each step trained on, recorded and checked."""
+"""Records and checks the rows that each step trained on."""

@@ -1,22 +1,20 @@
-"""The proof that a run trained each row of each epoch once, however often it was restarted.
+"""Check that a run trained each row of each epoch once, for any number of restarts.
 
-Ranks write down a hash of every row that they train. The proof reads the table itself, in the order
-of its files and without any of the shuffling and dealing that training uses, hashes its rows, and
-compares both as multisets.
+Ranks record a hash of every row that they train. The check reads the table itself, in the order of
+its files and without the shuffling of training. It hashes the rows, and compares both as multisets.
+If the table is split into windows, the rows of each window's steps are compared with the rows of
+that window. No step has a row of another, so all rows of a window came before those of the next.
 
-Where the table is cut into windows, the rows of each one's steps are compared with the rows of that
-window: no step has a row of another, so all of a window came before any of the next.
+Only the history that led to the weights counts: an attempt that continued from a checkpoint after
+step `f` replaces the steps of earlier attempts from step `f` on.
 
-What counts is the history that led to the weights: an attempt that went on from a checkpoint after
-step `f` replaces what earlier attempts did from step `f` on.
-
-A rank's account of the rows that it trained: a file of hashes, step by step.
+The record of a rank is a file of hashes, step by step:
 
     8 bytes     "DTROWS01"
-    int64       steps that were done when this attempt began
+    int64       steps done before this attempt began
     then for each step: int64 epoch, step (from 0, over the job), count; count hashes, int64 each
 
-All little-endian. A process that is killed may leave half a step at the end.
+All numbers are little-endian. A process that is killed may leave half a step at the end.
 """
 
 from bisect import bisect_right
@@ -58,7 +56,7 @@ class TrainedRows(NamedTuple):
 
 
 class AuditLog:
-    """The writer of such a file; its methods raise `OutputError` where that cannot be written."""
+    """Writer of a rank's record; its methods raise `OutputError` if the file cannot be written."""
 
     def __init__(self, file: BinaryIO, path: Path):
         self._file = file
@@ -88,7 +86,7 @@ class AuditLog:
             raise _cannot_write(self._path, error) from None
 
     def flush(self) -> None:
-        """Hand everything to the operating system, which outlives this process."""
+        """Pass everything to the operating system, which keeps it if this process dies."""
         try:
             self._file.flush()
         except OSError as error:
@@ -101,7 +99,7 @@ class AuditLog:
 
 
 def read_audit(path: Path) -> tuple[int, Iterator[TrainedRows]]:
-    """A file's first step and its whole steps; `DataError` for other files."""
+    """Return a file's first step and its complete steps; `DataError` for other files."""
     try:
         content = path.read_bytes()
     except OSError as error:
@@ -134,7 +132,7 @@ _FACTORS = (0xBF58476D1CE4E5B9 - 2**64, 0x94D049BB133111EB - 2**64)
 
 
 def row_hashes(batch: Batch) -> Tensor:
-    """The hash of each row's ids, numbers, labels and lists: `[rows]`, int64, on its device.
+    """Return the hash of each row's ids, numbers, labels and lists: `[rows]`, int64, on its device.
 
     >>> ids = torch.tensor([[1, 2], [2, 1], [1, 2]], dtype=torch.int32)
     >>> batch = Batch(ids, torch.zeros(3, 0), torch.ones(3), ("a", "b"), ())
@@ -153,7 +151,7 @@ def row_hashes(batch: Batch) -> Tensor:
 
 
 def _of_lists(lists: Ragged) -> Tensor:
-    """A number for each row's list, in which every value counts with its place."""
+    """Return a number for each row's list, which depends on every value and its place."""
     lengths = lists.lengths.long()
     starts = torch.repeat_interleave(lists.offsets[:-1].long(), lengths)
     places = torch.arange(len(lists.values), device=lists.values.device) - starts
@@ -175,7 +173,7 @@ def _mixed(values: Tensor) -> Tensor:
 
 
 def _shifted(values: Tensor, count: int) -> Tensor:
-    """Values shifted right and filled with zeros; torch's own shift fills with the sign."""
+    """Shift values right, filling with zeros; torch's own shift fills with the sign."""
     return (values >> count) & ((1 << (64 - count)) - 1)
 
 
@@ -189,8 +187,8 @@ class EpochAudit:
     steps: int
     rows: int
     whole: bool
-    problems: tuple[str, ...]  # rows lost, trained twice, or not the table's, or another window's
-    window: str | None = None  # the window's name; `None` where the table is not cut
+    problems: tuple[str, ...]  # rows lost, trained twice, not in the table, or of another window
+    window: str | None = None  # the window's name; `None` if the table is not split
 
 
 @dataclass(frozen=True)
@@ -210,7 +208,7 @@ class RunAudit:
 
 
 def audit_run(run: Path) -> RunAudit:
-    """Compare what a run trained with the table itself, all of which is read."""
+    """Compare the rows that a run trained with the whole table."""
     paths = RunPaths(run)
     check_run_dir(paths)
     history = counted_steps(paths)
@@ -239,7 +237,7 @@ def audit_run(run: Path) -> RunAudit:
 
 
 def counted_steps(paths: RunPaths) -> list[TrainedRows]:
-    """The rows of all ranks in the steps that led to the weights."""
+    """Return the rows of all ranks in the steps that led to the weights."""
     attempts = {
         attempt: [read_audit(path) for path in files] for attempt, files in _files(paths).items()
     }
@@ -259,9 +257,9 @@ def counted_steps(paths: RunPaths) -> list[TrainedRows]:
 
 
 def table_hashes(spec: JobSpec, inputs: Inputs, table: Table) -> Hashes:
-    """The hash of every row of a window of the training data, `[rows]`, in the order of its files.
+    """Return the hash of every row of a window of the training data, `[rows]`, in file order.
 
-    Where there are no windows, that is all of it.
+    Without windows it covers all of the data.
     """
     one = replace(inputs, train=replace(table, windows=None))
     with _loader(spec, one, drop_last=False, batch_rows=_BATCH_ROWS) as loader:
@@ -289,7 +287,7 @@ def _audit_window(
     table: Hashes,
     origin: Table,
 ) -> Iterator[EpochAudit]:
-    """The proof of a window in each epoch that came to it."""
+    """Yield the result of a window for each epoch that reached it."""
     first, end = span.epoch.span(window)
     for epoch in range(span.epoch_after(last + 1) + 1):
         begin = epoch * span.steps_per_epoch
@@ -309,7 +307,7 @@ def _audit_steps(
     origin: Table,
 ) -> EpochAudit:
     steps = {step: counted[step] for step in places if step in counted}
-    # The last one may have been left early; any other has all its steps.
+    # The last epoch may have ended early; all others have all their steps.
     first, end = places.start, places.stop
     stop = min(end, last + 1)
     trained = [rows.hashes for of_step in steps.values() for rows in of_step]
@@ -338,7 +336,7 @@ def _wrong_sizes(
 
 
 def _difference(table: Hashes, trained: Hashes) -> tuple[Hashes, Hashes]:
-    """The hashes that the table has more often than the training, and the other way round."""
+    """Return the hashes more frequent in the table than in training, and the opposite ones."""
     values, places = np.unique(np.concatenate([table, trained]), return_inverse=True)
     counts = np.bincount(places[: len(table)], minlength=len(values))
     counts -= np.bincount(places[len(table) :], minlength=len(values))
@@ -349,7 +347,7 @@ def _rows_of(hashes: Hashes, table: Hashes) -> Iterator[int]:
     wanted = Counter(hashes.tolist())
     for row in np.flatnonzero(np.isin(table, hashes)).tolist():
         value = int(table[row])
-        if wanted[value]:  # of rows that are alike, nobody knows which
+        if wanted[value]:  # identical rows cannot be distinguished
             wanted[value] -= 1
             yield row
 

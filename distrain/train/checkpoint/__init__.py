@@ -1,4 +1,4 @@
-"""Checkpoints: a training's state in files of every rank, for any placement and number of ranks."""
+"""Checkpoints: the state of a training in one file per rank, for any placement and rank count."""
 
 from distrain.train.checkpoint.checkpoint_dir import CheckpointDir as CheckpointDir
 from distrain.train.checkpoint.loading import load_newest as load_newest

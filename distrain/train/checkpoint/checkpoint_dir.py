@@ -1,4 +1,4 @@
-"""The directory of a run's checkpoints, a folder or URL, and which of them are whole."""
+"""The directory of a run's checkpoints, a folder or URL, and the complete ones among them."""
 
 import contextlib
 import re
@@ -20,37 +20,37 @@ class CheckpointEntry:
     step: int
     attempt: int
     values: Mapping[str, Any]
-    size_bytes: int  # of all its files but the manifest
+    size_bytes: int  # of all its files except the manifest
     auc: float | None = None  # of the validation rows at this step, if they were scored
-    run: str | None = None  # the run that wrote it; `None` if it does not say
+    run: str | None = None  # the run that wrote it; `None` if unknown
 
 
 @dataclass(frozen=True)
 class Survey:
-    whole: list[CheckpointEntry] = field(default_factory=list)  # ordered as `CheckpointDir.list` is
-    broken: dict[str, str] = field(default_factory=dict)  # by name, why one cannot be used
-    foreign: dict[str, str] = field(default_factory=dict)  # why another version might read it
+    whole: list[CheckpointEntry] = field(default_factory=list)  # ordered like `CheckpointDir.list`
+    broken: dict[str, str] = field(default_factory=dict)  # the reasons, by name
+    foreign: dict[str, str] = field(default_factory=dict)  # reasons for those of other versions
     others: dict[str, str | None] = field(default_factory=dict)  # the run that wrote it, if known
 
 
 class CheckpointDir:
-    """Where checkpoints lie: a local folder, or a URL of any filesystem that fsspec knows.
+    """Directory of checkpoints: a local folder, or a URL of any filesystem that fsspec supports.
 
-    Nothing is created before the first checkpoint. It may be sent to another process. Checkpoints
-    of other runs than `run` are neither listed nor removed; `None`: anybody's.
+    Nothing is created before the first checkpoint. The object may be sent to another process.
+    Checkpoints of other runs than `run` are neither listed nor removed; `None` accepts every run.
     """
 
     def __init__(self, url: str, run: str | None = None):
         self.url = url
         self.run = run
-        self.damaged: list[str] = []  # in words, the checkpoints that the last `list` could not use
+        self.damaged: list[str] = []  # messages about the checkpoints that `list` could not use
 
     def list(self) -> list[CheckpointEntry]:
-        """The whole checkpoints, in the order in which one would go on from them.
+        """Return the complete checkpoints, in the order in which a run would resume from them.
 
-        The latest attempt comes first, and in it the latest step: an attempt that had to go back
-        counts. Missing or damaged files show when one is loaded. A missing directory is empty;
-        `Unavailable` if it could not be read.
+        The latest attempt comes first, and in it the latest step, even if the attempt resumed from
+        an earlier one. Missing or damaged files are only detected on loading. A missing directory
+        is empty; `Unavailable` if it could not be read.
         """
         try:
             survey = self.survey()
@@ -60,7 +60,7 @@ class CheckpointDir:
         return survey.whole
 
     def likely_newest(self) -> tuple[int, int] | None:
-        """Attempt and step of what `list` would put first, by names and manifests alone."""
+        """Return attempt and step of the first entry of `list`, from names and manifests only."""
         try:
             named = {name: numbers_of(name) for name in open_folder(self.url).folders()}
             numbered = [(n[1], n[0], name) for name, n in named.items() if n is not None]
@@ -83,7 +83,10 @@ class CheckpointDir:
         return self.run is None or run == self.run
 
     def read_manifest(self, name: str) -> dict[str, Any]:
-        """A manifest as JSON values; `Damaged`, `Unavailable`, or `DataError` of a format."""
+        """Return a manifest as JSON values.
+
+        `Damaged`, `Unavailable`, or `DataError` of a format.
+        """
         folder = self.folder(name)
         try:
             content = folder.read(MANIFEST_FILE)
@@ -97,7 +100,7 @@ class CheckpointDir:
         return open_folder(self.url).sub(name)
 
     def survey(self) -> Survey:
-        """All checkpoints; raises `OSError` if the directory cannot be read."""
+        """Return all checkpoints; raises `OSError` if the directory cannot be read."""
         result = Survey()
         for name in open_folder(self.url).folders():
             numbers = numbers_of(name)
@@ -141,7 +144,7 @@ def entry_of(name: str, url: str, document: Mapping[str, Any]) -> CheckpointEntr
 
 
 def name_of(step: int, attempt: int) -> str:
-    """The name of a checkpoint's folder.
+    """Return the name of a checkpoint's folder.
 
     >>> name_of(500, 3)
     'step-0000000500-a3'
@@ -150,7 +153,7 @@ def name_of(step: int, attempt: int) -> str:
 
 
 def numbers_of(name: str) -> tuple[int, int] | None:
-    """Step and attempt from a folder's name; `None` for a folder that is no checkpoint.
+    """Return step and attempt from a folder's name; `None` if it is not of a checkpoint.
 
     >>> numbers_of("step-0000000500-a3"), numbers_of("model")
     ((500, 3), None)
@@ -170,22 +173,22 @@ def _without_manifest(folder: Folder) -> str:
 def expendable(
     entries: Sequence[CheckpointEntry], keep: int, best_step: int | None
 ) -> list[CheckpointEntry]:
-    """The checkpoints that are neither among the `keep` newest nor that of the best step."""
+    """Return the checkpoints except the `keep` newest and that of the best step."""
     kept = [*entries[:keep], entry_of_step(entries, best_step)]
     return [entry for entry in entries if entry not in kept]
 
 
 def entry_of_step(entries: Sequence[CheckpointEntry], step: int | None) -> CheckpointEntry | None:
-    """The checkpoint of a step: of several, that of the latest attempt."""
+    """Return the checkpoint of a step; if there are several, that of the latest attempt."""
     return next((entry for entry in entries if entry.step == step), None)
 
 
 def leftovers(survey: Survey, current: str) -> list[str]:
-    """The folders without a checkpoint that nobody can be writing any more.
+    """Return the folders without a checkpoint that no rank can still be writing.
 
-    Others may be writing one after `current`. What another version wrote is left alone, too.
+    A rank may be writing one after `current`. Folders of other versions are not returned.
     """
-    if survey.others:  # a folder without a manifest may be another run's
+    if survey.others:  # a folder without a manifest may belong to another run
         return []
     return [name for name in survey.broken if attempt_and_step(name) < attempt_and_step(current)]
 
@@ -196,9 +199,9 @@ def attempt_and_step(name: str) -> tuple[int, int]:
 
 
 def prune(directory: CheckpointDir, current: str, keep: int, best_step: int | None) -> None:
-    """Remove what need not be kept, after a checkpoint became whole; may raise `OSError`."""
+    """Remove checkpoints that are not kept, after a new one is complete; may raise `OSError`."""
     survey = directory.survey()
     names = [entry.name for entry in expendable(survey.whole, keep, best_step)]
     for name in [*names, *leftovers(survey, current)]:
-        # Without its manifest it is none any more, however far this gets.
+        # Without its manifest it is not a checkpoint, even if the removal fails later.
         directory.folder(name).remove(first=[MANIFEST_FILE])

@@ -1,8 +1,8 @@
 """The writing of one checkpoint on one rank, from the first byte to the manifest.
 
-Each rank writes its file and posts what is in it, or why there is none. The last one to do so
-posts that all have. Rank 0 then takes what they posted, and either writes the manifest or removes
-what there is, and posts which of the two it was. No rank asks each of the others.
+Each rank writes its file and posts its content, or the reason for its failure. The last rank to do
+so posts that all have. Rank 0 then reads the posts. It either writes the manifest or removes the
+files, and posts the outcome. No rank asks each of the others.
 """
 
 import contextlib
@@ -24,7 +24,7 @@ from distrain.train.checkpoint.training_state import TrainingState
 
 Report = Callable[[CheckpointSaved | CheckpointTrouble], None]
 
-PATIENCE_S = 600.0  # how long ranks wait for each other's files before a checkpoint is given up
+PATIENCE_S = 600.0  # how long ranks wait for each other's files before they abandon a checkpoint
 _SEEN_WITHIN_S = 5.0
 _LOOK_AGAIN_S = 0.1
 _WHOLE = "whole"
@@ -37,15 +37,15 @@ def _nothing(*_: object) -> None:
 
 @dataclass(eq=False)
 class WriterSettings:
-    """What all checkpoints of a rank have in common."""
+    """Settings of all checkpoints of a rank."""
 
     directory: CheckpointDir
     state: TrainingState
-    peers: Peers  # this rank among the others; no collective operation is done
-    store: RankStore  # for the ranks' posts; no two writers share one
+    peers: Peers  # this rank among the others; not used for collective operations
+    store: RankStore  # for the ranks' posts; not shared between writers
     _: KW_ONLY
     keep: int
-    asynchronous: bool = True  # whether a thread writes, from a copy, while training goes on
+    asynchronous: bool = True  # whether a thread writes a copy while training continues
     report: Report = _nothing
     progress: Callable[[], None] = _nothing
     patience_s: float = PATIENCE_S
@@ -56,22 +56,22 @@ class WriterSettings:
 class CheckpointPlan:
     name: str
     number: int  # counts this writer's checkpoints, from 1
-    manifest: Manifest  # its manifest, yet without files
+    manifest: Manifest  # its manifest without files
     best_step: int | None = None
 
     @property
     def written_key(self) -> str:
-        """All ranks but the first add to it what they wrote."""
+        """Return the key to which all ranks except the first add their results."""
         return f"checkpoint/{self.number}/{self.name}/written"
 
     @property
     def all_done_key(self) -> str:
-        """The last of them posts it when all have added theirs."""
+        """Return the key that the last of them posts when all have added theirs."""
         return f"checkpoint/{self.number}/{self.name}/all-told"
 
     @property
     def outcome_key(self) -> str:
-        """Rank 0 posts the outcome there."""
+        """Return the key of the outcome, which rank 0 posts."""
         return f"checkpoint/{self.number}/{self.name}/outcome"
 
 
@@ -80,13 +80,13 @@ class CheckpointWrite:
     settings: WriterSettings
     plan: CheckpointPlan
     before: CheckpointPlan | None  # this writer's last checkpoint before this one
-    content: ShardContent | str  # this rank's share, or in words why there is none
-    started_s: float  # the monotonic time at which training stopped for it
-    stood_still_s: float | None = None  # how long training stood still; `None` while it does
+    content: ShardContent | str  # this rank's share, or the reason why it has none
+    started_s: float  # the monotonic time at which training paused for it
+    stood_still_s: float | None = None  # the pause of training; `None` while it lasts
     whole: bool | None = None  # the outcome; `None` until then
 
     def run(self) -> bool:
-        """Write it; returns whether the checkpoint is whole. Nothing is raised."""
+        """Write the checkpoint; returns whether it is complete, and raises nothing."""
         whole = False
         self._began_s = monotonic()
         try:
@@ -107,12 +107,12 @@ class CheckpointWrite:
             file = shard_file(peers.rank, peers.num_ranks)
             shard = write_shard(folder, file, content, self.settings.progress)
             folder.sync()
-        except Exception as error:  # training goes on, whatever it is
+        except Exception as error:  # training continues after any error
             return in_words(error)
         return shard
 
     def _follow(self, written: Shard | str) -> bool:
-        """On the other ranks: post what was written, and wait for the outcome."""
+        """Post this rank's result, and wait for the outcome; for all ranks except rank 0."""
         store, settings = self.settings.store, self.settings
         peers, plan = settings.peers, self.plan
         written_json = (
@@ -123,22 +123,22 @@ class CheckpointWrite:
             if count == peers.num_ranks - 1:
                 store.post(plan.all_done_key, "")
             outcome = store.read(plan.outcome_key, settings.patience_s, settings.given_up)
-        except (OSError, RuntimeError):  # no rank is left to report it to
+        except (OSError, RuntimeError):  # no rank can receive a report
             return False
         return outcome == _WHOLE
 
     def _finish(self, written: Shard | str) -> bool:
-        """On rank 0: wait for all ranks, then make it a checkpoint or remove it."""
+        """Wait for all ranks, then complete or remove the checkpoint; for rank 0."""
         outcomes = [written, *self._read_others()]
         problems = [f"rank {r}: {text}" for r, text in enumerate(outcomes) if isinstance(text, str)]
         shards = [shard for shard in outcomes if isinstance(shard, Shard)]
         if not problems:
             try:
                 self._write_manifest(shards)
-            except Exception as error:  # training goes on, whatever it is
+            except Exception as error:  # training continues after any error
                 problems = [in_words(error)]
         if problems:
-            self._remove()  # first, or the others might write there again
+            self._remove()  # first, because the others might write there again
         self._announce(_FAILED if problems else _WHOLE)
         if problems:
             url = f"{self.settings.directory.url}/{self.plan.name}"
@@ -150,7 +150,7 @@ class CheckpointWrite:
         return True
 
     def _read_others(self) -> list[Shard | str]:
-        """What the other ranks wrote, or in words why not; waits until all have ended."""
+        """Return the results of the other ranks, or messages; waits until all have ended."""
         settings, plan, others = self.settings, self.plan, range(1, self.settings.peers.num_ranks)
         by_rank: dict[int, Shard | str] = {}
         why_not = "not heard of"
@@ -224,7 +224,7 @@ def _parse_written(text: str) -> tuple[int, Shard | str]:
 
 
 def _size_soon(folder: Folder, file: str, rank: int) -> int:
-    """The size of a file that a rank wrote; a shared filesystem may show it a bit later."""
+    """Return the size of a rank's file, which a shared filesystem may show with a delay."""
     until_s = monotonic() + _SEEN_WITHIN_S
     while True:
         try:

@@ -1,4 +1,4 @@
-"""Loading a checkpoint: the newest whole one with all its state, or the weights of one."""
+"""Loading of a checkpoint: the newest complete one with all its state, or one's weights."""
 
 import contextlib
 import json
@@ -37,11 +37,11 @@ from distrain.train.checkpoint.training_state import (
 
 @dataclass(frozen=True)
 class LoadResult:
-    entry: CheckpointEntry | None  # the checkpoint that was loaded; `None` if there was none to use
+    entry: CheckpointEntry | None  # the checkpoint that was loaded; `None` if none is usable
     touched: bool = False  # without an entry: a damaged one has overwritten the state
     values: Mapping[str, Any] = field(default_factory=dict)
-    # by the rank that saved it, its own tensors, on the CPU. With as many ranks as saved each gets
-    # its own; with another number rank `r` gets those of rank `r`, `r` + that number, and so on
+    # tensors of each saving rank, by rank, on the CPU. With the same number of ranks each gets its
+    # own; with n ranks, rank `r` gets those of the ranks `r`, `r + n`, and so on
     rank_tensors: Mapping[int, dict[str, Tensor]] = field(default_factory=dict)
     saved_by: int = 0
 
@@ -51,22 +51,24 @@ def load_newest(
     state: TrainingState,
     peers: Peers,
     *,
+    belongs: Callable[[CheckpointEntry], bool] = lambda _: True,
     accept: Callable[[CheckpointEntry], None] | None = None,
     report: Callable[[CheckpointTrouble], None] | None = None,
     progress: Callable[[], None] | None = None,
 ) -> LoadResult:
-    """Load the first of `directory.list()` that is whole; a collective operation.
+    """Load the first complete `directory.list()` entry that `belongs`; a collective operation.
 
-    Ranks and placement may be others than those that saved it: every rank reads the rows that it
-    holds, and verifies checksums. If any rank finds damage, rank 0 reports it and sets the
-    checkpoint aside for good, and all ranks load the next one. `accept` is called on every rank
-    before anything is changed; it raises, the same everywhere, for one not to be gone on from.
+    The ranks and the placement may differ from those that saved it: every rank reads its own rows
+    and verifies checksums. If any rank detects damage, rank 0 reports it and sets the checkpoint
+    aside permanently, and all ranks load the next one. `accept` is called on every rank before
+    anything is changed. It raises the same error everywhere for a checkpoint that must not be
+    resumed.
 
-    `Unavailable`: something could not be read for reasons that may pass. `DataError`: the saved
-    tensors are not those of this model and its optimizers. Both are the same on every rank.
+    `Unavailable`: something could not be read for a possibly temporary reason. `DataError`: the
+    saved tensors do not fit this model and its optimizers. Both are the same on every rank.
     """
     after_slab = progress or (lambda: None)
-    return _Loading(directory, state, peers, accept, report, after_slab).run()
+    return _Loading(directory, state, peers, belongs, accept, report, after_slab).run()
 
 
 @dataclass
@@ -74,6 +76,7 @@ class _Loading:
     directory: CheckpointDir
     state: TrainingState
     peers: Peers
+    belongs: Callable[[CheckpointEntry], bool]
     accept: Callable[[CheckpointEntry], None] | None
     report: Callable[[CheckpointTrouble], None] | None
     after_slab: Callable[[], None]
@@ -92,7 +95,8 @@ class _Loading:
         text = ""
         with self._together():
             if self.peers.rank == 0:
-                text = json.dumps([entry.name for entry in self.directory.list()])
+                entries = filter(self.belongs, self.directory.list())
+                text = json.dumps([entry.name for entry in entries])
         for message in self.directory.damaged if self.peers.rank == 0 else ():
             self._warn(message)
         names: list[str] = json.loads(gather_texts(self.peers, self.state.device, text)[0])
@@ -130,7 +134,7 @@ class _Loading:
             return
         folder = self.directory.folder(name)
         self._warn(f"the checkpoint {folder.url} was left aside: {on_one_line(error)}")
-        # Where nothing may be written, it is found damaged once more the next time.
+        # If the folder is not writable, the damage is detected again the next time.
         with contextlib.suppress(OSError):
             folder.rename(MANIFEST_FILE, DAMAGED_FILE)
 
@@ -140,12 +144,11 @@ class _Loading:
 
 
 class WeightsReading:
-    """Reads a checkpoint's weights into a model on one rank; no collective operation.
+    """Read a checkpoint's weights into a model on one rank; not a collective operation.
 
-    Where the training keeps an average of its weights, it is that which the model gets.
-
-    The model has the shapes that were saved, and each rank the rows that it holds. Raises
-    `Damaged` or `Unavailable` for its manifest, `DataError` for a model with other tensors.
+    If the training keeps an average of its weights, the model gets the average. The model has the
+    shapes that were saved, and each rank its rows. Raises `Damaged` or `Unavailable` for its
+    manifest, `DataError` for a model with other tensors.
     """
 
     def __init__(
@@ -196,7 +199,7 @@ class _Average:
         ]
 
     def tensors(self) -> dict[str, Tensor | CanonicalTensor]:
-        """The gaps under the names that they have in a checkpoint."""
+        """Return the gaps under the names that they have in a checkpoint."""
         if self._averaging is None:
             return {}
         gaps = [gap for _, gap in self._gaps]

@@ -32,7 +32,7 @@ class Rows:
     block: int = 0  # the number of a rank's first block among those that are dealt
 
     def row(self, place: Any) -> Any:
-        """The number of the row at a place, or of those at places `[n]`, int64."""
+        """Return the number of the row at a place, or of those at places `[n]`, int64."""
         start = self.first + place * self.stride
         if self.rank is None:
             return start
@@ -48,13 +48,13 @@ class Rows:
         return int(self.row(self.count - 1))
 
     def part(self, start: int, stop: int) -> "Rows":
-        """The `start`-th to the `stop`-th of them, exclusive."""
+        """Return the `start`-th to the `stop`-th of them, exclusive."""
         block = 0 if self.rank is None else self.block + start
         first = self.first + start * self.stride
         return replace(self, first=first, count=stop - start, block=block)
 
     def num_before(self, row: int) -> int:
-        """How many of them have lower numbers than `row`.
+        """Return how many of them have lower numbers than `row`.
 
         >>> Rows(1, 1, 4).num_before(3), Rows(1, 1, 4).num_before(99)
         (2, 4)
@@ -63,7 +63,7 @@ class Rows:
         return min(max(0, place + int(self.row(place) < row)), self.count)
 
     def may_meet(self, other: "Rows") -> bool:
-        """Whether they may have common rows; `False` is certain."""
+        """Return True if they may have common rows; `False` is certain."""
         if not self.count or not other.count:
             return False
         if self.last < other.row(0) or other.last < self.row(0):
@@ -71,7 +71,7 @@ class Rows:
         return self.rank == other.rank or not self._is_dealt_as(other)
 
     def meet(self, other: "Rows") -> Iterator[tuple[Places, Places]]:
-        """Where their common rows stand among these and among the others, in parts.
+        """Yield where their common rows stand among these and among the others, in parts.
 
         >>> list(Rows(0, 1, 5).meet(Rows(3, 1, 9)))
         [(slice(3, 5, None), slice(0, 2, None))]
@@ -93,7 +93,7 @@ class Rows:
             yield begin + common.nonzero().flatten(), places[common]
 
     def _is_dealt_as(self, other: "Rows") -> bool:
-        """Whether the same rows are dealt to as many ranks."""
+        """Return True if the same rows are dealt to as many ranks."""
         if self.rank is None or other.rank is None or self.stride != other.stride:
             return False
         return other.first - self.first == (other.block - self.block) * self.stride
@@ -133,7 +133,7 @@ class LocalRows(NamedTuple):
 
 
 def local_rows_of(tensors: Mapping[str, Tensor | CanonicalTensor]) -> list[LocalRows]:
-    """The rows of the tensors on this rank; tensors of no bytes are left out."""
+    """Return the rows of the tensors on this rank; tensors of no bytes are left out."""
     return [
         held
         for name, tensor in tensors.items()
@@ -153,7 +153,7 @@ def whole(name: str, tensor: Tensor, *, alone: bool) -> LocalRows:
 
 
 def share_of(held: Sequence[LocalRows], rank: int, num_ranks: int) -> list[LocalRows]:
-    """The part that this rank writes: what it alone holds, and a block of what several hold.
+    """Return the part that this rank writes: what it alone holds, and a block of what several hold.
 
     What is too small to be cut is written by the first of them.
     """

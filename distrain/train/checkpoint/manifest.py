@@ -36,17 +36,17 @@ class Manifest:
     attempt: int
     auc: float | None  # of the validation rows at this step, if they were scored
     values: Mapping[str, Any]
-    state: Mapping[str, Any]  # what a `TrainingState` says of itself beside its tensors
+    state: Mapping[str, Any]  # values of a `TrainingState` besides its tensors
     tensors: Mapping[str, TensorFacts]
     shards: Sequence[Shard]  # the files, by the rank that wrote them
-    run: str | None = None  # the run that wrote it; `None` if it does not say
+    run: str | None = None  # the run that wrote it; `None` if unknown
 
     @property
     def size_bytes(self) -> int:
         return sum(shard.size_bytes for shard in self.shards)
 
     def lacking(self) -> list[str]:
-        """In words, the rows of tensors that no file has."""
+        """Return messages about rows of tensors that are in no file."""
         counts = dict.fromkeys(self.tensors, 0)
         for shard in self.shards:
             for piece in shard.pieces:
@@ -82,7 +82,7 @@ class Manifest:
 
 
 def read_document(content: bytes, url: str) -> dict[str, Any]:
-    """A manifest as JSON values; `Damaged`, or `DataError` for another format."""
+    """Return a manifest as JSON values; `Damaged`, or `DataError` for another format."""
     where = {"file": f"{url}/{MANIFEST_FILE}"}
     try:
         document = json.loads(content)
@@ -97,7 +97,7 @@ def read_document(content: bytes, url: str) -> dict[str, Any]:
             where=where,
             hint="Use the version of distrain that wrote it.",
         )
-    # Everything counts, also what JSON would pass over.
+    # The checksum covers everything, including parts that JSON would ignore.
     if _rendered(document["content"], document["format"]) != content:
         raise Damaged("damaged: the checksum is wrong", where=where)
     inner: dict[str, Any] = document["content"]
@@ -109,9 +109,9 @@ def read_document(content: bytes, url: str) -> dict[str, Any]:
 
 
 def from_document(content: Mapping[str, Any], url: str = "") -> Manifest:
-    """A manifest from its JSON values; `Damaged` if something in it cannot be true.
+    """Return a manifest from its JSON values; `Damaged` if a value is impossible.
 
-    It is compared with itself here, and with files before memory is taken for them.
+    Its values are compared with each other here, and with files before memory is allocated.
     """
     try:
         manifest = Manifest(
@@ -154,13 +154,13 @@ def _impossible(error: Exception, url: str) -> Damaged:
 
 
 def _rendered(content: Any, version: int = FORMATS[-1]) -> bytes:
-    inner = json.dumps(content, separators=(",", ":"))  # in order: a spec's tasks have one
+    inner = json.dumps(content, separators=(",", ":"))  # ordered, like the tasks of a spec
     checksum = xxhash.xxh3_64_hexdigest(inner.encode())
     return f'{{"format":{version},"xxh3_64":"{checksum}",\n"content":{inner}}}\n'.encode()
 
 
 _MOST_BYTES = 1 << 60
-"""The most bytes of a tensor, each dimension counted as at least 1: more is damage."""
+"""Largest size of a tensor, each dimension counted as at least 1; more is damage."""
 
 
 def _check_shards(tensors: Mapping[str, TensorFacts], shards: Sequence[Shard]) -> None:
@@ -168,7 +168,7 @@ def _check_shards(tensors: Mapping[str, TensorFacts], shards: Sequence[Shard]) -
     for name, facts in tensors.items():
         _check_facts(name, facts)
     for rank, shard in enumerate(shards):
-        # The very name, and so no path to anywhere else, and no file twice.
+        # The exact name, so that it cannot be a path to another place, or a file used twice.
         if shard.file != shard_file(rank, len(shards)):
             raise ValueError(
                 f"the file of rank {rank} is called {shard.file!r}, "

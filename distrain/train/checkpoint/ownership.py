@@ -1,12 +1,13 @@
-"""Which run owns a directory of checkpoints: a claim is a file in it.
+"""Ownership of a directory of checkpoints by a run: a claim is a file in it.
 
-A claim is `run-ID.json`. Each run writes its own file and lists the directory before and after it:
-of two runs that begin at once at least one sees the other's, also in an object store, which can
-neither rename nor create exclusively but lists what was written. A claim has no age and names no
-process. It holds for the run's later attempts, also on another host, and a run that was killed
-keeps its directory until somebody removes the claim. One without a checkpoint counts no more once
-the summary in its run's directory says that the run has ended: what submitted the run need not live
-then, nor reach the directory.
+A claim is `run-ID.json`. Each run writes its own file and lists the directory before and after it.
+Of two runs that begin at once at least one sees the other's claim. This also works in an object
+store, which can neither rename nor create exclusively but lists what was written.
+
+A claim has no expiry and names no process. It is valid for the run's later attempts, also on
+another host. A run that was killed keeps its directory until the claim is removed. A claim without
+a checkpoint expires once the summary in the run's directory records the end of the run; the process
+that submitted the run need not be alive then, nor have access to the directory.
 """
 
 import contextlib
@@ -28,7 +29,7 @@ from distrain.train.checkpoint.rank_store import fail_on_all_ranks, on_one_line
 
 _PREFIX, _SUFFIX = "run-", ".json"
 
-# What does not pass by itself: a restart would meet it again.
+# Errors that are not temporary: a restart would meet them again.
 _LASTING = (
     PermissionError,
     FileNotFoundError,
@@ -41,7 +42,7 @@ _WRITE_HINT = "Check checkpoint.dir, its permissions, and that all workers can w
 
 
 def check_owner(directory: CheckpointDir) -> None:
-    """Raise, without writing, a `SpecError` if another run has the directory."""
+    """Check, without writing, that no other run has the directory; `SpecError` otherwise."""
     try:
         _look(directory)
     except OSError as error:
@@ -49,10 +50,10 @@ def check_owner(directory: CheckpointDir) -> None:
 
 
 def claim_dir(directory: CheckpointDir, run_dir: str) -> None:
-    """Claim a directory for its run, which shows at once whether it can be written.
+    """Claim a directory for its run, which also checks that it can be written.
 
-    The claim names the run's directory for others, who are refused with a `SpecError`; one of the
-    same run is written again. `OutputError` or `Unavailable`: it cannot be written.
+    The claim contains the run's directory, for the `SpecError` of other runs. A claim of the same
+    run is written again. `OutputError` or `Unavailable`: it cannot be written.
     """
     assert directory.run is not None
     name = _claim_file(directory.run)
@@ -68,7 +69,7 @@ def claim_dir(directory: CheckpointDir, run_dir: str) -> None:
         if not any(numbers_of(name) for name in folder.folders()):
             over = {run for run in others if _is_over(folder, run)}
             for run in sorted(over):
-                with contextlib.suppress(OSError):  # another may have removed it
+                with contextlib.suppress(OSError):  # another run may have removed it
                     folder.delete(_claim_file(run))
             others = [run for run in others if run not in over]
         if not others:
@@ -80,7 +81,7 @@ def claim_dir(directory: CheckpointDir, run_dir: str) -> None:
 
 
 def release_dir(directory: CheckpointDir) -> None:
-    """Give up the claim of a run that has ended for good, if it has no checkpoint there."""
+    """Remove the claim of a run that has ended permanently, if it has no checkpoint there."""
     assert directory.run is not None
     folder = open_folder(directory.url)
     if not any(numbers_of(name) for name in folder.folders()):
@@ -94,9 +95,9 @@ def claim_on_all_ranks(
     device: torch.device,
     report: Callable[[CheckpointTrouble], None] | None = None,
 ) -> None:
-    """Have rank 0 claim a directory; a collective operation. Errors as `claim_dir`, on every rank.
+    """Let rank 0 claim a directory; a collective operation. Errors of `claim_dir`, on every rank.
 
-    `report` gets, on rank 0, that the directory cannot be written, which then is no error.
+    `report` receives, on rank 0, that the directory cannot be written, which then is not an error.
     """
     with fail_on_all_ranks(peers, device, directory.url):
         if peers.rank != 0:
@@ -161,7 +162,7 @@ def _refuse(directory: CheckpointDir, folder: Folder, claims: list[str]) -> None
 
 
 def _is_over(folder: Folder, run: str) -> bool:
-    """Whether the directory of the run that a claim names says that the run has ended."""
+    """Return True if the run of a claim has ended, by the summary in its directory."""
     run_dir = _run_dir(folder, _claim_file(run))
     if not run_dir or "://" in run_dir:
         return False

@@ -1,4 +1,4 @@
-"""Texts and errors that ranks exchange, in collective operations or through a store."""
+"""Exchange of texts and errors between ranks, in collective operations or through a store."""
 
 import errno
 import json
@@ -19,7 +19,7 @@ _FIRST_PAUSE_S = 0.01
 _GROWTH = 1.5
 _LONGEST_PAUSE_S = 0.5
 
-# The gravest first: a rank that cannot read at all knows nothing of damage.
+# The most severe first: a rank that cannot read at all cannot detect damage.
 _ERRORS: dict[str, type[DistrainError]] = {
     "spec": SpecError,
     "output": OutputError,
@@ -30,15 +30,15 @@ _ERRORS: dict[str, type[DistrainError]] = {
 
 
 class RankStore:
-    """Texts under keys that all ranks of one attempt can read, in one of torch's stores.
+    """Texts by key that all ranks of one attempt can read, in one of torch's stores.
 
-    Unlike a collective operation it may be used by any thread, in the middle of a step, and no
-    caller waits longer for a dead peer than its timeout. A store that cannot be reached any more
-    raises `OSError` or `RuntimeError`. Who needs a text of every other rank uses `add` and `take`:
-    the rank that adds the last one posts that, so that nobody asks for each rank's text.
+    Unlike a collective operation it may be used by any thread, during a step. No caller waits
+    longer for a dead peer than its timeout. A store that cannot be reached raises `OSError` or
+    `RuntimeError`. To read a text of every other rank, use `add` and `take`: the rank that adds the
+    last text posts that all are there, so no rank asks for each text separately.
 
-    `store` is a client of its own, with keys that nobody else uses; `None` for a rank without
-    peers, and for ranks in threads of one process. Inside `waiting` this rank waits for its peers.
+    `store` is a separate client with keys that no other code uses. `None` is for a single rank, and
+    for ranks in threads of one process. Inside `waiting` this rank waits for its peers.
     """
 
     def __init__(
@@ -57,8 +57,11 @@ class RankStore:
         self._store.set(key, text)
 
     def read(self, key: str, timeout_s: float, given_up: threading.Event | None = None) -> str:
-        """A key's text; a `TimeoutError` after `timeout_s` seconds, or once `given_up` is set."""
-        # A store's client answers one call at a time: one that waits would hold up all others.
+        """Return a key's text.
+
+        `TimeoutError` after `timeout_s` seconds, or if `given_up` is set.
+        """
+        # A store's client answers one call at a time: one that waits would block all others.
         given_up = given_up or threading.Event()
         until_s, pause_s = time.monotonic() + timeout_s, _FIRST_PAUSE_S
         with self._waiting():
@@ -85,13 +88,16 @@ class RankStore:
             self._store.delete_key(key)
 
     def add(self, key: str, text: str) -> int:
-        """Add a text under a key that is used for nothing else; who gets n finds n with `take`."""
-        # Before it is counted. torch has not annotated it.
+        """Add a text under a key that has no other use.
+
+        The caller that gets n finds n with `take`.
+        """
+        # Before it is counted. torch lacks the annotation.
         self._store.append(key, json.dumps(text) + "\n")  # type: ignore[attr-defined]
         return int(self._store.add(_count_of(key), 1))
 
     def take(self, key: str) -> list[str]:
-        """Remove and return the texts that were added to a key; for one rank to call, once."""
+        """Remove and return the texts added to a key; one rank may call it once."""
         if not self.check(key):
             return []
         lines = self._text(key).splitlines()
@@ -100,7 +106,7 @@ class RankStore:
         return [json.loads(line) for line in lines]
 
     def decide(self, key: str, text: str) -> str:
-        """Set the text of a key unless it has one, and return the one that all callers get."""
+        """Set the text of a key unless it has one, and return the text that all callers get."""
         with self._lock:
             self._own.add(key)
         won: bytes = self._store.compare_set(key, "", text)
@@ -112,7 +118,7 @@ def _count_of(key: str) -> str:
 
 
 def gather_texts(peers: Peers, device: torch.device, text: str) -> list[str]:
-    """Every rank's text, in rank order; a collective operation."""
+    """Return every rank's text, in rank order; a collective operation."""
     if peers.num_ranks == 1:
         return [text]
     content = torch.tensor(list(text.encode()), dtype=torch.uint8, device=device)
@@ -123,7 +129,7 @@ def gather_texts(peers: Peers, device: torch.device, text: str) -> list[str]:
 
 @contextmanager
 def fail_on_all_ranks(peers: Peers, device: torch.device, url: str) -> Iterator[None]:
-    """Raise on all ranks what is gravest on any; a collective operation."""
+    """Raise the most severe error of any rank on all ranks; a collective operation."""
     kind, message, hint = "", "", None
     try:
         yield
@@ -131,8 +137,8 @@ def fail_on_all_ranks(peers: Peers, device: torch.device, url: str) -> Iterator[
         kind = next(kind for kind, raised in reversed(_ERRORS.items()) if isinstance(error, raised))
         message, hint = on_one_line(error), error.hint
     except OSError as error:
-        # A disk that cannot read a sector lost it. Anything else may pass: a server that does
-        # not answer now must not send a training back to its beginning.
+        # A disk that cannot read a sector has lost it. Other errors may be temporary: a server that
+        # does not answer now must not restart a training from its beginning.
         broken = error.errno == errno.EIO and not is_remote(url)
         kind, message = "damaged" if broken else "unavailable", f"cannot be read: {error}"
     texts = gather_texts(peers, device, json.dumps([kind, message, hint]))

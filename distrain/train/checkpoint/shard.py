@@ -1,8 +1,8 @@
 """One rank's file of a checkpoint: its share of the tensors, in the safetensors format.
 
-Rows of a tensor that lie next to each other on the rank are one *piece*: one tensor of the file,
-called `NAME[FIRST:STOP:STRIDE]` for the canonical rows that it has, or `[FIRST:STOP:RANKS:RANK]`
-where rows are dealt to ranks. What belongs to the rank itself is called `rank.NAME`.
+Rows of a tensor that are adjacent on the rank are one *piece*. A piece is one tensor of the file,
+called `NAME[FIRST:STOP:STRIDE]` by its canonical rows, or `[FIRST:STOP:RANKS:RANK]` if rows are
+sharded over ranks. Tensors of the rank itself are called `rank.NAME`.
 """
 
 import math
@@ -38,7 +38,7 @@ class Shard:
     header_bytes: int  # the size of its header
     header_xxh3_64: str
     pieces: tuple[ShardPiece, ...]  # in the order of their offsets, without gaps
-    rank_tensors: Mapping[str, tuple[str, tuple[int, ...]]]  # the rank's own: dtype and shape
+    rank_tensors: Mapping[str, tuple[str, tuple[int, ...]]]  # dtype and shape of the rank's own
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -75,9 +75,9 @@ def shard_file(rank: int, num_ranks: int) -> str:
 
 @dataclass(frozen=True)
 class ShardContent:
-    held: tuple[LocalRows, ...]  # in the file's order, the rank's own tensors among them
+    held: tuple[LocalRows, ...]  # in the file's order, including the rank's own tensors
     rank_tensors: Mapping[str, tuple[str, tuple[int, ...]]]
-    memory: Tensor | None = None  # of copies, all values in a row: `[num_bytes]`, uint8
+    memory: Tensor | None = None  # memory of copies, all values in order: `[num_bytes]`, uint8
 
     @property
     def num_bytes(self) -> int:
@@ -85,7 +85,7 @@ class ShardContent:
 
 
 def content_of(share: Sequence[LocalRows], rank_tensors: Mapping[str, Tensor]) -> ShardContent:
-    """A file's content in the file's order: the widest types first, so that all are aligned."""
+    """Return a file's content in file order: the widest types first, to align all of them."""
     own = [whole(RANK_PREFIX + name, tensor, alone=True) for name, tensor in rank_tensors.items()]
     held = [*share, *(one for one in own if one.num_bytes)]
     held.sort(key=lambda one: -one.values.dtype.itemsize)
@@ -94,10 +94,10 @@ def content_of(share: Sequence[LocalRows], rank_tensors: Mapping[str, Tensor]) -
 
 
 def copied(content: ShardContent, buffer: Tensor, after_slab: Callable[[], None]) -> ShardContent:
-    """The same content in memory of its own.
+    """Return a copy of the content in `buffer`.
 
-    `buffer` is `[content.num_bytes]` or longer, uint8, on the CPU, aligned to 8 bytes; to
-    `PAGE_BYTES`, and a disk takes it without another copy.
+    `buffer` is `[content.num_bytes]` or longer, uint8, on the CPU, aligned to 8 bytes. If it is
+    aligned to `PAGE_BYTES`, a disk can write it without another copy.
     """
     copies: list[LocalRows] = []
     done, slab = 0, Slab()
@@ -150,7 +150,7 @@ def num_rows(shape: Sequence[int]) -> int:
 
 
 def row_bytes_of(dtype: str, shape: Sequence[int]) -> int:
-    """What a row of a tensor takes; a scalar is one row.
+    """Return the bytes of a row of a tensor; a scalar is one row.
 
     >>> row_bytes_of("F32", (10, 4)), row_bytes_of("I64", ())
     (16, 8)

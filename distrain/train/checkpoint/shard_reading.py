@@ -1,7 +1,7 @@
-"""Reads tensors of a checkpoint by name, slab by slab, and verifies checksums.
+"""Reading of tensors of a checkpoint by name, slab by slab, with verified checksums.
 
-The one reader of a checkpoint's files: a resumed training, a model that is scored, and a warm start
-differ in the takers that they hand over. It knows nothing of models and optimizers.
+This is the only reader of a checkpoint's files. A resumed training, the scoring of a model and a
+warm start differ in the takers that they pass. It does not depend on models and optimizers.
 """
 
 import contextlib
@@ -32,23 +32,23 @@ _HOST = torch.device("cpu")
 
 
 class Taker(Protocol):
-    """Takes rows of one tensor, such as `LocalRows`."""
+    """Receiver of the rows of one tensor, such as `LocalRows`."""
 
     @property
     def device(self) -> torch.device: ...
 
     def wants(self, rows: Rows) -> bool:
-        """Whether it takes some of these rows; `False` is certain."""
+        """Return True if it may need some of these rows; `False` is certain."""
 
     def take(self, rows: Rows, values: Tensor) -> None:
-        """Take what it wants of these rows; `values`, `[rows.count, ...]`, are good until then."""
+        """Copy the rows it needs; `values`, `[rows.count, ...]`, are only valid during the call."""
 
 
 Takers = Mapping[str, Sequence[Taker]]  # by the tensor's name
 
 
 def takers_of(tensors: Mapping[str, Tensor | CanonicalTensor]) -> dict[str, list[Taker]]:
-    """The live rows of this rank, which take what was saved of them."""
+    """Return the live rows of this rank as receivers of the saved ones."""
     takers: dict[str, list[Taker]] = defaultdict(list)
     for one in local_rows_of(tensors):
         takers[one.name].append(one)
@@ -68,7 +68,7 @@ class Need(NamedTuple):
 
 
 class PiecePart(NamedTuple):
-    """Some rows of a piece, from its `start`-th to its `stop`-th."""
+    """Rows `start` to `stop` of a piece."""
 
     need: Need
     start: int
@@ -84,9 +84,9 @@ class PiecePart(NamedTuple):
 
 
 class ShardReading:
-    """The reading of a checkpoint by one rank.
+    """Reading of a checkpoint by one rank.
 
-    `owned` are the ranks whose own tensors are read; `None` for this rank alone.
+    `owned` are the ranks whose own tensors are read; `None` for only this rank.
     """
 
     def __init__(
@@ -98,14 +98,14 @@ class ShardReading:
         after_slab: Callable[[], None],
         owned: Sequence[int] | None = None,
     ):
-        self.begun = False  # whether some of the live tensors may have been overwritten
+        self.begun = False  # whether some live tensors may have been overwritten
         self._folder = folder
         self._after_slab = after_slab
         shards = manifest.shards
         numbers = range(len(shards))
         first = rank % max(1, len(numbers))
         owned = numbers[rank : rank + 1] if owned is None else owned
-        # Files of which nothing is needed are not opened: with many ranks that is most of them.
+        # Files without needed rows are not opened: with many ranks these are most of them.
         self._plan = [
             (shards[number], needs)
             for number in [*numbers[first:], *numbers[:first]]
@@ -115,15 +115,15 @@ class ShardReading:
         self._slab = Slab(SLAB_BYTES)
 
     def check(self) -> None:
-        """Check the needed files before anything is changed; `Damaged` if one is not as written."""
+        """Check the needed files before anything is changed; `Damaged` if one has changed."""
         for shard, _ in self._plan:
             self._check_file(shard)
             self._after_slab()
 
     def run(self) -> dict[int, dict[str, Tensor]]:
-        """Read all rows of this rank, after `check`; `Damaged` if bytes are not those written.
+        """Read all rows of this rank, after `check`; `Damaged` if bytes have changed.
 
-        Returns the ranks' own tensors of `owned`, by the rank that saved them.
+        Returns the own tensors of the ranks in `owned`, by the rank that saved them.
         """
         rank_tensors = {number: new_rank_tensors(shard) for number, shard in self._owned.items()}
         by_file = {shard.file: rank_tensors[number] for number, shard in self._owned.items()}
@@ -189,7 +189,7 @@ class ShardReading:
 def _needs(
     shard: Shard, owned: bool, takers: Takers, facts: Mapping[str, TensorFacts]
 ) -> list[Need]:
-    """The pieces that a rank needs, by offset; `owned`: it takes the writer's own tensors."""
+    """Return the pieces a rank needs, by offset; with `owned` also the writer's own tensors."""
     needs = []
     for piece in shard.pieces:
         if piece.name.startswith(RANK_PREFIX):
@@ -204,7 +204,7 @@ def _needs(
 
 
 def slabs_of(needs: Sequence[Need], most_bytes: int) -> Iterator[list[PiecePart]]:
-    """Cut a file's needed pieces into stretches of bytes of at most `most_bytes`, or one row."""
+    """Cut a file's needed pieces into ranges of at most `most_bytes`, or one row."""
     slab: list[PiecePart] = []
     room, end = most_bytes, -1
     for need in needs:

@@ -1,7 +1,8 @@
-"""All tensors on which a training's future depends, by names that do not depend on the placement.
+"""All tensors that determine the continuation of a training, by names for any placement.
 
 A torch optimizer may hold a module's parameters one by one, or one vector of which they are views.
-Its state is named by parameter either way, so a state saved from one is loaded into the other.
+Its state is named by parameter in both cases, so a state saved from one can be loaded into the
+other.
 """
 
 from collections.abc import Iterator, Mapping
@@ -27,7 +28,7 @@ from distrain.train.checkpoint.manifest import TensorFacts
 
 @dataclass(frozen=True)
 class TrainingState:
-    """A model and its optimizers, as tensors by names that fit any placement and ranks."""
+    """A model and its optimizers, as tensors by names for any placement and number of ranks."""
 
     model: ClickModel
     sparse_optimizer: SparseOptimizer
@@ -35,12 +36,12 @@ class TrainingState:
 
     @property
     def device(self) -> torch.device:
-        """The device of the dense part, on which backends want what ranks exchange."""
+        """Return the device of the dense part, on which backends exchange the ranks' values."""
         dense = next(iter(self.model.dense.parameters()), None)
         return (self.model.embeddings.weights[0] if dense is None else dense).device
 
     def tensors(self) -> dict[str, Tensor | CanonicalTensor]:
-        """The live tensors by name, good until the next step: what is written to them counts.
+        """Return the live tensors by name, valid until the next step. Writing changes the state.
 
         `dense.PARAMETER`, `dense_optimizer.PARAMETER.KEY`, `embeddings.weights.GROUP` and
         `sparse_optimizer.GROUP.KEY`; the same names, shapes and types on every rank.
@@ -58,7 +59,7 @@ class TrainingState:
         return {
             "columns": self._columns(),
             "sparse_steps": self.sparse_optimizer.num_steps,
-            # Kept apart, for products would be rounded: a training that goes on has all its bits.
+            # Stored separately, because products would be rounded: a resumed training has all bits.
             "table_factor": self.model.embeddings.factor,
             "ema": None if averaging is None else averaging.decay,
         }
@@ -66,13 +67,13 @@ class TrainingState:
     def adopt(self, facts: Mapping[str, Any]) -> None:
         self.sparse_optimizer.num_steps = facts["sparse_steps"]
         self.model.embeddings.factor = table_factor(facts)
-        if not self.sparse_optimizer.weight_decay:  # whose updates know of no factor
+        if not self.sparse_optimizer.weight_decay:  # its updates do not use a factor
             self.model.embeddings.settle()
 
     def check_fits(
         self, facts: Mapping[str, Any], tensors: Mapping[str, TensorFacts], url: str
     ) -> None:
-        """Raise a `DataError` unless what was saved is of such a model with such optimizers."""
+        """Check that saved tensors fit this model and these optimizers; `DataError` otherwise."""
         if not isinstance(facts.get("sparse_steps"), int):
             raise DataError(
                 "the checkpoint does not say how many steps its tables have taken",
@@ -95,14 +96,14 @@ class TrainingState:
 
     def _columns(self) -> list[list[str | int | None]]:
         return [
-            # Its table only where that has another name.
+            # Its table only if that has another name.
             [column.name, column.cardinality, column.dim, column.combiner, *_table(column)]
             for column in self.model.embeddings.columns
         ]
 
 
 def table_factor(facts: Mapping[str, Any]) -> float:
-    """What a checkpoint's table weights are multiplied by; those of 0.2.0 do not name it."""
+    """Return the factor of a checkpoint's table weights, which 0.2.0 did not save."""
     return float(facts.get("table_factor", 1.0))
 
 
@@ -117,7 +118,7 @@ def facts_of(tensors: Mapping[str, Tensor | CanonicalTensor]) -> dict[str, Tenso
 def differences(
     saved: Mapping[str, TensorFacts], live: Mapping[str, TensorFacts], needs: str
 ) -> list[str]:
-    """In words, the tensors whose dtypes or shapes differ, or that only one side has."""
+    """Return messages about tensors whose dtypes or shapes differ, or that only one side has."""
     return [
         f"{name} is {_text(saved.get(name), 'missing')}, "
         f"{needs} {_text(live.get(name), 'no such tensor')}"
@@ -131,7 +132,7 @@ def _text(facts: TensorFacts | None, otherwise: str) -> str:
 
 
 def dense_tensors(module: nn.Module, optimizer: Optimizer) -> dict[str, Tensor]:
-    """The live tensors on which the module's training depends, after the optimizer has a state.
+    """Return the live tensors of the module's training, after the optimizer has created its state.
 
     `dense.NAME` for each parameter and buffer, `dense_optimizer.NAME.KEY` for the optimizer's state
     of a parameter: of its shape, or a scalar such as the number of steps.
@@ -158,7 +159,7 @@ def _held_by(optimizer: Optimizer) -> list[Tensor]:
 
 
 def _parts_of(held: Tensor, module: nn.Module) -> Iterator[tuple[str, Tensor, slice]]:
-    """The module's parameters in a tensor that the optimizer holds, and their places there."""
+    """Yield the module's parameters in a tensor that the optimizer holds, and their slices."""
     memory = held.untyped_storage().data_ptr()
     for name, parameter in module.named_parameters():
         start = parameter.storage_offset() - held.storage_offset()
@@ -168,11 +169,11 @@ def _parts_of(held: Tensor, module: nn.Module) -> Iterator[tuple[str, Tensor, sl
 
 
 def create_state(optimizer: Optimizer) -> None:
-    """Have an optimizer create its state, as it is before its first step.
+    """Let an optimizer create its state, as it is before its first step.
 
-    Some do so in their first step only. One with gradients of zero and a rate of zero moves
-    nothing (without the latter, decoupled weight decay would), and what it creates is zeros but
-    for the count of steps.
+    Some optimizers create it only in their first step. A step with zero gradients and a zero rate
+    changes no parameter (with another rate, decoupled weight decay would). The created state is
+    zero except for the count of steps.
     """
     held = _held_by(optimizer)
     lacks = [not optimizer.state.get(parameter) for parameter in held]

@@ -1,4 +1,4 @@
-"""Checkpoints written by all ranks together, mostly while they train on."""
+"""Checkpoints that all ranks write together, usually while they train."""
 
 import contextlib
 import json
@@ -31,18 +31,18 @@ from distrain.train.checkpoint.training_state import facts_of
 
 @dataclass(frozen=True)
 class SaveResult:
-    stood_still_s: float  # how long it kept this rank from training
-    whole: bool | None  # whether the checkpoint is whole; `None` if it is still being written
+    stood_still_s: float  # the time for which this rank's training paused
+    whole: bool | None  # whether the checkpoint is complete; `None` while it is written
 
 
 @dataclass(eq=False)
 class CheckpointWriter(WriterSettings):
-    """Writes a training's checkpoints; one object on every rank.
+    """Writer of a training's checkpoints, one object on every rank.
 
-    Each rank writes a file with the rows that it alone holds and its share of the rest. Rank 0
-    then writes the manifest, which makes the checkpoint one, and removes older ones. If any rank
-    could not write, the files of the others are removed, `report` gets it on rank 0, and training
-    goes on: nothing here raises for a disk that is full or a server that is gone.
+    Each rank writes a file with the rows that only it holds and its share of the rest. Rank 0 then
+    writes the manifest, which completes the checkpoint, and removes older ones. If any rank cannot
+    write, the files of the others are removed, `report` receives it on rank 0, and training
+    continues. No method raises for a full disk or an unreachable server.
     """
 
     def __post_init__(self) -> None:
@@ -57,7 +57,7 @@ class CheckpointWriter(WriterSettings):
 
     @property
     def thread(self) -> int | None:
-        """The `ident` of the thread that writes; `None` while nothing is being written."""
+        """Return the `ident` of the writing thread; `None` while nothing is written."""
         return None if self._thread is None else self._thread.ident
 
     def save(
@@ -71,12 +71,13 @@ class CheckpointWriter(WriterSettings):
         best_step: int | None = None,
         wait: bool = False,
     ) -> SaveResult:
-        """Save the state as it is now; every rank calls it at the same steps, in the same order.
+        """Save the current state; every rank calls it at the same steps, in the same order.
 
-        Asynchronous: this rank's share is copied, and a thread writes the copy; the tensors may
-        change as soon as this returns. One that is still being written is waited for first.
-        Otherwise, or with `wait`, the live tensors are written, and this returns when it is whole
-        on all ranks, or has failed. A step that this writer has saved already is not written again.
+        Asynchronous: this rank's share is copied, and a thread writes the copy. The tensors may
+        change as soon as this returns. It first waits for a checkpoint that is still being written.
+        Otherwise, or with `wait`, the live tensors are written, and this returns when the
+        checkpoint is complete on all ranks, or has failed. A step that is already saved is not
+        written again.
 
         Of `values`, JSON values, those of rank 0 are saved; of `rank_tensors` those of each rank.
         The checkpoint of the `best_step` is kept besides the newest.
@@ -84,7 +85,7 @@ class CheckpointWriter(WriterSettings):
         started_s = monotonic()
         saved_before = self.wait(self.patience_s)
         name = name_of(step, attempt)
-        self._number += 1  # also for what is not written, so that all ranks count alike
+        self._number += 1  # also for one that is not written, so that all ranks count alike
         if saved_before and self._last is not None and self._last.plan.name == name:
             return SaveResult(monotonic() - started_s, True)
         tensors = self.state.tensors()
@@ -113,7 +114,10 @@ class CheckpointWriter(WriterSettings):
         return SaveResult(stood_still_s, None)
 
     def wait(self, timeout_s: float = PATIENCE_S) -> bool | None:
-        """Wait for the writing; whether the last checkpoint is whole, `None`: none or not yet."""
+        """Wait for the writing.
+
+        Returns whether the last checkpoint is complete, `None`: unknown.
+        """
         if self._thread is not None:
             self._thread.join(timeout_s)
             if self._thread.is_alive():
@@ -122,7 +126,7 @@ class CheckpointWriter(WriterSettings):
         return None if self._last is None else self._last.whole
 
     def close(self, timeout_s: float = 5.0) -> None:
-        """Within `timeout_s`, finish what waits for the disk; give up what waits for ranks."""
+        """Finish writing to the disk within `timeout_s`, and abandon waiting for ranks."""
         self.given_up.set()
         self.wait(timeout_s)
 
@@ -132,7 +136,10 @@ class CheckpointWriter(WriterSettings):
         rank_tensors: Mapping[str, Tensor],
         behind: bool,
     ) -> ShardContent | str:
-        """This rank's share, copied if training goes on meanwhile; or in words why none."""
+        """Return this rank's share, copied if training continues meanwhile.
+
+        Or the reason for none.
+        """
         if self._thread is not None:
             return f"the one before was still being written after {self.patience_s:.0f} s"
         try:
@@ -142,15 +149,15 @@ class CheckpointWriter(WriterSettings):
             if not behind:
                 return content
             if self.buffer_bytes < content.num_bytes:
-                self._buffer = empty((0,), torch.uint8)  # gone before the new one is there
+                self._buffer = empty((0,), torch.uint8)  # freed before the new one is allocated
                 self._buffer = empty((content.num_bytes,), torch.uint8, align_bytes=PAGE_BYTES)
             with torch.no_grad():
                 return copied(content, self._buffer, self.progress)
-        except Exception as error:  # the others must hear of it, whatever it is
+        except Exception as error:  # the others must receive any error
             return in_words(error)
 
     def _forget_last_posts(self) -> None:
-        """Delete the posts about the checkpoint before: rank 0 has read them."""
+        """Delete the posts about the previous checkpoint, which rank 0 has read."""
         if self._last is not None and self.peers.rank != 0:
             with contextlib.suppress(OSError, RuntimeError):
                 self.store.clear(self._last.plan.all_done_key)

@@ -1,1 +1,1 @@
-"""Ranks meet, choose devices, and agree on the step at which they save or stop."""
+"""Start of ranks, choice of devices, and agreement on the step at which they save or stop."""

@@ -1,4 +1,4 @@
-"""The objects through which a rank's training is watched, saved and stopped from outside."""
+"""Objects that watch, save and stop a rank's training from outside."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from distrain.train.control.stop_deadline import (
 )
 from distrain.train.timing.phases import PEERS, RankActivity, waiting
 
-CHECKPOINT_WAIT_S = 30.0  # how long ranks wait for each other before they leave out a checkpoint
+CHECKPOINT_WAIT_S = 30.0  # how long ranks wait for each other before they skip a checkpoint
 
 log = logging.getLogger("distrain.commands")
 
@@ -34,8 +34,8 @@ class Control:
     store: RankStore
     gate: StepGate
     activity: RankActivity
-    stop_deadline: StopDeadline | None = None  # `None`: nobody else asks to save
-    look: Callable[[], None] = lambda: None  # before each step and batch; may raise
+    stop_deadline: StopDeadline | None = None  # `None`: no other process requests a save
+    look: Callable[[], None] = lambda: None  # called before each step and batch; may raise
 
     @classmethod
     def alone(cls, look: Callable[[], None] = lambda: None) -> Control:
@@ -65,17 +65,17 @@ class Control:
 
 
 def join_store(meeting: Rendezvous, timeout_s: float) -> RankStore:
-    """The ranks' store among the keys of the torch store that the coordinator opened for them."""
+    """Return the ranks' store within the torch store that the coordinator opened for them."""
     timeout = timedelta(seconds=timeout_s)
     store = TCPStore(meeting.host, meeting.port, is_master=False, timeout=timeout)
     return RankStore(PrefixStore(f"{meeting.prefix}/board", store), partial(waiting, PEERS))
 
 
 class Commands:
-    """Commands that a rank gets from its supervisor while it trains: one JSON object a line.
+    """Commands that a rank receives from its supervisor while it trains: one JSON object a line.
 
-    `{"op": "checkpoint", "number": 7}` and `{"op": "stop", "number": 8, "grace_s": 20.0}`. Numbers
-    are the coordinator's, the same for all ranks of a gang.
+    `{"op": "checkpoint", "number": 7}` and `{"op": "stop", "number": 8, "grace_s": 20.0}`. The
+    coordinator assigns the numbers, the same for all ranks of a gang.
     """
 
     def __init__(self, gate: StepGate, stop_deadline: StopDeadline):
@@ -83,7 +83,7 @@ class Commands:
         self._stop_deadline = stop_deadline
 
     def listen(self, lines: Iterable[str], at_end: Callable[[], None]) -> None:
-        """Start a thread that takes commands from `lines`, and calls `at_end` after the last."""
+        """Start a thread that executes commands from `lines`, and calls `at_end` at their end."""
 
         def take_all() -> None:
             try:
@@ -95,7 +95,7 @@ class Commands:
         threading.Thread(target=take_all, name="commands", daemon=True).start()
 
     def take(self, line: str) -> None:
-        """Carry a command out; an unknown one is logged, for newer supervisors may say more.
+        """Execute a command; an unknown one is logged, because newer supervisors may have more.
 
         >>> from distrain.train.checkpoint import RankStore
         >>> gate = StepGate(RankStore(), 0, 1)

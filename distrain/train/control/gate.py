@@ -1,28 +1,27 @@
-"""How ranks agree on the step at which all of them save or stop, without a collective operation.
+"""Agreement of ranks on the step at which all save or stop, without a collective operation.
 
-The ranks of a gang are never in quite the same place, and a request reaches them one after another
-while they train; but a checkpoint holds all ranks' state after the same step, and a rank that left
-a step early would leave the others waiting in it.
+The ranks of a gang are never at exactly the same place, and a request reaches them one after
+another while they train. But a checkpoint holds the state of all ranks after the same step, and a
+rank that left a step early would leave the others waiting in it.
 
 The program of every rank passes the same *places*, in the same order: one before each step, and
-one before each batch of a validation. A request holds a rank at its next place, and a thread puts
-on the store how many places the rank has passed. Once all ranks have, the *target* is the largest
-of these numbers. It cannot change any more, for all are held; those behind go on to it, whatever
-collective operations lie between, and there all of them do what was asked.
+one before each batch of a validation. A request holds a rank at its next place. A thread writes the
+number of places that the rank has passed to the store. Once all ranks have done so, the *target* is
+the largest of these numbers. It cannot change, because all ranks are held. Ranks behind it continue
+to it, through any collective operations before it. There all of them execute the request.
 
-Whoever puts up the last number sees from the count that it is the last, reads all of them and
-proposes the target; the others wait for what is decided. So the calls of a rank do not grow with
-the number of ranks.
+The rank that writes the last number knows this from the count, reads all numbers and proposes the
+target. The others wait for the decision. So the number of a rank's calls does not grow with the
+number of ranks.
 
-No rank waits for ever. A rank that has not heard of a decision in time proposes to abandon the
-request; the store lets the first proposal win, for all. So also in the worst moment, where the last
-number comes as somebody's time is up, or where its rank dies before it proposes the target, all
-ranks decide alike. An abandoned checkpoint is left out; an abandoned stop is one without a
-checkpoint.
+No rank waits forever. A rank that receives no decision in time proposes to abandon the request. The
+store accepts the first proposal, for all ranks. So all ranks decide alike even if the last number
+comes just as another rank's time is over, or if its rank dies before it proposes the target. An
+abandoned checkpoint is skipped; an abandoned stop is one without a checkpoint.
 
 Requests may reach ranks in any order, and several may have the same target. A stop does not wait
-for what else is asked: where it meets a checkpoint, some ranks may do both and others the stop
-alone, which saves the same state after the same step.
+for other requests. If it has the target of a checkpoint, some ranks may do both and others only the
+stop, which saves the same state after the same step.
 
 Without requests a place costs a lock.
 """
@@ -44,7 +43,7 @@ log = logging.getLogger("distrain.gate")
 
 
 class StopAsked(Exception):
-    """The ranks agreed to end here; `saves`: all of them are here and save a checkpoint."""
+    """The ranks agreed to end here; with `saves` all of them save a checkpoint."""
 
     def __init__(self, saves: bool):
         self.saves = saves
@@ -60,9 +59,9 @@ class _Request:
 
 
 class StepGate:
-    """One rank's gate.
+    """Gate of one rank.
 
-    `on_stop` is called from a thread with the target of an agreed stop; `None`: it was abandoned.
+    `on_stop` is called from a thread with the target of an agreed stop, `None` if it was abandoned.
     """
 
     def __init__(
@@ -84,14 +83,14 @@ class StepGate:
 
     @property
     def asked(self) -> bool:
-        """Whether a request waits; may be out of date at once."""
+        """Return True if a request is waiting; may be outdated at once."""
         return bool(self._requests) or self._leaves
 
     def begin(self) -> Word:
-        """Ask to pass the next place; only the training thread calls it.
+        """Wait at the next place until it may be passed; only the training thread calls it.
 
-        `go`: it is passed. `checkpoint`: save now, as all ranks do here, and ask again. `stop`:
-        save and end, as all ranks do here. `leave`: end; the others could not be asked.
+        `go`: it is passed. `checkpoint`: save now, like all ranks here, and call again. `stop`:
+        save and end, like all ranks here. `leave`: end; the others could not be reached.
         """
         with self._changed:
             while True:
@@ -104,14 +103,14 @@ class StepGate:
             return word
 
     def request(self, number: int, *, stops: bool, wait_s: float) -> None:
-        """Ask all ranks to save, or end, at one place; a number seen before is ignored."""
+        """Request all ranks to save, or end, at one place; a known number is ignored."""
         with self._changed:
             if number in self._seen:
                 return
             self._seen.add(number)
             request = _Request(number, stops, time.monotonic() + wait_s)
             self._requests[number] = request  # from now on this rank is held
-        # One each: they are rare, and none waits for another's decision.
+        # One thread each: requests are rare, and none waits for another's decision.
         name = f"gate-{number}"
         threading.Thread(target=self._agree, args=(request,), name=name, daemon=True).start()
 
@@ -132,7 +131,7 @@ class StepGate:
     def _agree(self, request: _Request) -> None:
         try:
             decision = self._decide(request)
-        except Exception as error:  # the store is gone, and with it the coordinator
+        except Exception as error:  # the store is gone, and so is the coordinator
             log.warning("the ranks' store failed: %s", error)
             decision = _ABANDONED
         self._take(request, decision)

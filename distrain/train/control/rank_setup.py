@@ -1,4 +1,4 @@
-"""Getting one rank's process ready: threads, device, seeds, and its peers."""
+"""Preparation of one rank's process: threads, device, seeds, and its peers."""
 
 import os
 import random
@@ -17,11 +17,11 @@ from distrain.jobs.spec.resources import ResourcesSpec
 
 _CUBLAS = "CUBLAS_WORKSPACE_CONFIG"
 COLLECTIVES = "DISTRAIN_COLLECTIVES"
-"""The environment variable that has GPUs' ranks talk through gloo."""
+"""Environment variable that makes the ranks of GPUs communicate through gloo."""
 
 
 def choose_device(resources: ResourcesSpec) -> torch.device:
-    """The rank's device; a Dask-CUDA worker sees its own GPU first, so always `cuda:0`."""
+    """Return the rank's device; a Dask-CUDA worker lists its own GPU first, so always `cuda:0`."""
     if resources.device == "cpu":
         return torch.device("cpu")
     if torch.cuda.is_available():
@@ -36,26 +36,26 @@ def choose_device(resources: ResourcesSpec) -> torch.device:
 
 
 def seed_everything(seed: int, rank: int, device: torch.device) -> None:
-    """Seed every generator, for each rank its own, and have cuBLAS add up in one order."""
-    # Mixed, for torch's generator on the CPU takes the lowest 32 bits only.
+    """Seed every generator differently on each rank, and make cuBLAS add in a fixed order."""
+    # Mixed, because torch's generator on the CPU uses only the lowest 32 bits.
     (own,) = np.random.SeedSequence(seed, spawn_key=(rank,)).generate_state(1)
     random.seed(int(own))
     np.random.seed(own)
     torch.manual_seed(int(own))
     if device.type == "cuda":
-        # cuBLAS reads it when its first handle is made. Which operations torch must take in their
-        # deterministic form, the dense part of the step says.
+        # cuBLAS reads it when its first handle is made. The dense part of the step defines which
+        # operations torch must run in their deterministic form.
         os.environ.setdefault(_CUBLAS, ":4096:8")
 
 
 @contextmanager
 def process_as_it_was() -> Iterator[None]:
-    """Restore on exit what a rank sets in its process: generators, threads, cuBLAS's workspace."""
+    """Restore on exit the state that a rank sets: generators, threads, cuBLAS's workspace."""
     threads, cublas = torch.get_num_threads(), os.environ.get(_CUBLAS)
     drawn, drawn_by_numpy = random.getstate(), np.random.get_state()
     seed = torch.initial_seed()
     had_cuda = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
-    # The state of a GPU's generator lies in the host's memory: nothing is asked of a GPU.
+    # The state of a GPU's generator is in host memory: no GPU is queried.
     generators = [torch.default_generator, *(torch.cuda.default_generators if had_cuda else ())]
     states = [generator.get_state() for generator in generators]
     try:
@@ -66,16 +66,16 @@ def process_as_it_was() -> Iterator[None]:
         np.random.set_state(drawn_by_numpy)
         for generator, state in zip(generators, states, strict=True):
             generator.set_state(state)
-        if not had_cuda:  # what `torch.manual_seed` of the caller would have given the GPUs
+        if not had_cuda:  # the seed that `torch.manual_seed` of the caller would have set on GPUs
             torch.cuda.manual_seed_all(seed)
         if cublas is None:
             os.environ.pop(_CUBLAS, None)
 
 
 def join_peers(assignment: Assignment, device: torch.device, timeout_s: float) -> None:
-    """Meet the other ranks; a single rank without a rendezvous joins nobody.
+    """Join the other ranks; a single rank without a rendezvous joins nobody.
 
-    `timeout_s` is the longest wait for a peer, now and in each collective operation.
+    `timeout_s` is the longest wait for a peer, here and in each collective operation.
     """
     meeting = assignment.rendezvous
     if meeting is None:
@@ -98,7 +98,10 @@ def join_peers(assignment: Assignment, device: torch.device, timeout_s: float) -
 
 
 def check_own_gpu(store: Store, world: World, gpu: str, timeout: timedelta) -> None:
-    """Raise on every rank if two have one GPU, as workers of `dask worker` on a host do."""
+    """Check that no two ranks share a GPU, as with `dask worker` on one host.
+
+    Raises on every rank.
+    """
     keys = [str(rank) for rank in range(world.num_ranks)]
     store.set(keys[world.rank], gpu)
     store.wait(keys, timeout)
@@ -118,9 +121,9 @@ def check_own_gpu(store: Store, world: World, gpu: str, timeout: timedelta) -> N
 
 
 def choose_backend(device: torch.device) -> str:
-    """NCCL between GPUs, gloo between CPUs, and for GPUs if `DISTRAIN_COLLECTIVES` is gloo.
+    """Return the backend: NCCL for GPUs, gloo for CPUs or with `DISTRAIN_COLLECTIVES=gloo`.
 
-    That copies everything through the host: NCCL refuses two ranks on one GPU.
+    With gloo everything is copied through the host; NCCL refuses two ranks on one GPU.
     """
     asked = os.environ.get(COLLECTIVES, "auto")
     if asked not in ("auto", "gloo"):
@@ -137,7 +140,7 @@ def leave_peers() -> None:
 
 
 def check_same_data(fingerprint: str, rank: int) -> None:
-    """Raise `DataError` on every rank if some see other data than rank 0."""
+    """Check that all ranks have the data of rank 0; `DataError` on every rank otherwise."""
     if not dist.is_initialized():
         return
     own = torch.tensor(list(bytes.fromhex(fingerprint)), dtype=torch.uint8)

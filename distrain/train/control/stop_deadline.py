@@ -1,4 +1,4 @@
-"""The deadline of a stop: a rank leaves in order if it can, and in time if it cannot."""
+"""The deadline of a stop, which ends a rank in time if it cannot end regularly."""
 
 import logging
 import math
@@ -10,21 +10,21 @@ from distrain.jobs.events import Event, RankStopped
 from distrain.train.timing.phases import RankActivity
 
 SHARE_FOR_AGREEMENT = 0.5
-"""The share of the grace after which a rank no longer waits for the others to agree."""
+"""Share of the grace after which a rank no longer waits for an agreement."""
 
 LAST_MOMENT_S = 1.0
-"""How long before the end of the grace a rank leaves as it is (a tenth of it, if that is less)."""
+"""Seconds before the end of the grace at which a rank exits (at most a tenth of the grace)."""
 
 MAIN_THREAD_S = 0.5
-"""How long the training thread may take to leave by itself when a stop was abandoned."""
+"""Seconds for the training thread to end after a stop was abandoned."""
 
 log = logging.getLogger("distrain.stop")
 
 
 class StopDeadline:
-    """Ends the rank's process when a stop's time is up, whatever the training thread does.
+    """End the rank's process when the time of a stop is over, in any state of the training thread.
 
-    That may hang in a collective operation with a rank that is gone. `leave` does not return.
+    The thread may hang in a collective operation with a rank that is gone. `leave` does not return.
     """
 
     def __init__(
@@ -53,8 +53,8 @@ class StopDeadline:
     def stop_agreed(self, target: int | None) -> None:
         """Record the agreed place of the stop; `None` if the ranks could not agree.
 
-        Before the first place there is nothing to save, and getting there may take long: unless the
-        training thread arrives in a moment, the rank leaves without it.
+        Before the first place there is nothing to save, and reaching it may take long. So the rank
+        exits without the training thread unless that arrives soon.
         """
         with self._changed:
             if not self._arrived and not target:
@@ -62,7 +62,10 @@ class StopDeadline:
                 self._watch()
 
     def arrived(self) -> None:
-        """The training thread is where the ranks stop and save: it has the rest of the grace."""
+        """Note that the training thread has reached the agreed place.
+
+        It may use the rest of the grace.
+        """
         with self._changed:
             self._arrived = True
             self._early_s = math.inf
@@ -75,13 +78,13 @@ class StopDeadline:
         self._changed.notify_all()
 
     def finished(self) -> None:
-        """The training did all its work, so the remaining work is not given up."""
+        """Note that the training has finished all its work, so the process is not ended early."""
         with self._changed:
             self._over = True
             self._changed.notify_all()
 
     def stopped(self, step: int, saved: bool) -> bool:
-        """Report the stop; false if it was reported before."""
+        """Report the stop; returns False if it is already reported."""
         with self._changed:
             if self._over:
                 return False
@@ -103,7 +106,7 @@ class StopDeadline:
 
 
 def time_to_leave_s(grace_s: float) -> float:
-    """When to leave as it is: a moment before the process would be killed.
+    """Return when to exit: shortly before the process would be killed.
 
     >>> time_to_leave_s(20.0), time_to_leave_s(2.0)
     (19.0, 1.8)

@@ -1,4 +1,4 @@
-"""From a spec to checked tables and a schema, before anything is trained."""
+"""From a spec to checked tables and a schema, before training begins."""
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -46,17 +46,17 @@ if TYPE_CHECKING:
     from distrain.prep.transforming import RawTables
 
 PATIENCE_S = 10.0
-"""How long a command retries a storage that does not answer; a person waits for the command."""
+"""Seconds for which a command retries a storage that does not answer, while the user waits."""
 
 
 def check_inputs(spec: JobSpec, retry_s: float = PATIENCE_S, handed: Path | None = None) -> Inputs:
-    """Find the schema, read all footers, and refuse what cannot be trained on.
+    """Find the schema, read all footers, and check that the data can be trained on.
 
-    The command line calls this before it asks for a cluster, every rank before it builds a model.
+    The command line calls this before it requests a cluster, every rank before it builds a model.
 
     Args:
-        retry_s: Seconds of further tries where the storage does not answer; at most `data.retry_s`.
-        handed: A file with the tables as the command read them (`hand_on`).
+        retry_s: Seconds of retries if the storage does not answer; at most `data.retry_s`.
+        handed: A file with the tables that the command has read (`hand_on`).
     """
     mistakes = Mistakes()
     inputs = None
@@ -110,7 +110,7 @@ def read_inputs(spec: JobSpec, retry_s: float = PATIENCE_S, handed: Path | None 
         schema = _with_list_limits(schema, spec.data.max_list_length)
         schema = with_targets(schema, spec)
         _check_trainable(schema, spec.model)
-        wanted = wanted_columns(schema, need_label=True)  # or both splits report what it lacks
+        wanted = wanted_columns(schema, need_label=True)  # otherwise both splits report its errors
         if raw is not None:
             _check_made(wanted, raw)
         tables = handed and read_tables(handed, spec, schema)
@@ -150,11 +150,11 @@ def _schema_named(path: str | Path) -> Iterator[None]:
 
 
 def find_data_schema(data: DataSpec, retry_s: float = 0.0) -> Path | str | None:
-    """The file of the schema that `data.schema` means; `None` for the bare `criteo` preset.
+    """Return the schema file of `data.schema`; `None` for the `criteo` preset without a file.
 
-    `auto` looks in the folder of the training files and in the one above it, where `distrain prep`
-    writes it; `criteo` is the preset, completed with cardinalities from such a file if there is
-    one; anything else is a file or a folder. With `data.workflow` both look in the folder above it.
+    `auto` searches the folder of the training files and the one above it, where `distrain prep`
+    writes it. `criteo` is the preset, completed with cardinalities from such a file if there is
+    one. Other values are a file or a folder. With `data.workflow` both search the folder above it.
     """
     if is_remote(data.schema_path):
         return data.schema_path
@@ -208,7 +208,7 @@ def _check_made(wanted: Sequence[WantedColumn], raw: "RawTables") -> None:
 
 
 def find_vocabularies(data: DataSpec, schema: Schema) -> Vocabularies:
-    """The vocabularies beside a job's schema; unreadable files count as unknown.
+    """Return the vocabularies beside a job's schema; unreadable files count as unknown.
 
     All their bytes are read, once in a training.
     """
@@ -239,7 +239,7 @@ def list_combiners(schema: Schema, embeddings: EmbeddingsSpec) -> dict[str, Pool
 
 
 def _with_list_limits(schema: Schema, limits: Mapping[str, int]) -> Schema:
-    """The schema with limits of list lengths, as the saved model will have it."""
+    """Return the schema with limits of list lengths, as the saved model will have it."""
     lists = [column.name for column in schema.columns if column.holds_lists]
     others = [name for name in limits if name not in lists]
     if others:
@@ -300,7 +300,7 @@ def _check_limits(data: DataSpec, blueprint: "Blueprint") -> None:
 
 
 def _check_trainable(schema: Schema, model: ModelSpec) -> None:
-    """Refuse what files can hold and loaders can read, but no model of today can use."""
+    """Check the parts of the schema that files and loaders support, but no current model."""
     targets = schema.select_by_tag(Tags.TARGET)
     has_towers = isinstance(model, TwoTowerSpec | SasrecRetrievalSpec)
     if not targets.columns or has_towers:
@@ -322,10 +322,10 @@ def _check_trainable(schema: Schema, model: ModelSpec) -> None:
 
 
 def check_negatives(data: DataSpec, schema: Schema, task: "Task") -> None:
-    """Refuse to leave out negatives unless there is one target, whose logits they shift."""
+    """Check that negatives are only thinned with one target, whose logits they shift."""
     names = schema.select_by_tag(Tags.TARGET).names
     kinds = [target.kind for target in task.targets]
-    # The tasks of towers are judged by other metrics: they rank, and have no probabilities.
+    # The tasks of two-tower models have other metrics: they rank, and have no probabilities.
     if data.negatives < 1 and (
         len(names) != 1 or kinds != ["binary"] or "log_loss" not in task.metrics
     ):
@@ -339,13 +339,13 @@ def check_negatives(data: DataSpec, schema: Schema, task: "Task") -> None:
 
 def _thinned(table: Table, spec: JobSpec, schema: Schema, retry_s: float) -> Table:
     share, labels = spec.data.negatives, schema.select_by_tag(Tags.TARGET).names
-    if len(labels) != 1:  # with more of them the job is refused
+    if len(labels) != 1:  # with several labels the job is refused
         return table
     return thinned(table, labels[0], share, spec.train.seed, retry_s)
 
 
 def _check_one_meaning(data: DataSpec, schema: Schema, train: Table, valid: Table | None) -> None:
-    """Refuse files whose ids and numbers mean something else than those of the first ones."""
+    """Check that the ids and numbers of all files mean the same as those of the first ones."""
     files = [*train.compact.files, *(valid.compact.files if valid else ())]
     if len({os.path.dirname(os.path.dirname(file)) for file in files}) > 1:
         known = find_vocabularies(data, schema)

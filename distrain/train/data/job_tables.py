@@ -1,7 +1,7 @@
-"""The tables of a job, handed from the command that checked them to the ranks of every attempt.
+"""The tables of a job, which the command that checked them passes to the ranks of every attempt.
 
-So footers are read once per job, and an attempt that begins while the storage does not answer need
-not read them.
+So footers are read once per job, and an attempt does not need the storage of the footers when it
+begins.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import logging
 import os
 import zipfile
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from distrain.jobs.spec.job import JobSpec
@@ -28,22 +29,28 @@ _KEY, _TRAIN, _VALID, _UNTHINNED = "key", "train", "valid", "unthinned"
 
 @dataclass(frozen=True)
 class Inputs:
-    """A job's tables."""
+    """Tables of a job, with their schema."""
 
     schema: Schema
     train: Table
     valid: Table | None
-    # the training table before `data.negatives`; `None` where that leaves out nothing
+    # the training table before `data.negatives`; `None` if no negatives are removed
     unthinned: Table | None = None
+
+    @cached_property
+    def all_rows(self) -> Table:
+        """Training and validation rows as one table, which a refit trains on."""
+        assert self.valid is not None
+        return self.train.followed_by(self.valid)
 
     @property
     def fingerprint(self) -> str:
-        """Both tables' fingerprints, in hex: equal on ranks that see the same files."""
+        """Return both tables' fingerprints in hex, equal on ranks that see the same files."""
         return self.train.fingerprint + (self.valid.fingerprint if self.valid else "")
 
 
 def hand_on(inputs: Inputs, spec: JobSpec, path: Path) -> None:
-    """Write the tables for the ranks, which then read no footers."""
+    """Write the tables for the ranks, which then do not read the footers."""
     with whole_file(path) as partial, zipfile.ZipFile(partial, "w") as file:
         file.writestr(_KEY, _key(spec, inputs.schema))
         file.writestr(_TRAIN, inputs.train.to_bytes())
@@ -54,7 +61,7 @@ def hand_on(inputs: Inputs, spec: JobSpec, path: Path) -> None:
 
 
 def read_tables(path: Path, spec: JobSpec, schema: Schema) -> Inputs | None:
-    """The tables in the file; `None` if it is missing, damaged, or of other data."""
+    """Return the tables in the file; `None` if it is missing, damaged, or of other data."""
     try:
         with zipfile.ZipFile(path) as file:
             if file.read(_KEY).decode() != _key(spec, schema):
@@ -71,7 +78,7 @@ def read_tables(path: Path, spec: JobSpec, schema: Schema) -> Inputs | None:
 
 
 def _key(spec: JobSpec, schema: Schema) -> str:
-    """A key that changes with all that decides which footers are read, and how."""
+    """Return a key that depends on everything that affects the reading of footers."""
     document = spec.data.model_dump(mode="json")
     places = [_absolute(path) for split in ("train", "valid") for path in document[split]]
     names = (

@@ -1,4 +1,4 @@
-"""A job's loaders, as its spec says."""
+"""Creates a job's loaders by its spec."""
 
 import os
 from typing import Literal
@@ -24,10 +24,10 @@ def job_loader(
     *,
     shuffle: str,
 ) -> Loader:
-    """A rank's loader of a job's training or validation rows; it starts nothing.
+    """Return a rank's loader of a job's training or validation rows, without starting it.
 
     Args:
-        shuffle: `data.shuffle` to train; `none` to validate, which leaves out no row.
+        shuffle: `data.shuffle` to train; `none` to validate, which keeps all rows.
     """
     data, train, is_full = spec.data, spec.train, shuffle == "full"
     section = {name: getattr(data, name) for name in LoadingSpec.model_fields}
@@ -56,11 +56,11 @@ _MOST_THREADS = 10
 """On an H200 with 16 cores, 13 threads gave no more rows than 10."""
 
 _OTHER_THREADS = 2
-"""The thread that trains, and the one that sends batches to the GPU."""
+"""The thread that trains, and the thread that copies batches to the GPU."""
 
 
 def decode_threads(wanted: int | Literal["auto"], device_type: str, cores: int) -> int:
-    """The number of threads that decode, for `data.decode_threads` and a rank's own `cores`.
+    """Return the number of decoding threads of a rank with `cores` cores.
 
     >>> decode_threads("auto", "cpu", 16), decode_threads(3, "cuda", 16)
     (1, 3)
@@ -75,6 +75,6 @@ def decode_threads(wanted: int | Literal["auto"], device_type: str, cores: int) 
 
 
 def _usable_cores(ranks_on_host: int) -> int:
-    """This rank's share of the host's cores, and no more than the process may use."""
+    """Return this rank's share of the host's cores, or the cores that it may use if fewer."""
     own = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     return min(own or 1, max(1, (os.cpu_count() or 1) // ranks_on_host))

@@ -1,6 +1,8 @@
-"""How far a job goes: its steps and their rows, over all windows and epochs."""
+"""The extent of a job: its steps and their rows, over all windows and epochs, and a refit."""
 
-from dataclasses import dataclass
+from __future__ import annotations
+
+from dataclasses import KW_ONLY, dataclass
 
 from distrain.errors import SpecError
 from distrain.jobs.spec.job import JobSpec
@@ -21,11 +23,11 @@ class JobSpan:
     """
 
     num_steps: int
-    epoch: EpochSteps  # the steps of each epoch; a window's last one may have fewer rows
-    windows: tuple[str, ...] = ()  # the names of the windows; none where the table is not cut
+    epoch: EpochSteps  # the steps of each epoch; the last step of a window may have fewer rows
+    windows: tuple[str, ...] = ()  # the names of the windows; empty if the table is not split
 
     @classmethod
-    def of(cls, spec: JobSpec, loader: Loader) -> "JobSpan":
+    def of(cls, spec: JobSpec, loader: Loader) -> JobSpan:
         steps = spec.train.num_epochs * loader.num_steps
         if spec.train.max_steps is not None:
             steps = min(steps, spec.train.max_steps)
@@ -42,12 +44,29 @@ class JobSpan:
         return cls(steps, loader.steps, () if windows is None else windows.names)
 
     @property
+    def first_step(self) -> int:
+        """Steps of the job before these; above 0 in a refit."""
+        return 0
+
+    @property
     def steps_per_epoch(self) -> int:
         return self.epoch.num_steps
 
     @property
     def rows_per_epoch(self) -> int:
         return self.epoch.trained_rows
+
+    def steps_from(self, step: int) -> range:
+        """The steps from one on, as the loader counts them."""
+        return range(step - self.first_step, self.num_steps - self.first_step)
+
+    def place_of(self, step: int) -> tuple[int, int]:
+        """The epoch of a step, and its number in it, both from 0."""
+        return divmod(step - self.first_step, self.steps_per_epoch)
+
+    def course(self, step: int) -> tuple[int, int]:
+        """The place of a step in the learning rate's course, and the course's length."""
+        return step, self.num_steps
 
     def check_start(self, step: int, checkpoint: str) -> None:
         if step > self.num_steps:
@@ -63,14 +82,59 @@ class JobSpan:
 
     def rank_rows(self, step: int, num_ranks: int) -> tuple[int, ...]:
         """How many rows each rank serves in a step, the same answer on every rank."""
-        return self.epoch.rank_rows(step % self.steps_per_epoch, num_ranks)
+        return self.epoch.rank_rows(self.place_of(step)[1], num_ranks)
 
     def epoch_after(self, steps: int) -> int:
         return max(0, steps - 1) // self.steps_per_epoch
 
     def window_at(self, step: int) -> int | None:
-        """The window that begins with a step; `None` if none does."""
-        of_epoch = step % self.steps_per_epoch
+        """Return the window that begins with a step; `None` if none does."""
+        of_epoch = self.place_of(step)[1]
         window = self.epoch.window_of(of_epoch)
         begins = self.windows and step < self.num_steps and of_epoch == self.epoch.span(window)[0]
         return window if begins else None
+
+
+@dataclass(frozen=True)
+class RefitSpan(JobSpan):
+    """The steps of a refit, which follow those of the first training in number.
+
+    >>> from distrain.loader.partition.epoch_plan import EpochPlan
+    >>> one = EpochSteps((EpochPlan(10, lanes=1, global_batch_size=2),))
+    >>> more = EpochSteps((EpochPlan(12, lanes=1, global_batch_size=2),))
+    >>> span = RefitSpan.after(JobSpan(10, one), taken=7, found=5, epoch=more)
+    >>> span.num_steps, span.place_of(7), span.rows_in(8), span.epoch_after(8)
+    (13, (0, 0), 16, 2)
+    >>> [span.course(step) for step in (7, 12)]
+    [(0, 10), (4, 10)]
+    >>> uneven = EpochSteps((EpochPlan(13, lanes=1, global_batch_size=4),))
+    >>> span = RefitSpan.after(JobSpan(10, one), taken=7, found=5, epoch=uneven)
+    >>> [span.rank_rows(step, 1) for step in range(7, 11)]  # the loader's order of batches
+    [(4,), (4,), (4,), (1,)]
+    """
+
+    _: KW_ONLY
+    first: JobSpan
+    taken: int  # steps of the first training
+
+    @classmethod
+    def after(cls, first: JobSpan, *, taken: int, found: int, epoch: EpochSteps) -> RefitSpan:
+        """As many passes as the first training had made after `found` steps."""
+        steps = -(-found * epoch.num_steps // first.steps_per_epoch)
+        return cls(taken + steps, epoch, first=first, taken=taken)
+
+    @property
+    def first_step(self) -> int:
+        return self.taken
+
+    def course(self, step: int) -> tuple[int, int]:
+        """That of the first training, at the same share of a pass."""
+        own = step - self.taken
+        return own * self.first.steps_per_epoch // self.steps_per_epoch, self.first.num_steps
+
+    def rows_in(self, steps: int) -> int:
+        return self.first.rows_in(self.taken) + super().rows_in(steps - self.taken)
+
+    def epoch_after(self, steps: int) -> int:
+        """Epochs are counted on from those of the first training."""
+        return self.first.epoch_after(self.taken) + 1 + super().epoch_after(steps - self.taken)

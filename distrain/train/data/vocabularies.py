@@ -1,8 +1,8 @@
-"""Which workflow says what a table's values mean, and how ids of one vocabulary become another's.
+"""The workflow that defines a table's values, and conversion of ids between vocabularies.
 
-`distrain prep` writes a folder `workflow/` beside the schema, with a vocabulary for each
-categorical column, and the operators of all. Saved models and checkpoints name that folder and
-checksums: values of equal checksums mean the same, and a file that has changed since is noticed.
+`distrain prep` writes a folder `workflow/` next to the schema, with a vocabulary for each
+categorical column, and the operators of all. Saved models and checkpoints store that folder and
+checksums. Values with equal checksums mean the same, and a later change of a file is detected.
 """
 
 import json
@@ -43,7 +43,7 @@ class VocabularyFile:
     """The vocabulary of a column, in a folder or at a URL."""
 
     folder: str
-    name: str  # what its files are called after: the column, or its domain
+    name: str  # the stem of its files: the column, or its domain
     xxh3_64: str
 
     @property
@@ -54,7 +54,7 @@ class VocabularyFile:
         return Vocabulary.load(self.folder, self.name)
 
     def agrees_with(self, other: "VocabularyFile") -> bool:
-        """Whether ids of both mean the same; files that differ are read, in pieces."""
+        """Return True if ids of both mean the same. Files that differ are read, in pieces."""
         if self.xxh3_64 == other.xxh3_64:
             return True
         if not (self.is_unchanged and other.is_unchanged):
@@ -71,7 +71,7 @@ class VocabularyFile:
 
 @dataclass(frozen=True)
 class Vocabularies:
-    """The meaning of a table's values, as far as it is known."""
+    """The known meaning of a table's values."""
 
     files: Mapping[str, VocabularyFile]  # the vocabularies of categorical columns
     workflow: str = ""  # the workflow's folder or URL; "" if unknown
@@ -86,7 +86,7 @@ class Vocabularies:
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> "Vocabularies":
-        """The inverse of `to_json`; an unreadable document says nothing."""
+        """Return the inverse of `to_json`; an unreadable document gives an empty result."""
         try:
             items = dict(document.get("vocabularies") or {}).items()
             files = {str(c): VocabularyFile(*map(str, file)) for c, file in items}
@@ -103,7 +103,7 @@ class Vocabularies:
         return Vocabularies(files, workflow, self.operators)
 
     def unlike(self, other: "Vocabularies") -> list[str]:
-        """The columns, known in both, whose values mean something else in the other."""
+        """Return the columns, known in both, whose values have another meaning in the other."""
         return [
             *(c for c, sum_ in self.operators.items() if other.operators.get(c, sum_) != sum_),
             *(c for c, file in self.files.items()
@@ -112,7 +112,7 @@ class Vocabularies:
 
 
 def vocabularies_in(workflow: str, schema: Schema) -> Vocabularies:
-    """The vocabularies of a schema's columns in a workflow; unreadable files are unknown."""
+    """Return the vocabularies of a schema's columns in a workflow; unreadable files are unknown."""
     folder = f"{workflow}/{CATEGORIES}"
     held = _files(folder)
     checksums = {
@@ -129,11 +129,11 @@ def vocabularies_in(workflow: str, schema: Schema) -> Vocabularies:
 
 
 def check_meaning(known: Vocabularies, whose: str, files: Iterable[str], schema: Schema) -> None:
-    """Refuse files that were prepared with a workflow by which values mean something else.
+    """Check that files were not prepared with a workflow by which values have another meaning.
 
     Args:
         whose: The owner of `known`, for the error.
-        files: Tables; those without a workflow beside them pass.
+        files: Tables; those without a workflow next to them are accepted.
     """
     for workflow, file in workflows_next_to(files).items():
         if workflow == known.workflow:
@@ -156,7 +156,7 @@ def check_meaning(known: Vocabularies, whose: str, files: Iterable[str], schema:
 
 
 def workflows_next_to(files: Iterable[str]) -> dict[str, str]:
-    """The workflow in each file's folder or in the one above, with the first file that has it."""
+    """Return the workflow of each file's folder or the one above, with its first file."""
     first = {os.path.dirname(file): file for file in reversed(list(files))}
     found: dict[str, str] = {}
     looked_at: dict[str, bool] = {}
@@ -172,13 +172,13 @@ def workflows_next_to(files: Iterable[str]) -> dict[str, str]:
 
 
 def new_ids(old: Vocabulary, new: Vocabulary) -> np.ndarray[Any, np.dtype[np.int32]]:
-    """The id in one vocabulary of each id's value in another.
+    """Return the id in one vocabulary of each id's value in another.
 
-    Padding and missing values keep their ids, and so do the out-of-vocabulary ids where both have
-    as many: then each value falls into the same one.
+    Padding and missing values keep their ids. So do the out-of-vocabulary ids if both vocabularies
+    have the same number of them: then each value gets the same one.
 
     Returns:
-        `[old.cardinality]`, int32; -1 for values that the new one does not have.
+        `[old.cardinality]`, int32; -1 for values that are not in the new one.
     """
     was, now = ("strings" if is_text(v.values.type) else "integers" for v in (old, new))
     if was != now:

@@ -1,7 +1,7 @@
-"""Batches whose rows the ranks deal anew, so that each rank has lists of as many items.
+"""Batches whose rows are redistributed, so that all ranks have lists of similar total length.
 
-Which rows a global step has is decided before anything is read, and so is which rank reads which.
-How long a row's lists are is known once it was read. So ranks read as ever, tell each other the
+The rows of a global step are decided before anything is read, and so is the rank that reads each.
+The length of a row's lists is only known after reading. So ranks read as usual, exchange the
 lengths of their rows' lists, and send each row to the rank that trains it.
 """
 
@@ -26,13 +26,13 @@ from distrain.train.timing.phases import PEERS, waiting
 
 
 def even_owners(work: NDArray[np.int64], num_ranks: int) -> NDArray[np.int64]:
-    """The rank of each row, so that ranks have as many rows, and as much work of each kind.
+    """Return the rank of each row, so that ranks have equal numbers of rows, and similar work.
 
-    The rows with the most work are dealt first, one to each rank, the heaviest of them to the rank
-    with the least so far. Numbers of rows differ by one at most.
+    Rows are distributed in rounds from the most work to the least, one to each rank, the heaviest
+    of a round to the rank with the least work so far. Numbers of rows differ by one at most.
 
     Args:
-        work: Of each row, by kind: `[rows, kinds]`. Kinds count alike, by their sums.
+        work: Work of each row by kind, `[rows, kinds]`. Kinds have equal weight, by their sums.
 
     >>> even_owners(np.array([[9], [1], [4], [4], [2], [6]]), 2).tolist()
     [0, 0, 0, 1, 1, 1]
@@ -41,7 +41,7 @@ def even_owners(work: NDArray[np.int64], num_ranks: int) -> NDArray[np.int64]:
     order = np.argsort(-shares, kind="stable")
     owners = np.empty(len(work), np.int64)
     owners[order] = np.arange(len(order)) % num_ranks
-    # Where the rows of a round are alike, it does not matter which goes where.
+    # If the rows of a round have equal work, their order does not matter.
     firsts, lasts = order[::num_ranks], order[num_ranks - 1 :: num_ranks]
     is_even = shares[firsts[: len(lasts)]] == shares[lasts]
     rounds = [*np.flatnonzero(~is_even).tolist(), *range(len(lasts), len(firsts))]
@@ -56,13 +56,14 @@ def even_owners(work: NDArray[np.int64], num_ranks: int) -> NDArray[np.int64]:
 
 @dataclass(frozen=True)
 class BalancedBatches:
-    """Another rank's rows in place of some of a rank's own; `next` is a collective operation.
+    """Exchange of a rank's rows for those of others; `next` is a collective operation.
 
-    The global batch stays the same; its rows are dealt by the lengths of their lists alone.
+    The global batch stays the same. Only the lengths of its rows' lists decide their rank.
 
     Args:
-        limits: The most items of a list that a model reads, by column; others are read whole.
-        compared_lists: Of each of the model's events a list, whose items are compared with each
+        limits: The largest number of items of a list that the model reads, by column; other lists
+            are read whole.
+        compared_lists: For each of the model's events one list, whose items are compared with each
             other.
     """
 
@@ -85,7 +86,7 @@ class BalancedBatches:
         batch = next(self.batches)
         names = sorted(batch.lists)
         lengths = torch.stack([batch.lists[name].lengths for name in names], dim=1)
-        # Whoever calls says that it waits for the reader, which may be another rank's.
+        # The caller reports that it waits for the reader, which may be another rank's.
         with waiting(PEERS):
             counts = self.peers.gather_counts(torch.tensor([len(lengths)], device=lengths.device))
             of_ranks = self.peers.gather_rows(lengths, counts.flatten().tolist())
@@ -98,7 +99,7 @@ class BalancedBatches:
         self.batches.close()
 
     def _work(self, lengths: NDArray[np.int64], names: Sequence[str]) -> NDArray[np.int64]:
-        """The items of each row's lists, and their squares where a model compares them."""
+        """Return the items of each row's lists, and their squares if the model compares them."""
         most = [self.limits.get(name, np.iinfo(np.int64).max) for name in names]
         read = np.minimum(lengths, most)
         compared = read[:, [names.index(name) for name in self.compared_lists]]
@@ -112,7 +113,7 @@ class BalancedBatches:
         owners: NDArray[np.int64],
         ends: Sequence[int],
     ) -> Batch:
-        """The rows that are dealt to this rank, in the order of the ranks that read them."""
+        """Return the rows assigned to this rank, in the order of the ranks that read them."""
         rank, ranks = self.peers.rank, self.peers.num_ranks
         own = slice(ends[rank], ends[rank + 1])
         order = np.argsort(owners[own], kind="stable")
@@ -120,7 +121,7 @@ class BalancedBatches:
         here = torch.from_numpy(order).to(batch.categorical.device)
 
         def counted(per_row: NDArray[np.int64]) -> tuple[list[int], list[int]]:
-            """What goes to each rank, and what comes from each."""
+            """Return the counts to send to each rank, and to receive from each."""
             send = np.bincount(owners[own], per_row[own], ranks).astype(np.int64)
             mine = np.where(is_mine, per_row, 0)
             return send.tolist(), [int(mine[low:high].sum()) for low, high in pairwise(ends)]
@@ -136,12 +137,13 @@ class BalancedBatches:
             received = self.peers.exchange_rows(values, *counted(lengths[:, place]))
             offsets = np.zeros(int(is_mine.sum()) + 1, np.int32)
             np.cumsum(lengths[is_mine, place], out=offsets[1:])
-            lists[name] = Ragged(received, torch.from_numpy(offsets).to(received.device))
+            on_device = torch.from_numpy(offsets).to(received.device)
+            lists[name] = Ragged(received, on_device, offsets)
         return layout.batch(rows.t().contiguous(), lists)
 
 
 def _block_of(batch: Batch) -> tuple[BatchLayout, Tensor]:
-    """The flat columns side by side, as a loader lays them out: `[rows, columns]`, int32."""
+    """Return the flat columns as a loader stores them: `[rows, columns]`, int32."""
     assert batch.labels is not None
     parts = [batch.continuous, batch.labels]
     parts += [] if batch.weight is None else [batch.weight[:, None]]

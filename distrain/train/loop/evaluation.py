@@ -46,7 +46,7 @@ class Evaluation:
     own: Mapping[str, float | None] = field(default_factory=dict)
 
     def value(self, metric: str) -> float | None:
-        """A metric of the main target by name, or of another as `TARGET.METRIC`."""
+        """Return a metric of the main target by name, or of another as `TARGET.METRIC`."""
         if metric == RETRIEVAL_METRIC:
             return self.own.get(metric)
         target, _, name = metric.rpartition(".")
@@ -101,7 +101,7 @@ def own_metrics(spec: JobSpec, schema: Schema) -> dict[str, type[Metric]]:
 
 
 def not_bounded(metrics: TargetMetrics, max_auc_bound: float) -> dict[str, bool]:
-    """The binary targets whose AUC the bins do not bound well enough; true: with weights."""
+    """Return the binary targets whose AUC the bins do not bound well enough; true: with weights."""
     return {
         name: state.counted is not None
         for name, state in metrics.states.items()
@@ -112,7 +112,7 @@ def not_bounded(metrics: TargetMetrics, max_auc_bound: float) -> dict[str, bool]
 def own_over_ranks(
     metrics: Mapping[str, Metric], peers: Peers, device: torch.device
 ) -> dict[str, float | None]:
-    """The user's metrics of all ranks' rows; a collective operation."""
+    """Return the user's metrics of all ranks' rows; a collective operation."""
     if not metrics:
         return {}
     states = {}
@@ -164,12 +164,12 @@ def evaluate(
 
 
 def main_rows(rows: Sequence[TargetRows]) -> TargetRows | None:
-    """The rows of the first binary target, if there is one."""
+    """Return the rows of the first binary target, if there is one."""
     return next((one for one in rows if one.target.kind == "binary"), None)
 
 
 def finite_metrics(metrics: DeviceTargets) -> TargetMetrics:
-    """The metrics since the last call; `NonFiniteOutput` for a logit that is not finite."""
+    """Return the metrics since the last call; `NonFiniteOutput` for a logit that is not finite."""
     try:
         return metrics.read_and_reset()
     except ValueError as error:  # the loader has checked the labels
@@ -186,7 +186,7 @@ def count_scores(
     weighted: Mapping[str, bool],
     before_batch: Callable[[], None] = lambda: None,
 ) -> dict[str, DistinctScores]:
-    """This rank's rows by their scores, all of which are finite; arguments as of `evaluate`.
+    """Return this rank's rows by their scores, all of which are finite; arguments as of `evaluate`.
 
     `weighted` names binary targets, and says whether their rows have weights.
     """
@@ -214,7 +214,7 @@ def scored_batches(
     device: torch.device,
     before_batch: Callable[[], None] = lambda: None,
 ) -> Iterator[tuple[TargetRows, ...]]:
-    """The rows of each batch for each target; arguments as of `evaluate`."""
+    """Yield the rows of each batch for each target; arguments as of `evaluate`."""
     for batch in _batches(model, loader, device, before_batch):
         yield rows_of(model.task.targets, model.scores(batch), batch)
 
@@ -222,7 +222,7 @@ def scored_batches(
 def _batches(
     model: ClickModel, loader: Loader, device: torch.device, before_batch: Callable[[], None]
 ) -> Iterator[Batch]:
-    """The rows of a table on the device, while the model is in evaluation."""
+    """Yield the rows of a table on the device, while the model is in evaluation."""
     was_training = model.training
     model.eval()
     with loader.epoch(0) as batches:
@@ -243,7 +243,7 @@ def recall_over_ranks(
     peers: Peers,
     before_batch: Callable[[], None],
 ) -> float | None:
-    """The share of rows with label 1 whose item is among the ten best of all rows' items.
+    """Return the share of rows with label 1 whose item is among the ten best of all rows' items.
 
     A collective operation, which passes over the rows twice. Of equal scores the lower id's is the
     better; `None`: no row has the label 1.
@@ -277,7 +277,7 @@ def recall_over_ranks(
 
 
 def _first_of_each(ids: Tensor, vectors: Tensor) -> tuple[Tensor, Tensor]:
-    """The distinct ids, rising, and the first vector of each."""
+    """Return the distinct ids, rising, and the first vector of each."""
     ordered, order = ids.sort(stable=True)
     is_first = torch.ones_like(ordered, dtype=torch.bool)
     is_first[1:] = ordered[1:] != ordered[:-1]
@@ -285,7 +285,7 @@ def _first_of_each(ids: Tensor, vectors: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def state_over_ranks(state: State, peers: Peers, device: torch.device) -> State:
-    """The state of all ranks' rows, the same on every rank; a collective operation."""
+    """Return the state of all ranks' rows, the same on every rank; a collective operation."""
     if peers.num_ranks == 1:
         return state
 

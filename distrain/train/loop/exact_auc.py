@@ -18,7 +18,7 @@ _SAMPLES = 64
 
 
 def auc_over_ranks(scores: DistinctScores, peers: Peers, device: torch.device) -> Bounded | None:
-    """The AUC of the rows of all ranks, the same on every rank; a collective operation.
+    """Return the AUC of the rows of all ranks, the same on every rank; a collective operation.
 
     All keys get the coarsest rank's `shift`. `None` where all labels are alike.
     """
@@ -59,7 +59,7 @@ def _own_part(scores: DistinctScores, peers: Peers, device: torch.device) -> Dis
 
 
 def _first_keys(keys: Keys, peers: Peers, device: torch.device) -> Counts:
-    """The lowest key of each rank but the first, int64 `[num_ranks - 1]`."""
+    """Return the lowest key of each rank but the first, int64 `[num_ranks - 1]`."""
     samples = np.full(_SAMPLES, -1)
     if len(keys):
         samples = keys[np.linspace(0, len(keys) - 1, _SAMPLES).astype(np.int64)].astype(np.int64)

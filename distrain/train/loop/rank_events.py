@@ -13,6 +13,7 @@ from distrain.jobs.events import (
     STEP_BOUNDS_S,
     EvaluationDone,
     RankFinished,
+    RefitStarted,
     StepsDone,
     StoppedEarly,
     TrainingStarted,
@@ -25,6 +26,7 @@ from distrain.train.data.span import JobSpan
 from distrain.train.loop.evaluation import Evaluation
 from distrain.train.saving.checkpoints import TrainingStart
 from distrain.train.saving.early_stopping import Validations
+from distrain.train.saving.refit import Refit
 from distrain.train.step.learning_rate import lr_at, reduced
 from distrain.train.step.open_report import ClosedReport, OpenReport
 from distrain.train.timing.phases import PEERS, PhaseClock, waiting
@@ -48,7 +50,7 @@ class StepCounts:
         self._counts[bisect_left(STEP_BOUNDS_S, step_s)] += 1
 
     def take(self) -> list[int]:
-        """The counts since the last call: up to each of `STEP_BOUNDS_S`, and longer."""
+        """Return the counts since the last call: up to each of `STEP_BOUNDS_S`, and longer."""
         taken, self._counts = self._counts, [0] * len(self._counts)
         return taken
 
@@ -100,17 +102,18 @@ class RankEvents:
         )
 
     def lr_of(self, step: int) -> float:
-        """The learning rate of a step, from 0."""
+        """Return the learning rate of a step, from 0."""
         return self._lr_at(step, self.train.optimizer.lr, self.train.schedule)
 
     def table_lr_of(self, step: int) -> float:
-        """The learning rate of the embeddings."""
+        """Return the learning rate of the embeddings."""
         train = self.train
         return self._lr_at(step, train.of_tables.lr, train.table_schedule or train.schedule)
 
     def _lr_at(self, step: int, peak_lr: float, schedule: ScheduleSpec) -> float:
         before = self.steps_before
-        lr = lr_at(before + step, before + self.span.num_steps, peak_lr, schedule)
+        place, length = self.span.course(step)
+        lr = lr_at(before + place, before + length, peak_lr, schedule)
         return reduced(lr, self.reduction, self.train.reduce_on_plateau)
 
     def steps_done(self, taken: int, stats: LoaderStats, clock: PhaseClock) -> PendingSteps:
@@ -145,10 +148,14 @@ class RankEvents:
         rows, best = self.span.rows_in(taken), (validations.best_step, validations.best_value)
         return StoppedEarly(self.rank, taken, rows, validations.metric, *best, validations.waited)
 
+    def refit_started(self, refit: Refit) -> RefitStarted:
+        last = self.span.num_steps
+        return RefitStarted(self.rank, refit.taken, refit.found, last, self.span.rows_in(last))
+
     def finished(
         self, taken: int, setup_s: float, stats: LoaderStats, clock: PhaseClock
     ) -> RankFinished:
-        """The end, after `taken` steps; waits for the device."""
+        """Return the end, after `taken` steps; waits for the device."""
         clock.lap()
         clock.device_lap(wait=True)
         return RankFinished(
@@ -170,7 +177,7 @@ STATM_FILE = Path("/proc/self/statm")
 
 
 def peak_memory(device: torch.device) -> dict[str, int]:
-    """The process's largest resident size, and the largest sum of tensors on its GPU.
+    """Return the process's largest resident size, and the largest sum of tensors on its GPU.
 
     The first counts everything that the process ever held; the second is 0 on the CPU, and leaves
     out what CUDA and torch hold beside tensors.

@@ -61,6 +61,9 @@ class RoutesInTurn(AbstractContextManager["RoutesInTurn"]):
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def finish(self) -> None:
+        """Make what the other ranks make, too: nothing here is made ahead."""
+
     def close(self) -> None:
         self.batches.close()
 
@@ -109,6 +112,9 @@ class AskedAhead(AbstractContextManager["AskedAhead"]):
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def finish(self) -> None:
+        """Do nothing: after the same step, every rank has asked for the same batches."""
+
     def close(self) -> None:
         self._batches.close()
 
@@ -135,6 +141,7 @@ class RoutesAhead(AbstractContextManager["RoutesAhead"]):
         if streams is None and device.type == "cuda":
             streams = StreamForRoutes(device)
         self._error: BaseException | None = None
+        self._ahead = ahead
         self._channel = Channel(ahead)
         maker = RouteMaker(batches, routes_of(model), device, streams)
         self._hand_over = maker.hand_over
@@ -150,7 +157,7 @@ class RoutesAhead(AbstractContextManager["RoutesAhead"]):
         self._stop = weakref.finalize(self, _stop, self._channel, batches, thread, join_s)
 
     def take(self, clock: PhaseClock) -> Routed:
-        """The next batch and its route, for use on the calling thread's current stream."""
+        """Return the next batch and its route, for use on the calling thread's current stream."""
         with clock.phase("data_wait"), waiting(self._thread_ident):
             if self._error is not None:
                 raise self._error
@@ -168,6 +175,17 @@ class RoutesAhead(AbstractContextManager["RoutesAhead"]):
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def finish(self) -> None:
+        """Wait until the thread has made all that it makes ahead; nothing more can be taken.
+
+        After as many steps on all ranks, their threads have then made the same routes, and none
+        waits for another in a collective operation.
+        """
+        with waiting(self._thread_ident):
+            for _ in range(self._ahead):
+                if not self._stop.alive or not isinstance(self._channel.take_last(), Ready):
+                    return
 
     def close(self) -> None:
         """End the batches and the thread; may be called again.

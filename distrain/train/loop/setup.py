@@ -15,6 +15,7 @@ from distrain.jobs.run_paths import RunPaths
 from distrain.jobs.spec.job import JobSpec
 from distrain.loader.delivery.epoch import EpochIterator
 from distrain.loader.loader import Loader
+from distrain.loader.partition.table import Table
 from distrain.models.blueprint import TableFactory
 from distrain.models.build import build_model
 from distrain.models.click import ClickModel
@@ -43,6 +44,7 @@ from distrain.train.saving.checkpoints import (
     checkpoint_dir,
     likely_start,
 )
+from distrain.train.saving.refit import Refit
 from distrain.train.step.graphed_step import GraphedStep, may_record
 from distrain.train.step.open_report import OpenReport
 from distrain.train.step.step import TrainStep
@@ -62,9 +64,24 @@ class RankJob:
     attempt: int = 1
     control: Control = field(default_factory=Control.alone)
     first_attempt: int = 1
+    refit: Refit | None = None  # `None`: the first training, or the only one
 
     def __post_init__(self) -> None:
         self.spec = self.spec.for_rows(self.inputs.train.num_rows)
+
+    @property
+    def rows(self) -> Table:
+        """The rows that are trained."""
+        return self.inputs.train if self.refit is None else self.inputs.all_rows
+
+    @property
+    def valid_rows(self) -> Table | None:
+        return self.inputs.valid if self.refit is None else None
+
+    @property
+    def refits_next(self) -> bool:
+        """Whether another training follows this one."""
+        return self.spec.train.refit and self.refit is None
 
 
 @dataclass(frozen=True)
@@ -81,9 +98,9 @@ def set_up(job: RankJob, loader: Loader, span: JobSpan) -> TrainingParts:
     """Get ready to train, from the newest checkpoint if there is one; a collective operation."""
     directory = checkpoint_dir(job.spec, job.paths, job.job_id)
     _claim(job, directory)
-    guess = min(likely_start(directory), span.num_steps)
+    guess = max(span.first_step, min(likely_start(directory), span.num_steps))
     # Before the model is built, so that the first batch is ready when that is.
-    batches = loader.in_turn(range(guess, span.num_steps))
+    batches = loader.in_turn(span.steps_from(guess))
     parts = _make(job, span, directory)
     with waiting(READER):  # for the storage; waits for other ranks are noted where they are
         start, spoilt = parts[-1].load()
@@ -96,7 +113,7 @@ def set_up(job: RankJob, loader: Loader, span: JobSpan) -> TrainingParts:
     span.check_start(start.step, str(start.checkpoint))
     if start.step != guess:  # the newest checkpoint was damaged
         batches.close()
-        batches = loader.in_turn(range(start.step, span.num_steps))
+        batches = loader.in_turn(span.steps_from(start.step))
     return TrainingParts(step.model, step, open_report, checkpoints, start, batches)
 
 
@@ -119,7 +136,15 @@ def _make(
     targets = step.model.task.targets
     open_report = OpenReport(job.world.rank, job.device, most_steps, targets, graphed)
     checkpoints = RankCheckpoints(
-        job.spec, job.inputs, directory, job.attempt, step, open_report, job.control, job.report
+        job.spec,
+        job.inputs,
+        directory,
+        job.attempt,
+        step,
+        open_report,
+        job.control,
+        job.report,
+        job.refit,
     )
     return step, open_report, checkpoints
 

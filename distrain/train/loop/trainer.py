@@ -4,41 +4,73 @@
     each step   pass the gate; take batch and route; train; report, validate, save if it is time
     the end     a last checkpoint, the saved model, the last report
 
+With `train.refit` a second training follows on the validation rows, too: the first one ends with a
+checkpoint, and the second one saves the model.
+
 A stop ends it at a place of the gate (`control/gate.py`): with a checkpoint, before a step or in
 the middle of a validation, which the next attempt then does again.
 """
 
+import gc
 import math
 import time
 from contextlib import nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
 from distrain.errors import NonFiniteOutput
-from distrain.jobs.events import ModelSaved
+from distrain.jobs.events import ModelSaved, RankFinished
+from distrain.loader.delivery.stats import LoaderStats, total
 from distrain.loader.loader import Loader
 from distrain.loader.partition.table import Table
+from distrain.metrics.exchange_stats import ExchangeStats
+from distrain.models.embeddings.peers import Peers
 from distrain.models.saved import save_model
 from distrain.train.audit.audit import AuditLog
 from distrain.train.control.gate import StopAsked
+from distrain.train.control.rank_setup import seed_everything
 from distrain.train.data.loaders import job_loader
-from distrain.train.data.span import JobSpan
+from distrain.train.data.span import JobSpan, RefitSpan
 from distrain.train.loop.evaluation import Evaluation, evaluate_over_ranks, own_metrics
 from distrain.train.loop.rank_events import PendingSteps, RankEvents
 from distrain.train.loop.routed_batches import routed_batches
 from distrain.train.loop.setup import RankJob, set_up
+from distrain.train.saving.checkpoints import checkpoint_dir
 from distrain.train.saving.early_stopping import Validations, is_over
+from distrain.train.saving.refit import Refit, begun_refit
 from distrain.train.saving.stored_model import put_model
 from distrain.train.step.open_report import NonFiniteLoss
-from distrain.train.timing.phases import PEERS, PhaseClock, device_clock, waiting
+from distrain.train.timing.phases import PEERS, READER, PhaseClock, device_clock, waiting
+
+
+@dataclass(frozen=True)
+class _Spent:
+    """Counts of the first training in this process, which those of the refit are added to."""
+
+    rows: int
+    loader: LoaderStats
+    exchange: ExchangeStats
 
 
 class Trainer(RankJob):
     def run(self) -> bool:
         """Train to the end, save the model, and report all the way; false if asked to stop."""
+        self.spent: _Spent | None = None
+        if self.spec.train.refit:
+            peers = Peers(self.world.rank, self.world.num_ranks)
+            directory = checkpoint_dir(self.spec, self.paths, self.job_id)
+            with waiting(READER):
+                self.refit = begun_refit(directory, peers, self.device)
+        is_done = self._run_training()
+        if is_done and self.refits_next:
+            self._begin_refit()
+            is_done = self._run_training()
+        return is_done
+
+    def _run_training(self) -> bool:
         began_s = time.perf_counter()
-        self.loader = self._loader(self.inputs.train, shuffle=self.spec.data.shuffle)
+        self.loader = self._loader(self.rows, shuffle=self.spec.data.shuffle)
         with self.loader:
             self._set_up()
             try:
@@ -52,20 +84,53 @@ class Trainer(RankJob):
             self.spec, self._read, self.step, self.device, rank_rows, self.start.step
         )
         with routed as self.batches:
-            self.report(self.rank_events.started(self.model, self.loader, self.start))
-            self.clock = self.control.activity.clock = PhaseClock(device_clock(self.device))
-            self.setup_s = time.perf_counter() - began_s
+            if self.spent is None:
+                self.report(self.rank_events.started(self.model, self.loader, self.start))
+                self.clock = self.control.activity.clock = PhaseClock(device_clock(self.device))
+                self.setup_s = time.perf_counter() - began_s
+                self.elapsed_before_s = self.start.elapsed_s
+            if self.refit is not None and self.world.rank == 0:
+                self._report_refit(self.refit)
             try:
                 self._all_steps()
             except StopAsked as stop:
                 self._stop(stop)
                 return False
+            self.batches.finish()
         self._finish()
         return True
 
+    def _begin_refit(self) -> None:
+        """Forget the first training, but for its result and its counts."""
+        elapsed_s = self.elapsed_before_s + self.clock.running_s
+        self.refit = Refit(self.taken, elapsed_s, self.validations)
+        report = self.open_report
+        self.spent = _Spent(report.rows_trained, self.loader.stats, report.exchanged_in_all)
+        # Before another model is built: large tables would not fit twice.
+        del self.model, self.step, self.open_report, self.checkpoints, self.rank_events
+        del self.batches, self.loader, self._read, report
+        gc.collect()
+        # Wherever the job was interrupted, the refit begins with the same draws.
+        seed_everything(self.spec.train.seed, self.world.rank, self.device)
+
+    def _report_refit(self, refit: Refit) -> None:
+        is_early = refit.taken < self.span.course(refit.taken)[1]
+        stopped = is_early and is_over(refit.validations, self.spec.train.early_stopping)
+        if stopped and self.spent is None:  # an earlier attempt reported it
+            self.report(self.rank_events.stopped_early(refit.taken, refit.validations))
+        self.report(self.rank_events.refit_started(refit))
+
+    def _span(self) -> JobSpan:
+        if self.refit is None:
+            return JobSpan.of(self.spec, self.loader)
+        loader = self._loader(self.inputs.train, shuffle=self.spec.data.shuffle)
+        first = JobSpan.of(self.spec, loader)
+        taken, found = self.refit.taken, self.refit.found
+        return RefitSpan.after(first, taken=taken, found=found, epoch=self.loader.steps)
+
     def _set_up(self) -> None:
         spec, rank = self.spec, self.world.rank
-        self.span = JobSpan.of(spec, self.loader)
+        self.span = self._span()
         parts = set_up(self, self.loader, self.span)
         self.model, self.step, self.open_report = parts.model, parts.step, parts.open_report
         self.checkpoints, self.start, self._read = parts.checkpoints, parts.start, parts.batches
@@ -99,7 +164,7 @@ class Trainer(RankJob):
             self._report_steps()  # the job has become shorter meanwhile
             self._send_report()
         for step in range(self.start.step, self.span.num_steps):
-            if is_over(self.validations, self.spec.train.early_stopping):
+            if self._is_over():
                 break
             self._pass_gate()
             self.control.activity.step = step + 1
@@ -108,11 +173,14 @@ class Trainer(RankJob):
             self._after_step()
         self._pass_gate()
 
+    def _is_over(self) -> bool:
+        return self.refit is None and is_over(self.validations, self.spec.train.early_stopping)
+
     def _score_what_is_left(self) -> None:
         """Score what was interrupted, and the first window if other weights may know it."""
         window, border = self._next_window(), self.span.window_at(self.taken) is not None
         # The job may go on without any.
-        valid = not self.validated and self.inputs.valid is not None
+        valid = not self.validated and self.valid_rows is not None
         if border and self.spec.evaluate.next_window:  # which may have been the interrupted one
             valid = valid and self._validates_after(self.taken)
         # Models were not saved if the attempt before was killed, or if the job was to end here.
@@ -128,7 +196,7 @@ class Trainer(RankJob):
 
     def _one_step(self, step: int) -> None:
         began_s = time.perf_counter()
-        epoch, of_epoch = divmod(step, self.span.steps_per_epoch)
+        epoch, of_epoch = self.span.place_of(step)
         routed = self.batches.take(self.clock)
         if self.audit is not None:
             self.audit.add(epoch, step, routed.batch)
@@ -158,10 +226,10 @@ class Trainer(RankJob):
     def _validates_after(self, step: int) -> bool:
         every, last = self.spec.evaluate.every_steps, step == self.span.num_steps
         due = (last and self.spec.evaluate.at_end) or (every and step % every == 0)
-        return bool(due) and step > 0 and self.inputs.valid is not None
+        return bool(due) and step > 0 and self.valid_rows is not None
 
     def _next_window(self) -> int | None:
-        """The window that is to be scored now, before it is trained for the first time."""
+        """Return the window that is to be scored now, before it is trained for the first time."""
         window, scores = self.span.window_at(self.taken), self.spec.evaluate.next_window
         is_old = self.taken >= self.span.steps_per_epoch or self.progressive.step == self.taken
         if is_old or not scores:
@@ -211,7 +279,7 @@ class Trainer(RankJob):
         self._send_report()  # before what it says of the losses is saved
         if self.audit is not None:
             self.audit.flush()  # what a checkpoint holds must be proved without this process
-        elapsed_s = self.start.elapsed_s + self.clock.running_s
+        elapsed_s = self.elapsed_before_s + self.clock.running_s
         with self.clock.phase("checkpoint"):
             return self.checkpoints.save(
                 self.taken,
@@ -257,9 +325,9 @@ class Trainer(RankJob):
         self.report(replace(event, window=name, progressive=figures))
 
     def _evaluate(self) -> None:
-        assert self.inputs.valid is not None
+        assert self.valid_rows is not None
         self.validated = False
-        found = self._scored(self.inputs.valid)
+        found = self._scored(self.valid_rows)
         self.validated = True
         self.report(self.rank_events.evaluated(self.taken, found, self.clock))
         if self.validations is not None:
@@ -289,27 +357,44 @@ class Trainer(RankJob):
                 raise NonFiniteLoss(self.taken, self.world.rank, math.nan) from None
 
     def _finish(self) -> None:
+        stopped_early = self.refit is None and self.taken < self.span.num_steps
+        if stopped_early and self.world.rank == 0:
+            self.report(self.rank_events.stopped_early(self.taken, self.validations))
+        if self.refits_next:  # which begins with what this checkpoint says
+            self._save(wait=True)
+            self.checkpoints.wait()
+            return
         if self.control.stop_deadline is not None:
             self.control.stop_deadline.finished()
-        self.stopped_early = self.taken < self.span.num_steps
-        if self.stopped_early and self.world.rank == 0:
-            self.report(self.rank_events.stopped_early(self.taken, self.validations))
         if self.spec.checkpoint.at_end or self.validations is not None:
             self._save(wait=True)
         # Every rank: each brings its rows of the tables that are spread over the ranks.
         with self.clock.phase("save"):
             self.checkpoints.wait()  # its writer may still look at the weights themselves
             self.step.take_averages()
-            model_step = self.checkpoints.return_to_best(self.validations, self.taken)
-            self._save_model(self.paths.model, model_step)
+            model_step, own_steps = self._kept_steps()
+            self._save_model(self.paths.model, own_steps)
         if self.world.rank == 0:
             self.report(ModelSaved(0, self.paths.place_of(self.paths.model), model_step))
         with self.clock.phase("checkpoint"):
             self.checkpoints.wait()
             self._close()
-        self.report(
-            self.rank_events.finished(self.taken, self.setup_s, self.loader.stats, self.clock)
-        )
+        self.report(self._finished())
+
+    def _kept_steps(self) -> tuple[int, int]:
+        """The step whose validation the model is kept by, and the steps that it has had."""
+        if self.refit is not None:
+            return self.refit.found, self.taken - self.refit.taken
+        best = self.checkpoints.return_to_best(self.validations, self.taken)
+        return best, best
+
+    def _finished(self) -> RankFinished:
+        stats, report = self.loader.stats, self.open_report
+        if self.spent is not None:
+            stats = total(self.spent.loader, stats)
+            report.rows_trained += self.spent.rows
+            report.exchanged_in_all += self.spent.exchange
+        return self.rank_events.finished(self.taken, self.setup_s, stats, self.clock)
 
     def _save_model(self, folder: Path, step: int) -> None:
         """Save the model as it is, whose weights are of a step; a collective operation."""

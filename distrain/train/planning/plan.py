@@ -142,7 +142,7 @@ def peak_of(
     device: torch.device,
     probe: MemoryProbe,
 ) -> RankMemory:
-    """The peak of a rank on a device of this type, which need not be here."""
+    """Return the peak of a rank on a device of this type, which need not be here."""
     on_gpu, checkpoint = device.type == "cuda", spec.checkpoint
     memory = _memory(loader, footers, on_gpu)
     # A step may have a row less of each lane, and the last batch of an epoch or a window is

@@ -83,7 +83,7 @@ def plan_tables(
 
 
 def inits_of(columns: Sequence[TableColumn], embeddings: EmbeddingsSpec) -> dict[str, float]:
-    """The bounds of initial values that the job names, by column; one for a shared table."""
+    """Return the bounds of initial values that the job names, by column; one for a shared table."""
     names = [column.name for column in columns]
     unknown = sorted(embeddings.inits.keys() - set(names))
     if unknown:
@@ -110,7 +110,7 @@ def tables_budget_bytes(
     ranks_on_host: int,
     memory_per_rank_gib: float | None = None,
 ) -> int:
-    """The bytes that a rank's tables may take, from the spec or from this machine.
+    """Return the bytes that a rank's tables may take, from the spec or from this machine.
 
     Ranks on unlike machines get unlike answers: before they plan, they must take the least of all
     (`least_over_ranks`). On the CPU `memory_per_rank_gib` is a limit, too.

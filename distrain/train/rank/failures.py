@@ -28,7 +28,7 @@ _TEXT_CHARS = 16_384  # of a message, and of a traceback: some errors print whol
 
 
 def explain_failure(error: BaseException, rank: int) -> RankFailed:
-    """The report of a rank's error.
+    """Return the report of a rank's error.
 
     >>> explain_failure(DataError("no such file"), rank=1).reason.value
     'DataError'

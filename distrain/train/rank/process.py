@@ -97,9 +97,7 @@ def _train(
         assignment.first_attempt,
     )
     if trainer.run():
-        # Routes ahead of an early stop: a thread may wait for a peer, as below.
-        if not trainer.stopped_early:
-            leave_peers()
+        leave_peers()
         log.info("the rank has done all its work")
     else:  # some thread may wait for a peer: only the end of the process ends that
         log.info("the rank has stopped as requested")

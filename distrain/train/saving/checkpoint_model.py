@@ -23,14 +23,14 @@ from distrain.train.warm_start.matching import table_places
 
 
 def open_model(path: str | Path) -> SavedModel:
-    """The model, on the CPU, of a saved model's folder or of one checkpoint."""
+    """Return the model, on the CPU, of a saved model's folder or of one checkpoint."""
     if is_remote(path) or (Path(path) / MANIFEST_FILE).is_file():
         return load_checkpoint(str(path))
     return load_model(path)
 
 
 def load_checkpoint(url: str) -> SavedModel:
-    """The model of a checkpoint; nothing in it is unpickled."""
+    """Return the model of a checkpoint; nothing in it is unpickled."""
     text = url if is_remote(url) else str(Path(url).absolute())
     parent, _, name = text.rstrip("/").rpartition("/")
     directory = CheckpointDir(parent)

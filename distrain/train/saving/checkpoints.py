@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from distrain.errors import DataError, SpecError
 from distrain.jobs.events import CheckpointTrouble, Event
 from distrain.jobs.run_paths import RunPaths
 from distrain.jobs.spec.job import JobSpec
+from distrain.jobs.spec.paths import absolute
 from distrain.jobs.spec.resuming import (
     MAY_DIFFER_WITHOUT_DECAY,
     decaying_course,
@@ -29,6 +31,7 @@ from distrain.train.data.inputs import find_vocabularies
 from distrain.train.data.job_tables import Inputs
 from distrain.train.data.vocabularies import Vocabularies
 from distrain.train.saving.early_stopping import Validations, read_best_weights
+from distrain.train.saving.refit import Refit, is_of
 from distrain.train.saving.stored_model import keep_workflow
 from distrain.train.step.graphed_step import GraphedStep
 from distrain.train.step.open_report import OpenReport
@@ -61,7 +64,7 @@ class Progressive:
         return {"windows": self.windows, "step": self.step, "metrics": metrics}
 
     def after(self, step: int, merged: TargetMetrics) -> "Progressive":
-        """The account with a window more, of all ranks' rows."""
+        """Return the account with a window more, of all ranks' rows."""
         return Progressive(self.windows + 1, step, self.metrics.merge(merged))
 
     def figures(self) -> dict[str, float | None]:
@@ -92,7 +95,7 @@ def checkpoint_dir(spec: JobSpec, paths: RunPaths, job_id: str) -> CheckpointDir
 
 
 def likely_start(directory: CheckpointDir) -> int:
-    """The step of the checkpoint that will be loaded unless it turns out to be damaged."""
+    """Return the step of the checkpoint that will be loaded unless it turns out to be damaged."""
     newest = directory.likely_newest()
     return 0 if newest is None else newest[1]
 
@@ -107,6 +110,7 @@ class RankCheckpoints:
     open_report: OpenReport
     control: Control
     report: Callable[[Event], None]
+    refit: Refit | None = None  # `None`: they are of the first training
 
     def __post_init__(self) -> None:
         options, tables = self.spec.checkpoint, self.step.model.embeddings
@@ -143,12 +147,13 @@ class RankCheckpoints:
             self.directory,
             self.state,
             self._peers,
+            belongs=partial(is_of, refit=self.refit is not None),
             accept=lambda entry: check_resumable(entry.values, self.spec, self.inputs, entry.url),
             report=self.report,
             progress=self.control.activity.count_slab,
         )
         if loaded.entry is None:
-            return TrainingStart(validations=Validations.begin(self.spec)), loaded.touched
+            return self._beginning(), loaded.touched
         if isinstance(self.step, GraphedStep):
             self.step.write_steps()
         values = loaded.values
@@ -165,6 +170,13 @@ class RankCheckpoints:
         self._restore(loaded, start)
         self._held = (start.step, start.validated)
         return start, False
+
+    def _beginning(self) -> TrainingStart:
+        refit = self.refit
+        if refit is None:
+            return TrainingStart(validations=Validations.begin(self.spec))
+        self._held = (refit.taken, True)  # the last one of the first training is as good
+        return TrainingStart(refit.taken, elapsed_s=refit.elapsed_s, validations=refit.validations)
 
     def _restore(self, loaded: LoadResult, start: TrainingStart) -> None:
         saved = loaded.rank_tensors
@@ -186,7 +198,7 @@ class RankCheckpoints:
             torch.cuda.set_rng_state(own["cuda_rng"], self._device)
 
     def due(self, steps_done: int) -> bool:
-        """Whether one is due: by steps, or by the clock where no supervisor watches that."""
+        """Return whether one is due: by steps, or by the clock where no supervisor watches that."""
         options = self.spec.checkpoint
         if options.every_steps and steps_done % options.every_steps == 0:
             return True
@@ -225,8 +237,9 @@ class RankCheckpoints:
             "num_ranks": self._peers.num_ranks,
             "validations": None if validations is None else validations.to_json(),
             "progressive": None if progressive is None else progressive.to_json(),
+            **({} if self.refit is None else {"refit": self.refit.to_json()}),
             "schema": self.inputs.schema.to_json(),
-            **self.vocabularies.to_json(),
+            **self.about(step),
         }
         tensors = self.open_report.tensors() | {"rng": torch.get_rng_state()}
         if self._device.type == "cuda":
@@ -238,7 +251,10 @@ class RankCheckpoints:
             ).whole
 
     def about(self, step: int) -> dict[str, Any]:
-        return {"step": step, **self.vocabularies.to_json()}
+        about = {"step": step, **self.vocabularies.to_json()}
+        if self.refit is not None:
+            about["refitted_on"] = [absolute(one) for one in self.spec.data.valid]
+        return about
 
     def keep_workflow(self, model: Path) -> None:
         progress = self.control.activity.count_slab

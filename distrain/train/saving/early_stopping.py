@@ -43,7 +43,7 @@ class Validations:
 
     @classmethod
     def begin(cls, spec: JobSpec) -> "Validations | None":
-        """The record of a training that begins; `None` if the job wants no best model."""
+        """Return the record of a training that begins; `None` if the job wants no best model."""
         return None if spec.best_metric is None else cls(spec.best_metric)
 
     @classmethod
@@ -74,7 +74,7 @@ class Validations:
         min_delta: float = 0.0,
         plateau: PlateauSpec | None = None,
     ) -> "Validations":
-        """The record with one validation more; an undefined metric counts for nothing."""
+        """Return the record with one validation more; an undefined metric counts for nothing."""
         if value is None or math.isnan(value):
             return self
         after = self if plateau is None else self._on_plateau(value, plateau)

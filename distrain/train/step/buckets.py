@@ -93,7 +93,7 @@ class GradientBuckets:
 
 
 def bucket_cuts(bounds: Sequence[int], value_bytes: int) -> list[int]:
-    """The first parameter of each bucket, then the number of parameters.
+    """Return the first parameter of each bucket, then the number of parameters.
 
     Args:
         bounds: The first place of each parameter in the vector, and the vector's length.

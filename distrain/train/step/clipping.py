@@ -31,7 +31,7 @@ def clip_scale(sq_norm: Tensor, max_norm: float) -> Tensor:
 
 
 def total_sq_norm(parts: Iterable[Tensor]) -> Tensor:
-    """The sum of the squares of all values of at least one tensor, a scalar."""
+    """Return the sum of the squares of all values of at least one tensor, a scalar."""
     norms = [torch.linalg.vector_norm(part) for part in parts]
     total: Tensor = torch.stack(norms).square().sum()
     return total
@@ -59,7 +59,7 @@ def scales(
     max_norm: float,
     apart: bool,
 ) -> tuple[Tensor, Tensor]:
-    """The factors of the dense gradients and of the tables'; collective as `add_tables`.
+    """Return the factors of the dense gradients and of the tables'; collective as `add_tables`.
 
     `dense` is the sum of the squares of the dense gradients; `apart`: of two norms, not of one.
     """
@@ -71,7 +71,7 @@ def scales(
 
 
 def rows_sq_norm(tables: Sequence[Tensor]) -> Tensor:
-    """The sum of the squares of several tables' rows: the same bits for the same rows.
+    """Return the sum of the squares of several tables' rows: the same bits for the same rows.
 
     Neither the order of the rows nor rows of zeros between them change it, so a step in shapes
     known beforehand, whose rows are sorted and padded, clips as one that has neither. For that it

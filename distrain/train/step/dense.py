@@ -153,7 +153,7 @@ class DenseTraining:
         self._buffers.finish()
 
     def grad_sq_norm(self) -> Tensor:
-        """The sum of the squares of all gradients, a scalar on the device."""
+        """Return the sum of the squares of all gradients, a scalar on the device."""
         return total_sq_norm([self._flat.grads])
 
     def step(self, lr: float | Tensor, scale: Tensor | None = None, number: int = 0) -> None:

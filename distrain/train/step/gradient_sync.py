@@ -105,7 +105,7 @@ class BufferSync:
 
     @torch.no_grad()
     def _packed(self) -> Tensor:
-        """All values in one vector; float64 holds every count of batches too."""
+        """Return all values in one vector; float64 holds every count of batches too."""
         return torch.cat([buffer.reshape(-1).double() for buffer in self._buffers])
 
     @torch.no_grad()
@@ -117,7 +117,7 @@ class BufferSync:
 
 
 def saved_buffers(module: nn.Module) -> list[Tensor]:
-    """The buffers that a module's `state_dict` has, each once, in its order.
+    """Return the buffers that a module's `state_dict` has, each once, in its order.
 
     >>> [tuple(buffer.shape) for buffer in saved_buffers(nn.BatchNorm1d(3))]
     [(3,), (3,), ()]

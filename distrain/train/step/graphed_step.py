@@ -189,7 +189,7 @@ class GraphedStep:
         self._tables.write_steps()
 
     def _run(self, batch: Batch, padded: PaddedRoutes) -> tuple[Tensor, ...]:
-        """The sum of losses, the factor that clips gradients, and each target's scores."""
+        """Return the sum of losses, the factor that clips gradients, and each target's scores."""
         self.dense.zero_grad()
         ids, _ = self.model.table_ids(batch)
         route = self._tables.route(ids, padded)

@@ -6,7 +6,7 @@ from distrain.jobs.spec.training import PlateauSpec, ScheduleSpec
 
 
 def lr_at(step: int, num_steps: int, peak_lr: float, schedule: ScheduleSpec) -> float:
-    """The learning rate of a step.
+    """Return the learning rate of a step.
 
     It rises linearly over `warmup_steps` (step 0 already trains: it has `1 / warmup_steps` of the
     peak), stays at the peak, and from `decay_start_step` on falls to `final_fraction` of it, which
@@ -32,7 +32,7 @@ def lr_at(step: int, num_steps: int, peak_lr: float, schedule: ScheduleSpec) -> 
 
 
 def reduced(lr: float, reduction: float, plateau: PlateauSpec | None) -> float:
-    """A rate after `reduction`, the product of the factors of all plateaus so far.
+    """Return a rate after `reduction`, the product of the factors of all plateaus so far.
 
     >>> reduced(0.1, 0.01, PlateauSpec(min_lr=0.002)), reduced(0.001, 0.01, None)
     (0.002, 0.001)

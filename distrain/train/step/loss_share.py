@@ -15,7 +15,7 @@ ShareOfLoss = Callable[[Tensor, Batch], tuple[Tensor, Tensor]]
 
 
 def share_of(task: Task, weights: Tensor | None, peers: Peers, rows: int) -> ShareOfLoss:
-    """The share of a step's rows, or of slices of them; a collective operation with weights.
+    """Return the share of a step's rows, or of slices of them; a collective operation with weights.
 
     Where rows are compared with those of all ranks (`Task.candidates`), the share is a collective
     operation, too.
@@ -42,7 +42,7 @@ def share_of(task: Task, weights: Tensor | None, peers: Peers, rows: int) -> Sha
 def loss_against_all(
     task: Task, output: Tensor, batch: Batch, offered: Candidates, peers: Peers
 ) -> tuple[Tensor, Tensor]:
-    """The loss of this rank's rows, and a scalar with the gradient of all ranks' losses.
+    """Return the loss of this rank's rows, and a scalar with the gradient of all ranks' losses.
 
     A collective operation. Candidates come from all ranks, and the gradients of their vectors go
     back, added up in rank order. No backward pass of autograd holds an exchange.

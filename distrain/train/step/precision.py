@@ -50,7 +50,7 @@ def arithmetic(precision: str, device: torch.device) -> Iterator[None]:
 
 
 def _tf32_switch() -> tuple[str, object, object]:
-    """The attribute of `torch.backends.cuda.matmul` to set, its value for TF32, and today's.
+    """Return the attribute of `torch.backends.cuda.matmul` to set, its value for TF32, and today's.
 
     torch 2.9 brought `fp32_precision` beside `allow_tf32`. Setting the old one sets both, so both
     can be read then, and torch's compiler reads both. After the new one was set, reading the old

@@ -83,7 +83,7 @@ class RouteMaker:
         return nullcontext() if self.streams is None else self.streams.beside()
 
     def make_next(self) -> Made:
-        """The next batch and its route, inside `beside`.
+        """Return the next batch and its route, inside `beside`.
 
         The loader hands over for the stream that is current when it does.
         """

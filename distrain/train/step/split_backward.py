@@ -20,7 +20,7 @@ _Place = tuple[Node, int]
 
 
 def can_part(module: nn.Module) -> bool:
-    """Whether a module is made of torch's and distrain's layers alone, without hooks.
+    """Return True if a module is made of torch's and distrain's layers alone, without hooks.
 
     Both halves pass through the same nodes. A hook, a checkpoint or an autograd function of
     somebody else's layer would run in both, which may count twice, change a gradient twice, or
@@ -109,7 +109,7 @@ class SplitBackward:
     def _of_sides(
         self, node: Node, given: Sequence[Tensor | None]
     ) -> tuple[Sequence[_Place], Sequence[Tensor | None]]:
-        """The gradients that a node gives to its own sides."""
+        """Return the gradients that a node gives to its own sides."""
         places = self._graph.own[node]
         there = [(GradientEdge(node, i), grad) for i, grad in enumerate(given) if grad is not None]
         if not there:
@@ -166,7 +166,7 @@ class _Graph:
         self._reach = found | {place: _below(place[0]) for place in self.shared}
 
     def _leading_to(self, ends: set[Node]) -> tuple[set[Node], set[Node]]:
-        """The ends that lead to no other one, and all nodes on a way to any."""
+        """Return the ends that lead to no other one, and all nodes on a way to any."""
         on_way, last = set(ends), set()
         for node in self._order:
             if any(below in on_way for below, _ in _inputs(node)):
@@ -227,7 +227,7 @@ def _inputs(node: Node) -> list[_Place]:
 
 
 def _post_order(root: Node) -> Iterator[Node]:
-    """All nodes below a node, each once and after its inputs, and then itself."""
+    """Yield all nodes below a node, each once and after its inputs, and then itself."""
     seen, stack = {root}, [(root, iter(_inputs(root)))]
     while stack:
         node, inputs = stack[-1]

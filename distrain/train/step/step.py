@@ -242,7 +242,7 @@ class Slicing:
     rows: int = 0
 
     def count_of(self, num_rows: int) -> int:
-        """The number of slices of a batch.
+        """Return the number of slices of a batch.
 
         >>> cut = Slicing(None, rows=100)
         >>> [cut.count_of(rows) for rows in (0, 349, 350, 396, 404, 1149)]

@@ -46,7 +46,7 @@ class DeviceClock:
         self.totals: dict[str, float] = {}
 
     def begin(self) -> Event | None:
-        """A marker at a span's beginning; `None` while paused."""
+        """Return a marker at a span's beginning; `None` while paused."""
         if self._paused():
             return None
         marker = self._idle.pop() if self._idle else self._new_marker()
@@ -79,7 +79,7 @@ class DeviceClock:
 
 
 def device_clock(device: torch.device) -> DeviceClock | None:
-    """The clock of a GPU's current stream; `None` for the CPU, whose time is the host's."""
+    """Return the clock of a GPU's current stream; `None` for the CPU, whose time is the host's."""
     if device.type != "cuda":
         return None
     return DeviceClock(partial(Event, enable_timing=True), torch.cuda.is_current_stream_capturing)
@@ -142,7 +142,7 @@ class PhaseClock:
         return window
 
     def device_lap(self, *, wait: bool = False) -> dict[str, float]:
-        """The device's seconds by phase since the last one; empty on the CPU."""
+        """Return the device's seconds by phase since the last one; empty on the CPU."""
         return self._device.lap(wait=wait) if self._device else {}
 
     @property
@@ -177,7 +177,7 @@ def waiting(what: str | int) -> Iterator[None]:
 
 
 def wait_of(thread: int) -> str:
-    """A thread's wait; "" while it works.
+    """Return a thread's wait; "" while it works.
 
     >>> with waiting(READER):
     ...     wait_of(threading.get_ident())

@@ -23,7 +23,7 @@ class TablePlace:
 
 
 def table_places(columns: Sequence[TableColumn]) -> list[TablePlace]:
-    """The places of all tables, group by group.
+    """Return the places of all tables, group by group.
 
     >>> columns = [TableColumn("a", 3, 4), TableColumn("b", 5, 2), TableColumn("c", 9, 4)]
     >>> [(place.name, place.tensor[-1], place.first) for place in table_places(columns)]
@@ -105,7 +105,7 @@ def match(source: Side, target: Side) -> Match:
 
 
 def _names(side: Side, by_task: bool) -> dict[str, str]:
-    """The names of its dense tensors, by the names that are matched."""
+    """Return the names of its dense tensors, by the names that are matched."""
     if not by_task or side.task is None:
         return {name: name for name in side.dense}
     return {name_by_task(side.task, name): name for name in side.dense}
@@ -194,7 +194,7 @@ def _match_table(
 
 
 def _moved_columns(source: Side, target: Side) -> list[str]:
-    """The columns whose vocabularies differ, with tables of their own or not."""
+    """Return the columns whose vocabularies differ, with tables of their own or not."""
     old, new = source.vocabularies.files, target.vocabularies.files
     return [name for name in new if name in old and old[name].xxh3_64 != new[name].xxh3_64]
 
@@ -211,7 +211,7 @@ def _refuse_moved_crosses(target: Side, found: Match, moved: Sequence[str]) -> N
 
 
 def _vocabulary(place: TablePlace, side: Side) -> VocabularyFile | None:
-    """The vocabulary of a table: that of any of its columns, which share it."""
+    """Return the vocabulary of a table: that of any of its columns, which share it."""
     for column in place.columns:
         # The table of a part of a model is called PART/COLUMN.
         for name in (column, column.partition("/")[2]):

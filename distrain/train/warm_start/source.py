@@ -60,7 +60,7 @@ class WeightsSource:
 
 
 def open_source(path: str, *, with_state: bool = False) -> WeightsSource:
-    """The weights at a path, from the headers of their files.
+    """Return the weights at a path, from the headers of their files.
 
     Args:
         path: A run directory with a model, a saved model's folder, a checkpoint's folder, or a
@@ -101,7 +101,7 @@ def open_source(path: str, *, with_state: bool = False) -> WeightsSource:
 def open_on_all_ranks(
     path: str, peers: Peers, device: torch.device, *, with_state: bool = False
 ) -> WeightsSource:
-    """The weights at a path, the same on every rank; a collective operation.
+    """Return the weights at a path, the same on every rank; a collective operation.
 
     A directory of checkpoints may get a newer one while the ranks list it, one after another: they
     take rank 0's choice. Errors as of `open_source`, on all ranks.
@@ -154,7 +154,7 @@ def _checkpoint_at(path: str, with_state: bool) -> WeightsSource:
 
 
 def _task_of(manifest: Manifest) -> Task | None:
-    """The task of a checkpoint's model; `None` of checkpoints that lack spec or schema."""
+    """Return the task of a checkpoint's model; `None` of checkpoints that lack spec or schema."""
     values = manifest.values
     if not {"spec", "schema"} <= set(values):
         return None

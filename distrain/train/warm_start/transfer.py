@@ -91,7 +91,9 @@ def take_weights(
         return Taken(event)
     assert manifest is not None
     state.adopt(manifest.state)
-    steps = manifest.step + manifest.values.get("steps_before", 0)
+    values = manifest.values
+    of_first = (values.get("refit") or {}).get("taken", 0)  # which a refit forgot
+    steps = manifest.step - of_first + values.get("steps_before", 0)
     return Taken(replace(event, state="all"), steps, own if same_ranks else None)
 
 
@@ -203,7 +205,7 @@ class _Plan:
             raise DataError(error.message, where={"table": matched.target.name}) from None
 
     def with_state(self, tensors: Mapping[str, Any]) -> "Iterator[_Plan]":
-        """The plan, and those of the state that the table's optimizer keeps of its rows."""
+        """Yield the plan, and those of the state that the table's optimizer keeps of its rows."""
         yield self
         now, was = self.match.target, self.match.source
         if was is None:
@@ -245,7 +247,7 @@ class _IntoTable:
         return cls(plan, tensor, local_rows_of({plan.match.target.tensor: tensor}))
 
     def wants(self, rows: Rows) -> bool:
-        """Whether this rank may hold some of these rows."""
+        """Return True if this rank may hold some of these rows."""
         was, part = self._part(rows)
         if part.start >= part.stop:
             return False
@@ -265,7 +267,7 @@ class _IntoTable:
         self.tensor.write_rows(ids[known] + now.first, values[part][known])
 
     def _part(self, rows: Rows) -> tuple[TablePlace, slice]:
-        """The table's old place, and where its rows are among these."""
+        """Return the table's old place, and where its rows are among these."""
         was = self.plan.match.source
         assert was is not None
         ends = was.first, was.first + was.cardinality

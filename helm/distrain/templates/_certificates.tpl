@@ -1,4 +1,4 @@
-{{/* Names that a role's certificate holds for. Arguments: a list of the root and the role. */}}
+{{/* The host names in a role's certificate. Arguments: a list of the root and the role. */}}
 {{- define "distrain.certificateNames" -}}
 {{- $root := index . 0 -}}
 {{- $name := printf "%s-%s" (include "distrain.fullname" $root) (ternary "api" (index . 1) (eq (index . 1) "service")) -}}

@@ -2,7 +2,7 @@
 {{- default .Chart.Name .Values.nameOverride | trunc 40 | trimSuffix "-" -}}
 {{- end -}}
 
-{{/* Names of pods of a StatefulSet carry a hash of ten letters besides, within 63. */}}
+{{/* Pod names of a StatefulSet have an additional hash of ten characters, within the limit of 63. */}}
 {{- define "distrain.fullname" -}}
 {{- $name := include "distrain.name" . -}}
 {{- if .Values.fullnameOverride -}}
@@ -14,7 +14,7 @@
 {{- end -}}
 {{- end -}}
 
-{{/* What never changes in a release: selectors are immutable. */}}
+{{/* Labels that never change in a release, since selectors are immutable. */}}
 {{- define "distrain.releaseLabels" -}}
 app.kubernetes.io/name: {{ include "distrain.name" . }}
 app.kubernetes.io/instance: {{ .Release.Name }}
@@ -29,7 +29,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- include "distrain.commonLabels" . }}
 {{- end -}}
 
-{{/* Those of a company; none that selectors or the chart have. */}}
+{{/* The user's labels, without those of selectors and the chart. */}}
 {{- define "distrain.commonLabels" -}}
 {{- with .Values.commonLabels }}
 {{ toYaml . }}
@@ -50,7 +50,7 @@ app.kubernetes.io/component: {{ index . 1 }}
 {{- if .Values.service.database.existingSecret }}yes{{ end -}}
 {{- end -}}
 
-{{/* The host of the scheduler: a headless service, so that its other ports are reached, too. */}}
+{{/* The scheduler's host: a headless service, so that its other ports are also reachable. */}}
 {{- define "distrain.schedulerHost" -}}
 {{ include "distrain.fullname" . }}-scheduler.{{ .Release.Namespace }}.svc
 {{- end -}}
@@ -76,7 +76,7 @@ statefulset/{{ include "distrain.fullname" . }}-worker
 {{- end -}}
 {{- end -}}
 
-{{/* With GPUs never the service's image, which lacks what they need. */}}
+{{/* With GPUs never the service's image, which lacks the GPU libraries. */}}
 {{- define "distrain.workerImage" -}}
 {{- $own := .Values.workers.image -}}
 {{- $repository := $own.repository | default .Values.image.repository -}}
@@ -126,7 +126,7 @@ statefulset/{{ include "distrain.fullname" . }}-worker
 {{- end -}}
 {{- end -}}
 
-{{/* `yes` where a kind of Prometheus' operator is wanted. Arguments: a list of the root, the value, the kind. */}}
+{{/* Returns `yes` if a resource type of the Prometheus operator should be created. Arguments: a list of the root, the value, the kind. */}}
 {{- define "distrain.monitored" -}}
 {{- $root := index . 0 -}}
 {{- if or (eq (index . 1) "always") (and (eq (index . 1) "auto") ($root.Capabilities.APIVersions.Has (printf "monitoring.coreos.com/v1/%s" (index . 2)))) }}yes{{ end -}}

@@ -6,7 +6,7 @@
       - {key: app.kubernetes.io/component, operator: In, values: {{ toJson (index . 1) }}}
 {{- end -}}
 
-{{/* Nodes with workers in their network, which no selector of pods knows. */}}
+{{/* Nodes with workers in their network, which pod selectors do not match. */}}
 {{- define "distrain.nodePeers" -}}
 {{- if contains "\"hostNetwork\":true" (include "distrain.workerGroups" .) }}
 {{- range .Values.networkPolicy.commFrom }}
@@ -29,7 +29,7 @@
     matchLabels: {kubernetes.io/metadata.name: {{ . }}}
 {{- end -}}
 
-{{/* Ports as `ports` of a rule. Arguments: a list of single ports and lists of two. */}}
+{{/* The `ports` of a rule. Arguments: a list of single ports and pairs. */}}
 {{- define "distrain.ports" -}}
 {{- range . }}
 {{- if kindIs "slice" . }}

@@ -1,4 +1,4 @@
-{{/* What all pods have in common. Arguments: a dict of root, component, part (its values). */}}
+{{/* The common part of all pods. Arguments: a dict of root, component, part (its values). */}}
 {{- define "distrain.podBasics" -}}
 {{- $root := .root -}}
 {{- with $root.Values.image.pullSecrets }}
@@ -32,11 +32,11 @@ topologySpreadConstraints:
 {{- end }}
 {{- end -}}
 
-{{/* Arguments: a dict of root, part (its values), localPorts (whether ranks' ports are taken there). */}}
+{{/* Arguments: a dict of root, part (its values), localPorts (whether ranks use ports there). */}}
 {{- define "distrain.podSecurity" -}}
 {{- $pod := .root.Values.podSecurity -}}
 {{- $ports := .root.Values.network.localPorts -}}
-{{- /* On OnRootMismatch: at every start anew it would open the service's private folder to the group. */ -}}
+{{- /* OnRootMismatch: otherwise every start would make the service's private folder accessible to the group. */ -}}
 {{- $context := dict "runAsNonRoot" true "fsGroupChangePolicy" "OnRootMismatch" "seccompProfile" (dict "type" "RuntimeDefault") -}}
 {{- range $name, $value := $pod }}{{ if $value }}{{ $_ := set $context $name $value }}{{ end }}{{ end -}}
 {{- if and .localPorts $ports.set (not .part.hostNetwork) -}}
@@ -59,7 +59,7 @@ securityContext: {{- mergeOverwrite $context .securityContext | toYaml | nindent
 {{- if has $component (list "service" "api" "reconciler") -}}
 {{- $_ := set $annotations "checksum/serve.yaml" (include "distrain.serveYaml" $root | sha256sum) -}}
 {{- if and $root.Values.tls.enabled (ne $root.Values.tls.source "existing") -}}
-{{- /* Of other names there is another certificate, which is read at the start alone. */ -}}
+{{- /* Other names mean another certificate, which is read only at the start. */ -}}
 {{- $_ := set $annotations "checksum/names" (include "distrain.certificateNames" (list $root "service") | sha256sum) -}}
 {{- end -}}
 {{- end -}}
@@ -77,7 +77,7 @@ annotations: {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- end -}}
 
-{{/* Variables of a component's values, as a list. */}}
+{{/* The environment variables in a component's values, as a list. */}}
 {{- define "distrain.ownEnv" -}}
 {{- range $name, $value := .env }}
 {{- if kindIs "map" $value }}
@@ -133,7 +133,7 @@ envFrom:
 {{- end }}
 {{- end -}}
 
-{{/* Run directories and data, the same in all pods, and a component's own. Arguments: a list of the root and the component's values. */}}
+{{/* Volumes of run directories and data, equal in all pods, and a component's own volumes. Arguments: a list of the root and the component's values. */}}
 {{- define "distrain.fileVolumes" -}}
 {{- $values := (index . 0).Values -}}
 {{- if not $values.runs.url }}

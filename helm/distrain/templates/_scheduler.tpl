@@ -47,7 +47,7 @@ containers:
       httpGet: {{- toYaml $health | nindent 8 }}
       periodSeconds: 10
       timeoutSeconds: 5
-    # Its end restarts all jobs: only one that hangs for minutes is ended.
+    # Killing it restarts all jobs, so only a scheduler that hangs for minutes is killed.
     livenessProbe:
       httpGet: {{- toYaml $health | nindent 8 }}
       periodSeconds: 20
@@ -66,7 +66,7 @@ volumes:
   {{- include "distrain.fileVolumes" (list . $part) | trim | nindent 2 }}
 {{- end -}}
 
-{{/* Without an address of its own, so that ranks reach the stores on the pod's other ports. */}}
+{{/* Headless, so that ranks can reach the stores on the pod's other ports. */}}
 {{- define "distrain.schedulerServiceSpec" -}}
 type: ClusterIP
 clusterIP: None

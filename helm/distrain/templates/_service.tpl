@@ -1,4 +1,4 @@
-{{/* serve.yaml. Nothing in it is secret: those are files and variables from Secrets. */}}
+{{/* serve.yaml, without secrets: they are files and variables from Secrets. */}}
 {{- define "distrain.serveYaml" -}}
 {{- $tls := .Values.tls.enabled -}}
 {{- $url := include "distrain.publicUrl" . -}}
@@ -41,7 +41,7 @@ tls: {ca_file: /etc/distrain/tls/ca.pem}
 {{- end }}
 token_file: /etc/distrain/token/token
 run_root: {{ include "distrain.runRoot" . }}
-# Never empty, which would allow every path.
+# Never empty: an empty list would allow every path.
 allowed_roots: {{ toJson ($roots | default (list (include "distrain.runRoot" .))) }}
 model_packages: {{ toJson .Values.cluster.modelPackages }}
 projects: {{ toJson .Values.cluster.projects }}
@@ -83,7 +83,7 @@ enableServiceLinks: false
 {{ include "distrain.podSecurity" (dict "root" $root "part" $part "localPorts" false) }}
 {{- if include "distrain.hasPostgres" $root }}
 initContainers:
-  # It waits its turn under a lock of the database, and finds nothing to do in all pods but the first.
+  # It waits for a lock of the database; only the first pod has work to do.
   - name: migrate
     args: [serve, migrate, --config=/etc/distrain/serve.yaml]
     {{- include "distrain.serviceContainer" $root | nindent 4 }}
@@ -96,7 +96,7 @@ containers:
     ports:
       - {name: api, containerPort: 8686, protocol: TCP}
     {{- if include "distrain.hasPostgres" $root }}
-    # New requests come until all nodes know that this pod goes.
+    # New requests arrive until all nodes know that this pod terminates.
     lifecycle:
       preStop: {exec: {command: [sleep, "5"]}}
     {{- end }}
@@ -105,7 +105,7 @@ containers:
       httpGet: {path: /livez, port: api, scheme: {{ $scheme }}}
       periodSeconds: 5
       failureThreshold: 60
-    # Not /readyz: a database or a reconciler that is away is so for all pods, and their 503 says what fails.
+    # Not /readyz: a missing database or reconciler affects all pods, and their 503 explains what fails.
     readinessProbe:
       httpGet: {path: /livez, port: api, scheme: {{ $scheme }}}
       periodSeconds: 10
@@ -116,7 +116,7 @@ containers:
       timeoutSeconds: 10
       failureThreshold: 6
     {{- else }}
-    # No probe: /readyz of the API tells of one that hangs.
+    # No probe: /readyz of the API reports one that hangs.
     {{- end }}
 volumes:
   - name: tmp
@@ -155,7 +155,7 @@ volumes:
   {{- include "distrain.fileVolumes" (list $root $part) | trim | nindent 2 }}
 {{- end -}}
 
-{{/* What the containers of the service have in common. */}}
+{{/* The common part of the service's containers. */}}
 {{- define "distrain.serviceContainer" -}}
 {{- $part := .Values.service -}}
 image: {{ include "distrain.image" . }}
@@ -163,10 +163,10 @@ imagePullPolicy: {{ .Values.image.pullPolicy }}
 command: [tini, --, distrain]
 env:
   - {name: HOME, value: /tmp}
-  # The image for GPUs asks for all of a node's, which a runtime may give though none is requested.
+  # The GPU image asks for all GPUs of a node, which a runtime may grant without a request.
   - {name: NVIDIA_VISIBLE_DEVICES, value: void}
   - {name: DISTRAIN_SERVE_CONFIG, value: /etc/distrain/serve.yaml}
-  # The image names the claim's root, which Kubernetes opens to the group.
+  # The image uses the claim's root, which Kubernetes makes accessible to the group.
   - {name: DISTRAIN_SERVE_DATA_DIR, value: /var/lib/distrain/serve}
   {{- if include "distrain.hasPostgres" . }}
   - name: DISTRAIN_SERVE_DATABASE_URL

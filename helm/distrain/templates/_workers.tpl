@@ -1,4 +1,4 @@
-{{/* Ports of a pod's workers: comm of each, then the nanny's; GPUs' nannies take free ones. */}}
+{{/* Ports of a pod's workers: the comm of each, then the nanny's; with GPUs, nannies use free ports. */}}
 {{- define "distrain.lastWorkerPort" -}}
 {{- if .Values.workers.gpu.enabled -}}
 {{ add 9009 .Values.workers.gpu.perPod }}
@@ -27,13 +27,13 @@
 - --nanny-port=9001
 {{- end }}
 - --nthreads=1
-# Workers' pages have neither TLS nor a token: they stay in the pod, for the probe.
+# Workers' pages have neither TLS nor a token: they are only reachable in the pod, for the probe.
 - --dashboard-address=127.0.0.1:9002
 - --local-directory=/tmp/dask
 - --death-timeout=300
 {{- end -}}
 
-{{/* A list of what is made: component, and values as `workers` has them. The first is `workers` itself, the others are its pools. */}}
+{{/* The list of worker groups: component, and values like `workers`. The first is `workers` itself, the others are its pools. */}}
 {{- define "distrain.workerGroups" -}}
 {{- $base := omit .Values.workers "pools" -}}
 {{- $groups := list (dict "component" "worker" "workers" $base) -}}
@@ -45,7 +45,7 @@
 {{- toJson $groups -}}
 {{- end -}}
 
-{{/* Empties what a pool names as empty; mergeOverwrite would keep the inherited keys. Arguments: a list of merged values and the pool's own. */}}
+{{/* Clears values that a pool sets to empty; mergeOverwrite would keep the inherited keys. Arguments: a list of merged values and the pool's own. */}}
 {{- define "distrain.emptied" -}}
 {{- $merged := index . 0 -}}
 {{- range $key, $own := index . 1 -}}
@@ -63,7 +63,7 @@
 {{- toJson $names -}}
 {{- end -}}
 
-{{/* A root in which a group's values are `workers`. Arguments: a list of the root and the group. */}}
+{{/* Returns a root whose `workers` are a group's values. Arguments: a list of the root and the group. */}}
 {{- define "distrain.workerPodOf" -}}
 {{- $root := index . 0 -}}{{- $group := index . 1 -}}
 {{- $values := merge (dict "workers" $group.workers) (omit $root.Values "workers") -}}
@@ -99,7 +99,7 @@ containers:
       # As in the service's pods.
       - {name: NVIDIA_VISIBLE_DEVICES, value: void}
       {{- end }}
-      # The Dask operator would name an address without TLS.
+      # The Dask operator would use an address without TLS.
       - {name: DASK_SCHEDULER_ADDRESS, value: {{ include "distrain.schedulerAddress" . | quote }}}
       {{- include "distrain.commEnv" (list . "worker") | trim | nindent 6 }}
       {{- with .Values.network.interface }}
@@ -118,7 +118,7 @@ containers:
       periodSeconds: 10
       timeoutSeconds: 10
       failureThreshold: 60
-    # Its end ends a rank: only a worker that hangs for minutes is ended.
+    # Killing it kills a rank, so only a worker that hangs for minutes is killed.
     livenessProbe:
       exec: {{- toYaml $health | nindent 8 }}
       periodSeconds: 60

@@ -178,7 +178,7 @@ def greeting(machine: Machine, tls: Path | None, role: str) -> bytes:
 def test_the_schedulers_https_wants_token_and_authority(machine: Machine) -> None:
     with service_client(machine) as client:
         assert len(client.workers()) == 1
-    url = f"https://127.0.0.1:{machine.ports['http']}/distrain/jobs"
+    url = f"https://127.0.0.1:{machine.ports['http']}/distrain/v1/jobs"
     with pytest.raises(httpx2.ConnectError):  # not signed by an authority of the system's
         httpx2.get(url)
     trust = ssl.create_default_context(cafile=str(machine.tls / "ca.pem"))

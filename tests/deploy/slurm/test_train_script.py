@@ -71,7 +71,7 @@ def test_a_preempted_job_is_told_to_be_requeued_and_one_that_failed_is_not(tmp_p
     job = Job(tmp_path, "job.yaml", str(run), run=run)
     for reason in ("Preempted", "CoordinatorLost"):
         assert job.start(f"{reason} {10 * job.starts + 10}") == (
-            "requeued: the run goes on when Slurm starts this job again\n"
+            "requeued: the run resumes when Slurm restarts this job\n"
         )
     assert job.start("RankFailed 20") == ""
     asked = job.asked.read_text().splitlines()
@@ -86,9 +86,9 @@ def test_starts_without_a_newer_checkpoint_come_to_an_end(tmp_path: Path):
     run = tmp_path / "run"
     job = Job(tmp_path, "job.yaml", str(run), run=run, DISTRAIN_MAX_IDLE_STARTS="2")
     for step in ("null", "0", "0", "30", "30"):  # a newer one begins the count anew
-        assert "requeued: the run goes on" in job.start(f"Preempted {step}")
+        assert "requeued: the run resumes" in job.start(f"Preempted {step}")
     told = job.start("Preempted 30")
-    assert "requeued: the run goes on" not in told
+    assert "requeued: the run resumes" not in told
     assert "2 times in a row without a new checkpoint" in told
     assert "time limit" in told
     assert not [*tmp_path.glob("run.cluster/*")]

@@ -1,8 +1,8 @@
 """The document of a bench as JSON and back."""
 
 import json
+from functools import partial
 
-import pytest
 from wording import Wording
 
 from distrain.diagnostics.bench.document import Bench, Measure, Step, bench_json, parse_bench
@@ -42,7 +42,5 @@ DEFECTIVE = [
 
 def test_what_is_no_document_is_refused_with_its_file(wording: Wording) -> None:
     for text in DEFECTIVE:
-        with pytest.raises(InputError) as refused:
-            parse_bench(text, "b.json")
-        assert "b.json" in refused.value.where.values(), text
-        wording(refused.value)
+        refused = wording.refused(InputError, partial(parse_bench, text, "b.json"))
+        assert "b.json" in refused.where.values(), text

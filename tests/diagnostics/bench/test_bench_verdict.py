@@ -2,6 +2,7 @@
 
 import random
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -147,10 +148,8 @@ DEFECTIVE = ["", "3", "[", "machine: a", "least: {a: 1}", "machine: a\nleast: {a
 
 def test_bad_thresholds_are_refused_with_their_file(wording: Wording) -> None:
     for text in DEFECTIVE:
-        with pytest.raises(InputError) as refused:
-            parse_thresholds(text, "t.yaml")
-        assert "t.yaml" in refused.value.where.values(), text
-        wording(refused.value)
+        refused = wording.refused(InputError, partial(parse_thresholds, text, "t.yaml"))
+        assert "t.yaml" in refused.where.values(), text
 
 
 def test_a_change_within_the_spread_is_none() -> None:
@@ -172,7 +171,7 @@ def test_benches_that_have_no_figure_in_common_do_not_pass() -> None:
     for other in (replace(before, mode="quick"), replace(before, device="cuda"), Bench("", "")):
         verdict = judge(before, earlier=other)
         assert not verdict.passed
-        assert summary_lines(before, verdict)[0].startswith("FAIL: the earlier bench has no figure")
+        assert summary_lines(before, verdict)[0].startswith("FAIL: the earlier bench has no common")
 
 
 def test_more_seconds_are_worse_and_few_repetitions_unknown() -> None:

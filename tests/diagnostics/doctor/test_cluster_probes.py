@@ -40,14 +40,14 @@ def test_gpus_by_nvidia_smi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     (tmp_path / "nvidia-smi").chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     monkeypatch.setitem(__import__("sys").modules, "pynvml", None)
-    seen = probes.look_at_gpus()
+    seen = probes.query_gpus()
     assert [(gpu.uuid, gpu.free_bytes) for gpu in seen.gpus] == [
         ("GPU-1", 81000 * 2**20),
         ("GPU-2", 0),
     ]
     assert (seen.driver, seen.cuda) == ("570.86", "12.8")
     monkeypatch.setenv("PATH", str(tmp_path / "nothing"))
-    assert probes.look_at_gpus() == probes.GpusSeen()
+    assert probes.query_gpus() == probes.GpusSeen()
 
 
 def test_a_link_that_works_one_that_is_closed_and_one_that_stands_still() -> None:
@@ -90,9 +90,9 @@ def test_a_file_is_left_found_and_removed(tmp_path: Path) -> None:
         gone = await probes.leave_file(str(tmp_path / "gone"), "a")
         assert gone["trouble"] == "No such file or directory"
         (tmp_path / "x.csv").write_text("1")
-        seen = await probes.look_at_data(str(tmp_path))
+        seen = await probes.probe_data(str(tmp_path))
         assert (seen["num_files"], seen["size_bytes"], seen["trouble"]) == (1, 1, "")
-        assert (await probes.look_at_data(str(tmp_path / "none")))["trouble"]
+        assert (await probes.probe_data(str(tmp_path / "none")))["trouble"]
 
     asyncio.run(story())
 
@@ -114,7 +114,7 @@ def test_the_command_examines_a_cluster_and_leaves_nothing(tmp_path: Path) -> No
     assert done.exit_code == 0, done.output
     assert lines[1].startswith("cluster: ")
     assert lines[1].endswith(" on 1 worker")
-    assert "not checked: connections between hosts; all workers are on one" in lines
+    assert "not checked: connections between hosts; all workers are on one host" in lines
     assert [line.split()[0] for line in lines[-4:-1]] == ["process", "scheduler", "this"]
     assert [path.name for path in tmp_path.iterdir()] == ["scheduler.json"]
 

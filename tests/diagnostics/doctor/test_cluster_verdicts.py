@@ -171,7 +171,7 @@ FAULTS: "list[tuple[str, tuple[ProcessPlace, ...], ClusterSeen]]" = [
     ("mistake connections", (W1, W2), broken(WELL, "Connection refused", (W1, W2))),
     ("mistake connections", (W1, W2), broken(WELL, STALLS, (W1, W2))),
     ("mistake rendezvous", (W2, SCHEDULER), broken(RENDEZVOUS, "no answer", (W2, SCHEDULER))),
-    ("mistake rendezvous", (SCHEDULER,), well(deaf={SCHEDULER: "all ports are taken"})),
+    ("mistake rendezvous", (SCHEDULER,), well(not_listening={SCHEDULER: "all ports are taken"})),
     ("mistake interface", (W1,),
      with_facts(W1, interface_trouble="DISTRAIN_INTERFACE is 'ib7'", rank_address="")),
     ("mistake interface", (W1,), with_facts(W1, interface="lo", rank_address="127.0.0.1")),

@@ -115,10 +115,11 @@ def test_a_value_that_training_refuses_is_named_and_nothing_is_left(
     table = make_table(4)
     table = table.set_column(table.schema.names.index(name), name, pa.array(values))
     pq.write_table(table, tmp_path / "a.parquet", write_statistics=False)
-    with wording.raises(DataError) as caught:
-        pack(Dataset(tmp_path / "a.parquet", SCHEMA), tmp_path / "packed")
-    assert caught.value.where["row in the group"] == 2
-    assert caught.value.where["column"] == name
+    caught = wording.refused(
+        DataError, lambda: pack(Dataset(tmp_path / "a.parquet", SCHEMA), tmp_path / "packed")
+    )
+    assert caught.where["row in the group"] == 2
+    assert caught.where["column"] == name
     assert [file.name for file in tmp_path.iterdir()] == ["a.parquet"]
 
 
@@ -136,8 +137,9 @@ def test_a_disk_that_is_full_leaves_nothing(
         return write(*args)
 
     monkeypatch.setattr("distrain.loader.cache.entry.os.writev", writev)
-    with wording.raises(OutputError):
-        pack(Dataset(source, SCHEMA), tmp_path / "packed", threads=1)
+    wording.refused(
+        OutputError, lambda: pack(Dataset(source, SCHEMA), tmp_path / "packed", threads=1)
+    )
     assert [file.name for file in tmp_path.iterdir()] == ["source"]
 
 

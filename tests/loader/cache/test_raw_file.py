@@ -70,8 +70,7 @@ def test_what_an_interrupted_call_left_is_read(path: Path, monkeypatch: pytest.M
 
 
 def test_a_file_that_ends_before_a_part_is_told(path: Path, wording: Wording) -> None:
-    with wording.raises(DataError):
-        filled(path, [(3900, 50), (3950, 51)])
+    wording.refused(DataError, lambda: filled(path, [(3900, 50), (3950, 51)]))
 
 
 def test_more_parts_than_one_call_takes(path: Path) -> None:

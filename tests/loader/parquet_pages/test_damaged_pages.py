@@ -18,6 +18,7 @@ from page_files import (
     span_of,
     written,
 )
+from wording import Wording
 
 from distrain.errors import DataError
 from distrain.loader import Dataset, Loader
@@ -144,14 +145,15 @@ def test_with_checksums_no_changed_byte_of_a_page_is_read() -> None:
 
 
 @pytest.mark.parametrize("optional", [False, True])
-def test_a_page_of_ids_that_ends_before_their_width_is_refused(optional: bool) -> None:
+def test_a_page_of_ids_that_ends_before_their_width_is_refused(
+    optional: bool, wording: Wording
+) -> None:
     levels = b"\2\0\0\0" + b"\6\1" if optional else b""
     size = bytes([len(levels) * 2])  # zigzag
     header = b"\x15\0\x15" + size + b"\x15" + size  # kind, uncompressed, compressed
     header += b"\x2c\x15\6\x15\x10\x15\6\x15\6\0\0"  # 3 values, ids, levels in runs
     chunk = ColumnChunk(header + levels, "UNCOMPRESSED", 3, np.dtype(np.int32), optional=optional)
-    with pytest.raises(ValueError, match="before their width"):
-        chunk.read_into(np.empty(3, np.int32))
+    wording.refused(ValueError, lambda: chunk.read_into(np.empty(3, np.int32)))
 
 
 INT32_CHUNK = b"\x1c\x15\x02\x19"  # how its metadata begins: type 1
@@ -236,7 +238,7 @@ def row_groups_of(content: bytes) -> list[memoryview]:
 
 
 @pytest.mark.parametrize("version", [None, KERNEL_VERSION - 1, KERNEL_VERSION + 1])
-def test_a_kernel_that_was_built_from_other_sources_says_so(version: int | None) -> None:
-    with pytest.raises(ImportError, match="build_ext --inplace"):
+def test_a_kernel_that_was_built_from_other_sources_is_refused(version: int | None) -> None:
+    with pytest.raises(ImportError):
         check_kernel_version("_pages", version, KERNEL_VERSION)
     check_kernel_version("_pages", KERNEL_VERSION, KERNEL_VERSION)

@@ -81,14 +81,12 @@ def test_the_global_batch_does_not_depend_on_the_ranks(plan: EpochPlan) -> None:
 
 
 def test_ranks_that_do_not_divide_the_lanes_are_told_which_do(wording: Wording) -> None:
-    with wording.raises(SpecError) as caught:
-        EpochPlan(100, 24, 10).lanes_of_rank(0, 5)
-    assert "1, 2, 3, 4, 6, 8, 12, 24" in str(caught.value)
+    caught = wording.refused(SpecError, lambda: EpochPlan(100, 24, 10).lanes_of_rank(0, 5))
+    assert "1, 2, 3, 4, 6, 8, 12, 24" in str(caught)
 
 
-def test_a_rank_outside_its_gang_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"rank 4 is not in 0\.\.3"):
-        EpochPlan(100, 24, 10).lanes_of_rank(4, 4)
+def test_a_rank_outside_its_gang_is_refused(wording: Wording) -> None:
+    wording.refused(ValueError, lambda: EpochPlan(100, 24, 10).lanes_of_rank(4, 4))
 
 
 @pytest.mark.parametrize(

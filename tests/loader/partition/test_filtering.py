@@ -171,7 +171,7 @@ def test_a_filter_takes_the_rows_for_which_it_is_true(
     ]
     expected = [(index, places) for index, places in expected if places]
     if not expected:
-        with pytest.raises(SpecError, match="takes none of 22 rows"):
+        with pytest.raises(SpecError):
             read_footers(file, SCHEMA, row_filter=text)
         return
     assert taken(read_footers(file, SCHEMA, row_filter=text)) == expected
@@ -210,8 +210,7 @@ TYPED: dict[str, Any] = {
 def test_types_of_columns(tmp_path: Path, text: str, expected: Any, wording: Wording) -> None:
     file = write(tmp_path / "a.parquet", TYPED, [5, 5, 5, 5])
     if not expected:
-        with wording.raises(SpecError):
-            read_footers(file, SCHEMA, row_filter=text)
+        wording.refused(SpecError, lambda: read_footers(file, SCHEMA, row_filter=text))
         return
     found = read_footers(file, SCHEMA, row_filter=text)
     rows = [5 * index + place for index, places in taken(found) for place in places]
@@ -269,12 +268,12 @@ def test_folders_give_columns(tmp_path: Path, text: str, rows: int, wording: Wor
             continue
         write(tmp_path / folder / "a.parquet", columns, [3, 2])
     if not rows:
-        with wording.raises(SpecError):
-            read_footers(str(tmp_path), SCHEMA, hive=True, row_filter=text)
+        wording.refused(
+            SpecError, lambda: read_footers(str(tmp_path), SCHEMA, hive=True, row_filter=text)
+        )
         return
     assert read_footers(str(tmp_path), SCHEMA, hive=True, row_filter=text).num_rows == rows
-    with wording.raises(SpecError):
-        read_footers(str(tmp_path), SCHEMA, row_filter=text)
+    wording.refused(SpecError, lambda: read_footers(str(tmp_path), SCHEMA, row_filter=text))
 
 
 @pytest.mark.parametrize(
@@ -379,10 +378,8 @@ def test_statistics_refuse_values_only_of_row_groups_that_are_taken_whole(
 ) -> None:
     ids = np.array([1, 2, 5000, 4, 5, 6], np.int32)
     file = write(tmp_path / "a.parquet", {"id": ids}, [3, 3])
-    with wording.raises(DataError):
-        read_footers(file, SCHEMA)
-    with wording.raises(DataError):
-        read_footers(file, SCHEMA, row_filter="id > 0")
+    wording.refused(DataError, lambda: read_footers(file, SCHEMA))
+    wording.refused(DataError, lambda: read_footers(file, SCHEMA, row_filter="id > 0"))
     for text in ("id < 1000", "id > 3 and id < 1000"):
         assert read_footers(file, SCHEMA, row_filter=text).num_rows in (5, 3)
 

@@ -191,7 +191,7 @@ def test_no_damaged_byte_of_a_footer_ends_the_process(tmp_path: Path) -> None:
 def test_text_is_to_be_prepared_first(tmp_path: Path) -> None:
     path = tmp_path / "rows.csv"
     path.write_text("clicked,price,item\n1,2,3\n")
-    assert "Text is prepared first: `distrain prep`" in failure(path)
+    assert "Prepare text files first with `distrain prep`" in failure(path)
 
 
 def test_a_prepared_folder_as_a_whole_is_refused_with_those_of_its_rows(tmp_path: Path) -> None:
@@ -200,7 +200,7 @@ def test_a_prepared_folder_as_a_whole_is_refused_with_those_of_its_rows(tmp_path
     files = [write(tmp_path / "train/a.parquet"), write(tmp_path / "valid/a.parquet")]
     pq.write_table(pa.table({"offset": [0]}), tmp_path / "workflow/categories/meta.item.parquet")
     text = failure(tmp_path)
-    assert "this folder holds more than rows" in text
+    assert "the folder also holds vocabularies" in text
     assert f"Name {tmp_path}/train or {tmp_path}/valid." in text
     assert read_footers([*map(str, files)], SCHEMA).num_rows == 24
 

@@ -114,5 +114,4 @@ def test_labels_of_folders_and_types_of_labels(tmp_path: Path) -> None:
 
 def test_nothing_left_is_refused(tmp_path: Path, wording: Wording) -> None:
     table = read_footers(write(tmp_path / "a.parquet", np.zeros(3, np.float32), 3), SCHEMA)
-    with wording.raises(DataError):
-        thinned(table, "label", 1e-9, 0)
+    wording.refused(DataError, lambda: thinned(table, "label", 1e-9, 0))

@@ -3,7 +3,6 @@
 import pytest
 import torch
 from hypothesis import given, settings, strategies as st
-from refusals import refuses
 
 from distrain.errors import ModelError
 from distrain.models.blocks.cross import CrossBlock
@@ -60,8 +59,7 @@ def test_cross_equals_loop(version, low_rank, columns, features, attached, check
 
 
 def test_crosses_that_cannot_be_made_are_refused(wording):
-    refuses(
-        wording,
+    wording.refused(
         ModelError,
         lambda: CrossBlock(depth=0),
         lambda: CrossBlock(version="v3"),
@@ -93,7 +91,7 @@ def test_fm_gradients(per_dim, columns, attached, check_gradients, wording):
     block = FMBlock(per_dim)
     attached(block, Vectors(3, 2))
     check_gradients(block, torch.randn(2, 3, 2, dtype=torch.float64))
-    refuses(wording, ModelError, lambda: FMBlock(per_dim).attach(columns))
+    wording.refused(ModelError, lambda: FMBlock(per_dim).attach(columns))
 
 
 def test_temperature(attached, check_gradients):

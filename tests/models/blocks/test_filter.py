@@ -5,7 +5,6 @@ from statistics import NormalDist
 
 import pytest
 import torch
-from refusals import refuses
 
 from distrain.errors import ModelError
 from distrain.jobs.spec import MlpSpec
@@ -83,8 +82,7 @@ def test_filter_of_branches(attached):
 
 def test_what_cannot_be_picked_is_refused(columns, wording):
     branches = Branches({"wide": Flat(2)}, "ParallelBlock(wide)")
-    refuses(
-        wording,
+    wording.refused(
         ModelError,
         lambda: Filter("C9").attach(columns),
         lambda: Filter(tags="session").attach(columns),

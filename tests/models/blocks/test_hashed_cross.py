@@ -3,7 +3,6 @@
 import pytest
 import torch
 from hypothesis import given, settings, strategies as st
-from refusals import refuses
 
 from distrain.errors import ModelError
 from distrain.models.blocks.functional import one_hot
@@ -61,8 +60,7 @@ def test_cross_is_a_value():
 
 
 def test_crosses_that_cannot_be_made_are_refused(wording):
-    refuses(
-        wording,
+    wording.refused(
         ModelError,
         lambda: HashedCross(["a"], 10),
         lambda: HashedCross(["a", "a"], 10),

@@ -4,7 +4,6 @@ import math
 
 import pytest
 import torch
-from refusals import refuses
 
 from distrain.errors import ModelError
 from distrain.models.blocks.functional import ACTIVATIONS, activation_layer
@@ -188,8 +187,7 @@ def test_l2_norm(attached, check_gradients):
 
 
 def test_perceptrons_that_cannot_be_made_are_refused(wording):
-    refuses(
-        wording,
+    wording.refused(
         ModelError,
         lambda: MLPBlock([3, 0]),
         lambda: MLPBlock([3], "swish"),

@@ -4,7 +4,6 @@ from functools import partial
 
 import torch
 from hypothesis import given, settings, strategies as st
-from refusals import refuses
 
 from distrain.errors import ModelError
 from distrain.models.blocks import Aggregate, ParallelBlock
@@ -136,9 +135,8 @@ def test_blocks_that_do_not_fit_together_are_refused(columns, wording):
 
     block = MLPBlock([2])
     for how in ("sum", "mean", "product", "stack"):
-        refuses(wording, ModelError, partial(joined(how).attach, Flat(4)))
-    refuses(
-        wording,
+        wording.refused(ModelError, partial(joined(how).attach, Flat(4)))
+    wording.refused(
         ModelError,
         lambda: with_residual(MLPBlock([3])).attach(Flat(4, "ContinuousFeatures")),
         lambda: ParallelBlock(MLPBlock([2]), aggregation="max"),

@@ -3,7 +3,6 @@
 import pytest
 import torch
 from hypothesis import given, settings, strategies as st
-from refusals import refuses
 
 from distrain.models.embeddings import EmbeddingCollection, TableColumn
 
@@ -40,6 +39,9 @@ def test_no_two_columns_share_a_row(sizes, rows):
     for group, values in zip(tables.groups, tables(ids), strict=True):
         for place, position in enumerate(group):
             assert torch.equal(values[:, place, 0], ids[:, position].float() + 100 * position)
+    for store, weight in zip(tables.stores, tables.weights, strict=True):
+        every = torch.arange(len(weight))
+        assert torch.equal(store.canonical_keys(every), every)
 
 
 def test_table_is_a_view():
@@ -71,11 +73,8 @@ def test_a_state_dict_holds_the_weights_and_nothing_else():
 
 def test_impossible_tables_and_ids_are_refused(wording):
     ids = torch.zeros(2, 3, dtype=torch.int32)
-    refuses(
-        wording,
-        ValueError,
-        lambda: TableColumn("a", 0, 4),
-        lambda: EmbeddingCollection(COLUMNS).route(ids),
+    wording.refused(
+        ValueError, lambda: TableColumn("a", 0, 4), lambda: EmbeddingCollection(COLUMNS).route(ids)
     )
 
 

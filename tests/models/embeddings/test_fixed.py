@@ -5,7 +5,6 @@ from dataclasses import dataclass
 import pytest
 import torch
 from hypothesis import given, strategies as st
-from refusals import refuses
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
@@ -200,8 +199,8 @@ def test_segments(keys, spare):
 
 def test_what_it_cannot_do_is_refused(wording):
     lists = EmbeddingCollection([TableColumn("a", 3, 2), TableColumn("l", 3, 2, "sum")])
-    refuses(wording, InputError, lambda: FixedTables(lists, SparseOptimizer(lists, "sgd"), 8))
+    wording.refused(InputError, lambda: FixedTables(lists, SparseOptimizer(lists, "sgd"), 8))
     tables, optimizer = new_tables(torch.float32, "sgd")
     fixed = FixedTables(tables, optimizer, 8)
     too_many = torch.zeros(9, 4, dtype=torch.int32)
-    refuses(wording, ValueError, lambda: fixed.route(too_many))
+    wording.refused(ValueError, lambda: fixed.route(too_many))

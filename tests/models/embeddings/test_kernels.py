@@ -122,6 +122,20 @@ def test_expand_and_collect_do_what_naive_loops_do(
         assert bits(sums) == bits(batch.collected_naively(start.clone()))
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_rows_of_any_type_and_layout_find_who_moves_them(dtype: torch.dtype) -> None:
+    batch = Batch(20, 3, 8)
+    batch.rows, batch.values = batch.rows.to(dtype), batch.values.to(dtype)
+    with_gaps = torch.stack([batch.rows, batch.rows], 1)[:, 0]
+    for rows in (batch.rows, with_gaps):
+        out = torch.full_like(batch.values, 7.0)
+        kernels.expand(rows, batch.inverse, batch.places, out)
+        assert torch.equal(out, batch.expanded_naively(torch.full_like(out, 7.0)))
+    sums = torch.zeros_like(batch.rows)
+    kernels.collect(batch.values, batch.inverse, batch.places, sums)
+    assert torch.equal(sums, batch.collected_naively(torch.zeros_like(sums)))
+
+
 @needs_c
 @pytest.mark.parametrize("dim", [8, 16, 17])
 def test_parts_of_a_batch_collect_the_bits_of_the_whole(dim: int, many_threads: None) -> None:

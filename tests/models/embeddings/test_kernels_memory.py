@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from refusals import refuses
 from wording import Wording
 
 _rows = pytest.importorskip(
@@ -113,7 +112,7 @@ def test_segments_that_do_not_fit_are_refused(wording: Wording) -> None:
     ]
     for change in changes:
         call = {**unique_call(), **change}
-        refuses(wording, ValueError, partial(_rows.unique, *call.values()))
+        wording.refused(ValueError, partial(_rows.unique, *call.values()))
 
 
 @pytest.mark.parametrize("function", [_rows.expand, _rows.collect])
@@ -137,7 +136,7 @@ def test_inverse_indices_and_places_that_do_not_fit_are_refused(
     ]
     for change in changes:
         call = {**batch_call(), **change}
-        refuses(wording, ValueError, partial(function, *call.values()))
+        wording.refused(ValueError, partial(function, *call.values()))
 
 
 @pytest.mark.parametrize("function", [_rows.expand, _rows.collect])
@@ -170,7 +169,7 @@ def test_rows_that_are_not_there_are_not_gathered(wording: Wording) -> None:
     ]
     for change in changes:
         call = {**gather_call(), **change}
-        refuses(wording, ValueError, partial(_rows.gather, *call.values()))
+        wording.refused(ValueError, partial(_rows.gather, *call.values()))
         assert not call["out"].any()
 
 
@@ -192,7 +191,7 @@ def test_rows_that_are_not_there_are_not_updated(wording: Wording) -> None:
     ]
     for change in changes:
         call = {**update_call(), **change}
-        refuses(wording, ValueError, partial(_rows.update, *call.values()))
+        wording.refused(ValueError, partial(_rows.update, *call.values()))
         assert (call["weight"] == 1).all()
 
 

@@ -7,7 +7,6 @@ import torch
 from hypothesis import given, settings, strategies as st
 from kernel_cases import by_column, take_step
 from ragged_rows import draw_rows_of_ids, ragged, rows_of
-from refusals import refuses
 from torch import nn
 
 from distrain.loader.batch import Ragged
@@ -159,8 +158,7 @@ def test_types_and_lists_of_others_do_not_matter():
 def test_lists_that_do_not_fit_the_batch_are_refused(wording):
     tables = EmbeddingCollection([TableColumn("a", 5, 2, "sum")])
     ids = torch.zeros(3, 0, dtype=torch.int32)
-    refuses(
-        wording,
+    wording.refused(
         ValueError,
         lambda: tables.route(ids, {"a": ragged([[1]])}),
         lambda: tables.route(ids, {"b": ragged([[1]] * 3)}),

@@ -5,7 +5,6 @@ import torch
 from host_work import PlayedDevice
 from hypothesis import given, settings, strategies as st
 from kernel_cases import take_step
-from refusals import refuses
 
 from distrain.errors import SpecError
 from distrain.models.embeddings import EmbeddingCollection, SparseOptimizer, TableColumn
@@ -144,7 +143,7 @@ def test_training_through_a_cache_gives_the_same_bits(kind, dtype):
 def test_a_batch_that_does_not_fit_is_refused(wording):
     tables = new_tables("host_cached", cache_bytes=100)  # some places of each table
     ids = torch.stack([torch.arange(5) * 20, torch.arange(5), torch.arange(5) * 30]).int().T
-    refuses(wording, SpecError, lambda: tables.lookup(ids))
+    wording.refused(SpecError, lambda: tables.lookup(ids))
 
 
 def test_weights_stay_on_the_host_when_the_model_moves():

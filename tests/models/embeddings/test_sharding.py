@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings, strategies as st
-from refusals import refuses
 
 from distrain.errors import SpecError
 from distrain.models.embeddings.sharding.distinct_rows import expected_unique
@@ -164,11 +163,10 @@ def test_tables_that_do_not_fit_are_refused_with_ways_to_fit_them(wording):
     big, small = TableSize("big", 1 << 20, 16), TableSize("small", 10, 16)
     adagrad, adam = (RankShare(1, 1000, RowBytes(kind)) for kind in ("adagrad", "adam"))
     mib = 1 << 20
-    refuses(
-        wording,
+    wording.refused(
         SpecError,
         lambda: plan([big, small], adagrad, budget_bytes=80 * mib),
-        lambda: plan([big], adam, budget_bytes=40 * mib),  # two changes
+        lambda: plan([big], adam, budget_bytes=40 * mib),
         lambda: plan([TableSize("user_id", 10, 4)], overrides={"user_idd": "row_wise"}),
     )
 

@@ -6,7 +6,6 @@ import torch
 from hypothesis import given, settings, strategies as st
 from kernel_cases import by_column
 from ragged_rows import draw_rows_of_ids, ragged
-from refusals import refuses
 from torch import nn
 
 from distrain.errors import InputError, SchemaError, SpecError
@@ -152,15 +151,14 @@ def test_tables_are_drawn_and_stored_once():
 def test_columns_of_one_table_have_one_size_and_one_placement(wording):
     item = TableColumn("item", 20, 4)
     words = ["row_wise" if column.name == "last" else "replicated" for column in COLUMNS]
-    refuses(
-        wording,
+    wording.refused(
         SchemaError,
         lambda: new_tables([item, TableColumn("last", 21, 4, table="item")]),
         lambda: new_tables([item, TableColumn("last", 20, 8, table="item")]),
     )
-    refuses(wording, InputError, lambda: new_tables(COLUMNS, placements=words))
+    wording.refused(InputError, lambda: new_tables(COLUMNS, placements=words))
     twice = {"last": "row_wise", "item": "replicated"}
-    refuses(wording, SpecError, lambda: plan(COLUMNS, overrides=twice))
+    wording.refused(SpecError, lambda: plan(COLUMNS, overrides=twice))
     assert plan(COLUMNS, overrides={"last": "row_wise", "item": "row_wise"}).tables
 
 

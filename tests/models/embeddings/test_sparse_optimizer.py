@@ -5,7 +5,6 @@ from itertools import combinations
 import pytest
 import torch
 from kernel_cases import by_column, take_step
-from refusals import refuses
 from torch import nn
 
 from distrain.errors import InputError
@@ -195,8 +194,7 @@ def test_states_that_do_not_fit_are_refused_and_change_nothing(wording):
     tables = new_tables(torch.float32)
     adagrad = SparseOptimizer(tables, "adagrad")
     smaller = EmbeddingCollection([TableColumn("a", 2, 4), TableColumn("b", 2, 8)])
-    refuses(
-        wording,
+    wording.refused(
         InputError,
         lambda: adagrad.load_state_dict(SparseOptimizer(tables, "adam").state_dict()),
         lambda: adagrad.load_state_dict(SparseOptimizer(smaller, "adagrad").state_dict()),

@@ -12,7 +12,6 @@ import pytest
 import torch
 from click.testing import CliRunner
 from ragged_rows import draw_rows_of_ids, ragged
-from refusals import refuses
 
 from distrain.cli.models.export import command
 from distrain.errors import InputError, ModelError, OutputError
@@ -228,13 +227,13 @@ def test_a_folder_appears_whole_or_not_at_all(saved, tmp_path, monkeypatch, word
         raise RuntimeError("a block that torch cannot follow")
 
     monkeypatch.setattr(export, "export_program", cannot_follow)
-    refuses(wording, ModelError, lambda: write_export(tmp_path / "out", saved, "torch"))
+    wording.refused(ModelError, lambda: write_export(tmp_path / "out", saved, "torch"))
     monkeypatch.setattr(export, "export_program", lambda _: None)
     monkeypatch.setattr(torch.export, "save", lambda _, file: file.write(bytes(5000)))
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1000, before[1]))
     try:
-        refuses(wording, OutputError, lambda: write_export(tmp_path / "out", saved, "torch"))
+        wording.refused(OutputError, lambda: write_export(tmp_path / "out", saved, "torch"))
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert [one.name for one in tmp_path.iterdir()] == ["model"]
@@ -268,14 +267,13 @@ def test_exports_that_cannot_be_made_are_refused(saved, tmp_path, monkeypatch, w
     )
     save_model(tmp_path / "named", build_model(schema, spec, seed=0), spec, schema)
     named = load_model(tmp_path / "named")
-    refuses(
-        wording,
+    wording.refused(
         ModelError,
         lambda: ScoringModel(over_ranks),
         lambda: write_export(tmp_path / "out", named, "onnx"),
     )
     monkeypatch.setattr(export, "find_spec", lambda name: None)
-    refuses(wording, InputError, lambda: write_export(tmp_path / "out", saved, "onnx"))
+    wording.refused(InputError, lambda: write_export(tmp_path / "out", saved, "onnx"))
     assert not (tmp_path / "out").exists()
 
 

@@ -10,7 +10,6 @@ import pyarrow.parquet as pq
 import torch
 from click.testing import CliRunner
 from hypothesis import given, strategies as st
-from refusals import refuses
 from torch import Tensor
 from wording import Wording
 
@@ -62,7 +61,7 @@ def test_a_number_is_off_by_half_a_step_of_its_row_at_most(rows: list[list[float
 def test_numbers_that_a_form_cannot_keep_are_refused(wording: Wording) -> None:
     too_large = torch.tensor([[1.0, float("inf")]])
     for form in FORMS:
-        refuses(wording, ModelError, partial(QuantisedTable, too_large, form))
+        wording.refused(ModelError, partial(QuantisedTable, too_large, form))
     assert QuantisedTable(torch.zeros(2, 5), "int4")(torch.tensor([1])).tolist() == [[0.0] * 5]
 
 

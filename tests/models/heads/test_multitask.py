@@ -3,7 +3,6 @@
 import pytest
 import torch
 from hypothesis import given, settings, strategies as st
-from refusals import refuses
 from torch.nn import functional
 
 from distrain.errors import ModelError
@@ -182,8 +181,7 @@ def test_losses_of_regressions(kind, batch, attached):
 
 
 def test_what_cannot_share_is_refused(wording):
-    refuses(
-        wording,
+    wording.refused(
         ModelError,
         lambda: ESMMTask({"clicked": BinaryClassificationTask(), "price": RegressionTask("price")}),
         lambda: ESMMTask({"clicked": BinaryClassificationTask()}),

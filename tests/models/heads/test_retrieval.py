@@ -6,7 +6,6 @@ from dataclasses import replace
 import pytest
 import torch
 from hypothesis import given, settings, strategies as st
-from refusals import refuses
 
 from distrain.errors import ModelError
 from distrain.models.heads import retrieval
@@ -149,8 +148,7 @@ def test_only_positives_of_the_target_are_queries(batch, attached):
 
 def test_tasks_and_towers_that_do_not_fit_are_refused(wording):
     uneven = Branches({"user": Flat(3, "MLPBlock([3])"), "item": Flat(4, "MLPBlock([4])")})
-    refuses(
-        wording,
+    wording.refused(
         ModelError,
         lambda: ItemRetrievalTask(temperature=0),
         lambda: ItemRetrievalTask(log_q="sketch"),

@@ -4,7 +4,6 @@ import math
 
 import pytest
 import torch
-from refusals import refuses
 
 from distrain.errors import ModelError
 from distrain.loader.batch import Batch
@@ -105,8 +104,7 @@ def test_gradients_and_no_rows(task, batch, attached, check_gradients):
 
 
 def test_tasks_that_cannot_be_made_are_refused(wording):
-    refuses(
-        wording,
+    wording.refused(
         ModelError,
         lambda: BinaryClassificationTask(outputs=3),
         lambda: BinaryClassificationTask(layer=False).attach(Flat(2, "deep")),

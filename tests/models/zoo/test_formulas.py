@@ -5,7 +5,6 @@ from types import SimpleNamespace
 import pytest
 import torch
 from hypothesis import given, settings, strategies as st
-from refusals import refuses
 
 from distrain.errors import ModelError
 from distrain.jobs.spec import DcnSpec, DcnV2Spec, DeepFmSpec, DlrmSpec, MlpSpec, WideDeepSpec
@@ -371,8 +370,7 @@ def test_tables_of_the_wide_part_have_width_1_and_names_of_their_own(small_schem
 
 def test_models_that_do_not_fit_together_are_refused(small_schema, wording):
     same = (CROSSES[0], CrossSpec(columns=("c1", "c0"), num_bins=9))
-    refuses(
-        wording,
+    wording.refused(
         ModelError,
         lambda: build_model(small_schema(3, 1), WideDeepSpec(crosses=same), seed=0),
         lambda: build_model(small_schema(3, 1), FinalMlpSpec(heads=3), seed=0),

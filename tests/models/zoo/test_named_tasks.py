@@ -5,7 +5,6 @@ from itertools import cycle
 
 import pytest
 import torch
-from refusals import refuses
 
 from distrain.errors import ModelError, SpecError
 from distrain.jobs.spec import TrainSpec, parse_spec
@@ -159,8 +158,7 @@ def test_what_cannot_be_built_is_refused(wording):
     two = {"click": {"target": "clicked"}, "genre": TASKS["genre"]}
     order = {"kind": "esmm", "order": ["click"]}
     both = {"buy": {}, "click": {"target": "clicked"}}
-    refuses(
-        wording,
+    wording.refused(
         ModelError,
         lambda: build(spec_of("mlp", sharing="mmoe")),
         lambda: build(spec_of("mlp", two, sharing="esmm")),
@@ -175,9 +173,8 @@ def test_weights_by_class_are_for_tasks_and_targets(wording):
     assert click.class_weight.tolist() == [1, 3]
     assert genre.class_weight.tolist() == [0, 1, 2]
     assert "class_weight" not in "".join(model.state_dict())
-    refuses(wording, SpecError, lambda: weigh(model.task, schema, {"nosuch": {1: 3.0}}))
-    refuses(
-        wording,
+    wording.refused(SpecError, lambda: weigh(model.task, schema, {"nosuch": {1: 3.0}}))
+    wording.refused(
         ModelError,
         lambda: weigh(model.task, schema, {"click": {2: 3.0}}),
         lambda: weigh(model.task, schema, {"seconds": {1: 3.0}}),

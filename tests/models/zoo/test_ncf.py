@@ -5,7 +5,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from refusals import refuses
 
 from distrain.errors import ModelError
 from distrain.jobs.spec.models.kinds import NcfSpec
@@ -63,8 +62,7 @@ def test_equals_the_formula(mf_dim, dim):
 
 def test_what_the_tags_do_not_tell_is_asked_for(wording):
     two = SCHEMA.with_columns(replace(SCHEMA["hour"], tags=(Tags.CATEGORICAL, Tags.ITEM_ID)))
-    refuses(
-        wording,
+    wording.refused(
         ModelError,
         lambda: build_model(SCHEMA.remove(["who"]), NcfSpec(), seed=0),
         lambda: build_model(two, NcfSpec(), seed=0),

@@ -6,7 +6,6 @@ from functools import partial
 import pytest
 import torch
 from ragged_rows import draw_rows_of_ids, ragged
-from refusals import refuses
 from torch import nn
 
 from distrain.errors import ModelError
@@ -153,8 +152,7 @@ def test_rows_without_events_and_no_rows_train():
 def test_events_without_the_item_are_refused(wording):
     other = replace(SCHEMA["seen"], properties={"domain": "user", "event": "seen"})
     twice = Schema((*SCHEMA, replace(SCHEMA["seen"], name="again", properties={"domain": "item"})))
-    refuses(
-        wording,
+    wording.refused(
         ModelError,
         lambda: build_model(SCHEMA.with_columns(other), SasrecRetrievalSpec(), seed=0),
         lambda: build_model(twice, SasrecRetrievalSpec(), seed=0),

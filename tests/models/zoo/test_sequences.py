@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 import torch
 from event_rows import SCHEMA, event_batch, list_column
-from refusals import refuses
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from distrain.errors import ModelError, SchemaError, SpecError
@@ -369,9 +368,8 @@ def test_values_that_do_not_fit_events_are_refused(wording):
     tables = [table.table_name for table in model.embeddings.tables]
     assert tables == ["user", "item", "shop", "seen_act", "words"]  # some are shared
     lists = {**batch.lists, "seen_item": short}
-    refuses(wording, SchemaError, lambda: model(replace(batch, lists=lists)))
-    refuses(
-        wording,
+    wording.refused(SchemaError, lambda: model(replace(batch, lists=lists)))
+    wording.refused(
         ModelError,
         lambda: inputs.connect(MLPBlock([3])),
         lambda: inputs.connect(TargetAttention("bought", {"seen_item": "item"})),
@@ -391,8 +389,7 @@ def test_targets_are_found_by_domain_or_named_or_refused(wording):
     assert build(spec_of("din", targets={"seen_item": "second"}), several)
     pooled = list_column("labels", Tags.CATEGORICAL, "goods", event="labels", cardinality=20)
     beside = SCHEMA.with_columns(pooled, *two)
-    refuses(
-        wording,
+    wording.refused(
         ModelError,
         lambda: build(spec_of("din"), lonely),
         lambda: build(spec_of("din", targets={"seen_item": "itme"}), lonely),
@@ -439,8 +436,7 @@ def test_several_tasks_share_the_events():
 
 def test_compiled_and_graphed_steps_are_refused(wording):
     model = build_model(SCHEMA, SPECS["din"], seed=0)
-    refuses(
-        wording,
+    wording.refused(
         SpecError,
         lambda: TrainStep(model, TrainSpec(compile=True), 1),
         lambda: GraphedStep(model, TrainSpec(cuda_graph=True), 1, 10, make_graph=object),

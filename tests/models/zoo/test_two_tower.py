@@ -5,7 +5,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from refusals import refuses
 
 from distrain.errors import ModelError
 from distrain.jobs.spec import MlpSpec
@@ -118,8 +117,7 @@ def test_what_the_tags_do_not_tell_is_asked_for(wording):
     two_ids = schema.with_columns(replace(schema["hour"], tags=(CATEGORICAL, Tags.ITEM_ID)))
     as_list = schema.with_columns(replace(schema["item"], is_list=True))
     retrieval = TwoTowerSpec(task="retrieval")
-    refuses(
-        wording,
+    wording.refused(
         ModelError,
         lambda: build_model(schema.remove_by_tag(USER, Tags.USER_ID), TwoTowerSpec(), seed=0),
         lambda: build_model(no_id, retrieval, seed=0),

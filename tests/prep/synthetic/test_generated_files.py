@@ -122,13 +122,13 @@ def test_every_mistake_of_a_request_is_told(wording):
 def test_overwriting_replaces_ours_and_nothing_else(tmp_path, wording):
     out = tmp_path / "out"
     generate(SynthRequest(out, 10, files=2))
-    wording.refused(OutputError, generate, SynthRequest(out, 20))
+    wording.refused(OutputError, lambda: generate(SynthRequest(out, 20)))
     generate(SynthRequest(out, 20, overwrite=True))
     assert sorted(file.name for file in out.iterdir()) == ["planted.json", "train-00000.tsv"]
     foreign = tmp_path / "photos"
     foreign.mkdir()
     (foreign / "photo.jpg").write_text("precious")
-    wording.refused(OutputError, generate, SynthRequest(foreign, 20, overwrite=True))
+    wording.refused(OutputError, lambda: generate(SynthRequest(foreign, 20, overwrite=True)))
     assert (foreign / "photo.jpg").read_text() == "precious"
 
 

@@ -103,7 +103,7 @@ def test_a_run_that_succeeded_is_told_in_full(finished, tmp_path):
     assert {"mean prediction", "observed rate", "rows of the group"} <= set(reliability.itertext())
     drawn = "".join(ET.fromstring(page.images["Where the time went, by rank"]).itertext())
     assert "rank 1" in drawn
-    assert "data_wait" in drawn
+    assert "data wait" in drawn
     text = "\n".join(page.cells)
     for word in ("alpha", "GPU Y", "1.00 GiB", "RankDied", "<SIGKILL>", "embedding_dim", "torch"):
         assert word in text

@@ -22,7 +22,7 @@ from distrain.workers.secrets import (
 TOKEN = "s3cret token/+?~"
 BEARER = {"Authorization": f"Bearer {TOKEN}"}
 GUARDED = (
-    "/distrain", "/distrain/jobs", "/distrain/jobs/a", "/metrics",
+    "/distrain", "/distrain/v1/jobs", "/distrain/v1/jobs/a", "/metrics",
     "/status", "/individual-plots.json", "/info/main/workers.html", "/sitemap.json", "/",
     "/json/counts.json", "/statics/css/base.css", "/nothing",
 )  # fmt: skip
@@ -64,7 +64,7 @@ def test_nothing_comes_without_the_token(token: str) -> None:
                 assert answer.headers["WWW-Authenticate"].startswith("Bearer")
         for method in ("POST", "PUT", "DELETE", "OPTIONS"):
             answer = await site.get(
-                "/distrain/jobs?token=x", method=method, allow_nonstandard_methods=True
+                "/distrain/v1/jobs?token=x", method=method, allow_nonstandard_methods=True
             )
             assert answer.code == 401, method
         assert (await site.get("/distrain?token=wrong")).code == 401
@@ -78,14 +78,14 @@ def test_nothing_comes_without_the_token(token: str) -> None:
 def test_everything_comes_with_the_token(token: str) -> None:
     async def story(site: Site) -> None:
         site.submit("a")
-        for path in ("/distrain/jobs/a", "/metrics", "/info/main/workers.html"):
+        for path in ("/distrain/v1/jobs/a", "/metrics", "/info/main/workers.html"):
             answer = await site.get(path, headers=BEARER)
             assert answer.code == 200, path
         session = await load_page(site)
         connection = await websocket(site, session, BEARER)
         assert await connection.read_message()
         connection.close()
-        welcome = await site.get("/distrain/jobs?x=1&token=s3cret%20token/%2B?~&y=2")
+        welcome = await site.get("/distrain/v1/jobs?x=1&token=s3cret%20token/%2B?~&y=2")
         assert (welcome.code, welcome.headers["Location"]) == (302, "./jobs?x=1&y=2")
         cookie = welcome.headers["Set-Cookie"]
         assert {"HttpOnly", "SameSite=Lax"} < set(re.split("; ", cookie))
@@ -95,7 +95,7 @@ def test_everything_comes_with_the_token(token: str) -> None:
         assert "Secure" in safe.headers["Set-Cookie"], "over https the cookie stays there"
         assert "s3cret" not in cookie
         by_cookie = {"Cookie": cookie.partition(";")[0]}
-        assert (await site.get("/distrain/jobs", headers=by_cookie)).code == 200
+        assert (await site.get("/distrain/v1/jobs", headers=by_cookie)).code == 200
         connection = await websocket(site, session, by_cookie)
         assert await connection.read_message()
         connection.close()
@@ -126,8 +126,8 @@ def test_a_token_in_a_file_guards_and_a_missing_file_never_opens(
     assert token_of_environment() == TOKEN
 
     async def story(site: Site) -> None:
-        assert (await site.get("/distrain/jobs")).code == 401
-        assert (await site.get("/distrain/jobs", headers=BEARER)).code == 200
+        assert (await site.get("/distrain/v1/jobs")).code == 401
+        assert (await site.get("/distrain/v1/jobs", headers=BEARER)).code == 200
 
     on_site(story)
     monkeypatch.setenv(TOKEN_VARIABLE, "another-token-of-its-own")

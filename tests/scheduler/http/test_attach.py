@@ -8,9 +8,8 @@ from bare_scheduler import BareScheduler, bare_scheduler
 from bokeh.client import pull_session
 
 from distrain.errors import ClusterError
-from distrain.launch.job_handle import list_jobs
-from distrain.scheduler.http.attach import ensure_http_routes
-from distrain.scheduler.plugin import ensure_coordinator
+from distrain.launch.scheduler_api import scheduler_api
+from distrain.scheduler.http.attach import ensure_coordinator, ensure_http_routes
 from distrain.workers.secrets import TOKEN_VARIABLE
 
 TOKEN = "a-token-of-some-length"
@@ -28,15 +27,15 @@ def shown(scheduler: BareScheduler) -> str:
 
 def test_documents_figures_and_pages_come_late_and_once(tmp_path: Path) -> None:
     with bare_scheduler(tmp_path) as scheduler:
-        assert [scheduler.get(path)[0] for path in ("/distrain", "/distrain/jobs")] == [404, 404]
-        assert list_jobs(scheduler.client) == []
+        assert [scheduler.get(path)[0] for path in ("/distrain", "/distrain/v1/jobs")] == [404, 404]
+        assert list(scheduler_api(scheduler.client).jobs()) == []
         with pytest.raises(ClusterError):  # a question has installed nothing
             ensure_http_routes(scheduler.client)
         ensure_coordinator(scheduler.client)
         ensure_http_routes(scheduler.client)
-        assert scheduler.get("/distrain/jobs") == (200, '{"jobs":[]}')
+        assert scheduler.get("/distrain/v1/jobs") == (200, '{"jobs":[],"next_cursor":null}')
         ensure_http_routes(scheduler.client)  # the second client finds all of it
-        assert scheduler.get("/distrain/jobs") == (200, '{"jobs":[]}')
+        assert scheduler.get("/distrain/v1/jobs") == (200, '{"jobs":[],"next_cursor":null}')
         status, figures = scheduler.get("/metrics")
         assert status == 200
         assert figures.count('distrain_jobs{state="running"} 0.0') == 1
@@ -50,7 +49,7 @@ def test_documents_figures_and_pages_come_late_and_once(tmp_path: Path) -> None:
         plots = json.loads(scheduler.get("/individual-plots.json")[1]).values()
         assert set(PAGES[2:]) < set(plots)
         assert "/individual-task-stream" in plots
-        assert scheduler.get("/distrain/jobs/a")[0] == 404
+        assert scheduler.get("/distrain/v1/jobs/a")[0] == 404
 
 
 @pytest.mark.slow
@@ -59,11 +58,11 @@ def test_a_token_guards_what_comes_late_and_all_that_was_there(tmp_path: Path) -
         ensure_coordinator(scheduler.client)
         ensure_http_routes(scheduler.client)
         ensure_http_routes(scheduler.client)
-        for path in (*PAGES, "/distrain/jobs", "/metrics", "/status"):
+        for path in (*PAGES, "/distrain/v1/jobs", "/metrics", "/status"):
             status, told = scheduler.get(path)
             assert (status, "token is missing" in told) == (401, True), path
             assert scheduler.get(path, "wrong")[0] == 401
-        for path in ("/training", "/distrain/jobs", "/metrics"):
+        for path in ("/training", "/distrain/v1/jobs", "/metrics"):
             assert scheduler.get(path, TOKEN)[0] == 200, path
         assert scheduler.get("/health") == (200, "ok")
 
@@ -73,7 +72,7 @@ def test_a_scheduler_without_a_dashboard_serves_documents_and_figures(tmp_path: 
     with bare_scheduler(tmp_path, "--no-dashboard") as scheduler:
         ensure_coordinator(scheduler.client)
         ensure_http_routes(scheduler.client)
-        assert scheduler.get("/distrain/jobs") == (200, '{"jobs":[]}')
+        assert scheduler.get("/distrain/v1/jobs") == (200, '{"jobs":[],"next_cursor":null}')
         assert "distrain_jobs{" in scheduler.get("/metrics")[1]
         assert scheduler.get("/distrain")[0] == 404
 
@@ -81,11 +80,13 @@ def test_a_scheduler_without_a_dashboard_serves_documents_and_figures(tmp_path: 
 @pytest.mark.slow
 def test_a_scheduler_with_an_older_distrain_is_left_alone(tmp_path: Path) -> None:
     older = tmp_path / "older.py"
-    older.write_text("import sys\nsys.modules['distrain.scheduler.http.attach'] = None\n")
+    older.write_text(
+        "from distrain.scheduler.http import attach\nvars(attach).pop('HttpRoutesPlugin', None)\n"
+    )
     with bare_scheduler(tmp_path, "--preload", str(older)) as scheduler:
         ensure_coordinator(scheduler.client)
-        with pytest.raises(ClusterError, match=r"distrain\.scheduler\.http\.attach") as caught:
+        with pytest.raises(ClusterError, match="HttpRoutesPlugin") as caught:
             ensure_http_routes(scheduler.client)
         assert "--preload distrain.preload" in (caught.value.hint or "")
-        assert scheduler.get("/distrain/jobs")[0] == 404
+        assert scheduler.get("/distrain/v1/jobs")[0] == 404
         ensure_coordinator(scheduler.client)  # it works as before

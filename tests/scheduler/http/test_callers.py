@@ -23,7 +23,7 @@ def request(peer: str, host: str, method: str = "GET", **headers: str) -> HTTPSe
 
     named = {name.replace("_", "-"): value for name, value in headers.items()}
     return HTTPServerRequest(
-        start_line=RequestStartLine(method, "/distrain/v1/jobs", "HTTP/1.1"),
+        start_line=RequestStartLine(method, "/distrain/v1/changes", "HTTP/1.1"),
         headers=HTTPHeaders({"Host": host, **named}),
         connection=Connection(),  # type: ignore[arg-type]
     )
@@ -75,11 +75,11 @@ def test_every_route_asks_for_the_token(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setenv(TOKEN_VARIABLE, TOKEN)
 
     async def story(site: OrderSite) -> None:
-        for path in ("jobs", "jobs/a", "workers", "preflight/" + "0" * 32):
+        for path in ("jobs", "jobs/a", "changes", "workers", "preflights/" + "0" * 32):
             assert (await site.get(f"/distrain/v1/{path}")).code == 401, path
         for method, path in (
-            ("PUT", "jobs/a"), ("POST", "jobs/a/cancel"), ("POST", "jobs/a/priority"),
-            ("POST", "preflight"),
+            ("PUT", "jobs/a"), ("POST", "jobs/a/cancel"), ("PATCH", "jobs/a"),
+            ("POST", "jobs:validate?data=true"),
         ):  # fmt: skip
             answer = await site.get(f"/distrain/v1/{path}", method=method, body=BODY)
             assert answer.code == 401, path
@@ -115,7 +115,7 @@ def test_a_request_that_cannot_be_used_is_refused(monkeypatch: pytest.MonkeyPatc
         for body, told in BODIES.items():
             code, document = await refused(body)
             assert (code, document["code"]) == (400, "bad_request"), body
-            assert told in document["error"]
+            assert told in document["detail"]
         monkeypatch.setattr(handler_module, "MOST_BODY_BYTES", 1000)
         code, document = await refused("x" * 1001)
         assert (code, document["code"]) == (413, "too_large")

@@ -12,7 +12,7 @@ from distrain.scheduler import plugin as plugin_module
 from distrain.scheduler.http import changes as changes_module
 from distrain.scheduler.http.bodies import dumps
 from distrain.scheduler.http.changes import Changes
-from distrain.scheduler.lifecycle.messages import ChangePriority
+from distrain.scheduler.lifecycle.messages import Cancel, ChangePriority
 
 JOBS = st.sampled_from("abcd")
 COLLECT_S = st.sampled_from([0.0, 0.0, 3.0])
@@ -62,7 +62,7 @@ class PollsAreLostAndRepeated(RuleBasedStateMachine):
 
     @rule(job=JOBS)
     def cancel(self, job: str) -> None:
-        self.coordinator.cancel(job)
+        self.coordinator.tell(Cancel(job))
 
     @rule(seconds=st.sampled_from([0.5, 4.0]))
     def time_goes_by(self, seconds: float) -> None:
@@ -87,7 +87,7 @@ class PollsAreLostAndRepeated(RuleBasedStateMachine):
         size = sum(len(json.dumps(job, separators=(",", ":"))) for job in jobs)
         assert size <= self.most_bytes or len(jobs) == 1
         for job in jobs:
-            name = job["job_id"]
+            name = job["id"]
             self.known[name] = job["first_attempt"], job["state"]
             self.priorities[name] = job["priority"]
         self.revision = revision
@@ -125,7 +125,7 @@ def test_news_of_jobs_that_only_go_on_are_collected() -> None:
     revision, _, _ = ask(changes, 0, 3.0)
 
     def told(since: int) -> list[str]:
-        return sorted(job["job_id"] for job in ask(changes, since, 3.0)[2])
+        return sorted(job["id"] for job in ask(changes, since, 3.0)[2])
 
     say(coordinator, "a", "1")
     say(coordinator, "b", "2")
@@ -145,7 +145,7 @@ def test_jobs_that_ended_before_the_door_was_opened_keep_their_histories() -> No
     coordinator = quiet_coordinator()
     coordinator.queue("early", SPEC, "/runs/early")
     say(coordinator, "early", "the first", "the second")
-    coordinator.cancel("early")
+    coordinator.tell(Cancel("early"))
     changes = watched_changes(coordinator)
 
     coordinator.queue("late", SPEC, "/runs/late")  # which asks about all that have ended
@@ -173,7 +173,7 @@ def test_ended_jobs_are_kept_until_their_service_has_seen_them(
         coordinator.queue(name, SPEC, "/runs")
         if service:
             changes.monitor.follow(name).service = service
-        coordinator.cancel(name)
+        coordinator.tell(Cancel(name))
 
     for number in range(5):
         end(f"ours-{number}", "here")

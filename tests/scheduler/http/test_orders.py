@@ -2,11 +2,15 @@
 
 import asyncio
 import contextlib
+import json
 from typing import Any
 
 import pytest
 from order_site import SPEC, OrderSite, on_order_site
 
+from distrain.jobs.spec import parse_spec
+from distrain.launch.job_handle import _NO_PROGRESS
+from distrain.scheduler.lifecycle.messages import Cancel
 from distrain.service.clusters.scheduler_client import Refused
 from distrain.workers.secrets import TOKEN_VARIABLE
 
@@ -27,12 +31,12 @@ def test_a_job_is_put_once_followed_and_cancelled() -> None:
         with site.client() as client:
             seen, new = await site.put(client, "a", priority=3)
             assert new
-            assert (seen.job_id, seen.state, seen.priority) == ("a", "pending", 3)
+            assert (seen.id, seen.state, seen.priority) == ("a", "pending", 3)
             assert seen.run_dir == "/runs/a"
             assert (await site.put(client, "a", priority=3))[1] is False
             changes = await site.ask(client.changes)
             (job,) = changes.jobs
-            assert (job.job_id, job.service, job.first_attempt) == ("a", "here", 1)
+            assert (job.id, job.service, job.first_attempt) == ("a", "here", 1)
             assert job.name == "clicks"
             assert changes.epoch == site.epoch
             again = await site.ask(client.changes, changes.revision, changes.epoch)
@@ -72,7 +76,7 @@ def test_every_refusal_of_an_order() -> None:
 
             order = {"priority": 1, "first_attempt": 1}
             error = await refused(site.ask(client.order, "c", "priority", order))
-            assert (error.status, error.code) == (404, "unknown")
+            assert (error.status, error.code) == (404, "not_found")
             for foreign in (
                 site.put(other, "a"),
                 site.ask(other.order, "a", "cancel", {"first_attempt": 2}),
@@ -84,7 +88,7 @@ def test_every_refusal_of_an_order() -> None:
             assert (error.status, error.code) == (409, "not_pending")
             assert error.document["state"] == "running"
             error = await refused(site.ask(client.preflight_result, "0" * 32))
-            assert (error.status, error.code) == (404, "unknown")
+            assert (error.status, error.code) == (404, "not_found")
 
     on_order_site(story)
 
@@ -156,9 +160,9 @@ def test_tombstones_outlive_the_jobs_that_are_kept() -> None:
         coordinator = site.coordinator
         coordinator.is_unseen = lambda job_id: False
         for number in range(260):
-            coordinator.submit(f"job-{number}", SPEC, "/runs")
+            coordinator.queue(f"job-{number}", parse_spec(SPEC), "/runs")
             site.monitor.follow(f"job-{number}").service = "here"
-            coordinator.cancel(f"job-{number}", "no room")
+            coordinator.tell(Cancel(f"job-{number}", "no room"))
         assert "job-0" not in coordinator.lifecycle.jobs
         with site.client() as client:
             for number in (0, 30, 259):  # two are forgotten
@@ -173,22 +177,48 @@ def test_tombstones_outlive_the_jobs_that_are_kept() -> None:
             assert (await site.put(client, "job-0", first_attempt=2))[1]
         # By Dask, too: what is forgotten is shown as it ended, and does not run again.
         coordinator.tombstones.add(_tombstone(coordinator, "done"))
-        assert coordinator.submit("done", SPEC, "/runs") is False
+        assert coordinator.queue("done", parse_spec(SPEC), "/runs") is False
         view = coordinator.view("done")
         assert view is not None
         assert (view["state"], view["attempt"]) == ("succeeded", 1)
-        assert coordinator.submit("done", SPEC, "/runs", first_attempt=2) is True
+        assert coordinator.queue("done", parse_spec(SPEC), "/runs", first_attempt=2) is True
 
     on_order_site(story)
 
 
 def _tombstone(coordinator: Any, job_id: str) -> Any:
-    from dataclasses import replace
+    one = coordinator.tombstones["job-30"]
+    end = {"id": job_id, "state": "succeeded", "attempt": 1, "reason": None}
+    return one.model_copy(update=end)
 
-    from distrain.jobs.states import JobState
 
-    one = coordinator.tombstones.get("job-30")
-    return replace(one, job_id=job_id, state=JobState.SUCCEEDED, attempt=1, reason=None)
+def test_who_orders_over_dasks_connection_names_no_service() -> None:
+    async def story(site: OrderSite) -> None:
+        request = site.scheduler.handlers["distrain_request"]
+
+        def ask(method: str, path: str, **body: Any) -> tuple[int, dict[str, Any]]:
+            answer = request(method, f"/v1/jobs/{path}", "", json.dumps(body).encode())
+            return answer["status"], json.loads(answer["text"])
+
+        job = {"spec": SPEC, "run_dir": "/runs/a"}
+        assert ask("PUT", "a", **job)[0] == 201
+        status, seen = ask("PUT", "a", **job)
+        assert (status, seen["service"], seen["state"]) == (200, None, "pending")
+        nothing_of_it = request("GET", "/v1/jobs/a/view", f"since={_NO_PROGRESS}", b"")
+        assert (nothing_of_it["status"], json.loads(nothing_of_it["text"])["progress"]) == (200, [])
+        assert ask("PATCH", "a", priority=7)[1]["priority"] == 7
+        status, seen = ask("POST", "a/cancel", why="enough")
+        assert (status, seen["state"]) == (202, "cancelled")
+        assert ask("POST", "a/cancel")[0] == 200, "it stays as it is"
+        assert ask("POST", "never/cancel")[0] == 404
+        assert ask("PUT", "a", **job)[0] == 410
+        assert ask("PUT", "a", **job, first_attempt=2)[0] == 201
+        with site.client() as client:
+            await site.put(client, "theirs")
+        assert ask("PUT", "theirs", **job)[1]["code"] == "other_service"
+        assert ask("POST", "theirs/cancel")[0] == 202, "who has the connection may do anything"
+
+    on_order_site(story)
 
 
 def test_many_puts_of_one_job_at_once_queue_it_once() -> None:

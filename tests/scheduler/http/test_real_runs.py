@@ -80,7 +80,7 @@ def test_prometheus_scrapes_a_run_and_tells_when_it_stalls(
     with Client(world.address, timeout=60, set_as_default=False) as client:
         client.wait_for_workers(2, timeout=60)
         target = Visitor(client).target
-        assert Visitor(client, TOKEN).get("/distrain/jobs") == {"jobs": []}
+        assert Visitor(client, TOKEN).get("/distrain/v1/jobs") == {"jobs": [], "next_cursor": None}
     command = TrainCommand(*at, log=tmp_path / "train.log")
     try:
         with real_prometheus.Prometheus(tmp_path, target, [quick], TOKEN) as prometheus:

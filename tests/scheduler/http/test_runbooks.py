@@ -17,7 +17,7 @@ from distrain.service.store.store import migrate
 
 ROOT = Path(__file__).parents[3]
 DEPLOY = ROOT / "deploy"
-PAGES = sorted((ROOT / "docs").glob("runbooks-*.md"))
+PAGE = ROOT / "docs" / "runbooks.md"
 RULES = sorted((DEPLOY / "prometheus").glob("*.rules.yml"))
 DASHBOARDS = sorted((DEPLOY / "grafana").glob("*.json"))
 
@@ -31,20 +31,18 @@ def rules() -> list[dict[str, Any]]:
     return [rule for group in groups for rule in group["rules"]]
 
 
-def sections() -> dict[str, tuple[str, str]]:
-    """Page and text by alert."""
+def sections() -> dict[str, str]:
+    """The text of the page by alert."""
     found = {}
-    for page in PAGES:
-        for text in page.read_text().split("\n## ")[1:]:
-            name = text.partition("\n")[0]
-            assert name not in found
-            found[name] = (page.name, text)
+    for text in PAGE.read_text().split("\n## ")[1:]:
+        name = text.partition("\n")[0]
+        assert name not in found
+        found[name] = text
     return found
 
 
 def blocks(language: str) -> list[str]:
-    text = "\n".join(page.read_text() for page in PAGES)
-    return re.findall(rf"^```{language}\n(.*?)^```", text, re.M | re.S)
+    return re.findall(rf"^```{language}\n(.*?)^```", PAGE.read_text(), re.M | re.S)
 
 
 def panels() -> Iterator[tuple[Path, dict[str, Any]]]:
@@ -61,7 +59,7 @@ def dashboard_expressions() -> list[str]:
 
 def test_each_alert_has_its_section_and_each_section_its_alert() -> None:
     named = {rule["alert"]: rule["annotations"]["runbook"] for rule in rules()}
-    there = {alert: f"docs/{page}#{alert.lower()}" for alert, (page, _) in sections().items()}
+    there = {alert: f"docs/runbooks.md#{alert.lower()}" for alert in sections()}
     assert named == there
 
 

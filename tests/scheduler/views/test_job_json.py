@@ -11,7 +11,6 @@ from monitored import Site, on_site, steps_done
 from distrain.jobs.events import RankExited, RankFinished, RankStopped
 from distrain.jobs.spec import parse_spec
 from distrain.jobs.states import JobState
-from distrain.jobs.status import JobStatus
 from distrain.jobs.view import AttemptStarted, JobView, Record
 from distrain.scheduler.lifecycle.messages import Cancel
 from distrain.scheduler.views.job_history import JobHistory
@@ -25,20 +24,19 @@ def test_a_job_is_shown_with_its_ranks() -> None:
         site.submit("a", tags={"team": "ads"})
         for step in (10, 20):
             site.step("a", step)
-        listed = (await site.json("/distrain/jobs"))["jobs"]
-        assert [job["job_id"] for job in listed] == ["a", "old"]
-        job = await site.json("/distrain/jobs/a")
+        listed = (await site.json("/distrain/v1/jobs"))["jobs"]
+        assert [job["id"] for job in listed] == ["a", "old"]
+        job = await site.json("/distrain/v1/jobs/a")
         assert listed[0] == {name: job[name] for name in listed[0]}
-        called = site.scheduler.handlers["distrain_jobs"]()  # Dask's call lists the same
-        both = called[0].keys() & listed[0].keys()
-        assert both >= {"job_id", "step", "loss", "submitted_s", "checkpoints"}
-        assert all(called[0][name] == listed[0][name] for name in both)
-        head = await site.get("/distrain/jobs/a", method="HEAD")
+        over_comm = site.scheduler.handlers["distrain_request"]  # Dask's call answers the same
+        assert json.loads(over_comm("GET", "/v1/jobs/a", "", b"")["text"]) == job
+        head = await site.get("/distrain/v1/jobs/a", method="HEAD")
         assert (head.code, head.body) == (200, b"")
         expected = {
             "name": "test", "tags": {"team": "ads"}, "state": "running", "attempt": 1,
             "num_ranks": 2, "step": 20, "num_steps": 100, "epoch": 0, "rows_total": 400,
-            "total_rows": 10_000, "stall_pct": pytest.approx((12.5 + 25.0) / 2), "elapsed_s": 2.0,
+            "total_rows": 10_000, "stall_mean_pct": pytest.approx((12.5 + 25.0) / 2),
+            "elapsed_s": 2.0,
             "rows_per_s": pytest.approx(200.0), "eta_s": pytest.approx(9_600 / 200),
             "run_dir": "runs/a", "restarts": 0, "checkpoints": 0, "reader": "arrow: it is a test",
             "slowest": {"rank": 1, "step_time_s": 0.1, "median_step_time_s": pytest.approx(0.075)},
@@ -57,7 +55,7 @@ def test_a_job_is_shown_with_its_ranks() -> None:
 
 def test_curves_come_piece_by_piece() -> None:
     async def story(site: Site) -> None:
-        path = "/distrain/jobs/a/metrics"
+        path = "/distrain/v1/jobs/a/curves"
         site.submit("a")
         site.step("a", 10)
         first = await site.json(path)
@@ -91,15 +89,15 @@ def test_a_job_that_ends_is_shown_until_it_is_forgotten() -> None:
         for rank in range(2):
             site.tell("bad", RankStopped(rank, 0, saved=False))
             site.tell("bad", RankExited(rank, 0, stopped=True))
-        jobs = {job["job_id"]: job for job in (await site.json("/distrain/jobs"))["jobs"]}
+        jobs = {job["id"]: job for job in (await site.json("/distrain/v1/jobs"))["jobs"]}
         assert jobs["good"]["state"] == "succeeded"
         assert jobs["good"]["rows_per_s"] == pytest.approx(200.0), "of the whole run"
         assert jobs["bad"]["rows_per_s"] is None
         assert (jobs["bad"]["state"], jobs["bad"]["reason"]) == ("cancelled", "Cancelled")
-        texts = [m["text"] for m in (await site.json("/distrain/jobs/bad"))["timeline"]]
+        texts = [m["text"] for m in (await site.json("/distrain/v1/jobs/bad"))["timeline"]]
         assert [text.partition(":")[0] for text in texts[-2:]] == ["stopping", "cancelled"]
         site.coordinator._forget("good")
-        assert await site.json("/distrain/jobs/good", 404)
+        assert await site.json("/distrain/v1/jobs/good", 404)
         assert list(site.monitor.tracks) == ["bad"]
 
     on_site(story)
@@ -133,17 +131,17 @@ def test_of_a_large_job_those_ranks_come_that_tell_most_or_all() -> None:
         site.submit("a", num_ranks)
         for rank in range(num_ranks):
             site.tell("a", steps_done(rank, 10, own_s=0.3 + 0.2 * (rank == 77), wall_s=1.0))
-        job = await site.json("/distrain/jobs/a")
+        job = await site.json("/distrain/v1/jobs/a")
         shown = [rank["rank"] for rank in job["ranks"]]
         assert len(shown) == 64
         assert shown == sorted(shown)
         assert 77 in shown
         assert (job["num_ranks"], job["slowest"]["rank"]) == (num_ranks, 77)
-        every = (await site.json("/distrain/jobs/a?ranks=all"))["ranks"]
+        every = (await site.json("/distrain/v1/jobs/a?ranks=all"))["ranks"]
         assert [rank["rank"] for rank in every] == list(range(num_ranks))
         assert [rank for rank in every if rank["rank"] in shown] == job["ranks"]
-        refused = await site.json("/distrain/jobs/a?ranks=some", 400)
-        assert "'some'" in refused["error"]
+        refused = await site.json("/distrain/v1/jobs/a?ranks=some", 400)
+        assert "'some'" in refused["detail"]
 
     on_site(story)
 
@@ -173,8 +171,7 @@ def watched_of(*, rows_before: int, elapsed_before_s: float, records: list[Recor
     history = JobHistory(0.0)
     history.take([AttemptStarted(2, 5, 1), *records], 1.0)
     spec = parse_spec({"data": {"train": "nowhere"}, "model": {"kind": "mlp"}})
-    status = JobStatus("a", "test", "running", 2, 1, run_dir="runs/a")
-    return Watched(status, view, spec, history, 200.0)
+    return Watched(view, spec, history, 200.0, "runs/a")
 
 
 def record_at(rows_total: int, elapsed_s: float, loss: float = 0.5) -> Record:

@@ -27,8 +27,8 @@ class Scheduler:
         if seen.method == "POST":
             self.gate.wait(120)
             return Reply(202, {"id": "7"})
-        found = seen.path.endswith("/preflight/7")
-        return Reply(200, DONE) if found else problem(404, "unknown")
+        found = seen.path.endswith("/preflights/7")
+        return Reply(200, DONE) if found else problem(404, "not_found")
 
     @property
     def specs(self) -> list[dict[str, object]]:

@@ -65,7 +65,7 @@ def test_a_cluster_is_started_once_survives_its_starter_and_ends(tmp_path, monke
     for name in ("state.json", "log"):
         assert (folder / name).stat().st_mode & 0o077 == 0
 
-    request = urllib.request.Request(f"{found.url}/distrain/jobs")
+    request = urllib.request.Request(f"{found.url}/distrain/v1/jobs")
     with pytest.raises(urllib.error.HTTPError) as refused:
         urllib.request.urlopen(request)
     assert refused.value.code == 401

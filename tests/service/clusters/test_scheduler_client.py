@@ -13,13 +13,13 @@ from fake_kube import make_certificate
 from scripted_service import Reply, ScriptedService
 
 from distrain.errors import ClusterError
-from distrain.jobs.status import JobStatus
+from distrain.jobs.documents import Job
 from distrain.service.clusters import scheduler_client
 from distrain.service.clusters.scheduler_client import Refused, SchedulerClient, Unreachable
 from distrain.service.settings import TlsFiles
 
 JOB = {
-    **JobStatus("a", "clicks", "running", 2, 4).to_json(),
+    **Job(id="a", name="clicks", state="running", attempt=2, num_ranks=4).model_dump(),
     "run_dir": "/runs/a",
     "service": "here",
     "first_attempt": 1,
@@ -61,11 +61,11 @@ def test_an_answer_of_a_later_version_is_read() -> None:
 
 def test_an_unknown_state_is_kept_as_text_and_breaks_nothing_else() -> None:
     document = changes(state="hibernating")
-    document["jobs"].append({**JOB, "job_id": "b"})
+    document["jobs"].append({**JOB, "id": "b"})
     with answering(200, document) as client:
         first, second = client.changes().jobs
     assert (first.state, first.is_final) == ("hibernating", False)
-    assert (second.job_id, second.state) == ("b", "running")
+    assert (second.id, second.state) == ("b", "running")
 
 
 def test_requests_are_as_the_routes_want_them() -> None:
@@ -73,7 +73,7 @@ def test_requests_are_as_the_routes_want_them() -> None:
 
     def answer(request: httpx2.Request) -> httpx2.Response:
         sent.append(request)
-        return httpx2.Response(201, json={"job": JOB, **changes()})
+        return httpx2.Response(201, json={**JOB, **changes()})
 
     with client_of(answer) as client:
         _, new = client.put("a", {"x": 1}, "/runs/a", first_attempt=2, epoch="e", priority=4)
@@ -84,8 +84,8 @@ def test_requests_are_as_the_routes_want_them() -> None:
     assert [(r.method, r.url.path) for r in sent] == [
         ("PUT", "/distrain/v1/jobs/a"),
         ("POST", "/distrain/v1/jobs/a/cancel"),
-        ("POST", "/distrain/v1/jobs/a/priority"),
-        ("GET", "/distrain/v1/jobs"),
+        ("PATCH", "/distrain/v1/jobs/a"),
+        ("GET", "/distrain/v1/changes"),
     ]
     assert {r.headers["Authorization"] for r in sent} == {"Bearer secret"}
     bodies = [json.loads(r.content) for r in sent[:3]]
@@ -97,10 +97,10 @@ def test_requests_are_as_the_routes_want_them() -> None:
 @pytest.mark.parametrize(
     ("status", "document", "code"),
     [
-        (409, {"code": "epoch_changed", "error": "e", "hint": "h", "epoch": "x"}, "epoch_changed"),
-        (410, {"code": "ended", "error": "e", "job": {"job_id": "a", "state": "x"}}, "ended"),
+        (409, {"code": "epoch_changed", "detail": "e", "hint": "h", "epoch": "x"}, "epoch_changed"),
+        (410, {"code": "ended", "detail": "e", "job": {"id": "a", "state": "x"}}, "ended"),
         (418, {"code": "of_a_later_version"}, "of_a_later_version"),
-        (401, {"error": "the token is missing or wrong"}, "unauthenticated"),
+        (401, {"code": "unauthenticated"}, "unauthenticated"),
         (404, "<html>Not found</html>", "no_gateway"),
         (429, [], "http_429"),
     ],
@@ -145,12 +145,11 @@ def _job(**values: Any) -> dict[str, Any]:
         json.dumps(_job(loss="X")).replace('"X"', "1e999"),
         _job(step=2**70),
         _job(service={"a": 1}),
-        _job(job_id="x" * 10_000),
+        _job(id="x" * 10_000),
         changes(reason={"a": 1}),
         changes(message=[1]),
         changes(why_pending=7),
         changes(attempt="1"),
-        changes(num_steps=1.5),
         changes(state={}),
         changes(state=None),
         {**changes(), "epoch": "e" * 10_000},
@@ -183,8 +182,8 @@ def test_figures_that_are_no_numbers_are_not_known() -> None:
 
 
 def test_what_a_refusal_says_has_an_end() -> None:
-    ended = {"job_id": "a", "state": "failed", "message": "m" * 10**6}
-    document = {"code": "ended", "error": "e" * 10**6, "job": ended}
+    ended = {"id": "a", "state": "failed", "message": "m" * 10**6}
+    document = {"code": "ended", "detail": "e" * 10**6, "job": ended}
     with answering(410, document) as client, pytest.raises(Refused) as caught:
         client.changes()
     assert len(caught.value.message) < 10_000

@@ -129,7 +129,7 @@ def test_a_put_under_way_is_refused_once_its_job_is_cancelled() -> None:
     (finish,) = answered_cancel(job, never_begun, NOW_S)
     assert (finish.columns["first_attempt"], finish.columns["message"]) == (2, "alice asked")
     assert "attempt" not in finish.columns
-    (finish,) = answered_cancel(job, replace(never_begun, state="succeeded"), NOW_S)
+    (finish,) = answered_cancel(job, never_begun.model_copy(update={"state": "succeeded"}), NOW_S)
     assert finish.columns["state"] == "succeeded"
     assert answered_cancel(replace(job, first_attempt=2), never_begun, NOW_S) == ()
 
@@ -138,7 +138,7 @@ def test_an_earlier_submission_is_not_this_one() -> None:
     job = replace(HANDING, first_attempt=3)
     old = a_sighting(job, "failed", first_attempt=1, attempt=2)
     assert reconcile(job, old, a_cluster(), NOW_S) == (PutAgain(),)
-    (cancel,) = reconcile(job, replace(old, state="running"), a_cluster(), NOW_S)
+    (cancel,) = reconcile(job, old.model_copy(update={"state": "running"}), a_cluster(), NOW_S)
     assert isinstance(cancel, JobOrder)
 
 
@@ -149,7 +149,7 @@ def test_only_what_changed_is_written() -> None:
     row: dict[str, Any] = dict(take.columns)
     now = replace(HANDED, **row)
     assert reconcile(now, seen, a_cluster(), NOW_S + 100) == ()
-    further = replace(seen, step=6)
+    further = seen.model_copy(update={"step": 6})
     written_s = [
         later_s
         for later_s in range(1, 21)
@@ -202,7 +202,9 @@ def test_priority_changes_reach_a_job_that_waits_there() -> None:
     assert reconcile(job, seen, a_cluster(), NOW_S) == (
         JobOrder("priority", {"priority": 7, "first_attempt": 1}),
     )
-    assert reconcile(job, replace(seen, state="running"), a_cluster(), NOW_S)[1:] == ()
+    assert (
+        reconcile(job, seen.model_copy(update={"state": "running"}), a_cluster(), NOW_S)[1:] == ()
+    )
 
 
 def test_two_hours_in_the_queue_end_nothing() -> None:

@@ -1,13 +1,18 @@
 """The pages in Chromium: they follow their jobs, act after a question, and need no mouse."""
 
 import pytest
+from api_world import SPEC, publish
+from kept_runs import write_records
 from page_world import page_world
+from served_jobs import record
 
 pytestmark = [
     pytest.mark.slow,
     # A socket that a leaving browser cut may be collected, and warned about, in a later test.
     pytest.mark.filterwarnings("default::pytest.PytestUnraisableExceptionWarning"),
 ]
+
+STATE = "document.querySelector('.cards .state').textContent"
 
 
 @pytest.fixture(scope="module")
@@ -44,9 +49,10 @@ def test_a_job_is_followed_to_its_end(site, alice, tab, tmp_path):
     )
     site.add_records(paths, 5, 5)
     site.world.end(job["id"])
-    while site.world.store.publish():
-        pass
-    alice.wait_for_function("() => document.querySelector('dl .state').textContent == 'succeeded'")
+    publish(site.world.store)
+    alice.wait_for_function(
+        "() => document.querySelector('.cards .state').textContent == 'succeeded'"
+    )
     alice.wait_for_function("() => document.querySelector('.curves').innerText.includes('0.59')")
 
 
@@ -71,13 +77,14 @@ def test_curves_of_several_jobs_have_axes_a_legend_and_values_under_the_cursor(
     first = {"step": "10", "validation": "0.41000", "training": "0.50000"}  # its nearest point
     assert legend(alice, "AUC") == first
     assert legend(alice, "Loss")["step"] == "10"  # the cursor is in all charts
-    alice.select_option("#over", "rows_total")
+    alice.select_option("[name=over]", "rows_total")
     assert legend(alice, "AUC")["rows trained"] == "6,000"
     alice.goto(f"{site.url}/compare?job={one}&job={two}")
     alice.wait_for_selector("figure canvas")
+    names = [job.replace("-", " ") for job in (one, two)]
     assert [*legend(alice, "AUC")] == [
         "step",
-        *(f"{job} {split}" for job in (one, two) for split in ("validation", "training")),
+        *(f"{name} {split}" for name in names for split in ("valid.", "train")),
     ]
 
 
@@ -91,9 +98,62 @@ def test_rows_of_a_narrow_window_stay_low_and_sorting_by_auc_goes_by_validation(
     assert max(alice.eval_on_selector_all("tbody tr", heights)) < 120
     assert alice.evaluate("document.documentElement.scrollWidth") <= 400
     for _ in range(2):
-        alice.click("th button:text-is('Valid. AUC')")
-    ids = alice.eval_on_selector_all("tbody th a", "links => links.map(a => a.textContent)")
+        alice.click("th button:text-is('Validation')")
+    ids = alice.eval_on_selector_all("tbody th a", "links => links.map(a => a.title)")
     assert ids.index(good) < ids.index(overfit)
+
+
+def test_charts_are_smoothed_clipped_and_logarithmic_and_times_are_of_the_whole_run(
+    site, alice, tmp_path
+):
+    job = site.world.submit("alice")["id"]
+    site.world.change(job, run_dir=str(tmp_path / "run"))
+    site.write_run(tmp_path / "run", num_records=40)
+    alice.goto(f"{site.url}/jobs/{job}")
+    alice.wait_for_selector("figure canvas")
+    phases = alice.locator("#phases tbody tr").all_inner_texts()
+    assert [row.split("\t")[:2] for row in phases] == [
+        ["forward backward", "0:03:00"],  # 40 records of training and 20 of validation, 3 s each
+        ["data wait", "0:01:00"],
+    ]
+    alice.select_option("#time-of", "last")
+    assert "0:00:03" in alice.locator("#phases tbody tr").first.inner_text()
+    before = legend(alice, "Loss")["training"]
+    alice.locator("[name=smoothing]").fill("0.9")
+    assert legend(alice, "Loss")["training"] > before, "losses fall, and an average lags"
+    assert legend(alice, "Loss")["validation"]
+    alice.check("[name=log]")
+    alice.uncheck("[name=clip]")
+    assert alice.locator("figure canvas").count() == 4
+
+
+def test_a_page_of_thousands_of_records_goes_on_drawing_after_a_restart(site, alice, tmp_path):
+    job = site.world.submit("alice")["id"]
+    columns = {"state": "running", "phase": "handed_over", "attempt": 1}
+    site.world.change(job, run_dir=str(tmp_path / "run"), **columns)
+    paths = site.write_run(tmp_path / "run", num_records=2300)  # with validations 3,450
+    alice.goto(f"{site.url}/jobs/{job}")
+    alice.wait_for_function("() => document.querySelector('.curves').innerText.includes('23,000')")
+    again = [record(2, step).to_json() for step in range(20_000, 25_000, 10)]
+    write_records(paths, again, attempt=2, begin=20_000)
+    site.world.change(job, attempt=2, progress={"step": 24_990})
+    publish(site.world.store)
+    alice.wait_for_function("() => document.querySelector('.curves').innerText.includes('24,990')")
+    assert legend(alice, "Loss")["step"] == "24,990"
+
+
+def test_lines_of_all_ranks_are_searched(site, alice, tmp_path):
+    job = site.world.submit("alice", spec={**SPEC, "resources": {"num_ranks": 2}})["id"]
+    root = tmp_path / "run"
+    site.world.change(job, run_dir=str(root), attempt=1)
+    paths = site.write_run(root)
+    paths.log(1, 1).write_text("rank 1 is here\n")
+    alice.goto(f"{site.url}/jobs/{job}")
+    alice.select_option("[name=rank]", "all")
+    alice.click("form[data-log] button")
+    alice.wait_for_function("() => document.getElementById('log').textContent.includes('[rank 1]')")
+    alice.fill("[name=search]", "IS HERE")
+    assert alice.inner_text("#log") == "[rank 1] rank 1 is here"
 
 
 def test_a_report_opens_in_the_browser_and_runs_nothing(site, alice, tab, tmp_path):
@@ -115,16 +175,27 @@ def test_a_job_is_cancelled_after_a_question(site, alice):
     alice.goto(f"{site.url}/jobs/{job}")
     alice.click("text=Cancel")
     assert job in alice.inner_text("#confirm-text")
-    alice.keyboard.press("Enter")  # the focus is on leaving it
+    alice.keyboard.press("Enter")  # the focus is on keeping it
     assert site.world.store.job(job).intent == "run"
     alice.click("text=Cancel")
     alice.click("#confirm button[value=yes]")
-    alice.wait_for_function("() => document.querySelector('dl .state').textContent == 'cancelled'")
+    alice.wait_for_function(
+        "() => document.querySelector('.cards .state').textContent == 'cancelled'"
+    )
     assert site.world.store.job(job).intent == "cancel"
 
 
 def test_pages_can_be_read_aloud_and_have_no_inline_styles(site, alice):
-    for path in ("/jobs", "/queue", "/clusters", "/usage"):
+    job = site.world.submit("alice")["id"]
+    for path in (
+        "/jobs",
+        f"/jobs/{job}",
+        f"/jobs/{job}/edit",
+        f"/compare?job={job}",
+        "/queue",
+        "/clusters",
+        "/usage",
+    ):
         alice.goto(f"{site.url}{path}")
         unnamed = alice.evaluate(
             "[...document.querySelectorAll('input, select, button')].filter(e => !e.labels?.length"

@@ -1,12 +1,13 @@
-"""What differs between specs, and the last records of a run."""
+"""What differs between specs, which value is best, and a spec without its defaults."""
 
 import pytest
 from hypothesis import given, strategies as st
-from kept_runs import write_records
-from served_jobs import record
 
-from distrain.jobs.run_paths import RunPaths
-from distrain.service.page.jobs_page import differences, records_of as page_records
+from distrain.jobs.documents import Job
+from distrain.jobs.spec import parse_spec
+from distrain.jobs.spec.load import dump_yaml, parse_yaml
+from distrain.service.page.comparison import metric_rows, setting_rows
+from distrain.service.page.job_page import short_text
 
 VALUES = st.recursive(
     st.none() | st.integers() | st.text("xyz", max_size=3),
@@ -17,34 +18,33 @@ VALUES = st.recursive(
 
 @given(st.dictionaries(st.text("abc", min_size=1, max_size=2), VALUES, max_size=4))
 def test_a_spec_does_not_differ_from_itself(spec):
-    assert differences([spec, spec, spec]) == []
+    assert setting_rows([spec, spec, spec]) == []
     more = {**spec, "of its own": 1}
-    (row,) = differences([spec, more, spec])
+    (row,) = setting_rows([spec, more, spec])
     assert (row.field, row.values) == ("of its own", ("-", "1", "-"))
 
 
-@pytest.mark.parametrize(
-    "damage",
-    [
-        {"seconds": {"forward": "x"}},
-        {"seconds": [1]},
-        {"seconds": {"forward": 10**400, "other": 0.5}},
-        {"stall_pct": ["x"]},
-        {"stall_summary": {"mean": 1}},
-        {"stall_summary": {"worst": [[0]]}},
-    ],
-)
-def test_records_of_other_shapes_are_not_shown(tmp_path, damage):
-    line = record(1, 1).to_json() | {"stall_pct": []} | damage
-    write_records(RunPaths(tmp_path), [line])
-    assert page_records(str(tmp_path)) == []
+def test_the_best_job_of_each_metric_is_marked():
+    jobs = [
+        Job(valid_auc=0.7, valid_loss=0.5, valid_targets={"price": {"rmse": 3.0}}),
+        Job(valid_auc=0.8, valid_loss=0.6, valid_targets={"price": {"rmse": 2.0}}),
+        Job(valid_auc=0.8),
+    ]
+    best = {row.field: set(row.best) for row in metric_rows(jobs, [1.0, 2.0, None])}
+    assert best["Validation AUC"] == {1, 2}
+    assert best["Validation loss"] == {0}
+    assert best["Validation RMSE of price"] == {1}
+    assert best["Duration"] == set()
+    assert all(not row.best for row in metric_rows([jobs[0], jobs[0]], [1.0, 1.0]))
 
 
-def test_the_last_records_of_a_long_file_are_shown(tmp_path):
-    records = [record(1, step) for step in range(1, 2000)]
-    write_records(RunPaths(tmp_path), [one.to_json() for one in records])
-    with RunPaths(tmp_path).attempt_records(1).open("ab") as file:
-        file.write(b"half a li")
-    shown = page_records(str(tmp_path))
-    assert 0 < len(shown) < len(records)
-    assert shown == records[-len(shown) :]
+@pytest.mark.parametrize("kind", ["dlrm", "dcn_v2", "mlp", "deepfm"])
+@pytest.mark.parametrize("optimizer", [{}, {"kind": "adam"}, {"kind": "sgd", "lr": 0.5}])
+def test_a_spec_without_its_defaults_is_the_same_job(kind, optimizer):
+    document = {"data": {"train": "day_0"}, "model": {"kind": kind}, "train": {"epochs": 3}}
+    if optimizer:
+        document["train"]["optimizer"] = optimizer
+    spec = parse_spec(document).model_dump(mode="json")
+    short = short_text(spec)
+    assert parse_spec(parse_yaml(short)).model_dump(mode="json") == spec
+    assert short.count("\n") < dump_yaml(spec).count("\n") / 3

@@ -1,16 +1,19 @@
 """The pages as a browser without scripts gets them: who sees what, and what is refused."""
 
-import os
+import html
 import re
+from types import SimpleNamespace
 
 import httpx2
 import pytest
 from page_world import page_world
 from service_store import submitted
 
-from distrain.jobs.run_paths import RunPaths
 from distrain.service.access.sessions import COOKIE
 from distrain.service.api.guards import RequestRates
+from distrain.service.api.problems import Problem
+from distrain.service.api.submission import Wanted, checked
+from distrain.service.values import Scope
 
 
 @pytest.fixture(scope="module")
@@ -75,7 +78,7 @@ def test_others_jobs_are_not_there(site, browser):
         assert answer.status_code == 404
         assert "may not see it" in answer.text
         mine = site.world.submit(user, project="web" if user == "stranger" else "ads")["id"]
-        compared = client.get(f"/jobs/{mine}", params={"with": job})
+        compared = client.get("/compare", params={"job": [mine, job]})
         assert compared.status_code == 200
         assert "may not see it" in compared.text
 
@@ -95,7 +98,7 @@ def test_what_users_wrote_is_text(site, browser, tmp_path):
         assert "default-src 'self'" in answer.headers["content-security-policy"]
 
 
-def test_a_run_directory_full_of_traps_holds_up_no_page(site, browser, tmp_path):
+def test_links_out_of_a_run_folder_are_not_listed(site, browser, tmp_path):
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     (elsewhere / "secret.log").write_text("x")
@@ -106,28 +109,9 @@ def test_a_run_directory_full_of_traps_holds_up_no_page(site, browser, tmp_path)
     (run / "spec.yaml").write_text("name: clicks")
     job = site.world.submit("alice")["id"]
     site.world.change(job, run_dir=str(run))
-    client = browser("alice")
-    metrics = RunPaths(run).attempt_records(1)
-    metrics.parent.mkdir()
-    os.mkfifo(metrics)  # whoever opens it to read waits for a writer
-    text = client.get(f"/jobs/{job}").text
+    text = browser("alice").get(f"/jobs/{job}").text
     assert "spec.yaml" in text
     assert "secret" not in text
-    metrics.unlink()
-    with metrics.open("wb") as file:
-        file.truncate(2**40)
-    assert client.get(f"/jobs/{job}").status_code == 200  # nothing like all of it was read
-    for line in (
-        '{"split": []}',
-        '{"split": "train", "step": "<b>", "seconds": 7}',
-        "[" * 9999,
-        "x",
-    ):
-        metrics.write_text(line + "\n")
-        assert client.get(f"/jobs/{job}").status_code == 200
-    metrics.unlink()
-    metrics.symlink_to("/dev/zero")
-    assert client.get(f"/jobs/{job}").status_code == 200
 
 
 def test_filters_and_older_jobs(site, browser):
@@ -145,42 +129,148 @@ def test_filters_and_older_jobs(site, browser):
     assert first in client.get(older).text
 
 
-def test_specs_are_compared(site, browser):
+def test_jobs_are_compared_by_settings_and_metrics(site, browser):
     spec = {"name": "clicks", "data": {"train": "/data/clicks/day_*"}, "model": {"kind": "mlp"}}
     one = site.world.submit("alice")["id"]
     two = site.world.submit("alice", spec={**spec, "train": {"epochs": 7}})["id"]
-    text = browser("alice").get(f"/jobs/{one}", params={"with": two}).text
-    assert "train.epochs" in text
-    assert "train.seed" not in text.split("spec.yaml")[0]
+    for job, auc in ((one, 0.61), (two, 0.72)):
+        site.world.change(job, progress={"valid_auc": auc})
+    client = browser("alice")
+    text = client.get("/compare", params={"job": [one, two, one]}).text
+    settings = text.split("Settings that differ")[-1]
+    assert "train.epochs" in settings
+    assert "train.seed" not in settings
+    assert re.findall(r'class="n best">([\d.]+)', text) == ["0.72000"]
+    assert client.get("/compare").status_code == 200
 
 
-def test_validation_stands_beside_training_with_times_of_a_job(site, browser, tmp_path):
+def test_a_job_shows_its_validation_and_how_long_it_ran(site, browser):
     job = site.world.submit("alice")["id"]
     site.world.change(
-        job, run_dir=str(tmp_path / "none"), state="running", phase="handed_over", attempt=1,
+        job, state="running", phase="handed_over", attempt=1,
         started_at_s=site.world.store.now_s() - 75,
-        progress={"loss": 0.3, "auc": 0.9, "valid_loss": 0.7, "valid_auc": 0.61},
+        progress={"loss": 0.3, "auc": 0.9, "valid_loss": 0.7, "valid_auc": 0.61, "step": 50,
+                  "num_steps": 200},
     )  # fmt: skip
     client = browser("alice")
-    text = client.get(f"/jobs/{job}").text
-    assert "<dt>Validation</dt><dd>loss 0.70000, AUC 0.61000</dd>" in text
-    assert "<dt>Training</dt><dd>loss 0.30000, AUC 0.90000</dd>" in text
-    assert "No records yet." in text
+    cards = dict(re.findall(r"<dt>([^<]+)</dt><dd>(.*?)</dd>", client.get(f"/jobs/{job}").text))
+    assert (cards["Validation AUC"], cards["Training AUC"]) == ("0.61000", "0.90000")
+    assert cards["Progress"] == "25 %"
+    assert "Time left" in cards
     site.world.end(job)
-    text = client.get(f"/jobs/{job}").text
-    assert re.search(r"<dt>Duration</dt><dd>1m[1-5]\ds</dd>", text)  # the machine may be slow
-    assert "<dt>Ended</dt>" in text
-    assert "No records yet." not in text
-    assert "ended before its first report" in text
+    cards = dict(re.findall(r"<dt>([^<]+)</dt><dd>(.*?)</dd>", client.get(f"/jobs/{job}").text))
+    assert re.fullmatch(r"1m[1-5]\ds", cards["Duration"])  # the machine may be slow
 
 
-def test_several_jobs_are_compared_from_the_list(site, browser):
-    ids = [site.world.submit("alice")["id"] for _ in range(3)]
+def test_links_by_state_count_live_jobs_that_the_caller_may_see(site, browser):
+    state = "restarting"
+    job = site.world.submit("alice", project="ads")["id"]
+    now_s = site.world.store.now_s()
+    site.world.change(job, phase="handed_over", state=state, observed_at_s=now_s)
+    link = re.compile(rf'state={state}"[^>]*>{state} <b>(\d+)</b>')
+    assert link.findall(browser("alice").get("/jobs").text) == ["1"]
+    assert link.findall(browser("viewer").get("/jobs").text) == ["1"]
+    assert link.findall(browser("stranger").get("/jobs").text) == []
+
+
+def test_a_job_is_edited_and_submitted_again(site, browser):
+    job = site.world.submit("alice")["id"]
     client = browser("alice")
-    found = client.get("/compare", params={"job": ids})
-    assert found.url.path == f"/jobs/{ids[0]}"
-    assert f'data-jobs="{" ".join(ids)}"' in found.text
-    assert client.get("/compare").url.path == "/jobs"
+    form = client.get(f"/jobs/{job}/edit").text
+    hidden = dict(re.findall(r'name="(csrf|new_id)" value="([^"]+)"', form))
+    text = html.unescape(re.search(r"<textarea[^>]*>(.*?)</textarea>", form, re.S)[1])
+    new_id = hidden["new_id"]
+    for wrong in ("model: {kind: nothing}\ndata: {train: /data/x}", "- a", "a: [", "x: &a [*a]"):
+        refused = client.post(f"/jobs/{job}/edit", data={**hidden, "spec": wrong})
+        assert refused.status_code == 422
+        assert html.escape(wrong.split("\n")[0]) in refused.text, "what was typed is kept"
+    forged = client.post(f"/jobs/{job}/edit", data={**hidden, "csrf": "x", "spec": text})
+    assert forged.status_code == 403
+    assert site.world.store.job(new_id) is None
+    changed = {**hidden, "spec": text.replace("epochs: 1 ", "epochs: 9 ")}
+    for _ in range(2):  # pressed twice
+        made = client.post(f"/jobs/{job}/edit", data=changed)
+        assert made.url.path == f"/jobs/{new_id}"
+    new = site.world.store.job(new_id)
+    assert (new.parent, new.owner) == (job, "alice")
+    assert site.world.store.spec(new_id)["train"]["epochs"] == 9
+    assert browser("bob").get(f"/jobs/{job}/edit").status_code == 404
+
+
+@pytest.fixture
+def form(site, browser):
+    """Posts the form of a job of alice's with changed fields, and returns the answer."""
+    job = site.world.submit("alice", tags={"team": "7e10"}, priority=3)["id"]
+    client = browser("alice")
+    shown = client.get(f"/jobs/{job}/edit").text
+    fields = dict(re.findall(r'name="(csrf|new_id)" value="([^"]+)"', shown))
+    text = html.unescape(re.search(r"<textarea[^>]*>(.*?)</textarea>", shown, re.S)[1])
+    return lambda **changes: client.post(
+        f"/jobs/{job}/edit", data={**fields, "spec": text, **changes}
+    )
+
+
+@pytest.mark.parametrize(
+    "new_id",
+    [".", "..", "../ads/other", "../../etc", "/etc", "a/b", "x\0y", "é", "a\nb", "a" * 300],
+)
+def test_the_id_of_a_form_is_no_path(site, form, new_id):
+    assert form(new_id=new_id).status_code == 400
+    assert site.world.store.job(new_id) is None
+
+
+def test_no_way_to_make_a_job_takes_a_path_for_an_id(site):
+    call = SimpleNamespace(service=SimpleNamespace(settings=site.world.settings))
+    for job_id in (".", "..", "a/b", "a\0b"):
+        with pytest.raises(Problem) as caught:
+            checked(call, Wanted(job_id, "ads", "gpu", {}, None, {}, "/spec"))
+        assert caught.value.code == "bad_request"
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        "x: &s " + "a" * 20_000 + "\ny: [" + "*s, " * 4000 + "]",
+        "tags: {1: x}",
+        "2024-01-01: x",
+        "tags: {x: !!binary /w==}",
+        "x: 0x" + "f" * 5000,
+        '"\\ud800": 1\n"\\ud800": 2',
+        'name: "\\ud800"',
+        "x: .nan",
+        "x: !!set {a, b}",
+        "[" * 3000,
+        "x: " + "a" * 100_000,
+    ],
+)
+def test_a_form_with_a_bad_spec_comes_back_with_what_was_typed(form, spec):
+    answer = form(spec=spec)
+    assert answer.status_code == 422
+    assert answer.headers["content-type"].startswith("text/html")
+    shown = re.search(r"<textarea[^>]*>(.*?)</textarea>", answer.text, re.S)[1]
+    assert html.unescape(shown) == spec
+
+
+def test_an_unchanged_form_keeps_the_tags_and_the_priority(site, form):
+    job = site.world.store.job(form().url.path.rpartition("/")[2])
+    assert (job.tags, job.priority) == ({"team": "7e10"}, 3)
+
+
+def test_a_form_whose_id_is_taken_comes_back_with_another(form):
+    first = form().url.path.rpartition("/")[2]
+    other = form(spec="data: {train: /data/clicks/x}\nmodel: {kind: mlp}")
+    assert other.status_code == 409
+    assert f'name="new_id" value="{first}"' not in other.text
+
+
+def test_a_token_that_may_only_submit_sees_no_spec(site):
+    job = site.world.submit("alice")["id"]
+    headers = {"Authorization": f"Bearer {site.world.token('alice', Scope.SUBMIT)}"}
+    assert httpx2.get(f"{site.url}/jobs/{job}/edit", headers=headers).status_code == 403
+
+
+def test_filters_are_bounded(browser):
+    assert browser("alice").get("/jobs", params={"text": "x" * 50_001}).status_code == 400
 
 
 def test_logging_out_needs_the_forms_own_token(site, browser):

@@ -19,8 +19,8 @@ def scheduler() -> Iterator[ToldScheduler]:
 
 @pytest.fixture
 def east(scheduler: ToldScheduler) -> ToldScheduler:
-    """A scheduler without jobs."""
-    scheduler.num_workers = 8
+    """A scheduler without jobs, as no test before has changed it."""
+    scheduler.num_workers, scheduler.writes_summaries = 8, True
     scheduler.reboot()
     scheduler.started.clear()
     return scheduler

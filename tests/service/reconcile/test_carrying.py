@@ -8,9 +8,9 @@ from typing import Any
 from served_jobs import SPEC, attempt_entries, job_in, settings_in
 
 from distrain.jobs.assignment import Assignment, World
+from distrain.jobs.documents import Job as SeenJob
 from distrain.jobs.run_paths import RunPaths
 from distrain.jobs.spec import parse_spec
-from distrain.jobs.status import JobStatus
 from distrain.jobs.view import entry_to_json
 from distrain.runs.finishing import begin_attempt
 from distrain.runs.run_file import read_summary
@@ -65,8 +65,8 @@ def test_columns_that_the_rules_give_are_told_as_what_they_are(tmp_path: Path) -
             before = store.last_seq()
             changes = []
             for job in world.alive():
-                seen = JobStatus(
-                    job.id,
+                seen = SeenJob(
+                    id=job.id,
                     state="running",
                     attempt=1,
                     service=store.service_id,

@@ -5,6 +5,7 @@ import json
 import os
 import random
 import shutil
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -169,12 +170,8 @@ def test_a_later_attempt_is_the_history_that_counts(place):
 def test_a_place_that_cannot_be_looked_at_is_not_an_empty_one(tmp_path, wording):
     (tmp_path / "file").write_text("x")
     for url in (str(tmp_path / "file"), "nosuch://bucket/run"):
-        with pytest.raises(Unavailable) as caught:
-            CheckpointDir(url).list()
-        wording(caught.value)
-        with pytest.raises(Unavailable) as caught:
-            load(CheckpointDir(url))
-        wording(caught.value)
+        wording.refused(Unavailable, partial(CheckpointDir(url).list))
+        wording.refused(Unavailable, partial(load, CheckpointDir(url)))
     assert CheckpointDir(str(tmp_path / "missing")).list() == []
 
 
@@ -200,9 +197,7 @@ def test_a_disk_that_lost_a_sector_is_damage(place, two_checkpoints, monkeypatch
 
 def test_what_may_pass_is_no_damage(place, monkeypatch, wording):
     failing_reads(monkeypatch, OSError(errno.ESTALE, "Stale file handle"))
-    with pytest.raises(Unavailable) as caught:
-        load(place)
-    wording(caught.value)
+    wording.refused(Unavailable, lambda: load(place))
     assert [entry.name for entry in place.list()] == [NEW, OLD]
 
 

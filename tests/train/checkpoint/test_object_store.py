@@ -128,9 +128,7 @@ def test_a_server_that_is_gone_is_not_an_empty_place(server, monkeypatch, wordin
     monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
     s3fs.S3FileSystem.clear_instance_cache()
     try:
-        with pytest.raises(Unavailable) as caught:
-            load(place)
-        wording(caught.value)
+        wording.refused(Unavailable, lambda: load(place))
         told, reports = save_together(place, filled(1)[0])
     finally:
         s3fs.S3FileSystem.clear_instance_cache()

@@ -60,9 +60,7 @@ def test_another_run_is_refused_in_words_that_help(url: str) -> None:
 def test_a_claim_alone_keeps_others_out(url: str, wording: Wording) -> None:
     """The run may be about to write its first checkpoint, or may have been killed before."""
     claim_dir(place_of(url, "first"), "/runs/first")
-    with pytest.raises(SpecError) as e:
-        check_owner(place_of(url, "second"))
-    wording(e.value)
+    wording.refused(SpecError, lambda: check_owner(place_of(url, "second")))
 
 
 def test_a_claim_without_checkpoints_ends_with_its_run(url: str, tmp_path: Path) -> None:
@@ -94,9 +92,7 @@ def test_a_claim_without_checkpoints_ends_with_its_run(url: str, tmp_path: Path)
 
 def test_checkpoints_without_a_claim_keep_others_out(url: str, wording: Wording) -> None:
     save(place_of(url, "first"))
-    with pytest.raises(SpecError) as caught:
-        claim_dir(place_of(url, "second"), "/runs/second")
-    wording(caught.value)
+    wording.refused(SpecError, lambda: claim_dir(place_of(url, "second"), "/runs/second"))
     claim_dir(place_of(url, "first"), "/runs/first")
 
 
@@ -106,14 +102,10 @@ def test_a_place_without_checkpoints_can_be_given_away(url: str, wording: Wordin
     release_dir(first)
     claim_dir(place_of(url, "second"), "/runs/second")
     release_dir(first)  # not the other's
-    with pytest.raises(SpecError) as caught:
-        check_owner(first)
-    wording(caught.value)
+    wording.refused(SpecError, lambda: check_owner(first))
     save(place_of(url, "second"))
     release_dir(place_of(url, "second"))
-    with pytest.raises(SpecError) as caught:
-        check_owner(first)
-    wording(caught.value)
+    wording.refused(SpecError, lambda: check_owner(first))
 
 
 @pytest.mark.parametrize("run", ["first", "a/b c%", "run-x.json", "ü"])
@@ -129,9 +121,7 @@ def test_the_same_run_comes_back(url: str, run: str) -> None:
 
 def test_checkpoints_that_name_no_run_keep_others_out(url: str, wording: Wording) -> None:
     save(CheckpointDir(url))
-    with pytest.raises(SpecError) as caught:
-        check_owner(place_of(url, "new"))
-    wording(caught.value)
+    wording.refused(SpecError, lambda: check_owner(place_of(url, "new")))
     assert place_of(url, "new").list() == []
 
 
@@ -223,9 +213,7 @@ def test_a_place_that_cannot_be_written_is_found_out(tmp_path: Path, wording: Wo
         claim_dir(place_of(url, "first"), "/runs/first")
 
     (tmp_path / "file").write_text("x")
-    with pytest.raises(OutputError) as e:
-        ask(str(tmp_path / "file" / "states"))
-    wording(e.value)
+    wording.refused(OutputError, lambda: ask(str(tmp_path / "file" / "states")))
     with unprivileged() as folder:
         (folder / "theirs").mkdir(mode=0o500)
         for place in (folder / "theirs", folder / "theirs" / "deep" / "states"):
@@ -239,9 +227,7 @@ def test_what_may_pass_is_not_held_against_a_place(url: str, monkeypatch, wordin
         raise OSError("the server is busy")
 
     monkeypatch.setattr(_LocalFolder, "put", put)
-    with pytest.raises(Unavailable) as caught:
-        claim_dir(place_of(url, "first"), "/runs/first")
-    wording(caught.value)
+    wording.refused(Unavailable, lambda: claim_dir(place_of(url, "first"), "/runs/first"))
 
 
 def test_a_later_attempt_is_told_and_goes_on(tmp_path: Path, wording: Wording) -> None:
@@ -257,6 +243,9 @@ def test_a_later_attempt_is_told_and_goes_on(tmp_path: Path, wording: Wording) -
     # ... but never where another run is.
     mine = place_of(str(tmp_path / "states"), "first")
     claim_dir(mine, "/runs")
-    with pytest.raises(SpecError) as caught:
-        claim_on_all_ranks(place_of(mine.url, "second"), "/runs", Peers(), device, told.append)
-    wording(caught.value)
+    wording.refused(
+        SpecError,
+        lambda: claim_on_all_ranks(
+            place_of(mine.url, "second"), "/runs", Peers(), device, told.append
+        ),
+    )

@@ -63,6 +63,7 @@ def test_a_table_apart_does_not_fit(tmp_path, wording):
     place = CheckpointDir(str(tmp_path))
     save_together(place, [state_of(GANGS[0][1])])
     apart = [replace(column, table=None) for column in COLUMNS]
-    with pytest.raises(DataError) as caught:
-        read_all(place, place.list()[0].name, [state_of(GANGS[0][1], columns=apart)])
-    wording(caught.value)
+    wording.refused(
+        DataError,
+        lambda: read_all(place, place.list()[0].name, [state_of(GANGS[0][1], columns=apart)]),
+    )

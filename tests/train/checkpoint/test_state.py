@@ -78,9 +78,7 @@ def test_the_caller_may_refuse_before_anything_is_changed(place, wording):
     save_together(place, [state_of(COLUMNS)], step=4, values={"seed": 9})
     state = state_of(COLUMNS, seed=1)
     before = raw_values(state)
-    with pytest.raises(DataError) as caught:
-        load_newest(place, state, Peers(), accept=accept)
-    wording(caught.value)
+    wording.refused(DataError, lambda: load_newest(place, state, Peers(), accept=accept))
     assert all(torch.equal(a, b) for a, b in zip(before, raw_values(state), strict=True))
 
 

@@ -32,32 +32,24 @@ def test_brackets_in_a_folder_that_exists_are_no_pattern(prepared: Path) -> None
 
 
 def test_a_missing_file_is_told_before_a_missing_schema(tmp_path: Path, wording: Wording) -> None:
-    with pytest.raises(DataError) as caught:
-        check_inputs(make_spec(tmp_path / "nowhere"))
-    wording(caught.value)
+    wording.refused(DataError, lambda: check_inputs(make_spec(tmp_path / "nowhere")))
 
 
 def test_a_schema_that_is_nowhere_is_asked_for(prepared: Path, wording: Wording) -> None:
     (prepared / "schema.pbtxt").unlink()
-    with pytest.raises(SchemaError) as caught:
-        check_inputs(make_spec(prepared))
-    wording(caught.value)
+    wording.refused(SchemaError, lambda: check_inputs(make_spec(prepared)))
 
 
 def test_validating_on_training_rows_is_refused(prepared: Path, wording: Wording) -> None:
     valid = prepared / "train" / "part-1.parquet"
-    with pytest.raises(SpecError) as caught:
-        check_inputs(make_spec(prepared, f"data.valid='{valid}'"))
-    wording(caught.value)
+    wording.refused(SpecError, lambda: check_inputs(make_spec(prepared, f"data.valid='{valid}'")))
 
 
 def test_lists_of_numbers_are_refused(prepared: Path, wording: Wording) -> None:
     file = prepared / "schema.pbtxt"
     column = ColumnSchema("I1", "float32", ("continuous",), is_list=True)
     Schema.load(file).with_columns(column).save(file)
-    with pytest.raises(SchemaError) as caught:
-        check_inputs(make_spec(prepared))
-    wording(caught.value)
+    wording.refused(SchemaError, lambda: check_inputs(make_spec(prepared)))
 
 
 def test_lists_of_ids_are_taken_where_the_files_hold_such(prepared: Path) -> None:
@@ -75,9 +67,7 @@ def test_lists_of_ids_are_taken_where_the_files_hold_such(prepared: Path) -> Non
 
 def test_combiners_are_for_lists(prepared: Path, wording: Wording) -> None:
     spec = make_spec(prepared, "embeddings.combiners={C1: sum, nosuch: mean}")
-    with pytest.raises(SpecError) as caught:
-        check_inputs(spec)
-    wording(caught.value)
+    wording.refused(SpecError, lambda: check_inputs(spec))
 
 
 def test_a_combiner_for_all_and_for_one() -> None:
@@ -112,10 +102,6 @@ def test_limits_of_lists_are_in_the_schema_that_is_saved(tmp_path: Path, wording
     spec = make_spec(
         tmp_path, "data.valid=[]", "data.max_list_length={tags: 1}", "model={kind: din}"
     )
-    with pytest.raises(SpecError) as caught:
-        check_inputs(spec)
-    wording(caught.value)
+    wording.refused(SpecError, lambda: check_inputs(spec))
     spec = make_spec(tmp_path, "data.valid=[]", "data.max_list_length={label: 1}")
-    with pytest.raises(SpecError) as caught:
-        check_inputs(spec)
-    wording(caught.value)
+    wording.refused(SpecError, lambda: check_inputs(spec))

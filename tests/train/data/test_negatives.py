@@ -2,6 +2,7 @@
 
 import json
 import math
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -143,9 +144,7 @@ def test_validation_is_not_thinned_and_other_targets_are_refused(
         (two, BinaryClassificationTask("label")),
         (some.schema, ItemRetrievalTask()),
     ):
-        with pytest.raises(SpecError) as caught:
-            check_negatives(data, schema, task)
-        wording(caught.value)
+        wording.refused(SpecError, partial(check_negatives, data, schema, task))
     check_negatives(data, some.schema, BinaryClassificationTask("label", outputs=2))
     with pytest.raises(SpecError, match=r"data\.negatives"):
         make_spec(planted, "data.negatives=0")

@@ -4,6 +4,7 @@ import datetime
 import decimal
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -212,9 +213,8 @@ def test_what_only_prepared_rows_have_is_refused_beside_a_workflow(
         schema = Dataset(path, workflow=workflow).schema
         other = tmp_path / "schema.json"
         schema.with_columns(replace(schema["c"], cardinality=cardinality)).save(other)
-        with pytest.raises(SchemaError) as caught:
-            check_inputs(parse_spec(job(path, workflow=workflow, schema=str(other))))
-        wording(caught.value)
-    with pytest.raises(SpecError) as caught:
-        batches(Dataset(path, workflow=workflow), reader="cudf")
-    wording(caught.value)
+        wording.refused(
+            SchemaError,
+            partial(check_inputs, parse_spec(job(path, workflow=workflow, schema=str(other)))),
+        )
+    wording.refused(SpecError, lambda: batches(Dataset(path, workflow=workflow), reader="cudf"))

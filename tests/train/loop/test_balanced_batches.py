@@ -9,7 +9,6 @@ from threading import Barrier, get_ident
 from typing import Any
 
 import numpy as np
-import pytest
 import torch
 from event_rows import event_batch
 from hypothesis import given, settings, strategies as st
@@ -17,7 +16,7 @@ from small_jobs import make_spec, write_prepared
 from torch import Tensor
 from wording import Wording
 
-from distrain.errors import InputError
+from distrain.errors import SpecError
 from distrain.loader.batch import Batch
 from distrain.models.embeddings import Peers
 from distrain.train.audit.audit import row_hashes
@@ -142,6 +141,4 @@ def test_lists_count_as_far_as_the_model_reads_them() -> None:
 
 def test_a_table_without_lists_cannot_be_balanced(tmp_path: Path, wording: Wording) -> None:
     spec = make_spec(write_prepared(tmp_path / "prepared"), "train.balance_lengths=true")
-    with pytest.raises(InputError) as caught:
-        check_inputs(spec)
-    wording(caught.value)
+    wording.refused(SpecError, lambda: check_inputs(spec))

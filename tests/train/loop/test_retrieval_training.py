@@ -118,6 +118,4 @@ def test_validations_have_the_recall_among_their_items(folder, tmp_path):
 
 
 def test_slices_of_a_step_are_refused(folder, tmp_path, wording):
-    with pytest.raises(SpecError) as caught:
-        train(folder, tmp_path, TOWERS, **steps(1, micro_batches=2))
-    wording(caught.value)
+    wording.refused(SpecError, lambda: train(folder, tmp_path, TOWERS, **steps(1, micro_batches=2)))

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -181,7 +182,7 @@ def test_a_row_that_came_before_its_window_is_named(
     code, told = audited(run)
     assert code == 1
     assert "never trained: " in told
-    assert told.count("NOT as it should be") == 2
+    assert told.count("NOT as expected") == 2
     assert "epoch 0, window part-2.parquet: 3,500 rows trained, each once" in told
 
 
@@ -205,6 +206,4 @@ def test_later_epochs_score_no_window_again(prepared: Path, tmp_path: Path) -> N
 
 def test_what_needs_windows_is_refused_without(prepared: Path, wording: Wording) -> None:
     for field in ("evaluate.next_window", "checkpoint.window_models"):
-        with pytest.raises(SpecError) as caught:
-            make_spec(prepared, f"{field}=true")
-        wording(caught.value)
+        wording.refused(SpecError, partial(make_spec, prepared, f"{field}=true"))

@@ -53,9 +53,12 @@ def test_the_spec_counts():
 
 
 def test_a_schema_without_cardinalities_is_refused(wording):
-    with pytest.raises(SchemaError) as caught:
-        plan_tables(job(), criteo_schema(), num_ranks=1, device_type="cpu", budget_bytes=None)
-    wording(caught.value)
+    wording.refused(
+        SchemaError,
+        lambda: plan_tables(
+            job(), criteo_schema(), num_ranks=1, device_type="cpu", budget_bytes=None
+        ),
+    )
 
 
 def test_a_budget_that_the_spec_names_is_taken_as_it_is():
@@ -74,7 +77,5 @@ def test_ranks_share_what_the_host_has_to_give(limit, has, tmp_path, monkeypatch
 
 
 def test_a_target_with_the_name_of_an_input_is_refused(wording):
-    with pytest.raises(ModelError) as caught:
-        check_metric(job(), RegressionTask("continuous"))
-    wording(caught.value)
+    wording.refused(ModelError, lambda: check_metric(job(), RegressionTask("continuous")))
     check_metric(job(), BinaryClassificationTask("continuous"))  # exported as "logits"

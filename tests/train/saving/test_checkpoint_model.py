@@ -117,7 +117,7 @@ def test_predict_scores_with_one(run, valid, tmp_path):
 
 @pytest.mark.parametrize(
     ("which", "told"),
-    [("3", "no whole checkpoint of step 3"), ("last", "neither a step nor best nor newest")],
+    [("3", "no complete checkpoint of step 3"), ("last", "not a step, best or newest")],
 )
 def test_which_ones_there_are_is_told(run, valid, which, told):
     done = CliRunner().invoke(cli, ["evaluate", str(run), str(valid), "--checkpoint", which])
@@ -140,20 +140,19 @@ def test_sizes_that_do_not_fit_are_refused_before_memory_is_taken(run, tmp_path,
     def enlarge(content):
         content["values"]["spec"]["model"]["hidden"] = [1 << 20, 1 << 20]
 
-    with pytest.raises(DataError) as caught:
-        load_checkpoint(rewritten(run, tmp_path, enlarge))
-    wording(caught.value)
+    wording.refused(DataError, lambda: load_checkpoint(rewritten(run, tmp_path, enlarge)))
 
 
 def test_a_state_of_something_else_is_refused(run, tmp_path, wording):
-    with pytest.raises(DataError) as caught:
-        load_checkpoint(rewritten(run, tmp_path, lambda content: content["values"].clear()))
-    wording(caught.value)
+    wording.refused(
+        DataError,
+        lambda: load_checkpoint(
+            rewritten(run, tmp_path, lambda content: content["values"].clear())
+        ),
+    )
 
 
 def test_a_run_without_any_is_told(run, tmp_path, valid, wording):
     (tmp_path / "spec.yaml").write_text((run / "spec.yaml").read_text())
     (tmp_path / "run.json").write_text((run / "run.json").read_text())
-    with pytest.raises(InputError) as caught:
-        find_model(tmp_path, "newest")
-    wording(caught.value)
+    wording.refused(InputError, lambda: find_model(tmp_path, "newest"))

@@ -114,9 +114,7 @@ def test_a_job_may_be_made_longer_and_shorter(
     # The last report was after step 5, since that was the last one.
     assert [report.step for report in reports] == [8, 12]
     assert BinaryMetrics.from_json(dict(reports[0].metrics)).rows == 3 * 700
-    with pytest.raises(SpecError) as caught:
-        train(prepared, tmp_path / "run", 4, "train.max_steps=8")
-    wording(caught.value)
+    wording.refused(SpecError, lambda: train(prepared, tmp_path / "run", 4, "train.max_steps=8"))
 
 
 def test_a_window_that_was_open_is_reported_by_a_job_that_became_shorter(

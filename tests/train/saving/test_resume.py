@@ -83,6 +83,18 @@ CASES: dict[str, tuple[int, list[str]]] = {
         ["train.optimizer={kind: adagrad, lr: 0.02}", f"model={TABULAR}"],
     ),
 }
+# Stops early at step 12, the best; of its 20 steps an epoch, a refit takes 16. Places: the end: 22,
+# steps of the refit: from 23 on.
+REFIT = [
+    "train.audit=false",
+    "train.refit=true",
+    "train.early_stopping={metric: log_loss, patience: 1, min_delta: 1.0}",
+    "train.optimizer={kind: adagrad, lr: 0.05}",
+    "train.schedule={warmup_steps: 3, decay: linear}",
+    "train.ema=0.5",
+    f"model={TABULAR}",
+]
+CASES |= {"refit": (1, REFIT), "two, refit": (2, [*REFIT, "embeddings.placement=row_wise"])}
 # Name: the case, how its attempts end before the last, and steps and validations that are expected
 # to be done where each begins.
 INTERRUPTED: dict[str, tuple[str, list[dict[str, int]], list[int]]] = {
@@ -102,6 +114,8 @@ INTERRUPTED: dict[str, tuple[str, list[dict[str, int]], list[int]]] = {
     ),
     "two, by the other": ("two, adam, row-wise", [{"stop": 24, "by": 1}], [-1]),
     "two, killed later": ("two, rowwise, bf16", [{"kill": 33}], [18]),
+    "killed before and in the refit": ("refit", [{"kill": 13}, {"kill": 16}], [6, 15]),
+    "two, stopped in the refit": ("two, refit", [{"stop": 30, "by": 1}], [-1]),
     "two, drawing on": ("two, dropout and norms", [{"stop": 9}, {"kill": 25}], [-1, 15]),
 }
 
@@ -211,7 +225,10 @@ def test_ranks_load_no_part_of_torchs_compiler(folder: Path) -> None:
     assert not any(loaded.values()), loaded
 
 
-@pytest.mark.parametrize("name", [*INTERRUPTED, "two, one, two"])
+AUDITED = [name for name, (case, _, _) in INTERRUPTED.items() if "refit" not in case]
+
+
+@pytest.mark.parametrize("name", [*AUDITED, "two, one, two"])
 def test_every_row_was_trained_once(folder: Path, name: str) -> None:
     found = audit_run(folder / name)
     assert found.proved, found

@@ -1,6 +1,7 @@
 """Which job may go on from which checkpoint."""
 
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
@@ -58,9 +59,7 @@ def test_what_neither_rows_nor_arithmetic_depend_on_may_differ():
 def test_tasks_in_another_order_are_named_before_the_files_are(wording):
     one, other = ("model.tasks={a: {}, b: {}}", "model.tasks={b: {}, a: {}}")
     values, others = saved(one), replace(INPUTS, train=Table((), "dd" * 32))
-    with pytest.raises(SpecError) as caught:
-        check_resumable(values, spec_of(other), others, "step-5")
-    wording(caught.value)
+    wording.refused(SpecError, lambda: check_resumable(values, spec_of(other), others, "step-5"))
     assert different_fields(values["spec"], spec_of(one)) == []
 
 
@@ -75,10 +74,8 @@ def test_every_difference_is_named_with_both_values(wording):
         "train.lanes=12",
         "name=other",
     )
-    with pytest.raises(SpecError) as caught:
-        check_resumable(saved(), changed, INPUTS, "step-5")
-    wording(caught.value)
-    text = str(caught.value)
+    caught = wording.refused(SpecError, lambda: check_resumable(saved(), changed, INPUTS, "step-5"))
+    text = str(caught)
     for line in (
         "train.seed was 0 and is 4",
         "train.optimizer.kind was 'adagrad' and is 'adam'",
@@ -109,16 +106,22 @@ def test_the_length_is_free_until_the_decay_begins(step, allowed, wording):
     if allowed:
         check_resumable(values, spec_of(schedule, "train.epochs=3"), INPUTS, "a checkpoint")
         return
-    with pytest.raises(SpecError) as caught:
-        check_resumable(values, spec_of(schedule, "train.epochs=3"), INPUTS, "a checkpoint")
-    wording(caught.value)
+    wording.refused(
+        SpecError,
+        lambda: check_resumable(
+            values, spec_of(schedule, "train.epochs=3"), INPUTS, "a checkpoint"
+        ),
+    )
 
 
 def test_a_decay_of_embeddings_alone_is_named(wording):
     course = "train.table_schedule={decay: linear}"
-    with pytest.raises(SpecError) as caught:
-        check_resumable(saved(course), spec_of(course, "train.epochs=3"), INPUTS, "a checkpoint")
-    wording(caught.value)
+    wording.refused(
+        SpecError,
+        lambda: check_resumable(
+            saved(course), spec_of(course, "train.epochs=3"), INPUTS, "a checkpoint"
+        ),
+    )
 
 
 def test_every_field_of_the_table_is_one():
@@ -138,22 +141,20 @@ def test_fields_that_are_newer_than_the_checkpoint_have_their_defaults(wording):
     del values["spec"]["train"]["audit"]
     del values["spec"]["train"]["lanes"]
     check_resumable(values, spec_of(), INPUTS, "step-5")
-    with pytest.raises(SpecError) as caught:
-        check_resumable(values, spec_of("train.lanes=48"), INPUTS, "step-5")
-    wording(caught.value)
+    wording.refused(
+        SpecError, lambda: check_resumable(values, spec_of("train.lanes=48"), INPUTS, "step-5")
+    )
 
 
 def test_other_data_is_refused_and_a_missing_validation_is_not(wording):
     check_resumable(saved(), spec_of(), replace(INPUTS, valid=None), "step-5")
     for split in ("train", "valid"):
         other = replace(INPUTS, **{split: Table((), "cc" * 32)})
-        with pytest.raises(DataError) as caught:
-            check_resumable(saved(), spec_of(), other, "step-5")
-        wording(caught.value)
-        assert caught.value.where["now"] == "cc" * 32
+        caught = wording.refused(
+            DataError, partial(check_resumable, saved(), spec_of(), other, "step-5")
+        )
+        assert caught.where["now"] == "cc" * 32
 
 
 def test_a_state_of_something_else_is_refused(wording):
-    with pytest.raises(SpecError) as caught:
-        check_resumable({"step": 3}, spec_of(), INPUTS, "step-3")
-    wording(caught.value)
+    wording.refused(SpecError, lambda: check_resumable({"step": 3}, spec_of(), INPUTS, "step-3"))

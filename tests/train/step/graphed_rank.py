@@ -83,17 +83,17 @@ class FailsToRecord(PlayedGraph):
 def train(step, rank, num_ranks):
     """What the steps returned and every parameter after them; and replays so far by step."""
     step.dense.splits = False  # as on a GPU
-    told, replays, source = [], [], Source(rank, num_ranks)
+    told, replays, batches = [], [], Source(rank, num_ranks)
     sizes = [every[:num_ranks] for every in SIZES]
     is_graphed = isinstance(step, GraphedStep)
     if is_graphed:
-        source = AskedAhead(source, step, torch.device("cpu"), iter(sizes))
+        ahead = AskedAhead(batches, step, torch.device("cpu"), iter(sizes))
     for number, rows in enumerate(sizes):
         rate = 0.1 / (1 + number)  # another one in each step
         if is_graphed:
-            batch, route, _ = source.take(PhaseClock())
+            batch, route, _ = ahead.take(PhaseClock())
         else:
-            batch, route = next(source), None
+            batch, route = next(batches), None
         (logits,), loss = step(batch, max(1, sum(rows)), rate, PhaseClock(), route)
         told += [logits.clone(), loss.clone()]
         if is_graphed:

@@ -1,6 +1,7 @@
 """The dense part of a step, in one process."""
 
 import random
+from functools import partial
 
 import numpy as np
 import pytest
@@ -113,9 +114,7 @@ def test_flat_parameters_keep_their_values_and_cover_the_vector(shapes):
 def test_a_module_that_cannot_be_trained_is_refused(wording):
     two_types = nn.ModuleList([nn.Linear(2, 2), nn.Linear(2, 2).double()])
     for module in (nn.Linear(2, 1).requires_grad_(False), nn.Identity(), two_types):
-        with pytest.raises(ModelError) as refused:
-            DenseTraining(module, TrainSpec())
-        wording(refused.value)
+        wording.refused(ModelError, partial(DenseTraining, module, TrainSpec()))
 
 
 def test_frozen_parameters_beside_others_stay():
@@ -168,9 +167,7 @@ def test_bf16_is_close_to_fp32_and_keeps_parameters_and_loss_in_fp32():
 
 
 def test_tf32_is_refused_without_a_gpu(wording):
-    with pytest.raises(SpecError) as caught:
-        small_dense(TrainSpec(precision="tf32"))
-    wording(caught.value)
+    wording.refused(SpecError, lambda: small_dense(TrainSpec(precision="tf32")))
     for fine in ("fp32", "bf16"):
         check_precision(fine, torch.device("cpu"))
 
@@ -249,9 +246,7 @@ def test_what_stops_the_compiler_is_told_in_words(monkeypatch, wording):
     monkeypatch.setattr(torch, "compile", broken)
     dense, embedded, continuous = small_dense(TrainSpec(compile=True))
     dense.forward(embedded, continuous)  # the first batch of a size runs eagerly
-    with pytest.raises(ModelError) as caught:
-        dense.forward(embedded, continuous)
-    wording(caught.value)
+    wording.refused(ModelError, lambda: dense.forward(embedded, continuous))
 
 
 @pytest.mark.slow

@@ -1,7 +1,7 @@
 """A step in a graph against the same steps one by one; the graph is played on the CPU."""
 
 from collections import Counter
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
 import pytest
@@ -234,9 +234,10 @@ def test_what_a_graph_cannot_hold_is_refused(wording):
         ({}, {"placement": "host_cached"}),
     ):
         spec = TrainSpec.model_validate(section)
-        with pytest.raises(SpecError) as caught:
-            GraphedStep(make_model("mlp", **model), spec, 1, MOST_ROWS, PlayedGraph)
-        wording(caught.value)
+        wording.refused(
+            SpecError,
+            partial(GraphedStep, make_model("mlp", **model), spec, 1, MOST_ROWS, PlayedGraph),
+        )
 
 
 @pytest.mark.parametrize(
@@ -287,15 +288,11 @@ class NcclPeers(Peers):
 
 def test_a_graph_cannot_hold_what_goes_through_gloo(wording):
     tables = EmbeddingCollection([TableColumn("a", 9, 2)], peers=GlooPeers(0, 2))
-    with pytest.raises(SpecError) as caught:
-        check_graph(TrainSpec(), torch.device("cuda"), tables)
-    wording(caught.value)
+    wording.refused(SpecError, lambda: check_graph(TrainSpec(), torch.device("cuda"), tables))
 
 
 def test_a_cpu_has_no_graphs(wording):
-    with pytest.raises(SpecError) as caught:
-        GraphedStep(make_model("mlp"), TrainSpec(), 1, MOST_ROWS)
-    wording(caught.value)
+    wording.refused(SpecError, lambda: GraphedStep(make_model("mlp"), TrainSpec(), 1, MOST_ROWS))
 
 
 @cache

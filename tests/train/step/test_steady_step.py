@@ -6,7 +6,7 @@ import pytest
 import torch
 from click_models import batches_for, model_over
 from event_rows import SCHEMA, event_batch
-from host_work import played_torch
+from host_work import PlayedDevice, played_torch
 from played_graph import PlayedGraph
 
 from distrain.jobs.spec import TrainSpec, parse_spec
@@ -47,21 +47,21 @@ MODELS = {
 EVENTS = ("din", "sasrec")
 
 
-def batch_of(name, *, lists_on_host=True):
+def batch_of(name, *, from_host=True):
+    """A batch on the device; without `from_host` its lists were made there."""
     if name not in EVENTS:
-        return next(batches_for(COLUMNS, NUMBERS, ROWS, 1))
-    batch = event_batch(ROWS)
-    lists = {
-        name: replace(of, host_offsets=of.offsets.numpy() if lists_on_host else None)
-        for name, of in batch.lists.items()
-    }
-    return replace(batch, lists=lists)
+        return next(batches_for(COLUMNS, NUMBERS, ROWS, 1)).to(THERE)
+    batch = event_batch(ROWS).to(THERE)
+    if from_host:
+        return batch
+    made_there = {name: replace(one, host_offsets=None) for name, one in batch.lists.items()}
+    return replace(batch, lists=made_there)
 
 
 class Graph(PlayedGraph):
     """A played graph whose replay is one launch."""
 
-    device = None
+    device: PlayedDevice
 
     def replay(self):
         before = self.device.launches
@@ -73,7 +73,7 @@ class Graph(PlayedGraph):
 def steady_step(name, *, recorded=False, **batch):
     """The waits and launches of one step in the training thread, after some that warm up."""
     with played_torch() as device:
-        model, rows = MODELS[name]().to(THERE), batch_of(name, **batch).to(THERE)
+        model, rows = MODELS[name]().to(THERE), batch_of(name, **batch)
         if recorded:
             graph = type("OfDevice", (Graph,), {"device": device})
             step = GraphedStep(model, SPEC, 1, ROWS, graph)
@@ -101,8 +101,8 @@ def test_no_steady_step_waits_for_the_device(name):
 
 
 @pytest.mark.parametrize("name", EVENTS)
-def test_lists_without_offsets_on_the_host_would_wait(name):
-    waits, _ = steady_step(name, lists_on_host=False)
+def test_lists_that_were_made_on_the_device_wait(name):
+    waits, _ = steady_step(name, from_host=False)
     assert len(waits) > 3
 
 

@@ -1,6 +1,7 @@
 """Tomorrow's job starts from today's model: whole runs."""
 
 import json
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -9,7 +10,7 @@ import torch
 from small_jobs import CARDINALITIES, make_spec, small_document, write_prepared
 
 import distrain
-from distrain.errors import DistrainError, SpecError
+from distrain.errors import SpecError
 from distrain.jobs.spec import parse_spec
 from distrain.launch.checks import JobChecks
 from distrain.launch.reporting import LoggedProgress
@@ -96,9 +97,7 @@ def test_another_share_of_negatives_is_a_problem(today, tmp_path, wording):
     some, path = "data.negatives=0.5", tmp_path / "some" / "checkpoints"
     spec = parse_spec(small_document(today), [INLINE, SHORT, some, "checkpoint.at_end=true"])
     distrain.fit(spec, run_dir=tmp_path / "some")
-    with pytest.raises(SpecError) as caught:
-        begin(today, tmp_path / "all", path)
-    wording(caught.value)
+    wording.refused(SpecError, lambda: begin(today, tmp_path / "all", path))
     summary = begin(today, tmp_path / "lax", path, "train.init_strict=false")
     assert [text.partition(":")[0] for text in summary.warm_start["left"]] == [
         "data.negatives was 0.5 and is 1"
@@ -179,15 +178,13 @@ def test_not_strict_takes_what_fits(today, model_run, tmp_path):
 def test_what_is_no_weights_is_told_by_the_preflight(today, tmp_path, wording):
     for source in (tmp_path / "nowhere", today):
         spec = make_spec(today, f"train.init_from={source}")
-        with pytest.raises(DistrainError) as caught:
-            JobChecks(spec).run()
-        wording(caught.value)
+        wording.refused(SpecError, partial(JobChecks(spec).run))
 
 
 def test_a_run_without_a_model_names_its_checkpoints(today, model_run, tmp_path, wording):
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "spec.yaml").write_text((model_run / "spec.yaml").read_text())
-    with pytest.raises(SpecError) as caught:
-        JobChecks(make_spec(today, f"train.init_from={tmp_path / 'run'}")).run()
-    wording(caught.value)
-    assert str(tmp_path / "run" / "checkpoints") in caught.value.hint
+    caught = wording.refused(
+        SpecError, lambda: JobChecks(make_spec(today, f"train.init_from={tmp_path / 'run'}")).run()
+    )
+    assert str(tmp_path / "run" / "checkpoints") in caught.hint

@@ -1,1 +1,1 @@
-"""What a bench measures on a cluster's workers, through Dask."""
+"""Measures a cluster's workers through Dask."""

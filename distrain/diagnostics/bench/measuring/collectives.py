@@ -1,4 +1,4 @@
-"""Collectives among processes of all workers, on nodes and between them, and links of nodes."""
+"""Measures collectives of all workers, within and between nodes, and links between nodes."""
 
 import asyncio
 import os
@@ -13,15 +13,15 @@ from distrain.diagnostics.bench.measuring.programs import LIMIT_S, raise_first, 
 from distrain.diagnostics.bench.measuring.sizes import Sizes
 
 PEER_S = 60.0
-"""How long a process waits for its peers in each operation."""
+"""Timeout for a process's peers in each operation."""
 _stores: dict[str, Any] = {}
 
 
 def measure_collectives(client: Any, sizes: Sizes, device: str) -> list[Measure]:
-    """Measure with a process per worker, which meet at the scheduler as the ranks of jobs do.
+    """Measure with one process per worker; they meet at the scheduler like the ranks of jobs.
 
-    Rates are those of nccl-tests' `busbw`: bytes on a link, whatever the number of ranks. Raises
-    `ClusterError` if a process cannot start, or does not reach its peers.
+    Rates are those of nccl-tests' `busbw`: bytes per second on a link, independent of the number of
+    ranks. Raises `ClusterError` if a process cannot start, or does not reach its peers.
     """
     hosts = workers_by_host(client)
     workers = [address for group in hosts.values() for address in group]
@@ -30,7 +30,7 @@ def measure_collectives(client: Any, sizes: Sizes, device: str) -> list[Measure]
     key = f"distrain-bench-{uuid4().hex[:12]}"
     host = get_address_host(client.scheduler.address)
     port = client.run_on_scheduler(open_store, key, host)
-    words = {
+    request = {
         "store": [host, port],
         "key": key,
         "workers": workers,
@@ -44,16 +44,16 @@ def measure_collectives(client: Any, sizes: Sizes, device: str) -> list[Measure]
         "limit_s": LIMIT_S,
     }
     try:
-        answers = ask(client, run_rank, words, workers=workers)
+        answers = ask(client, run_rank, request, workers=workers)
     finally:
         client.run_on_scheduler(close_store, key)
-    raise_first(answers, "collectives", "tries the connections of workers")
+    raise_first(answers, "collectives", "tests the connections of workers")
     documents = [one for address in workers for one in answers[address]["answer"]]
     return [Measure(**{**one, "values": tuple(one["values"])}) for one in documents]
 
 
 async def open_store(key: str, host: str) -> int:
-    """Open a store for the processes, on the scheduler; returns its port."""
+    """Open a store for the processes on the scheduler; return its port."""
     from distrain.scheduler.rendezvous import Stores
 
     store = _stores[key] = Stores().open(host)
@@ -65,13 +65,13 @@ async def close_store(key: str) -> None:
     _stores.pop(key, None)
 
 
-async def run_rank(words: dict[str, Any], dask_worker: Any = None) -> dict[str, Any]:
-    """Run a process that measures, on a worker; its `answer`, or its `error`."""
+async def run_rank(request: dict[str, Any], dask_worker: Any = None) -> dict[str, Any]:
+    """Run a measuring process on a worker; return its `answer` or its `error`."""
     from distrain.workers.network_interface import choose_interface
 
     env = {**os.environ, "OMP_NUM_THREADS": "1"}
     if interface := choose_interface(get_address_host(dask_worker.address)):
         env.setdefault("GLOO_SOCKET_IFNAME", interface)
         env.setdefault("NCCL_SOCKET_IFNAME", f"={interface}")
-    rank = words["workers"].index(dask_worker.address)
-    return await run_program("rank", {**words, "rank": rank}, env)
+    rank = request["workers"].index(dask_worker.address)
+    return await run_program("rank", {**request, "rank": rank}, env)

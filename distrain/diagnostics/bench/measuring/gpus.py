@@ -1,6 +1,6 @@
-"""`python -m distrain.diagnostics.bench.measuring.gpus`: rates of a host's GPUs, and NVML facts.
+"""`python -m distrain.diagnostics.bench.measuring.gpus`: rates and NVML facts of a host's GPUs.
 
-Reads sizes from stdin as JSON, and writes figures and facts of all GPUs that the process sees.
+Reads sizes from stdin as JSON, and writes measures and facts of all visible GPUs.
 """
 
 import json
@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 _AT_ONCE = 10
-"""So many operations are queued on a GPU before somebody waits for them."""
+"""Number of operations queued on a GPU between synchronizations."""
 _WINDOW_S = 0.1
 _THROTTLES = {
     0x8: "hardware slowdown",
@@ -23,14 +23,14 @@ _THROTTLES = {
     0x40: "hardware thermal slowdown",
     0x80: "power brake",
 }
-"""Bits of NVML's reasons for lower clocks. Its power cap (0x4) is left out: products meet that."""
+"""Bits of NVML's reasons for lower clocks, without the power cap (0x4), which products reach."""
 
 _Work = tuple[float, Callable[[], object]]
 
 
-def rates_of(device: torch.device, words: dict[str, Any]) -> dict[str, list[float]]:
-    """Bytes/s of one device: of its memory, counted as by STREAM, and from and to the host."""
-    count = int(words["gpu_bytes"]) // 4
+def rates_of(device: torch.device, request: dict[str, Any]) -> dict[str, list[float]]:
+    """Return bytes/s of one device: of its memory (as in STREAM), and from and to the host."""
+    count = int(request["gpu_bytes"]) // 4
     first, second = (torch.ones(count, device=device) for _ in range(2))
     out = torch.empty(count, device=device)
     host = torch.ones(count, pin_memory=device.type == "cuda")
@@ -40,24 +40,24 @@ def rates_of(device: torch.device, words: dict[str, Any]) -> dict[str, list[floa
         "gpu.from_host": (4 * count, lambda: out.copy_(host, non_blocking=True)),
         "gpu.to_host": (4 * count, lambda: host.copy_(out, non_blocking=True)),
     }
-    repeats = int(words["repeats"])
+    repeats = int(request["repeats"])
     return {name: _rates(work, device, repeats, _WINDOW_S) for name, work in works.items()}
 
 
-def product_rates(device: torch.device, words: dict[str, Any]) -> list[float]:
-    """FLOP/s of products of square matrices in bfloat16, over `product_s` in all."""
-    rows, repeats = int(words["product_rows"]), int(words["repeats"])
+def product_rates(device: torch.device, request: dict[str, Any]) -> list[float]:
+    """Return FLOP/s of bfloat16 products of square matrices, measured over `product_s`."""
+    rows, repeats = int(request["product_rows"]), int(request["repeats"])
     left = torch.randn(rows, rows, device=device, dtype=torch.bfloat16)
     product = torch.empty_like(left)
     work = (2.0 * rows**3, lambda: torch.mm(left, left, out=product))
-    return _rates(work, device, repeats, words["product_s"] / repeats)
+    return _rates(work, device, repeats, request["product_s"] / repeats)
 
 
 def peer_rates(
-    devices: list[torch.device], words: dict[str, Any]
+    devices: list[torch.device], request: dict[str, Any]
 ) -> Iterator[tuple[str, int, int, list[float]]]:
-    """Bytes/s from each device to each other; by the host where none reads the other's memory."""
-    count = int(words["gpu_bytes"]) // 4
+    """Yield bytes/s between each pair of devices, through the host if there is no peer access."""
+    count = int(request["gpu_bytes"]) // 4
     for i, source in enumerate(devices):
         for j, target in enumerate(devices):
             if i != j:
@@ -65,7 +65,7 @@ def peer_rates(
                 sent, got = torch.ones(count, device=source), torch.empty(count, device=target)
                 work = (4.0 * count, lambda got=got, sent=sent: got.copy_(sent, non_blocking=True))
                 name = "gpu.peer" if is_direct else "gpu.peer_by_host"
-                yield name, i, j, _rates(work, target, int(words["repeats"]), _WINDOW_S)
+                yield name, i, j, _rates(work, target, int(request["repeats"]), _WINDOW_S)
 
 
 def _rates(work: _Work, device: torch.device, repeats: int, window_s: float) -> list[float]:
@@ -89,16 +89,16 @@ def _rate(
 
 
 def facts_of(nvml: Any, uuid: str) -> dict[str, Any]:
-    """What NVML says of a GPU; `None` where it, or its driver, does not say it."""
+    """Return NVML's facts of a GPU; unsupported ones are `None`."""
     handle = nvml.nvmlDeviceGetHandleByUUID(uuid)
 
     def ask(name: str, *words: Any) -> Any:
-        with suppress(nvml.NVMLError, AttributeError):  # not on this GPU, or not in this version
+        with suppress(nvml.NVMLError, AttributeError):  # not supported by this GPU or version
             return getattr(nvml, f"nvmlDeviceGet{name}")(handle, *words)
         return None
 
     uncorrected = nvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED
-    remapped = ask("RemappedRows")  # corrected, uncorrected, whether one waits, or failed
+    remapped = ask("RemappedRows")  # corrected, uncorrected, pending, failed
     ecc = ask("EccMode")
     reasons = ask("CurrentClocksThrottleReasons")
     return {
@@ -124,21 +124,21 @@ def _text(value: Any) -> str:
     return value.decode() if isinstance(value, bytes) else str(value)
 
 
-def _gpus(words: dict[str, Any]) -> dict[str, Any]:
+def _gpus(request: dict[str, Any]) -> dict[str, Any]:
     devices = [torch.device("cuda", index) for index in range(torch.cuda.device_count())]
     measures = [
         (name, f"gpu {index}", rates)
         for index, device in enumerate(devices)
-        for name, rates in rates_of(device, words).items()
+        for name, rates in rates_of(device, request).items()
     ]
     measures += [
         (name, f"gpu {source} > gpu {target}", rates)
-        for name, source, target, rates in peer_rates(devices, words)
+        for name, source, target, rates in peer_rates(devices, request)
     ]
     torch.cuda.empty_cache()
-    with ThreadPoolExecutor(max(1, len(devices))) as pool:  # all share power and cooling
-        products = [pool.submit(product_rates, device, words) for device in devices]
-        wait(products, timeout=0.8 * words["product_s"])  # warm by then, and still at work
+    with ThreadPoolExecutor(max(1, len(devices))) as pool:  # they share power and cooling
+        products = [pool.submit(product_rates, device, request) for device in devices]
+        wait(products, timeout=0.8 * request["product_s"])  # facts are read while warm and busy
         facts = [_facts(device) for device in devices]
         measures += [("gpu.product", f"gpu {i}", one.result()) for i, one in enumerate(products)]
     return {"measures": measures, "facts": facts}
@@ -151,14 +151,14 @@ def _facts(device: torch.device) -> dict[str, Any]:
 
         pynvml.nvmlInit()
         return {"name": properties.name, **facts_of(pynvml, f"GPU-{properties.uuid}")}
-    except Exception as error:  # no module, or a slice of MIG, which has no such id
+    except Exception as error:  # no module, or a MIG slice, which has no such id
         return {"name": properties.name, "silent": f"{type(error).__name__}: {error}"}
 
 
 def main() -> None:
-    words = json.load(sys.stdin)
-    signal.alarm(int(words["limit_s"]))
-    print(json.dumps(_gpus(words)), flush=True)
+    request = json.load(sys.stdin)
+    signal.alarm(int(request["limit_s"]))
+    print(json.dumps(_gpus(request)), flush=True)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The hosts of a cluster: their workers, what they have, and how fast they copy memory."""
+"""Lists the hosts of a cluster, describes them, and measures their memory."""
 
 import asyncio
 import os
@@ -20,7 +20,7 @@ _BYTES_PER_VALUE = 8
 
 
 def workers_by_host(client: Any) -> dict[str, list[str]]:
-    """The addresses of a cluster's workers, by their host in Dask; `ClusterError` for none."""
+    """Return the workers' addresses by host; raise `ClusterError` if there are no workers."""
     hosts: dict[str, list[str]] = {}
     for address in sorted(client.scheduler_info(n_workers=-1)["workers"]):
         hosts.setdefault(get_address_host(address), []).append(address)
@@ -38,14 +38,14 @@ def one_per_host(client: Any) -> dict[str, str]:
 
 
 def ask(client: Any, function: Callable[..., Any], *words: Any, workers: list[str]) -> Any:
-    """The answers of some workers, by address; `ClusterError` if one cannot answer."""
+    """Call a function on workers and return the answers by address; `ClusterError` on failure."""
     try:
         return client.run(function, *words, workers=workers)
     except OSError as error:
         if error.errno is not None and error.filename is not None:
-            raise  # of a file, which whoever wrote it explains
+            raise  # a file's error, which the caller explains
         raise _could_not(error) from error
-    except Exception as error:  # a worker that went, or that has another version
+    except Exception as error:  # the worker was lost, or has another version
         raise _could_not(error) from error
 
 
@@ -58,7 +58,7 @@ def _could_not(error: Exception) -> ClusterError:
 
 
 def take_inventory(client: Any) -> tuple[dict[str, Any], ...]:
-    """One entry per host; GPUs are those that its first worker sees."""
+    """Describe each host; GPUs are those visible to its first worker."""
     hosts = workers_by_host(client)
     answers = ask(client, describe_host, workers=[workers[0] for workers in hosts.values()])
     return tuple(
@@ -68,7 +68,7 @@ def take_inventory(client: Any) -> tuple[dict[str, Any], ...]:
 
 
 def describe_host() -> dict[str, Any]:
-    """The machine of this process, as JSON values."""
+    """Describe the machine of this process, as JSON values."""
     import torch
 
     gpus = range(torch.cuda.device_count()) if torch.cuda.is_available() else ()
@@ -85,7 +85,7 @@ def describe_host() -> dict[str, Any]:
 
 
 def measure_host_memory(client: Any, size_bytes: int, repeats: int) -> list[Measure]:
-    """Measure STREAM's copy and triad on one worker of each host, on three arrays of that size."""
+    """Measure STREAM's copy and triad on one worker per host, with three arrays of that size."""
     hosts = one_per_host(client)
     answers = ask(client, _stream_in_thread, size_bytes, repeats, workers=list(hosts.values()))
     return measures_of(hosts, answers, size_bytes)
@@ -94,7 +94,7 @@ def measure_host_memory(client: Any, size_bytes: int, repeats: int) -> list[Meas
 def measures_of(
     hosts: dict[str, str], answers: dict[str, dict[str, list[float]]], size_bytes: int
 ) -> list[Measure]:
-    """The rates of each host's worker, in bytes/s by name."""
+    """Return the measures, in bytes/s, of each host's worker."""
     return [
         Measure(name, f"node {host}", "bytes/s", tuple(rates), size_bytes)
         for host, address in hosts.items()
@@ -103,15 +103,15 @@ def measures_of(
 
 
 async def _stream_in_thread(size_bytes: int, repeats: int) -> dict[str, Sequence[float]]:
-    # A worker's event loop answers its scheduler meanwhile.
+    # In a thread, so that the worker's event loop still answers its scheduler.
     return await asyncio.to_thread(stream, size_bytes, repeats)
 
 
 def stream(size_bytes: int, repeats: int) -> dict[str, Sequence[float]]:
-    """STREAM's copy and triad with torch's threads here, in bytes/s.
+    """Return bytes/s of STREAM's copy and triad, with torch's threads in this process.
 
-    As in STREAM, an array's reading and its writing count, but not a cache's reading of memory that
-    is about to be written.
+    As in STREAM, reads and writes of arrays count, but not the cache's reads of memory that is
+    about to be overwritten.
     """
     import torch
 

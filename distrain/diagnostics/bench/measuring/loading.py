@@ -1,4 +1,4 @@
-"""How many rows a second loaders deliver: of one rank by threads, and of all ranks at once."""
+"""Measures the loaders' rows/s: of one rank by threads, and of all ranks together."""
 
 import asyncio
 import math
@@ -12,20 +12,20 @@ from distrain.diagnostics.bench.limits import LOADER_RATE
 from distrain.diagnostics.bench.measuring.hosts import ask, one_per_host, workers_by_host
 
 LOADER_THREADS = "loader.threads_{}"
-"""The measure of one loader on a node; it ends in the threads that decode."""
+"""The name of the measure of one loader on a node, by its number of decoding threads."""
 
 _MOST_THREADS = 8
 
 
 def write_rows(client: Any, folder: Path, rows: int, scale: float) -> Path:
-    """Generate rows and prepare them on the cluster; returns the table's folder."""
+    """Generate rows and prepare them on the cluster; return the table's folder."""
     from distrain.prep.preparation import prepare
     from distrain.prep.request import PrepRequest
     from distrain.prep.synthetic.generate import SynthRequest, generate
 
     raw, out = folder / "raw", folder / "data"
     generate(SynthRequest(raw, rows, scale=scale, format="parquet", files=4))
-    # Every rank finds a row group of its own.
+    # Every rank gets at least one row group.
     row_group_rows = max(1024, min(65536, rows // 64))
     inputs = tuple(str(path) for path in sorted(raw.glob("train-*.parquet")))
     prepare(PrepRequest(inputs, out, row_group_rows=row_group_rows), client)
@@ -35,9 +35,9 @@ def write_rows(client: Any, folder: Path, rows: int, scale: float) -> Path:
 def measure_loaders(
     client: Any, train: Path, batch_rows: int, repeats: int, device: str
 ) -> list[Measure]:
-    """Measure the loader on a worker of each host, by threads, and then on all workers at once.
+    """Measure the loader on one worker per host by threads, and then on all workers together.
 
-    The batches go to the memory of the device: "cpu", or "cuda" for each worker's first GPU.
+    Batches are copied to the device: "cpu", or "cuda" for each worker's first GPU.
     """
     hosts = one_per_host(client)
     options = {"train": str(train), "batch_rows": batch_rows, "epochs": repeats, "device": device}
@@ -56,7 +56,7 @@ def measure_loaders(
     together = {**options, "threads": 1, "num_ranks": len(ranks)}
     answers = ask(client, _load_in_thread, ranks, together, workers=workers)
     epochs = zip(*answers.values(), strict=True)
-    # Of an epoch the slowest rank counts: the others wait for it.
+    # The slowest rank determines an epoch's time: the others wait for it.
     rates = [sum(rows for rows, _ in of) / max(seconds for _, seconds in of) for of in epochs]
     return [*measures, Measure(LOADER_RATE, f"{len(ranks)} ranks", "rows/s", tuple(rates))]
 
@@ -72,7 +72,7 @@ async def _load_in_thread(
 def load(
     train: str, rank: int, num_ranks: int, batch_rows: int, threads: int, epochs: int, device: str
 ) -> list[tuple[int, float]]:
-    """Rows and seconds of some epochs of a rank's loader, after a first one."""
+    """Return rows and seconds of each epoch of a rank's loader, after a warm-up epoch."""
     import torch
 
     from distrain.loader.dataset import Dataset
@@ -92,6 +92,6 @@ def load(
         start_s = time.perf_counter()
         rows = sum(batch.num_rows for batch in loader)
         if device == "cuda":
-            torch.cuda.synchronize()  # for what was begun
+            torch.cuda.synchronize()  # wait for pending copies
         passes.append((rows, time.perf_counter() - start_s))
     return passes[1:]

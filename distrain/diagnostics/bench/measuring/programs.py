@@ -1,4 +1,4 @@
-"""Programs that measure, in processes of their own beside workers."""
+"""Runs measuring programs in separate processes beside workers."""
 
 import asyncio
 import json
@@ -14,13 +14,13 @@ from distrain.diagnostics.bench.measuring.sizes import Sizes
 from distrain.errors import ClusterError
 
 LIMIT_S = 3600
-"""When processes end, whatever happens to those who started them."""
+"""Processes end after this time even if their starter is gone."""
 
 
 async def run_program(
-    name: str, words: Mapping[str, Any], env: Mapping[str, str] | None = None
+    name: str, request: Mapping[str, Any], env: Mapping[str, str] | None = None
 ) -> dict[str, Any]:
-    """Run a module of this folder with words on its stdin; its `answer`, or its `error`."""
+    """Run a module of this folder with a request on stdin; return its `answer` or `error`."""
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-P", "-m", f"{__package__}.{name}"),
         stdin=asyncio.subprocess.PIPE,
@@ -30,7 +30,7 @@ async def run_program(
         start_new_session=True,
     )
     try:
-        output, errors = await process.communicate(json.dumps(words).encode())
+        output, errors = await process.communicate(json.dumps(request).encode())
     finally:
         if process.returncode is None:
             os.killpg(process.pid, signal.SIGKILL)
@@ -40,17 +40,17 @@ async def run_program(
     return {"answer": json.loads(output.splitlines()[-1])}
 
 
-def raise_first(answers: Mapping[str, Any], what: str, doctor: str) -> None:
-    """Raise `ClusterError` of the program that failed first, if one did."""
+def raise_first(answers: Mapping[str, Any], subject: str, doctor: str) -> None:
+    """Raise `ClusterError` for the first failed program, if any failed."""
     failed = {
         address: answer["error"] for address, answer in answers.items() if answer.get("error")
     }
     if not failed:
         return
-    # Who lost a peer says so later than the one that failed, and at greater length.
+    # Prefer the original failure to the timeouts of its peers.
     worker, error = min(failed.items(), key=lambda item: "timed out" in item[1].lower())
     raise ClusterError(
-        f"a process that measures {what} failed: {error}",
+        f"a process that measures {subject} failed: {error}",
         where={"worker": worker},
         hint=f"`distrain doctor --cluster --scheduler ADDRESS` {doctor}.",
     )
@@ -59,24 +59,24 @@ def raise_first(answers: Mapping[str, Any], what: str, doctor: str) -> None:
 def measure_gpus(
     client: Any, sizes: Sizes
 ) -> tuple[list[Measure], dict[str, list[dict[str, Any]]]]:
-    """Measure the GPUs that one worker of each host sees; all hosts at once. Facts by host."""
+    """Measure the GPUs of one worker per host, all hosts at once; also return facts by host."""
     hosts = one_per_host(client)
-    words = {
+    request = {
         "gpu_bytes": sizes.gpu_bytes,
         "product_rows": sizes.product_rows,
         "product_s": sizes.product_s,
         "repeats": sizes.repeats,
         "limit_s": LIMIT_S,
     }
-    answers = ask(client, run_program, "gpus", words, workers=list(hosts.values()))
-    raise_first(answers, "GPUs", "looks at drivers and at free memory of GPUs")
-    told = {host: answers[address]["answer"] for host, address in hosts.items()}
+    answers = ask(client, run_program, "gpus", request, workers=list(hosts.values()))
+    raise_first(answers, "GPUs", "checks drivers and free memory of GPUs")
+    answers_by_host = {host: answers[address]["answer"] for host, address in hosts.items()}
     measures = [
         Measure(name, f"node {host} {place}", _unit(name), tuple(rates), _size(name, sizes))
-        for host, answer in told.items()
+        for host, answer in answers_by_host.items()
         for name, place, rates in answer["measures"]
     ]
-    return measures, {host: answer["facts"] for host, answer in told.items()}
+    return measures, {host: answer["facts"] for host, answer in answers_by_host.items()}
 
 
 def _unit(name: str) -> str:

@@ -1,6 +1,6 @@
 """`python -m distrain.diagnostics.bench.measuring.rank`: one rank of a collectives benchmark.
 
-Reads what to measure from stdin as JSON, and writes the figures that it is the first to have.
+Reads a request from stdin as JSON, and writes the measures of groups in which it is the first.
 """
 
 import json
@@ -27,7 +27,7 @@ class Among:
 
 
 def groups_of(hosts: list[str]) -> list[list[Among]]:
-    """Lists of groups that measure at the same time.
+    """Return the phases of a benchmark, each a list of groups that measure at the same time.
 
     Args:
         hosts: The node of each rank.
@@ -49,7 +49,7 @@ def groups_of(hosts: list[str]) -> list[list[Among]]:
 
 
 def pairs_of(nodes: int) -> Iterator[tuple[int, int]]:
-    """Pairs of nodes, sender and receiver.
+    """Yield pairs of nodes, sender and receiver.
 
     >>> list(pairs_of(2)), len(list(pairs_of(8))), list(pairs_of(9))[-1]
     ([(0, 1), (1, 0)], 56, (8, 0))
@@ -61,17 +61,17 @@ def pairs_of(nodes: int) -> Iterator[tuple[int, int]]:
 
 
 class Measuring:
-    def __init__(self, words: dict[str, Any], device: torch.device) -> None:
-        self.words, self.device = words, device
-        self.rank: int = words["rank"]
-        self.repeats: int = words["repeats"]
+    def __init__(self, request: dict[str, Any], device: torch.device) -> None:
+        self.request, self.device = request, device
+        self.rank: int = request["rank"]
+        self.repeats: int = request["repeats"]
         self.measures: list[dict[str, Any]] = []
 
     def collectives(self) -> None:
-        """Measure all groups, one phase after another."""
-        for phase in groups_of(self.words["hosts"]):
-            # Every rank takes part in making each group.
-            peer = timedelta(seconds=self.words["peer_s"])
+        """Measure all groups, phase by phase."""
+        for phase in groups_of(self.request["hosts"]):
+            # `new_group` is collective: every rank must create each group.
+            peer = timedelta(seconds=self.request["peer_s"])
             made = [(among, dist.new_group(among.ranks, timeout=peer)) for among in phase]
             for among, group in made:
                 if self.rank in among.ranks:
@@ -85,12 +85,12 @@ class Measuring:
             ("all_gather", self._all_gather),
             ("all_to_all", self._all_to_all),
         ):
-            # What nccl-tests calls the bus bandwidth: bytes that a rank's link carries.
+            # The bus bandwidth of nccl-tests: bytes on each rank's link.
             share = (2 if name == "all_reduce" else 1) * (count - 1) / count
             took_s, before = 0.0, 0
-            for size in self.words["message_bytes"]:
+            for size in self.request["message_bytes"]:
                 expected_s = took_s * (self.repeats + 1) * (size / before if before else 0.0)
-                if expected_s > self.words["message_budget_s"]:
+                if expected_s > self.request["message_budget_s"]:
                     break
                 values = max(1, size // (4 * count)) * count
                 seconds = self._timed(make(values, count, group), group)
@@ -106,7 +106,7 @@ class Measuring:
     def _all_gather(self, values: int, count: int, group: Any) -> Callable[[], object]:
         out = torch.zeros(values, device=self.device)
         own = torch.zeros(values // count, device=self.device)
-        # Later versions of torch have another name for it.
+        # Later versions of torch renamed it.
         gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
         return lambda: gather(out, own, group=group)
 
@@ -118,7 +118,7 @@ class Measuring:
         return lambda: all_to_all(out, own, each, each, group)  # as ranks exchange rows
 
     def _timed(self, work: Callable[[], object], group: Any) -> list[float]:
-        """Seconds of the slowest rank in each repetition, the same on all of the group."""
+        """Return the slowest rank's time in each repetition, equal on all ranks of the group."""
         seconds = []
         for _ in range(self.repeats + 1):
             dist.barrier(group=group)
@@ -132,8 +132,8 @@ class Measuring:
         return [float(value) for value in slowest.tolist()]
 
     def links(self) -> None:
-        """Measure from the first rank of a node to that of another, one pair after another."""
-        hosts = self.words["hosts"]
+        """Measure the links between the first ranks of nodes, one pair after another."""
+        hosts = self.request["hosts"]
         first = {host: hosts.index(host) for host in dict.fromkeys(hosts)}
         names = list(first)
         for a, b in pairs_of(len(names)) if len(names) > 1 else ():
@@ -142,21 +142,21 @@ class Measuring:
                 rates = self._send(sender, receiver)
                 if self.rank == sender:
                     place = f"link {names[a]} > {names[b]}"
-                    self._keep("link", place, self.words["link_bytes"], rates)
+                    self._keep("link", place, self.request["link_bytes"], rates)
             dist.barrier()
 
     def _send(self, sender: int, receiver: int) -> list[float]:
-        # Gloo sends from the host's memory alone.
+        # Gloo sends only from host memory.
         on = torch.device("cpu") if dist.get_backend() == "gloo" else self.device
-        tensor = torch.zeros(self.words["link_bytes"] // 4, device=on)
+        tensor = torch.zeros(self.request["link_bytes"] // 4, device=on)
         word = torch.zeros(1, device=on)
         rates = []
         for _ in range(self.repeats + 1):
             if self.rank == sender:
                 start_s = time.perf_counter()
                 dist.send(tensor, receiver)
-                dist.recv(word, receiver)  # it has arrived
-                if self.device.type == "cuda":  # NCCL's calls return before
+                dist.recv(word, receiver)  # acknowledgement
+                if self.device.type == "cuda":  # NCCL's calls are asynchronous
                     torch.cuda.synchronize(self.device)
                 rates.append(4 * len(tensor) / (time.perf_counter() - start_s))
             else:
@@ -177,25 +177,25 @@ class Measuring:
 
 
 def main() -> None:
-    words = json.load(sys.stdin)
-    signal.alarm(int(words["limit_s"]))
+    request = json.load(sys.stdin)
+    signal.alarm(int(request["limit_s"]))
     from distrain.train.control.rank_setup import choose_backend
 
-    device = torch.device("cuda", 0) if words["device"] == "cuda" else torch.device("cpu")
-    timeout = timedelta(seconds=words["peer_s"])
-    host, port = words["store"]
+    device = torch.device("cuda", 0) if request["device"] == "cuda" else torch.device("cpu")
+    timeout = timedelta(seconds=request["peer_s"])
+    host, port = request["store"]
     store = dist.TCPStore(host, port, is_master=False, timeout=timeout)
     backend = choose_backend(device)
     dist.init_process_group(
         backend,
-        store=dist.PrefixStore(words["key"], store),
-        rank=words["rank"],
-        world_size=len(words["workers"]),
-        # Who measures nothing in a phase waits for those who do.
-        timeout=timedelta(seconds=words["limit_s"]),
+        store=dist.PrefixStore(request["key"], store),
+        rank=request["rank"],
+        world_size=len(request["workers"]),
+        # Ranks outside a phase's groups wait for those that measure.
+        timeout=timedelta(seconds=request["limit_s"]),
         device_id=device if backend == "nccl" else None,
     )
-    measuring = Measuring(words, device)
+    measuring = Measuring(request, device)
     measuring.collectives()
     measuring.links()
     dist.destroy_process_group()

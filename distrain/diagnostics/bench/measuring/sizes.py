@@ -1,30 +1,33 @@
-"""How much a bench measures."""
+"""Sizes and repetitions of a bench."""
 
 from dataclasses import dataclass
 
 KIB, MIB = 2**10, 2**20
 
 MOST_PAIRED_NODES = 8
-"""Of so many nodes each sends to each; with more, each sends to the next one only."""
+"""Up to this number of nodes all pairs are measured.
+
+Beyond it, each node sends to the next only.
+"""
 
 
 @dataclass(frozen=True)
 class Sizes:
-    memory_bytes: int  # of each of the arrays that hosts copy
-    gpu_bytes: int  # of each of the arrays that GPUs copy
-    product_rows: int  # of the square matrices that GPUs multiply
-    product_s: float  # how long each GPU does that
-    file_bytes: int  # of the file that hosts write and read
-    message_bytes: tuple[int, ...]  # of messages of collectives, the smallest first
-    # a larger message is left out where its repetitions would take longer
+    memory_bytes: int  # size of each array that hosts copy
+    gpu_bytes: int  # size of each array that GPUs copy
+    product_rows: int  # rows of the square matrices that GPUs multiply
+    product_s: float  # duration of the products on each GPU
+    file_bytes: int  # size of the file that hosts write and read
+    message_bytes: tuple[int, ...]  # message sizes of collectives, ascending
+    # larger messages are skipped if their repetitions would take longer
     message_budget_s: float
-    link_bytes: int  # of a message from one node to another
-    repeats: int  # of each
+    link_bytes: int  # size of a message between two nodes
+    repeats: int  # repetitions of each measurement
     data_rows: int  # generated rows for loaders and steps
-    data_scale: float  # of the long category columns, as of `distrain synth --scale`
-    rank_rows: int  # rows of a rank's step
-    steps: int  # of each training
-    has_strong: bool  # whether the step is also measured with the same rows on fewer ranks
+    data_scale: float  # scale of the large category columns, as `distrain synth --scale`
+    rank_rows: int  # rows per rank and step
+    steps: int  # steps of each training
+    has_strong: bool  # whether to measure strong scaling, too
 
 
 QUICK = Sizes(

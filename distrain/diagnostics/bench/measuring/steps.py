@@ -1,4 +1,4 @@
-"""Training steps on one rank, two, four, up to all: short jobs on the cluster."""
+"""Measures training steps on 1, 2, 4, ... and all ranks with short jobs on the cluster."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -15,7 +15,7 @@ from distrain.launch.job_handle import JobHandle, raise_for_state
 
 _WINDOWS = 12
 _WARM_UP = 3
-"""Of so many windows a training's first ones are no repetitions."""
+"""The number of warm-up windows, which do not count as repetitions."""
 
 _JOB = """
 name: bench
@@ -33,7 +33,7 @@ _PHASES = ("data_wait", "copy", "forward_backward", "exchange", "optimizer", "ot
 def measure_steps(
     client: Any, data: Path, folder: Path, sizes: Sizes, device: str, say: Callable[[str], None]
 ) -> list[Step]:
-    """Train on 1, 2, 4 ... ranks and on all; `folder`, which all workers see, takes the runs."""
+    """Train on 1, 2, 4, ... and all ranks; runs are written to `folder`, shared by all workers."""
     most = sum(map(len, workers_by_host(client).values()))
     steps = []
     for ranks in _numbers(most):
@@ -44,12 +44,12 @@ def measure_steps(
             say(f"steps on {ranks} of {most} ranks, with the rows of all")
             steps.append(measure_step(client, data, folder, sizes, device, ranks, "strong", most))
         last = next(step for step in steps if step.ranks == most)
-        steps.append(replace(last, scaling="strong"))  # all ranks have the same rows in both
+        steps.append(replace(last, scaling="strong"))  # equal to weak scaling on all ranks
     return steps
 
 
 def _numbers(most: int) -> list[int]:
-    """Powers of two, and all.
+    """Return the powers of two up to `most`, and `most`.
 
     >>> _numbers(6)
     [1, 2, 4, 6]
@@ -74,7 +74,7 @@ def measure_step(
     spec = job_spec(data, sizes, device, ranks, rows)
     job.submit(spec, folder / job.job_id)
     try:
-        view = job.watch(lambda seen: entries.extend(seen.progress))
+        view = job.watch(lambda view: entries.extend(view.progress))
     except BaseException:
         job.cancel("`distrain bench` ended")
         raise
@@ -93,7 +93,7 @@ def measure_step(
 
 
 def job_spec(data: Path, sizes: Sizes, device: str, ranks: int, rows: int) -> Any:
-    """The job: a DLRM on generated rows, which saves nothing on its way."""
+    """Return the spec of a job that trains DLRM on generated rows without checkpoints."""
     document = parse_yaml(_JOB)
     document["data"]["train"] = str(data / "train")
     document["train"] |= {

@@ -1,4 +1,4 @@
-"""How fast hosts write and read files of a folder that they share."""
+"""Measures how fast hosts write and read files in a shared folder."""
 
 import asyncio
 import os
@@ -14,7 +14,7 @@ _PIECE_BYTES = 2**20
 
 
 def measure_storage(client: Any, folder: Path, size_bytes: int, repeats: int) -> list[Measure]:
-    """Measure all hosts at once, each with a file of its own, which is removed."""
+    """Measure all hosts at once, each with its own temporary file."""
     hosts = one_per_host(client)
     names = {address: f"storage-{n}" for n, address in enumerate(hosts.values())}
     answers = ask(client, _in_thread, str(folder), names, size_bytes, repeats, workers=list(names))
@@ -29,17 +29,17 @@ async def _in_thread(
 
 
 def write_and_read(path: Path, size_bytes: int, repeats: int) -> dict[str, list[float]]:
-    """Rates in bytes/s: written and synced; read after the kernel was told to forget it; again.
+    """Return bytes/s of writing with sync, reading with a cold page cache, and reading again.
 
-    A filesystem without pages of its own on a disk, such as tmpfs, forgets nothing.
+    On a filesystem without a disk, such as tmpfs, the cache cannot be dropped.
     """
     pieces = max(1, size_bytes // _PIECE_BYTES)
-    piece = os.urandom(_PIECE_BYTES)  # a filesystem that compresses gains nothing
+    piece = os.urandom(_PIECE_BYTES)  # random, so that compression has no effect
     rates: dict[str, list[float]] = {WRITE: [], COLD: [], WARM: []}
     try:
         for _ in range(repeats):
             rates[WRITE].append(_rate(pieces, lambda: _write(path, piece, pieces)))
-            _forget(path)
+            _drop_cache(path)
             rates[COLD].append(_rate(pieces, lambda: _read(path)))
             rates[WARM].append(_rate(pieces, lambda: _read(path)))
     finally:
@@ -69,6 +69,6 @@ def _read(path: Path) -> None:
             pass
 
 
-def _forget(path: Path) -> None:
+def _drop_cache(path: Path) -> None:
     with path.open("rb") as file:
         os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)

@@ -1,6 +1,6 @@
 """The kernels of the tables on a CPU, in C: for float32, and weights in bfloat16.
 
-`dispatch.py` says what each does. The loops are in `_rows.c`, which holds no Python lock, so
+`dispatch.py` documents each kernel. The loops are in `_rows.c`, which releases Python's GIL, so
 threads share the work: by columns, by rows of the batch or by distinct rows, never in a way that
 changes the order of a sum.
 """
@@ -136,7 +136,7 @@ def update(
 
 
 def draw(key: int, rows: Tensor, scale: float, out: Tensor) -> None:
-    """The words of `random_bits.words` as numbers in `-2**23 .. 2**23 - 1`, times a scale."""
+    """Write `random_bits.words` as numbers in `-2**23 .. 2**23 - 1`, times a scale, to `out`."""
     which, target = _array(rows.contiguous()), _array(out)
     _in_parallel(
         lambda part: _rows.draw(key, which[part], scale, target[part]),
@@ -155,7 +155,7 @@ def _weight(weight: Tensor) -> tuple[bool, NDArray[Any]]:
 
 
 def _cuts(count: int, num_bytes: int) -> list[slice]:
-    """`count` things as neighbouring parts for as many threads as are worth their while."""
+    """Return `count` items as consecutive slices for as many threads as are worthwhile."""
     parts = max(1, min(torch.get_num_threads(), count, num_bytes // _BYTES_WORTH_A_THREAD))
     return [slice(a, b) for a, b in pairwise(count * part // parts for part in range(parts + 1))]
 
@@ -164,7 +164,7 @@ _pools: dict[int, ThreadPoolExecutor] = {}
 
 
 def _pool() -> ThreadPoolExecutor:
-    """The threads of this process; those of a parent do not survive a fork."""
+    """Return the threads of this process; those of a parent do not survive a fork."""
     pid = os.getpid()
     if pid not in _pools:
         _pools[pid] = ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="rows")
@@ -175,7 +175,7 @@ _T = TypeVar("_T")
 
 
 def _in_parallel(work: Callable[[Any], _T], parts: Sequence[Any]) -> list[_T]:
-    """`work` on each part, the first of them here; raises what the first to fail raised."""
+    """Run `work` on each part, the first one here; raises the error of the first that failed."""
     pending = [_pool().submit(work, part) for part in parts[1:]]
     try:
         first = [work(part) for part in parts[:1]]

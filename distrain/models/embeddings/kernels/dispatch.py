@@ -1,11 +1,11 @@
-"""The few operations on rows that a step of embedding tables consists of.
+"""Operations on rows of embedding tables that a training step consists of.
 
-Sums run in the order of a batch's rows, so the same input gives the same bits, whatever the number
-of threads. "Distinct rows" below are those that a batch looks up, each once; *inverse indices* say
-which of them each id means, as those of `torch.unique` do.
+Sums are added in the order of a batch's rows, so the same input gives the same bits for any number
+of threads. "Distinct rows" below are those that a batch looks up, each listed once. *Inverse
+indices* give the distinct row of each id, like those of `torch.unique`.
 
-Who does the work: the C kernels where they were built, for float32 on a CPU and weights in
-bfloat16; else torch, with the same results bit by bit.
+The C kernels run if they are built, for float32 on a CPU and for weights in bfloat16. Otherwise
+torch runs, with the same results bit by bit.
 """
 
 from collections.abc import Sequence
@@ -26,19 +26,19 @@ from distrain.models.embeddings.kernels.segments import RowRule
 
 @dataclass(frozen=True)
 class Grouping:
-    inverse: Tensor  # int32, lying where the ids lay: which of the distinct ids each is
+    inverse: Tensor  # int32, on the device of the ids: the index of each id among the distinct ids
     # `[u]`, int32: the distinct ids of the first column in order of first appearance, then
     # those of the second,
     ids: Tensor
-    counts: Tensor  # `[columns]`, int64, on the CPU: how many each column has
+    counts: Tensor  # `[columns]`, int64, on the CPU: the number of distinct ids of each column
 
 
 def unique(ids: Tensor, offsets: Tensor, counts: Tensor) -> Grouping:
     """Find the distinct ids of each column.
 
     `ids` is `[total]`, int32, not negative, contiguous. `offsets` and `counts`, `[columns,
-    segments]`, int64, on the CPU, say where in `ids` each segment of a column begins, and how long
-    it is.
+    segments]`, int64, on the CPU, give the start in `ids` and the length of each segment of a
+    column.
 
     >>> offsets, counts = torch.tensor([[0], [3]]), torch.tensor([[3], [2]])
     >>> grouping = unique(torch.tensor([7, 2, 7, 7, 7], dtype=torch.int32), offsets, counts)
@@ -50,7 +50,7 @@ def unique(ids: Tensor, offsets: Tensor, counts: Tensor) -> Grouping:
 
 
 def gather(weight: Tensor, keys: Tensor) -> Tensor:
-    """Rows of a weight for keys `[u]`, int64: `[u, dim]`, float32 or float64, in lent memory."""
+    """Return the rows of keys `[u]`, int64: `[u, dim]`, float32 or float64, in reused memory."""
     get = kernels_cpu.gather if _in_c(weight, *_WEIGHTS) else kernels_torch.gather
     return get(weight, keys)
 
@@ -59,7 +59,7 @@ def expand(rows: Tensor, inverse: Tensor, places: Tensor, out: Tensor) -> None:
     """Write each looked-up row to its place: `out[i, places[c]] = rows[inverse[c, i]]`.
 
     `rows` is `[u, dim]`, `inverse` `[columns, n]`, int32, `places` `[columns]`, int64, on the CPU,
-    distinct; `out`, `[n, places, dim]`, is contiguous, and other places are left alone.
+    distinct. `out`, `[n, places, dim]`, is contiguous, and its other places are not changed.
     """
     if kernels_fixed.runs_triton(out):
         kernels_fixed.lookup(rows, inverse, kernels_torch.placed_on(out.device, places), out)
@@ -109,20 +109,20 @@ def update(
     The row-wise formula is that of fbgemm's EXACT_ROWWISE_ADAGRAD, the others are torch's.
 
     Args:
-        weight: `[rows, dim]`, of any floating type, contiguous, updated in place. What is computed
-            is float32 (float64 for float64). A weight in bfloat16 is rounded stochastically, see
+        weight: `[rows, dim]`, of any floating type, contiguous, updated in place. The computation
+            is in float32 (float64 for float64). A weight in bfloat16 is rounded stochastically, see
             `random_bits.py`.
         state: The rule's `state`, `[rows, dim]`, then its `row_state`, `[rows]`: float32
             (float64), updated in place.
-        keys: `[v]`, int64, distinct: the rows to update; all others are left alone.
+        keys: `[v]`, int64, distinct: the rows to update. Other rows are not changed.
         grads: `[v, dim]`, float32 (float64).
-        rate: The learning rate, for Adam with the bias correction in it.
-        rounding_seed: 64 bits, another in each step, the same on all ranks.
-        global_keys: `[v]`, int64: the keys of the rows among those of all ranks; `None` if `keys`
-            are these.
+        rate: The learning rate. For Adam it includes the bias correction.
+        rounding_seed: 64 bits, different in each step, the same on all ranks.
+        global_keys: `[v]`, int64: the keys of the rows in the numbering of all ranks. `None` if
+            `keys` already are these.
 
     Raises:
-        InputError: There is no such rule.
+        InputError: The rule is unknown.
     """
     in_c = (
         rule.name in kernels_cpu.RULES
@@ -153,19 +153,19 @@ def draw(key: int, rows: Tensor, bound: float, out: Tensor) -> None:
 
 
 def add_rows(rows: Tensor, inverse: Tensor, total: Tensor) -> None:
-    """Add rows `[n, dim]`, of many ranks in rank order, to `total` at their inverse indices."""
+    """Add rows `[n, dim]`, of several ranks in rank order, to `total` at their inverse indices."""
     if len(rows):
         place = torch.zeros(1, dtype=torch.int64)
         collect(rows.unsqueeze(1), inverse.unsqueeze(0), place, total)
 
 
 def keys_of(grouping: Grouping, starts: Tensor) -> Tensor:
-    """Each column's ids, moved to where its table begins: `[u]`, int64."""
+    """Return each column's ids plus the first row of its table: `[u]`, int64."""
     return repeated(starts, grouping.counts, grouping.ids).add_(grouping.ids)
 
 
 def repeated(numbers: Tensor, counts: Tensor, like: Tensor) -> Tensor:
-    """Few numbers, each `counts` times, on the device of `like`: `[len(like)]`, int64."""
+    """Return each number `counts` times, on the device of `like`: `[len(like)]`, int64."""
     both = to_device(torch.stack([numbers, counts]), like.device)
     return both[0].repeat_interleave(both[1], output_size=len(like))
 
@@ -173,7 +173,7 @@ def repeated(numbers: Tensor, counts: Tensor, like: Tensor) -> Tensor:
 def padded_positions(
     lengths: Sequence[int], capacities: Sequence[int], device: torch.device
 ) -> Tensor:
-    """Where the rows of parts are, one after another, in which each has its capacity, int64.
+    """Return the positions of the used rows in consecutive parts of given capacities, int64.
 
     >>> padded_positions([2, 0, 1], [3, 1, 2], torch.device("cpu")).tolist()
     [0, 1, 4]
@@ -185,7 +185,7 @@ def padded_positions(
 
 
 def part_segments(counts: Tensor) -> tuple[Tensor, Tensor]:
-    """Offsets and counts `[columns, parts]` of parts of columns; `counts` is `[parts, columns]`."""
+    """Return offsets and counts `[columns, parts]` from `counts`, `[parts, columns]`."""
     ends = torch.cumsum(counts.flatten(), 0).view(counts.shape)
     return (ends - counts).T.contiguous(), counts.T.contiguous()
 

@@ -1,11 +1,11 @@
-"""Kernels of the step whose shapes are known beforehand: Triton's on a GPU, else torch.
+"""Kernels of the step with fixed shapes: Triton on a GPU, otherwise torch.
 
-No operation here asks the device how much there is of anything: what a batch may touch has capacity
-for the most that it could be, and what is left over is *padding*. So the host never waits, and a
-CUDA graph can hold the whole step. The learning rate and what else changes from step to step are
-tensors for the same reason: a graph would keep the numbers of the step in which it was captured.
+No operation here asks the device for a size. Buffers have capacity for the most that a batch can
+use, and the unused part is *padding*. So the host never waits, and a CUDA graph can hold the whole
+step. The learning rate and other values that change from step to step are tensors, because a graph
+would keep the numbers of the step in which it was captured.
 
-What belongs to one row is summed in float32 in a fixed order, so the same input gives the same
+The values of one row are summed in float32 in a fixed order, so the same input gives the same
 bits.
 """
 
@@ -35,7 +35,7 @@ def lookup(weight: Tensor, keys: Tensor, places: Tensor, out: Tensor) -> None:
 
     `weight` is `[rows, dim]`, `out` `[n, places, dim]`, of any floating types, contiguous; `keys`
     `[columns, n]`, int32 or int64, with `stride(1) == 1`; `places` `[columns]`, int64, distinct, on
-    the same device. Other places are left alone.
+    the same device. Other places are not changed.
     """
     if on_triton := _triton_for(weight):
         on_triton.lookup(weight, keys, places, out)
@@ -45,7 +45,7 @@ def lookup(weight: Tensor, keys: Tensor, places: Tensor, out: Tensor) -> None:
 
 
 def segments_of(keys: Tensor, capacity: int, end: int) -> Segments:
-    """Sort places by keys, `[places]`, in `0 .. end`, of which `capacity` at most are distinct.
+    """Sort places by keys, `[places]`, in `0 .. end`, with `capacity` distinct keys at most.
 
     >>> segments = segments_of(torch.tensor([4, 2, 9, 4]), capacity=3, end=9)
     >>> segments.keys.tolist(), segments.starts.tolist(), segments.order.tolist()
@@ -63,7 +63,7 @@ def segments_of(keys: Tensor, capacity: int, end: int) -> Segments:
 
 
 def sources_of(order: Tensor, num_rows: int, places: Tensor, columns: int) -> Tensor:
-    """Which of `[num_rows * columns]` vectors each of `order` means, `[places]`, int64 or int32.
+    """Return which of `[num_rows * columns]` vectors each of `order` refers to, int64 or int32.
 
     `order` counts `[len(places), num_rows]`, row `c` of which are the vectors in column
     `places[c]`.
@@ -76,7 +76,7 @@ def sources_of(order: Tensor, num_rows: int, places: Tensor, columns: int) -> Te
 
 
 def collect(grads: Tensor, inverse: Tensor, places: Tensor, sums: Tensor) -> None:
-    """As `dispatch.collect`, by way of `sum_segments`: no index asks the device for its rows."""
+    """Compute `dispatch.collect` through `sum_segments`, without waiting for the device."""
     in_order, order = torch.sort(inverse.reshape(-1), stable=True)
     sources = sources_of(order, inverse.shape[1], places, grads.shape[1])
     starts, count = kernels_torch.starts_of(in_order, len(sums) + 1), len(sums)
@@ -87,15 +87,15 @@ def collect(grads: Tensor, inverse: Tensor, places: Tensor, sums: Tensor) -> Non
 
 
 def sum_segments(rows: Tensor, sources: Tensor, segments: Segments) -> Tensor:
-    """The sum of each segment's rows, `[capacity, dim]`, float32 (float64); zeros in the padding.
+    """Return the sum of each segment's rows, `[capacity, dim]`, float32 (float64), padding 0.
 
-    `rows` is `[any, dim]`; `sources`, `[places]`, says which each of `segments.order` means.
+    `rows` is `[any, dim]`. `sources`, `[places]`, gives the row of each of `segments.order`.
     """
     if on_triton := _triton_for(rows):
         sums: Tensor = on_triton.sum_segments(rows, sources, segments)
         return sums
     values = rows if rows.dtype == torch.float64 else rows.float()
-    # The last sum is of what is behind the last segment, such as the places of the padding.
+    # The last sum is that of the places after the last segment, such as the padding.
     if values.device.type == "cpu":
         sums = functional.embedding_bag(sources, values, segments.starts, mode="sum")[:-1]
     else:
@@ -114,10 +114,10 @@ def update_padded(
     rates: StepRates,
     global_keys: Tensor | None = None,
 ) -> None:
-    """Update rows as `kernels.update` does, to the rounding of the learning rate.
+    """Update rows like `kernels.update`, except for the rounding of the learning rate.
 
-    `keys` is `[capacity]`, int64, distinct and rising, then `rows` as padding; what `grads`,
-    `[capacity, dim]`, and `global_keys`, `[capacity]`, have for the padding does not matter.
+    `keys` is `[capacity]`, int64, distinct and ascending, then `rows` as padding. `grads`,
+    `[capacity, dim]`, and `global_keys`, `[capacity]`, may have any values in the padding.
     """
     if len(keys) == 0:
         return
@@ -125,7 +125,7 @@ def update_padded(
         segments = Segments(keys, keys, keys, keys, len(weight))
         on_triton.add_and_update(rule, weight, state, grads, None, segments, rates, global_keys)
         return
-    # No more rows than the weight has are touched, and they come first.
+    # At most as many rows as the weight has are updated, and they come first.
     keys, grads = keys[: len(weight)], grads[: len(weight)]
     named = keys if global_keys is None else global_keys[: len(weight)]
     is_row = keys < len(weight)
@@ -152,7 +152,7 @@ def sum_and_update(
     rates: StepRates,
     global_keys: Tensor | None = None,
 ) -> None:
-    """`sum_segments` and `update_padded` in one; on a GPU the sums are never written."""
+    """Combine `sum_segments` and `update_padded`. On a GPU the sums are never written."""
     if on_triton := _triton_for(weight):
         on_triton.add_and_update(rule, weight, state, rows, sources, segments, rates, global_keys)
         return
@@ -161,16 +161,16 @@ def sum_and_update(
 
 
 def _with_spare_rows(keys: Tensor, is_row: Tensor, num_rows: int) -> Tensor:
-    """The keys, each padding replaced by another row, where what it held is written again.
+    """Return the keys with each padding replaced by an unused row, whose value is written back.
 
-    Copies of one row would be written one after another by CUDA's deterministic kernels.
+    CUDA's deterministic kernels would write copies of one row one after another.
 
     >>> keys = torch.tensor([1, 2, 5, 6, 6])
     >>> _with_spare_rows(keys, keys < 6, 6).tolist()
     [1, 2, 5, 0, 3]
     """
     place = torch.arange(len(keys), device=keys.device)
-    # How many rows before each key are spare; rising, for the keys are.
+    # The number of unused rows before each key. It ascends, because the keys do.
     spare_before = torch.where(is_row, keys - place, num_rows)
     number = place - is_row.sum()
     spare = number + torch.searchsorted(spare_before, number, right=True)
@@ -190,12 +190,13 @@ _log = logging.getLogger("distrain")
 
 
 def runs_triton(tensor: Tensor) -> bool:
-    """Whether Triton's kernels shall work on such a tensor.
+    """Return True if Triton's kernels run on such a tensor.
 
-    They do on NVIDIA's GPUs with the package installed, for values of at most 32 bits, outside of
-    `torch.compile`. The environment variable `DISTRAIN_TRITON` switches them off by 0. Where Triton
-    cannot compile, torch does the work and a warning tells; with 1 that is Triton's error. On a CPU
-    they run in Triton's interpreter, for tests, if it is 1 and `TRITON_INTERPRET` is 1.
+    They run on NVIDIA GPUs with the package installed, for values of at most 32 bits, outside of
+    `torch.compile`. The environment variable `DISTRAIN_TRITON=0` switches them off. If Triton
+    cannot compile, torch runs with a warning; with `DISTRAIN_TRITON=1` Triton's error is raised.
+    On a CPU they run in Triton's interpreter, for tests, if `DISTRAIN_TRITON` and
+    `TRITON_INTERPRET` are 1.
     """
     wish, kind = os.environ.get(_SWITCH), tensor.device.type
     if wish == "0" or tensor.dtype == torch.float64 or torch.compiler.is_compiling():
@@ -219,7 +220,7 @@ def _compiles(device: torch.device) -> bool:
     try:
         none = torch.zeros(1, dtype=torch.int64, device=device)
         on_triton.sources_of(none, 1, none, 1)
-    except Exception as error:  # of compilers, files, drivers: Triton names no class
+    except Exception as error:  # of compilers, files, drivers: Triton does not document a class
         _log.warning(
             "Triton cannot compile here, and torch does its work, more slowly: %s: %s. It wants a "
             "C compiler, and a folder that can be written (TRITON_CACHE_DIR). DISTRAIN_TRITON=0 "

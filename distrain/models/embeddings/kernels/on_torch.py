@@ -1,7 +1,7 @@
-"""The kernels of the tables in torch: any device, any floating type.
+"""Kernels of the tables in torch, for any device and any floating type.
 
-`dispatch.py` says what each does. On a CPU they are the naive form of what the C kernels do,
-with the same results bit by bit; on a GPU they are what runs.
+`dispatch.py` documents each. On a CPU they are the simple form of the C kernels, with the same
+results bit by bit. On a GPU they are the kernels that run.
 """
 
 from collections.abc import Sequence
@@ -67,7 +67,7 @@ def collect(grads: Tensor, inverse: Tensor, places: Tensor, sums: Tensor) -> Non
 
 
 def collect_in_pieces(grads: Tensor, inverse: Tensor, places: Tensor, sums: Tensor) -> None:
-    """`collect` for a GPU: indices without a gradient are empty segments, and nobody waits."""
+    """Compute `collect` for a GPU without waiting; indices without gradient are empty segments."""
     in_order, sources = _sorted_sources(grads, inverse, places)
     starts = starts_of(in_order, len(sums))
     rows = grads.reshape(-1, grads.shape[2])
@@ -75,7 +75,7 @@ def collect_in_pieces(grads: Tensor, inverse: Tensor, places: Tensor, sums: Tens
 
 
 def starts_of(in_order: Tensor, count: int) -> Tensor:
-    """Where each of the numbers below `count` begins among sorted ones, `[count]`, int64."""
+    """Return where each of the numbers below `count` begins among sorted ones, `[count]`, int64."""
     every = torch.arange(count, dtype=in_order.dtype, device=in_order.device)
     return torch.searchsorted(in_order, every)
 
@@ -88,18 +88,18 @@ def _sorted_sources(grads: Tensor, inverse: Tensor, places: Tensor) -> tuple[Ten
 
 
 def placed_on(device: torch.device, places: Tensor) -> Tensor:
-    """Places on a device; only the first time is there a copy, for which the host waits."""
+    """Return places on a device. Only the first call copies them, and the host waits for it."""
     return places if device.type == "cpu" else made_once(device, tuple(places.tolist()))
 
 
 @lru_cache(maxsize=256)
 def made_once(device: torch.device, values: tuple[int, ...]) -> Tensor:
-    """Few numbers, int64, on a device; only the first time is there a copy."""
+    """Return the numbers on a device, int64. Only the first call copies them."""
     return torch.tensor(values, dtype=torch.int64, device=device)
 
 
 def _sum_segments(sources: Tensor, grads: Tensor, starts: Tensor, before: Tensor) -> Tensor:
-    """What came `before` plus the segments of `grads[sources]`, one gradient after another."""
+    """Return `before` plus the segments of `grads[sources]`, added one gradient after another."""
     if not bool(before.any()):
         return functional.embedding_bag(sources, grads, starts, mode="sum")
     # As if `before` were the first gradient of each segment.
@@ -151,7 +151,7 @@ def update(
 def updated(
     rule: RowRule, rows: Tensor, old: list[Tensor], grads: Tensor, rate: Tensor
 ) -> tuple[Tensor, ...]:
-    """The new rows and the new state, rounded as by `update`, of a step of fixed shapes."""
+    """Return the new rows and the new state, rounded as by `update`, of a step of fixed shapes."""
     match rule.name:
         case "sgd":
             return (torch.addcmul(rows, grads, -rate),)
@@ -172,9 +172,9 @@ def updated(
 
 
 def mean_of_squares(grads: Tensor) -> Tensor:
-    """Each row's mean square, `[v]`, added in the order in which vectors of 16 lanes add it.
+    """Return each row's mean square, `[v]`, added in the order of vectors of 16 lanes.
 
-    Lane k sums the squares of values k, k + 16, ...; then halves of the lanes are added up.
+    Lane k sums the squares of values k, k + 16, ...; then the halves of the lanes are added.
     """
     num_rows, dim = grads.shape
     squares = functional.pad(grads * grads, (0, -dim % _LANES))
@@ -189,7 +189,7 @@ def mean_of_squares(grads: Tensor) -> Tensor:
 
 
 def sqrt(x: Tensor) -> Tensor:
-    """The square root, rounded as IEEE 754 says; torch's on a CPU may err by the last bit."""
+    """Return the square root, rounded by IEEE 754; torch's on a CPU may err in the last bit."""
     if x.dtype == torch.float32 and x.device.type == "cpu":
         return x.double().sqrt_().float()
     return x.sqrt()
@@ -198,10 +198,10 @@ def sqrt(x: Tensor) -> Tensor:
 def _places_and_columns(
     device: torch.device, offsets: Tensor, counts: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Where each column's ids lie, one after another, and to which column each belongs.
+    """Return the position of each column's ids, one column after another, and each id's column.
 
-    Both are as long as the ids, so they are made on the device, and kept for columns of one id a
-    row; lists are of another length in each batch.
+    Both are as long as the ids, so they are made on the device. For columns of one id a row they
+    are cached; lists have another length in each batch.
     """
     lengths = counts[counts > 0]
     if len(lengths) > 1 and bool((lengths == lengths[0]).all()):
@@ -216,7 +216,7 @@ def _kept_places(
 ) -> tuple[Tensor, Tensor]:
     at, long = torch.tensor(offsets, dtype=torch.int64), torch.tensor(counts, dtype=torch.int64)
     made = _make_places(device, at.view(shape), long.view(shape))
-    if device.type == "cuda":  # whoever finds them may work on another stream
+    if device.type == "cuda":  # a later caller may work on another stream
         torch.cuda.current_stream(device).synchronize()
     return made
 

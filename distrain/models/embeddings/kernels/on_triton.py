@@ -1,7 +1,7 @@
-"""The kernels of the fixed-capacity step for NVIDIA's GPUs, in Triton.
+"""Kernels of the fixed-capacity step for NVIDIA GPUs, in Triton.
 
-`fixed.py` says what each does and holds its fallback in torch. Import this file only where
-`fixed.runs_triton` says so: it needs the package `triton`. The programs themselves are in
+`fixed_shape.py` documents each and holds its fallback in torch. Import this file only if
+`fixed_shape.runs_triton` is True: it needs the package `triton`. The programs are in
 `triton_programs.py`.
 """
 
@@ -16,7 +16,7 @@ from distrain.models.embeddings.kernels.segments import RowRule, Segments, StepR
 _TILE = 32
 _SUM = RowRule("sum")  # sums are written, and nothing is updated
 _BLOCK_VALUES = 1024  # values that a program holds at once
-# A program's segments take as long as its longest one: few of them, and few threads.
+# A program takes as long as its longest segment, so it has few segments and few threads.
 _UPDATED_VALUES = 256
 _UPDATING_WARPS = 1
 
@@ -84,7 +84,7 @@ def add_and_update(
     rates: StepRates,
     global_keys: Tensor | None = None,
 ) -> None:
-    """Sum if `rows` have sources, else take them as sums; write the sums or update rows."""
+    """Sum `rows` by their sources, or use them as sums; write the sums or update rows."""
     if rule is not _SUM and rule.name not in UPDATE_RULES:
         raise unknown_rule(rule)
     count, dim = len(segments.keys), rows.shape[1]
@@ -133,7 +133,7 @@ def add_and_update(
 def _sums_of_tiles(
     rows: Tensor, sources: Tensor, count: int, segments: Segments, *, span: int, by_source: bool
 ) -> Tensor:
-    """Sums of `count` tiles of `_TILE` rows; a tile stands for `span` places in sorted order."""
+    """Return sums of `count` tiles of `_TILE` rows; a tile covers `span` places in sorted order."""
     sums = rows.new_empty((count, rows.shape[1]), dtype=torch.float32)
     if count:
         triton_programs.sum_tiles[(count,)](

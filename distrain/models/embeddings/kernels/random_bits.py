@@ -1,15 +1,15 @@
-"""Random bits that are a function of a key and a place, not of what was drawn before.
+"""Random bits as a function of a key and a place, independent of earlier draws.
 
 The generator of initial values is Philox4x32-10: J. K. Salmon, M. A. Moraes, R. O. Dror, D. E.
 Shaw, "Parallel random numbers: as easy as 1, 2, 3" (SC 2011). Its words of 32 bits are computed in
-int64, where the products wrap around as they must, so they are the same on every device;
+int64, where the products wrap around as required, so they are the same on every device.
 `_philox.h` computes the same in C.
 
-Rounding to bfloat16 takes fewer bits. A table in bfloat16 keeps 8 bits of a value. Rounded to
-nearest, an update smaller than half a step of the value is lost every time, and training stalls;
-rounded up with the probability that its remainder says, it is right on average (Gupta et al. 2015,
-"Deep Learning with Limited Numerical Precision"; fbgemm rounds its half-precision tables so). The
-bits are a hash of a seed, a row's key and the place in the row: Chris Wellons' lowbias32
+Rounding to bfloat16 uses fewer bits. A table in bfloat16 keeps 8 bits of a value. Rounding to the
+nearest value loses every update smaller than half a step of the value, and training stalls.
+Rounding up with a probability equal to the remainder is right on average (Gupta et al. 2015, "Deep
+Learning with Limited Numerical Precision"; fbgemm rounds its half-precision tables so). The bits
+are a hash of a seed, a row's key and the place in the row: Chris Wellons' lowbias32
 (https://github.com/skeeto/hash-prospector, public domain).
 """
 
@@ -27,7 +27,7 @@ _GOLDEN = 0x9E3779B9
 
 
 def philox(counter: tuple[Tensor, Tensor, Tensor, Tensor], key: int) -> tuple[Tensor, ...]:
-    """Four words for a counter of four, int64, the lowest first; the key has 64 bits.
+    """Return four words for a counter of four, int64, lowest first; the key has 64 bits.
 
     >>> zero = torch.zeros((), dtype=torch.int64)
     >>> [f"{int(word):08x}" for word in philox((zero, zero, zero, zero), 0)]
@@ -45,10 +45,10 @@ def philox(counter: tuple[Tensor, Tensor, Tensor, Tensor], key: int) -> tuple[Te
 
 
 def words(key: int, rows: Tensor, dim: int) -> Tensor:
-    """One word for each value of rows `[n]`, int64: `[n, dim]`, int64, in `0 .. 2**32 - 1`.
+    """Return one word for each value of rows `[n]`, int64: `[n, dim]`, int64, in `0 .. 2**32 - 1`.
 
-    Value `j` of a row is word `j % 4` of the counter `(j // 4, row, 0)`, and depends on nothing
-    else.
+    Value `j` of a row is word `j % 4` of the counter `(j // 4, row, 0)` and depends only on it and
+    the key.
     """
     blocks = torch.arange(-(-dim // 4), device=rows.device)
     of_row = rows.unsqueeze(1)
@@ -58,9 +58,9 @@ def words(key: int, rows: Tensor, dim: int) -> Tensor:
 
 
 def scaled(key: int, rows: Tensor, scale: float, out: Tensor) -> None:
-    """Write the words' upper 24 bits to `out`, as numbers in `-2**23 .. 2**23 - 1` times a scale.
+    """Write the upper 24 bits of the words, as `-2**23 .. 2**23 - 1` times a scale, to `out`.
 
-    The product is exact but for one rounding, so the bits are the same on every device.
+    The product is rounded once, so the bits are the same on every device.
     """
     whole = (words(key, rows, out.shape[1]) >> 8) - _HALF_RANGE
     torch.mul(whole.to(out.dtype), scale, out=out)
@@ -71,11 +71,11 @@ def scale_of(bound: float) -> float:
 
 
 def round_to_bfloat16(values: Tensor, seed: int | Tensor, keys: Tensor) -> Tensor:
-    """Each value to one of its two neighbours in bfloat16; exact ones, infinities and NaN stay.
+    """Round each value to a neighbour in bfloat16; exact values, infinities and NaN are kept.
 
-    `values` is `[v, dim]`, float32; the mean of the results over seeds is the value. `seed` is 64
-    bits, another for each step, or a scalar tensor, int64, on the keys' device. `keys`, `[v]`,
-    int64, tell a row from all others.
+    `values` is `[v, dim]`, float32. The mean of the results over all seeds is the value. `seed` is
+    64 bits, different for each step, or a scalar tensor, int64, on the keys' device. `keys`,
+    `[v]`, int64, identify the rows.
 
     >>> values, keys = torch.full((1000, 1), 1 + 2**-9), torch.arange(1000)
     >>> rounded = round_to_bfloat16(values, 7, keys).float()
@@ -93,7 +93,7 @@ def round_to_bfloat16(values: Tensor, seed: int | Tensor, keys: Tensor) -> Tenso
 
 
 def hashes_of_rows(seed: int | Tensor, keys: Tensor) -> Tensor:
-    # A number stays one: as a tensor of the host it would have to be copied to the keys' device.
+    # A number is not converted: a tensor on the host would have to be copied to the keys' device.
     low: Any = seed & _MASK
     start = lowbias32(lowbias32(low) ^ (seed >> 32 & _MASK))
     hashed: Tensor = lowbias32(lowbias32(start ^ (keys & _MASK)) ^ (keys >> 32 & _MASK))
@@ -101,7 +101,7 @@ def hashes_of_rows(seed: int | Tensor, keys: Tensor) -> Tensor:
 
 
 def lowbias32(x: Any) -> Any:
-    """lowbias32 of a number of 32 bits, or of a tensor's in int64, where products wrap around."""
+    """Return lowbias32 of a number of 32 bits, or of a tensor in int64, where products wrap."""
     x = x ^ x >> 16
     # From here in place: fresh memory costs more than the arithmetic.
     x *= 0x7FEB352D

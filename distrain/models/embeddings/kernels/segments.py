@@ -1,4 +1,4 @@
-"""Which places of a batch read the same row, in shapes known beforehand."""
+"""Places of a batch that read the same row, in shapes known beforehand."""
 
 from typing import NamedTuple
 
@@ -13,21 +13,21 @@ _PIECE_ROWS = 256
 
 
 class Segments(NamedTuple):
-    keys: Tensor  # `[capacity]`, int64: the distinct rows, rising; the padding holds `end`
-    # `[capacity + 1]`, int64: row j's places are `order[starts[j] : starts[j + 1]]`, in
-    # rising order. The first row of the padding has the padding's places, the others none.
+    keys: Tensor  # `[capacity]`, int64: the distinct rows, ascending; the padding holds `end`
+    # `[capacity + 1]`, int64: the places of row j are `order[starts[j] : starts[j + 1]]`,
+    # ascending. The first row of the padding has all places of the padding.
     starts: Tensor
     in_order: Tensor  # `[places]`: the places' keys, sorted
     order: Tensor  # `[places]`, int64: the places in the order of their keys
-    end: int  # one more than the largest key; a place whose key is `end` counts as padding
+    end: int  # one more than the largest key; a place whose key is `end` is padding
 
 
 class StepRates(NamedTuple):
-    """The numbers of an update that change from step to step, on the tables' device."""
+    """Numbers of an update that change from step to step, on the tables' device."""
 
-    rate: Tensor  # A scalar, float64: the learning rate, for Adam with the bias correction in it
-    scale: Tensor  # A scalar, floating: factor on the gradients
-    seed: Tensor  # A scalar, int64: of the rounding of bfloat16 weights
+    rate: Tensor  # A scalar, float64: the learning rate, for Adam including the bias correction
+    scale: Tensor  # A scalar, floating: factor of the gradients
+    seed: Tensor  # A scalar, int64: for the rounding of bfloat16 weights
 
 
 class RowRule(NamedTuple):
@@ -46,20 +46,21 @@ def unknown_rule(rule: RowRule) -> InputError:
 
 
 def places_of(marks: Tensor, count: int) -> Tensor:
-    """Where the first `count` marks are, `[count]`, int64; past the last of them the length."""
-    # Marks are looked for, not written to their numbers: all places without a mark would be written
-    # to one spare index, and CUDA's deterministic kernels write equal indices one after another.
+    """Return the places of the first `count` marks, `[count]`, int64, else the length."""
+    # The marks are searched for. Writing each place to the number of its mark would write all
+    # places without a mark to one extra index, which CUDA's deterministic kernels do one after
+    # another.
     numbers = torch.arange(1, count + 1, device=marks.device)
     return torch.searchsorted(torch.cumsum(marks, 0), numbers)
 
 
 def sums_in_pieces(rows: Tensor, sources: Tensor, starts: Tensor, segment: Tensor) -> Tensor:
-    """The sum of each segment's rows, `[segments, dim]`, by way of pieces of segments.
+    """Return the sum of each segment's rows, `[segments, dim]`, by summing pieces of segments.
 
     One thread block of a GPU sums one bag, and a column with three values makes segments of a third
-    of the batch. `rows` is `[any, dim]`; `sources`, `[places]`, int64, says which of them stands at
-    each place, `segment`, `[places]`, to which segment that belongs, `starts`, `[segments]`, int64,
-    not falling, where each begins; some may be empty.
+    of the batch. `rows` is `[any, dim]`. `sources`, `[places]`, int64, gives the row of each place
+    and `segment`, `[places]`, its segment. `starts`, `[segments]`, int64, not descending, gives the
+    start of each segment; segments may be empty.
     """
     count, length = len(sources), len(starts)
     if count == 0:
@@ -69,8 +70,8 @@ def sums_in_pieces(rows: Tensor, sources: Tensor, starts: Tensor, segment: Tenso
     # A segment of n places has at most n / _PIECE_ROWS + 1 pieces.
     piece_starts = places_of(is_start, count // _PIECE_ROWS + length)
     pieces = functional.embedding_bag(sources, rows, piece_starts, mode="sum")
-    # Pieces beyond those that there are would all be in the last segment's bag; most of a batch's
-    # capacity may be such. They get bags of their own.
+    # Unused pieces would all be in the last segment's bag, and most of a batch's capacity may be
+    # unused. They get bags of their own.
     spare = torch.arange(0, len(pieces) + 1, _PIECE_ROWS, device=rows.device)
     spare += (piece_starts < count).sum()
     first_pieces = torch.cat([torch.searchsorted(piece_starts, starts), spare])

@@ -1,11 +1,11 @@
-"""What runs on the GPU for `on_triton.py`, in Triton.
+"""Triton programs that `on_triton.py` starts on the GPU.
 
-How a row's gradients are summed. Lookups lie sorted by key, so each row has a segment of them, and
-a column of three values makes segments of a third of the batch. A *tile* is `TILE` neighbouring
-places of the sorted order, a *group* as many tiles. Two kernels sum the tiles, then the groups,
-that lie within one segment (its first key equals its last). The last kernel then adds, for each
+How a row's gradients are summed: Lookups are sorted by key, so each row has a segment of them, and
+a column of three values makes segments of a third of the batch. A *tile* is `TILE` adjacent places
+of the sorted order, a *group* is `TILE` adjacent tiles. Two kernels sum the tiles, then the groups,
+that are inside one segment (its first key equals its last). The last kernel then adds, for each
 segment: the places before its first whole tile, its tiles up to its first whole group, its groups,
-tiles, places. That order depends on nothing but the keys, so a step gives the same bits each time.
+tiles, places. The order depends only on the keys, so a step always gives the same bits.
 """
 
 from typing import Any
@@ -54,7 +54,7 @@ def sources_of(order, places, sources, num_places, num_rows, columns, SLOTS: tl.
 def begin_segments(
     in_order, numbers, starts, keys, num_places, capacity, SLOTS: tl.constexpr
 ) -> Any:
-    """Write where each segment begins, and its key, to the segment's number."""
+    """Write the start and the key of each segment to the segment's number."""
     at = tl.program_id(0).to(tl.int64) * SLOTS + tl.arange(0, SLOTS)
     mask = at < num_places
     number = tl.load(numbers + at, mask=mask, other=0)
@@ -78,7 +78,7 @@ def sum_tiles(
     BY_SOURCE: tl.constexpr,
     WIDTH: tl.constexpr,
 ) -> Any:
-    """Sum each tile that lies within one segment: `sums[t]` of `SPAN` places in sorted order."""
+    """Sum each tile that is inside one segment: `sums[t]` of `SPAN` places in sorted order."""
     tile = tl.program_id(0).to(tl.int64)
     key = tl.load(in_order + tile * SPAN)
     if (key == tl.load(in_order + tile * SPAN + SPAN - 1)) & (key < end):
@@ -94,12 +94,13 @@ def sum_tiles(
 
 @triton.jit
 def _add_run(total, rows, sources, first, stop, dim, values, BY_SOURCE: tl.constexpr) -> Any:
-    # To each segment's total its rows `first .. stop-1`, one after another.
+    # Add the rows `first .. stop-1` to each segment's total, one after another.
     for step in range(tl.max(stop - first, axis=0)):
         row = first + step
         mask = (row < stop)[:, None] & (values < dim)[None, :]
         if BY_SOURCE:
-            # A place of the segment in a mask's stead: Triton 3.6 and 3.7 cannot compile one here.
+            # A place of the segment instead of a mask: Triton 3.6 and 3.7 cannot compile a mask
+            # here.
             row = tl.load(sources + tl.maximum(tl.minimum(row, stop - 1), 0)).to(tl.int64)
         total += tl.load(rows + row[:, None] * dim + values[None, :], mask=mask, other=0).to(
             tl.float32
@@ -137,7 +138,7 @@ def _hash(x) -> Any:
 
 @triton.jit
 def _round(new, seed, key, values) -> Any:
-    # To bfloat16 as random_bits.round_to_bfloat16 does it.
+    # Round to bfloat16 like random_bits.round_to_bfloat16.
     base = _hash(
         _hash((seed & 0xFFFFFFFF).to(tl.uint32)) ^ ((seed >> 32) & 0xFFFFFFFF).to(tl.uint32)
     )
@@ -180,7 +181,7 @@ def add_and_update(
     SLOTS: tl.constexpr,
     WIDTH: tl.constexpr,
 ) -> Any:
-    """Add up some segments' rows, and update the tables' rows or write the sums."""
+    """Add the rows of some segments, and update the tables' rows or write the sums."""
     slot = tl.program_id(0).to(tl.int64) * SLOTS + tl.arange(0, SLOTS)
     values = tl.arange(0, WIDTH)
     is_slot = slot < num_slots
@@ -212,7 +213,8 @@ def add_and_update(
         elif RULE == "rowwise_adagrad":
             mean = tl.sum(grad * grad, axis=1) / dim
             squares = tl.load(first + key, mask=is_live, other=0) + mean
-            # Threads may hold copies of these few values, and none may read what another wrote.
+            # Threads may hold copies of these few values, and none may read what another has
+            # written.
             tl.debug_barrier()
             tl.store(first + key, squares, mask=is_live)
             new = (

@@ -1,1 +1,1 @@
-"""Where the rows of each table live: sizes, costs, and the plan that fits memory."""
+"""The rank of each table's rows: sizes, costs, and the plan that fits memory."""

@@ -1,19 +1,18 @@
-"""The rule that decides where each table lives: a pure function of sizes, ranks and memory.
+"""The rule that places each table: a pure function of sizes, ranks and memory.
 
-The rule for tables that nobody placed by hand:
+The rule for tables without a placement in the job:
+1. A single rank holds everything ("replicated").
+2. Tables of one width share their collectives, so the plan places them together: two stores of a
+   width instead of one cost collectives and save no bytes. Widths with few rows in a step are
+   replicated. From three ranks on, or in captured steps, other widths are row-wise if that saves a
+   rank more bytes than it could send during the one additional collective.
+3. If the tables exceed the budget, widths become row-wise until they fit, those that free most
+   memory first. So a larger budget never shards more.
+4. If nothing fits, the error lists the changes that would.
 
-1. One rank holds everything ("replicated").
-2. Tables of one width share their collectives, so those that the plan may place stay together: two
-   stores of a width instead of one cost collectives and save no bytes. Widths with few rows in a
-   step are replicated. The others are row-wise: from three ranks on, or in captured steps, if that
-   spares a rank more bytes than it could send during the one further collective.
-3. If that takes more than the budget, widths become row-wise, those that free most memory first,
-   until it fits. So a larger budget never shards more.
-4. If nothing fits, the error says what would.
-
-`host_cached`, whose rows are in the host's memory, is only used where a job names it. Row-wise on
-one rank is replicated. No measurement has a part in it, and no torch: `distrain plan` and every
-rank make the same plan of the same numbers.
+`host_cached`, whose rows are in the host's memory, is only used if a job names it. Row-wise on one
+rank is replicated. The rule uses no measurement and no torch, so `distrain plan` and every rank
+make the same plan from the same numbers.
 """
 
 from collections.abc import Mapping, Sequence
@@ -31,7 +30,7 @@ COLLECTIVE_BYTES = {
     # 20 us at 350 GB/s: derived for GPUs on one NVLink node, never measured.
     "cuda": 7_000_000,
 }
-"""The bytes that a rank could send during one collective, by the type of its device."""
+"""Bytes that a rank could send during one collective, by the type of its device."""
 
 _Choice = Mapping[str, tuple[str, str]]  # by table, its placement and the reason
 
@@ -45,10 +44,11 @@ def plan_placements(
     overrides: Mapping[str, str] | None = None,
     collective_bytes: int = COLLECTIVE_BYTES["cpu"],
 ) -> ShardingPlan:
-    """Place tables by the rule of this module; a `SpecError` if they do not fit.
+    """Place tables by the rule of this module; `SpecError` if they do not fit.
 
-    `wanted` is "auto" or a placement for all tables; `overrides`, by the names of tables or of
-    their columns, outrank it. `budget_bytes` limits what tables take on a rank; `None`: no limit.
+    `wanted` is "auto" or a placement for all tables. `overrides`, by the names of tables or of
+    their columns, have priority. `budget_bytes` limits the tables' bytes on a rank; `None`: no
+    limit.
     """
     overrides = dict(overrides or {})
     _check_names(overrides, tables)
@@ -101,7 +101,7 @@ def _check_names(overrides: Mapping[str, str], tables: Sequence[TableSize]) -> N
 def _by_hand(
     tables: Sequence[TableSize], share: RankShare, wanted: str, overrides: Mapping[str, str]
 ) -> dict[str, tuple[str, str]]:
-    """Placement and reason of the tables that the rule does not place."""
+    """Return placement and reason of the tables that the job places."""
     named = {}
     for table in tables:
         placement, why = _override(table, overrides), "embeddings.tables says so"
@@ -131,7 +131,7 @@ def _by_bytes(
     share: RankShare,
     collective_bytes: int,
 ) -> tuple[str, str]:
-    """The placement of the free tables of a width, and the reason."""
+    """Return the placement of the free tables of a width, and the reason."""
     if share.num_ranks == 2 and not share.captured:
         return "replicated", "on 2 ranks row-wise sends nearly as much, in more collectives"
     whole, dealt = (
@@ -147,7 +147,7 @@ def _by_bytes(
 
 
 def _order(tables: Sequence[TableSize], choice: _Choice, share: RankShare) -> tuple[int, int]:
-    """Sorts the widths that free most memory first."""
+    """Return a sort key that puts the widths that free most memory first."""
     freed = sum(
         share.of_table(table, choice[table.name][0], tables).held_bytes
         - share.of_table(table, "row_wise", tables).held_bytes

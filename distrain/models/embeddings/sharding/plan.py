@@ -1,4 +1,4 @@
-"""The plan of where all tables live: a record, and its explanation for people."""
+"""The plan of the placement of all tables, and its explanation for users."""
 
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
@@ -13,14 +13,14 @@ from distrain.models.embeddings.sharding.table_bytes import TablePlan
 class ShardingPlan:
     tables: tuple[TablePlan, ...]
     num_ranks: int
-    budget_bytes: int | None  # what they may take on a rank; `None`: no limit
+    budget_bytes: int | None  # the limit of the tables' bytes on a rank; `None`: no limit
 
     @property
     def placements(self) -> tuple[str, ...]:
         return tuple(table.placement for table in self.tables)
 
     def placements_of(self, columns: Iterable[TableColumn]) -> tuple[str, ...]:
-        """The placement of each column, as `EmbeddingCollection` takes them."""
+        """Return the placement of each column, for `EmbeddingCollection`."""
         placement_of = {table.name: table.placement for table in self.tables}
         return tuple(placement_of[column.table_name] for column in columns)
 
@@ -28,7 +28,7 @@ class ShardingPlan:
         return self.num_ranks if PLACEMENTS[placement].is_dealt else 1
 
     def total(self, field: str) -> float:
-        """The sum of a number of all tables."""
+        """Return the sum of one field over all tables."""
         total: float = sum(getattr(table, field) for table in self.tables)
         return total
 
@@ -38,7 +38,7 @@ class ShardingPlan:
 
     @property
     def host_bytes_per_rank(self) -> int:
-        """What host-cached tables take of the host's memory for a rank."""
+        """Return the bytes of host-cached tables in the host's memory for a rank."""
         return sum(table.host_bytes for table in self.tables)
 
     def to_json(self) -> dict[str, Any]:
@@ -51,7 +51,7 @@ class ShardingPlan:
 
 
 def explain(plan: ShardingPlan) -> list[str]:
-    """Lines: a table of all tables, the totals, and the reason for each placement."""
+    """Return lines: a table of all tables, the totals, and the reason for each placement."""
     wide = max([5, *(len(table.name) for table in plan.tables)])
     lines = [
         f"{'table':{wide}}{'rows':>13}{'dim':>5}  {'placement':12}{'a rank holds':>14}"

@@ -1,4 +1,4 @@
-"""Bytes of one table on a rank: weights, optimizer state, averages, and what a step sends.
+"""Bytes of one table on a rank: weights, optimizer state, averages, and bytes sent in a step.
 
 This is the only formula: placements, the checks before a job starts, and `distrain plan` add up
 its results. With W ranks, U distinct rows of a rank's batch and rows of R bytes, a rank sends in a
@@ -9,7 +9,7 @@ step
 | replicated | counts, ids, sums | `(W-1) * U * (4 + R)` |
 | row_wise, host_cached | counts, ids, rows, sums | `(W-1)/W * U * (4 + 2R)` |
 
-Values are sent as fp32, however they are stored. This module does not import torch.
+Values are sent as fp32 for any stored type. This module does not import torch.
 """
 
 import math
@@ -28,7 +28,7 @@ _GAP_BYTES_PER_VALUE = 4
 
 @dataclass(frozen=True)
 class TableSize:
-    """The size of one table; without `columns` it is that of one column of its name."""
+    """Size of one table. Without `columns` it is the table of one column of its name."""
 
     name: str  # the column's name if it has only one
     rows: int
@@ -52,7 +52,7 @@ class TableSize:
 
 
 def table_sizes(columns: Sequence[TableColumn]) -> list[TableSize]:
-    """The tables of columns, each once, in the order of their first columns.
+    """Return the distinct tables of columns, in the order of their first columns.
 
     >>> columns = [TableColumn("bought", 9, 4, table="item"), TableColumn("shop", 3, 4)]
     >>> columns.append(TableColumn("seen", 9, 4, "mean", table="item"))
@@ -72,7 +72,7 @@ def table_sizes(columns: Sequence[TableColumn]) -> list[TableSize]:
 
 @dataclass(frozen=True)
 class RowBytes:
-    """Bytes of a row, by the table's width."""
+    """Number of bytes of a row, by the table's width."""
 
     optimizer: str
     weight_bytes_per_value: int = 4
@@ -82,12 +82,12 @@ class RowBytes:
         return self.weight_bytes_per_value * dim
 
     def state(self, dim: int) -> int:
-        """The optimizer's state, which is fp32 whatever the weights are, and an average's gap."""
+        """Return the bytes of the optimizer's state, always fp32, and of an average's gap."""
         of_rule = optimizer_facts(self.optimizer).update_rule.state_bytes(dim)
         return of_rule + _GAP_BYTES_PER_VALUE * dim * self.averaged
 
     def average(self, dim: int) -> int:
-        """The weights that averages replace while rows are scored."""
+        """Return the bytes of the weights that averages replace while rows are scored."""
         return self.weight(dim) * self.averaged
 
 
@@ -99,36 +99,36 @@ class TablePlan:
     placement: str
     why: str  # the reason, in words
     unique: float  # distinct rows that a rank's step is expected to touch
-    room: float  # rows held and sent for these: as many, or the capacity of a captured step
+    room: float  # rows held and sent for `unique`: as many, or the capacity of a captured step
     weight_bytes: int  # bytes of its weights on a rank, at most
     optimizer_bytes: int  # bytes of its optimizer's state
     average_bytes: int  # bytes of the averages while rows are scored
     host_bytes: int  # bytes in the host's memory, for a host-cached table
-    sent_bytes: float  # what a rank sends for it in a step
-    columns: tuple[str, ...]  # those that are looked up in it
+    sent_bytes: float  # bytes that a rank sends for it in a step
+    columns: tuple[str, ...]  # the columns that are looked up in it
 
     @property
     def held_bytes(self) -> int:
-        """What the budget of a rank is for."""
+        """Return the bytes that count against a rank's budget."""
         return self.weight_bytes + self.optimizer_bytes + self.average_bytes
 
 
 @dataclass(frozen=True)
 class RankShare:
-    """What each rank's share of all tables depends on, besides their sizes and placements."""
+    """Values that determine each rank's share of all tables, besides sizes and placements."""
 
     num_ranks: int
     batch_rows: int  # of a rank
     row: RowBytes
-    captured: bool = False  # steps are CUDA graphs, which send all that they have capacity for
+    captured: bool = False  # steps are CUDA graphs, which send their whole capacity
 
     def of_table(
         self, table: TableSize, placement: str, beside: Sequence[TableSize], why: str = ""
     ) -> TablePlan:
-        """A rank's share of a table; `beside`: all tables of its width.
+        """Return a rank's share of a table; `beside`: all tables of its width.
 
-        A rank owns `ceil(rows / num_ranks)` rows of a dealt table at most; of a host-cached one the
-        device must hold a step's rows at least.
+        A rank owns `ceil(rows / num_ranks)` rows of a sharded table at most. Of a host-cached table
+        the device must hold at least the rows of a step.
         """
         facts, row, dim = PLACEMENTS[placement], self.row, table.dim
         unique = table.unique(self.batch_rows)
@@ -161,14 +161,14 @@ class RankShare:
         self, table: TableSize, placement: str, unique: float, beside: Sequence[TableSize]
     ) -> float:
         facts = PLACEMENTS[placement]
-        if not self.captured or facts.on_host:  # which no graph holds
+        if not self.captured or facts.on_host:  # no graph holds host-cached tables
             return unique
         if not facts.is_dealt:
             return float(min(table.rows, table.lookups(self.batch_rows)))
         return unique * self._spread(beside)
 
     def _spread(self, tables: Sequence[TableSize]) -> float:
-        """Capacity for all owners' rows of a store's tables, as a multiple of those expected."""
+        """Return the capacity for all owners' rows, as a multiple of the expected rows."""
         owners, rows = self.num_ranks, self.batch_rows
         expected = sum(table.unique(rows) for table in tables)
         if not expected:

@@ -1,4 +1,4 @@
-"""The error for tables that do not fit a rank: the excess, and each change that makes them fit."""
+"""The error for tables that do not fit a rank, with the excess and each change that would help."""
 
 import math
 from bisect import bisect_left
@@ -17,7 +17,7 @@ _MOST_RANKS = 1 << 16
 def does_not_fit(
     plan: ShardingPlan, tables: Sequence[TableSize], share: RankShare, budget_bytes: int
 ) -> SpecError:
-    """The error for a plan of least memory."""
+    """Return the error for the plan that needs least memory."""
     taken = plan.bytes_per_rank
     largest = max(plan.tables, key=lambda table: table.held_bytes)
     weights = int(plan.total("weight_bytes"))
@@ -57,7 +57,7 @@ def _ways(
         f"train.optimizer.kind: {kind}": needs(share=replace(share, row=small_state)),
     }
     found = {option: size for option, size in one_change.items() if size <= budget}
-    if not found:  # what two changes do together matters only where one does not suffice
+    if not found:  # two changes are only combined if one does not suffice
         found[f"bf16 and {kind} together"] = needs(share=replace(share, row=both))
     ways = [f"{option} ({byte_size(size)})" for option, size in found.items() if size <= budget]
 
@@ -81,5 +81,5 @@ def _ways(
 
 
 def _least(first: int, last: int, is_so: Callable[[int], bool]) -> int:
-    """The first number for which a condition holds that holds for all later ones, too."""
+    """Return the first number for which a condition holds that also holds for all later ones."""
     return first + bisect_left(range(first, last + 1), True, key=is_so)

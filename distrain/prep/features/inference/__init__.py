@@ -1,1 +1,1 @@
-"""A features document from a sample of a table."""
+"""A features document inferred from a sample of a table."""

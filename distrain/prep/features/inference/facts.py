@@ -1,4 +1,4 @@
-"""What a sample says of a column."""
+"""Facts about a column, from a sample."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ TIME_PATTERNS = tuple(
     for year in ("%Y", "%y")
 )
 MOST = 3e38
-"""What numbers beyond it are taken for; float32 ends there."""
+"""The replacement of numbers beyond it, the limit of float32."""
 FEW_VALUES = 30
 _TRIED_FIRST = 20
 _NAME_OF_TIME = re.compile(r"time|date|epoch|unix|(^|_)(ts|at|when)$|[a-z]At$")
-# Of seconds: 1990 to 2100, which identifiers by such a name hardly are.
+# In seconds: 1990 to 2100; identifiers with such a name are unlikely in this range.
 _FIRST_SECOND, _LAST_SECOND = 631_152_000, 4_102_444_800
 _EPOCHS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 _SEPARATORS = ("|", ";", ",")
@@ -45,25 +45,25 @@ class Facts:
     stored: str  # the type, in words
     num_rows: int
     missing: int
-    distinct: int = 0  # how many different values there are; of lists, items
+    distinct: int = 0  # number of distinct values; for lists, of items
     top: Any = None
-    pair: tuple[Any, ...] = ()  # both values, the more frequent first, where there are two
-    few: tuple[Any, ...] = ()  # the values, the most frequent first, where they are few
-    # whether the rows of each value stand together, and most values have several
+    pair: tuple[Any, ...] = ()  # both values, the more frequent first, if there are two
+    few: tuple[Any, ...] = ()  # the values, the most frequent first, if they are few
+    # whether the rows of each value are consecutive, and most values have several
     is_sorted_by: bool = False
-    returning: float = 1.0  # of the values in the second half, the share that the first half has
+    returning: float = 1.0  # the share of the second half's values that occur in the first half
     numbers: Any = None
     times: pa.Array | None = None  # the values as times, without gaps
-    epoch: str | None = None  # what whole numbers count since 1970, if they are times
+    epoch: str | None = None  # the unit of whole numbers since 1970, if they are times
     num_words: float = 0.0  # words of a text, on average
     items: Facts | None = None  # the facts of a list's items
-    separator: str | None = None  # what parts a text's items, if it is a list
-    pattern: str | None = None  # how a text spells times, if not as ISO 8601
+    separator: str | None = None  # the separator of a text's items, if it is a list
+    pattern: str | None = None  # the format of a text's times, if not ISO 8601
     null_texts: tuple[str, ...] = ()  # texts that stand for missing values
 
     @property
     def plain_name(self) -> str:
-        """`Store ID` and `store.id` as `Store_ID` and `store_id`."""
+        """The name as a word: `Store_ID` for `Store ID`, `store_id` for `store.id`."""
         return re.sub(r"\W+", "_", self.name).strip("_")
 
     @property
@@ -122,10 +122,10 @@ def _without_null_texts(
 
 
 def decimal_point_of(columns: Sequence[pa.Array], delimiter: str) -> Literal[".", ","]:
-    """Return the mark before the fractions of the columns' numbers.
+    """Return the decimal mark of the columns' numbers.
 
-    1,234 has a decimal comma only if fields end with semicolons, as they do where commas are
-    decimal, or if a number such as 12,5 says so.
+    1,234 has a decimal comma only if fields end with semicolons, the delimiter of such files, or
+    if another number, such as 12,5, proves it.
     """
 
     def have(point: Literal[".", ","]) -> bool:
@@ -143,7 +143,7 @@ def decimal_point_of(columns: Sequence[pa.Array], delimiter: str) -> Literal["."
 
 def spells_numbers(values: pa.Array, text: FormatSpec | None) -> bool:
     if len(values) > _TRIED_FIRST and not spells_numbers(values[:_TRIED_FIRST], text):
-        return False  # to find each of many bad values takes long
+        return False  # finding each of many bad values takes long
     try:
         return bool(np.isfinite(numbers_of(values, text).to_numpy(zero_copy_only=False)).all())
     except BadValues:
@@ -178,7 +178,7 @@ def _text_facts(values: pa.Array, common: dict[str, Any], text: FormatSpec | Non
 
 
 def _is_separator(values: pa.Array, separator: str, distinct: int) -> bool:
-    """Whether texts are few items in many combinations, not texts with a comma in them."""
+    """Return True if texts are combinations of few items, not prose with commas."""
     if pc.mean(pc.count_substring(values, separator)).as_py() < 0.3:
         return False
     items = pc.unique(pc.split_pattern(values, separator).flatten())
@@ -197,13 +197,13 @@ def _number_facts(values: pa.Array, common: dict[str, Any]) -> Facts:
             kind="time", **{**common, "stored": stored}, **_counted(times), times=times, epoch=epoch
         )
     numbers = np.clip(numbers, -MOST, MOST)
-    # Large whole numbers, such as hashes, are fewer as floats.
+    # Large integers, such as hashes, have fewer distinct values as floats.
     counted = _counted(values if pa.types.is_integer(values.type) else pa.array(numbers))
     return Facts(kind="number", **common, **counted, numbers=numbers)
 
 
 def _epoch_of(common: dict[str, Any], numbers: Any, dtype: pa.DataType) -> str | None:
-    """What whole numbers count, if their name and their size are those of times."""
+    """Return the unit of whole numbers, if their name and their size are those of times."""
     if not pa.types.is_integer(dtype) or not _NAME_OF_TIME.search(common["name"]):
         return None
     low, high = numbers.min(), numbers.max()
@@ -220,7 +220,7 @@ def _epoch_of(common: dict[str, Any], numbers: Any, dtype: pa.DataType) -> str |
 def _time_facts(values: pa.Array, pattern: str | None, common: dict[str, Any]) -> Facts:
     try:
         times = times_of(values, None, None).drop_null()
-    except BadValues:  # outside the years that calendars count
+    except BadValues:  # outside the years of calendars
         return Facts(kind="other", **common)
     return Facts(kind="time", **common, **_counted(times), times=times, pattern=pattern)
 

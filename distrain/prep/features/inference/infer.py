@@ -1,4 +1,4 @@
-"""A features document from some rows of the inputs, with the reasons as comments."""
+"""Infers a features document from some rows of the inputs, with the reasons as comments."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 import os
 import re
 import textwrap
-from collections.abc import Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -19,17 +19,17 @@ from distrain.prep.bad_lines import BadLineTally
 from distrain.prep.features.bad_values import BadValues
 from distrain.prep.features.config import FeatureConfig
 from distrain.prep.features.document import CRITEO, FormatSpec
+from distrain.prep.features.inference.asked import Asked
 from distrain.prep.features.inference.facts import Facts, decimal_point_of, facts_of
 from distrain.prep.features.inference.learnable import Labels, is_learnable, sampled_labels
 from distrain.prep.features.inference.suggest import (
+    SAYS_PART,
     Feature,
     Suggestion,
     Target,
     more_targets_of,
-    split_of,
     suggestion_of,
     target_of,
-    weight_of,
     windows_of,
     with_further,
 )
@@ -52,19 +52,19 @@ SAMPLE_ROWS = 100_000
 
 @dataclass(frozen=True, eq=False)
 class Sample:
-    table: pa.Table  # each column of the inputs; of CSV as texts
+    table: pa.Table  # each column of the inputs; for CSV as texts
     told: str  # which rows they are, in words
     file: TableFile
     text: FormatSpec  # how text is read
-    # the lines among them that are no rows
+    # the lines among them that are not rows
     bad_lines: BadLineTally = field(default_factory=BadLineTally)
 
 
 def sampled(files: Sequence[InputFile], most_rows: int = SAMPLE_ROWS) -> Sample:
-    """The first rows of some files, spread evenly over all.
+    """Return the first rows of some files, spread evenly over all.
 
     Raises:
-        DataError: A file cannot be read, or is no table of the others' columns.
+        DataError: A file cannot be read, or has other columns than the others.
     """
     step = -(-len(files) // _MOST_FILES)
     chosen = files[::step]
@@ -121,7 +121,7 @@ def _pieces(file: TableFile) -> list[bytes]:
 def rows_of(
     file: TableFile, text: FormatSpec, columns: list[str], most: int
 ) -> tuple[pa.Table, BadLineTally]:
-    """A file's first rows, at most so many, and the lines before the last that are no rows."""
+    """Return a file's first rows, at most `most`, and the bad lines before the last of them."""
     if not file.is_text:
         with readable_parquet(file.path) as parquet:
             groups: list[int] = []
@@ -149,40 +149,51 @@ def rows_of(
 def _flat(values: pa.ChunkedArray) -> pa.Array:
     try:
         return flat(values)
-    except BadValues:  # bytes that are no text
+    except BadValues:  # bytes that are not text
         return concrete(values)
 
 
 _PLAIN_KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-# What YAML 1.1 takes for something other than a text.
+# Words that YAML 1.1 reads as something other than a text.
 _WORDS = {"y", "n", "yes", "no", "on", "off", "true", "false", "null"}
 _NO_NAME = r"[/\0]"
 _WIDTH = 100
 _SHORT_NAME_BYTES = 60
-_MANY_BAD = 0.01  # what prep refuses unless --max-bad is greater
+_WHOLE_BYTES = 16 << 30
+"""Files of more bytes are not read for all values of a target."""
+_MANY_BAD = 0.01  # prep stops above this share unless --max-bad is greater
 
 
 @dataclass(frozen=True)
 class Inferred:
-    """A document that `FeatureConfig.parse` takes."""
+    """A document for `FeatureConfig.parse`."""
 
     text: str  # YAML with comments
-    features: FeatureConfig  # what it says
+    features: FeatureConfig  # the parsed document
     sample: str  # which rows it was inferred from
-    left_out: dict[str, str]  # why, by column that is no feature
+    left_out: dict[str, str]  # the reasons, by column that is not a feature
     target_reason: str  # why the target was guessed
     # why further targets, a weight and windows are suggested, by key of the document
     reasons: dict[str, str]
-    bad_lines: BadLineTally  # the lines among these that are no rows
-    bad_told: str = ""  # what is said of them; empty if there are none
-    has_many_bad: bool = False  # whether they are more than `prep` leaves out unless told to
+    bad_lines: BadLineTally  # the lines among these that are not rows
+    bad_told: str = ""  # their description; empty if there are none
+    has_many_bad: bool = False  # whether they exceed the default limit of `prep`
+    split_reason: str = ""  # why the validation rows are these
 
 
-def infer_features(files: Sequence[InputFile], most_rows: int = SAMPLE_ROWS) -> Inferred:
-    """Look at some rows and write down what each column seems to be.
+def infer_features(
+    files: Sequence[InputFile],
+    asked: Asked = Asked(),  # noqa: B008
+    most_rows: int = SAMPLE_ROWS,
+) -> Inferred:
+    """Infer the kind of each column from some rows, and write a document.
+
+    Args:
+        asked: What is not to be guessed. Targets of parquet are read whole, for their classes.
 
     Raises:
-        DataError: A file cannot be read, or no column is left to learn from.
+        DataError: A file cannot be read, a column that was asked for is missing or cannot be used,
+            or no column is left to learn from.
     """
     sample = sampled(files, most_rows)
     values = {name: sample.table[name].combine_chunks() for name in sample.file.columns}
@@ -193,11 +204,22 @@ def infer_features(files: Sequence[InputFile], most_rows: int = SAMPLE_ROWS) -> 
         layout = sample.text.model_copy(update={"decimal_point": point})
         sample = replace(sample, text=layout)
     columns = [_facts_of(name, one, sample) for name, one in values.items()]
-    target, weight = target_of(columns), weight_of(columns)
-    more = more_targets_of(columns, target)
+    weight = asked.weight_of(columns)
+    if asked.targets:
+        whole = _whole_columns(sample, files, values, asked.targets)
+        known_whole = [
+            _facts_of(one.name, whole[one.name], sample) if one.name in whole else one
+            for one in columns
+        ]
+        target, more = asked.targets_of(known_whole, whole)
+    else:
+        target = target_of(columns)
+        more = more_targets_of(columns, target)
     taken = {target.column, *(one.column for one in more), *(weight[:1] if weight else ())}
     suggestions = [
-        suggestion_of(facts, sample.file.has_types_in(facts.name))
+        Suggestion(facts, left_out=SAYS_PART)
+        if facts.name == asked.column_of_parts
+        else suggestion_of(facts, sample.file.has_types_in(facts.name))
         for facts in columns
         if facts.name not in taken
     ]
@@ -214,14 +236,32 @@ def infer_features(files: Sequence[InputFile], most_rows: int = SAMPLE_ROWS) -> 
         )
     beside, reasons = _beside(more, weight, windows_of(columns))
     known = {known_name(name) for name in _more_named(more)}
-    text = _document(sample, columns, target, beside, suggestions, known)
+    split = asked.split_of(columns, target)
+    text = _document(sample, columns, (target, *split), beside, suggestions, known)
     left_out = {s.facts.name: s.left_out for s in suggestions if s.left_out}
     features = FeatureConfig.parse(parse_yaml(text, keep_words=True))
     bad = sample.bad_lines
     told, has_many = _lines_left_out(bad, sample.table.num_rows)
     return Inferred(
-        text, features, sample.told, left_out, target.reason, reasons, bad, told, has_many
+        text, features, sample.told, left_out, target.reason, reasons, bad, told, has_many, split[1]
     )
+
+
+def _whole_columns(
+    sample: Sample, files: Sequence[InputFile], values: Mapping[str, pa.Array], names: Sequence[str]
+) -> dict[str, pa.Array]:
+    """All values of some columns of parquet; of text, or of much data, those in the sample."""
+    found = {name: values[name] for name in names if name in values}
+    held = [name for name in found if name in sample.file.types]
+    is_large = sum(file.size_bytes for file in files) > _WHOLE_BYTES
+    if sample.file.is_text or is_large or not held:
+        return found
+    parts = []
+    for file in files:
+        with readable_parquet(file.path) as parquet:
+            parts.append(parquet.read(held))
+    table = pa.concat_tables(parts, promote_options="permissive")
+    return found | {name: _flat(table[name]) for name in held}
 
 
 def _tells(values: pa.Array, labels: Labels | None) -> bool:
@@ -236,7 +276,7 @@ def _facts_of(name: str, values: pa.Array, sample: Sample) -> Facts:
 
 
 def _more_named(more: Sequence[Target]) -> dict[str, Target]:
-    """Further targets by the names that their labels are written under."""
+    """Return further targets by the names of their labels in the output."""
     return {_name_of(one.column, {}, set())[0]: one for one in more}
 
 
@@ -245,7 +285,7 @@ def _beside(
     weight: tuple[str, str] | None,
     windows: tuple[dict[str, Any], str] | None,
 ) -> tuple[list[str], dict[str, str]]:
-    """The lines of further targets, a weight and windows, and the reasons for these."""
+    """Return the lines of further targets, a weight and windows, and their reasons."""
     lines, reasons = [], {}
     if more:
         reasons["more_targets"] = "; ".join(f"{one.column}: {one.reason}" for one in more)
@@ -269,12 +309,13 @@ def _beside(
 def _document(
     sample: Sample,
     columns: Sequence[Facts],
-    target: Target,
+    decided: tuple[Target, dict[str, Any] | None, str],
     beside: Sequence[str],
     suggestions: Sequence[Suggestion],
     names_taken: Set[str],
 ) -> str:
-    split, why_split = split_of(columns, target)
+    """The document; `decided` are the target, the section `split`, and why it is that."""
+    target, split, why_split = decided
     bad_told, _ = _lines_left_out(sample.bad_lines, sample.table.num_rows)
     lines = [
         *_comment(
@@ -284,12 +325,12 @@ def _document(
         *(_comment(f"{bad_told}.") if bad_told else ()),
         "version: 1",
         "",
-        *_comment(f"The guess: {target.reason}{'' if target.reason.endswith('?') else '.'}"),
+        *_comment(f"Target: {target.reason}{'' if target.reason.endswith('?') else '.'}"),
         f"target: {_flow(target.value)}",
         *beside,
         "",
         *_comment(f"Validation: {why_split}."),
-        f"split: {_flow(split)}",
+        *([] if split is None else [f"split: {_flow(split)}"]),
     ]
     layout = _format(sample, columns)
     if layout:
@@ -317,7 +358,7 @@ def _document(
 
 
 def _comments_of(features: Sequence[Feature]) -> list[str]:
-    """Comments that become features without their first sign."""
+    """Return comments that become features when their first sign is removed."""
     if not features:
         return []
     lines = [f"{_key(re.sub(_NO_NAME, '_', f.name))}: {_flow(f.settings)}" for f in features]
@@ -379,7 +420,7 @@ def _said(facts: Facts) -> str:
 
 
 def _flow(value: object) -> str:
-    """A value in one line: JSON, with plain keys and words where YAML reads them as texts."""
+    """Return a value in one line: JSON, without quotes where YAML reads the same text."""
     if isinstance(value, dict):
         inside = ", ".join(f"{_key(k)}: {_flow(v)}" for k, v in value.items())
         return "{" + inside + "}"

@@ -1,4 +1,4 @@
-"""Whether a category says something of the labels of rows that it was not learnt from."""
+"""Tests whether a category predicts the labels of rows that it was not learnt from."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ Labels = np.ndarray[Any, np.dtype[np.float64]]
 
 _SMOOTHING = 20
 _CHANCE_SD = 3.0
-"""A correlation of so many standard deviations is no chance."""
+"""A correlation above this number of standard deviations is not chance."""
 
 
 def sampled_labels(values: pa.Array, target: object, text: FormatSpec | None) -> Labels | None:
-    """The target's labels in the sample, NaN where one is missing; `None` without numbers."""
+    """Return the target's labels in the sample, NaN where missing; `None` without numbers."""
     spec = TargetSpec.model_validate(target)
     if spec.kind == "multiclass" or spec.placeholder:
         return None
     known = values.is_valid()
     try:
         labels = labels_of(values.filter(known), spec, text)
-    except BadValues:  # `prep` names them
+    except BadValues:  # `prep` reports them
         return None
     found = np.full(len(values), np.nan)
     found[known.to_numpy(zero_copy_only=False)] = labels.to_numpy(zero_copy_only=False)
@@ -37,10 +37,10 @@ def sampled_labels(values: pa.Array, target: object, text: FormatSpec | None) ->
 
 
 def is_learnable(values: pa.Array, labels: Labels) -> bool:
-    """Whether target means made of every second row order the rows between.
+    """Return True if target means of every second row correlate with the labels of the others.
 
-    The test is Pearson's correlation r of these means with the labels of the other n rows, for
-    which r sqrt(n) is a standard normal number where the values tell nothing.
+    The test is Pearson's correlation r of these means with the labels of the other n rows. If the
+    values predict nothing, r sqrt(n) is a standard normal number.
     """
     codes = pc.dictionary_encode(values, null_encoding="encode").indices.to_numpy()
     known = np.isfinite(labels)

@@ -1,4 +1,4 @@
-"""What a column's facts suggest: a feature, a target, or that it is left out, each with why."""
+"""Suggestions from a column's facts: a feature, a target, or no use, each with its reason."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _FEWEST_ROWS = 50
 _UNIQUE_SHARE = 0.95
 _RETURNING_SHARE = 0.05
 _FEW_TIMES = 10
-_FEW_NUMBERS = 10  # more are in an order that says something
-_MOST_CLASSES = 10  # of whole numbers; more are taken for amounts
-_SOME_VALUES = 100  # fewer have rows enough, each
+_FEW_NUMBERS = 10  # more numbers are probably ordered
+_MOST_CLASSES = 10  # of whole numbers; above this they count as amounts
+_SOME_VALUES = 100  # fewer values have enough rows each
 _MANY_VALUES = 1000
 _FREE_TEXT_WORDS = 3.5
 _SKEW = 5.0
@@ -40,6 +40,7 @@ _SOMEBODY = re.compile(
 )
 _YES = ("yes", "y", "true", "t", "1", "on", "positive", "pos", "clicked", "bought", "survived")
 _NO = ("no", "n", "false", "f", "0", "off", "negative", "neg")
+SAYS_PART = "it says which rows are for validation"
 _PERIOD = re.compile(r"year|month|week|day|date|time", re.I)
 _WEIGHT = re.compile(r"^(sample|row|example|importance|instance)_?weights?$|^importance$", re.I)
 _DAY_US = 86_400_000_000
@@ -48,8 +49,8 @@ _RATING = re.compile(r"rating|stars|score", re.I)
 
 @dataclass(frozen=True)
 class Feature:
-    name: str  # the name that it is written under
-    settings: dict[str, Any]  # what the document says of it
+    name: str  # its name in the output
+    settings: dict[str, Any]  # its entry in the document
     reason: str
 
 
@@ -60,32 +61,32 @@ class Target:
     reason: str
 
 
-class _Gaps(NamedTuple):
-    """What becomes of rows without a target, in the document and in words."""
+class Gaps(NamedTuple):
+    """The treatment of rows without a target, in the document and in words."""
 
     missing: str
     told: str
 
 
-_DROP = _Gaps("drop", "are left out")
-_UNKNOWN = _Gaps("unknown", "count for the other targets alone")
+DROP = Gaps("drop", "are left out")
+UNKNOWN = Gaps("unknown", "count for the other targets alone")
 
 
 @dataclass(frozen=True)
 class Suggestion:
-    facts: Facts  # what the sample says of it
+    facts: Facts  # from the sample
     features: tuple[Feature, ...] = field(default=())  # the features made of it
-    doubtful: tuple[Feature, ...] = field(default=())  # features that probably tell nothing
+    doubtful: tuple[Feature, ...] = field(default=())  # features that probably predict nothing
     left_out: str = ""  # why there are none
 
 
 def suggestion_of(facts: Facts, is_typed: bool) -> Suggestion:
-    """What a column becomes; `is_typed` says that it is parquet's, whose texts are no numbers."""
+    """Return a column's suggestion; with `is_typed`, from parquet, texts are not numbers."""
     reason = _why_left_out(facts)
     if reason:
         return Suggestion(facts, left_out=reason)
     if part_for_validation(facts) is not None:
-        return Suggestion(facts, left_out="it says which rows are for validation")
+        return Suggestion(facts, left_out=SAYS_PART)
     match facts.kind:
         case "time":
             return Suggestion(facts, _of_time(facts))
@@ -127,7 +128,7 @@ def _why_left_out(facts: Facts) -> str:
         return f"free text: {facts.num_words:.0f} words on average"
     is_name = facts.kind == "text" or bool(_ID.search(facts.plain_name))
     if _SOMEBODY.search(facts.plain_name) and facts.is_sorted_by:
-        return ""  # the file is sorted by it, so nothing comes again in it
+        return ""  # the file is sorted by it, so no value returns later
     if is_name and facts.distinct > FEW_VALUES and facts.returning < _RETURNING_SHARE:
         return (
             "its values do not come again: of those in the sample's second half the first has "
@@ -203,11 +204,11 @@ def _continuous(facts: Facts, is_typed: bool) -> Feature:
 def with_further(
     suggestion: Suggestion, is_learnable: Callable[[], bool], has_means: bool
 ) -> Suggestion:
-    """The suggestion with what models of clicks are better with, beside a column itself.
+    """Return the suggestion with additional features of a column that help click models.
 
     Args:
-        is_learnable: Says whether the column's values tell something of the target.
-        has_means: Whether the target has means: not one of classes.
+        is_learnable: Returns whether the column's values predict the target.
+        has_means: Whether the target has means, that is, is not multiclass.
     """
     facts = suggestion.facts
     made = [feature.settings for feature in suggestion.features]
@@ -265,17 +266,17 @@ def _of_time(facts: Facts) -> tuple[Feature, ...]:
 
 
 def target_of(columns: Sequence[Facts]) -> Target:
-    """A guess at what is to be predicted, of two values if there is such a column."""
+    """Return a guess of the target, binary if there is such a column."""
     columns = [facts for facts in columns if part_for_validation(facts) is None] or columns
     pairs = [facts for facts in columns if _is_pair(facts)]
     answers = _named_answers(columns)
     named = [facts for facts in pairs if facts.name in answers]
-    if named:  # words stand behind numbers and truth values
+    if named:  # texts come after numbers and booleans
         first = min(named, key=lambda facts: facts.kind == "text")
-        return _pair_target(first, "two values, and the name of an answer")
+        return pair_target(first, "two values, and the name of an answer")
     for facts in columns:
         if facts.name in answers and facts.distinct > 2 and facts.kind in ("number", "text"):
-            return _target_of_many(facts)
+            return _guess_of_many(facts)
     for facts in columns:
         if _RATING.search(facts.plain_name) and facts.kind == "number" and facts.distinct <= 101:
             cut = float(np.median(facts.numbers))
@@ -285,7 +286,7 @@ def target_of(columns: Sequence[Facts]) -> Target:
     telling = [facts for facts in whole if facts.kind != "text" or _answers(facts)]
     if whole:
         last = (telling or whole)[-1]
-        return _pair_target(last, "the last column of two values; is it the answer?")
+        return pair_target(last, "the last column of two values; is it the answer?")
     unsure = "no column has two values, so this is a placeholder: write what is to be predicted"
     for facts in columns:
         if facts.kind == "number" and facts.distinct > 1:
@@ -299,7 +300,7 @@ def target_of(columns: Sequence[Facts]) -> Target:
 
 
 def _named_answers(columns: Sequence[Facts]) -> set[str]:
-    """The columns with the name of an answer; `y` beside `x` is a place."""
+    """Return the columns named like an answer; `y` beside `x` is a coordinate."""
     names = {facts.name for facts in columns}
     places = {"y", "Y"} if names & {"x", "X"} else set()
     return {facts.name for facts in columns if _TARGET.search(facts.plain_name)} - places
@@ -314,12 +315,12 @@ def _is_pair(facts: Facts) -> bool:
 
 
 def _answers(facts: Facts) -> list[str]:
-    """Those of two texts that say yes, or whose other says no."""
+    """Return those of two texts that mean yes, or whose other means no."""
     yes = [text for text in facts.pair if text.lower() in _YES]
     return yes + [other for text, other in permutations(facts.pair) if text.lower() in _NO]
 
 
-def _pair_target(facts: Facts, reason: str, gaps: _Gaps = _DROP) -> Target:
+def pair_target(facts: Facts, reason: str, gaps: Gaps = DROP) -> Target:
     value: dict[str, Any] = {"column": facts.name}
     if facts.kind == "text":
         value["equals"] = (_answers(facts) or facts.pair[-1:])[0]
@@ -331,30 +332,41 @@ def _pair_target(facts: Facts, reason: str, gaps: _Gaps = _DROP) -> Target:
     return Target(facts.name, value if len(value) > 1 else facts.name, reason)
 
 
-def _target_of_many(facts: Facts, gaps: _Gaps = _DROP) -> Target:
-    value: dict[str, Any] = {"column": facts.name, "kind": "multiclass"}
-    reason = f"the name of an answer of {facts.distinct:,} "
+def _guess_of_many(facts: Facts, gaps: Gaps = DROP) -> Target:
+    name = f"the name of an answer of {facts.distinct:,} "
     if facts.is_whole and facts.distinct <= _MOST_CLASSES:
-        numbers = sorted(map(int, facts.few))
+        return target_of_many(facts, sorted(map(int, facts.few)), name, gaps)
+    if facts.kind == "number" or facts.few:
+        return target_of_many(
+            facts, None if facts.kind == "number" else sorted(facts.few), name, gaps
+        )
+    reason = f"{name}classes, which are many, so it is one against the others: say which"
+    return Target(facts.name, {"column": facts.name, "equals": facts.top}, reason)
+
+
+def target_of_many(
+    facts: Facts, classes: Sequence[Any] | None, reason: str, gaps: Gaps = DROP
+) -> Target:
+    """A target of classes, in order; of numbers where `classes` is `None`."""
+    value: dict[str, Any] = {"column": facts.name, "kind": "multiclass"}
+    if classes is None:
+        value["kind"], reason = "regression", reason + "numbers"
+    elif facts.kind == "number":
+        numbers = [int(number) for number in classes]
         value["classes"] = len(numbers) if numbers == [*range(len(numbers))] else numbers
         reason += "whole numbers, which are few, so they may be classes"
-    elif facts.kind == "number":
-        value["kind"], reason = "regression", reason + "numbers"
-    elif facts.few:
-        value["classes"], reason = sorted(facts.few), reason + "classes"
     else:
-        value = {"column": facts.name, "equals": facts.top}
-        reason += "classes, which are many, so it is one against the others: say which"
-    if facts.missing and "kind" in value:
+        value["classes"], reason = list(classes), reason + "classes"
+    if facts.missing:
         value["missing"] = gaps.missing
         reason += f"; rows without one {gaps.told}"
     return Target(facts.name, value, reason)
 
 
 def more_targets_of(columns: Sequence[Facts], first: Target) -> list[Target]:
-    """Further answers by their names, where the first target is one by its name.
+    """Return further targets by their names, if the first target was chosen by its name.
 
-    Rows without one of them stay, for they have the first.
+    Rows without one of them are kept, since they have the first.
     """
     answers = _named_answers(columns)
     if first.column not in answers:
@@ -364,14 +376,14 @@ def more_targets_of(columns: Sequence[Facts], first: Target) -> list[Target]:
         if facts.name == first.column or facts.name not in answers:
             continue
         if _is_pair(facts):
-            more.append(_pair_target(facts, "two values, and the name of an answer", _UNKNOWN))
+            more.append(pair_target(facts, "two values, and the name of an answer", UNKNOWN))
         elif facts.distinct > 2 and facts.kind in ("number", "text"):
-            more.append(_target_of_many(facts, _UNKNOWN))
+            more.append(_guess_of_many(facts, UNKNOWN))
     return more
 
 
 def weight_of(columns: Sequence[Facts]) -> tuple[str, str] | None:
-    """The column of the rows' weights, by its name and values, and why it is one."""
+    """Return the column of the rows' weights, by its name and values, and the reason."""
     for facts in columns:
         if _WEIGHT.search(facts.plain_name) and facts.kind == "number" and facts.distinct > 1:
             low = float(facts.numbers.min())
@@ -381,7 +393,7 @@ def weight_of(columns: Sequence[Facts]) -> tuple[str, str] | None:
 
 
 def windows_of(columns: Sequence[Facts]) -> tuple[dict[str, Any], str] | None:
-    """Windows of the first column of times that each row has, and why."""
+    """Return windows of the first column of times without missing values, and the reason."""
     for facts in columns:
         if facts.kind != "time" or facts.missing:
             continue
@@ -414,24 +426,21 @@ _TEST = {"test", "testing", "holdout"}
 _VALID = {"valid", "validation", "val", "dev", "eval"}
 
 
-def split_of(columns: Sequence[Facts], target: Target) -> tuple[dict[str, Any], str]:
+def split_of(
+    columns: Sequence[Facts], target: Target, share: float = 0.1
+) -> tuple[dict[str, Any], str]:
+    """The section `split` for about this share of the rows, and why."""
     for facts in columns:
         if (part := part_for_validation(facts)) is not None:
             of_part: dict[str, Any] = {"by": "column", "column": facts.name, "equals": part}
             return of_part, f"{facts.name} says which rows are for it; all other rows train"
     for facts in columns:
         if facts.kind == "time" and not facts.missing and facts.distinct > _FEW_TIMES:
-            times = microseconds(facts.times)
-            if bool((np.diff(times.to_numpy(zero_copy_only=False)) >= 0).all()):
-                told = f"rows are in the order of {facts.name}, so the last ones are the latest"
-                return {"by": "fraction", "last": 0.1}, told
-            cut = pc.quantile(times, 0.9, interpolation="lower").cast(pa.int64())[0]
-            split = {"by": "time", "column": facts.name, "from": _moment(cut, facts.epoch)}
-            return split, "the latest tenth of the sample, for models are used on later rows"
+            return split_by(facts, share)
     key = next((f for f in columns if f.is_sorted_by and not f.missing), None)
-    last: dict[str, Any] = {"by": "fraction", "last": 0.1}
+    last: dict[str, Any] = {"by": "fraction", "last": share}
     if key is None:
-        return last, f"the last tenth; {_why_no_time(columns)}"
+        return last, f"the last {_tenth(share)}; {_why_no_time(columns)}"
     if _PERIOD.search(key.name):
         return last, f"rows are in the order of {key.name}, so the last ones are the latest"
     told = f"rows are sorted by {key.name}, so the last ones are unlike the others"
@@ -443,8 +452,28 @@ def split_of(columns: Sequence[Facts], target: Target) -> tuple[dict[str, Any], 
     if by is None:
         return last, told
     which = "each row" if by is rows else f"all rows of one {by.name}"
-    by_hash: dict[str, Any] = {"by": "hash", "column": by.name, "share": 0.1}
-    return by_hash, f"{told}; about a tenth by chance, {which} on one side"
+    by_hash: dict[str, Any] = {"by": "hash", "column": by.name, "share": share}
+    return by_hash, f"{told}; about {_a(share)} by chance, {which} on one side"
+
+
+def split_by(facts: Facts, share: float) -> tuple[dict[str, Any], str]:
+    """A split of the latest rows by a column of times, and why."""
+    times = microseconds(facts.times)
+    if bool((np.diff(times.to_numpy(zero_copy_only=False)) >= 0).all()):
+        told = f"rows are in the order of {facts.name}, so the last ones are the latest"
+        return {"by": "fraction", "last": share}, told
+    cut = pc.quantile(times, 1 - share, interpolation="lower").cast(pa.int64())[0]
+    split = {"by": "time", "column": facts.name, "from": _moment(cut, facts.epoch)}
+    told = f"the latest {_tenth(share)} of the sample, for models are used on later rows"
+    return split, told
+
+
+def _tenth(share: float) -> str:
+    return "tenth" if share == 0.1 else f"{share:.4g} of the rows"
+
+
+def _a(share: float) -> str:
+    return f"a {_tenth(share)}" if share == 0.1 else _tenth(share)
 
 
 def _why_no_time(columns: Sequence[Facts]) -> str:

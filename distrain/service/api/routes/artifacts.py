@@ -8,7 +8,7 @@ from fastapi import APIRouter, Query, Request, Response
 from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from distrain.client.documents import Artifact, Artifacts
+from distrain.jobs.documents import Artifact, Artifacts, utc
 from distrain.runs.run_folder import NotInRun, RunFileReader
 from distrain.service.api.answers import answers
 from distrain.service.api.dependencies import VisibleJob
@@ -23,7 +23,6 @@ from distrain.service.api.streams.artifacts import (
     wanted_range,
 )
 from distrain.service.api.streams.stream_state import SAFE, ApiStreams, streams_of
-from distrain.service.decide.api_values import utc
 
 router = APIRouter(tags=["logs, events, files"])
 
@@ -49,10 +48,8 @@ async def job_artifacts(
     work = partial(list_files, job.run_dir, below.strip("/"), after, limit)
     try:
         found, more = await streams_of(request.app).in_file_thread(work)
-    except NotInRun as error:
-        if below:
-            raise not_found(f"folder {below!r} of job {job.id!r}") from error
-        found, more = [], False  # a job that has not begun
+    except NotInRun:
+        found, more = [], False  # the job has not started, or has no such folder yet
     return Artifacts(
         artifacts=[
             Artifact(name=f.name, size_bytes=f.size_bytes, modified_at=utc(f.modified_s) or "")

@@ -5,12 +5,11 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query
 from pydantic import Field
 
-from distrain.client.documents import Answer, Time
+from distrain.jobs.documents import Answer, Time, utc
 from distrain.service.access.rules import Action
 from distrain.service.api.answers import answers
 from distrain.service.api.dependencies import Call
 from distrain.service.api.documents import answer_of
-from distrain.service.decide.api_values import utc
 
 router = APIRouter(tags=["people"])
 

@@ -2,15 +2,14 @@
 
 from fastapi import APIRouter
 
-from distrain.client.documents import Answer, Cluster
+from distrain.jobs.documents import Answer, Cluster, Preflight, utc
 from distrain.service.access.rules import Action
 from distrain.service.api.answers import answers
 from distrain.service.api.dependencies import ApiCall, Call
 from distrain.service.api.documents import answer_of
-from distrain.service.api.preflights import Preflight, preflight
+from distrain.service.api.preflights import preflight
 from distrain.service.api.problems import not_found
 from distrain.service.api.submission import usable_clusters
-from distrain.service.decide.api_values import utc
 from distrain.service.values import NO_CONTACT_S
 
 router = APIRouter(tags=["clusters"])

@@ -8,9 +8,9 @@ from prometheus_client import CONTENT_TYPE_LATEST
 from pydantic import Field
 from starlette.concurrency import run_in_threadpool
 
-from distrain.client.documents import Answer
 from distrain.errors import DistrainError
 from distrain.jobs.addresses import is_loopback
+from distrain.jobs.documents import Answer
 from distrain.service.api.answers import answers
 from distrain.service.api.dependencies import ApiParts, Service, caller_now
 from distrain.service.api.streams.figures import of_database, of_health, of_places

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Header, Query, Response
 from starlette.concurrency import run_in_threadpool
 
-from distrain.client.documents import Job as JobAnswer, JobPage, Spec
+from distrain.jobs.documents import Job as JobAnswer, JobPage, Spec
 from distrain.service.access.policy import Mistake, tag_mistakes
 from distrain.service.access.rules import Action, visible
 from distrain.service.api.answers import ETAG, answers, as_json
@@ -216,7 +216,7 @@ def _revision(if_match: str | None, job: Job) -> int | None:
     raise Problem(
         "revision_differs",
         f"the job has the revision {job.rev}",
-        hint="Read it again, and decide anew.",
+        hint="Read it again, then decide.",
     )
 
 
@@ -239,8 +239,7 @@ def cancel(
     job = _changed_job(call, job_id, Action.CANCEL_JOB)
     how = body or CancelRequest()
     was_final = job.phase is Phase.FINAL
-    grace_s = 0.0 if how.force else how.grace_s
-    job = call.store.cancel(job.id, how.why, grace_s, call.caller.user)
+    job = call.store.cancel(job.id, how.why, how.allowed_s, call.caller.user)
     response.status_code = 200 if was_final else 202
     return _shown(call.service, job, response)
 

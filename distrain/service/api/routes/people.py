@@ -5,7 +5,7 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Response
 from pydantic import ConfigDict, Field
 
-from distrain.client.documents import Answer, Me, NewToken, Token as TokenAnswer
+from distrain.jobs.documents import Answer, Me, NewToken, Token as TokenAnswer
 from distrain.service.access.rules import Action
 from distrain.service.access.sessions import DEFAULT_DAYS, MOST_DAYS, new_token
 from distrain.service.api.answers import answers

@@ -6,11 +6,12 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Query, Response
 from fastapi.responses import JSONResponse
 
-from distrain.client.documents import (
+from distrain.jobs.documents import (
     Job as JobAnswer,
     Mistake as MistakeDocument,
     Placement,
     Validation,
+    utc,
 )
 from distrain.jobs.run_paths import JOB_ID
 from distrain.service.access.policy import Mistake, tag_mistakes
@@ -38,7 +39,6 @@ from distrain.service.api.submission import (
     quota_for,
     request_sha256,
 )
-from distrain.service.decide.api_values import utc
 from distrain.service.store.auditing import AuditEntry
 from distrain.service.store.errors import NotNow
 from distrain.service.store.store import Store
@@ -72,7 +72,7 @@ _NewId = Annotated[
 def submit(job_id: _NewId, body: JobRequest, call: Call) -> Response:
     """Submit a job. An equal request that is repeated answers 200 with the job."""
     call.require(Action.SUBMIT)
-    return _put(
+    return put_job(
         call,
         Wanted(
             job_id,
@@ -109,7 +109,7 @@ def clone(job_id: str, body: CloneRequest, call: Call) -> Response:
     call.require(Action.SUBMIT)
     parent = call.job(job_id)
     set_anew = body.set.get("queue.priority") is not None
-    return _put(
+    return put_job(
         call,
         Wanted(
             body.id,
@@ -216,7 +216,8 @@ def _placement(store: Store, cluster: str, num_ranks: int | None) -> Placement:
     )
 
 
-def _put(call: ApiCall, wanted: Wanted) -> Response:
+def put_job(call: ApiCall, wanted: Wanted) -> Response:
+    """Make a job, or find the one that an equal request made (`Problem`: what is wrong)."""
     try:
         new = checked(call, wanted)
     except Problem:

@@ -12,7 +12,7 @@ from fastapi import APIRouter, Query
 from fastapi.responses import Response
 from pydantic import Field
 
-from distrain.client.documents import Answer
+from distrain.jobs.documents import Answer
 from distrain.service.access.rules import Action, visible
 from distrain.service.api.answers import answers
 from distrain.service.api.dependencies import ApiCall, Call

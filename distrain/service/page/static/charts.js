@@ -1,165 +1,175 @@
-// Curves of one job, or of several laid over each other: a chart per figure, drawn by uPlot.
+// The curves of one or several runs: one chart per metric, drawn by uPlot.
+// Knows records and colours; does not know where records come from.
 "use strict";
 
-const FIGURES = [
-  { title: "Loss", unit: "loss", splits: ["valid", "train"], of: (r) => r.loss, digits: 5 },
+const METRICS = [
+  { title: "Loss", unit: "loss", splits: ["valid", "train"], of: (r) => r.loss, digits: 5, isLoss: true },
   { title: "AUC", unit: "AUC", splits: ["valid", "train"], of: (r) => r.auc, digits: 5 },
   { title: "Rows per second", unit: "rows/s", splits: ["train"], of: (r) => r.rows_per_s, digits: 0 },
   { title: "Waiting for data, mean of the ranks", unit: "% of the time", splits: ["train"], of: waited, digits: 1 },
 ];
-const FIELDS = ["split", "step", "rows_total", "elapsed_s", "loss", "auc", "targets", "rows_per_s", "stall_pct", "stall_summary"];
-const MAIN_METRICS = { auc: "AUC", rmse: "RMSE", accuracy: "accuracy" };
+const TARGET_METRICS = { auc: "AUC", rmse: "RMSE", accuracy: "accuracy" };
 const MOST_TARGETS = 16;
 const AXES = { step: "step", rows_total: "rows trained", elapsed_s: "training time" };
 const SPLITS = { valid: "validation", train: "training" };
-const HEIGHT_PX = 260;
-const PALETTES = { light: ["#0b57a4", "#b35900", "#0a7a3c", "#8e24aa", "#c2185b", "#00796b", "#5d4037", "#455a64"],
+const SHORT_SPLITS = { valid: "valid.", train: "train" };
+const HEIGHT_PX = 280;
+const LEGEND_PX = 240;  // beside the plot where the chart is wide, else below it
+const WIDE_PX = 560;
+const CLIPPED_SHARE = 0.1;  // of the points of a curve, at its start
+const COLOURS = { light: ["#0b57a4", "#b35900", "#0a7a3c", "#8e24aa", "#c2185b", "#00796b", "#5d4037", "#455a64"],
   dark: ["#7db8ff", "#ffb74d", "#5fd38d", "#d79bff", "#ff8fb3", "#4dd0c1", "#c8a898", "#a3b8c8"] };
 
-function waited(record) {
+export function waited(record) {
   if (record.stall_summary) return record.stall_summary.mean;
   const ranks = record.stall_pct || [];
   return ranks.length ? ranks.reduce((sum, pct) => sum + pct, 0) / ranks.length : null;
 }
 
-// --- records, read on from where the last answer ended
-
-const box = document.querySelector(".curves");
-const jobs = box.dataset.jobs.split(" ").map((id) => ({ id, records: [], cursor: null }));
-
-async function readOn(job) {
-  const query = new URLSearchParams(FIELDS.map((name) => ["fields", name]));
-  let isNew = false;
-  for (let more = true; more;) {
-    if (job.cursor !== null) query.set("since", job.cursor);
-    const answer = await fetch(`/v1/jobs/${encodeURIComponent(job.id)}/metrics?${query}`, { credentials: "same-origin" });
-    if (!answer.ok) return isNew;
-    const found = await answer.json();
-    if (found.restart) { isNew ||= job.records.length > 0; job.records = []; }
-    job.records.push(...found.records);
-    isNew ||= found.records.length > 0;
-    job.cursor = found.cursor;
-    more = found.more;
-  }
-  return isNew;
+// Exponential moving average; the first points are weighted as if nothing came before them.
+export function smoothed(values, weight) {
+  let sum = 0, total = 0;
+  return values.map((value) => {
+    sum = weight * sum + (1 - weight) * value;
+    total = weight * total + (1 - weight);
+    return sum / total;
+  });
 }
 
-// --- lines: of one job a colour per split; of several a colour per job, training dashed
-
-const dark = matchMedia("(prefers-color-scheme: dark)");
-const over = document.getElementById("over");
-let charts = [];
-
-function linesOf(figure) {
-  const colours = PALETTES[dark.matches ? "dark" : "light"];
-  const lines = [];
-  jobs.forEach((job, n) => figure.splits.forEach((split) => {
-    const points = job.records
-      .filter((r) => r.split === split && Number.isFinite(r[over.value]) && Number.isFinite(figure.of(r)))
-      .map((r) => [r[over.value], figure.of(r)]).sort((a, b) => a[0] - b[0]);
-    if (!points.length) return;
-    const alone = jobs.length === 1;
-    lines.push({
-      points, label: alone ? SPLITS[split] : `${job.id} ${SPLITS[split]}`,
-      stroke: colours[alone ? (split === "valid" ? 1 : 0) : n % colours.length],
-      dash: !alone && split === "train" && figure.splits.length > 1 ? [5, 4] : undefined,
-    });
-  }));
-  return lines;
+// The range of the vertical axis: without the first steps of each curve, where these would flatten the rest.
+export function rangeOf(curves, clip) {
+  const span = (values) => values.reduce(([low, high], v) => [v < low ? v : low, v > high ? v : high], [Infinity, -Infinity]);
+  const all = curves.flat();
+  if (!all.length) return [0, 1];
+  const [low, high] = span(all);
+  const later = curves.flatMap((values) => values.slice(Math.ceil(values.length * CLIPPED_SHARE)));
+  const [lowLater, highLater] = later.length ? span(later) : [low, high];
+  const isFlattened = clip && highLater - lowLater < 0.5 * (high - low);
+  const [from, to] = isFlattened ? [lowLater, highLater] : [low, high];
+  const margin = 0.06 * (to - from) || Math.abs(to) * 0.05 || 0.5;
+  return [from - margin, to + margin];
 }
-
-const tableOf = (lines) => uPlot.join(lines.map((line) => [line.points.map((p) => p[0]), line.points.map((p) => p[1])]));
 
 const short = new Intl.NumberFormat("en", { notation: "compact", maximumSignificantDigits: 4 });
 const long = (digits) => new Intl.NumberFormat("en", { minimumFractionDigits: digits, maximumFractionDigits: digits });
 
-function time(seconds) {
+export function time(seconds) {
   const s = Math.round(seconds);
   const two = (n) => String(n).padStart(2, "0");
   return `${Math.floor(s / 3600)}:${two(Math.floor(s / 60) % 60)}:${two(s % 60)}`;
 }
 
-function optionsOf(figure, lines, width) {
-  const css = getComputedStyle(document.body);
-  const [ink, grid] = [css.getPropertyValue("--dim").trim(), css.getPropertyValue("--line").trim()];
-  const isTime = over.value === "elapsed_s";
-  const text = (value) => (value == null ? "-" : isTime ? time(value) : long(0).format(value));
-  const axis = { stroke: ink, grid: { stroke: grid, width: 1 }, ticks: { stroke: grid }, labelSize: 22, labelFont: "13px system-ui, sans-serif", font: "12px system-ui, sans-serif" };
-  return {
-    title: figure.title, width, height: HEIGHT_PX,
-    cursor: { sync: { key: "curves" }, points: { size: 7 } },
-    scales: { x: { time: false } },
-    axes: [
-      { ...axis, label: AXES[over.value], values: (_, at) => at.map((v) => (isTime ? time(v) : short.format(v))), space: 70 },
-      { ...axis, label: figure.unit, size: 62, values: (_, at) => at.map((v) => short.format(v)) },
-    ],
-    series: [
-      { label: AXES[over.value], value: (u, _, __, at) => text(at == null ? u.data[0].at(-1) : u.data[0][at]) },
-      ...lines.map((line) => ({
-        label: line.label, stroke: line.stroke, dash: line.dash, width: 1.5, spanGaps: true,
-        points: { show: line.points.length < 60, size: 5 },
-        // under the cursor uPlot takes the nearest point; else the last
-        value: (u, v, n, at) => long(figure.digits).format(at == null ? u.data[n].findLast((one) => one != null) : v),
-      })),
-    ],
-    hooks: { setSelect: [(u) => { u.isZoomed = u.select.width > 0 || u.isZoomed; }] },
-  };
-}
+export class Charts {
+  // box: the element that holds the charts; options: the form of the toolbar; runs: [{name, records}]
+  constructor(box, options, runs) {
+    Object.assign(this, { box, options, runs, charts: [], dark: matchMedia("(prefers-color-scheme: dark)") });
+    options.addEventListener("input", () => this.redraw());
+    this.dark.addEventListener("change", () => this.redraw());
+    new ResizeObserver(() => this.charts.forEach(({ plot, place }) => {
+      const width = this.plotWidth(place);
+      if (width > 0 && width !== plot.width) plot.setSize({ width, height: HEIGHT_PX });
+    })).observe(box);
+  }
 
-// The figures of all jobs, and one for each further target that a record has metrics of.
-function figures() {
-  const targets = new Map();
-  for (const { records } of jobs) {
-    for (const [target, metrics] of Object.entries(records.at(-1)?.targets ?? {})) {
-      const metric = Object.keys(MAIN_METRICS).find((name) => Number.isFinite(metrics[name]));
-      if (metric && targets.size < MOST_TARGETS) targets.set(target, metric);
+  plotWidth(place) {
+    const width = place.clientWidth;
+    return width >= WIDE_PX ? width - LEGEND_PX : width;
+  }
+
+  // Validation is solid and training dashed; one run has a colour per split, several a colour per run.
+  curvesOf(metric) {
+    const colours = COLOURS[this.dark.matches ? "dark" : "light"];
+    const over = this.options.elements.over.value;
+    const weight = Number(this.options.elements.smoothing.value);
+    const isAlone = this.runs.length === 1;
+    const curves = [];
+    this.runs.forEach((run, n) => metric.splits.forEach((split) => {
+      const points = run.records
+        .filter((r) => r.split === split && Number.isFinite(r[over]) && Number.isFinite(metric.of(r)))
+        .map((r) => [r[over], metric.of(r)]).sort((a, b) => a[0] - b[0]);
+      if (!points.length) return;
+      const values = points.map((p) => p[1]);
+      curves.push({
+        x: points.map((p) => p[0]), y: weight && split === "train" ? smoothed(values, weight) : values,
+        label: isAlone ? SPLITS[split] : metric.splits.length > 1 ? `${run.name} ${SHORT_SPLITS[split]}` : run.name,
+        stroke: colours[isAlone ? (split === "valid" ? 1 : 0) : n % colours.length],
+        dash: split === "train" && metric.splits.length > 1 ? [5, 4] : undefined,
+      });
+    }));
+    return curves;
+  }
+
+  // The metrics of every job, and one for each further target of the last record.
+  metrics() {
+    const targets = new Map();
+    for (const { records } of this.runs) {
+      for (const [target, values] of Object.entries(records.at(-1)?.targets ?? {})) {
+        const metric = Object.keys(TARGET_METRICS).find((name) => Number.isFinite(values[name]));
+        if (metric && targets.size < MOST_TARGETS) targets.set(target, metric);
+      }
+    }
+    const more = [...targets].map(([target, metric]) => ({
+      title: `${target}: ${TARGET_METRICS[metric]}`, unit: TARGET_METRICS[metric], splits: ["valid", "train"],
+      of: (r) => r.targets?.[target]?.[metric], digits: 5,
+    }));
+    return [...METRICS.slice(0, 2), ...more, ...METRICS.slice(2)];
+  }
+
+  uplotOptions(metric, curves, width) {
+    const css = getComputedStyle(document.body);
+    const [ink, grid] = [css.getPropertyValue("--dim").trim(), css.getPropertyValue("--line").trim()];
+    const { over, log, clip } = this.options.elements;
+    const isTime = over.value === "elapsed_s";
+    const isLog = metric.isLoss && log.checked;
+    const text = (value) => (value == null ? "-" : isTime ? time(value) : long(0).format(value));
+    const axis = { stroke: ink, grid: { stroke: grid, width: 1 }, ticks: { stroke: grid }, labelSize: 22, labelFont: "13px system-ui, sans-serif", font: "12px system-ui, sans-serif" };
+    const y = isLog ? { distr: 3 } : { range: (u) => rangeOf(u.data.slice(1).map((values) => values.filter((v) => v != null)), clip.checked) };
+    return {
+      title: metric.title, width, height: HEIGHT_PX,
+      cursor: { sync: { key: "curves" }, points: { size: 7 } },
+      scales: { x: { time: false }, y },
+      axes: [
+        { ...axis, label: AXES[over.value], values: (_, at) => at.map((v) => (isTime ? time(v) : short.format(v))), space: 70 },
+        { ...axis, label: metric.unit, size: 62, values: (_, at) => at.map((v) => (v == null ? "" : short.format(v))) },
+      ],
+      series: [
+        { label: AXES[over.value], value: (u, _, __, at) => text(at == null ? u.data[0].at(-1) : u.data[0][at]) },
+        ...curves.map((curve) => ({
+          label: curve.label, stroke: curve.stroke, dash: curve.dash, width: 1.5, spanGaps: true,
+          points: { show: curve.x.length < 60, size: 5 },
+          // under the cursor uPlot takes the nearest point; without a cursor, the last one is shown
+          value: (u, v, n, at) => long(metric.digits).format(at == null ? u.data[n].findLast((one) => one != null) : v),
+        })),
+      ],
+      hooks: { setSelect: [(u) => { u.isZoomed = u.select.width > 0 || u.isZoomed; }] },
+    };
+  }
+
+  redraw() {
+    this.charts.forEach(({ plot }) => plot.destroy());
+    this.box.replaceChildren();
+    this.charts = [];
+    for (const metric of this.metrics()) {
+      const curves = this.curvesOf(metric);
+      if (!curves.length) continue;
+      const place = document.createElement("figure");
+      place.ariaLabel = metric.title;
+      this.box.append(place);
+      const plot = new uPlot(this.uplotOptions(metric, curves, this.plotWidth(place)), dataOf(curves), place);
+      place.addEventListener("dblclick", () => { plot.isZoomed = false; });
+      this.charts.push({ metric, place, plot, labels: String(curves.map((curve) => curve.label)) });
     }
   }
-  const more = [...targets].map(([target, metric]) => ({
-    title: `${target}: ${MAIN_METRICS[metric]}`, unit: MAIN_METRICS[metric], splits: ["valid", "train"],
-    of: (r) => r.targets?.[target]?.[metric], digits: 5,
-  }));
-  return [...FIGURES.slice(0, 2), ...more, ...FIGURES.slice(2)];
-}
 
-function drawAnew() {
-  charts.forEach(({ plot }) => plot.destroy());
-  box.replaceChildren();
-  charts = [];
-  for (const figure of figures()) {
-    const lines = linesOf(figure);
-    if (!lines.length) continue;
-    const place = document.createElement("figure");
-    place.ariaLabel = figure.title;
-    box.append(place);
-    const plot = new uPlot(optionsOf(figure, lines, place.clientWidth), tableOf(lines), place);
-    place.addEventListener("dblclick", () => { plot.isZoomed = false; });
-    charts.push({ figure, place, plot, labels: String(lines.map((line) => line.label)) });
+  // New records: the charts stay where the same curves have only grown.
+  update() {
+    const now = this.metrics().map((metric) => ({ metric, curves: this.curvesOf(metric) })).filter(({ curves }) => curves.length);
+    const isSame = now.length === this.charts.length
+      && now.every(({ metric, curves }, n) => metric.title === this.charts[n].metric.title
+        && String(curves.map((curve) => curve.label)) === this.charts[n].labels);
+    if (isSame) now.forEach(({ curves }, n) => this.charts[n].plot.setData(dataOf(curves), !this.charts[n].plot.isZoomed));
+    else this.redraw();
   }
 }
 
-function draw() {
-  const now = figures().map((figure) => ({ figure, lines: linesOf(figure) })).filter(({ lines }) => lines.length);
-  const same = now.length === charts.length
-    && now.every(({ figure, lines }, n) => figure.title === charts[n].figure.title
-      && String(lines.map((line) => line.label)) === charts[n].labels);
-  if (same) now.forEach(({ lines }, n) => charts[n].plot.setData(tableOf(lines), !charts[n].plot.isZoomed));
-  else drawAnew();
-}
-
-let reading = false;
-async function update() {
-  if (reading) return;
-  reading = true;
-  try { if ((await Promise.all(jobs.map(readOn))).includes(true)) draw(); }
-  catch { /* the next refresh tries again */ }
-  reading = false;
-}
-
-document.addEventListener("refreshed", update);
-over.addEventListener("change", drawAnew);
-dark.addEventListener("change", drawAnew);
-new ResizeObserver(() => charts.forEach(({ plot, place }) => {
-  if (place.clientWidth && place.clientWidth !== plot.width) plot.setSize({ width: place.clientWidth, height: HEIGHT_PX });
-})).observe(box);
-update();
+const dataOf = (curves) => uPlot.join(curves.map((curve) => [curve.x, curve.y]));

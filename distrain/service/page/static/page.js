@@ -1,15 +1,15 @@
-// What the pages do beside being read: refresh, act after a question, sort, follow a log.
+// All pages: refresh while jobs change, act after a confirmation, sort tables.
 "use strict";
 
 const csrf = document.querySelector("meta[name=csrf-token]").content;
-const said = document.getElementById("said");
-const say = (text) => { said.textContent = text; };
+const statusLine = document.getElementById("status");
+const report = (text) => { statusLine.textContent = text; };
 const wait = (ms) => new Promise((done) => setTimeout(done, ms));
 
-// --- refresh: the server renders this page again, and its live part replaces the old one
+// --- refresh: the server renders the page again; its live parts replace those on the screen
 
 const REFRESH_MS = 1000;
-let asked = false;
+let isWanted = false;
 let refreshing = false;
 
 function replace(old, fresh) {
@@ -21,11 +21,11 @@ function replace(old, fresh) {
 }
 
 async function refresh() {
-  asked = true;
+  isWanted = true;
   if (refreshing) return;
   refreshing = true;
-  while (asked) {
-    asked = false;
+  while (isWanted) {
+    isWanted = false;
     try {
       const answer = await fetch(location.href, { headers: { Accept: "text/html" }, credentials: "same-origin" });
       if (answer.redirected && new URL(answer.url).pathname.endsWith("/login")) { location.reload(); return; }
@@ -34,8 +34,8 @@ async function refresh() {
         ["live", "more"].forEach((id) => replace(document.getElementById(id), found.getElementById(id)));
       }
       document.dispatchEvent(new Event("refreshed"));
-    } catch { say("The service does not answer; trying again."); }
-    await wait(REFRESH_MS);  // however fast events come
+    } catch { report("The service does not answer; retrying."); }
+    await wait(REFRESH_MS);  // at most one refresh a second, however many events arrive
   }
   refreshing = false;
 }
@@ -46,12 +46,12 @@ async function follow(live) {
   const source = new EventSource(url);
   for (const kind of [...live.dataset.live.split(" "), "reset", "end"]) source.addEventListener(kind, refresh);
   source.addEventListener("end", () => source.close());
-  source.addEventListener("open", () => say(""));
-  source.addEventListener("error", () => { say("The connection is lost; trying again."); refresh(); });
-  if (!job) setInterval(refresh, 5000);  // what no event tells, such as a job that waits longer
+  source.addEventListener("open", () => report(""));
+  source.addEventListener("error", () => { report("The connection is lost; retrying."); refresh(); });
+  if (!job) setInterval(refresh, 5000);  // some changes have no event, such as the time that a job has waited
 }
 
-// --- actions: a button names a call; a dialog asks first
+// --- actions: a button names a request; a dialog confirms it
 
 const dialog = document.getElementById("confirm");
 
@@ -62,35 +62,22 @@ function confirmed(text) {
   return new Promise((done) => dialog.addEventListener("close", () => done(dialog.returnValue === "yes"), { once: true }));
 }
 
-function newId(name) {  // as the commands make it
-  const [day, time] = new Date().toISOString().replace(/[-:]/g, "").slice(0, 15).split("T");
-  const letters = [...crypto.getRandomValues(new Uint8Array(4))].map((one) => one.toString(16).padStart(2, "0"));
-  return `${name}-${day}-${time}-${letters.join("")}`;
-}
-
 async function act(button) {
   if (!(await confirmed(button.dataset.confirm))) return;
-  const isNew = "new" in button.dataset;  // a job, whose id stays the same until there is an answer
-  if (isNew) button.dataset.body ||= JSON.stringify({ id: newId(button.dataset.new) });
   button.disabled = true;
   try {
     const answer = await fetch(button.dataset.post, {
       method: "POST", body: button.dataset.body || "{}", credentials: "same-origin",
       headers: { "Content-Type": "application/json", "X-CSRF-Token": csrf },
     });
-    const found = await answer.json().catch(() => ({}));
-    if (!answer.ok) { say(`${found.title || answer.status}: ${found.detail || ""} ${found.hint || ""}`); return; }
-    if (isNew) {
-      delete button.dataset.body; location.href = `jobs/${encodeURIComponent(found.id)}`.replace(/^jobs/, location.pathname.replace(/\/[^/]*$/, ""));
-      return;
-    }
-    say("Done.");
-    location.reload();
-  } catch { say("The service does not answer. Press the button again: nothing is done twice."); }
+    if (answer.ok) { location.reload(); return; }
+    const problem = await answer.json().catch(() => ({}));
+    report(`${problem.title || answer.status}: ${problem.detail || ""} ${problem.hint || ""}`);
+  } catch { report("The service does not answer. Press the button again: nothing is done twice."); }
   finally { button.disabled = false; }
 }
 
-// --- sort: by a column of the rows that are shown
+// --- sort the rows on the page by a column
 
 let sortedBy = null;
 
@@ -112,67 +99,6 @@ function sortTable(column, descending) {
   sortedBy = { column, descending };
 }
 
-// --- log: read by ranges of bytes from the files that it is in, followed while it grows
-
-const LOG_KEPT = 200000;  // letters
-const LOG_TAIL = 100000;  // bytes
-let logNumber = 0;
-
-async function logParts(base, name) {
-  // A very long log is in several files, each named by the number of its first byte.
-  const folder = name.replace(/\/[^/]*$/, "");
-  const answer = await fetch(`${base}?below=${encodeURIComponent(folder)}`, { credentials: "same-origin" });
-  const files = answer.ok ? (await answer.json()).artifacts : [];
-  const first = (file) => file.name === name ? 0 : Number(file.name.split(`${name}.from-`)[1]);
-  const parts = files.map((file) => ({ ...file, first: first(file) })).filter((part) => !Number.isNaN(part.first));
-  return { parts: parts.sort((a, b) => a.first - b.first), closed: files.some((file) => file.name === `${name}.end`) };
-}
-
-async function readLog(base, part, offset) {
-  const headers = { Range: `bytes=${offset - part.first}-` };
-  const answer = await fetch(`${base}/${part.name}`, { credentials: "same-origin", headers });
-  if (answer.status === 404 || answer.status === 416) return new ArrayBuffer(0);
-  if (!answer.ok) throw new Error(answer.status);
-  return answer.arrayBuffer();
-}
-
-async function showLog(form) {
-  const number = ++logNumber;
-  const shown = document.getElementById("log");
-  const { attempt, rank, follow: follows } = form.elements;
-  const base = `/v1/jobs/${encodeURIComponent(form.dataset.log)}/artifacts`;
-  const name = `logs/attempt-${attempt.value}/rank-${rank.value}.log`;
-  const decoder = new TextDecoder();
-  shown.textContent = "";
-  let part, offset = 0;
-  while (number === logNumber) {
-    try {
-      const found = part ? await readLog(base, part, offset) : new ArrayBuffer(0);
-      if (number !== logNumber) return;
-      if (found.byteLength) {
-        const atEnd = shown.scrollTop + shown.clientHeight >= shown.scrollHeight - 8;
-        shown.append(decoder.decode(found, { stream: true }));
-        if (shown.textContent.length > 2 * LOG_KEPT) shown.textContent = shown.textContent.slice(-LOG_KEPT);
-        if (atEnd) shown.scrollTop = shown.scrollHeight;
-        offset += found.byteLength;
-      } else {
-        const { parts, closed } = await logParts(base, name);
-        const next = parts.findLast((one) => !part || one.first > part.first);
-        if (number !== logNumber) return;
-        if (next) {
-          offset = part ? next.first : next.first + Math.max(0, next.size_bytes - LOG_TAIL);
-          part = next;
-          continue;
-        }
-        if (!part) shown.textContent = "There is no log of this rank yet.";
-        if (closed || !follows.checked) return;
-      }
-    } catch { /* the service does not answer: it is asked again */ }
-    await wait(1000);
-    if (part && shown.textContent.startsWith("There is no log")) shown.textContent = "";
-  }
-}
-
 document.addEventListener("click", (event) => {
   const button = event.target.closest("button");
   if (!button) return;
@@ -182,10 +108,5 @@ document.addEventListener("click", (event) => {
     sortTable(head.cellIndex, head.getAttribute("aria-sort") === "ascending");
   }
 });
-document.addEventListener("submit", (event) => {
-  if (event.target.dataset.log) { event.preventDefault(); showLog(event.target); }
-});
 const live = document.getElementById("live");
 if (live && !("final" in live.dataset)) follow(live);
-const log = document.querySelector("form[data-log]");
-if (log && "begun" in log.dataset) showLog(log);

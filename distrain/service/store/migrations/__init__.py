@@ -1,4 +1,4 @@
-"""Brings a database's tables to this version's, and checks them."""
+"""Migrates a database's tables to this version, and checks them."""
 
 import uuid
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ from distrain.service.store import tables
 from distrain.service.store.engine import Database
 from distrain.service.store.errors import SchemaDiffers, translated
 
-_ADVISORY_LOCK = 0x64697374  # any number of our own; PostgreSQL's locks of this kind have no names
+_ADVISORY_LOCK = 0x64697374  # an arbitrary number; advisory locks have no names
 _SERVICE_ID = "service_id"
 
 
@@ -26,7 +26,7 @@ def head() -> str:
 
 
 def upgrade(db: Database) -> None:
-    """Bring the tables to this version's in one transaction; SchemaDiffers for unknown ones."""
+    """Migrate the tables to this version in one transaction; SchemaDiffers for unknown ones."""
     with _alone(db) as connection:
         context = MigrationContext.configure(connection)
         revision = context.get_current_revision()
@@ -52,7 +52,7 @@ def _take_steps(connection: Connection) -> None:
 def check(db: Database) -> None:
     db.check_file()
     revision = None
-    if db.path is None or db.path.exists():  # opening an absent file would make it
+    if db.path is None or db.path.exists():  # opening a missing file would create it
         with db.read() as connection:
             revision = current(connection)
     if revision == head():
@@ -100,7 +100,7 @@ def _refuse_unknown(db: Database, revision: str | None) -> None:
 
 @contextmanager
 def _alone(db: Database) -> Iterator[Connection]:
-    """A transaction without time limits, under a lock that lets one process migrate at a time."""
+    """Yield a transaction without time limits, under a lock for migrations."""
     if not db.is_postgres:
         with db.write() as connection:
             yield connection
@@ -114,7 +114,7 @@ def _alone(db: Database) -> Iterator[Connection]:
             with connection.begin():
                 yield connection
         finally:
-            connection.invalidate()  # its limits are off, and closing it gives the lock back
+            connection.invalidate()  # its limits are disabled, and closing it releases the lock
 
 
 def _name_service(connection: Connection) -> None:

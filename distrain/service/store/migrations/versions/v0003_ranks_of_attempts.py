@@ -1,4 +1,4 @@
-"""How many ranks and GPUs an attempt had."""
+"""The numbers of ranks and GPUs of an attempt."""
 
 import sqlalchemy as sa
 from alembic import op

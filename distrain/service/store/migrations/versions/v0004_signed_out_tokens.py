@@ -8,5 +8,5 @@ down_revision = "0003"
 
 
 def upgrade() -> None:
-    """Add a column that may be null: sessions of before go on to their end."""
+    """Add a nullable column: existing sessions continue until they expire."""
     op.add_column("tokens", sa.Column("signed_out_at_s", sa.Float(precision=53), nullable=True))

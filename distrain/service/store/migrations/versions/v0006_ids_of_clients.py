@@ -8,6 +8,6 @@ down_revision = "0005"
 
 
 def upgrade() -> None:
-    """Drop the keys; jobs of before have no request to compare with."""
+    """Drop the keys; earlier jobs have no request hash."""
     op.drop_table("idempotency")
     op.add_column("specs", sa.Column("request_sha256", sa.String(length=64), nullable=True))

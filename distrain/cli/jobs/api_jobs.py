@@ -1,0 +1,103 @@
+"""What commands do with jobs in the same way at a service and at a bare scheduler."""
+
+from collections.abc import Mapping, Sequence
+from itertools import islice
+from typing import Any
+
+import click
+
+from distrain.cli.jobs.status_lines import status_lines
+from distrain.cli.output import clean_line, json_wanted, print_answer, print_result
+from distrain.client.client import Client
+from distrain.formatting import UNKNOWN
+from distrain.jobs.documents import Job
+from distrain.jobs.status import time_left
+
+
+class ApiJobs:
+    """The jobs behind an API's client."""
+
+    address: str
+    client: Client
+
+    def list_jobs(
+        self, states: Sequence[str], limit: int, filters: Mapping[str, Any]
+    ) -> tuple[list[Job], list[dict[str, Any]], bool]:
+        """The newest jobs, for tables and as JSON, and whether filters may leave others out."""
+        wanted = {**filters, "tags": parse_tags(filters["tags"])}
+        pages = self.client.jobs(**wanted, states=states, page_jobs=min(limit, 200))
+        jobs = list(islice(pages, limit))
+        return jobs, [job_json(job) for job in jobs], bool(states or any(wanted.values()))
+
+    def find(self, word: str) -> Job:
+        """The job whose id is `word`, or begins with it as no other does."""
+        return self.client.find(word)
+
+    def status(self, word: str) -> tuple[dict[str, Any], list[str]]:
+        """One job as JSON, and in lines for people."""
+        job = self.find(word)
+        return {"job": job_json(job)}, job_lines(job)
+
+    def cancel(self, found: Job, why: str) -> dict[str, Any]:
+        """Have a job stopped, unless it has ended; returns the facts of it for JSON."""
+        job = found if found.is_final else self.client.cancel(found.id, why=why)
+        return {"state": job.state, "job": job_json(job)}
+
+    def set_priority(self, word: str, priority: int) -> None:
+        job = self.client.set_priority(self.find(word).id, priority)
+        if json_wanted():
+            print_answer(job=job_json(job))
+        print_result(f"job {job.id}: priority {job.priority}")
+
+
+def job_json(job: Job) -> dict[str, Any]:
+    """A job as the API has it, with its id also as `job_id`."""
+    return {"job_id": job.id, **job.document}
+
+
+def parse_tags(words: Sequence[str]) -> dict[str, str]:
+    """Read `NAME=VALUE` words; a `click.UsageError` for other forms."""
+    return dict(pair(word, "--tag", "NAME=VALUE") for word in words)
+
+
+def pair(word: str, option: str, form: str) -> tuple[str, str]:
+    name, sign, value = word.partition("=")
+    if not (name and sign):
+        raise click.UsageError(f"{option} {word}: write {form}.")
+    return name, value
+
+
+def job_lines(job: Job) -> list[str]:
+    """All that is known of a job, for people."""
+    more = job.document
+    state = job.state + (f", last known as {job.last_known}" if job.last_known else "")
+    lines = status_lines(
+        job,
+        {
+            "state": state + (f": {job.why_pending}" if job.why_pending else ""),
+            "project": job.project,
+            "owner": job.owner,
+            "cluster": job.cluster,
+            "submitted": job.created_at or UNKNOWN,
+            "started": job.started_at,
+            "ended": job.finished_at,
+            "last heard": job.observed_at,
+            "restarts": str(job.restarts or 0),
+            "ends in": left if (left := time_left(job.figures, 0)) != UNKNOWN else None,
+            "checkpoints": _checkpoints(job, more.get("last_checkpoint") or {}),
+            "clone of": job.parent,
+            "model": more.get("model_path"),
+        },
+    )
+    lines += [
+        f"{'restart':15}attempt {setback['attempt']} ended after step {setback['step']}: "
+        f"{setback['reason']}: {clean_line(setback['message'])}"
+        for setback in more.get("setbacks") or ()
+    ]
+    return [*lines, *(job.message or "").splitlines()]
+
+
+def _checkpoints(job: Job, last: Mapping[str, Any]) -> str | None:
+    if not (job.checkpoints and last.get("path")):
+        return None if job.checkpoints is None else str(job.checkpoints)
+    return f"{job.checkpoints}, the last of step {last['step']}: {last['path']}"

@@ -1,0 +1,66 @@
+"""A job spec as a short YAML file with comments: changed fields, and those that users change."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from distrain.jobs.spec.fields import Section
+from distrain.jobs.spec.job import JobSpec
+from distrain.jobs.spec.load import dump_yaml
+
+_COMMENTS = {
+    "data.train": "prepared parquet: files, folders, globs or URLs",
+    "data.valid": "scored during training; [] for none",
+    "model.kind": "docs/models/index.md lists the models and their options",
+    "model.embedding_dim": "numbers that are learnt for each category",
+    "model.hidden": "widths of the layers; wider ones learn more and take longer",
+    "model.dropout": "more of it keeps small tables from being learnt by heart",
+    "train.global_batch_size": "rows of a step, over all ranks together",
+    "train.epochs": "passes over the training rows",
+    "train.early_stopping": "ends after `patience` validations without a gain",
+    "train.optimizer": "first try a larger and a smaller lr",
+    "train.schedule": "the learning rate's course",
+    "train.ema": "the model is a moving average of the weights; null: the last weights",
+    "train.seed": "of the initial weights and the order of rows",
+    "evaluate.every_steps": "steps between two validations",
+    "resources.num_ranks": "processes that train together: one for each GPU",
+    "checkpoint.keep_best": "the model saved is the best by this metric",
+}
+"""The lines that users change, by path, each with its comment; they are written in any case."""
+
+
+def short_yaml(spec: JobSpec) -> str:
+    """Return YAML that `parse_spec` makes `spec` of, without most fields at their defaults.
+
+    >>> from distrain.jobs.spec.load import parse_spec
+    >>> document = {"data": {"train": "day_0"}, "model": {"kind": "mlp", "dropout": 0.5}}
+    >>> print(short_yaml(parse_spec(document)).split("model:")[1].split("train:")[0].rstrip())
+    <BLANKLINE>
+      kind: mlp  # docs/models/index.md lists the models and their options
+      embedding_dim: 16  # numbers that are learnt for each category
+      hidden: [128, 128, 128]  # widths of the layers; wider ones learn more and take longer
+      dropout: 0.5  # more of it keeps small tables from being learnt by heart
+    """
+    head = "# `distrain init --full` writes every field; docs/spec.md explains each.\n"
+    return head + "\n".join(_lines(spec, "", "")) + "\n"
+
+
+def _lines(section: Section, prefix: str, indent: str) -> Iterator[str]:
+    values = section.model_dump(mode="json", by_alias=True)
+    changed = section.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+    for name, field in type(section).model_fields.items():
+        path, key = prefix + name, field.alias or name
+        value = getattr(section, name)
+        if isinstance(value, Section) and path not in _COMMENTS:
+            inner = list(_lines(value, f"{path}.", indent + "  "))
+            if inner:
+                yield f"{indent}{key}:"
+                yield from inner
+        elif key in changed or path in _COMMENTS:
+            comment = f"  # {_COMMENTS[path]}" if path in _COMMENTS else ""
+            shown = changed if isinstance(value, Section) and changed.get(key) else values
+            yield f"{indent}{key}: {_flow(shown[key])}{comment}"
+
+
+def _flow(value: Any) -> str:
+    text = dump_yaml([value], flow=True).strip()
+    return text[1:-1]

@@ -1,0 +1,61 @@
+"""A job spec to begin with for prepared rows, fitted to their schema and their number."""
+
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from distrain.errors import DistrainError, SchemaError
+from distrain.jobs.spec.fitting import TableFacts, default_kind
+from distrain.jobs.spec.presets import job_for, windows_of
+from distrain.schema.column import Tags
+from distrain.schema.files import find_schema
+from distrain.schema.schema import Schema
+from distrain.storage.retrying import first_line
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+def new_job(
+    data: Path, model: str | None, say: "Callable[[str], object]", num_ranks: int = 1
+) -> dict[str, Any]:
+    """Return a spec's document for the folder that `distrain prep` made.
+
+    Args:
+        model: A preset or a model; `None` for the one that suits the table.
+        say: Gets a note if the training is not fitted to the table.
+
+    Raises:
+        SpecError: The model does not go with the schema's columns or targets.
+    """
+    schema = None
+    with suppress(SchemaError):
+        schema = find_schema(data)
+    loaded = None if schema is None else Schema.load(schema)
+    table = None if loaded is None else _facts(data, loaded, say)
+    document = job_for(model or default_kind(loaded, table), str(data), loaded, table)
+    document["resources"]["num_ranks"] = num_ranks
+    document["train"]["lanes"] = "auto"
+    if not (data / "valid").is_dir():
+        document["data"]["valid"] = []
+    return document
+
+
+def _facts(data: Path, schema: Schema, say: "Callable[[str], object]") -> TableFacts | None:
+    """The facts of the prepared rows; `None` where there are none to be read yet."""
+    from distrain.loader.partition.footers import read_footers
+    from distrain.loader.partition.scanning import column_moments
+
+    train, windows = data / "train", windows_of(schema)
+    if not train.is_dir():
+        return None
+    targets, weights = (schema.select_by_tag(tag) for tag in (Tags.TARGET, Tags.WEIGHT))
+    try:
+        table = read_footers(str(train), schema)
+        moments = column_moments(table, targets.columns, next(iter(weights.names), None))
+        cut = windows and read_footers(str(train), schema, windows=windows).windows
+    except (DistrainError, OSError, ValueError) as error:
+        say(f"note: the training is not fitted to the table: {first_line(error)}")
+        return None
+    count = len(cut.names) if cut else 1
+    return TableFacts(table.num_rows, (data / "valid").is_dir(), moments, count)

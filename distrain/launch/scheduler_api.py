@@ -1,0 +1,68 @@
+"""A scheduler's API over the connection of a Dask client.
+
+It needs no address of the scheduler's HTTP server, no token and no open port but the scheduler's
+own. Who has such a connection may run anything in the scheduler, and so needs no further right.
+"""
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import httpx2
+
+from distrain.client.client import Client
+from distrain.errors import ClusterError
+from distrain.workers.replacing import why_lost
+
+if TYPE_CHECKING:
+    from distributed import Client as DaskClient
+
+ANSWER_S = 10.0
+"""How long the scheduler's answer is waited for; one that works answers in milliseconds."""
+
+_PREFIX = "/distrain"
+_OVER_COMM = "distrain_request"  # as `distrain.scheduler.http.attach` has it
+_NOTHING = {"code": "not_found", "detail": "no job was submitted to this scheduler yet"}
+
+
+def scheduler_api(client: "DaskClient") -> Client:
+    """The client of the API for the scheduler of a Dask client, which stays open."""
+    address = getattr(client.scheduler, "address", "?")
+    return Client.of_scheduler(address, DaskTransport(client))
+
+
+class DaskTransport(httpx2.BaseTransport):
+    """Carries requests to a scheduler's routes; a `ClusterError` if it does not answer."""
+
+    def __init__(self, client: "DaskClient"):
+        self._client = client
+
+    def handle_request(self, request: httpx2.Request) -> httpx2.Response:
+        answer = self._ask(
+            method=request.method,
+            path=request.url.path.removeprefix(_PREFIX),
+            query=request.url.query.decode(),
+            content=request.read(),
+        )
+        if answer is None:  # a scheduler without a coordinator
+            is_list = request.url.path.endswith("/jobs")
+            return httpx2.Response(200 if is_list else 404, json={} if is_list else _NOTHING)
+        return httpx2.Response(answer["status"], text=answer["text"])
+
+    def _ask(self, **words: Any) -> Any:
+        client = self._client
+
+        async def ask() -> Any:
+            # Its attempt to reconnect failed. Its pool of connections is closed before its
+            # scheduler is None, and would raise a RuntimeError.
+            if client.scheduler is None or client.status in ("closing", "closed"):
+                raise OSError(why_lost(client) or "the connection is closed")
+            return await asyncio.wait_for(getattr(client.scheduler, _OVER_COMM)(**words), ANSWER_S)
+
+        try:
+            return client.sync(ask)
+        except (OSError, TimeoutError) as error:
+            raise ClusterError(
+                f"the scheduler did not answer: {error}",
+                where={"scheduler": getattr(client.scheduler, "address", "?")},
+                hint="Is it still running? Try `distrain doctor --scheduler ADDRESS`.",
+            ) from error

@@ -1,0 +1,36 @@
+"""Has a worker look at a job's data, places and model, before the job is submitted."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from distrain.client.client import Client
+from distrain.errors import ClusterError, Mistakes
+
+
+def check_on_worker(
+    api: Client, spec: Mapping[str, Any], *, project: str | None = None, cluster: str | None = None
+) -> list[str]:
+    """Have a worker of a scheduler or a service check a spec; returns its notes.
+
+    Raises:
+        InputError: All mistakes that it finds.
+        ClusterError: No worker could look.
+    """
+    checked = api.validate(spec, project=project, cluster=cluster, data=True)
+    if checked.document.get("state") == "lost":
+        why = checked.document.get("error") or "it was lost"
+        raise ClusterError(
+            f"the job could not be checked on a worker: {why}",
+            where={"server": api.address},
+            hint="Nothing was submitted. See `distrain jobs` for who has the workers, or submit "
+            "without --check.",
+        )
+    mistakes = Mistakes()
+    for one in checked.errors:
+        of_worker = one.model_extra or {}
+        if of_worker.get("message"):
+            mistakes.add_json(of_worker, on="a worker")
+        else:
+            mistakes.add_json({"message": one.detail}, at=one.pointer)
+    mistakes.raise_found()
+    return checked.notes

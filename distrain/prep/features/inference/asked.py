@@ -1,0 +1,151 @@
+"""What a user decides about an inferred features document: its targets, weight and validation."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import pyarrow as pa
+
+from distrain.errors import DataError, InputError
+from distrain.prep.features.inference.facts import Facts
+from distrain.prep.features.inference.suggest import (
+    DROP,
+    UNKNOWN,
+    Gaps,
+    Target,
+    pair_target,
+    split_by,
+    split_of,
+    target_of_many,
+    weight_of,
+)
+
+Task = Literal["binary", "regression", "multiclass"]
+
+_FEW_CLASSES = 10
+_MOST_CLASSES = 10_000
+
+
+@dataclass(frozen=True)
+class Asked:
+    """The user's decisions; whatever is left open is inferred from the sample."""
+
+    targets: tuple[str, ...] = ()  # columns to predict, the first one first; guessed if empty
+    task: Task | None = None  # the kind of all `targets`; `None`: by their values
+    # validation rows: a share of all, a number of last rows, a section `split` of the document;
+    # `False` for none; `None` for a tenth
+    valid: float | Mapping[str, Any] | None = None
+    time: str | None = None  # a column of times: the latest rows are for validation
+    weight: str | None = None  # the column of the rows' weights
+
+    def __post_init__(self) -> None:
+        share = self.valid
+        if isinstance(share, float) and not 0 < share < 1:
+            raise InputError(
+                f"valid {share} is not between 0 and 1",
+                hint="Give a share of the rows such as 0.1, or a whole number of rows.",
+            )
+        if self.task is not None and not self.targets:
+            raise InputError("task is the kind of the target, and no target is named")
+
+    @property
+    def column_of_parts(self) -> str | None:
+        """The column that says which rows are for validation, if one was named."""
+        split = self.valid if isinstance(self.valid, Mapping) else {}
+        return split.get("column") if split.get("by") == "column" else None
+
+    def split_of(
+        self, columns: Sequence[Facts], target: Target
+    ) -> tuple[dict[str, Any] | None, str]:
+        """The section `split`, and why; `None` for no validation rows."""
+        match self.valid:
+            case False:
+                return None, "no rows, as asked for"
+            case Mapping():
+                return dict(self.valid), "as asked for"
+            case int() if self.valid is not True:
+                return {"by": "rows", "last": self.valid}, "the last rows, as asked for"
+        share = self.valid if isinstance(self.valid, float) else 0.1
+        if self.time is None:
+            return split_of(columns, target, share)
+        times = _named(columns, self.time)
+        if times.kind != "time" or times.missing:
+            raise DataError(
+                "rows are not split by this column: not each row has a time",
+                where={"column": self.time, "type": times.stored, "missing": times.missing},
+                hint="Name another column, or give a split of the features document.",
+            )
+        return split_by(times, share)
+
+    def targets_of(
+        self, columns: Sequence[Facts], values: Mapping[str, pa.Array]
+    ) -> tuple[Target, list[Target]]:
+        """The first target and the others.
+
+        Args:
+            values: The targets' columns, from which the classes are numbered.
+        """
+        first, *others = (
+            _target(_named(columns, name), self.task, values[name], UNKNOWN if place else DROP)
+            for place, name in enumerate(self.targets)
+        )
+        return first, others
+
+    def weight_of(self, columns: Sequence[Facts]) -> tuple[str, str] | None:
+        if self.weight is None:
+            taken = set(self.targets)
+            return weight_of([facts for facts in columns if facts.name not in taken])
+        return _named(columns, self.weight).name, "as asked for"
+
+
+def _named(columns: Sequence[Facts], name: str) -> Facts:
+    for facts in columns:
+        if facts.name == name:
+            return facts
+    known = [facts.name for facts in columns]
+    raise DataError(
+        f"the table has no column {name!r}",
+        where={"column": name, "columns": ", ".join(known[:20])},
+        hint="Name one of its columns.",
+    )
+
+
+def _target(facts: Facts, task: Task | None, values: pa.Array, gaps: Gaps) -> Target:
+    is_pair = bool(facts.pair)
+    is_few = facts.is_whole and facts.distinct <= _FEW_CLASSES
+    kind = task or (
+        "binary"
+        if is_pair or facts.kind == "truth"
+        else "multiclass"
+        if facts.kind == "text" or is_few
+        else "regression"
+    )
+    usable = {
+        "binary": is_pair and facts.kind in ("truth", "number", "text"),
+        "regression": facts.kind == "number",
+        "multiclass": (facts.kind == "text" or facts.is_whole)
+        and 2 <= facts.distinct <= _MOST_CLASSES,
+    }
+    if not usable[kind]:
+        raise DataError(
+            f"a column that cannot be predicted as {_KINDS[kind]}",
+            where={"column": facts.name, "type": facts.stored, "values": f"{facts.distinct:,}"},
+            hint="Name another target or task. A features document makes 0 and 1 of any column by "
+            "a comparison: target: {column: NAME, at_least: NUMBER}.",
+        )
+    if kind == "binary":
+        return pair_target(facts, "two values", gaps)
+    classes = None
+    if kind == "multiclass":
+        found = facts.numbers if facts.kind == "number" else values.drop_null().to_pylist()
+        classes = sorted(set(found))
+    return target_of_many(facts, classes, f"{facts.distinct:,} ", gaps)
+
+
+_KINDS = {
+    "binary": "0 and 1: that takes two values",
+    "regression": "a number: it holds none",
+    "multiclass": f"a class: that takes 2 to {_MOST_CLASSES:,} whole numbers or texts",
+}

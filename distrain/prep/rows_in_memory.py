@@ -1,0 +1,140 @@
+"""Tables in memory, of any library, as Arrow tables and as files that `prepare` reads."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from contextlib import suppress
+from datetime import date, datetime, time
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from distrain.errors import InputError
+from distrain.prep.raw_values import UnusableValue, is_missing, texts_of_any
+from distrain.storage.outputs import scratch_folder, translated_errors
+
+_NO_TABLE = (OverflowError, TypeError, ValueError, pa.ArrowException)
+_UNNAMED_INDEX = "__index_level_"
+_SINGLE = (str, bytes, bool, int, float, np.generic, Decimal, date, type(None))
+
+
+def table_of(rows: Any) -> pa.Table:
+    """Return rows of any library as an Arrow table.
+
+    Args:
+        rows: What exports Arrow's C stream (DataFrames of pandas and polars, Arrow tables,
+            relations of DuckDB), a mapping of arrays, or a list of dictionaries. An index of pandas
+            without a name is left out.
+
+    Raises:
+        InputError: The rows are not a table.
+    """
+    kind = type(rows).__name__
+    if isinstance(rows, list) and rows and all(isinstance(row, Mapping) for row in rows):
+        names = dict.fromkeys(name for row in rows for name in row)
+        rows = {name: [row.get(name) for row in rows] for name in names}
+    if isinstance(rows, Mapping):
+        rows = {name: _column(name, values) for name, values in rows.items()}
+    try:
+        table = pa.table(rows)
+    except _NO_TABLE as error:
+        if not hasattr(rows, "columns"):
+            raise _unreadable(kind, error) from None
+        return table_of({name: rows[name] for name in rows.columns})
+    table = table.drop_columns([n for n in table.column_names if n.startswith(_UNNAMED_INDEX)])
+    for place, field in enumerate(table.schema):
+        if pa.types.is_string_view(field.type):
+            table = table.set_column(place, field.name, table[place].cast(pa.string()))
+        elif table.num_rows and _is_empty(table[place]):
+            # A column without values has any type: that of NaN says nothing.
+            table = table.set_column(place, field.name, pa.nulls(table.num_rows))
+    return table
+
+
+def store_rows(rows: Any, place: Path) -> str:
+    """Write rows as parquet into a folder of `place` that is named after their content.
+
+    Args:
+        rows: As of `table_of`, or a Dask DataFrame, which its own cluster writes; its workers must
+            see `place`.
+
+    Returns:
+        The folder.
+
+    Raises:
+        InputError: The rows are not a table.
+        OutputError: The folder cannot be written.
+    """
+    with translated_errors(place):
+        place.mkdir(parents=True, exist_ok=True)
+    with scratch_folder(place) as scratch, translated_errors(place):
+        folder = Path(scratch) / "rows"
+        if is_dask(rows):
+            rows.to_parquet(str(folder), write_index=False)
+        else:
+            folder.mkdir()
+            # Metadata of a library, such as an index, is no content.
+            table = table_of(rows).replace_schema_metadata()
+            pq.write_table(table, folder / "part-0.parquet")
+        digest = hashlib.sha256()
+        for file in sorted(folder.iterdir()):
+            with file.open("rb") as opened:
+                digest.update(hashlib.file_digest(opened, "sha256").digest())
+        stored = place / f"rows-{digest.hexdigest()[:20]}"
+        with suppress(OSError):  # another process has written the same rows
+            folder.rename(stored)
+    return str(stored)
+
+
+def is_dask(rows: Any) -> bool:
+    return hasattr(rows, "__dask_graph__") and hasattr(rows, "to_parquet")
+
+
+def _is_empty(values: pa.ChunkedArray) -> bool:
+    is_float = pa.types.is_floating(values.type)
+    return bool(pc.all(values.is_null(nan_is_null=is_float)).as_py())
+
+
+def _column(name: str, values: Any) -> Any:
+    """Return one column; values of several types, or beyond 64 bits, as texts."""
+    if not isinstance(values, list | tuple):
+        try:
+            return pa.array(values)
+        except _NO_TABLE as error:
+            if not hasattr(values, "tolist"):
+                raise _unreadable(type(values).__name__, error, column=name) from None
+            values = values.tolist()
+    values = [None if is_missing(value) else value for value in values]
+    kinds = set(map(type, values)) - {type(None)}
+    times = {kind for kind in kinds if issubclass(kind, date)}
+    if date in times and len(times) > 1:  # Arrow would make dates of all
+        values = [datetime.combine(v, time()) if type(v) is date else v for v in values]
+    try:
+        if not times or times == kinds:  # Arrow takes numbers beside times for microseconds
+            return pa.array(values)
+        raise TypeError("times and other values")
+    except _NO_TABLE as error:
+        if all(isinstance(value, _SINGLE) for value in values):
+            try:
+                return pa.array(texts_of_any(values), pa.string())
+            except UnusableValue as bad:
+                raise _unreadable(type(values).__name__, bad, column=name, row=bad.place) from None
+        if all(value is None or isinstance(value, list | tuple) for value in values):
+            lists = [value and _column(name, value).to_pylist() for value in values]
+            return pa.array([one and texts_of_any(one) for one in lists], pa.list_(pa.string()))
+        raise _unreadable(type(values).__name__, error, column=name) from None
+
+
+def _unreadable(kind: str, error: Exception, **where: Any) -> InputError:
+    return InputError(
+        f"the {kind} given cannot be read as a table: {error}",
+        where=where,
+        hint="A DataFrame or an Arrow table is needed, whose columns hold single values or lists "
+        "of one type each, or dictionaries, or the paths of files.",
+    )

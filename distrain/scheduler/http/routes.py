@@ -1,0 +1,201 @@
+"""The routes of a scheduler as a table: the part of a service's `/v1` that one cluster has.
+
+Tornado serves them below `/distrain` (`handler.py`), and Dask's own connections carry the same
+requests (`CoordinatorApi.over_comm`).
+"""
+
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+from urllib.parse import parse_qs
+
+from pydantic import ValidationError
+
+from distrain.jobs.run_paths import JOB_ID
+from distrain.jobs.states import JobState
+from distrain.scheduler.http.bodies import (
+    Body,
+    CancelOrder,
+    PreflightOrder,
+    PriorityOrder,
+    PutOrder,
+    Refusal,
+    dumps,
+    explain,
+)
+from distrain.scheduler.http.coordinator_api import CoordinatorApi
+
+PREFIX = "/distrain"
+LISTED = "docs/monitoring.md lists what a scheduler answers to."
+_MOST_COLLECT_MS = 60_000
+_MOST_LISTED = 200
+
+_BODY = TypeVar("_BODY", bound=Body)
+
+
+@dataclass(frozen=True)
+class Request:
+    method: str
+    path: str  # below `PREFIX`
+    query: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    content: bytes = b""
+
+    def text(self, name: str) -> str:
+        """The last value of a name in the query; "" without one."""
+        return (self.query.get(name) or [""])[-1]
+
+    def number(self, name: str, default: int) -> int:
+        """A whole number of the query; a `Refusal` for another value."""
+        text = self.text(name) or str(default)
+        if not (text.isascii() and text.isdigit() and len(text) < 19):
+            raise Refusal(400, "bad_request", f"{name}: {text!r} is no whole number", LISTED)
+        return int(text)
+
+    def body(self, kind: type[_BODY]) -> _BODY:
+        """The request's body; a `Refusal` if it cannot be used as this kind."""
+        try:
+            return kind.model_validate(json.loads(self.content))
+        except ValidationError as error:
+            mistakes = explain(error)
+        except (ValueError, RecursionError) as error:
+            mistakes = f"not JSON: {error}"
+        raise Refusal(400, "bad_request", mistakes, LISTED)
+
+
+Answer = tuple[int, str | dict[str, Any]]
+"""The status of HTTP, and JSON as text or values."""
+
+
+@dataclass(frozen=True)
+class Route:
+    method: str
+    pattern: str
+    act: Callable[..., Answer]  # called with the API, the request and the pattern's groups
+    is_order: bool = False  # whether it is for those who may give orders (`access.py`)
+
+
+def _jobs(api: CoordinatorApi, request: Request) -> Answer:
+    states, text = request.query.get("state") or (), request.text("text").casefold()
+    if unknown := set(states) - {*JobState}:
+        states_here = f"A scheduler's jobs are in one of {', '.join(JobState)}."
+        raise Refusal(400, "bad_request", f"state: {min(unknown)!r} is none", states_here)
+    most = min(request.number("limit", 50), _MOST_LISTED)
+    jobs = api.monitor.jobs()["jobs"]
+    ids = [job["id"] for job in jobs]
+    cursor = request.text("cursor")
+    wanted = [
+        job
+        for job in jobs[ids.index(cursor) + 1 if cursor in ids else 0 :]
+        if (not states or job["state"] in states)
+        and any(text in job[name].casefold() for name in ("id", "name"))
+    ]
+    more = wanted[most - 1]["id"] if len(wanted) > most > 0 else None
+    return 200, {"jobs": wanted[:most], "next_cursor": more}
+
+
+def _job(api: CoordinatorApi, request: Request, job_id: str) -> Answer:
+    ranks = request.text("ranks") or "shown"
+    if ranks not in ("shown", "all"):
+        hint = "Pass `all`, or leave `ranks` out to get at most 64."
+        raise Refusal(400, "bad_request", f"ranks: {ranks!r} is none of shown, all", hint)
+    return 200, api.job(job_id, all_ranks=ranks == "all")
+
+
+def _curves(api: CoordinatorApi, request: Request, job_id: str) -> Answer:
+    try:
+        document = api.monitor.metrics(job_id, request.text("since") or None)
+    except ValueError as error:
+        hint = "Pass `cursor` of the last answer, or leave `since` out to get all."
+        raise Refusal(400, "bad_request", f"since: {error}", hint) from None
+    return 200, document or api.job(job_id)  # which refuses a job that is not known
+
+
+def _view(api: CoordinatorApi, request: Request, job_id: str) -> Answer:
+    return 200, api.coordinator.view(job_id, request.number("since", 0)) or api.job(job_id)
+
+
+def _put(api: CoordinatorApi, request: Request, job_id: str) -> Answer:
+    is_new = api.orders.put(job_id, request.body(PutOrder))
+    return (201 if is_new else 200), api.job(job_id)
+
+
+def _cancel(api: CoordinatorApi, request: Request, job_id: str) -> Answer:
+    was_live = api.orders.cancel(job_id, request.body(CancelOrder))
+    return (202 if was_live else 200), api.job(job_id)
+
+
+def _change(api: CoordinatorApi, request: Request, job_id: str) -> Answer:
+    api.orders.set_priority(job_id, request.body(PriorityOrder))
+    return 200, api.job(job_id)
+
+
+def _changes(api: CoordinatorApi, request: Request) -> Answer:
+    collect_s = 1e-3 * min(request.number("collect_ms", 0), _MOST_COLLECT_MS)
+    since, service = request.number("since", 0), request.text("service")
+    return 200, api.changes_text(since, request.text("epoch"), service, collect_s)
+
+
+def _workers(api: CoordinatorApi, _: Request) -> Answer:
+    return 200, {"workers": api.workers()}
+
+
+def _validate(api: CoordinatorApi, request: Request) -> Answer:
+    if request.text("data") != "true":
+        hint = "Pass `data=true`; a service checks a spec without looking at data."
+        raise Refusal(400, "bad_request", "a scheduler has workers check data alone", hint)
+    order = request.body(PreflightOrder)
+    preflight_id = api.preflights.start(order.spec, order.owner)
+    return 202, {"id": preflight_id, "url": f"/v1/preflights/{preflight_id}"}
+
+
+def _preflight(api: CoordinatorApi, _: Request, preflight_id: str) -> Answer:
+    return 200, api.preflights.document(preflight_id)
+
+
+_ONE = rf"/v1/jobs/({JOB_ID})"
+
+ROUTES = (
+    Route("GET", r"/v1/jobs", _jobs),
+    Route("GET", _ONE, _job),
+    Route("GET", rf"{_ONE}/curves", _curves),
+    Route("GET", rf"{_ONE}/view", _view),
+    Route("PUT", _ONE, _put, is_order=True),
+    Route("PATCH", _ONE, _change, is_order=True),
+    Route("POST", rf"{_ONE}/cancel", _cancel, is_order=True),
+    Route("GET", r"/v1/changes", _changes, is_order=True),
+    Route("GET", r"/v1/workers", _workers, is_order=True),
+    Route("POST", r"/v1/jobs:validate", _validate, is_order=True),
+    Route("GET", r"/v1/preflights/([0-9a-f]{32})", _preflight, is_order=True),
+)
+
+
+def route_of(method: str, path: str) -> tuple[Route, tuple[str, ...]]:
+    """The route of a request, and its words of the path; a `Refusal` if there is none."""
+    found = [(route, match) for route in ROUTES if (match := re.fullmatch(route.pattern, path))]
+    for route, match in found:
+        if route.method == ("GET" if method == "HEAD" else method):
+            return route, match.groups()
+    if not found:
+        raise Refusal(404, "not_found", f"there is nothing at {PREFIX}{path}", LISTED)
+    detail = f"{method} is not for {PREFIX}{path}"
+    raise Refusal(405, "method_not_allowed", detail, LISTED, allow=[one.method for one, _ in found])
+
+
+def answer(api: CoordinatorApi, request: Request) -> tuple[int, str]:
+    """The status and the JSON that answer a request."""
+    try:
+        route, words = route_of(request.method, request.path)
+        status, document = route.act(api, request, *words)
+    except Refusal as refusal:
+        status, document = refusal.status, refusal.document
+    return status, document if isinstance(document, str) else dumps(document)
+
+
+def answer_over_comm(
+    api: CoordinatorApi, method: str, path: str, query: str, content: bytes
+) -> dict[str, Any]:
+    """RPC: the answer to a request that came by Dask's connection, whose peers may do anything."""
+    status, text = answer(api, Request(method, path, parse_qs(query), content))
+    return {"status": status, "text": text}

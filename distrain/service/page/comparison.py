@@ -1,0 +1,87 @@
+"""Jobs side by side: which settings differ, and which job has the best of each metric. Pure."""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from distrain.formatting import UNKNOWN, count, duration, main_metrics, number
+from distrain.jobs.documents import Job as JobAnswer
+from distrain.jobs.spec.load import differences
+
+_SMALLER_IS_BETTER = ("loss", "RMSE")
+
+
+@dataclass(frozen=True)
+class Row:
+    """A line of a comparison.
+
+    Attributes:
+        values: One text per job; `-` where a job has no value.
+        best: Positions of the jobs with the best value; empty where no value is better.
+    """
+
+    field: str
+    values: tuple[str, ...]
+    best: frozenset[int] = frozenset()
+
+
+def setting_rows(specs: Sequence[Mapping[str, Any]]) -> list[Row]:
+    """Return the settings that differ, by their dotted names.
+
+    >>> setting_rows([{"train": {"epochs": 1, "seed": 0}}, {"train": {"epochs": 2, "seed": 0}}])
+    [Row(field='train.epochs', values=('1', '2'), best=frozenset())]
+    """
+    return [
+        Row(field, tuple(UNKNOWN if value is None else _text(value) for value in values))
+        for field, values in differences(specs).items()
+    ]
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def metric_rows(jobs: Sequence[JobAnswer], lasted_s: Sequence[float | None]) -> list[Row]:
+    """Return the metrics that any of the jobs has, the validation of the saved model first."""
+    rows = [
+        _row("Validation AUC", [job.valid_auc for job in jobs], number, max),
+        _row("Validation loss", [job.valid_loss for job in jobs], number, min),
+        *_target_rows(jobs),
+        _row("Best step", [job.model_step for job in jobs], count),
+        _row("Refit steps", [job.refit_steps for job in jobs], count),
+        _row("Steps", [job.step for job in jobs], count),
+        _row("Rows/s", [job.rows_per_s for job in jobs], count, max),
+        _row("Ranks", [job.num_ranks for job in jobs], count),
+        _row("Duration", list(lasted_s), lambda seconds: duration(seconds, 0)),
+    ]
+    return [row for row in rows if set(row.values) != {UNKNOWN}]
+
+
+def _target_rows(jobs: Sequence[JobAnswer]) -> list[Row]:
+    metrics = [
+        {(target, name): float(value) for target, name, value in main_metrics(job.valid_targets, 5)}
+        for job in jobs
+    ]
+    names = dict.fromkeys(name for one in metrics for name in one)
+    return [
+        _row(
+            f"Validation {metric} of {target}",
+            [one.get((target, metric)) for one in metrics],
+            number,
+            min if metric in _SMALLER_IS_BETTER else max,
+        )
+        for target, metric in names
+    ]
+
+
+def _row(
+    field: str,
+    values: Sequence[float | None],
+    text: Callable[[float | None], str],
+    best_of: Callable[[Sequence[float]], float] | None = None,
+) -> Row:
+    known = [value for value in values if value is not None]
+    best = best_of(known) if best_of and len(set(known)) > 1 else None
+    positions = (n for n, value in enumerate(values) if best is not None and value == best)
+    return Row(field, tuple(text(value) for value in values), frozenset(positions))

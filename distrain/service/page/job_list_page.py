@@ -1,0 +1,132 @@
+"""The list of jobs with its filters, and several jobs side by side."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query
+from fastapi.responses import HTMLResponse, RedirectResponse
+
+from distrain.jobs.documents import Job as JobAnswer
+from distrain.jobs.states import FINAL_STATES
+from distrain.service.access.rules import Action, visible
+from distrain.service.api.dependencies import ApiCall, Call
+from distrain.service.api.documents import contacts, job_document
+from distrain.service.api.problems import Problem
+from distrain.service.decide.api_values import STATES
+from distrain.service.page.comparison import metric_rows, setting_rows
+from distrain.service.page.rendering import PageRoute, labels, lasted_s, page, url_with
+from distrain.service.store.listing import JobFilter
+from distrain.service.values import Job
+
+router = APIRouter(include_in_schema=False, route_class=PageRoute)
+
+ShortText = Annotated[str, Query(max_length=128)]
+_PAGE_JOBS = 100
+_MOST_COMPARED = 8
+
+
+@dataclass(frozen=True)
+class StateLink:
+    """A link to the jobs in a state; "" is any state. Ended jobs are not counted."""
+
+    state: str
+    count: int | None
+    url: str
+
+
+@router.get("/")
+def home() -> RedirectResponse:
+    return RedirectResponse("/jobs", 303)
+
+
+@router.get("/jobs")
+def jobs(
+    call: Call,
+    text: ShortText = "",
+    state: ShortText = "",
+    project: ShortText = "",
+    owner: ShortText = "",
+    tag: Annotated[str, Query(max_length=400)] = "",
+    before: Annotated[int | None, Query(ge=1, lt=2**63)] = None,
+) -> HTMLResponse:
+    call.require(Action.SEE_JOB)
+    key, sign, value = tag.partition("=")
+    wanted = JobFilter(
+        project=project or None,
+        owner=owner or None,
+        states=(state,) if state else (),
+        tags=((key, value),) if sign else (),
+        text=text,
+        visible=visible(call.caller),
+    )
+    found = call.store.jobs(wanted, limit=_PAGE_JOBS, before_seq=before)
+    caller = call.caller
+    projects = [p.name for p in call.store.projects()] if caller.is_admin else caller.roles
+    older = url_with(call.request, {"before": found[-1].seq}) if len(found) == _PAGE_JOBS else None
+    specs = call.store.specs([job.id for job in found])
+    return page(
+        call.request,
+        "jobs.html",
+        call.caller,
+        jobs=[
+            (document, *_model_and_data(specs.get(document.id, {})))
+            for document in job_documents(call, found)
+        ],
+        chips=_state_links(call, wanted, state),
+        projects=sorted(projects),
+        asked={"text": text, "state": state, "project": project, "owner": owner, "tag": tag},
+        next_url=older,
+        here_url=str(call.request.base_url).rstrip("/"),
+    )
+
+
+def job_documents(call: ApiCall, found: Sequence[Job]) -> list[JobAnswer]:
+    heard_s, now_s = contacts(call.store), call.service.now_s()
+    return [job_document(job, now_s, heard_s.get(job.cluster)) for job in found]
+
+
+def _state_links(call: ApiCall, wanted: JobFilter, chosen: str) -> list[StateLink]:
+    """Links to all jobs, and to those in each state: final, chosen, or with jobs in it."""
+    live = [name for name in STATES if name not in FINAL_STATES]
+    counts = call.store.live_counts(replace(wanted, states=()), live)
+    shown = [s for s in STATES if counts.get(s) or s in FINAL_STATES or s == chosen]
+    return [
+        StateLink(name, counts.get(name), url_with(call.request, {"state": name, "before": ""}))
+        for name in ("", *shown)
+    ]
+
+
+def _model_and_data(spec: Mapping[str, Any]) -> tuple[str, str]:
+    """The kind of model and the first training path of a spec; "" where it has none."""
+    model, data = spec.get("model") or {}, spec.get("data") or {}
+    train = data.get("train") or ""
+    return str(model.get("kind", "")), train if isinstance(train, str) else str(train[0])
+
+
+@router.get("/compare")
+def compare(
+    call: Call, chosen: Annotated[tuple[str, ...], Query(alias="job")] = ()
+) -> HTMLResponse:
+    """Show metrics, curves and differing settings of up to 8 jobs side by side."""
+    call.require(Action.SEE_JOB)
+    found, problems = [], []
+    for job_id in dict.fromkeys(chosen[:_MOST_COMPARED]):
+        try:
+            found.append(call.job(job_id))
+        except Problem as error:
+            problems.append(error.detail)
+    documents = job_documents(call, found)
+    names = labels(documents)
+    specs = call.store.specs([job.id for job in found])
+    return page(
+        call.request,
+        "compare.html",
+        call.caller,
+        jobs=documents,
+        labels=names,
+        named=[{"id": job.id, "name": name} for job, name in zip(documents, names, strict=True)],
+        metrics=metric_rows(documents, [lasted_s(job) for job in documents]),
+        differences=setting_rows([specs.get(job.id, {}) for job in found]),
+        problems=problems,
+    )

@@ -1,0 +1,174 @@
+"""One job: its state, files and settings, and a form that submits it again with changes.
+
+Curves, times and logs are drawn by the page's scripts from the API.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import islice
+from re import fullmatch
+from typing import Annotated, Any
+
+import yaml
+from fastapi import APIRouter, Form
+from fastapi.responses import HTMLResponse, RedirectResponse, Response
+from pydantic import ValidationError
+
+from distrain.errors import DistrainError
+from distrain.jobs.run_paths import JOB_ID, new_job_id
+from distrain.jobs.spec.job import JobSpec
+from distrain.jobs.spec.load import dump_yaml, parse_yaml
+from distrain.jobs.spec.short import short_yaml
+from distrain.runs.run_folder import NotInRun
+from distrain.runs.stored.folder import open_run_folder
+from distrain.service.access.policy import Mistake
+from distrain.service.access.rules import Action, may
+from distrain.service.api.dependencies import ApiCall, Call, Counted
+from distrain.service.api.documents import JobRequest
+from distrain.service.api.problems import Problem, problem_of
+from distrain.service.api.routes.submitting import put_job
+from distrain.service.api.submission import Wanted, bad_spec, request_sha256
+from distrain.service.page.job_list_page import job_documents
+from distrain.service.page.rendering import PageRoute, page
+from distrain.service.values import Job, Phase
+
+router = APIRouter(include_in_schema=False, route_class=PageRoute)
+
+MOST_FILES = 200
+_LISTED = 20_000
+
+
+@dataclass(frozen=True)
+class File:
+    path: str
+    size_bytes: int
+
+
+def files_of(run_dir: str) -> list[File]:
+    """Return at most `MOST_FILES` files of a run: those at its top, its model, then its logs."""
+    try:
+        with open_run_folder(run_dir) as folder:
+            found = [File(f.name, f.size_bytes) for f in islice(folder.files(), _LISTED)]
+    except (NotInRun, OSError):
+        return []
+    shown = [file for file in found if not any(p.startswith(".") for p in file.path.split("/"))]
+    first = [file for file in shown if "/" not in file.path]
+    model = [file for file in shown if file.path.startswith("model/") and file.path.count("/") == 1]
+    logs = [file for file in shown if fullmatch(r"logs/[^/]+/[^/]+\.log", file.path)]
+    return [*first, *model, *logs][:MOST_FILES]
+
+
+@router.get("/jobs/{job_id}")
+def job(call: Call, job_id: str) -> HTMLResponse:
+    call.require(Action.SEE_JOB)
+    found = call.job(job_id)
+    spec = call.store.spec(found.id)
+    return page(
+        call.request,
+        "job.html",
+        call.caller,
+        job=job_documents(call, [found])[0],
+        is_final=found.phase is Phase.FINAL,
+        may={
+            "cancel": may(call.caller, Action.CANCEL_JOB, found.project, found.owner),
+            "submit": may(call.caller, Action.CHANGE_JOB, found.project, found.owner),
+        },
+        attempts=call.store.attempts(found.id),
+        files=files_of(found.run_dir),
+        short_text=short_text(spec),
+        whole_text=dump_yaml(dict(spec)),
+    )
+
+
+@router.get("/jobs/{job_id}/edit")
+def edit(call: Call, job_id: str) -> HTMLResponse:
+    """Show a job's settings as text to change and submit."""
+    call.require(Action.SEE_JOB)
+    call.require(Action.SUBMIT)
+    found = call.job(job_id)
+    spec = call.store.spec(found.id)
+    # Tags and priority may have been given, or changed, beside the spec.
+    spec |= {"tags": {**found.tags}, "queue": {**spec.get("queue", {}), "priority": found.priority}}
+    return _form(call, found, short_text(spec), new_job_id(found.name))
+
+
+@router.post("/jobs/{job_id}/edit", dependencies=[Counted])
+def submit_again(
+    call: Call,
+    job_id: str,
+    spec: Annotated[str, Form()],
+    new_id: Annotated[str, Form(pattern=f"^{JOB_ID}$")],  # a folder has this name
+) -> Response:
+    """Submit a new job with the changed settings; the form comes back with what is wrong."""
+    call.require(Action.SEE_JOB)
+    call.require(Action.SUBMIT)
+    parent = call.job(job_id)
+    try:
+        body = _request(spec, parent, call.service.settings.limits.spec_bytes)
+        sha256 = request_sha256(call, body)
+        place = (body.project, body.cluster, body.spec)
+        put_job(call, Wanted(new_id, *place, None, {}, "/spec", parent.id, sha256))
+    except (Problem, DistrainError) as error:
+        problem = problem_of(error)
+        if problem.code == "id_taken":  # by a submission with other settings
+            new_id = new_job_id(parent.name)
+        return _form(call, parent, spec, new_id, problem)
+    return RedirectResponse(f"/jobs/{new_id}", 303)
+
+
+def _request(text: str, parent: Job, most_bytes: int) -> JobRequest:
+    if len(text.encode()) > most_bytes:
+        raise bad_spec([Mistake("/spec", f"it has more than {most_bytes} bytes")])
+    try:
+        document = parse_yaml(text)
+        if _is_larger(document, most_bytes):
+            raise ValueError(f"its aliases expand to more than {most_bytes} bytes")
+        # Dates become texts, as users write them; keys become texts, as in JSON.
+        document = json.loads(json.dumps(document, default=str))
+        return JobRequest(spec=document, project=parent.project, cluster=parent.cluster)
+    except ValidationError as error:
+        mistakes = [Mistake("/spec", mistake["msg"]) for mistake in error.errors()]
+        raise bad_spec(mistakes) from None
+    except (ValueError, TypeError, RecursionError, yaml.YAMLError) as error:
+        raise bad_spec([Mistake("/spec", str(error))]) from None
+
+
+def _is_larger(document: Any, most_bytes: int) -> bool:
+    """Return whether the values, written out, exceed a size; stops once they do.
+
+    >>> _is_larger({"x": ["a" * 50] * 3}, 100), _is_larger({"x": ["a" * 50]}, 100)
+    (True, False)
+    """
+    left, size_bytes = [document], 0
+    while left and size_bytes <= most_bytes:
+        value = left.pop()
+        if isinstance(value, Mapping):
+            left += [*value.keys(), *value.values()]
+        elif isinstance(value, list | tuple | set):
+            left += value
+        size_bytes += len(value) if isinstance(value, str | bytes) else 1
+    return size_bytes > most_bytes
+
+
+def _form(
+    call: ApiCall, parent: Job, text: str, new_id: str, problem: Problem | None = None
+) -> HTMLResponse:
+    return page(
+        call.request,
+        "edit.html",
+        call.caller,
+        problem.status if problem else 200,
+        job=parent,
+        text=text,
+        new_id=new_id,
+        problem=problem,
+    )
+
+
+def short_text(spec: Mapping[str, Any]) -> str:
+    """Return a spec as YAML without most defaults; all of a spec of another version."""
+    try:
+        return short_yaml(JobSpec.model_validate(spec))
+    except ValidationError:
+        return dump_yaml(dict(spec))

@@ -1,0 +1,102 @@
+// The records of the page's jobs: read as they grow, drawn as curves, and summed up as figures and times.
+"use strict";
+
+import { Charts, time, waited } from "./charts.js";
+
+const FIELDS = ["split", "step", "rows_total", "elapsed_s", "loss", "auc", "targets", "rows_per_s", "stall_pct", "stall_summary", "seconds"];
+
+const box = document.querySelector(".curves");
+const runs = JSON.parse(box.dataset.jobs).map((job) => ({ ...job, records: [], cursor: null }));
+const charts = new Charts(box, document.getElementById("chart-options"), runs);
+const element = (id) => document.getElementById(id);
+const percent = (value) => `${value.toFixed(1)} %`;
+
+// Read the records that follow the last answer; true if there are any.
+async function readMore(run) {
+  const query = new URLSearchParams(FIELDS.map((name) => ["fields", name]));
+  let isNew = false;
+  for (let more = true; more;) {
+    if (run.cursor !== null) query.set("since", run.cursor);
+    const answer = await fetch(`/v1/jobs/${encodeURIComponent(run.id)}/metrics?${query}`, { credentials: "same-origin" });
+    if (!answer.ok) return isNew;
+    const page = await answer.json();
+    if (page.restart) { isNew ||= run.records.length > 0; run.records = []; }
+    run.records.push(...page.records);
+    isNew ||= page.records.length > 0;
+    run.cursor = page.cursor;
+    more = page.more;
+  }
+  return isNew;
+}
+
+// --- one job: figures on the cards, and where the time goes
+
+function fillCards(records) {
+  const valid = records.filter((r) => r.split === "valid");
+  const byAuc = valid.some((r) => Number.isFinite(r.auc));
+  const better = (a, b) => (byAuc ? (b.auc ?? -1) > (a.auc ?? -1) : (b.loss ?? Infinity) < (a.loss ?? Infinity));
+  if (valid.length && element("best")) {
+    const best = valid.reduce((a, b) => (better(a, b) ? b : a));
+    const value = byAuc ? best.auc : best.loss;
+    if (value != null) element("best").textContent = `best ${value.toFixed(5)} at step ${best.step.toLocaleString("en")}`;
+  }
+  const last = records.findLast((r) => r.split === "train");
+  const share = last && waited(last);
+  if (share != null && element("waiting")) element("waiting").textContent = `waiting for data ${percent(share)}`;
+}
+
+function row(table, name, texts, share) {
+  const line = table.tBodies[0].insertRow();
+  const head = Object.assign(document.createElement("th"), { scope: "row", textContent: name });
+  line.append(head);
+  for (const text of texts) line.append(Object.assign(document.createElement("td"), { className: "n", textContent: text }));
+  const meter = Object.assign(document.createElement("meter"), { max: 100, value: share, ariaLabel: `${name}: ${percent(share)}` });
+  line.insertCell().append(meter);
+}
+
+function showTimes(records) {
+  const train = records.filter((r) => r.split === "train");
+  const section = element("time");
+  if (!section || !train.length) return;
+  const seconds = {};
+  for (const record of element("time-of").value === "last" ? train.slice(-1) : records) {
+    for (const [phase, value] of Object.entries(record.seconds ?? {})) seconds[phase] = (seconds[phase] ?? 0) + value;
+  }
+  const total = Object.values(seconds).reduce((a, b) => a + b, 0);
+  const last = train.at(-1);
+  const ranks = last.stall_summary ? last.stall_summary.worst : (last.stall_pct ?? []).map((share, rank) => [rank, share]);
+  section.hidden = !(total > 0);
+  for (const id of ["phases", "ranks"]) element(id).tBodies[0].replaceChildren();
+  for (const [phase, value] of Object.entries(seconds).sort((a, b) => b[1] - a[1])) {
+    const share = (100 * value) / total;
+    row(element("phases"), phase.replaceAll("_", " "), [time(value), percent(share)], share);
+  }
+  for (const [rank, share] of ranks.slice(0, 64)) row(element("ranks"), String(rank), [percent(share)], share);
+  element("ranks").hidden = !ranks.length;
+}
+
+function showFigures() {
+  const [{ records }] = runs;
+  const empty = element("no-records");
+  if (empty) {
+    empty.hidden = records.length > 0;
+    if (element("live").hasAttribute("data-final")) empty.textContent = empty.dataset.final;
+  }
+  fillCards(records);
+}
+
+let isReading = false;
+async function update() {
+  if (element("no-records")) showFigures();  // a refresh has replaced the cards
+  if (isReading) return;
+  isReading = true;
+  try {
+    if ((await Promise.all(runs.map(readMore))).includes(true)) charts.update();
+    if (element("no-records")) { showFigures(); showTimes(runs[0].records); }
+  } catch { /* the service does not answer; the next refresh asks again */ }
+  isReading = false;
+}
+
+document.addEventListener("refreshed", update);
+element("time-of")?.addEventListener("change", () => showTimes(runs[0].records));
+update();

@@ -1,0 +1,160 @@
+"""`distrain.fit(table, target=...)`: one model from every form of a table, prepared once."""
+
+import numpy as np
+import pandas as pd
+import pyarrow.parquet as pq
+import pytest
+import torch
+from click.testing import CliRunner
+
+import distrain
+from distrain.cli.training.train import command
+from distrain.errors import DistrainError
+from distrain.jobs.spec import load_spec
+from distrain.prep import FeatureConfig
+
+pytestmark = pytest.mark.usefixtures("undrawn")
+
+ROWS = 600
+FEW = {"train.max_steps": 3}
+
+
+@pytest.fixture(scope="module")
+def table():
+    draw = np.random.default_rng(0)
+    shops = [f"shop-{number}" for number in draw.integers(0, 30, ROWS)]
+    return pd.DataFrame(
+        {
+            "shop": shops,
+            "price": draw.gamma(2.0, 10.0, ROWS).round(2),
+            "at": pd.Timestamp("2024-01-01") + pd.to_timedelta(draw.permutation(ROWS), "min"),
+            "stars": draw.integers(1, 6, ROWS),
+            "weight": draw.integers(0, 3, ROWS),
+            "bought": np.where(draw.random(ROWS) < 0.3, "yes", "no"),
+        }
+    )
+
+
+class Exported:
+    """Rows of any library, which has nothing but Arrow's C stream."""
+
+    def __init__(self, table):
+        self._table = table
+
+    def __arrow_c_stream__(self, requested_schema=None):
+        return self._table.__arrow_c_stream__(requested_schema)
+
+
+def same_bits(run, other):
+    first, second = (one.load_model().model.state_dict() for one in (run, other))
+    return first.keys() == second.keys() and all(torch.equal(first[k], second[k]) for k in first)
+
+
+def test_every_form_of_a_table_gives_the_same_bits_and_is_prepared_once(table, tmp_path):
+    import dask.dataframe as dd
+
+    table.to_parquet(tmp_path / "rows.parquet")
+    table.to_csv(tmp_path / "rows.csv", index=False)
+    forms = {
+        "frame": table,
+        "again": table.set_axis(table.index + 7),
+        "stream": Exported(pq.read_table(tmp_path / "rows.parquet")),
+        "columns": {name: table[name].tolist() for name in table},
+        "parquet": tmp_path / "rows.parquet",
+        "glob": [str(tmp_path / "*.csv")],
+        "dask": dd.from_pandas(table, npartitions=1),
+    }
+    runs, prepared = {}, {}
+    for name, form in forms.items():
+        runs[name] = distrain.fit(
+            form, target="bought", run_dir=tmp_path / "runs" / name, overrides=FEW
+        )
+        prepared[name] = {*(tmp_path / "runs" / ".prepared").glob("data-*")}
+    assert prepared["frame"] == prepared["again"], "rows were prepared a second time"
+    scores = runs["frame"].predict(table)["probability"]
+    for name, run in runs.items():
+        assert same_bits(run, runs["frame"]), name
+        assert run.predict(table)["probability"].equals(scores)
+
+
+def test_a_run_keeps_what_it_is_repeated_from(table, tmp_path):
+    asked = {"target": ["bought", "stars"], "weight": "weight", "time": "at", "valid": 0.25}
+    run = distrain.fit(table, **asked, model={"kind": "mlp", "hidden": [8]}, overrides=FEW,
+                       run_dir=tmp_path / "run")  # fmt: skip
+    features = FeatureConfig.load(run.run_dir / "features.yaml").document
+    assert features.target.equals == "yes"
+    assert features.more_targets["stars"].classes == (1, 2, 3, 4, 5)
+    assert (features.weight, features.split.by, features.split.column) == ("weight", "time", "at")
+    spec = load_spec(run.run_dir / "job.yaml")
+    assert spec == load_spec(run.run_dir / "spec.yaml")
+    assert (spec.model.kind, spec.model.hidden, spec.data.weight) == ("mlp", (8,), "weight")
+    again = distrain.fit(run.run_dir / "job.yaml", run_dir=tmp_path / "again")
+    by_features = distrain.fit(
+        table, features=run.run_dir / "features.yaml", model={"kind": "mlp", "hidden": [8]},
+        overrides=FEW, run_dir=tmp_path / "third",
+    )  # fmt: skip
+    assert same_bits(run, again)
+    assert same_bits(run, by_features)
+
+
+def test_the_command_trains_what_fit_trains(table, tmp_path):
+    table.to_csv(tmp_path / "rows.csv", index=False)
+    root = tmp_path / "runs" / "command"
+    words = [str(tmp_path / "rows.csv"), "--target", "stars", "--task", "regression", "--valid"]
+    words += ["{by: hash, column: shop, share: 0.3}", "--set", "train.max_steps=3"]
+    done = CliRunner().invoke(command, [*words, "--run-dir", str(root)], catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    split = {"by": "hash", "column": "shop", "share": 0.3}
+    run = distrain.fit(
+        table, target="stars", task="regression", valid=split, overrides=FEW, run_dir=tmp_path / "r"
+    )
+    assert same_bits(run, distrain.Run(root))
+    for wrong in (
+        [*words[:1]],
+        ["job.yaml", "--model", "mlp"],
+        ["a", "b"],
+        [*words, "--resume", "r"],
+    ):
+        assert CliRunner().invoke(command, wrong).exit_code != 0
+
+
+def test_rows_of_its_own_validate_a_model(table, tmp_path):
+    run = distrain.fit(
+        table[100:], target="price", valid=table[:100], run_dir=tmp_path / "run", overrides=FEW
+    )
+    found = run.evaluate(table[:100])
+    assert found.rows == 100
+    (metrics,) = run.summary.targets.values()
+    assert metrics["rmse"] == pytest.approx(found.targets["label"]["rmse"], rel=1e-5)
+    none = distrain.fit(
+        table, target="price", valid=False, run_dir=tmp_path / "none", overrides=FEW
+    )
+    assert none.summary.scored_on == "train"
+
+
+@pytest.mark.parametrize(
+    ("data", "arguments"),
+    [
+        ("frame", {}),
+        ("frame", {"target": "nothing"}),
+        ("frame", {"target": "at"}),
+        ("frame", {"target": "shop", "task": "regression"}),
+        ("frame", {"target": "price", "task": "binary"}),
+        ("frame", {"target": "price", "task": "multiclass"}),
+        ("frame", {"target": "bought", "time": "price"}),
+        ("frame", {"target": "bought", "weight": "nothing"}),
+        ("frame", {"target": "bought", "valid": 1.5}),
+        ("frame", {"target": "bought", "valid": {"by": "chance"}}),
+        ("frame", {"target": "bought", "model": "mlpp"}),
+        ("frame", {"target": "bought", "features": {"target": "bought"}}),
+        ("nowhere.parquet", {"target": "bought"}),
+        ({"data": {"train": "a"}}, {"model": "mlp"}),
+        (7, {"target": "bought"}),
+    ],
+)
+def test_what_cannot_be_is_refused_before_a_run_begins(table, tmp_path, wording, data, arguments):
+    rows = table if isinstance(data, str) and data == "frame" else data
+    with pytest.raises(DistrainError) as refused:
+        distrain.fit(rows, **arguments, run_dir=tmp_path / "run")
+    wording(refused.value)
+    assert not (tmp_path / "run").exists()
