@@ -154,7 +154,9 @@ class InputBlock:
             values = [column.values for column in newest[:-1]]
             none = batch.continuous.new_zeros(newest[-1].values.shape[0], 0)
             numbers = torch.stack(values, 1) if values else none
-            lists.append(EventLists(newest[-1].offsets, numbers, newest[-1].host_offsets))
+            offsets, on_host = newest[-1].offsets, newest[-1].host_offsets
+            # One type on a device: another one makes torch.compile compile again.
+            lists.append(EventLists(offsets, numbers, None if offsets.is_cpu else on_host))
         return tuple(lists)
 
     def check_columns(self, batch: Batch) -> None:
