@@ -122,7 +122,7 @@ def test_a_rank_on_a_gpu_decodes_with_its_share_of_the_cores(
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     world = World(0, ranks_per_node, ranks_per_node)
     device = torch.device(device, 0)
-    loader = job_loader(spec, inputs.schema, inputs.train, world, device, shuffle="rows")
+    loader = job_loader(spec, inputs.schema, inputs.train, world, device, shuffle="chunk")
     assert loader.options.decode_threads == threads
 
 
