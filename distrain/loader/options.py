@@ -53,6 +53,7 @@ class FetchOptions:
 class LoaderOptions(LoadingSpec):
     """The options that determine a rank's stream: those of the job spec, and the rank's share."""
 
+    decode_threads: PositiveInt = 1
     global_batch_size: PositiveInt
     seed: Annotated[Whole, Field(ge=0)] = 0
     lanes: PositiveInt = 24

@@ -161,7 +161,11 @@ class LoadingSpec(Section):
     )
     parts_per_chunk: PositiveInt = Field(1, description="Parts that are shuffled together.")
     prefetch_batches: PositiveInt = Field(4, description="Batches prepared ahead of the step.")
-    decode_threads: PositiveInt = Field(1, description="Threads that decode parquet, per rank.")
+    decode_threads: PositiveInt | Literal["auto"] = Field(
+        "auto",
+        description="Threads that decode parquet, per rank. `auto`: 1 on a CPU; on a GPU the "
+        "rank's share of the host's cores minus two, at most 10.",
+    )
     drop_last: bool = Field(False, description="Leave out the last, smaller global batch.")
     retry_s: Real = Field(
         300.0,
