@@ -79,6 +79,7 @@ class RunRequest:
     # called with each record; an exception ends the job
     callbacks: "tuple[Callable[[Record], object], ...]" = ()
     overwrite: bool = False  # whether a run in the directory may be replaced
+    draws: bool = True  # whether to draw `curves.png` at the end
     features: str = ""  # the features document that a table's rows were prepared with
     gang: Gang | None = None  # the launcher's ranks, if this process is rank 0
 
@@ -112,7 +113,7 @@ class RunRequest:
         return reopen_run(self.run_dir, self.spec)
 
     def write_documents(self, paths: RunPaths) -> None:
-        """Write what a table's run is repeated from: its features, and its spec in short."""
+        """Write `features.yaml` and the short `job.yaml` of a run on a table, to repeat it."""
         documents = {paths.features: self.features, paths.job: short_yaml(self.spec)}
         for path, text in documents.items() if self.features else ():
             with whole_file(path) as partial:
@@ -161,7 +162,9 @@ def train(
         if view.state.is_final and not view.checkpoints.count and not is_left_off:
             _release_place(run)
         feeds.ends(view.state.value)
-        summary = finish(folder.paths, view, run.first_attempt, history, progress.say)
+        summary = finish(
+            folder.paths, view, run.first_attempt, history, progress.say, draws=run.draws
+        )
         if view.reason and _keeps_success(folder.paths):
             folder.put_spec_back()
     on_summary(summary)
@@ -186,7 +189,7 @@ def _release_place(run: RunRequest) -> None:
     from distrain.train.saving.checkpoints import checkpoint_dir
 
     place = checkpoint_dir(run.spec, RunPaths(run.run_dir), run.job_id)
-    with suppress(OSError):  # a remaining claim is named in the next user's error
+    with suppress(OSError):  # if it remains, the next command's error names it
         release_dir(place)
 
 
@@ -273,15 +276,18 @@ def finish(
     first_attempt: int,
     history: History,
     say: "Callable[[str], None]",
+    *,
+    draws: bool = True,
 ) -> "Summary":
-    """Return the summary of a job that has ended, and draw its curves into the run folder.
+    """Return the summary of a job that has ended; `draws` its curves into the run folder.
 
     Writes the summary here if no worker could write it. An `OutputError` is only a warning if the
     job failed anyway: the cause of that failure matters more.
     """
     try:
         summary = written_summary(paths, view) or finish_run(paths, view, first_attempt)
-        _draw(paths, view.name)
+        if draws:
+            _draw(paths, view.name, view.model_step)
     except OutputError as error:
         if view.reason is None:
             raise
@@ -290,10 +296,10 @@ def finish(
     return summary
 
 
-def _draw(paths: RunPaths, name: str) -> None:
+def _draw(paths: RunPaths, name: str, model_step: int | None) -> None:
     if records := read_records(paths):
         with whole_file(paths.curves) as partial:
-            draw_curves(records, name, partial)
+            draw_curves(records, name, partial, model_step)
 
 
 def written_summary(paths: RunPaths, view: "JobView") -> "Summary | None":

@@ -12,7 +12,7 @@ import click
 from distrain.cli.interrupts import if_interrupted
 from distrain.cli.jobs.api_jobs import ApiJobs, job_json, pair
 from distrain.cli.jobs.server import at, service_at
-from distrain.cli.output import clean_line, json_wanted, print_answer, print_remark, print_result
+from distrain.cli.output import clean_line, print_answer, print_remark, print_result
 from distrain.client.client import Client
 from distrain.client.credentials import parse_address
 from distrain.client.errors import ServiceUnavailable
@@ -61,8 +61,7 @@ class ServiceJobs(ApiJobs):
 
     def print_end(self, _: Job, end: Job) -> None:
         """Print how a job ended; raise an error unless it succeeded."""
-        if json_wanted():
-            print_answer(job=job_json(end))
+        print_answer(job=job_json(end))
         if end.state == "succeeded":
             print_result(f"job {end.id}: succeeded")
             return
@@ -71,7 +70,8 @@ class ServiceJobs(ApiJobs):
         raise kind(
             end.message or f"job {end.id}: {end.state}",
             where={"job": end.id, "attempt": end.attempt, "reason": end.reason or end.state},
-            hint=f"Its logs: distrain logs {end.id}{where}; go on: distrain resume {end.id}{where}",
+            hint=f"Its logs: distrain logs {end.id}{where}; "
+            f"resume it: distrain resume {end.id}{where}",
         )
 
     print_cancelled = print_end
@@ -137,15 +137,14 @@ class ServiceJobs(ApiJobs):
     def finish(self, job: Job, what: str, *, waits: bool, follows: bool = False) -> None:
         """Print what was done to a job; optionally wait for its end, or follow it."""
         how = self.how_to_follow(job.id)
-        if_interrupted(f"job {job.id} {what} and goes on without this command; {how}")
+        if_interrupted(f"job {job.id} {what} and continues without this command; {how}")
         (print_remark if waits or follows else print_result)(f"job {job.id} {what}")
         if follows:
             self.follow(job)
         elif waits:
             self.print_end(job, self.wait(job))
         else:
-            if json_wanted():
-                print_answer(server=self.client.address, job_id=job.id, job=job_json(job))
+            print_answer(server=self.client.address, job_id=job.id, job=job_json(job))
             print_remark(how)
 
     def _check_data(self, spec: Mapping[str, Any], asked: Mapping[str, Any]) -> None:
@@ -169,7 +168,7 @@ def _repeatable(job_id: str) -> Iterator[None]:
     """Print the id of a new job before its request, so that the request can be repeated."""
     again = f"Repeat the command with --id {job_id}: it submits nothing twice."
     print_remark(f"submitting job {job_id}")
-    if_interrupted(f"nobody knows whether job {job_id} was submitted. {again}")
+    if_interrupted(f"it is unknown whether job {job_id} was submitted. {again}")
     try:
         yield
     except ServiceUnavailable as error:

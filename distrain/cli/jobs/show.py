@@ -29,8 +29,7 @@ def status(job: str, place: JobPlace, as_json: bool) -> None:
     """
     with place.jobs(READ_S) as jobs:
         document, lines = jobs.status(job)
-    if as_json:
-        print_answer(**document)
+    print_answer(**document)
     for line in lines:
         print_result(line)
 
@@ -118,5 +117,5 @@ def _left_alone(jobs: Any, word: str) -> Any:
     """Find a job by a word; on Ctrl-C the command prints how to follow it."""
     target = jobs.find(word)
     follow = jobs.how_to_follow(target.job_id)
-    if_interrupted(f"job {target.job_id} goes on without this command; {follow}")
+    if_interrupted(f"job {target.job_id} continues without this command; {follow}")
     return target
