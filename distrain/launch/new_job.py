@@ -68,6 +68,6 @@ def _facts(data: Path, schema: Schema, say: "Callable[[str], object]") -> TableF
 def _is_split_off(data: Path) -> bool:
     """Return True if `prep` took the validation rows from the rows that it was given."""
     try:
-        return bool(json.loads((data / "prep.json").read_text())["valid_inputs"] == [])
+        return not json.loads((data / "prep.json").read_text())["valid_inputs"]
     except (OSError, ValueError, TypeError, KeyError):  # the rows are of another tool
         return False

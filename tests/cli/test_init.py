@@ -14,6 +14,7 @@ from distrain.errors import OutputError, SpecError
 from distrain.jobs.spec import load_spec, parse_spec
 from distrain.jobs.spec.fitting import TableFacts
 from distrain.jobs.spec.presets import MODELS, PRESETS, job_for
+from distrain.jobs.spec.training import batch_for
 from distrain.jobs.states import JobState
 from distrain.launch.inline import run_inline
 from distrain.loader.partition.footers import read_footers
@@ -85,6 +86,18 @@ def test_only_rows_that_nobody_named_for_validation_are_trained(
     schema = SCHEMA.remove(["at", "label", "genre", "counts"])
     table = TableFacts(rows, True, valid_is_split_off=is_split_off)
     assert parse_spec(job_for(kind, "data", schema, table)).train.refit == refits
+
+
+@pytest.mark.parametrize(("cardinality", "passes_once"), [(90_000, True), (90, False)])
+def test_a_table_that_is_read_once_gets_twice_as_many_steps(
+    cardinality: int, passes_once: bool
+) -> None:
+    ids = ColumnSchema("user", "int32", ("categorical",), cardinality)
+    schema = Schema((*SCHEMA.select(["label"]), ids))
+    table = TableFacts(140_110, True)
+    train = parse_spec(job_for("mlp", "data", schema, table)).train
+    assert (train.epochs == 1) == passes_once
+    assert train.global_batch_size == batch_for(table.rows) // (2 if passes_once else 1)
 
 
 def test_targets_whose_names_are_alike_are_tasks_of_their_own() -> None:

@@ -24,7 +24,7 @@ _COMMENTS = {
     "train.seed": "of the initial weights and the order of rows",
     "evaluate.every_steps": "steps between two validations",
     "resources.num_ranks": "processes that train together: one for each GPU",
-    "checkpoint.keep_best": "the model saved is the best by this metric",
+    "checkpoint.keep_best": "the metric that says which validation is the best",
 }
 """The lines that users change, by path, each with its comment; they are written in any case."""
 
