@@ -96,8 +96,7 @@ def command(
         report = measured("the ensemble", ensemble_of(judged))
     write_ensemble(out, whole, report, folders, data, replace=overwrite)
     figures = _figures(report)
-    if as_json:
-        print_answer(folder=str(out), rows=report.rows, ensemble=figures, runs=figures_by_run)
+    print_answer(folder=str(out), rows=report.rows, ensemble=figures, runs=figures_by_run)
     for name, of_run in (*figures_by_run.items(), ("the ensemble", figures)):
         shown = (f"{figure.replace('_', ' ')} {value:.5f}" for figure, value in of_run.items())
         print_result(f"{name}: {', '.join(shown)}")

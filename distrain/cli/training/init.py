@@ -59,5 +59,4 @@ def command(
         print_warning(f"note: there is no folder {data / 'train'} yet")
     print_result(f"written to {out}")
     print_remark(f"next: {shlex.join(['distrain', 'train', str(out)])}")
-    if as_json:
-        print_answer(file=str(out))
+    print_answer(file=str(out))
