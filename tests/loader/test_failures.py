@@ -23,8 +23,6 @@ from distrain.loader.partition.footers import read_footers
 from distrain.loader.partition.table import RowGroup, Table
 from distrain.schema import Schema
 
-ROWS = 100
-
 
 def in_order(table: Table, schema: Schema, **options: Any) -> Loader:
     defaults = {"global_batch_size": 10, "lanes": 1, "shuffle": "none", "parts_per_chunk": 1}
