@@ -75,15 +75,14 @@ def command(
     path = servers_file()
     login = Login(parsed.text, token, me.user, ca, plain_http)
     store_login(path, login, default=not no_default)
-    if as_json:
-        print_answer(
-            server=parsed.text,
-            user=me.user,
-            scopes=list(me.scopes),
-            is_admin=me.is_admin,
-            roles=dict(me.roles),
-            file=str(path),
-        )
+    print_answer(
+        server=parsed.text,
+        user=me.user,
+        scopes=list(me.scopes),
+        is_admin=me.is_admin,
+        roles=dict(me.roles),
+        file=str(path),
+    )
     print_result(f"logged in to {parsed.text} as {me.user}")
     print_remark(f"the token is in {path}, with the scopes {', '.join(me.scopes) or 'none'}")
     print_remark(f"it has your permissions: you are {_roles(me)}")

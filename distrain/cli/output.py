@@ -101,12 +101,13 @@ def print_warning(text: object) -> None:
 
 
 def print_json(values: Mapping[str, Any] | list[Any]) -> None:
-    """Print one JSON document as one line."""
-    click.echo(json.dumps(values))
+    """Print one JSON document as one line; omitted without `--json`."""
+    if json_wanted():
+        click.echo(json.dumps(values))
 
 
 def print_answer(**values: Any) -> None:
-    """Print a command's result as one JSON document, with `VERSION`."""
+    """Print a command's result as one JSON document, with `VERSION`; omitted without `--json`."""
     print_json({"version": VERSION, **values})
 
 

@@ -1,5 +1,6 @@
 """A job spec to begin with for prepared rows, fitted to their schema and their number."""
 
+import json
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -58,4 +59,13 @@ def _facts(data: Path, schema: Schema, say: "Callable[[str], object]") -> TableF
         say(f"note: the training is not fitted to the table: {first_line(error)}")
         return None
     count = len(cut.names) if cut else 1
-    return TableFacts(table.num_rows, (data / "valid").is_dir(), moments, count)
+    has_valid = (data / "valid").is_dir()
+    return TableFacts(table.num_rows, has_valid, moments, count, _is_split_off(data))
+
+
+def _is_split_off(data: Path) -> bool:
+    """Return True if `prep` took the validation rows from the rows that it was given."""
+    try:
+        return json.loads((data / "prep.json").read_text())["valid_inputs"] == []
+    except (OSError, ValueError, TypeError, KeyError):  # the rows are of another tool
+        return False

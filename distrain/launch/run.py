@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from distrain.errors import (
     ClusterError,
+    DistrainError,
     OutputError,
     SpecError,
     Terminated,
@@ -16,7 +17,7 @@ from distrain.errors import (
 )
 from distrain.formatting import is_no_use, useless_targets
 from distrain.jobs.reasons import LEFT_OFF
-from distrain.jobs.run_paths import RunPaths
+from distrain.jobs.run_paths import RunPaths, new_job_id
 from distrain.jobs.spec.job import JobSpec
 from distrain.jobs.spec.load import flat
 from distrain.jobs.spec.paths import with_absolute_paths
@@ -28,7 +29,7 @@ from distrain.launch.external_ranks import Gang
 from distrain.launch.inline import run_inline
 from distrain.launch.job_handle import JobHandle, raise_for_state
 from distrain.launch.reporting import Progress
-from distrain.launch.resuming import how_to_resume
+from distrain.launch.resuming import find_run, how_to_resume
 from distrain.runs.attempts import read_records
 from distrain.runs.finishing import finish_run
 from distrain.runs.history import History
@@ -117,6 +118,14 @@ class RunRequest:
         for path, text in documents.items() if self.features else ():
             with whole_file(path) as partial:
                 partial.write_text(text)
+
+
+def request_in(root: Path, spec: JobSpec, **options: Any) -> RunRequest:
+    """The request of the run that a folder holds, which continues; else of a new run of `spec`."""
+    with suppress(DistrainError):  # it was not begun, or killed before it had written a spec
+        job_id, own, resumed = find_run(root, (), without_checkpoint=True)
+        return RunRequest(own, root, job_id, resumed=resumed, **options)
+    return RunRequest(spec, root, new_job_id(spec.name), overwrite=True, **options)
 
 
 def train(
@@ -278,7 +287,7 @@ def finish(
     try:
         summary = written_summary(paths, view) or finish_run(paths, view, first_attempt)
         if draws:
-            _draw(paths, view.name)
+            _draw(paths, view.name, view.model_step)
     except OutputError as error:
         if view.reason is None:
             raise
@@ -287,10 +296,10 @@ def finish(
     return summary
 
 
-def _draw(paths: RunPaths, name: str) -> None:
+def _draw(paths: RunPaths, name: str, model_step: int | None) -> None:
     if records := read_records(paths):
         with whole_file(paths.curves) as partial:
-            draw_curves(records, name, partial)
+            draw_curves(records, name, partial, model_step)
 
 
 def written_summary(paths: RunPaths, view: "JobView") -> "Summary | None":

@@ -125,14 +125,6 @@ class RunFolder(AbstractContextManager["RunFolder"]):
         finally:
             os.close(folder)
 
-    def open_folder(self, name: str) -> int:
-        return self._open_folder(parts_of(name))
-
-    def log_files(self, rank: int, attempt: int) -> tuple[int, str]:
-        """Return a descriptor of the log's folder, which the caller closes, and the log's name."""
-        log = RunPaths(Path()).log(rank, attempt)
-        return self.open_folder(log.parent.as_posix()), log.name
-
     def attempts(self) -> tuple[int, ...]:
         return RunPaths(Path(self.place)).attempts()
 

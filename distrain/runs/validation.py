@@ -3,11 +3,12 @@
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
-from pydantic import BaseModel, TypeAdapter
+from pydantic import BaseModel, TypeAdapter, create_model
 
 from distrain.jobs.view import Checkpoints, Record, record_from_json
+from distrain.runs.summary import Summary
 from distrain.storage.outputs import read_file, whole_file
 
 
@@ -19,28 +20,10 @@ class _Restart(BaseModel):
     after_s: float | None = None
 
 
-class _Outcome(BaseModel):
-    """The fields of `summary.json` that are read back."""
-
-    state: str = ""
-    reason: str | None = None
-    message: str | None = None
-    attempts: int | None = None
-    restarts: tuple[_Restart, ...] = ()
-    checkpoints: Checkpoints = Checkpoints()
-    parameters: int | None = None
-    reader: str | None = None
-    steps: int | None = None
-    rows: int | None = None
-    rows_per_s: float | None = None
-    places: tuple[dict[str, str], ...] = ()
-    stall_pct: tuple[float, ...] = ()
-    seconds: tuple[dict[str, float], ...] = ()
-    peak_memory: tuple[dict[str, int], ...] = ()
-    stopped_early: dict[str, Any] | None = None
-    refit: dict[str, Any] | None = None
-    warm_start: dict[str, Any] | None = None
-
+_FIELDS: dict[str, Any] = {name: (kind, None) for name, kind in get_type_hints(Summary).items()}
+_FIELDS |= {"restarts": (tuple[_Restart, ...], ()), "checkpoints": (Checkpoints, Checkpoints())}
+_Outcome = create_model("_Outcome", **_FIELDS)
+"""`summary.json`, in which fields may be missing."""
 
 _RECORD = TypeAdapter(Record)
 

@@ -64,22 +64,28 @@ class Principal:
 
 
 @dataclass(frozen=True)
-class Job:
-    """A job as the database has it."""
+class JobHead:
+    """The values of a job that its submission decides."""
 
     id: str
-    seq: int  # grows with each job: lists are ordered by it
     project: str
     owner: str
     name: str
     cluster: str
     priority: int
     num_ranks: int
-    run_dir: str
+    run_dir: str  # `RUN_ROOT/PROJECT/ID`
+    tags: Mapping[str, str] = field(default_factory=dict, kw_only=True)
+    parent: str | None = field(default=None, kw_only=True)
+
+
+@dataclass(frozen=True)
+class Job(JobHead):
+    """A job as the database has it."""
+
+    seq: int  # grows with each job: lists are ordered by it
     created_at_s: float
     rev: int = 1  # grows with each change; its ETag
-    tags: Mapping[str, str] = field(default_factory=dict)
-    parent: str | None = None
     intent: Intent = Intent.RUN
     resumes: int = 0  # how often it was resumed
     cancel_why: str = ""  # who wanted its end, or what
@@ -104,20 +110,10 @@ class Job:
 
 
 @dataclass(frozen=True)
-class NewJob:
+class NewJob(JobHead):
     """A job to make, checked and resolved."""
 
-    id: str
-    project: str
-    owner: str
-    name: str
-    cluster: str
-    priority: int
-    num_ranks: int
-    run_dir: str  # `RUN_ROOT/PROJECT/ID`
     spec: Mapping[str, Any]  # the resolved spec as JSON values
-    tags: Mapping[str, str] = field(default_factory=dict)
-    parent: str | None = None
     request_sha256: str = ""  # of the request that makes it; an equal one is a repetition
 
 

@@ -16,7 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from distrain.jobs.run_paths import RunPaths, log_end, log_part
-from distrain.runs.log_bytes import LogSlice, read_log_slice
+from distrain.runs.log_bytes import next_bytes
 from distrain.storage.objects import Objects
 
 log = logging.getLogger(__name__)
@@ -117,23 +117,25 @@ class _Growing:
             return
         folder = os.open(self._path.parent, os.O_RDONLY | os.O_DIRECTORY)
         try:
-            while (piece := self._read(folder)).data:
-                self._put_part(piece)
+            while self._carry_part(folder):
+                pass
         finally:
             os.close(folder)
 
-    def _read(self, folder: int) -> LogSlice:
-        left = PART_BYTES - len(self._part)
-        return read_log_slice(folder, self._path.name, self._next + len(self._part), left)
-
-    def _put_part(self, piece: LogSlice) -> None:
-        if piece.first > self._next + len(self._part):  # a gap in the log
-            self._next, self._part = piece.first, b""
-        part = self._part + piece.data
+    def _carry_part(self, folder: int) -> bool:
+        """Upload the next bytes; return whether there were any."""
+        offset = self._next + len(self._part)
+        first, data = next_bytes(folder, self._path.name, offset, PART_BYTES - len(self._part))
+        if not data:
+            return False
+        if first > offset:  # a gap in the log
+            self._next, self._part = first, b""
+        part = self._part + data
         self._put(log_part(self._path, self._next) if self._next else self._path, part)
         self._part = part
         if len(part) >= PART_BYTES:
             self._next, self._part = self._next + len(part), b""
+        return True
 
 
 def files_dir(local_directory: str, job_id: str, attempt: int, rank: int) -> Path:

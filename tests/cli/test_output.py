@@ -108,8 +108,7 @@ def _add_echo(monkeypatch: pytest.MonkeyPatch) -> None:
         output.print_result("result")
         output.print_warning("warning")
         logging.getLogger("distrain.test").info("logged %s", "a title \x1b]0;x\x07")
-        if as_json:
-            output.print_answer(a=HOSTILE)
+        output.print_answer(a=HOSTILE)
 
     monkeypatch.setitem(COMMANDS, "echo", "A test's.")
     found = LazyGroup.get_command

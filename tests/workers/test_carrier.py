@@ -4,7 +4,6 @@ import pytest
 from object_stores import serving
 
 from distrain.jobs.run_paths import RunPaths
-from distrain.runs.log_bytes import read_log_slice, read_log_tail
 from distrain.runs.stored.folder import StoredFolder
 from distrain.workers import carrier as carrier_module
 from distrain.workers.carrier import StoreCarrier, files_dir
@@ -22,8 +21,7 @@ def paths(server, tmp_path, request):
     return RunPaths(files_dir(str(tmp_path), "job", 1, 0), f"s3://carried/{request.node.name}")
 
 
-def log_of(paths):
-    return StoredFolder(paths.store).log_files(0, 1)
+LOG = "logs/attempt-1/rank-0.log"
 
 
 def test_a_log_keeps_the_numbers_of_its_bytes(paths, monkeypatch):
@@ -35,17 +33,15 @@ def test_a_log_keeps_the_numbers_of_its_bytes(paths, monkeypatch):
     log.write(printed[4:])
     assert carrier.carry()
     assert carrier.carry()
-    files, name = log_of(paths)
-    assert files.sizes() == {name: 10, f"{name}.from-10": 10, f"{name}.from-20": 5}
-    found = read_log_slice(files, name, 3, 100)
-    assert (found.data, found.next) == (printed[3:10], 10)
-    assert read_log_tail(files, name, 12).data == printed[13:]
-    assert not found.is_closed
+    folder = StoredFolder(paths.store)
+    parts = {file.name: file.size_bytes for file in folder.files("logs")}
+    assert parts == {LOG: 10, f"{LOG}.from-10": 10, f"{LOG}.from-20": 5}
+    pieces = [folder.read_growing(LOG, offset, 100) for offset in (3, 10, 20)]
+    assert pieces == [printed[3:10], printed[10:20], printed[20:]]
     log.close()
     carrier.start()
     carrier.close(60)
-    found = read_log_slice(files, name, 20, 100)
-    assert (found.data, found.is_last) == (printed[20:], True)
+    assert folder.read_growing(f"{LOG}.end", 0, 100) == b"25\n"
     assert not paths.root.exists()
 
 
@@ -57,9 +53,10 @@ def test_what_nobody_kept_is_a_gap_in_the_bucket_too(paths):
     log.write(b"end")
     log.close()
     assert carrier.carry()
-    files, name = log_of(paths)
-    found = read_log_slice(files, name, 5, 100)
-    assert (found.data, found.first, found.gaps, found.is_last) == (b"end", 105, ((5, 105),), True)
+    folder = StoredFolder(paths.store)
+    pieces = [folder.read_growing(LOG, offset, 100) for offset in (0, 5, 104, 105)]
+    assert pieces == [b"begin", b"", b"", b"end"]
+    assert folder.read_growing(f"{LOG}.end", 0, 100) == b"108\n"
 
 
 def test_a_store_that_does_not_answer_is_asked_again(paths):
@@ -79,9 +76,9 @@ def test_a_store_that_does_not_answer_is_asked_again(paths):
     paths.attempt_records(1).write_bytes(b"records")
     log.close()
     assert carrier.carry()
-    files, name = log_of(paths)
-    assert read_log_slice(files, name, 0, 100).data == b"onetwo"
-    assert StoredFolder(paths.store).read_growing("records/attempt-1.jsonl", 3, 9) == b"ords"
+    folder = StoredFolder(paths.store)
+    assert folder.read_growing(LOG, 0, 100) == b"onetwo"
+    assert folder.read_growing("records/attempt-1.jsonl", 3, 9) == b"ords"
 
 
 def test_hashes_and_stacks_come_at_the_end(paths):

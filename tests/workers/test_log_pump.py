@@ -1,42 +1,44 @@
 """What a rank prints, within bounds."""
 
 import os
-import re
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings, strategies as st
 
 from distrain.jobs.run_paths import log_end
-from distrain.runs.log_bytes import (
-    LogSlice,
-    gap_note,
-    read_log,
-    read_log_slice,
-    read_log_tail,
-)
+from distrain.runs.log_bytes import gap_note, log_extent, next_bytes, read_log
 from distrain.storage.background import BackgroundWriter
 from distrain.workers.log_pump import TAIL_LINES, BoundedLog, RankLogWriter
 
 KEPT = 100
 
 
-def bytes_by_number(path: Path) -> tuple[dict[int, int], LogSlice]:
-    """Each byte that is kept, under its number, as a reader in small steps finds it."""
+def bytes_by_number(path: Path) -> tuple[dict[int, int], tuple[int, bool]]:
+    """Each byte that is kept, under its number, as a reader in small steps finds it; the extent."""
     folder = os.open(path.parent, os.O_RDONLY)
     try:
         found: dict[int, int] = {}
         offset = 0
         while True:
-            part = read_log_slice(folder, path.name, offset, 64)
-            assert all(first == offset and end == part.first for first, end in part.gaps)
-            assert (part.first > offset) == bool(part.gaps)
-            found.update(enumerate(part.data, part.first))
-            if not part.data:
-                return found, part
-            offset = part.next
+            first, data = next_bytes(folder, path.name, offset, 64)
+            assert first >= offset
+            found.update(enumerate(data, first))
+            if not data:
+                return found, log_extent(folder, path.name)
+            offset = first + len(data)
     finally:
         os.close(folder)
+
+
+def with_notes(found: dict[int, int], end: int) -> bytes:
+    """The bytes that are kept, with a note in the place of the others."""
+    whole, number = b"", 0
+    for kept in (*sorted(found), end):
+        whole += gap_note(kept - number) if kept > number else b""
+        whole += bytes([found[kept]]) if kept < end else b""
+        number = kept + 1
+    return whole
 
 
 def printed_bytes(sizes: list[int]) -> list[bytes]:
@@ -55,16 +57,16 @@ def test_every_byte_keeps_its_number_and_the_beginning_and_the_end_are_kept(
         printed += data
         log.write(data)
         assert sum(file.stat().st_size for file in path.parent.iterdir()) <= 3 * KEPT
-        found, last = bytes_by_number(path)
+        found, extent = bytes_by_number(path)
         assert all(printed[number] == byte for number, byte in found.items())
-        assert not last.is_last
-        assert last.next == last.end == len(printed)
+        assert extent == (len(printed), False)
         kept = [*range(min(KEPT, len(printed))), *range(max(0, len(printed) - KEPT), len(printed))]
         assert found.keys() >= set(kept)
     log.close()
-    found, last = bytes_by_number(path)
-    assert last.is_last
+    found, extent = bytes_by_number(path)
+    assert extent == (len(printed), True)
     assert len(found) + log.left_out_bytes == len(printed)
+    assert read_log(path) == with_notes(found, len(printed))
 
 
 @given(st.lists(st.tuples(st.integers(1, 120), st.booleans()), max_size=25))
@@ -86,12 +88,12 @@ def test_bytes_that_a_full_disk_lost_are_gaps_and_change_no_other_numbers(
             log.write(data)
         printed += data
     log.close()
-    found, last = bytes_by_number(path)
+    found, extent = bytes_by_number(path)
     assert all(printed[number] == byte for number, byte in found.items())
     assert not found.keys() & lost
-    assert last.is_last
-    assert last.end == len(printed)
+    assert extent == (len(printed), True)
     assert len(found) + log.left_out_bytes == len(printed)
+    assert read_log(path) == with_notes(found, len(printed))
 
 
 def full(_: BoundedLog, __: memoryview) -> int:
@@ -105,41 +107,9 @@ def test_a_log_goes_on_where_a_killed_writer_left_it(tmp_path: Path) -> None:
         log.write(data)
         log.close()
         log_end(path).unlink()  # as if it was never closed
-    found, last = bytes_by_number(path)
+    found, extent = bytes_by_number(path)
     assert bytes(found[number] for number in sorted(found)[-130:]) == b"c" * 130
-    assert not last.is_last
-    assert last.end == 310
-
-
-@given(
-    st.lists(st.integers(1, 250), min_size=1, max_size=9),
-    st.integers(1, 300),
-    st.none() | st.integers(1, 40),
-)
-@settings(deadline=None, max_examples=30)
-def test_the_tail_is_the_end_of_what_is_kept_with_a_note_where_bytes_are_missing(
-    tmp_path_factory: pytest.TempPathFactory, sizes: list[int], limit: int, lines: int | None
-) -> None:
-    path = tmp_path_factory.mktemp("log") / "rank-0.log"
-    log = BoundedLog(path, KEPT)
-    printed = b"".join(re.sub(b"[c-f]", b"\n", part) for part in printed_bytes(sizes))
-    log.write(printed)
-    folder = os.open(path.parent, os.O_RDONLY)
-    tail = read_log_tail(folder, path.name, limit, lines)
-    os.close(folder)
-    log.close()
-    assert tail.next == tail.end == len(printed)
-    assert tail.first + len(tail.data) == len(printed) or tail.gaps
-    if not tail.gaps:
-        wanted = printed[-limit:]
-        if lines is not None:
-            wanted = b"".join(wanted.splitlines(keepends=True)[-lines:])
-        assert tail.data == wanted
-    for first, end in tail.gaps:
-        note = gap_note(end - first)
-        before, _, after = tail.data.partition(note)
-        assert before == printed[tail.first : first]
-        assert after == printed[end:]
+    assert extent == (310, False)
 
 
 def test_a_link_is_no_log(tmp_path: Path) -> None:

@@ -213,8 +213,7 @@ def command(context: click.Context, /, inputs: tuple[str, ...], **options: Any) 
     with cluster as client, WorkProgress(progress_console(), from_start=True) as progress:
         result = prepare(request, client, progress.show_prep)
         if_interrupted(f"{request.out} is written")
-    if options["as_json"]:
-        print_answer(folder=str(result.out), **result.to_json())
+    print_answer(folder=str(result.out), **result.to_json())
     print_prepared(result, is_fitted_anew=options["saved_workflow"] is None)
     print_remark(f"next: {_next_command(result, options)}")
 

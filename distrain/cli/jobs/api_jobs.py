@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from distrain.cli.jobs.status_lines import status_lines
-from distrain.cli.output import clean_line, json_wanted, print_answer, print_result
+from distrain.cli.output import clean_line, print_answer, print_result
 from distrain.client.client import Client
 from distrain.formatting import UNKNOWN
 from distrain.jobs.documents import Job
@@ -45,8 +45,7 @@ class ApiJobs:
 
     def set_priority(self, word: str, priority: int) -> None:
         job = self.client.set_priority(self.find(word).id, priority)
-        if json_wanted():
-            print_answer(job=job_json(job))
+        print_answer(job=job_json(job))
         print_result(f"job {job.id}: priority {job.priority}")
 
 

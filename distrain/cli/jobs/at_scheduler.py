@@ -99,8 +99,7 @@ class SchedulerJobs(ApiJobs):
     def print_cancelled(self, job: Job, end: JobView) -> None:
         """Print how a job ended that was to be stopped, and raise if it ended badly."""
         state = end.state.value
-        if json_wanted():
-            print_answer(job_id=job.job_id, asked=not job.is_final, state=state)
+        print_answer(job_id=job.job_id, asked=not job.is_final, state=state)
         print_result(f"job {job.job_id}{' has ended already' if job.is_final else ''}: {state}")
         saved, hint = end.checkpoints.step, None
         if saved is not None and job.run_dir:

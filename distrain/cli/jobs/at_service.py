@@ -12,7 +12,7 @@ import click
 from distrain.cli.interrupts import if_interrupted
 from distrain.cli.jobs.api_jobs import ApiJobs, job_json, pair
 from distrain.cli.jobs.server import at, service_at
-from distrain.cli.output import clean_line, json_wanted, print_answer, print_remark, print_result
+from distrain.cli.output import clean_line, print_answer, print_remark, print_result
 from distrain.client.client import Client
 from distrain.client.credentials import parse_address
 from distrain.client.errors import ServiceUnavailable
@@ -61,8 +61,7 @@ class ServiceJobs(ApiJobs):
 
     def print_end(self, _: Job, end: Job) -> None:
         """Print how a job ended; raise an error unless it succeeded."""
-        if json_wanted():
-            print_answer(job=job_json(end))
+        print_answer(job=job_json(end))
         if end.state == "succeeded":
             print_result(f"job {end.id}: succeeded")
             return
@@ -144,8 +143,7 @@ class ServiceJobs(ApiJobs):
         elif waits:
             self.print_end(job, self.wait(job))
         else:
-            if json_wanted():
-                print_answer(server=self.client.address, job_id=job.id, job=job_json(job))
+            print_answer(server=self.client.address, job_id=job.id, job=job_json(job))
             print_remark(how)
 
     def _check_data(self, spec: Mapping[str, Any], asked: Mapping[str, Any]) -> None:

@@ -40,8 +40,7 @@ def cancel(job: str, place: JobPlace, waits: bool, as_json: bool) -> None:
         if waits:
             jobs.print_cancelled(target, jobs.wait(target))
             return
-    if as_json:
-        print_answer(job_id=job_id, asked=not target.is_final, **facts)
+    print_answer(job_id=job_id, asked=not target.is_final, **facts)
     ended = f" has ended already: {target.state}"
     print_result(f"job {job_id}{ended if target.is_final else ': asked to stop'}")
 

@@ -29,8 +29,7 @@ def status(job: str, place: JobPlace, as_json: bool) -> None:
     """
     with place.jobs(READ_S) as jobs:
         document, lines = jobs.status(job)
-    if as_json:
-        print_answer(**document)
+    print_answer(**document)
     for line in lines:
         print_result(line)
 

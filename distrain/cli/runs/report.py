@@ -88,8 +88,7 @@ def command(
         page = out or RunPaths(root).report
         write_report(root, page, evaluation)
         written = [str(path) for path in (page, *curves)]
-    if as_json:
-        print_answer(files=written)
+    print_answer(files=written)
     for path in written:
         print_result(path)
 

@@ -96,8 +96,7 @@ def put(
         quota = replace(quotas.get(name, Quota()), **changes)
         store.put_project(name, quota)
         note_change(store, "project.set", name, quota=asdict(quota))
-    if as_json:
-        print_answer(project=name, quota=asdict(quota))
+    print_answer(project=name, quota=asdict(quota))
     print_result(f"project {name}: {_limits(asdict(quota))}")
 
 
@@ -134,8 +133,7 @@ def member(
         else:
             store.set_member(name, user, Role(role))
         note_change(store, "project.member", name, user=user, role=role)
-    if as_json:
-        print_answer(project=name, user=user, role=role)
+    print_answer(project=name, user=user, role=role)
     print_result(f"project {name}: {user} is {'no member' if role == 'none' else role}")
 
 
@@ -162,8 +160,7 @@ def show(config: Path | None, data_dir: Path | None, as_json: bool) -> None:
             }
             for stored in store.projects()
         ]
-    if as_json:
-        print_json(rows)
+    print_json(rows)
     for row in rows:
         members = ", ".join(f"{user} ({role})" for user, role in row["members"].items())
         print_result(f"{row['project']:20} {_limits(row['quota'])}; {members or 'no members'}")

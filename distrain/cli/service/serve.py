@@ -42,8 +42,7 @@ def backup(config: Path | None, data_dir: Path | None, file: Path, as_json: bool
     settings = read_settings(config, data_dir)
     with open_database(settings) as store:
         store.backup(file)
-    if as_json:
-        print_answer(file=str(file))
+    print_answer(file=str(file))
     print_result(f"the database of the service in {settings.data_dir} is in {file}")
 
 
@@ -66,8 +65,7 @@ def restore(config: Path | None, data_dir: Path | None, file: Path, as_json: boo
 
     make_folder(settings)
     before = put_back(settings, file)
-    if as_json:
-        print_answer(file=str(file), before=str(before) if before else None)
+    print_answer(file=str(file), before=str(before) if before else None)
     # Without --config it is the caller's folder, which a systemd service does not use.
     print_result(f"{file} is the database of the service in {settings.data_dir}")
     if before:
@@ -95,8 +93,7 @@ def prune(config: Path | None, data_dir: Path | None, dry_run: bool, as_json: bo
         rows = (store.expired if dry_run else store.prune)(settings.retention)
         old = runs(settings, store.service_id, store.now_s(), store.has_ended)
         folders = [str(path) for path in old]
-    if as_json:
-        print_answer(rows=rows, run_directories=folders)
+    print_answer(rows=rows, run_directories=folders)
     for folder in folders:
         print_result(folder)
     deleted = ", ".join(f"{count} of {table}" for table, count in rows.items())
@@ -240,8 +237,7 @@ def check(config: Path | None, data_dir: Path | None, as_json: bool) -> None:
     from distrain.service.process.checks import check_service, exit_code
 
     checks = check_service(settings)
-    if as_json:
-        print_json([asdict(one) for one in checks])
+    print_json([asdict(one) for one in checks])
     for one in checks:
         print_result(f"{one.verdict:4}  {one.name:30} {one.detail}")
         if one.mend and one.verdict != "ok":
@@ -274,8 +270,7 @@ def migrate(config: Path | None, data_dir: Path | None, as_json: bool) -> None:
         declare(store, settings)
         keep_key(store, settings)
         where = store.db.where
-    if as_json:
-        print_answer(database=where)
+    print_answer(database=where)
     print_result(f"{where} has this version")
 
 
@@ -305,14 +300,13 @@ def _print_serving(settings: "Settings", serving: "Serving") -> None:
             f"This is {created.user}'s token; it is shown only once. "
             f"Create another: distrain serve token create --user NAME{_same_database()}"
         )
-    if click.get_current_context().params["as_json"]:
-        print_answer(
-            url=serving.url,
-            data_dir=str(settings.data_dir),
-            database=serving.database,
-            clusters=clusters,
-            **shown,
-        )
+    print_answer(
+        url=serving.url,
+        data_dir=str(settings.data_dir),
+        database=serving.database,
+        clusters=clusters,
+        **shown,
+    )
 
 
 def _left(settings: "Settings", *, stops_clusters: bool) -> str:
@@ -337,5 +331,4 @@ def _same_database() -> str:
 
 def _print_place(**facts: str) -> None:
     print_facts(facts, 10)
-    if click.get_current_context().params["as_json"]:
-        print_answer(**facts)
+    print_answer(**facts)

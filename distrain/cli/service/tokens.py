@@ -73,8 +73,7 @@ def create(
         made, text = new_token(store, user, label=label, days=days, scopes=wanted)
         note_change(store, "token.create", made.id, user=user)
     end = utc(made.expires_at_s, "seconds")
-    if as_json:
-        print_answer(id=made.id, user=user, token=text, expires_at=end)
+    print_answer(id=made.id, user=user, token=text, expires_at=end)
     print_result(text)
     print_warning(f"{user}'s token until {end}; it is shown only once")
 
@@ -93,8 +92,7 @@ def show(config: Path | None, data_dir: Path | None, user: str | None, as_json: 
     settings = read_settings(config, data_dir)
     with open_database(settings) as store:
         now_s, tokens = store.now_s(), store.tokens(user)
-    if as_json:
-        print_json([_document(one, now_s) for one in tokens])
+    print_json([_document(one, now_s) for one in tokens])
     for one in tokens:
         row = _document(one, now_s)
         words = f"{row['id']}  {row['user']:20} {row['state']:8} until {row['expires_at']}"
@@ -116,8 +114,7 @@ def revoke(config: Path | None, data_dir: Path | None, token_id: str, as_json: b
     with open_database(settings) as store:
         revoked = store.revoke_token(token_id)
         note_change(store, "token.revoke", token_id, user=revoked.user)
-    if as_json:
-        print_answer(id=token_id, user=revoked.user, state="revoked")
+    print_answer(id=token_id, user=revoked.user, state="revoked")
     print_result(f"the token {token_id} of {revoked.user} is revoked")
 
 

@@ -72,8 +72,7 @@ def command(
     try:
         plan, notes = _plan(spec_file, overrides, memory_budget, scheduler)
     except DistrainError as error:
-        if as_json:
-            print_json({"errors": [one.to_json() for one in error.parts or (error,)]})
+        print_json({"errors": [one.to_json() for one in error.parts or (error,)]})
         raise
     if as_json:
         print_json({**plan.to_json(), "notes": notes})

@@ -21,7 +21,6 @@ from distrain.cli.options import (
 )
 from distrain.cli.outcome import print_outcome
 from distrain.cli.output import (
-    json_wanted,
     print_json,
     print_remark,
     print_result,
@@ -267,8 +266,7 @@ def _print_checked(run: "RunRequest") -> None:
     if run.resumed is not None:
         print_warning(f"# resumes from step {run.resumed.step or 0}")
     values = run.spec.model_dump(mode="json")
-    if json_wanted():
-        print_json(values)
+    print_json(values)
     print_result(dump_yaml(values).rstrip("\n"))
     print_warning(f"# {inputs.train.num_rows:,} training rows")
     if inputs.valid:

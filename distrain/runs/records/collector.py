@@ -383,8 +383,8 @@ def _refit_text(event: RefitStarted) -> str:
     """
     return (
         f"refit: steps {event.step + 1} to {event.num_steps} train a new model on training and "
-        f"validation rows, with as many passes as the first one had at step {event.found_step}; "
-        "the figures stay those of the first one"
+        f"validation rows, with as many whole passes as the first one had at step "
+        f"{event.found_step}; the figures stay those of the first one"
     )
 
 

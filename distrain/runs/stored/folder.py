@@ -68,9 +68,6 @@ class StoredFolder(AbstractContextManager["StoredFolder"]):
         if empty and prefix and not after:
             raise NotInRun(below)
 
-    def log_files(self, rank: int, attempt: int) -> "tuple[StoredLogFiles, str]":
-        return self._growing(RunPaths(Path()).log(rank, attempt).as_posix())
-
 
 @dataclass(frozen=True)
 class ObjectReader:
@@ -96,8 +93,6 @@ class StoredLogFiles:
 
     def read(self, name: str, first: int, num_bytes: int) -> bytes:
         return self._objects.read_range(self._prefix + name, first, num_bytes)
-
-    def close(self) -> None: ...
 
 
 OpenRunFolder = RunFolder | StoredFolder

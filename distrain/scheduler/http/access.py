@@ -34,13 +34,13 @@ _READING = ("GET", "HEAD")
 def install_access() -> None:
     """Guard the servers that start later in this process, where the environment has a token."""
     token_of_environment()
-    node.RoutingApplication = GuardedApplication
+    node.RoutingApplication = _guarded
 
 
 def guard_running(application: RoutingApplication) -> None:
     """Guard a running server, given the application that routes its requests; again: no effect."""
     token = token_of_environment()
-    if not (isinstance(application, GuardedApplication) or "find_handler" in vars(application)):
+    if "find_handler" not in vars(application):
         # The server holds this very object, so it must stay, with another way to find handlers.
         guard = Guard(token) if token else None
         application.find_handler = partial(
@@ -77,16 +77,11 @@ class Guard:
         return any(name == _PARAMETER and self.is_token(value) for name, value in query)
 
 
-class GuardedApplication(RoutingApplication):  # type: ignore[misc]  # distributed is untyped
+def _guarded(*args: Any, **options: Any) -> RoutingApplication:
     """Dask's router, behind a guard if the environment has a token."""
-
-    def __init__(self, *args: Any, **options: Any):
-        super().__init__(*args, **options)
-        token = token_of_environment()
-        self._guard = Guard(token) if token else None
-
-    def find_handler(self, request: HTTPServerRequest, **options: Any) -> Any:
-        return _find_handler(self, self._guard, super().find_handler, request, **options)
+    application = RoutingApplication(*args, **options)
+    guard_running(application)
+    return application
 
 
 def _find_handler(

@@ -1,27 +1,29 @@
 """Bodies of requests, of which unknown keys are left out, and JSON of answers. Pure."""
 
 import json
+from functools import partial
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import ConfigDict, Field, ValidationError
 
 from distrain.jobs.documents import CancelOptions, Priority, Problem
+from distrain.jobs.requests import PlainBody
 from distrain.jobs.status import finite
 
 Word = Annotated[str, Field(min_length=1, max_length=200)]
 
 
-class Body(BaseModel):
+class Body(PlainBody):
     """A body; a later version may send more keys."""
 
-    model_config = ConfigDict(extra="ignore", frozen=True)
+    model_config = ConfigDict(extra="ignore")
 
 
 class Order(Body):
     """An order; a service names itself, and which submission of the job it means."""
 
     service: Word | None = Field(None, description="Its id; null: somebody orders by Dask.")
-    first_attempt: Annotated[int, Field(ge=1, strict=True)] | None = Field(
+    first_attempt: Annotated[int, Field(ge=1, lt=2**31, strict=True)] | None = Field(
         None, description="Of the submission that is meant; null: of the one that is here."
     )
 
@@ -35,6 +37,7 @@ class PutOrder(Order):
         description="An absolute path, or a URL."
     )
     priority: Priority | None = Field(None, description="Null takes the spec's.")
+    page: str | None = Field(None, description="The URL of its page in the service.")
 
 
 class CancelOrder(Order, CancelOptions):
@@ -70,11 +73,19 @@ def explain(error: ValidationError) -> str:
 
 
 def dumps(document: Any) -> str:
-    """JSON without white space; what is not finite becomes null."""
+    r"""JSON without white space; infinite numbers become null, halves of surrogate pairs `?`.
+
+    >>> dumps({"loss": float("nan"), "message": "a\udcff"})
+    '{"loss":null,"message":"a?"}'
+    """
     try:
-        return json.dumps(document, allow_nan=False, separators=(",", ":"))
+        text = _DUMP(document)
     except ValueError:  # JSON has no NaN
-        return json.dumps(finite(document), allow_nan=False, separators=(",", ":"))
+        text = _DUMP(finite(document))
+    return text.encode(errors="replace").decode()  # the message of a rank may have any characters
+
+
+_DUMP = partial(json.dumps, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
 
 
 class Refusal(Exception):

@@ -5,12 +5,12 @@ takes the scheduler's loop too long; then it says `more`, and its revision is th
 in it.
 """
 
-import json
 import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from distrain.scheduler.http.bodies import dumps
 from distrain.scheduler.http.monitor import Monitor
 from distrain.scheduler.lifecycle.job import Job
 
@@ -70,7 +70,7 @@ class Changes:
         changed = self.revisions.changed_since(revision)
         jobs = self.monitor.listed(job_id for job_id, _ in changed)
         for (_, last), job in zip(changed, jobs, strict=True):
-            text = json.dumps(job.model_dump(exclude_none=True))  # escapes half surrogate pairs
+            text = dumps(job.model_dump(exclude_none=True))
             if not answer.takes(text):
                 answer.more = True
                 return answer

@@ -47,7 +47,8 @@ class Orders:
         if done and spec == self.coordinator.specs[job_id]:
             return False
         self.coordinator.queue(job_id, spec, order.run_dir, first_attempt, priority=order.priority)
-        self.monitor.follow(job_id).service = order.service
+        track = self.monitor.follow(job_id)
+        track.service, track.page = order.service, order.page
         return True
 
     def cancel(self, job_id: str, order: CancelOrder) -> bool:
@@ -68,6 +69,8 @@ class Orders:
         self._note_service(order.service)
         first_attempt = order.first_attempt or 1
         ended = self._last_end(job_id)
+        if ended is not None:  # the end of another's job is none of this service's
+            self._check_owner(job_id, order)
         if ended is None or last_attempt(ended) < first_attempt:
             self.coordinator.tombstones.add(_never_begun(job_id, order, first_attempt))
         if not is_live:

@@ -19,6 +19,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 from pydantic import BaseModel, ValidationError
 
+from distrain.jobs.requests import levels
 from distrain.jobs.spec.explain import explain_all
 from distrain.jobs.spec.job import JobSpec
 from distrain.jobs.spec.paths import PATHS
@@ -186,20 +187,6 @@ def _size_mistakes(document: Mapping[str, Any], limits: Limits) -> list[Mistake]
     if size_bytes > limits.spec_bytes:
         return [Mistake("", f"the spec has {size_bytes} bytes, more than {limits.spec_bytes}")]
     return []
-
-
-def levels(value: Any) -> Iterator[list[Any]]:
-    """Yield JSON values by depth: the value itself, then its keys and values, and so on."""
-    level = [value]
-    while level:
-        yield level
-        inner: list[Any] = []
-        for item in level:
-            if isinstance(item, Mapping):
-                inner += [*item.keys(), *item.values()]
-            elif isinstance(item, list):
-                inner += item
-        level = inner
 
 
 def _credential_mistakes(value: Any, keys: tuple[object, ...] = ()) -> list[Mistake]:

@@ -3,36 +3,25 @@
 Requests refuse unknown keys. Answers may grow fields; times are RFC 3339 in UTC.
 """
 
-from math import isfinite
 from typing import Annotated, Any, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import ConfigDict, Field
 from pydantic.config import JsonDict
 
 from distrain.jobs.documents import FIGURES, Answer, CancelOptions, Job as JobAnswer, Priority, utc
+from distrain.jobs.requests import PlainBody
 from distrain.jobs.run_paths import JOB_ID
-from distrain.jobs.status import figures_in, is_storable
-from distrain.service.access.policy import levels
+from distrain.jobs.status import figures_in
 from distrain.service.decide.api_values import shown
 from distrain.service.settings import NAME_PATTERN
 from distrain.service.store.store import Store
 from distrain.service.values import UNKNOWN, Job, Phase
 
-_MOST_DEPTH = 48
 
+class Request(PlainBody):
+    """A request's body, without unknown keys."""
 
-class Request(BaseModel):
-    """A request's body: no unknown keys, and values that any database and JSON reader takes."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    @model_validator(mode="before")
-    @classmethod
-    def _plain(cls, value: Any) -> Any:
-        problem = _unusable(value)
-        if problem:
-            raise ValueError(problem)
-        return value
+    model_config = ConfigDict(extra="forbid")
 
 
 Shown = TypeVar("Shown", bound=Answer)
@@ -44,18 +33,6 @@ def answer_of(kind: type[Shown], row: object, **values: Any) -> Shown:
         is_time = name.endswith("_at")
         values[name] = utc(getattr(row, f"{name}_s")) if is_time else getattr(row, name)
     return kind(**values)
-
-
-def _unusable(value: Any) -> str | None:
-    """Why a database or JSON reader would refuse the values; `None` if none would."""
-    for depth, level in enumerate(levels(value)):
-        if depth == _MOST_DEPTH:
-            return f"the values are nested deeper than {_MOST_DEPTH} levels"
-        if any(isinstance(item, str) and not is_storable(item) for item in level):
-            return "a text has a NUL or half a surrogate pair"
-        if any(isinstance(item, float) and not isfinite(item) for item in level):
-            return "a number is not finite"
-    return None
 
 
 Tags = Annotated[dict[str, str], Field(max_length=32)]
@@ -110,7 +87,7 @@ class CloneRequest(Request):
     )
 
     id: JobId = Field(description="Of the new job; a request that repeats it makes nothing twice.")
-    set: Settings = {}
+    set: Settings = Field({})
 
 
 class ResumeRequest(Request):
@@ -124,7 +101,7 @@ class ResumeRequest(Request):
         description="The job's `resumes` as the caller has read it, so that a repeated request "
         "resumes nothing twice."
     )
-    set: Settings = {}
+    set: Settings = Field({})
 
 
 def contacts(store: Store) -> dict[str, float | None]:

@@ -4,7 +4,6 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from math import inf
 from typing import Any
 
@@ -25,6 +24,7 @@ from distrain.service.access.policy import (
 )
 from distrain.service.access.rules import Action, max_priority
 from distrain.service.api.dependencies import ApiCall
+from distrain.service.api.documents import JobRequest
 from distrain.service.api.problems import Problem, not_found
 from distrain.service.settings import Settings
 from distrain.service.values import Job, NewJob, Quota
@@ -37,51 +37,48 @@ def request_sha256(call: ApiCall, body: BaseModel) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-@dataclass(frozen=True)
-class Wanted:
-    job_id: str
-    project: str
-    cluster: str | None
-    document: Mapping[str, Any]
-    priority: int | None  # `None` takes the spec's
-    tags: Mapping[str, str]
-    where: str  # the JSON pointer of the spec in the body
-    parent: str | None = None
-    request_sha256: str = ""
+def checked(
+    call: ApiCall,
+    job_id: str,
+    request: JobRequest,
+    sha256: str = "",
+    where: str = "/spec",
+    parent: str | None = None,
+) -> NewJob:
+    """Return the requested job (`not_found`, `forbidden`, `bad_spec`, `bad_request`).
 
-
-def checked(call: ApiCall, wanted: Wanted) -> NewJob:
-    """Return the job that is wanted (`not_found`, `forbidden`, `bad_spec`, `bad_request`)."""
+    `where` is the JSON pointer of the spec in the request's body.
+    """
     # The run folder is named by the id: "..", say, would be the folder of all projects.
-    if wanted.job_id and not re.fullmatch(JOB_ID, wanted.job_id):
+    if job_id and not re.fullmatch(JOB_ID, job_id):
         raise Problem(
             "bad_request", "a job's id has letters, digits, dots, hyphens and underscores"
         )
     settings = call.service.settings
-    quota = quota_for(call, Action.SUBMIT, wanted.project)
-    cluster = choose_cluster(settings, wanted.project, wanted.cluster)
-    judged = judge_for(settings, cluster, wanted.project, wanted.document)
-    mistakes = [Mistake(wanted.where + m.pointer, m.detail) for m in judged.mistakes]
-    tags = {**(judged.spec.tags if judged.spec else {}), **wanted.tags}
-    mistakes += tag_mistakes(tags if judged.spec else wanted.tags, settings.limits, "/tags")
+    quota = quota_for(call, Action.SUBMIT, request.project)
+    cluster = choose_cluster(settings, request.project, request.cluster)
+    judged = judge_for(settings, cluster, request.project, request.spec)
+    mistakes = [Mistake(where + m.pointer, m.detail) for m in judged.mistakes]
+    tags = {**(judged.spec.tags if judged.spec else {}), **request.tags}
+    mistakes += tag_mistakes(tags if judged.spec else request.tags, settings.limits, "/tags")
     if judged.spec is None or mistakes:
         raise bad_spec(mistakes)
     spec = judged.spec
-    priority = spec.queue.priority if wanted.priority is None else wanted.priority
-    check_priority(call, wanted.project, cluster, quota, priority)
+    priority = spec.queue.priority if request.priority is None else request.priority
+    check_priority(call, request.project, cluster, quota, priority)
     return NewJob(
-        id=wanted.job_id,
-        project=wanted.project,
+        id=job_id,
+        project=request.project,
         owner=call.caller.user,
         name=spec.name,
         cluster=cluster,
         priority=priority,
         num_ranks=spec.resources.num_ranks,
-        run_dir=f"{settings.run_place(cluster)}/{wanted.project}/{wanted.job_id}",
+        run_dir=f"{settings.run_place(cluster)}/{request.project}/{job_id}",
         spec=spec.model_dump(mode="json"),
         tags=tags,
-        parent=wanted.parent,
-        request_sha256=wanted.request_sha256,
+        parent=parent,
+        request_sha256=sha256,
     )
 
 

@@ -5,9 +5,6 @@ whoever runs code on a cluster can run it in the scheduler: a text of another ty
 database holds or a text without end goes no further than here.
 """
 
-import json
-import math
-import re
 import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
@@ -18,25 +15,21 @@ from pydantic_core import from_json
 
 from distrain.errors import ClusterError, DistrainError
 from distrain.jobs.documents import Job, Preflight
-from distrain.jobs.status import LARGEST, job_of_scheduler, storable
+from distrain.jobs.status import LARGEST, is_storable, job_of_scheduler, storable
 from distrain.jobs.view import known_fields
 from distrain.service.decide.world import SchedulerAnswer, Workers
 from distrain.service.settings import TlsFiles
 
 _MOST_OF_AN_EPOCH = 300
-_DIGITS_AS_0 = bytes.maketrans(b"123456789E", b"000000000e")
-_LARGE_EXPONENT = re.compile(rb"e\+?000+\s*(?:[,\]}]|\Z)")  # the end keeps most ids out
-"""Without these, and 19 digits in a row, no number is out of range."""
-_ESCAPED = re.compile(rb"\\u(?:0000|[dD][89a-fA-F])")
 
 
 def answer_from_json(document: Mapping[str, Any]) -> SchedulerAnswer:
     epoch = document["epoch"]
-    if not isinstance(epoch, str) or len(epoch) > _MOST_OF_AN_EPOCH:
+    if not isinstance(epoch, str) or len(epoch) > _MOST_OF_AN_EPOCH or not is_storable(epoch):
         raise TypeError("epoch is no name")
     workers = Workers(**known_fields(Workers, document.get("workers", {})))
     for value in (document["revision"], *vars(workers).values()):
-        if type(value) is not int:
+        if type(value) is not int or value > LARGEST:
             raise TypeError(f"{value!r} is no whole number")
     return SchedulerAnswer(
         epoch,
@@ -45,57 +38,6 @@ def answer_from_json(document: Mapping[str, Any]) -> SchedulerAnswer:
         workers,
         tuple(job_of_scheduler(job) for job in document["jobs"]),
     )
-
-
-def document_of(content: bytes) -> Any:
-    """The JSON of an answer, as a database keeps it; raises ValueError, RecursionError."""
-    if _ESCAPED.search(content):
-        # A rank's message may have them: that must not make the whole cluster unreadable.
-        return _storable(json.loads(content.decode(), parse_constant=_no_number))
-    document = from_json(content, allow_inf_nan=False)  # half the time of json, and stricter
-    if _may_be_large(content):
-        _check_numbers(document)
-    return document
-
-
-def _may_be_large(content: bytes) -> bool:
-    """Whether a number in it may be out of range; a third of the time of looking at each.
-
-    >>> _may_be_large(b'{"step": 1234567890, "loss": 0.1234567890123456, "id": "1e400"}')
-    False
-    >>> _may_be_large(b"9223372036854775808"), _may_be_large(b"1E+400"), _may_be_large(b"1e-400")
-    (True, True, False)
-    """
-    digits = content.translate(_DIGITS_AS_0)
-    return 19 * b"0" in digits or _LARGE_EXPONENT.search(digits) is not None
-
-
-def _storable(value: Any) -> Any:
-    if isinstance(value, str):
-        return storable(value, len(value))
-    if isinstance(value, dict):
-        return {_storable(key): _storable(inner) for key, inner in value.items()}
-    if isinstance(value, list):
-        return [_storable(inner) for inner in value]
-    _check_numbers(value)
-    return value
-
-
-def _check_numbers(value: Any) -> None:
-    kind = type(value)
-    if kind is dict or kind is list:
-        for inner in value.values() if kind is dict else value:
-            if type(inner) is not str:
-                _check_numbers(inner)
-    elif kind is float:
-        if not math.isfinite(value):
-            raise ValueError(f"{value} is no number")
-    elif kind is int and abs(value) > LARGEST:
-        raise ValueError(f"{str(value)[:25]} is too large")
-
-
-def _no_number(text: str) -> float:
-    raise ValueError(f"{text} is no number")
 
 
 Answer = TypeVar("Answer")
@@ -142,10 +84,12 @@ class SchedulerClient(AbstractContextManager["SchedulerClient"]):
         tls: TlsFiles | None = None,
         *,
         service: str,
+        public_url: str | None = None,
         transport: httpx2.BaseTransport | None = None,
     ):
         self.url = url.rstrip("/")
         self.service = service
+        self._public_url = public_url
         headers = {"Accept": "application/json"}
         if token is not None:
             headers["Authorization"] = f"Bearer {token}"
@@ -184,6 +128,7 @@ class SchedulerClient(AbstractContextManager["SchedulerClient"]):
             first_attempt=first_attempt,
             epoch=epoch,
             priority=priority,
+            page=self._public_url and f"{self._public_url.rstrip('/')}/jobs/{job_id}",
         )
         return _read(job_of_scheduler, document), status == 201
 
@@ -239,8 +184,8 @@ class SchedulerClient(AbstractContextManager["SchedulerClient"]):
             if time.monotonic() > until_s:
                 raise self._unreachable(f"its answer took more than {WHOLE_ANSWER_S:g} s")
         try:
-            document = document_of(bytes(content))
-        except (ValueError, RecursionError):
+            document = from_json(bytes(content), allow_inf_nan=False)
+        except ValueError:
             document = None
         if isinstance(document, dict) and 200 <= status < 300:
             return document

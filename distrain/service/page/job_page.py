@@ -4,7 +4,7 @@ Curves, times and logs are drawn by the page's scripts from the API.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from re import fullmatch
@@ -16,27 +16,32 @@ from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from pydantic import ValidationError
 
 from distrain.errors import DistrainError
+from distrain.jobs.reasons import Reason
 from distrain.jobs.run_paths import JOB_ID, new_job_id
 from distrain.jobs.spec.job import JobSpec
 from distrain.jobs.spec.load import dump_yaml, parse_yaml
 from distrain.jobs.spec.short import short_yaml
 from distrain.runs.run_folder import NotInRun
-from distrain.runs.stored.folder import open_run_folder
+from distrain.runs.stored.folder import OpenRunFolder, open_run_folder
 from distrain.service.access.policy import Mistake
 from distrain.service.access.rules import Action, may
 from distrain.service.api.dependencies import ApiCall, Call, Counted
 from distrain.service.api.documents import JobRequest
 from distrain.service.api.problems import Problem, problem_of
 from distrain.service.api.routes.submitting import put_job
-from distrain.service.api.submission import Wanted, bad_spec, request_sha256
+from distrain.service.api.submission import bad_spec, request_sha256
 from distrain.service.page.job_list_page import job_documents
+from distrain.service.page.queue_page import queues
 from distrain.service.page.rendering import PageRoute, page
 from distrain.service.values import Job, Phase
 
 router = APIRouter(include_in_schema=False, route_class=PageRoute)
 
 MOST_FILES = 200
-_LISTED = 20_000
+MOST_FILES_READ = 1000
+_SHOWN = r"[^./][^/]*|model/[^./][^/]*|logs/[^./][^/]*/[^./][^/]*\.log"
+_NOT_SHOWN = r"(model/[^/]*/|(?!model/|logs/)[^/]*/).*"
+_BEHIND = "\U0010ffff"  # behind all names in a folder
 
 
 @dataclass(frozen=True)
@@ -49,14 +54,26 @@ def files_of(run_dir: str) -> list[File]:
     """Return at most `MOST_FILES` files of a run: those at its top, its model, then its logs."""
     try:
         with open_run_folder(run_dir) as folder:
-            found = [File(f.name, f.size_bytes) for f in islice(folder.files(), _LISTED)]
+            shown = list(islice(_worth_showing(folder), MOST_FILES_READ))
     except (NotInRun, OSError):
         return []
-    shown = [file for file in found if not any(p.startswith(".") for p in file.path.split("/"))]
     first = [file for file in shown if "/" not in file.path]
-    model = [file for file in shown if file.path.startswith("model/") and file.path.count("/") == 1]
-    logs = [file for file in shown if fullmatch(r"logs/[^/]+/[^/]+\.log", file.path)]
+    model = [file for file in shown if file.path.startswith("model/")]
+    logs = [file for file in shown if file.path.startswith("logs/")]
     return [*first, *model, *logs][:MOST_FILES]
+
+
+def _worth_showing(folder: OpenRunFolder) -> Iterator[File]:
+    """Yield files by name, without looking into the folders whose files are not shown."""
+    after: str | None = ""
+    while after is not None:
+        names, after = folder.files("", after), None
+        for file in names:
+            if fullmatch(_SHOWN, file.name):
+                yield File(file.name, file.size_bytes)
+            elif hidden := fullmatch(_NOT_SHOWN, file.name):
+                after = hidden[1] + _BEHIND
+                break
 
 
 @router.get("/jobs/{job_id}")
@@ -64,11 +81,19 @@ def job(call: Call, job_id: str) -> HTMLResponse:
     call.require(Action.SEE_JOB)
     found = call.job(job_id)
     spec = call.store.spec(found.id)
+    (document,) = job_documents(call, [found])
+    waits = queues(call) if document.why_pending else []
+    dashboards = {row.name: row.state.get("url") for row in call.store.clusters()}
     return page(
         call.request,
         "job.html",
         call.caller,
-        job=job_documents(call, [found])[0],
+        job=document,
+        reason=next((one for one in Reason if one == document.reason), None),
+        start_in_s=next((q["starts"][found.id] for q in waits if found.id in q["starts"]), None),
+        # It shows the jobs of everybody, and asks for the scheduler's own token.
+        scheduler_url=dashboards.get(found.cluster) if call.caller.is_admin else None,
+        now_s=call.service.now_s(),
         is_final=found.phase is Phase.FINAL,
         may={
             "cancel": may(call.caller, Action.CANCEL_JOB, found.project, found.owner),
@@ -106,9 +131,7 @@ def submit_again(
     parent = call.job(job_id)
     try:
         body = _request(spec, parent, call.service.settings.limits.spec_bytes)
-        sha256 = request_sha256(call, body)
-        place = (body.project, body.cluster, body.spec)
-        put_job(call, Wanted(new_id, *place, None, {}, "/spec", parent.id, sha256))
+        put_job(call, new_id, body, request_sha256(call, body), parent=parent.id)
     except (Problem, DistrainError) as error:
         problem = problem_of(error)
         if problem.code == "id_taken":  # by a submission with other settings

@@ -49,7 +49,6 @@ class ApiServer(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         # Requests that wait for news would be cut off with a 500, which clients do not repeat.
-        self.app.state.waiting.stop()
         self.app.state.streams.stop()
         await super().shutdown(sockets)
 

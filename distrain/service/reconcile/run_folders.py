@@ -5,7 +5,6 @@ A filesystem may hang, so each call runs in its own thread, with a timeout.
 
 import logging
 import re
-import threading
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -17,6 +16,7 @@ from distrain.jobs.view import JobView
 from distrain.runs.finishing import finish_run
 from distrain.runs.run_file import begin_run, paths_of
 from distrain.runs.stored.folder import open_run_folder, store_errors
+from distrain.service.bounded_calls import BoundedCalls, NoAnswer
 from distrain.service.settings import Settings
 from distrain.service.values import Job
 from distrain.storage.objects import has_conditional_writes
@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 class RunFolders:
     def __init__(self, settings: Settings, service: str, within_s: float = ANSWER_S):
         self._settings, self._service, self._within_s = settings, service, within_s
-        self._free = threading.BoundedSemaphore(_MOST_HANGING)
+        self._calls = BoundedCalls("run-folder", _MOST_HANGING)
 
     def prepare(self, job: Job, spec: JobSpec) -> int:
         """Begin or update a job's run folder, and return the highest attempt there, 0 for none.
@@ -69,34 +69,14 @@ class RunFolders:
                 return max(folder.attempts(), default=0)
 
     def _within(self, work: Callable[[], _T], what: str) -> _T:
-        results, errors = list[_T](), list[BaseException]()
-        if not self._free.acquire(blocking=False):
-            raise _silent(self._within_s, what)
-
-        def attempt() -> None:
-            try:
-                results.append(work())
-            except BaseException as error:
-                errors.append(error)
-            finally:
-                self._free.release()
-
-        thread = threading.Thread(target=attempt, name="run-folder", daemon=True)
-        thread.start()
-        thread.join(self._within_s)
-        if errors:
-            raise errors[0]
-        if not results:
-            raise _silent(self._within_s, what)
-        return results[0]
-
-
-def _silent(within_s: float, what: str) -> Unavailable:
-    return Unavailable(
-        f"the filesystem did not answer for {within_s:g} s",
-        where={"path": what},
-        hint="Look at its mount on the service's host.",
-    )
+        try:
+            return self._calls.result(work, self._within_s)
+        except NoAnswer:
+            raise Unavailable(
+                f"the filesystem did not answer for {self._within_s:g} s",
+                where={"path": what},
+                hint="Look at its mount on the service's host.",
+            ) from None
 
 
 def check_place_of(place: str) -> None:

@@ -32,11 +32,6 @@ class Changing:
         job = self.job(job_id)
         return job is None or job.phase is Phase.FINAL
 
-    def ended_among(self, job_ids: Collection[str]) -> set[str]:
-        """Return the ids of jobs that have ended or do not exist."""
-        alive = select(_jobs.c.id).where(_jobs.c.id.in_(job_ids), _jobs.c.finished_at_s.is_(None))
-        return set(job_ids) - {row.id for row in self.db.all(alive)}
-
     def spec(self, job_id: str) -> dict[str, Any]:
         """Return the spec of a job's current submission; raises NotThere."""
         table = tables.specs

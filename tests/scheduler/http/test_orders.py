@@ -33,6 +33,7 @@ def test_a_job_is_put_once_followed_and_cancelled() -> None:
             assert new
             assert (seen.id, seen.state, seen.priority) == ("a", "pending", 3)
             assert seen.run_dir == "/runs/a"
+            assert site.monitor.job("a")["page"] == "https://jobs.example/jobs/a"
             assert (await site.put(client, "a", priority=3))[1] is False
             changes = await site.ask(client.changes)
             (job,) = changes.jobs
@@ -69,9 +70,10 @@ def test_every_refusal_of_an_order() -> None:
             error = await refused(site.put(client, "c", spec=bad))
             assert (error.status, error.code) == (422, "bad_spec")
             assert "train.global_batch_size" in str(error)
-            error = await refused(site.put(client, "c", first_attempt=0))
-            assert (error.status, error.code) == (400, "bad_request")
-            assert "first_attempt" in str(error)
+            for first in (0, 2**31):
+                error = await refused(site.put(client, "c", first_attempt=first))
+                assert (error.status, error.code) == (400, "bad_request")
+                assert "first_attempt" in str(error)
             assert "c" not in site.coordinator.lifecycle.jobs
 
             order = {"priority": 1, "first_attempt": 1}
@@ -127,6 +129,10 @@ def test_an_end_of_somebody_elses_job_answers_no_put() -> None:
                 for job_id in ("a", "never"):
                     assert (await refused(site.put(client, job_id))).code == "ended"
                     assert (await refused(site.put(other, job_id))).code == "other_service"
+                    for first in (1, 9):
+                        order = site.ask(other.order, job_id, "cancel", {"first_attempt": first})
+                        assert (await refused(order)).code == "other_service"
+                    assert (await refused(site.put(client, job_id))).code == "ended"
 
     on_order_site(story)
 
@@ -201,6 +207,9 @@ def test_who_orders_over_dasks_connection_names_no_service() -> None:
             return answer["status"], json.loads(answer["text"])
 
         job = {"spec": SPEC, "run_dir": "/runs/a"}
+        for text in ("a\0b", "a\ud800b"):
+            status, problem = ask("PUT", "a", **job | {"spec": {**SPEC, "name": text}})
+            assert (status, problem["code"]) == (400, "bad_request")
         assert ask("PUT", "a", **job)[0] == 201
         status, seen = ask("PUT", "a", **job)
         assert (status, seen["service"], seen["state"]) == (200, None, "pending")

@@ -5,6 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from api_world import SPEC, World
+from waiting import until
 
 from distrain.service.decide.api_values import STATES
 from distrain.service.values import Quota, Role
@@ -385,6 +386,7 @@ def test_wait_answers_at_the_end_of_the_job(world: World):
     with ThreadPoolExecutor(5) as threads:
         found = [threads.submit(world.ask, "alice", "GET", f"{path}?timeout_s=60") for _ in "12345"]
         world.end(job["id"])
+        until(lambda: world.store.publish() or all(one.done() for one in found))
         assert [one.result().json()["state"] for one in found] == ["succeeded"] * 5
 
 

@@ -6,13 +6,16 @@ from types import SimpleNamespace
 
 import httpx2
 import pytest
+from api_world import write_job
 from page_world import page_world
 from service_store import submitted
 
 from distrain.service.access.sessions import COOKIE
+from distrain.service.api.documents import JobRequest
 from distrain.service.api.guards import RequestRates
 from distrain.service.api.problems import Problem
-from distrain.service.api.submission import Wanted, checked
+from distrain.service.api.submission import checked
+from distrain.service.store.rows import Attempt
 from distrain.service.values import Scope
 
 
@@ -162,6 +165,26 @@ def test_a_job_shows_its_validation_and_how_long_it_ran(site, browser):
     assert re.fullmatch(r"1m[1-5]\ds", cards["Duration"])  # the machine may be slow
 
 
+def test_a_waiting_job_shows_when_it_starts_and_a_failed_one_what_to_do(site, browser):
+    store, client = site.world.store, browser("alice")
+    now_s = store.now_s()
+    running, waiting, failed = (site.world.submit("alice")["id"] for _ in range(3))
+    running_now = {"phase": "handed_over", "state": "running", "observed_at_s": now_s}
+    site.world.change(running, **running_now, progress={"eta_s": 600.0})
+    site.world.change(waiting, priority=9, why_pending="all workers are busy")
+    store.put_cluster("gpu", {"reachable": True, "workers": {"total": 1, "free": 0}})
+    assert "Start in about 10m00s" in client.get(f"/jobs/{waiting}").text
+    assert re.search(rf'{waiting}".*?>10m00s<', client.get("/queue").text, re.S)
+    ended = Attempt(failed, 1, "boot", now_s - 90, now_s, "NonFiniteLoss", "NaN\n at step 7", 7, 1)
+    site.world.end(failed, "failed")
+    site.world.change(failed, reason="NonFiniteLoss", message="NaN")
+    write_job(store, failed, {}, [ended])
+    text = client.get(f"/jobs/{failed}").text
+    assert "Lower <code>train.optimizer.lr</code>" in text
+    assert "<b>NonFiniteLoss</b> NaN<" in text
+    assert '<rect class="bad" x="0.0" width="100.0"' in text
+
+
 def test_links_by_state_count_live_jobs_that_the_caller_may_see(site, browser):
     state = "restarting"
     job = site.world.submit("alice", project="ads")["id"]
@@ -223,7 +246,7 @@ def test_no_way_to_make_a_job_takes_a_path_for_an_id(site):
     call = SimpleNamespace(service=SimpleNamespace(settings=site.world.settings))
     for job_id in (".", "..", "a/b", "a\0b"):
         with pytest.raises(Problem) as caught:
-            checked(call, Wanted(job_id, "ads", "gpu", {}, None, {}, "/spec"))
+            checked(call, job_id, JobRequest(spec={}, project="ads", cluster="gpu"))
         assert caught.value.code == "bad_request"
 
 

@@ -1,9 +1,9 @@
 """Health that does not lie: what answers while the database is gone."""
 
-import asyncio
 import os
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import httpx2
 import pytest
@@ -11,12 +11,8 @@ from live_service import LiveService, live_service
 from waiting import until
 
 from distrain.errors import Unavailable
-from distrain.service.api.streams.readiness import (
-    NoAnswer,
-    ThreadedCalls,
-    reconcile_lag_s,
-    reconcile_trouble,
-)
+from distrain.service.api.streams.readiness import reconcile_lag_s, reconcile_trouble
+from distrain.service.bounded_calls import BoundedCalls, NoAnswer
 from distrain.service.values import Role
 
 
@@ -33,7 +29,7 @@ def hanging(service: LiveService, monkeypatch: pytest.MonkeyPatch) -> Iterator[t
         monkeypatch.setattr(service.store, name, hang)
     yield released
     released.set()
-    until(lambda: service.app.state.streams.look._running.done())
+    service.app.state.streams.look.result(lambda: None, 60)  # the held calls have ended
 
 
 def test_a_service_is_ready_while_its_reconcilers_are_at_work(
@@ -96,35 +92,34 @@ def test_the_lag_is_that_of_the_cluster_furthest_behind() -> None:
 
 
 def test_two_who_ask_at_once_are_both_answered() -> None:
-    look, begun, go_on = ThreadedCalls("test-look"), threading.Event(), threading.Event()
+    look, begun, go_on = BoundedCalls("test-look"), threading.Event(), threading.Event()
 
     def first() -> str:
         begun.set()
         go_on.wait(60)
         return "first"
 
-    async def story() -> list[str]:
-        one = asyncio.create_task(look.result(first, 60))
-        await asyncio.to_thread(begun.wait, 60)
-        others = [asyncio.create_task(look.result(lambda: "other", 60)) for _ in range(2)]
-        await asyncio.sleep(0)
+    with ThreadPoolExecutor(3) as threads:
+        found = [threads.submit(look.result, first, 60)]
+        begun.wait(60)
+        found += [threads.submit(look.result, lambda: "other", 60) for _ in range(2)]
         go_on.set()
-        return await asyncio.gather(one, *others)
-
-    assert asyncio.run(story()) == ["first", "other", "other"]
+        assert [one.result(60) for one in found] == ["first", "other", "other"]
 
 
 def test_a_call_that_hangs_since_long_is_not_waited_for() -> None:
-    look, released = ThreadedCalls("test-look"), threading.Event()
+    look, released = BoundedCalls("test-look"), threading.Event()
+    for _ in range(3):
+        with pytest.raises(NoAnswer):
+            look.result(lambda: released.wait(60), 0.05)
+    released.set()
+    assert look.result(lambda: "back", 60) == "back"
+    with pytest.raises(Unavailable):
+        look.result(_fails, 60)
 
-    async def story() -> None:
-        for _ in range(3):
-            with pytest.raises(NoAnswer):
-                await look.result(lambda: released.wait(60), 0.05)
-        released.set()
-        assert await look.result(lambda: "back", 60) == "back"
 
-    asyncio.run(story())
+def _fails() -> None:
+    raise Unavailable("no")
 
 
 @pytest.mark.slow

@@ -1,5 +1,6 @@
 """`/livez`, `/readyz`, `/metrics`: the health of the service itself."""
 
+from asyncio import to_thread  # not in the threads in which routes wait for the database
 from functools import partial
 
 from fastapi import APIRouter, Request, Response
@@ -14,8 +15,9 @@ from distrain.jobs.documents import Answer
 from distrain.service.api.answers import answers
 from distrain.service.api.dependencies import ApiParts, Service, caller_now
 from distrain.service.api.streams.figures import of_database, of_health, of_places
-from distrain.service.api.streams.readiness import DATABASE_S, NoAnswer, reconcile_trouble
+from distrain.service.api.streams.readiness import DATABASE_S, reconcile_trouble
 from distrain.service.api.streams.stream_state import ApiStreams, streams_of
+from distrain.service.bounded_calls import NoAnswer
 
 router = APIRouter(tags=["health"])
 
@@ -54,7 +56,7 @@ async def metrics(request: Request, service: Service) -> Response:
         await run_in_threadpool(caller_now, request, service)
     try:
         look = partial(of_database, service.store, service.settings)
-        figures = await streams.look.result(look, DATABASE_S)
+        figures = await to_thread(streams.look.result, look, DATABASE_S)
     except (NoAnswer, DistrainError):
         figures = of_health(is_up=False, is_ready=False)
     disk_spaces = await run_in_threadpool(streams.places.disk_spaces)
@@ -66,8 +68,8 @@ async def metrics(request: Request, service: Service) -> Response:
 async def _failed(streams: ApiStreams, service: ApiParts) -> dict[str, str]:
     store = service.store
     try:
-        await streams.look.result(store.check, DATABASE_S)
-        ages_s = await streams.look.result(store.report_ages_s, DATABASE_S)
+        await to_thread(streams.look.result, store.check, DATABASE_S)
+        ages_s = await to_thread(streams.look.result, store.report_ages_s, DATABASE_S)
     except NoAnswer:
         return {"database": f"it does not answer within {DATABASE_S:g} s"}
     except DistrainError as error:

@@ -35,6 +35,8 @@ from distrain.service.api.documents import (
 )
 from distrain.service.api.problems import Problem
 from distrain.service.api.streams.artifacts import is_named
+from distrain.service.api.streams.event_feed import until_ended
+from distrain.service.api.streams.stream_state import streams_of
 from distrain.service.api.submission import bad_spec, check_priority, quota_for
 from distrain.service.decide.api_values import STATES
 from distrain.service.store.errors import NotNow
@@ -153,7 +155,8 @@ async def wait(
 ) -> JobAnswer:
     """The job when it has ended, or as it stands when the time is over."""
     if job.phase is not Phase.FINAL and timeout_s > 0:
-        await call.request.app.state.waiting.until_ended(job.id, timeout_s)
+        feed = streams_of(call.request.app).feed
+        await until_ended(feed, job.id, call.store.has_ended, timeout_s)
         job = await run_in_threadpool(call.job, job.id)
     return await run_in_threadpool(_shown, call.service, job, response)
 

@@ -29,7 +29,6 @@ from distrain.service.api.documents import (
 from distrain.service.api.preflights import PreflightStarted, start_preflight
 from distrain.service.api.problems import Problem
 from distrain.service.api.submission import (
-    Wanted,
     again,
     bad_spec,
     check_resumable,
@@ -72,19 +71,7 @@ _NewId = Annotated[
 def submit(job_id: _NewId, body: JobRequest, call: Call) -> Response:
     """Submit a job. An equal request that is repeated answers 200 with the job."""
     call.require(Action.SUBMIT)
-    return put_job(
-        call,
-        Wanted(
-            job_id,
-            body.project,
-            body.cluster,
-            body.spec,
-            body.priority,
-            body.tags,
-            "/spec",
-            request_sha256=request_sha256(call, body),
-        ),
-    )
+    return put_job(call, job_id, body, request_sha256(call, body))
 
 
 @router.post("/v1/jobs", include_in_schema=False)
@@ -109,20 +96,14 @@ def clone(job_id: str, body: CloneRequest, call: Call) -> Response:
     call.require(Action.SUBMIT)
     parent = call.job(job_id)
     set_anew = body.set.get("queue.priority") is not None
-    return put_job(
-        call,
-        Wanted(
-            body.id,
-            parent.project,
-            parent.cluster,
-            again(call, parent, body.set),
-            None if set_anew else parent.priority,
-            {} if any(path.startswith("tags") for path in body.set) else parent.tags,
-            "/set",
-            parent.id,
-            request_sha256(call, body),
-        ),
+    request = JobRequest.model_construct(  # of values that were checked
+        spec=again(call, parent, body.set),
+        project=parent.project,
+        cluster=parent.cluster,
+        priority=None if set_anew else parent.priority,
+        tags={} if any(path.startswith("tags") for path in body.set) else parent.tags,
     )
+    return put_job(call, body.id, request, request_sha256(call, body), "/set", parent.id)
 
 
 @router.post(
@@ -186,9 +167,8 @@ def validate(
     mistakes = [Mistake("/spec" + m.pointer, m.detail) for m in judged.mistakes]
     mistakes += tag_mistakes(body.tags, call.service.settings.limits, "/tags")
     if judged.spec is not None and not mistakes:
-        wanted = Wanted("", body.project, cluster, body.spec, body.priority, body.tags, "/spec")
         try:
-            checked(call, wanted)
+            checked(call, "", body.model_copy(update={"cluster": cluster}))
         except Problem as problem:  # the priority, or the tags of both together
             mistakes += [*problem.errors] or [Mistake("", problem.detail)]
     if data and judged.spec is not None and not mistakes:
@@ -216,14 +196,21 @@ def _placement(store: Store, cluster: str, num_ranks: int | None) -> Placement:
     )
 
 
-def put_job(call: ApiCall, wanted: Wanted) -> Response:
+def put_job(
+    call: ApiCall,
+    job_id: str,
+    request: JobRequest,
+    sha256: str,
+    where: str = "/spec",
+    parent: str | None = None,
+) -> Response:
     """Make a job, or find the one that an equal request made (`Problem`: what is wrong)."""
     try:
-        new = checked(call, wanted)
+        new = checked(call, job_id, request, sha256, where, parent)
     except Problem:
         # What was good when the request came first is answered as it was then.
         owner = call.caller.user
-        job = call.store.made_before(wanted.job_id, owner, wanted.request_sha256)
+        job = call.store.made_before(job_id, owner, sha256)
         if job is None or not role_allows(call.caller, Action.SEE_JOB, job.project, job.owner):
             raise
         return _answer(call, job, 200)

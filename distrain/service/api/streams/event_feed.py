@@ -9,7 +9,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 from starlette.concurrency import run_in_threadpool
 
@@ -114,3 +114,18 @@ class EventFeed:
         self.position = events[-1].seq
         news, self._news = self._news, asyncio.Event()
         news.set()
+
+
+async def until_ended(
+    feed: EventFeed, job_id: str, has_ended: Callable[[str], bool], within_s: float
+) -> None:
+    """Wait at most so long until a job has ended, as `has_ended` says after each of its events."""
+    with suppress(TimeoutError, FellBehind):
+        async with asyncio.timeout(within_s), feed.followed():
+            cursor = feed.position
+            while not feed.stopped and not await run_in_threadpool(has_ended, job_id):
+                ids: set[str] = set()
+                while job_id not in ids and not feed.stopped:
+                    events = await feed.after(cursor, within_s)
+                    ids = {event.job_id for event in events}
+                    cursor = events[-1].seq if events else cursor

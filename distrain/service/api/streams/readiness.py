@@ -1,53 +1,18 @@
 """Whether the service can do its work: its database, reconcilers, filesystems and certificates."""
 
-import asyncio
 import os
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
 
 from distrain.service.settings import Settings, TlsFiles
 from distrain.storage.urls import is_remote
 from distrain.workers.certificates import ends_s
 
-Result = TypeVar("Result")
-
 LATE_S = 20.0  # a reconciler reports each cluster every 5 s; another takes over within seconds
 DATABASE_S = 2.0
-
-
-class NoAnswer(Exception):
-    pass
-
-
-class ThreadedCalls:
-    """Calls functions that may hang, one at a time, in a thread of its own."""
-
-    def __init__(self, name: str):
-        self._threads = ThreadPoolExecutor(1, thread_name_prefix=name)
-        self._running: asyncio.Future[object] | None = None
-        self._began_s = 0.0
-
-    async def result(self, work: Callable[[], Result], within_s: float) -> Result:
-        """The result, after earlier callers'; raises NoAnswer, also while an earlier call hangs."""
-        loop = asyncio.get_running_loop()
-        until_s = loop.time() + within_s
-        while self._running is not None and not self._running.done():
-            if loop.time() >= min(until_s, self._began_s + within_s):
-                raise NoAnswer
-            await asyncio.wait({self._running}, timeout=until_s - loop.time())
-        self._began_s = loop.time()
-        running = loop.run_in_executor(self._threads, work)
-        self._running = running  # type: ignore[assignment]  # a future of any result
-        running.add_done_callback(lambda future: future.cancelled() or future.exception())
-        try:
-            return await asyncio.wait_for(asyncio.shield(running), until_s - loop.time())
-        except TimeoutError:
-            raise NoAnswer from None
 
 
 def reconcile_lag_s(ages_s: Mapping[str, float], clusters: Collection[str]) -> float | None:

@@ -21,17 +21,14 @@ def frame(kind: str, data: Mapping[str, Any], seq: int) -> bytes:
     return format_sse_event(event=kind, data_str=text, id=str(seq))
 
 
-class LiveResponse(StreamingResponse):
+class EventStream(StreamingResponse):
     """An answer that goes on while things happen; who reads nothing for `SEND_S` is cut."""
 
-    def __init__(
-        self,
-        chunks: AsyncGenerator[bytes],
-        headers: Mapping[str, str],
-        done: Callable[[], object] = lambda: None,
-    ):
-        super().__init__(chunks, headers={**headers, **_UNGATHERED})
-        self._chunks, self._done = chunks, done
+    media_type = "text/event-stream"
+
+    def __init__(self, frames: AsyncGenerator[bytes], done: Callable[[], object]):
+        super().__init__(frames, headers=_UNGATHERED)
+        self._frames, self._done = frames, done
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async def in_time(message: Message) -> None:
@@ -44,11 +41,4 @@ class LiveResponse(StreamingResponse):
             return  # without the last chunk: the client sees that the stream broke
         finally:
             self._done()
-            await self._chunks.aclose()
-
-
-class EventStream(LiveResponse):
-    media_type = "text/event-stream"
-
-    def __init__(self, frames: AsyncGenerator[bytes], done: Callable[[], object] = lambda: None):
-        super().__init__(frames, {}, done)
+            await self._frames.aclose()

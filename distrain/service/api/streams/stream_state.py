@@ -15,10 +15,10 @@ from distrain.service.api.streams.event_feed import EventFeed
 from distrain.service.api.streams.figures import ServiceMetrics
 from distrain.service.api.streams.readiness import (
     Places,
-    ThreadedCalls,
     certificate_ends_s,
     folders_of,
 )
+from distrain.service.bounded_calls import BoundedCalls
 from distrain.service.settings import Settings
 from distrain.service.values import Principal
 from distrain.storage.retrying import first_line, is_transient
@@ -68,7 +68,7 @@ class ApiStreams:
         self.looks: SharedResults[object] = SharedResults()
         self.open: Counter[str] = Counter()
         self._most = resource.getrlimit(resource.RLIMIT_NOFILE)[0] * 5 // 8
-        self.look = ThreadedCalls("distrain-health")
+        self.look = BoundedCalls("distrain-health")
         self.metrics = ServiceMetrics()
         self.places = Places(folders_of(settings))
         # Now, not at a scrape: this process goes on with these, even if their files are replaced.

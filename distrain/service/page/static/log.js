@@ -28,52 +28,62 @@ function add(rank, text) {
   draw();
 }
 
-// A long log is split into several files, each named by the number of its first byte.
-async function partsOf(name) {
-  const folder = name.replace(/\/[^/]*$/, "");
+async function list(folder) {
   const answer = await fetch(`${base}?below=${encodeURIComponent(folder)}`, { credentials: "same-origin" });
-  const files = answer.ok ? (await answer.json()).artifacts : [];
-  const first = (file) => (file.name === name ? 0 : Number(file.name.split(`${name}.from-`)[1]));
-  const parts = files.map((file) => ({ ...file, first: first(file) })).filter((part) => !Number.isNaN(part.first));
-  return { parts: parts.sort((a, b) => a.first - b.first), closed: files.some((file) => file.name === `${name}.end`) };
+  if (!answer.ok && answer.status !== 404) throw new Error(answer.status);
+  return answer.ok ? (await answer.json()).artifacts : [];
 }
 
-// The bytes from an offset on. The byte before it is asked for, too: a range beyond the end would be an error.
+// A long log is split into several files, each named by the number of its first byte.
+function partsOf(files, name) {
+  const first = (file) => (file.name === name ? 0 : Number(file.name.split(`${name}.from-`)[1]));
+  const parts = files.map((file) => ({ ...file, first: first(file) })).filter((part) => !Number.isNaN(part.first));
+  return parts.sort((a, b) => a.first - b.first);
+}
+
+// The bytes of a part from an offset on; none if the part is gone.
 async function read(part, offset) {
-  const known = offset > part.first ? 1 : 0;
-  const headers = { Range: `bytes=${offset - part.first - known}-` };
+  const headers = { Range: `bytes=${offset - part.first}-` };
   const answer = await fetch(`${base}/${part.name}`, { credentials: "same-origin", headers });
   if (answer.status === 404 || answer.status === 416) return new ArrayBuffer(0);
   if (!answer.ok) throw new Error(answer.status);
-  return (await answer.arrayBuffer()).slice(known);
+  return answer.arrayBuffer();
 }
 
-async function follow(number, rank, prefix) {
-  const name = `logs/attempt-${form.elements.attempt.value}/rank-${rank}.log`;
-  const decoder = new TextDecoder();
-  let part, rest = "", offset = 0;
+// Shows what a rank has printed since the last round, by the files that are there now.
+async function catchUp(log, files, number) {
+  const parts = partsOf(files, log.name);
+  for (const part of parts) {
+    const last = parts[parts.length - 1];
+    log.offset = Math.max(log.offset ?? last.first + last.size_bytes - TAIL, part.first);
+    if (part.first + part.size_bytes <= log.offset) continue;
+    const bytes = await read(part, log.offset);
+    if (number !== showing) return;
+    const whole = (log.rest + log.decoder.decode(bytes, { stream: true })).split("\n");
+    log.rest = whole.pop();
+    log.offset += bytes.byteLength;
+    if (whole.length) add(log.prefix, whole.join("\n"));
+  }
+}
+
+// Follows the logs of some ranks in rounds: one look at the folder, then the files that have grown.
+async function follow(number, ranks, named) {
+  const folder = `logs/attempt-${form.elements.attempt.value}`;
+  const logs = ranks.map((rank) => ({
+    name: `${folder}/rank-${rank}.log`, prefix: named ? rank : null, decoder: new TextDecoder(), rest: "", offset: null,
+  }));
   while (number === showing) {
     try {
-      const bytes = part ? await read(part, offset) : new ArrayBuffer(0);
+      const files = await list(folder);
+      for (const log of logs) if (number === showing) await catchUp(log, files, number);
       if (number !== showing) return;
-      if (bytes.byteLength) {
-        const whole = (rest + decoder.decode(bytes, { stream: true })).split("\n");
-        rest = whole.pop();
-        offset += bytes.byteLength;
-        if (whole.length) add(prefix, whole.join("\n"));
-      } else {
-        const { parts, closed } = await partsOf(name);
-        const next = parts.findLast((one) => !part || one.first > part.first);
-        if (number !== showing) return;
-        if (next) {
-          offset = part ? next.first : next.first + Math.max(0, next.size_bytes - TAIL);
-          part = next;
-          continue;
-        }
-        if (!part && !lines.length) output.textContent = "No log of this rank yet.";
-        if (closed || !form.elements.follow.checked) { if (rest) add(prefix, rest); return; }
+      if (!lines.length && logs.every((log) => log.offset === null)) output.textContent = "No log of this rank yet.";
+      const closed = logs.every((log) => files.some((file) => file.name === `${log.name}.end`));
+      if (closed || !form.elements.follow.checked) {
+        for (const log of logs) if (log.rest) add(log.prefix, log.rest);
+        return;
       }
-    } catch { /* the service does not answer; the next turn asks again */ }
+    } catch { /* the service does not answer; the next round asks again */ }
     await wait(1000);
   }
 }
@@ -84,10 +94,13 @@ function show() {
   output.textContent = "";
   const rank = form.elements.rank.value;
   const most = Math.min(Number(form.dataset.ranks), 64);
-  if (rank === "all") for (let n = 0; n < most; n += 1) follow(number, n, n);
-  else follow(number, rank, null);
+  const all = rank === "all";
+  follow(number, all ? [...Array(most).keys()] : [rank], all);
 }
 
 form.addEventListener("submit", (event) => { event.preventDefault(); show(); });
 form.elements.search.addEventListener("input", draw);
+// The log of the rank that failed is the one to read.
+const culprit = document.querySelector(".notice.failed pre")?.textContent.match(/^rank (\d+)/)?.[1];
+if ([...form.elements.rank.options].some(({ value }) => value === culprit)) form.elements.rank.value = culprit;
 if ("begun" in form.dataset) show();
