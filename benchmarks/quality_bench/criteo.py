@@ -65,7 +65,7 @@ def own(place: Path, path: Sequence[Sequence[str]], seeds: int) -> Iterator[Reco
     for run in runs:
         one: Record = {"model": "distrain", "cpu_s": prepared + cpu_s / seeds}
         yield one | scores(run, place / "test.tsv")
-    whole = {"model": f"distrain, mean of {seeds} seeds", "cpu_s": prepared + cpu_s}
+    whole: Record = {"model": f"distrain, mean of {seeds} seeds", "cpu_s": prepared + cpu_s}
     yield whole | scores(place / MEAN, place / "test.tsv")
 
 

@@ -1,13 +1,13 @@
-"""Tables that packages ship, cut into training and test rows, and what other models make of them.
+"""Splits tables of Python packages into training and test rows, and scores other models on them.
 
-Run by a Python that has scikit-learn, LightGBM, statsmodels, vega_datasets and pydataset::
+Run it with a Python that has scikit-learn, LightGBM, statsmodels, vega_datasets and pydataset::
 
     PYTHON peers.py write FOLDER NAME    writes train.csv and test.csv, the target last
     PYTHON peers.py score FOLDER KIND    prints the scores of a linear model and of LightGBM
     PYTHON peers.py criteo FOLDER        prints those of train.tsv and test.tsv in Criteo's format
 """
 
-# Its packages are those of another Python, where nobody checks types.
+# It imports packages of another Python, which mypy does not see.
 # mypy: ignore-errors
 
 import json
@@ -101,7 +101,7 @@ def score(folder, kind):
 
 
 def figure(kind, out, y, classes):
-    """RMSE, AUC, or log loss."""
+    """Return RMSE, AUC, or log loss."""
     from sklearn.metrics import log_loss, roc_auc_score
 
     if kind == "regression":

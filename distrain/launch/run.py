@@ -113,7 +113,7 @@ class RunRequest:
         return reopen_run(self.run_dir, self.spec)
 
     def write_documents(self, paths: RunPaths) -> None:
-        """Write what a table's run is repeated from: its features, and its spec in short."""
+        """Write `features.yaml` and the short `job.yaml` of a run on a table, to repeat it."""
         documents = {paths.features: self.features, paths.job: short_yaml(self.spec)}
         for path, text in documents.items() if self.features else ():
             with whole_file(path) as partial:
@@ -189,7 +189,7 @@ def _release_place(run: RunRequest) -> None:
     from distrain.train.saving.checkpoints import checkpoint_dir
 
     place = checkpoint_dir(run.spec, RunPaths(run.run_dir), run.job_id)
-    with suppress(OSError):  # a remaining claim is named in the next user's error
+    with suppress(OSError):  # if it remains, the next command's error names it
         release_dir(place)
 
 

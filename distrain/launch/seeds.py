@@ -28,7 +28,7 @@ def train_seeds(
         JobError: A run failed.
     """
     _claim(folder, spec)
-    roots = []
+    roots: list[Path] = []
     for seed in range(spec.train.seed, spec.train.seed + count):
         root = folder / f"seed-{seed}"
         if (read_summary(RunPaths(root)) or {}).get("state") != "succeeded":

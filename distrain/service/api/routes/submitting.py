@@ -101,7 +101,7 @@ def clone(job_id: str, body: CloneRequest, call: Call) -> Response:
         project=parent.project,
         cluster=parent.cluster,
         priority=None if set_anew else parent.priority,
-        tags={} if any(path.startswith("tags") for path in body.set) else parent.tags,
+        tags={} if any(path.startswith("tags") for path in body.set) else dict(parent.tags),
     )
     return put_job(call, body.id, request, request_sha256(call, body), "/set", parent.id)
 
